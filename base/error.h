@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Error: a code for the program and a sentence for the person.
+ *
+ * Owned by the caller, usually on its stack; nothing to free; may be NULL everywhere, for callers
+ * that want the code alone. Written by whoever meets the foreign error, read where it stops
+ * travelling.
+ */
+struct allot_error {
+    int code;       /* -errno; 0: no error was set */
+    char text[512]; /* what happened, to what, and what to do; cut at the end if too long */
+};
+
+/* Fill `err` (may be NULL) and return `code`, so that a failing function ends in one line. */
+int error_set(struct allot_error *err, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Put "<format>: " before the text that is already in `err`; its code stays and is returned. */
+int error_wrap(struct allot_error *err, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
