@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Build: one folder per variant, configured only when its options change.
+#
+#     release build/        debug build-debug/    asan build-asan/ (address + undefined)
+#     clang   build-clang/  tsan  build-tsan/     fuzz build-fuzz/ (libFuzzer, clang)
+
+build_werror=${CI:+true}    # warnings are errors in CI and in tests, and only there
+
+build_dir() {
+    if [ "$1" = release ]; then
+        printf '%s\n' "$top/build"
+    else
+        printf '%s\n' "$top/build-$1"
+    fi
+}
+
+# build_options VARIANT: the meson options of a variant, one a line.
+build_options() {
+    case $1 in
+    release | clang) printf '%s\n' -Dbuildtype=release ;;
+    debug) printf '%s\n' -Dbuildtype=debug ;;
+    asan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false ;;
+    tsan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false ;;
+    fuzz) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false \
+        -Dfuzz=true -Dtests=false -Dbench=false -Ddocs=false ;;
+    esac
+}
+
+build_compiler() {
+    case $1 in
+    clang | fuzz) printf 'clang\n' ;;
+    *) printf '%s\n' "${CC:-gcc}" ;;
+    esac
+}
+
+# A build folder that was made for another place or compiler is of no use; what setup put there is.
+build_forget() {
+    find "$1" -mindepth 1 -maxdepth 1 ! -name vendor ! -name logs -exec rm -rf {} +
+}
+
+build_configure() {
+    local variant=$1 dir base options
+    dir=$(build_dir "$variant")
+    mapfile -t options < <(build_options "$variant")
+    options+=("--prefix=${PREFIX:-/usr/local}" "-Dvendor_cuda=$vendor_include"
+        "-Dvendor_nvml=$vendor/nvml/include" "-Dnvcc=$vendor_nvcc")
+    if [ -n "$build_werror" ] || grep -qsx -- -Dwerror=true "$dir/.configured"; then
+        options+=(-Dwerror=true)
+    fi
+    base="$top $(build_compiler "$variant")"
+    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/.configured" 2>/dev/null)" = "$(printf '%s\n' "$base" "${options[@]}")" ]; then
+        return 0
+    fi
+    if [ -d "$dir" ] && [ "$(head -n 1 "$dir/.configured" 2>/dev/null)" != "$base" ]; then
+        build_forget "$dir"
+    fi
+    local again=()
+    [ ! -f "$dir/build.ninja" ] || again=(--reconfigure)
+    step_run "configure ${dir##*/}" "build/configure-$variant.log" \
+        env CC="$(build_compiler "$variant")" meson setup "${again[@]}" "${options[@]}" "$dir" "$top" || return 1
+    printf '%s\n' "$base" "${options[@]}" >"$dir/.configured"
+}
+
+# build_variant VARIANT: needs vendor_setup before it.
+build_variant() {
+    local dir
+    dir=$(build_dir "$1")
+    build_configure "$1" &&
+        step_run "compile ${dir##*/}" "build/compile-$1.log" ninja -j "$(nproc)" -C "$dir"
+}
+
+# Everything that a command needs before it can use build/.
+build_release() {
+    packages_need build
+    vendor_setup
+    build_variant release || die "the build failed" "the log above says where"
+}
