@@ -24,7 +24,7 @@ build_options() {
     asan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false ;;
     tsan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false ;;
     fuzz) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false \
-        -Dfuzz=true -Dtests=false -Dbench=false -Ddocs=false ;;
+        -Dfuzz=true -Dbench=false -Ddocs=false ;;
     esac
 }
 

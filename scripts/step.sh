@@ -80,6 +80,8 @@ step_quietly() {
     trap - INT TERM
     if [ -n "$step_cut_off" ]; then
         printf 'out of time after %s\n' "$(step_time $((SECONDS - began)))"
+    elif [ "$rc" -eq 77 ]; then
+        printf 'skipped\n'
     elif [ "$rc" -ne 0 ]; then
         printf 'FAILED %s\n' "$(step_time $((SECONDS - began)))"
     else

@@ -5,14 +5,14 @@
 # downloads not). A suite is a function suite_NAME that runs its tests and hands the counts of single
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
-suites=(unit clang asan tsan)
+suites=(docs unit clang asan tsan fuzz)
 declare -A suite_budget=([docs]=60 [unit]=240 [integration]=240 [clang]=180 [asan]=360 [tsan]=300 [fuzz]=180 [clients]=240)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
     [integration]="whole programs against a simulated box"
     [clang]="clang build with -Werror, and its unit tests"
-    [asan]="unit and integration tests under address and undefined behaviour sanitizers"
+    [asan]="unit tests, fuzz corpora and integration tests under address and undefined behaviour sanitizers"
     [tsan]="unit and integration tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
     [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings"
@@ -33,13 +33,19 @@ suite_count() {
     done <"$1"
 }
 
-# suite_tally LOG FILE...: count FILEs, show what failed.
-suite_tally() {
+# suite_results NAME STATUS FILE: count what the runner left in FILE and show what failed. A runner
+# that ended badly without saying which test did is a failure too.
+suite_results() {
     local log=$logs/test/$1
-    shift
-    "$python" "$top/scripts/tally.py" --failures "$@" >"$log.tally" 2>"$log.failures"
-    suite_count "$log.tally"
-    [ ! -s "$log.failures" ] || tail -n 120 "$log.failures" | sed 's/^/    | /'
+    if [ -f "$3" ]; then
+        "$python" "$top/scripts/tally.py" --failures "$3" >"$log.tally" 2>"$log.failures"
+        suite_count "$log.tally"
+        [ ! -s "$log.failures" ] || tail -n 120 "$log.failures" | sed 's/^/    | /'
+    fi
+    if [ "$2" -ne 0 ] && [ "$suite_failed" -eq 0 ]; then
+        suite_failed=1
+        step_show_log "test/$1.log"
+    fi
 }
 
 # suite_meson NAME VARIANT SUITE...: the meson suites SUITE of a variant.
@@ -60,19 +66,86 @@ suite_meson() {
         ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1 \
         meson test -C "$dir" --no-rebuild --logbase "run-$name" "${args[@]}" || rc=$?
-    if [ -f "$dir/meson-logs/run-$name.json" ]; then
-        suite_tally "$name" "$dir/meson-logs/run-$name.json"
-    fi
-    if [ "$rc" -ne 0 ] && [ "$suite_failed" -eq 0 ]; then
-        suite_failed=1
-        step_show_log "test/$name.log"
-    fi
+    suite_results "$name" "$rc" "$dir/meson-logs/run-$name.json"
 }
 
-suite_unit() { suite_meson unit release unit; }
+# suite_each LABEL LOG COMMAND...: one test that is a command; 77 means that it cannot run here.
+suite_each() {
+    local rc=0
+    step_quietly "$@" || rc=$?
+    case $rc in
+    0) suite_passed=$((suite_passed + 1)) ;;
+    77) suite_skips+=("$1: $(tail -n 1 "$logs/$2" | sed 's/^skipped: //')") ;;
+    *)
+        suite_failed=$((suite_failed + 1))
+        step_show_log "$2"
+        ;;
+    esac
+}
+
+# The checks in tests/docs: each executable there is one.
+suite_docs() {
+    local check name
+    for check in "$top"/tests/docs/*.*; do
+        [ -x "$check" ] || continue
+        [ -z "$step_cut_off" ] || return
+        name=${check##*/}
+        suite_each "${name%.*}" "test/docs-${name%.*}.log" "$check"
+    done
+}
+
+# Every fuzz target of tests/fuzz, over its corpus and what earlier runs found. A crash leaves its
+# input in build-fuzz/crashes: it goes into the corpus with the fix.
+suite_fuzz() {
+    local dir targets target noun seconds=15
+    [ -z "$suite_long" ] || seconds=600
+    dir=$(build_dir fuzz)
+    targets=("$top"/tests/fuzz/fuzz-*.c)
+    targets=("${targets[@]##*/}")
+    targets=("${targets[@]%.c}")
+    if ! build_configure fuzz || ! step_run "compile build-fuzz" build/compile-fuzz.log \
+        ninja -j "$(nproc)" -C "$dir"\
+        "${targets[@]/#/tests/fuzz/}"; then
+        suite_failed=1
+        return
+    fi
+    mkdir -p "$dir/crashes"
+    for target in "${targets[@]}"; do
+        [ -z "$step_cut_off" ] || return
+        noun=${target#fuzz-}
+        mkdir -p "$dir/found/$noun"
+        suite_each "$target, $seconds s" "test/$target.log" \
+            "$dir/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+            -artifact_prefix="$dir/crashes/$noun-" "$dir/found/$noun" "$top/tests/fuzz/corpus/$noun"
+    done
+}
+
+# The pytest files under tests/clients.
+suite_clients() {
+    local report=$logs/test/clients.xml rc=0
+    clients_python
+    clients_programs
+    build_variant release || {
+        suite_failed=1
+        return
+    }
+    rm -f "$report"
+    step_quietly "run tests/clients" test/clients.log \
+        env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TEST_LONG="$suite_long" \
+        ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" \
+        "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/clients" \
+        --timeout 60 --junitxml "$report" "$top/tests/clients" || rc=$?
+    suite_results clients "$rc" "$report"
+}
+
+suite_unit() {
+    clients_programs
+    export ALLOT_TEST_REAL_DRIVER_DIR=$clients_driver
+    suite_meson unit release unit
+}
 suite_integration() { suite_meson integration release integration; }
 suite_clang() { suite_meson clang clang unit; }
-suite_asan() { suite_meson asan asan unit integration; }
+suite_asan() { suite_meson asan asan unit fuzz integration; }
 suite_tsan() { suite_meson tsan tsan unit integration; }
 
 # suite_run NAME: one suite within its budget; the row of the table goes to $suite_rows.

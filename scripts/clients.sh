@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Clients: programs that the simulated box must convince. Debian's nvidia-smi, nvtop and the real
+# driver libraries are unpacked into the cache, never installed: an apt state of our own names
+# contrib and non-free, the system's does not change. The Python ones live in a venv.
+
+clients_debs=(libcuda1 libnvidia-ml1 nvidia-smi nvtop)
+clients_root=       # folder with the unpacked packages, empty where Debian has none for this machine
+clients_venv=
+clients_driver=     # folder with libcuda.so.1 and libnvidia-ml.so.1 of the real driver
+
+clients_unpack() {
+    local codename=$1 dir=$2 apt deb options
+    apt=$dir/apt
+    mkdir -p "$apt"/{state/lists/partial,cache/archives/partial,etc,debs}
+    "$python" "$top/scripts/nonfree.py" "$codename" "$apt/etc/nonfree.sources" || return 1
+    options=(-q -o "Dir::State=$apt/state" -o "Dir::State::status=/var/lib/dpkg/status"
+        -o "Dir::Cache=$apt/cache" -o "Dir::Etc::sourcelist=$apt/etc/nonfree.sources"
+        -o "Dir::Etc::sourceparts=-" -o APT::Sandbox::User=root -o Acquire::Languages=none)
+    # Another repository with the same suite name may lack these components: what counts is the download.
+    apt-get "${options[@]}" update || say "apt-get update complained; going on"
+    (cd "$apt/debs" && apt-get "${options[@]}" download "${clients_debs[@]}") || return 1
+    for deb in "$apt"/debs/*.deb; do
+        dpkg-deb -x "$deb" "$dir/root" || return 1
+    done
+    rm -rf "$apt"
+}
+
+clients_python() {
+    local pinned=$top/scripts/requirements/clients.txt name
+    name=venv/clients-$(cache_key "file:$pinned" "$("$python" -VV)")
+    cache_entry "Python clients" "$name" cache_venv "$pinned" ||
+        die "the wheels of scripts/requirements/clients.txt could not be installed" \
+            "check the network and pip's configuration (pip config list)"
+    clients_venv=$cache/$name
+}
+
+# On a Debian that has the packages a failed download is an error; elsewhere clients_root stays empty
+# and the tests that need it skip.
+clients_programs() {
+    local system name
+    # shellcheck source=/dev/null
+    system=$(. /etc/os-release && printf '%s %s %s' "$ID" "${VERSION_CODENAME:-}" "$(dpkg --print-architecture)")
+    [[ $system = debian\ *\ amd64 ]] || return 0
+    packages_need clients
+    read -r _ system _ <<<"$system"
+    name=debs/clients-$system-$(cache_key "${clients_debs[@]}")
+    cache_entry "Debian's NVIDIA clients" "$name" clients_unpack "$system" ||
+        die "Debian's packages ${clients_debs[*]} could not be fetched" \
+            "check the network, and that the mirror in /etc/apt carries contrib and non-free"
+    clients_root=$cache/$name/root
+    clients_driver=$(dirname "$(find "$clients_root" -name libcuda.so.1 | head -n 1)")
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Includes only look down: each folder may include itself and what is listed for it here.
+
+Vendor headers are for the folders that speak NVIDIA's ABIs.
+"""
+import pathlib
+import re
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+
+LAYERS = {
+    "base": [],
+    "driver": ["base"],
+    "wire": ["base"],
+    "allocator": ["base"],
+    "libclient": ["base", "driver", "wire", "allocator"],
+    "guard": ["base", "wire"],
+    "daemon": ["base", "driver", "wire"],
+    "ctl": ["base", "driver", "wire", "libclient/allot", "libclient/core", "libclient/lease"],
+    "sim": ["base"],
+}
+# Inside libclient, from the bottom; folders of one row do not know each other.
+LIBCLIENT = [
+    ["allot"],
+    ["core"],
+    ["lease"],
+    ["graph"],
+    ["device"],
+    ["ops", "kernels"],
+    ["place"],
+    ["exec"],
+    ["import", "cluster"],
+    ["api"],
+]
+VENDOR = {"cuda.h", "cudaTypedefs.h", "nvml.h", "cublas_v2.h", "cublas.h"}
+SPEAK_VENDOR = {"driver", "guard", "sim", "examples", "tests", "bench"}
+# Programs at the top of everything may include anything of ours.
+FREE = {"tests", "examples", "bench"}
+
+
+def rank(folder):
+    return next((level for level, row in enumerate(LIBCLIENT) if folder in row), None)
+
+
+def may_include(source, target):
+    """`source` and `target` are paths from the top."""
+    own = source.parts[0]
+    if own in FREE:
+        return True
+    if target.parts[0] == own:
+        if own != "libclient" or len(source.parts) < 3 or len(target.parts) < 3:
+            return True
+        mine, theirs = source.parts[1], target.parts[1]
+        if mine == theirs:
+            return True
+        return rank(mine) is not None and rank(theirs) is not None and rank(theirs) < rank(mine)
+    return any(str(target).startswith(f"{folder}/") for folder in LAYERS[own])
+
+
+def main():
+    wrong = []
+    n_files = 0
+    for folder in [*LAYERS, *sorted(FREE)]:
+        for path in sorted((TOP / folder).rglob("*.[ch]")):
+            source = path.relative_to(TOP)
+            n_files += 1
+            text = path.read_text(encoding="utf-8")
+            for line, include in enumerate(text.splitlines(), 1):
+                match = re.match(r'\s*#\s*include\s+([<"])([^>"]+)[>"]', include)
+                if not match:
+                    continue
+                kind, name = match.groups()
+                if name in VENDOR:
+                    if folder not in SPEAK_VENDOR:
+                        wrong.append(f"{source}:{line}: {name} is for {', '.join(sorted(SPEAK_VENDOR))}")
+                elif kind == '"':
+                    target = pathlib.PurePath(name)
+                    if len(target.parts) > 1 and not may_include(source, target):
+                        wrong.append(f"{source}:{line}: {folder} may not include {name}")
+    if wrong:
+        sys.exit("\n".join(wrong))
+    if n_files == 0:
+        sys.exit("no source file found")
+
+
+main()
