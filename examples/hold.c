@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hold: a CUDA program as anybody might have written it, which takes memory of a GPU and keeps it.
+ *
+ *     hold --device 1 8GiB
+ *
+ * It knows nothing of Allot: it opens libcuda.so.1 as the dynamic linker finds it, so it runs on a
+ * real box and on a simulated one alike. It says what it holds and ends on SIGTERM, SIGINT, or when
+ * its time (--seconds) is over.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cuda.h>
+
+#define STRING2(x) #x
+#define STRING(x)  STRING2(x) /* the name cuda.h gives a call: cuMemAlloc is cuMemAlloc_v2 */
+
+#define CUDA_CALLS(X)                                                                              \
+    X(cuInit)                                                                                      \
+    X(cuDeviceGet)                                                                                 \
+    X(cuDeviceGetName)                                                                             \
+    X(cuDevicePrimaryCtxRetain)                                                                    \
+    X(cuCtxSetCurrent)                                                                             \
+    X(cuMemAlloc)                                                                                  \
+    X(cuGetErrorName)
+
+#define X(name) static __typeof__(name) *p_##name;
+CUDA_CALLS(X)
+#undef X
+
+static void fail(const char *what, CUresult result) {
+    const char *name = NULL;
+
+    if (p_cuGetErrorName)
+        p_cuGetErrorName(result, &name);
+    fprintf(stderr, "hold: %s: %s\n", what, name ? name : "unknown error");
+    exit(EXIT_FAILURE);
+}
+
+static void load_driver(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+
+    if (!library) {
+        fprintf(stderr, "hold: %s\n", dlerror());
+        exit(EXIT_FAILURE);
+    }
+#define X(name)                                                                                    \
+    p_##name = (__typeof__(p_##name))dlsym(library, STRING(name));                                 \
+    if (!p_##name) {                                                                               \
+        fprintf(stderr, "hold: %s\n", dlerror());                                                  \
+        exit(EXIT_FAILURE);                                                                        \
+    }
+    CUDA_CALLS(X)
+#undef X
+}
+
+/* "512MiB", "8GiB", "1048576": false where it is anything else. */
+static bool parse_size(const char *text, uint64_t *ret) {
+    static const struct {
+        const char *name;
+        unsigned shift;
+    } units[] = { { "", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 } };
+    char *end;
+    uint64_t n;
+
+    errno = 0;
+    n = strtoull(text, &end, 10);
+    if (errno || end == text || *text == '-')
+        return false;
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (strcmp(end, units[i].name) == 0 && n <= UINT64_MAX >> units[i].shift) {
+            *ret = n << units[i].shift;
+            return true;
+        }
+    return false;
+}
+
+static void usage(FILE *out) {
+    fputs("usage: hold [--device N] [--seconds N] SIZE\n"
+          "Take SIZE (bytes, or 512MiB, 8GiB) of GPU N, as CUDA counts them, until SIGTERM.\n",
+          out);
+}
+
+int main(int argc, char **argv) {
+    static const struct option options[] = { { "device", required_argument, NULL, 'd' },
+                                             { "seconds", required_argument, NULL, 's' },
+                                             { "help", no_argument, NULL, 'h' },
+                                             {} };
+    char name[128] = "";
+    CUdeviceptr memory;
+    CUcontext context;
+    CUdevice device;
+    CUresult result;
+    sigset_t signals;
+    uint64_t bytes;
+    int index = 0, seconds = 0, option;
+
+    while ((option = getopt_long(argc, argv, "d:s:h", options, NULL)) != -1)
+        switch (option) {
+        case 'd':
+            index = atoi(optarg);
+            break;
+        case 's':
+            seconds = atoi(optarg);
+            break;
+        case 'h':
+            usage(stdout);
+            return EXIT_SUCCESS;
+        default:
+            usage(stderr);
+            return 2;
+        }
+    if (optind + 1 != argc || !parse_size(argv[optind], &bytes)) {
+        usage(stderr);
+        return 2;
+    }
+
+    /* Blocked before the driver starts threads, so that none of them takes the signal. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+
+    load_driver();
+    if ((result = p_cuInit(0)) || (result = p_cuDeviceGet(&device, index)) ||
+        (result = p_cuDeviceGetName(name, sizeof(name), device)) ||
+        (result = p_cuDevicePrimaryCtxRetain(&context, device)) ||
+        (result = p_cuCtxSetCurrent(context)))
+        fail("no context on the GPU", result);
+    if ((result = p_cuMemAlloc(&memory, bytes)))
+        fail("no memory", result);
+    printf("pid %d holds %" PRIu64 " MiB on GPU %d, %s\n", getpid(), bytes >> 20, index, name);
+    fflush(stdout);
+
+    if (seconds > 0)
+        sigtimedwait(&signals, NULL, &(struct timespec){ .tv_sec = seconds });
+    else
+        sigwaitinfo(&signals, NULL);
+    return EXIT_SUCCESS; /* the driver takes back what a process held, however it ends */
+}
