@@ -118,6 +118,8 @@ struct box_gpu {
 #define X(field, name, unit) struct box_setting field;
     BOX_SETTINGS(X)
 #undef X
+    uint64_t seen_bytes[BOX_PARTS]; /* what NVML shows as used when readings lag */
+    uint64_t seen_at_ns;
     uint64_t energy_mj; /* consumed until energy_at_ns */
     uint64_t energy_at_ns;
 };

@@ -40,8 +40,8 @@ uint64_t charge_held(const struct box *box, uint32_t slot, struct box_part part)
 uint64_t charge_held_seen(struct box *box, uint32_t slot, struct box_part part);
 
 /*
- * What a process may still take and its total, for cuMemGetInfo: the part's, or the tighter one
- * of the limits on its cgroup.
+ * For cuMemGetInfo: what a process may still take (the part's free bytes, or less where a limit
+ * on its cgroup is tighter) and the part's capacity.
  */
 void charge_room(struct box *box, uint32_t slot, struct box_part part, uint64_t *ret_free,
                  uint64_t *ret_total);

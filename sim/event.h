@@ -18,6 +18,8 @@ uint64_t event_last(struct box *box);
  * read are skipped. -ENOENT: none yet. Wants the lock.
  */
 int event_next(struct box *box, uint64_t *cursor, struct box_event *ret);
+/* Wake those who sleep in event_wait(), with or without news for them. */
+void event_wake(struct box *box);
 /* Sleep until something is posted after `seen` (a value of event_futex read under the lock) or
  * `timeout_ms` have passed (UINT32_MAX: for ever). Without the lock. 0 or -ETIMEDOUT. */
 int event_wait(struct box *box, uint32_t seen, uint32_t timeout_ms);

@@ -12,7 +12,8 @@
 
 /* One way to cut a GPU: the vendor's MIG profile. Placement is in units of memory slices. */
 struct sim_mig_profile {
-    unsigned id;              /* NVML_GPU_INSTANCE_PROFILE_… */
+    unsigned id;              /* NVML_GPU_INSTANCE_PROFILE_…: what NVML's calls take */
+    unsigned number;          /* what NVML reports in return and nvidia-smi shows: 19 is 1g.5gb */
     const char *name;         /* "3g.20gb" */
     unsigned compute_slices;  /* of 7 */
     unsigned memory_slices;   /* of 8 */
