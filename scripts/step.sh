@@ -28,7 +28,7 @@ die() {
 step_kill() {
     [ -n "$step_pid" ] || return 0
     kill -TERM -- "-$step_pid" 2>/dev/null
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
+    for _ in {1..20}; do
         kill -0 -- "-$step_pid" 2>/dev/null || break
         sleep 0.5
     done

@@ -5,8 +5,9 @@
 # downloads not). A suite is a function suite_NAME that runs its tests and hands the counts of single
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
+suites_long=(fresh)     # only with --long, or by name
 suites=(docs unit clang asan tsan fuzz)
-declare -A suite_budget=([docs]=60 [unit]=240 [integration]=240 [clang]=180 [asan]=360 [tsan]=300 [fuzz]=180 [clients]=240)
+declare -A suite_budget=([docs]=60 [unit]=240 [integration]=240 [clang]=180 [asan]=360 [tsan]=300 [fuzz]=180 [clients]=240 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
@@ -15,6 +16,7 @@ declare -A suite_about=(
     [asan]="unit tests, fuzz corpora and integration tests under address and undefined behaviour sanitizers"
     [tsan]="unit and integration tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
+    [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
     [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings"
 )
 
@@ -138,6 +140,14 @@ suite_clients() {
     suite_results clients "$rc" "$report"
 }
 
+suite_fresh() {
+    local rc=0
+    packages_need fresh
+    step_quietly "tests/fresh/debootstrap.sh" test/fresh.tap "$top/tests/fresh/debootstrap.sh" || rc=$?
+    [ "$rc" -ne 77 ] || rc=0 # the report says why it was skipped
+    suite_results fresh "$rc" "$logs/test/fresh.tap"
+}
+
 suite_unit() {
     clients_programs
     export ALLOT_TEST_REAL_DRIVER_DIR=$clients_driver
@@ -150,15 +160,16 @@ suite_tsan() { suite_meson tsan tsan unit integration; }
 
 # suite_run NAME: one suite within its budget; the row of the table goes to $suite_rows.
 suite_run() {
-    local began=$SECONDS note=
+    local began=$SECONDS note= budget=${suite_budget[$1]}
     suite_passed=0 suite_failed=0 suite_skips=()
     say "$1: ${suite_about[$1]}"
-    deadline=$((SECONDS + suite_budget[$1] * (${#suite_long} > 0 ? 10 : 1)))
+    [ -z "$suite_long" ] || budget=$((budget * 10))
+    deadline=$((SECONDS + budget))
     step_cut_off=
     "suite_$1"
     deadline=
     if [ -n "$step_cut_off" ]; then
-        note="cut off after ${suite_budget[$1]} s"
+        note="cut off after $budget s"
         [ "$suite_failed" -gt 0 ] || suite_failed=1
     elif [ $((suite_passed + suite_failed + ${#suite_skips[@]})) -eq 0 ]; then
         note="ran no test"
@@ -178,13 +189,16 @@ suites_run() {
         --long) suite_long=yes ;;
         -*) die "test: no option $1" "./run test [suite...] [--long]; suites: ${suites[*]}" ;;
         *)
-            [ -n "${suite_budget[$1]:-}" ] || die "test: no suite $1" "suites: ${suites[*]}"
+            [ -n "${suite_budget[$1]:-}" ] || die "test: no suite $1" "suites: ${suites[*]} ${suites_long[*]}"
             chosen+=("$1")
             ;;
         esac
         shift
     done
-    [ "${#chosen[@]}" -gt 0 ] || chosen=("${suites[@]}")
+    if [ "${#chosen[@]}" -eq 0 ]; then
+        chosen=("${suites[@]}")
+        [ -z "$suite_long" ] || chosen+=("${suites_long[@]}")
+    fi
     build_werror=true
     packages_need build test
     vendor_setup

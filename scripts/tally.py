@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tally.py FILE...: count single tests in what a test runner left behind.
 
-Understands meson's testlog.json (and in it Check's summary, TAP, and a plain exit status) and JUnit XML.
+Understands meson's testlog.json (and in it Check's summary, TAP, and a plain exit status), JUnit XML
+(.xml) and TAP (.tap).
 Prints "passed N", "failed N" and one "skip NAME: REASON" per skipped test; with --failures also the
 output of what failed, to stderr.
 """
@@ -57,6 +58,17 @@ class Tally:
             good = False
         return good
 
+    def add_tap_file(self, path, text):
+        name = path.rpartition("/")[2].removesuffix(".tap")
+        none = re.search(r"^1\.\.0 # SKIP (.*)$", text, re.M)
+        if none:
+            self.skips.append(f"{name}: {none[1]}")
+        elif not TAP_PLAN.search(text):
+            self.failed += 1
+            self.failures.append(f"{name}: no plan\n{text}")
+        elif not self.add_tap(name, text, False):
+            self.failures.append(f"{name}: failed\n{text}")
+
     def add_meson(self, record):
         name = record["name"].split(" / ")[-1]
         out = record.get("stdout") or ""
@@ -102,6 +114,9 @@ def main():
                 tally.add_junit(path)
                 continue
             with open(path, encoding="utf-8", errors="replace") as log:
+                if path.endswith(".tap"):
+                    tally.add_tap_file(path, log.read())
+                    continue
                 for line in log:
                     tally.add_meson(json.loads(line))
         except (OSError, ValueError, ElementTree.ParseError) as error:
