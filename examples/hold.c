@@ -4,23 +4,22 @@
  *
  *     hold --device 1 8GiB
  *
- * It knows nothing of Allot: it opens libcuda.so.1 as the dynamic linker finds it, so it runs on a
+ * It asks nobody for leave: it opens libcuda.so.1 as the dynamic linker finds it, so it runs on a
  * real box and on a simulated one alike. It says what it holds and ends on SIGTERM, SIGINT, or when
  * its time (--seconds) is over.
  */
 #include <dlfcn.h>
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cuda.h>
+
+#include "base/units.h"
 
 #define STRING2(x) #x
 #define STRING(x)  STRING2(x) /* the name cuda.h gives a call: cuMemAlloc is cuMemAlloc_v2 */
@@ -64,27 +63,6 @@ static void load_driver(void) {
 #undef X
 }
 
-/* "512MiB", "8GiB", "1048576": false where it is anything else. */
-static bool parse_size(const char *text, uint64_t *ret) {
-    static const struct {
-        const char *name;
-        unsigned shift;
-    } units[] = { { "", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 } };
-    char *end;
-    uint64_t n;
-
-    errno = 0;
-    n = strtoull(text, &end, 10);
-    if (errno || end == text || *text == '-')
-        return false;
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-        if (strcmp(end, units[i].name) == 0 && n <= UINT64_MAX >> units[i].shift) {
-            *ret = n << units[i].shift;
-            return true;
-        }
-    return false;
-}
-
 static void usage(FILE *out) {
     fputs("usage: hold [--device N] [--seconds N] SIZE\n"
           "Take SIZE (bytes, or 512MiB, 8GiB) of GPU N, as CUDA counts them, until SIGTERM.\n",
@@ -120,7 +98,7 @@ int main(int argc, char **argv) {
             usage(stderr);
             return 2;
         }
-    if (optind + 1 != argc || !parse_size(argv[optind], &bytes)) {
+    if (optind + 1 != argc || units_parse_bytes(&bytes, argv[optind]) < 0) {
         usage(stderr);
         return 2;
     }
