@@ -126,7 +126,7 @@ static int build_gpu(const struct box_spec *spec, struct box_gpu *gpu, unsigned 
         if (units_parse_bytes(&gpu->total_bytes, text) < 0 ||
             gpu->total_bytes <= gpu->reserved_bytes || gpu->total_bytes > UINT64_C(1) << 40)
             return error_set(err, -EINVAL,
-                             "\"%s\" is not a memory size for a %s (more than the %llu MiB that "
+                             "\"%s\" is not a memory size for %s (more than the %llu MiB that "
                              "its driver reserves, at most 1T)",
                              text, model->key, (unsigned long long)(model->reserved_bytes >> 20));
         /* Whole granules are left for programs; the odd rest is the driver's. */
@@ -181,13 +181,14 @@ static int build_instance(struct box_gpu *gpu, const char *text, struct allot_er
     const struct sim_mig_profile *profile;
     unsigned times = 1, slices = 0, slot, ci;
     const char *name = text;
-    int n;
+    int n = 0;
 
-    if (sscanf(name, "%1ux%n", &times, &n) == 1)
+    if (sscanf(name, "%1ux%n", &times, &n) == 1 && n)
         name += n;
     else
         times = 1;
-    if (sscanf(name, "%1uc.%n", &slices, &n) == 1)
+    n = 0;
+    if (sscanf(name, "%1uc.%n", &slices, &n) == 1 && n)
         name += n;
     else
         slices = 0;

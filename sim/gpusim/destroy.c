@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "sim/gpusim/gpusim.h"
+#include "sim/proc.h"
+
+static const struct option options[] = {
+    { "help", no_argument, NULL, 'h' },
+    { "box", required_argument, NULL, 'b' },
+    { "force", no_argument, NULL, 'f' },
+    { 0 },
+};
+
+static int run(int argc, char **argv) {
+    struct allot_error err = { 0 };
+    const char *given = NULL;
+    bool force = false;
+    unsigned users = 0;
+    struct box *box;
+    int c, r = 0;
+
+    while ((c = getopt_long(argc, argv, "hb:f", options, NULL)) >= 0) {
+        if (c == 'h')
+            return print_help(&verb_destroy);
+        if (c == '?')
+            return complain_usage(&verb_destroy, "no such option, or its argument is missing");
+        if (c == 'f')
+            force = true;
+        else
+            given = optarg;
+    }
+    if (optind < argc)
+        return complain_usage(&verb_destroy, "\"%s\" is one word too many", argv[optind]);
+    if (open_locked(&box, given, &err) < 0)
+        return complain(&err);
+    for (uint32_t i = 0; i < box->file->proc_high && i < BOX_MAX_PROCS; i++)
+        users += box->file->proc[i].state == PROC_LIVE;
+    if (users && !force)
+        r = error_set(&err, -EBUSY, "%u %s the box %s: end them first, or use --force", users,
+                      users == 1 ? "process uses" : "processes use", box->path);
+    else if (unlink(box->path) < 0)
+        r = error_set(&err, -errno, "cannot remove %s: %m", box->path);
+    box_unlock(box);
+    box_free(box);
+    return r < 0 ? complain(&err) : EXIT_SUCCESS;
+}
+
+const struct verb verb_destroy = {
+    .name = "destroy",
+    .summary = "remove a box",
+    .help = "usage: gpusim destroy [--box FILE] [-f|--force]\n"
+            "\n"
+            "Refuses while processes use it, unless forced: they go on with a box that nobody\n"
+            "else can find.\n",
+    .run = run,
+};

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/gpusim/gpusim.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/gpuid.h"
+#include "sim/proc.h"
+
+static const struct verb *const verbs[] = {
+    &verb_create, &verb_show, &verb_exec, &verb_set, &verb_inject, &verb_destroy,
+};
+
+int complain(const struct allot_error *err) {
+    fprintf(stderr, "gpusim: %s\n", err->text);
+    return EXIT_FAILURE;
+}
+
+int complain_usage(const struct verb *verb, const char *format, ...) {
+    va_list args;
+
+    fprintf(stderr, "gpusim %s: ", verb->name);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n\"gpusim %s --help\" says more\n", verb->name);
+    return EXIT_USAGE;
+}
+
+int print_help(const struct verb *verb) {
+    printf("gpusim %s: %s\n\n%s", verb->name, verb->summary, verb->help);
+    return EXIT_SUCCESS;
+}
+
+int find_path(char ret[PATH_MAX], const char *given, struct allot_error *err) {
+    char path[PATH_MAX], *real;
+    bool named;
+    int r;
+
+    if (given)
+        snprintf(path, sizeof(path), "%s", given);
+    else {
+        r = box_path(path, &named, err);
+        if (r < 0)
+            return r;
+    }
+    real = realpath(path, NULL);
+    if (!real && errno != ENOENT)
+        return error_set(err, -errno, "cannot open %s: %m", path);
+    if (real || path[0] == '/')
+        snprintf(ret, PATH_MAX, "%s", real ? real : path);
+    else {
+        cleanup(freep) char *here = realpath(".", NULL);
+
+        if (!here || snprintf(ret, PATH_MAX, "%s/%s", here, path) >= PATH_MAX)
+            return error_set(err, -ENAMETOOLONG, "the path of the box is too long");
+    }
+    free(real);
+    return 0;
+}
+
+int open_locked(struct box **ret, const char *given, struct allot_error *err) {
+    char path[PATH_MAX];
+    struct box *box;
+    int r;
+
+    r = find_path(path, given, err);
+    if (r < 0)
+        return r;
+    r = box_open(&box, path, err);
+    if (r == -ENOENT)
+        return error_set(err, r, "there is no box at %s: \"gpusim create\" makes one", path);
+    if (r < 0)
+        return r;
+    r = box_lock(box);
+    if (r < 0) {
+        box_free(box);
+        return error_set(err, r, "the box %s is kept locked by a process that does not run on: %s",
+                         path, strerror(-r));
+    }
+    proc_reap(box);
+    *ret = box;
+    return 0;
+}
+
+int find_gpu(const struct box *box, const char *text, unsigned *ret, struct allot_error *err) {
+    unsigned found = 0;
+    struct pci_id pci;
+    char *end;
+    unsigned long n;
+
+    n = strtoul(text, &end, 10);
+    if (end != text && !*end && *text != '-') {
+        if (n >= box->n_gpus)
+            return error_set(err, -EINVAL, "there is no GPU %lu: the box has 0 to %u", n,
+                             box->n_gpus - 1);
+        *ret = n;
+        return 0;
+    }
+    for (unsigned i = 0; i < box->n_gpus; i++) {
+        const struct box_gpu *gpu = &box->file->gpu[i];
+
+        if ((!strncasecmp(text, "GPU-", 4) && !strncasecmp(text, gpu->uuid, strlen(text))) ||
+            (pci_id_parse(&pci, text) == 0 && pci.domain == gpu->pci_domain &&
+             pci.bus == gpu->pci_bus && pci.device == gpu->pci_device)) {
+            *ret = i;
+            found++;
+        }
+    }
+    if (found != 1)
+        return error_set(err, -EINVAL,
+                         found ? "\"%s\" could be several GPUs"
+                               : "there is no GPU \"%s\": name it by index, UUID or bus id",
+                         text);
+    return 0;
+}
+
+static void usage(FILE *out) {
+    fprintf(out, "usage: gpusim VERB [OPTION…]\n\nA box of simulated GPUs, used by programs that "
+                 "load NVML or the CUDA driver.\n\n");
+    for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
+        fprintf(out, "  %-8s  %s\n", verbs[i]->name, verbs[i]->summary);
+    fprintf(out, "\nThe box is the file that --box, else GPUSIM_BOX names, else the user's own.\n"
+                 "\"gpusim VERB --help\" and gpusim(1) say more.\n");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        usage(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        usage(stdout);
+        return EXIT_SUCCESS;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("gpusim %s\n", ALLOT_VERSION);
+        return EXIT_SUCCESS;
+    }
+    for (size_t i = 0; i < ELEMENTSOF(verbs); i++)
+        if (!strcmp(argv[1], verbs[i]->name))
+            return verbs[i]->run(argc - 1, argv + 1);
+    fprintf(stderr, "gpusim: there is no verb \"%s\"; \"gpusim --help\" lists them\n", argv[1]);
+    return EXIT_USAGE;
+}
