@@ -7,7 +7,7 @@
 # cannot be moved) under a lock, so that two clones at once do the work once and never see half of it.
 # The name of an entry says all that went into it: nothing is ever refreshed, only added.
 
-cache=${ALLOT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/allot}
+cache=${XDG_CACHE_HOME:-${HOME:-$top/build}/.cache}/allot
 
 # The interpreter of the distribution, not one that a version manager put in front of it.
 python=/usr/bin/python3
