@@ -54,7 +54,7 @@ uint64_t box_now_us(void) {
 }
 
 /* FNV-1a over what names the GPUs; catches damage, not malice. */
-static uint64_t identity_sum(const struct box_file *file) {
+uint64_t box_identity_sum(const struct box_file *file) {
     uint64_t sum = UINT64_C(0xcbf29ce484222325);
     const size_t n_gpus = MIN(file->n_gpus, (uint32_t)BOX_MAX_GPUS);
 
@@ -198,7 +198,8 @@ static int examine(const struct box_file *file, const char *path, struct allot_e
                          "%s is a box of another version (%u, this is %u): destroy it with the "
                          "gpusim that made it, or remove the file",
                          path, file->version, BOX_VERSION);
-    if (file->n_gpus < 1 || file->n_gpus > BOX_MAX_GPUS || identity_sum(file) != file->identity_sum)
+    if (file->n_gpus < 1 || file->n_gpus > BOX_MAX_GPUS ||
+        box_identity_sum(file) != file->identity_sum)
         return error_set(err, -EPROTO, "%s is damaged: remove it and create the box anew", path);
     lock_init(&fresh);
     if (lock_kind(&file->lock) != lock_kind(&fresh))
@@ -403,7 +404,7 @@ int box_create(const char *path, const struct box_file *init, unsigned mode,
     if (getrandom(&file->box_id, sizeof(file->box_id), 0) < 0)
         file->box_id = box_now_ns();
     r = lock_init(&file->lock);
-    file->identity_sum = identity_sum(file);
+    file->identity_sum = box_identity_sum(file);
     if (r == 0)
         r = examine(file, path, err);
     munmap(file, sizeof(*file));

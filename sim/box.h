@@ -299,6 +299,8 @@ void box_unlock(struct box *box);
 const struct sim_model *box_model(const struct box *box, unsigned gpu);
 /* Bytes that can be allocated on an empty part: total minus reserved. 0: no such part. */
 uint64_t box_capacity(const struct box *box, struct box_part part);
+/* What identity_sum must be: for whoever edits a box file on purpose. */
+uint64_t box_identity_sum(const struct box_file *file);
 /* Walk every invariant of a locked box; -EPROTO naming the first one broken. */
 int box_check(const struct box *box, struct allot_error *err);
 
