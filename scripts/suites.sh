@@ -99,8 +99,8 @@ suite_docs() {
 # Every fuzz target of tests/fuzz, over its corpus and what earlier runs found. A crash leaves its
 # input in build-fuzz/crashes: it goes into the corpus with the fix.
 suite_fuzz() {
-    local dir targets target noun seconds=15
-    [ -z "$suite_long" ] || seconds=600
+    local dir targets target noun seconds most=15
+    [ -z "$suite_long" ] || most=600
     dir=$(build_dir fuzz)
     targets=("$top"/tests/fuzz/fuzz-*.c)
     targets=("${targets[@]##*/}")
@@ -111,6 +111,8 @@ suite_fuzz() {
         suite_failed=1
         return
     fi
+    seconds=$(((deadline - SECONDS) / ${#targets[@]} - 5))
+    seconds=$((seconds < most ? seconds : most))
     mkdir -p "$dir/crashes"
     for target in "${targets[@]}"; do
         [ -z "$step_cut_off" ] || return
