@@ -109,6 +109,9 @@ struct box_gpu {
     /* modes an administrator sets through NVML */
     uint32_t persistence, compute_mode, accounting, ecc_enabled, ecc_pending;
     uint32_t power_limit_mw;
+    uint32_t app_sm_mhz, app_memory_mhz;           /* applications clocks; 0: the default */
+    uint32_t locked_sm_min_mhz, locked_sm_max_mhz; /* maximum 0: not locked */
+    uint32_t locked_memory_min_mhz, locked_memory_max_mhz;
 
     /* health */
     uint32_t lost;     /* fallen off the bus: every call answers so */

@@ -48,22 +48,26 @@ void busy_note(struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind
     }
 }
 
+/* Microseconds in finished tick `tick`. */
+static uint32_t tick_us(const struct box_usage *usage, enum busy_kind kind, uint64_t tick) {
+    const struct box_busy_tick *entry = &usage->busy[tick % BOX_BUSY_TICKS];
+    uint32_t us;
+
+    if (__atomic_load_n(&entry->tick, __ATOMIC_RELAXED) != (uint32_t)tick)
+        return 0;
+    us = __atomic_load_n(kind == BUSY_COMPUTE ? &entry->compute_us : &entry->memory_us,
+                         __ATOMIC_RELAXED);
+    return MIN(us, (uint32_t)TICK_US); /* streams side by side are busy once */
+}
+
 /* Microseconds that `slot` was busy in the second before `now_tick`, which is not over. */
 static uint64_t busy_us(const struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind,
                         uint64_t now_tick) {
     const struct box_usage *usage = &box->file->proc[slot].usage[gpu];
     uint64_t us = 0;
 
-    for (uint64_t tick = now_tick - TICKS_PER_SECOND; tick < now_tick; tick++) {
-        const struct box_busy_tick *entry = &usage->busy[tick % BOX_BUSY_TICKS];
-        uint32_t in_tick;
-
-        if (__atomic_load_n(&entry->tick, __ATOMIC_RELAXED) != (uint32_t)tick)
-            continue;
-        in_tick = __atomic_load_n(kind == BUSY_COMPUTE ? &entry->compute_us : &entry->memory_us,
-                                  __ATOMIC_RELAXED);
-        us += MIN(in_tick, (uint32_t)TICK_US); /* streams side by side are busy once */
-    }
+    for (uint64_t tick = now_tick - TICKS_PER_SECOND; tick < now_tick; tick++)
+        us += tick_us(usage, kind, tick);
     return us;
 }
 
@@ -77,6 +81,33 @@ unsigned busy_of_process(const struct box *box, uint32_t slot, unsigned gpu, enu
 
 static unsigned setting(const struct box_setting *setting, unsigned derived) {
     return setting->fixed ? (unsigned)setting->value : derived;
+}
+
+unsigned busy_samples(const struct box *box, unsigned gpu, struct busy_sample *ret) {
+    const uint64_t now_ns = box_now_ns(), now_us = box_now_us(), now_tick = now_ns / TICK_NS;
+    const uint32_t high = MIN(box->file->proc_high, (uint32_t)BOX_MAX_PROCS);
+    const struct box_gpu *g = &box->file->gpu[gpu];
+    unsigned n = 0;
+
+    for (uint64_t tick = now_tick - MIN(now_tick, (uint64_t)BOX_BUSY_TICKS - 1); tick < now_tick;
+         tick++) {
+        uint64_t compute_us = 0, memory_us = 0;
+
+        for (uint32_t i = 0; i < high; i++) {
+            if (box->file->proc[i].state != PROC_LIVE)
+                continue;
+            compute_us += tick_us(&box->file->proc[i].usage[gpu], BUSY_COMPUTE, tick);
+            memory_us += tick_us(&box->file->proc[i].usage[gpu], BUSY_MEMORY, tick);
+        }
+        ret[n++] = (struct busy_sample){
+            .at_us = now_us - (now_ns - (tick + 1) * TICK_NS) / 1000,
+            .utilization = setting(&g->utilization,
+                                   MIN((compute_us + memory_us) * 100 / TICK_US, UINT64_C(100))),
+            .memory_utilization =
+                setting(&g->memory_utilization, MIN(memory_us * 100 / TICK_US, UINT64_C(100))),
+        };
+    }
+    return n;
 }
 
 void busy_read(struct box *box, unsigned gpu, struct busy_readings *ret) {

@@ -24,6 +24,14 @@ void busy_note(struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind
 /* Percent of the last second that process `slot` kept `gpu` busy. */
 unsigned busy_of_process(const struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind);
 
+/* A finished tick: what the driver's sample buffer keeps. */
+struct busy_sample {
+    uint64_t at_us; /* since the epoch, when the tick ended */
+    unsigned utilization, memory_utilization;
+};
+/* The last ticks of `gpu`, oldest first: how many, fewer than `BOX_BUSY_TICKS`. */
+unsigned busy_samples(const struct box *box, unsigned gpu, struct busy_sample *ret);
+
 struct busy_readings {
     unsigned utilization, memory_utilization; /* percent */
     unsigned temperature_c, memory_temperature_c;
