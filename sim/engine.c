@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+
+/* As many pieces of work may be under way: a program that submits more waits for the oldest, as
+ * with a real driver, whose queues are shorter. */
+#define MAX_UNRESOLVED 16384
+
+struct work {
+    struct timeline_item item; /* first: timeline items are works */
+    unsigned refs;
+    bool done;
+    bool on_host_thread;
+    work_fn run;
+    void *argument;
+    void (*release)(void *argument);
+
+    unsigned n_awaited; /* not yet executed works that this one comes after */
+    struct work **dependents;
+    size_t n_dependents, n_dependents_allocated;
+    struct work *next; /* in the queue of those that can run */
+};
+
+struct queue {
+    struct work *first, *last;
+    pthread_cond_t filled;
+};
+
+struct engine {
+    pthread_mutex_t lock;
+    pthread_cond_t done; /* some work was executed */
+    struct queue device; /* for the device threads */
+    struct queue host;   /* for the one thread that calls the program back */
+    unsigned n_threads;  /* wanted */
+    unsigned n_running;  /* device threads started */
+    bool host_running;
+    bool ending;
+    unsigned refs; /* the owner and each thread */
+    struct timeline timeline;
+};
+
+/* Higher priority (a lower number) first, else in the order of arrival. */
+static void queue_put(struct queue *queue, struct work *work) {
+    struct work **at = &queue->first;
+
+    if (queue->last && queue->last->item.priority <= work->item.priority)
+        at = &queue->last->next;
+    else
+        while (*at && (*at)->item.priority <= work->item.priority)
+            at = &(*at)->next;
+    work->next = *at;
+    *at = work;
+    if (!work->next)
+        queue->last = work;
+    pthread_cond_signal(&queue->filled);
+}
+
+static struct work *queue_take(struct queue *queue) {
+    struct work *work = queue->first;
+
+    queue->first = work->next;
+    if (!queue->first)
+        queue->last = NULL;
+    return work;
+}
+
+static struct work *from_item(struct timeline_item *item) {
+    return (struct work *)item;
+}
+
+struct work *work_ref(struct work *work) {
+    __atomic_add_fetch(&work->refs, 1, __ATOMIC_RELAXED);
+    return work;
+}
+
+/* Wants the lock, and gives back the work that is to be freed without it. */
+static struct work *drop(struct work *work) {
+    return __atomic_sub_fetch(&work->refs, 1, __ATOMIC_ACQ_REL) == 0 ? work : NULL;
+}
+
+static void destroy(struct work *work) {
+    if (!work)
+        return;
+    if (work->release)
+        work->release(work->argument);
+    timeline_item_done(&work->item);
+    free(work->dependents);
+    free(work);
+}
+
+struct work *work_unref(struct engine *engine, struct work *work) {
+    if (work)
+        destroy(drop(work));
+    return NULL;
+}
+
+static void make_runnable(struct engine *engine, struct work *work) {
+    queue_put(work->on_host_thread ? &engine->host : &engine->device, work);
+}
+
+/* Note that `work` was executed, and let those go that waited for it. Wants the lock. */
+static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
+    work->item.cost_ns = cost_ns;
+    work->item.cost_known = true;
+    work->done = true;
+    for (size_t i = 0; i < work->n_dependents; i++) {
+        struct work *later = work->dependents[i];
+
+        if (--later->n_awaited == 0)
+            make_runnable(engine, later);
+        /* `later` has its own reference from the engine until it is done. */
+    }
+    free(work->dependents);
+    work->dependents = NULL;
+    work->n_dependents = work->n_dependents_allocated = 0;
+    pthread_cond_broadcast(&engine->done);
+}
+
+static void engine_unref(struct engine *engine) {
+    if (__atomic_sub_fetch(&engine->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    timeline_done(&engine->timeline);
+    pthread_cond_destroy(&engine->done);
+    pthread_cond_destroy(&engine->device.filled);
+    pthread_cond_destroy(&engine->host.filled);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+static void serve(struct engine *engine, struct queue *queue) {
+    pthread_mutex_lock(&engine->lock);
+    for (;;) {
+        struct work *work, *dead;
+        uint64_t cost_ns = 0;
+
+        while (!queue->first && !engine->ending)
+            pthread_cond_wait(&queue->filled, &engine->lock);
+        if (engine->ending)
+            break;
+        work = queue_take(queue);
+        if (work->run) {
+            pthread_mutex_unlock(&engine->lock);
+            cost_ns = work->run(work->argument);
+            pthread_mutex_lock(&engine->lock);
+        }
+        finish(engine, work, cost_ns);
+        dead = drop(work);
+        if (dead) {
+            pthread_mutex_unlock(&engine->lock);
+            destroy(dead);
+            pthread_mutex_lock(&engine->lock);
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+    engine_unref(engine);
+}
+
+static void *serve_device(void *argument) {
+    serve(argument, &((struct engine *)argument)->device);
+    return NULL;
+}
+
+static void *serve_host(void *argument) {
+    serve(argument, &((struct engine *)argument)->host);
+    return NULL;
+}
+
+/* A thread of ours takes none of the program's signals. */
+static int start_thread(struct engine *engine, void *(*fn)(void *)) {
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t thread;
+    int r;
+
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    __atomic_add_fetch(&engine->refs, 1, __ATOMIC_RELAXED);
+    r = pthread_create(&thread, &attr, fn, engine);
+    if (r)
+        __atomic_sub_fetch(&engine->refs, 1, __ATOMIC_RELAXED);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return -r;
+}
+
+int engine_new(struct engine **ret, unsigned n_threads) {
+    struct engine *engine = calloc(1, sizeof(*engine));
+
+    if (!engine)
+        return -ENOMEM;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->done, NULL);
+    pthread_cond_init(&engine->device.filled, NULL);
+    pthread_cond_init(&engine->host.filled, NULL);
+    engine->n_threads = MAX(n_threads, 1u);
+    engine->refs = 1;
+    *ret = engine;
+    return 0;
+}
+
+struct engine *engine_free(struct engine *engine) {
+    if (!engine)
+        return NULL;
+    pthread_mutex_lock(&engine->lock);
+    engine->ending = true;
+    pthread_cond_broadcast(&engine->device.filled);
+    pthread_cond_broadcast(&engine->host.filled);
+    pthread_mutex_unlock(&engine->lock);
+    engine_unref(engine);
+    return NULL;
+}
+
+/* Threads start when there is something to do: most processes only look at the devices. */
+static int ensure_threads(struct engine *engine, bool host) {
+    int r = 0;
+
+    if (host && !engine->host_running) {
+        r = start_thread(engine, serve_host);
+        engine->host_running = r == 0;
+    }
+    while (!host && engine->n_running < engine->n_threads) {
+        r = start_thread(engine, serve_device);
+        if (r < 0)
+            return engine->n_running ? 0 : r;
+        engine->n_running++;
+    }
+    return r;
+}
+
+/* `work` is executed after `earlier`. Room was reserved. */
+static void follow(struct work *work, struct work *earlier) {
+    if (earlier->done)
+        return;
+    earlier->dependents[earlier->n_dependents++] = work;
+    work->n_awaited++;
+}
+
+static int reserve_dependents(struct work *earlier, size_t n) {
+    const size_t wanted = earlier->n_dependents + n;
+    struct work **larger;
+
+    if (earlier->done || wanted <= earlier->n_dependents_allocated)
+        return 0;
+    larger = reallocarray(earlier->dependents, 2 * wanted, sizeof(*larger));
+    if (!larger)
+        return -ENOMEM;
+    earlier->dependents = larger;
+    earlier->n_dependents_allocated = 2 * wanted;
+    return 0;
+}
+
+static int add(struct engine *engine, const struct work_order *order, struct work *work) {
+    cleanup(freep) struct timeline_item **items = NULL;
+    int r;
+
+    if (order->n_after) {
+        items = calloc(order->n_after, sizeof(*items));
+        if (!items)
+            return -ENOMEM;
+    }
+    r = order->before ? reserve_dependents(order->before, order->n_after + 1) : 0;
+    for (size_t i = 0; i < order->n_after && r == 0; i++) {
+        items[i] = &order->after[i]->item;
+        r = reserve_dependents(order->after[i], order->n_after + 1);
+    }
+    if (r == 0)
+        r = timeline_add(&engine->timeline, &work->item,
+                         order->before ? &order->before->item : NULL, items, order->n_after);
+    if (r < 0)
+        return r;
+
+    /* One for the engine until it is executed, one for the timeline until it is resolved, one for
+     * the caller. */
+    work->refs = 3;
+    if (order->before)
+        follow(work, order->before);
+    for (size_t i = 0; i < order->n_after; i++)
+        follow(work, order->after[i]);
+    if (!work->n_awaited)
+        make_runnable(engine, work);
+    return 0;
+}
+
+/*
+ * Give times to works, in the timeline's order, until `target` has its own or (NULL) one more has.
+ * Sleeps while those that matter are not executed, as their cost is not known. Wants the lock.
+ */
+static void resolve(struct engine *engine, struct work *target) {
+    while (!(target && target->item.resolved)) {
+        struct timeline_item *item = timeline_next(&engine->timeline);
+        struct work *dead;
+
+        if (!item && !engine->timeline.n_unresolved)
+            return; /* others were at it too, while we slept */
+        if (!item) {
+            pthread_cond_wait(&engine->done, &engine->lock);
+            continue;
+        }
+        timeline_resolve(&engine->timeline, item);
+        dead = drop(from_item(item));
+        if (dead) {
+            pthread_mutex_unlock(&engine->lock);
+            destroy(dead);
+            pthread_mutex_lock(&engine->lock);
+        }
+        if (!target)
+            return;
+    }
+}
+
+int engine_submit(struct engine *engine, const struct work_order *order, struct work **ret) {
+    struct work *work = calloc(1, sizeof(*work));
+    int r;
+
+    if (!work)
+        return -ENOMEM;
+    work->item.engine = order->engine;
+    work->item.device = order->device;
+    work->item.peer = order->peer;
+    work->item.priority = order->priority;
+    work->item.stream = order->stream;
+    work->item.sequence = order->sequence;
+    work->item.latency_ns = order->latency_ns;
+    work->item.cost_known = order->engine == TIMELINE_NOTHING;
+    work->run = order->run;
+    work->argument = order->argument;
+    work->on_host_thread = order->on_host_thread;
+
+    pthread_mutex_lock(&engine->lock);
+    r = ensure_threads(engine, order->on_host_thread);
+    if (r == 0)
+        r = add(engine, order, work);
+    if (r == 0) {
+        work->release = order->release;
+        *ret = work;
+        while (engine->timeline.n_unresolved > MAX_UNRESOLVED)
+            resolve(engine, NULL);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (r < 0)
+        free(work);
+    return r;
+}
+
+bool work_is_done(struct engine *engine, struct work *work) {
+    bool done;
+
+    pthread_mutex_lock(&engine->lock);
+    done = work->done;
+    pthread_mutex_unlock(&engine->lock);
+    return done;
+}
+
+void work_wait(struct engine *engine, struct work *work) {
+    pthread_mutex_lock(&engine->lock);
+    while (!work->done)
+        pthread_cond_wait(&engine->done, &engine->lock);
+    resolve(engine, work);
+    timeline_wait(&engine->timeline, &work->item);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+uint64_t work_end_ns(struct engine *engine, struct work *work) {
+    uint64_t end_ns;
+
+    pthread_mutex_lock(&engine->lock);
+    resolve(engine, work);
+    end_ns = work->item.end_ns;
+    pthread_mutex_unlock(&engine->lock);
+    return end_ns;
+}
+
+uint64_t engine_host_ns(struct engine *engine) {
+    uint64_t ns;
+
+    pthread_mutex_lock(&engine->lock);
+    ns = engine->timeline.host_ns;
+    pthread_mutex_unlock(&engine->lock);
+    return ns;
+}
+
+void engine_host_work(struct engine *engine, uint64_t ns) {
+    pthread_mutex_lock(&engine->lock);
+    timeline_host_work(&engine->timeline, ns);
+    pthread_mutex_unlock(&engine->lock);
+}

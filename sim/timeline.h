@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Timeline: when each piece of a process's work begins and ends, in modelled time.
+ *
+ * Pure: no clock, no thread, no lock. The caller says what was submitted, after what, and what it
+ * cost; the timeline says when it ran on the modelled box. Nothing depends on how long things
+ * really took or on which thread was faster, only on the order of submissions per stream and on
+ * what had been submitted when an answer was asked for.
+ *
+ * The rule: an item is ready at the latest of
+ *   - the end of the item before it in its stream, plus the latency of a launch,
+ *   - the ends of the events that it waits for,
+ *   - the host clock when it was submitted.
+ * Items contend for resources (the compute engine of a device, a link in one direction), which
+ * serve one at a time, in the order of (ready, hops, priority, device, stream, sequence). Hops
+ * count the items before it that took no time at all: without them the order of equals would depend
+ * on which of them became known first. The host clock goes on only when the host waits for an item,
+ * up to its end, or reports work of its own.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TIMELINE_MAX_DEVICES = 32,
+};
+
+enum timeline_engine {
+    TIMELINE_NOTHING, /* an event, a callback: takes no resource and no time */
+    TIMELINE_COMPUTE, /* kernels, memsets and copies within `device` */
+    TIMELINE_UPLOAD,  /* host to `device` */
+    TIMELINE_DOWNLOAD,
+    TIMELINE_PEER, /* `device` to `peer` */
+};
+
+/* Owned by the caller, who keeps it until it is resolved. Set the first part before adding it. */
+struct timeline_item {
+    enum timeline_engine engine;
+    unsigned device, peer; /* < TIMELINE_MAX_DEVICES */
+    int priority;          /* lower goes first, as CUDA counts */
+    uint32_t stream;
+    uint64_t sequence;   /* within its stream */
+    uint64_t latency_ns; /* counted from the end of the item before it in its stream */
+
+    /* Told when it is known, with timeline_cost(): for a kernel that is after it ran. */
+    uint64_t cost_ns;
+    bool cost_known;
+
+    /* the timeline's */
+    uint64_t ready_ns, start_ns, end_ns;
+    unsigned hops; /* items in a row before it that took no time, at the instant it is ready */
+    bool resolved;
+    size_t heap_index;
+    uint64_t visited;   /* the last search that came by */
+    unsigned n_awaited; /* unresolved items that this one comes after */
+    struct timeline_item **dependents;
+    size_t n_dependents, n_dependents_allocated;
+};
+
+struct timeline {
+    uint64_t host_ns;
+    uint64_t free_at_ns[TIMELINE_MAX_DEVICES][3]; /* compute, up, down */
+    uint64_t peer_free_at_ns[TIMELINE_MAX_DEVICES][TIMELINE_MAX_DEVICES];
+    struct timeline_item **heap; /* items that are ready, the next one first */
+    size_t n_heap, n_heap_allocated;
+    struct timeline_item **scratch; /* as large as the heap may become */
+    size_t n_scratch_allocated;
+    size_t n_unresolved;
+    uint64_t n_searches;
+};
+
+void timeline_done(struct timeline *timeline);
+
+/*
+ * Add `item`. `before` (may be NULL) is its predecessor in its stream, `after` what it waits for
+ * besides. -ENOMEM: nothing changed.
+ */
+int timeline_add(struct timeline *timeline, struct timeline_item *item,
+                 struct timeline_item *before, struct timeline_item *const *after, size_t n_after);
+/*
+ * An item that can be served now: its cost is known, and nothing that is submitted and whose cost
+ * is not known could claim its resource before it. NULL: none; tell more costs.
+ */
+struct timeline_item *timeline_next(struct timeline *timeline);
+/* Serve what timeline_next() gave. */
+void timeline_resolve(struct timeline *timeline, struct timeline_item *item);
+/* The host waited for a resolved `item`. */
+void timeline_wait(struct timeline *timeline, const struct timeline_item *item);
+/* The host was busy for so long. */
+void timeline_host_work(struct timeline *timeline, uint64_t ns);
+/* Forget what only a living item needs; for items that are given up, resolved or not. */
+void timeline_item_done(struct timeline_item *item);
