@@ -99,13 +99,13 @@ static int build_identity(const struct box_spec *spec, struct box_gpu *gpu, unsi
             return error_set(err, -EINVAL, "\"%s\" is not a minor number", text);
         gpu->minor = number;
     }
-    gpu->numa_node = n_gpus > 2 && i >= n_gpus / 2;
+    /* Two GPUs behind a switch, half of the switches on each of two nodes. */
+    gpu->numa_node = n_gpus > 2 && i / 2 >= (n_gpus + 1) / 2 / 2;
     if (item(spec->numa_nodes, i, true, text, sizeof(text))) {
         if (parse_number(text, 63, &number) < 0)
             return error_set(err, -EINVAL, "\"%s\" is not a NUMA node", text);
         gpu->numa_node = number;
     }
-    gpu->pcie_switch = 1 + i / 2;
     return 0;
 }
 
@@ -156,6 +156,16 @@ static int refuse_twins(const struct box_file *file, struct allot_error *err) {
                 return error_set(err, -EINVAL, "two GPUs with minor number %u", file->gpu[i].minor);
         }
     return 0;
+}
+
+/* Neighbours share a switch where they are on one NUMA node. */
+static void build_switches(struct box_file *file) {
+    for (unsigned i = 0; i < file->n_gpus; i++) {
+        struct box_gpu *gpu = &file->gpu[i];
+        const bool joins = i % 2 && gpu->numa_node == file->gpu[i - 1].numa_node;
+
+        gpu->pcie_switch = joins ? file->gpu[i - 1].pcie_switch : i + 1;
+    }
 }
 
 static int build_links(const struct box_spec *spec, struct box_file *file,
@@ -281,6 +291,7 @@ int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_e
             return r;
     }
     qsort(ret->gpu, n_gpus, sizeof(ret->gpu[0]), compare_bus);
+    build_switches(ret);
     r = refuse_twins(ret, err);
     if (r == 0)
         r = build_links(spec, ret, err);

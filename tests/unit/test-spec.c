@@ -67,6 +67,20 @@ START_TEST(nvlink_joins_what_has_it) {
 }
 END_TEST
 
+START_TEST(gpus_behind_one_switch_are_on_one_numa_node) {
+    for (unsigned n = 1; n <= BOX_MAX_GPUS; n++) {
+        struct box_file *file = build(&(struct box_spec){ .n_gpus = n });
+
+        for (unsigned i = 0; i < n; i++)
+            for (unsigned j = 0; j < i; j++)
+                if (file->gpu[i].pcie_switch == file->gpu[j].pcie_switch)
+                    ck_assert_int_eq(file->gpu[i].numa_node, file->gpu[j].numa_node);
+        ck_assert_int_eq(file->gpu[n - 1].numa_node, n > 2);
+        free(file);
+    }
+}
+END_TEST
+
 static void refuse(struct box_spec spec, const char *word) {
     struct box_file *file = malloc(sizeof(*file));
     struct allot_error err = { 0 };
@@ -160,6 +174,7 @@ END_TEST
 SUITE("spec", one_model_for_all_or_a_list_with_its_last_repeated,
       gpus_are_numbered_in_bus_order_whatever_the_order_of_the_list,
       memory_that_is_ordered_leaves_whole_granules, nvlink_joins_what_has_it,
-      what_cannot_be_is_refused_in_words, instances_take_the_ids_and_places_that_the_driver_gives,
+      gpus_behind_one_switch_are_on_one_numa_node, what_cannot_be_is_refused_in_words,
+      instances_take_the_ids_and_places_that_the_driver_gives,
       every_profile_fits_as_often_as_the_vendor_says, an_instance_goes_only_when_it_is_empty,
       a_driver_is_named_by_its_branch)
