@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,14 +44,12 @@ uint64_t proc_start_time(pid_t pid) {
     return start;
 }
 
-/* Who this process is. Read from /proc once, and again in a forked child. */
+/* Who this process is. Read from /proc once by each thread, and again in a forked child: a lock
+ * that is held while another thread forks would stay held in the child. */
 static struct identity self_identity(void) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static struct identity self;
-    struct identity ret;
+    static _Thread_local struct identity self;
     struct stat st;
 
-    pthread_mutex_lock(&lock);
     if (self.pid != getpid()) {
         const void *random = (const void *)getauxval(AT_RANDOM);
 
@@ -64,9 +61,7 @@ static struct identity self_identity(void) {
         if (random)
             memcpy(&self.image, random, sizeof(self.image));
     }
-    ret = self;
-    pthread_mutex_unlock(&lock);
-    return ret;
+    return self;
 }
 
 static bool is_process(const struct box_proc *proc, const struct identity *self) {
