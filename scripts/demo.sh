@@ -67,7 +67,7 @@ demo_run() {
     if [ -n "$clients_root" ]; then
         demo_show "NVIDIA's own nvidia-smi, unmodified, from Debian's package:" "$smi"
     fi
-    demo_show "nvitop, from PyPI, asks the same libraries:" "$clients_venv/bin/nvitop" -1 --colorful --ascii
+    demo_show "nvitop, from PyPI, asks the same libraries:" "$clients_venv/bin/nvitop" -1 --ascii
 
     kill -KILL "${demo_pids[0]}"
     wait "${demo_pids[0]}" 2>/dev/null
