@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Arena: the memory of one device inside one process, handed out in blocks of 256-byte granules.
+ *
+ * The arena takes memory from a source, never looks into it (everything it knows about a block
+ * lies in host memory), and by itself gives none back: it grows under its cap until it ends, or
+ * until somebody calls arena_trim(). It knows neither CUDA nor a daemon. docs/allocator.md tells
+ * how it works.
+ *
+ * Threads: every call may be made from any thread at any time, except arena_free(). The source's
+ * functions are called by one thread at a time, without a lock that arena_alloc() of memory that
+ * is there already or arena_dealloc() would need. The same calls by one thread give the same
+ * addresses, relative to the source's, on every machine.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct allot_error;
+struct arena;
+
+#define ARENA_GRANULE_BYTES ((uint64_t)256)
+#define ARENA_PAGE_BYTES    ((uint64_t)2 << 20)
+#define ARENA_STREAMS_MAX   254
+#define ARENA_SHARDS_MAX    64
+
+/*
+ * Where the memory comes from. Offsets count from `base`; offsets and lengths are whole pages.
+ * A source that can place memory (virtual memory management: reserve once, map pages anywhere in
+ * the reservation) has `span_bytes` and `grow`; one that cannot has `region_new`. One with both
+ * serves ordinary blocks by `grow` and those of ARENA_PLAIN by `region_new`.
+ */
+struct mem_source {
+    void *userdata;
+    uint64_t base;       /* address of the reservation, a multiple of the page */
+    uint64_t span_bytes; /* length of the reservation; best several times the cap; 0: none */
+    uint64_t page_bytes; /* power of two; 0: ARENA_PAGE_BYTES */
+
+    /* Map memory at [offset, offset + bytes). 0, or -errno where it was refused; then
+     * `*ret_bytes` may say how much of it is mapped all the same, from `offset` on (the arena
+     * undoes that by `trim`, or keeps it where there is none). */
+    int (*grow)(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes);
+    /* Optional: give the memory at [offset, offset + bytes) back. */
+    int (*trim)(void *userdata, uint64_t offset, uint64_t bytes);
+    /* Optional: what is mapped at `from` is from now on mapped at `to`, all of it or (-errno)
+     * none. Default: `trim` there, `grow` here. */
+    int (*remap)(void *userdata, uint64_t from, uint64_t to, uint64_t bytes);
+
+    /* A region of its own, wherever the source puts it: ordinary device memory, on which legacy
+     * IPC and every transport work. */
+    int (*region_new)(void *userdata, uint64_t bytes, uint64_t *ret_address);
+    /* Optional: give a whole region back. */
+    int (*region_free)(void *userdata, uint64_t address, uint64_t bytes);
+
+    /* Optional: a sentence for the out-of-memory report, such as who else holds this device.
+     * Returns the length as snprintf() does. */
+    int (*describe)(void *userdata, char *text, size_t size);
+};
+
+/*
+ * Streams: queues of device work. A block freed on a stream may still be read by work queued on
+ * it, so it is free for that stream at once and for everybody else once an event, recorded on
+ * the stream after the free, is over. All but `wait` and `order` are required.
+ */
+struct stream_ops {
+    int (*record)(void *userdata, uint64_t stream, uint64_t *ret_event);
+    /* 1: over, 0: not yet, -errno: not known, which counts as not yet. */
+    int (*query)(void *userdata, uint64_t event);
+    void (*discard)(void *userdata, uint64_t event);
+    /* Optional, before an allocation fails: block until the event is over. */
+    int (*wait)(void *userdata, uint64_t event);
+    /* Optional and better: let `stream` wait for the event, not the host. */
+    int (*order)(void *userdata, uint64_t stream, uint64_t event);
+};
+
+struct arena_options {
+    const char *name;       /* of the device, for reports; borrowed; NULL: "device" */
+    uint64_t cap_bytes;     /* never hold more than this of the source; 0: no cap */
+    uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction */
+    unsigned max_shards;    /* threads that can allocate without meeting; 0: one per CPU, ≤ 16 */
+    unsigned history;       /* last allocations and frees kept for arena_write_viewer(); 0: off */
+    const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
+    void *stream_userdata;
+};
+
+enum arena_flag {
+    ARENA_PLAIN = 1 << 0, /* from a region of its own, for communication buffers */
+};
+
+struct arena_request {
+    uint64_t bytes;       /* 0 gives a block of its own address as well */
+    uint64_t align_bytes; /* power of two; 0: the granule */
+    uint32_t tag;         /* from arena_tag(); 0: none */
+    uint8_t stream;       /* from arena_stream_new(); 0: used by the host or by every stream */
+    uint8_t flags;        /* of enum arena_flag */
+};
+
+struct arena_block {
+    uint64_t address;
+    uint64_t handle; /* never 0, and not used again for a long time after the free */
+};
+
+/* Per power of two: sizes of [256 << i, 256 << (i + 1)). */
+#define ARENA_CLASSES 32
+
+/* Every number of the arena: name, and what it is. */
+#define ARENA_STATS(X)                                                                             \
+    X(live_bytes, "requested by the blocks that are live")                                         \
+    X(live_blocks, "live blocks")                                                                  \
+    X(used_bytes, "the same blocks in granules")                                                   \
+    X(reserved_bytes, "held of the source")                                                        \
+    X(cap_bytes, "may be held of the source, 0: no cap")                                           \
+    X(peak_live_bytes, "most requested bytes live at one time")                                    \
+    X(peak_reserved_bytes, "most bytes held of the source at one time")                            \
+    X(free_bytes, "held and not used")                                                             \
+    X(free_blocks, "holes")                                                                        \
+    X(pending_bytes, "of free_bytes, freed on a stream and not yet free for all")                  \
+    X(largest_free_bytes, "the largest hole")                                                      \
+    X(fragmentation_permyriad, "of free_bytes, what lies outside the largest hole")                \
+    X(allocs, "blocks ever handed out")                                                            \
+    X(frees, "blocks ever taken back")                                                             \
+    X(failures, "allocations refused")                                                             \
+    X(grows, "times the source was asked for memory and gave it")                                  \
+    X(refusals, "times the source was asked for memory and refused")                               \
+    X(moved_bytes, "moved inside the reservation instead of growing")                              \
+    X(trimmed_bytes, "given back to the source")                                                   \
+    X(shards, "shards in use")                                                                     \
+    X(metadata_bytes, "host memory for all of this")
+
+struct arena_stats {
+#define X(name, what) uint64_t name;
+    ARENA_STATS(X)
+#undef X
+    struct {
+        uint64_t live_blocks;
+        uint64_t live_bytes; /* in granules */
+        uint64_t free_blocks;
+        uint64_t free_bytes;
+    } classes[ARENA_CLASSES];
+};
+
+/* The source is copied, what its userdata points to is borrowed. -EINVAL: options or source that
+ * cannot work; otherwise what `grow` said of the initial bytes. */
+int arena_new(struct arena **ret, const struct mem_source *source,
+              const struct arena_options *options, struct allot_error *err);
+/* Ends the arena and every block of it, live or not. The memory goes back by `trim` and
+ * `region_free`, where the source has them. Accepts NULL, returns NULL. */
+struct arena *arena_free(struct arena *arena);
+
+/* -ENOMEM: neither there nor to be had, and `err` says it in words; -EINVAL: no such stream, or
+ * an alignment that is not a power of two; -ENOTSUP: ARENA_PLAIN without `region_new`. */
+int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
+                struct allot_error *err);
+/* Nothing queued anywhere uses the block any more. -EINVAL: no live block has this handle. */
+int arena_dealloc(struct arena *arena, uint64_t handle);
+/* Work queued on these streams may still use the block. With one stream it is reusable there at
+ * once; with several, and for all other streams, after the events. */
+int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
+                     unsigned n_streams);
+
+/* The same by address, for callers that have nowhere to keep a handle: costs a hash table. Only
+ * blocks of arena_alloc_pointer() can be freed by their address. */
+int arena_alloc_pointer(struct arena *arena, const struct arena_request *request,
+                        uint64_t *ret_address, struct allot_error *err);
+int arena_dealloc_pointer(struct arena *arena, uint64_t address);
+int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
+                             unsigned n_streams);
+
+/* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such. */
+int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes);
+
+/* Make a stream known, by the caller's own number for it. -ENOSPC: ARENA_STREAMS_MAX are. */
+int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret);
+/* Look which events are over. Also done where it is needed; never needed for correctness. */
+void arena_poll(struct arena *arena);
+
+/* A number for a name, such as an op's: the same for the same name. 0 where there is no memory
+ * for it; a tag costs an allocation nothing. */
+uint32_t arena_tag(struct arena *arena, const char *name);
+
+/* Give every page, or region, that is wholly free back to the source, down to `keep_bytes`. */
+int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes);
+/* The lease was enlarged or cut: never hold more than this from now on; 0: no cap. What is held
+ * above it stays until it is trimmed. */
+void arena_set_cap(struct arena *arena, uint64_t cap_bytes);
+
+/* O(1), and exact at one instant: no allocation of any thread is half counted. */
+void arena_get_stats(struct arena *arena, struct arena_stats *ret);
+
+/* Walk every invariant; -EUCLEAN and the first one broken in words. For tests and debuggers. */
+int arena_check(struct arena *arena, struct allot_error *err);
+
+/* Why a request of this size fails, or would: what is asked, live, reserved, the largest hole,
+ * the cap, the holders of most bytes by tag, and what would help. Returns the length as
+ * snprintf() does. */
+int arena_report(struct arena *arena, const struct arena_request *request, char *text, size_t size);
+/* Every region and block as JSON. -errno of the stream. */
+int arena_write_json(struct arena *arena, FILE *file);
+/* The same as PyTorch's memory viewer (pytorch.org/memory_viz, _memory_viz.py) opens it. */
+int arena_write_viewer(struct arena *arena, FILE *file);
+
+#include "base/cleanup.h"
+DEFINE_FREEP(struct arena, arena_freep, arena_free)

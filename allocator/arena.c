@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hot path, and which shard a thread works in.
+ *
+ * Every thread begins in shard 0. One that meets another there several times moves on to the next
+ * shard and stays, so that threads which take turns share one shard, as tightly packed as one
+ * thread would, and threads that run at the same time soon never meet. A block goes back to the
+ * shard it came from, whoever frees it.
+ *
+ * Numbers are kept per shard, under its lock, and summed when somebody asks. The peak of live bytes
+ * over all shards is exact all the same: each shard has a limit, and as long as all stay below
+ * theirs the sum stays below the peak known so far. Only a shard that reaches its limit looks at
+ * all of them, raises the peak if it must, and shares out what is left below it.
+ *
+ *     peak ─────────────────────────────
+ *                    ┌ slack / 2 ┐  ┌ slack / 2 ┐
+ *     live   [shard 0]           [shard 1]
+ */
+#include "allocator/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+/* Requests above this cannot be counted in granules; no device is that large. */
+#define BYTES_MAX ((uint64_t)0xffffff00u << 8)
+
+/* Meetings with another thread that make a thread move on, unless 256 allocations without one lie
+ * between them. */
+#define MEETINGS_MAX 4
+
+#define HINTS 4
+static _Thread_local struct {
+    uint64_t arena_id;
+    uint8_t shard;
+    uint8_t meetings;
+    uint8_t calm;
+} hints[HINTS];
+
+void arena_lock_all(struct arena *arena) {
+    struct shard *shard;
+
+    /* The number of shards can only change while shard 0 is locked. */
+    arena_foreach_shard(arena, shard) lock_take(&shard->lock);
+}
+
+void arena_unlock_all(struct arena *arena) {
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) lock_drop(&shard->lock);
+}
+
+/* Every shard is locked: what is left below the peak goes to all in equal parts. */
+static void share_slack(struct arena *arena) {
+    uint64_t live = 0, n = 0;
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) {
+        live += shard->live_bytes;
+        n++;
+    }
+    if (live > arena->peak_live_bytes)
+        arena->peak_live_bytes = live;
+    arena_foreach_shard(arena, shard) shard->live_limit =
+        shard->live_bytes + (arena->peak_live_bytes - live) / n;
+}
+
+static int add_shard(struct arena *arena, unsigned n) {
+    struct shard *shard;
+    int r;
+
+    r = shard_new(&shard, n, arena->page_bytes, arena->source.base, n * arena->slice_bytes,
+                  arena->slice_bytes, atomic_load(&arena->n_streams));
+    if (r < 0)
+        return r;
+    if (n == 0) {
+        arena->shards[0] = shard;
+        atomic_store(&arena->n_shards, 1);
+        return 0;
+    }
+
+    arena_lock_all(arena);
+    /* A stream that came meanwhile needs its bins here too. */
+    for (unsigned stream = 1; r == 0 && stream <= atomic_load(&arena->n_streams); stream++)
+        r = shard_add_stream(shard, stream);
+    if (r == 0) {
+        lock_take(&shard->lock);
+        arena->shards[n] = shard;
+        atomic_store_explicit(&arena->n_shards, n + 1, memory_order_release);
+        share_slack(arena);
+    } else
+        shard_free(shard);
+    arena_unlock_all(arena);
+    return r;
+}
+
+static __attribute__((noinline)) struct shard *enter_contended(struct arena *arena) {
+    typeof(&hints[0]) hint = &hints[arena->id % HINTS];
+    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+    struct shard *shard;
+
+    if (hint->arena_id != arena->id) {
+        hint->arena_id = arena->id;
+        hint->shard = 0;
+        hint->meetings = 0;
+    }
+    shard = arena->shards[hint->shard];
+    if (lock_try(&shard->lock)) {
+        if (++hint->calm == 0)
+            hint->meetings = 0;
+        return shard;
+    }
+
+    hint->calm = 0;
+    if (++hint->meetings >= MEETINGS_MAX && arena->max_shards > 1) {
+        unsigned next = (hint->shard + 1u) % arena->max_shards;
+
+        hint->meetings = 0;
+        /* Somebody may be growing, which can take long: then try again another time. */
+        if (next >= n && pthread_mutex_trylock(&arena->growing) == 0) {
+            if (next >= atomic_load(&arena->n_shards))
+                add_shard(arena, atomic_load(&arena->n_shards));
+            n = atomic_load(&arena->n_shards);
+            pthread_mutex_unlock(&arena->growing);
+        }
+        hint->shard = (uint8_t)(next < n ? next : 0);
+        shard = arena->shards[hint->shard];
+    }
+    lock_take(&shard->lock);
+    return shard;
+}
+
+static inline struct shard *enter(struct arena *arena) {
+    if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1 &&
+        lock_try(&arena->shards[0]->lock))
+        return arena->shards[0];
+    return enter_contended(arena);
+}
+
+/* The arena may have a new peak: count the bytes at an instant at which all shards stand still.
+ * The chunk is nobody's yet, so that the shard's lock was open meanwhile is as if the call had
+ * come a moment later. */
+static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct shard *shard,
+                                                    uint64_t bytes) {
+    if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1 &&
+        !arena->shards[PLAIN_INDEX]) {
+        shard->live_bytes += bytes;
+        shard->live_limit = arena->peak_live_bytes = shard->live_bytes;
+        return;
+    }
+    lock_drop(&shard->lock);
+    arena_lock_all(arena);
+    shard->live_bytes += bytes;
+    share_slack(arena);
+    for (unsigned n = 0; n <= PLAIN_INDEX; n++)
+        if (arena->shards[n] && arena->shards[n] != shard)
+            lock_drop(&arena->shards[n]->lock);
+}
+
+static uint64_t handle_of(const struct shard *shard, uint32_t i) {
+    return (uint64_t)shard->table.chunks[i].serial << HANDLE_SERIAL_SHIFT |
+           (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
+}
+
+/* The taken chunk becomes a live block; the shard's lock is dropped. */
+static inline int commit(struct arena *arena, struct shard *shard, uint32_t i,
+                         const struct arena_request *request, bool pointer,
+                         struct arena_block *ret) {
+    struct chunk *chunk = &shard->table.chunks[i];
+    unsigned order = bin_order(chunk->size);
+
+    if (pointer && lookup_reserve(&shard->lookup) < 0) {
+        shard_give(shard, i, chunk->stream, chunk->epoch);
+        lock_drop(&shard->lock);
+        return -ENOMEM;
+    }
+    if (shard->live_bytes + request->bytes <= shard->live_limit)
+        shard->live_bytes += request->bytes;
+    else {
+        chunk->state = CHUNK_TAKEN;
+        count_at_peak(arena, shard, request->bytes);
+    }
+
+    chunk->state = CHUNK_LIVE;
+    chunk->stream = request->stream;
+    chunk->tag = request->tag;
+    chunk->epoch = pointer;
+    chunk->waste = (uint16_t)(((uint64_t)chunk->size << 8) - request->bytes);
+    chunk->serial = ++shard->serial & HANDLE_SERIAL_MASK;
+    ret->address = shard_address(shard, chunk);
+    ret->handle = handle_of(shard, i);
+    if (pointer)
+        lookup_add(&shard->lookup, ret->address, i);
+
+    shard->live_size += chunk->size;
+    shard->taken_size += chunk->size;
+    shard->allocs++;
+    shard->order_live[order]++;
+    shard->order_live_size[order] += chunk->size;
+    lock_drop(&shard->lock);
+
+    if (__builtin_expect(arena->notes != NULL, 0))
+        arena_note(arena, NOTE_ALLOC, ret->address, request->bytes, request->tag, request->stream);
+    return 0;
+}
+
+static __attribute__((noinline)) int refuse(struct arena *arena,
+                                            const struct arena_request *request,
+                                            struct allot_error *err) {
+    atomic_fetch_add(&arena->failures, 1);
+    if (arena->notes)
+        arena_note(arena, NOTE_OOM, 0, request->bytes, request->tag, request->stream);
+    if (err) {
+        err->code = -ENOMEM;
+        arena_report(arena, request, err->text, sizeof(err->text));
+    }
+    return -ENOMEM;
+}
+
+static inline int alloc(struct arena *arena, const struct arena_request *request, bool pointer,
+                        struct arena_block *ret, struct allot_error *err) {
+    uint64_t align_bytes = request->align_bytes;
+    struct shard *shard;
+    uint32_t size, i;
+    int r;
+
+    if (__builtin_expect(request->bytes > BYTES_MAX || align_bytes > BYTES_MAX, 0))
+        return refuse(arena, request, err);
+    if (__builtin_expect((align_bytes & (align_bytes - 1)) != 0, 0) && align_bytes)
+        return error_set(err, -EINVAL, "alignment of %llu bytes is not a power of two",
+                         (unsigned long long)align_bytes);
+    if (__builtin_expect(request->stream, 0) &&
+        request->stream > atomic_load_explicit(&arena->n_streams, memory_order_acquire))
+        return error_set(err, -EINVAL, "there is no stream %u", request->stream);
+    size = (uint32_t)((request->bytes + 255) >> 8);
+    size += !size;
+
+    if (__builtin_expect(request->flags & ARENA_PLAIN, 0) && arena->slice_bytes) {
+        shard = arena->shards[PLAIN_INDEX];
+        if (!shard)
+            return error_set(err, -ENOTSUP, "%s has no plain memory beside its reservation",
+                             arena->name);
+        lock_take(&shard->lock);
+    } else
+        shard = enter(arena);
+
+    i = shard_take(shard, size, align_bytes, request->stream);
+    if (__builtin_expect(!i, 0)) {
+        lock_drop(&shard->lock);
+        r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
+        if (r < 0)
+            return refuse(arena, request, err);
+    }
+    r = commit(arena, shard, i, request, pointer, ret);
+    if (__builtin_expect(r < 0, 0))
+        return error_set(err, r, "the host has no memory left for the arena's own tables");
+    return 0;
+}
+
+int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
+                struct allot_error *err) {
+    return alloc(arena, request, false, ret, err);
+}
+
+int arena_alloc_pointer(struct arena *arena, const struct arena_request *request,
+                        uint64_t *ret_address, struct allot_error *err) {
+    struct arena_block block;
+    int r;
+
+    r = alloc(arena, request, true, &block, err);
+    if (r == 0)
+        *ret_address = block.address;
+    return r;
+}
+
+static bool is_at(const void *userdata, uint32_t i, uint64_t address) {
+    const struct shard *shard = userdata;
+
+    return shard_address(shard, &shard->table.chunks[i]) == address;
+}
+
+/* The shard's lock is held, the chunk live and no longer in its lookup; the lock is dropped. */
+static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
+                          const uint8_t *streams, unsigned n_streams, struct limbo *limbo) {
+    struct chunk *chunk = &shard->table.chunks[i];
+    uint64_t bytes = chunk_live_bytes(chunk), address = 0;
+    unsigned order = bin_order(chunk->size);
+    uint32_t tag = chunk->tag;
+    uint8_t stream = n_streams == 1 ? streams[0] : 0;
+
+    if (__builtin_expect(arena->notes != NULL, 0))
+        address = shard_address(shard, chunk);
+    shard->live_bytes -= bytes;
+    shard->live_size -= chunk->size;
+    shard->frees++;
+    shard->order_live[order]--;
+    shard->order_live_size[order] -= chunk->size;
+    if (__builtin_expect(n_streams > 1, 0))
+        streams_limbo_add(arena, shard, i, streams, n_streams, limbo);
+    else
+        shard_give(shard, i, stream, stream ? arena->streams[stream].open : 0);
+    lock_drop(&shard->lock);
+
+    if (__builtin_expect(arena->notes != NULL, 0))
+        arena_note(arena, NOTE_FREE, address, bytes, tag, stream);
+    return 0;
+}
+
+/* The live block of this handle: locks its shard. NULL: there is none, and nothing is locked. */
+static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
+    unsigned n = (handle >> HANDLE_SHARD_SHIFT) & 0xff;
+    uint32_t i = (uint32_t)handle;
+    struct shard *shard;
+
+    if (n != PLAIN_INDEX && n >= atomic_load_explicit(&arena->n_shards, memory_order_acquire))
+        return NULL;
+    shard = arena->shards[n];
+    if (!shard)
+        return NULL;
+    __builtin_prefetch(&shard->table.chunks[i]);
+    lock_take(&shard->lock);
+    if (i && i < shard->table.n_used && shard->table.chunks[i].state == CHUNK_LIVE &&
+        shard->table.chunks[i].serial == handle >> HANDLE_SERIAL_SHIFT)
+        return shard;
+    lock_drop(&shard->lock);
+    return NULL;
+}
+
+/* The streams must exist; for several, `*ret` is what the wait is written on. */
+static int check_streams(struct arena *arena, const uint8_t *streams, unsigned n_streams,
+                         struct limbo **ret) {
+    unsigned n_known = atomic_load_explicit(&arena->n_streams, memory_order_acquire);
+
+    for (unsigned n = 0; n < n_streams; n++)
+        if (!streams[n] || streams[n] > n_known)
+            return -EINVAL;
+    if (n_streams > 1) {
+        *ret = malloc(sizeof(**ret) + n_streams * sizeof((*ret)->streams[0]));
+        if (!*ret)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+int arena_dealloc(struct arena *arena, uint64_t handle) {
+    struct shard *shard = find_live(arena, handle);
+
+    if (!shard)
+        return -EINVAL;
+    if (__builtin_expect(shard->table.chunks[(uint32_t)handle].epoch, 0))
+        lookup_take(&shard->lookup, shard_address(shard, &shard->table.chunks[(uint32_t)handle]),
+                    is_at, shard);
+    return release(arena, shard, (uint32_t)handle, NULL, 0, NULL);
+}
+
+int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
+                     unsigned n_streams) {
+    struct limbo *limbo = NULL;
+    struct shard *shard;
+    int r;
+
+    r = check_streams(arena, streams, n_streams, &limbo);
+    if (r < 0)
+        return r;
+    shard = find_live(arena, handle);
+    if (!shard) {
+        free(limbo);
+        return -EINVAL;
+    }
+    if (__builtin_expect(shard->table.chunks[(uint32_t)handle].epoch, 0))
+        lookup_take(&shard->lookup, shard_address(shard, &shard->table.chunks[(uint32_t)handle]),
+                    is_at, shard);
+    return release(arena, shard, (uint32_t)handle, streams, n_streams, limbo);
+}
+
+/* The live block at this address leaves its lookup; its shard stays locked. */
+static struct shard *find_pointer(struct arena *arena, uint64_t address, uint32_t *ret) {
+    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), first = 0;
+    uint64_t offset = address - arena->source.base;
+
+    /* Where shards have slices the address names its shard; else try them all. */
+    if (arena->slice_bytes && offset / arena->slice_bytes < n) {
+        first = (unsigned)(offset / arena->slice_bytes);
+        n = 1;
+    } else if (arena->slice_bytes)
+        n = 0;
+    for (unsigned k = 0; k <= n; k++) {
+        struct shard *shard = k < n ? arena->shards[first + k] : arena->shards[PLAIN_INDEX];
+
+        if (!shard)
+            break;
+        lock_take(&shard->lock);
+        *ret = lookup_take(&shard->lookup, address, is_at, shard);
+        if (*ret)
+            return shard;
+        lock_drop(&shard->lock);
+    }
+    return NULL;
+}
+
+int arena_dealloc_pointer(struct arena *arena, uint64_t address) {
+    return arena_dealloc_pointer_on(arena, address, NULL, 0);
+}
+
+int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
+                             unsigned n_streams) {
+    struct limbo *limbo = NULL;
+    struct shard *shard;
+    uint32_t i;
+    int r;
+
+    r = check_streams(arena, streams, n_streams, &limbo);
+    if (r < 0)
+        return r;
+    shard = find_pointer(arena, address, &i);
+    if (!shard) {
+        free(limbo);
+        return -EINVAL;
+    }
+    return release(arena, shard, i, streams, n_streams, limbo);
+}
+
+int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes) {
+    struct shard *shard = find_live(arena, handle);
+    const struct chunk *chunk;
+
+    if (!shard)
+        return -EINVAL;
+    chunk = &shard->table.chunks[(uint32_t)handle];
+    if (ret_address)
+        *ret_address = shard_address(shard, chunk);
+    if (ret_bytes)
+        *ret_bytes = chunk_live_bytes(chunk);
+    lock_drop(&shard->lock);
+    return 0;
+}
+
+int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret) {
+    struct shard *shard;
+    unsigned n;
+    int r = 0;
+
+    if (!arena->stream_ops)
+        return -EINVAL;
+    pthread_mutex_lock(&arena->streaming);
+    arena_lock_all(arena);
+    n = atomic_load(&arena->n_streams) + 1;
+    if (n > ARENA_STREAMS_MAX)
+        r = -ENOSPC;
+    arena_foreach_shard(arena, shard) if (r == 0) r = shard_add_stream(shard, n);
+    if (r == 0) {
+        arena->streams[n] = (struct stream){ .number = stream, .open = 1 };
+        atomic_store_explicit(&arena->n_streams, n, memory_order_release);
+        *ret = (uint8_t)n;
+    }
+    arena_unlock_all(arena);
+    pthread_mutex_unlock(&arena->streaming);
+    return r;
+}
+
+void arena_set_cap(struct arena *arena, uint64_t cap_bytes) {
+    atomic_store(&arena->cap_bytes, cap_bytes ? cap_bytes : UINT64_MAX);
+}
+
+static int check_source(const struct mem_source *source, uint64_t page, struct allot_error *err) {
+    if (page < 4096 || (page & (page - 1)) || page > (uint64_t)1 << 32)
+        return error_set(err, -EINVAL, "a page of %llu bytes cannot be used",
+                         (unsigned long long)page);
+    if (!source->span_bytes && !source->region_new)
+        return error_set(err, -EINVAL, "the source has neither a reservation nor regions");
+    if (source->span_bytes && (!source->grow || source->base % page || source->span_bytes < page ||
+                               source->base + source->span_bytes < source->base))
+        return error_set(err, -EINVAL, "the source's reservation cannot be used");
+    return 0;
+}
+
+static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_bytes) {
+    uint64_t span = arena->source.span_bytes, least;
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (!wanted)
+        wanted = n_cpus < 1 ? 1 : n_cpus > 16 ? 16 : (unsigned)n_cpus;
+    arena->max_shards = MIN(wanted, (unsigned)ARENA_SHARDS_MAX);
+    if (!span)
+        return;
+
+    /* Every slice can hold all of the cap and as much again, for pages that move: shards share
+     * memory, not addresses. */
+    least = MIN(cap_bytes, span) * 2;
+    least = MAX(least, arena->page_bytes);
+    if (span / least < arena->max_shards)
+        arena->max_shards = span < least ? 1 : (unsigned)(span / least);
+    arena->slice_bytes = span / arena->max_shards / arena->page_bytes * arena->page_bytes;
+}
+
+int arena_new(struct arena **ret, const struct mem_source *source,
+              const struct arena_options *options, struct allot_error *err) {
+    static _Atomic uint64_t last_id;
+    static const struct arena_options defaults;
+    uint64_t page = source->page_bytes ? source->page_bytes : ARENA_PAGE_BYTES;
+    cleanup(arena_freep) struct arena *arena = NULL;
+    int r;
+
+    if (!options)
+        options = &defaults;
+    r = check_source(source, page, err);
+    if (r < 0)
+        return r;
+    arena = calloc(1, sizeof(*arena));
+    if (!arena)
+        return error_set(err, -ENOMEM, "no memory for an arena");
+    pthread_mutex_init(&arena->growing, NULL);
+    pthread_mutex_init(&arena->streaming, NULL);
+    pthread_mutex_init(&arena->noting, NULL);
+    arena->source = *source;
+    arena->name = options->name ? options->name : "device";
+    arena->id = atomic_fetch_add(&last_id, 1) + 1;
+    arena->page_bytes = page;
+    arena->stream_ops = options->stream_ops;
+    arena->stream_userdata = options->stream_userdata;
+    arena_set_cap(arena, options->cap_bytes);
+
+    choose_shards(arena, options->max_shards, options->cap_bytes);
+
+    if (options->history) {
+        arena->notes = calloc(options->history, sizeof(*arena->notes));
+        arena->n_notes_max = options->history;
+        if (!arena->notes)
+            return error_set(err, -ENOMEM, "no memory for a history of %u", options->history);
+    }
+    r = add_shard(arena, 0);
+    if (r == 0 && source->span_bytes && source->region_new)
+        r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
+    if (r < 0)
+        return error_set(err, r, "no memory for an arena's tables");
+    if (options->initial_bytes) {
+        r = arena_grow_initial(arena, options->initial_bytes);
+        if (r < 0)
+            return error_set(err, r, "%s: the source refused the first %llu bytes: %s", arena->name,
+                             (unsigned long long)options->initial_bytes, strerror(-r));
+    }
+    *ret = TAKE(arena);
+    return 0;
+}
+
+struct arena *arena_free(struct arena *arena) {
+    if (!arena)
+        return NULL;
+    streams_done(arena);
+    arena_give_all(arena);
+    for (unsigned n = 0; n <= PLAIN_INDEX; n++)
+        shard_free(arena->shards[n]);
+    arena_notes_done(arena);
+    pthread_mutex_destroy(&arena->growing);
+    pthread_mutex_destroy(&arena->streaming);
+    pthread_mutex_destroy(&arena->noting);
+    free(arena);
+    return NULL;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * The inside of an arena, for the files of this folder.
+ *
+ * Locks, in the order in which they are taken: `growing` (who asks the source), `streaming` (who
+ * asks about events), then shards' locks by index, then `noting` (history, tags). A shard's lock is
+ * held while a block is found or freed and never across a call of the source or of the streams.
+ * What changes the set of shards or streams, or must see all of them at one instant, holds every
+ * shard's lock.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/allocator.h"
+#include "allocator/shard.h"
+
+/* Bits of a handle: serial, shard, index of the chunk. */
+#define HANDLE_SHARD_SHIFT  32
+#define HANDLE_SERIAL_SHIFT 40
+#define HANDLE_SERIAL_MASK  0xffffffu
+
+#define PLAIN_INDEX ARENA_SHARDS_MAX
+
+struct stream {
+    uint64_t number; /* the caller's */
+    uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
+    uint32_t closed; /* last epoch that `event` covers */
+    bool has_event;
+    uint64_t event;
+};
+
+enum note_action { NOTE_ALLOC, NOTE_FREE, NOTE_MAP, NOTE_UNMAP, NOTE_OOM };
+
+struct note {
+    uint64_t address, bytes;
+    uint64_t usec; /* CLOCK_REALTIME: the viewer shows dates */
+    uint32_t tag;
+    uint8_t action;
+    uint8_t stream;
+};
+
+struct arena {
+    struct mem_source source;
+    const char *name;
+    uint64_t id; /* of this process's arenas; never used again */
+    uint64_t page_bytes;
+    uint64_t slice_bytes; /* of the reservation, per shard; 0: regions */
+    unsigned max_shards;
+
+    atomic_uint n_shards;
+    struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last: for ARENA_PLAIN, may be NULL */
+    uint64_t peak_live_bytes;                   /* under the lock of the only shard, or of all */
+
+    pthread_mutex_t growing;
+    _Atomic uint64_t cap_bytes; /* UINT64_MAX: none */
+    _Atomic uint64_t reserved_bytes, peak_reserved_bytes;
+    _Atomic uint64_t grows, refusals, moved_bytes, trimmed_bytes, failures;
+
+    pthread_mutex_t streaming;
+    const struct stream_ops *stream_ops;
+    void *stream_userdata;
+    atomic_uint n_streams;
+    struct stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not one */
+
+    pthread_mutex_t noting;
+    char **tags; /* by number - 1 */
+    uint32_t n_tags, n_tags_max;
+    uint32_t *tag_slots; /* hash of the name → number */
+    uint32_t tag_mask;
+    struct note *notes;
+    unsigned n_notes_max;
+    uint64_t n_notes;
+};
+
+/* Every shard at one instant. */
+void arena_lock_all(struct arena *arena);
+void arena_unlock_all(struct arena *arena);
+
+/* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */
+static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
+    if (*n < atomic_load_explicit(&arena->n_shards, memory_order_acquire))
+        return arena->shards[(*n)++];
+    if (*n <= PLAIN_INDEX) {
+        *n = PLAIN_INDEX + 1;
+        return arena->shards[PLAIN_INDEX];
+    }
+    return NULL;
+}
+#define arena_foreach_shard(arena, shard)                                                          \
+    for (unsigned n_##shard = 0; ((shard) = arena_next_shard((arena), &n_##shard));)
+
+/* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
+ * taken. -ENOMEM. */
+int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
+                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
+/* Take `bytes` of the source at once. */
+int arena_grow_initial(struct arena *arena, uint64_t bytes);
+/* Give all memory back, whoever uses it. */
+void arena_give_all(struct arena *arena);
+
+/* stream.c. Look at events; true if memory became free for others. */
+bool streams_poll(struct arena *arena);
+/* Before failing: have `stream`, or the host, wait for what other streams still hold. */
+bool streams_wait(struct arena *arena, uint8_t stream);
+void streams_done(struct arena *arena);
+/* The block `chunk` waits for all of these streams, on paper that the caller brought. */
+void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
+                       const uint8_t *streams, unsigned n_streams, struct limbo *limbo);
+
+/* note.c */
+void arena_note(struct arena *arena, enum note_action action, uint64_t address, uint64_t bytes,
+                uint32_t tag, uint8_t stream);
+const char *arena_tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
+void arena_notes_done(struct arena *arena);

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Bins: the free chunks of one kind, found by size in constant time.
+ *
+ * Sizes are in granules of 256 bytes. Below 512 granules (128 KiB) a bin holds one size; above,
+ * each power of two is cut into 256 bins, so that the sizes in one differ by less than 0.4 %.
+ *
+ *     bin      1  2  3 …  255 | 256 … 511 | 512 … 767 | 768 … 1023 | …
+ *     size     1  2  3 …  255 | 256 … 511 | 512 … 1022| 1024 … 2044| …
+ *     step     1              | 1         | 2         | 4          | …
+ *
+ * Two levels of bitmaps say which bins hold anything: three words lead from a size to the next
+ * bin that does. Owned by a shard, used under its lock.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/chunk.h"
+
+#define BINS       6400
+#define BIN_WORDS  (BINS / 64)
+#define BIN_ORDERS 32 /* powers of two */
+
+struct bins {
+    uint64_t words[(BIN_WORDS + 63) / 64]; /* bit per word of `map` that is not 0 */
+    uint64_t map[BIN_WORDS];               /* bit per bin that is not empty */
+    uint32_t n_chunks;
+    uint64_t size;                     /* granules of all of them */
+    uint32_t order_chunks[BIN_ORDERS]; /* the same per power of two */
+    uint64_t order_size[BIN_ORDERS];
+    uint32_t head[BINS];
+};
+
+/* How many chunks of a bin that spans the wanted size are looked at before the next larger bin
+ * is taken, in which every chunk fits. */
+#define BIN_LOOK 4
+
+static inline unsigned bin_order(uint32_t size) {
+    return 31 - (unsigned)__builtin_clz(size);
+}
+
+static inline unsigned bin_of(uint32_t size) {
+    unsigned shift = 23 - (unsigned)__builtin_clz(size | 256);
+
+    return (shift << 8) + (size >> shift);
+}
+
+/* What link_prev of a bin's first chunk holds is of no meaning: to take the first out, which is
+ * most of what happens, then touches no other chunk. */
+static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t i) {
+    struct chunk *chunk = &chunks[i];
+    unsigned bin = bin_of(chunk->size), order = bin_order(chunk->size);
+    uint32_t head = bins->head[bin];
+
+    chunk->link_next = head;
+    chunks[head].link_prev = i; /* the edge's, where the bin was empty: nobody reads it */
+    bins->head[bin] = i;
+    bins->map[bin >> 6] |= (uint64_t)1 << (bin & 63);
+    bins->words[bin >> 12] |= (uint64_t)1 << ((bin >> 6) & 63);
+    bins->n_chunks++;
+    bins->size += chunk->size;
+    bins->order_chunks[order]++;
+    bins->order_size[order] += chunk->size;
+}
+
+static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t i) {
+    struct chunk *chunk = &chunks[i];
+    unsigned bin = bin_of(chunk->size), order = bin_order(chunk->size);
+
+    if (bins->head[bin] == i) {
+        bins->head[bin] = chunk->link_next;
+        if (!chunk->link_next) {
+            bins->map[bin >> 6] &= ~((uint64_t)1 << (bin & 63));
+            if (!bins->map[bin >> 6])
+                bins->words[bin >> 12] &= ~((uint64_t)1 << ((bin >> 6) & 63));
+        }
+    } else {
+        chunks[chunk->link_prev].link_next = chunk->link_next;
+        chunks[chunk->link_next].link_prev = chunk->link_prev;
+    }
+    bins->n_chunks--;
+    bins->size -= chunk->size;
+    bins->order_chunks[order]--;
+    bins->order_size[order] -= chunk->size;
+}
+
+/* The first bin from `bin` on that is not empty; BINS: none. */
+static inline unsigned bins_next(const struct bins *bins, unsigned bin) {
+    unsigned word = bin >> 6;
+    uint64_t bits;
+
+    if (bin >= BINS)
+        return BINS;
+    bits = bins->map[word] & (~(uint64_t)0 << (bin & 63));
+    if (bits)
+        return (word << 6) + (unsigned)__builtin_ctzll(bits);
+
+    if (++word >= BIN_WORDS)
+        return BINS;
+    bits = bins->words[word >> 6] & (~(uint64_t)0 << (word & 63));
+    for (unsigned w = word >> 6; !bits;) {
+        if (++w >= (BIN_WORDS + 63) / 64)
+            return BINS;
+        bits = bins->words[w];
+        word = w << 6;
+    }
+    word = (word & ~63u) + (unsigned)__builtin_ctzll(bits);
+    return (word << 6) + (unsigned)__builtin_ctzll(bins->map[word]);
+}
+
+/* A chunk of at least `size`, and hardly more than the smallest there is; 0: none. */
+static inline uint32_t bins_find(const struct bins *bins, const struct chunk *chunks,
+                                 uint32_t size) {
+    unsigned shift = 23 - (unsigned)__builtin_clz(size | 256);
+    unsigned bin = (shift << 8) + (size >> shift);
+
+    if (shift && (size & ((1u << shift) - 1))) {
+        uint32_t i = bins->head[bin];
+
+        for (unsigned looked = 0; i && looked < BIN_LOOK; looked++) {
+            if (chunks[i].size >= size)
+                return i;
+            i = chunks[i].link_next;
+        }
+        bin++;
+    }
+    bin = bins_next(bins, bin);
+    return bin < BINS ? bins->head[bin] : 0;
+}
+
+/* The last bin that is not empty; 0: none. */
+unsigned bins_last(const struct bins *bins);
+/* The size of the largest chunk: exact, unless more than 64 share its bin, and then 0.4 % off. */
+uint32_t bins_largest(const struct bins *bins, const struct chunk *chunks);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "allocator/chunk.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "base/cleanup.h"
+
+/* The kernel's huge page: a table that fills one is worth one, a million chunks touch 32 MiB. */
+#define HUGE_BYTES  ((size_t)2 << 20)
+#define FIRST_BYTES ((size_t)16 << 10)
+
+static size_t reserve_bytes(uint32_t n_max) {
+    return ((size_t)n_max * sizeof(struct chunk) + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+}
+
+int chunk_table_init(struct chunk_table *table, uint32_t n_max) {
+    size_t bytes = reserve_bytes(n_max);
+    char *start, *aligned;
+
+    start = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                 -1, 0);
+    if (start == MAP_FAILED)
+        return -ENOMEM;
+
+    aligned = (char *)(((uintptr_t)start + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
+    if (aligned > start)
+        munmap(start, (size_t)(aligned - start));
+    if (start + HUGE_BYTES > aligned)
+        munmap(aligned + bytes, (size_t)(start + HUGE_BYTES - aligned));
+
+    *table = (struct chunk_table){ .chunks = (struct chunk *)aligned, .n_max = n_max };
+    if (chunk_table_extend(table) != 0 || !table->n_ready) {
+        chunk_table_done(table);
+        return -ENOMEM;
+    }
+    table->chunks[0].state = CHUNK_EDGE;
+    return 0;
+}
+
+void chunk_table_done(struct chunk_table *table) {
+    if (table->chunks)
+        munmap(table->chunks, reserve_bytes(table->n_max));
+    *table = (struct chunk_table){ 0 };
+}
+
+uint32_t chunk_table_extend(struct chunk_table *table) {
+    if (table->n_used == table->n_ready) {
+        size_t ready = table->n_ready * sizeof(struct chunk);
+        size_t step = ready ? MIN(ready, HUGE_BYTES) : FIRST_BYTES;
+        char *at = (char *)table->chunks + ready;
+
+        if (table->n_used >= table->n_max || ready + step > reserve_bytes(table->n_max))
+            return 0;
+        if (mprotect(at, step, PROT_READ | PROT_WRITE) < 0)
+            return 0;
+        if (step == HUGE_BYTES)
+            madvise(at, step, MADV_HUGEPAGE); /* a wish: kernels without it are slower */
+        table->n_ready += (uint32_t)(step / sizeof(struct chunk));
+    }
+    return table->n_used++;
+}
+
+uint64_t chunk_table_bytes(const struct chunk_table *table) {
+    return table->n_ready * sizeof(struct chunk);
+}

@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that no free chunk can give. In this order:
+ *
+ *  1. free chunks of other shards; events of streams that are over;
+ *  2. pages that are wholly free but lie elsewhere, moved to where they are needed: within a
+ *     budget, because to move a page costs as much as to map a new one;
+ *  3. growth, by a little more than is needed;
+ *  4. refused: growth by exactly what is needed;
+ *  5. have the stream, or the host, wait for memory that other streams freed;
+ *  6. pages moved without a budget, and growth for the rest; idle regions given back, and growth
+ *     for all of it;
+ *  7. failure.
+ *
+ *     | live | free 3.4 pages      | live | hole | live | top
+ *            | . |  P  |  P  | . . |                     ↑ P P
+ *
+ * Memory is placed at the top, or into a hole that earlier moves left, whichever takes fewer
+ * pages: addresses are used again as memory is.
+ */
+#include <assert.h>
+#include <errno.h>
+
+#include "allocator/arena.h"
+
+/* Growth beyond the need, as a part of what is held: few calls, and never 1 % too much. */
+#define BATCH_PART 256
+/* A region beside others cannot grow, so it is made larger than the need by a larger part. */
+#define REGION_PART 8
+/* The budget of moves: a quarter of what is held, once, and this part of what is ever allocated.
+ * At 80 µs a page the latter is 20 µs a GiB, which nobody sees who does anything with a GiB. */
+#define MOVE_ONCE_PART 4
+#define MOVE_PART      2048
+/* Misses after which a shard among several is fed, and by which part of what is held. */
+#define FEED_MISSES 32
+#define FEED_PART   64
+
+/* Where memory is to be mapped. Only the thread that holds `growing` changes holes and the end of
+ * a top, so a spot stays good while its shard is not locked. */
+struct spot {
+    struct shard *shard;
+    bool hole;       /* inside a hole; else at the end of the top */
+    uint32_t beside; /* the free chunk that what is mapped will join, 0: none */
+    uint32_t start;  /* mapped so far: [start, offset) */
+    uint32_t offset; /* still to map: [offset, offset + size), whole pages */
+    uint32_t size;
+    uint32_t beside_too; /* a second one, behind, where all of a hole is to be filled */
+};
+
+static uint32_t pages_up(const struct shard *shard, uint64_t size) {
+    uint64_t up = (size + shard->page_size - 1) / shard->page_size * shard->page_size;
+
+    return up > shard->space_size ? UINT32_MAX : (uint32_t)up;
+}
+
+/* The wholly free pages of a chunk. */
+static uint32_t whole_pages(const struct shard *shard, const struct chunk *chunk,
+                            uint32_t *ret_offset) {
+    uint32_t page = shard->page_size;
+    uint64_t start = ((uint64_t)chunk->offset + page - 1) / page * page;
+    uint64_t end = chunk_end(chunk) / page * page;
+
+    *ret_offset = (uint32_t)start;
+    return end > start ? (uint32_t)(end - start) : 0;
+}
+
+static bool try_shard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
+                      uint32_t *ret_chunk) {
+    lock_take(&shard->lock);
+    *ret_chunk = shard_take(shard, size, align_bytes, stream);
+    if (*ret_chunk)
+        return true;
+    lock_drop(&shard->lock);
+    return false;
+}
+
+/* Home first. Ordinary blocks and those of ARENA_PLAIN never come from each other's shards. */
+static bool try_shards(struct arena *arena, struct shard *home, bool others, uint32_t size,
+                       uint64_t align_bytes, uint8_t stream, struct shard **ret_shard,
+                       uint32_t *ret_chunk) {
+    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+
+    *ret_shard = home;
+    if (try_shard(home, size, align_bytes, stream, ret_chunk))
+        return true;
+    for (unsigned n = 1; others && home->index != PLAIN_INDEX && n < n_shards; n++) {
+        *ret_shard = arena->shards[(home->index + n) % n_shards];
+        if (try_shard(*ret_shard, size, align_bytes, stream, ret_chunk))
+            return true;
+    }
+    return false;
+}
+
+static uint64_t room_under_cap(struct arena *arena) {
+    uint64_t cap = atomic_load(&arena->cap_bytes), reserved = atomic_load(&arena->reserved_bytes);
+
+    return cap > reserved ? cap - reserved : 0;
+}
+
+static void count_reserved(struct arena *arena, uint64_t bytes) {
+    uint64_t reserved = atomic_fetch_add(&arena->reserved_bytes, bytes) + bytes;
+
+    if (reserved > atomic_load(&arena->peak_reserved_bytes))
+        atomic_store(&arena->peak_reserved_bytes, reserved);
+}
+
+/* Ask the source for memory at this place; what it maps before it fails is undone. */
+static int source_grow(struct arena *arena, const struct shard *shard, uint32_t offset,
+                       uint32_t size, uint32_t *ret_kept) {
+    uint64_t from = shard->slice_offset + ((uint64_t)offset << 8), bytes = (uint64_t)size << 8;
+    uint64_t part = 0;
+    int r;
+
+    *ret_kept = 0;
+    if (bytes > room_under_cap(arena))
+        return -ENOMEM;
+    r = arena->source.grow(arena->source.userdata, from, bytes, &part);
+    if (r == 0) {
+        atomic_fetch_add(&arena->grows, 1);
+        count_reserved(arena, bytes);
+        return 0;
+    }
+    atomic_fetch_add(&arena->refusals, 1);
+
+    part = MIN(part, bytes) / arena->page_bytes * arena->page_bytes;
+    if (!part)
+        return r;
+    if (arena->source.trim && arena->source.trim(arena->source.userdata, from, part) == 0)
+        return r;
+    /* It cannot be undone, so it is ours, and counted. */
+    count_reserved(arena, part);
+    *ret_kept = (uint32_t)(part >> 8);
+    return r;
+}
+
+/* The hole that this offset lies in. */
+static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
+    const struct chunk *chunks = shard->table.chunks;
+
+    for (unsigned bin = bins_next(shard->holes, 1); bin < BINS;
+         bin = bins_next(shard->holes, bin + 1))
+        for (uint32_t i = shard->holes->head[bin]; i; i = chunks[i].link_next)
+            if (offset - chunks[i].offset < chunks[i].size)
+                return i;
+    return 0;
+}
+
+/* The first `size` of the spot are mapped: put them to use. */
+static void occupy(struct spot *spot, uint32_t size) {
+    struct shard *shard = spot->shard;
+
+    lock_take(&shard->lock);
+    if (!spot->hole)
+        shard_extend(shard, size);
+    else if (shard_fill(shard, find_hole(shard, spot->offset), spot->offset, size) < 0) {
+        /* The host has no record for it: held, and of no use until the arena ends. */
+        shard->mapped_size += size;
+        shard->lost_size += size;
+    }
+    lock_drop(&shard->lock);
+    spot->offset += size;
+    spot->size -= size;
+}
+
+/* A chunk that must not give pages to the spot: it is part of what the spot is to become. */
+static bool part_of(const struct spot *spot, const struct shard *shard, uint32_t i) {
+    const struct chunk *chunk = &shard->table.chunks[i];
+
+    if (shard != spot->shard)
+        return false;
+    if (i == spot->beside || i == spot->beside_too || (i == shard->top && !spot->hole))
+        return true;
+    return chunk->offset < spot->offset && chunk_end(chunk) > spot->start;
+}
+
+/* Is this hole, with the free chunks beside it, a better spot? */
+static void consider_hole(struct shard *shard, uint32_t i, uint64_t want, struct spot *best) {
+    const struct chunk *chunks = shard->table.chunks, *hole = &chunks[i];
+    const struct chunk *before = &chunks[hole->prev], *behind = &chunks[hole->next];
+    bool joins_before = before->state == CHUNK_FREE && !before->stream;
+    bool joins_behind = behind->state == CHUNK_FREE && !behind->stream;
+    uint32_t need;
+
+    need = pages_up(shard, joins_before && before->size < want ? want - before->size : want);
+    if (need <= hole->size && need < best->size)
+        *best = (struct spot){ shard,        true,         joins_before ? hole->prev : 0,
+                               hole->offset, hole->offset, need };
+    if (!joins_behind)
+        return;
+    need = pages_up(shard, behind->size < want ? want - behind->size : want);
+    if (need <= hole->size && need < best->size)
+        *best =
+            (struct spot){ shard, true, hole->next, chunk_end(hole) - need, chunk_end(hole) - need,
+                           need };
+    if (joins_before && hole->size < best->size &&
+        (uint64_t)before->size + hole->size + behind->size >= want)
+        *best = (struct spot){ shard,        true,       hole->prev, hole->offset,
+                               hole->offset, hole->size, hole->next };
+}
+
+/* Where the fewest new pages make room for `size`. False: no addresses are left. */
+static bool find_spot(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
+                      struct spot *ret) {
+    const struct chunk *chunks = shard->table.chunks;
+    uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size;
+    const struct chunk *top, *below;
+    struct spot best = { .shard = shard, .size = UINT32_MAX };
+    uint32_t need, have;
+
+    lock_take(&shard->lock);
+    shard_settle(shard);
+    top = &chunks[shard->top];
+    below = &chunks[top->prev];
+    have = top->size;
+    if (below->state == CHUNK_FREE && (!below->stream || below->stream == stream))
+        have += below->size;
+    need = pages_up(shard, want > have ? want - have : 1);
+    if (need <= shard->space_size - chunk_end(top)) {
+        best.beside = have > top->size ? top->prev : 0;
+        best.start = best.offset = chunk_end(top);
+        best.size = need;
+    }
+
+    for (unsigned bin = bins_next(shard->holes, 1); bin < BINS;
+         bin = bins_next(shard->holes, bin + 1))
+        for (uint32_t i = shard->holes->head[bin]; i; i = chunks[i].link_next)
+            consider_hole(shard, i, want, &best);
+    lock_drop(&shard->lock);
+    if (best.size == UINT32_MAX)
+        return false;
+    *ret = best;
+    return true;
+}
+
+/* The smallest free chunk with whole pages that is not part of the spot: large ones are the more
+ * useful as they are. Its shard is locked. */
+static uint32_t find_donor(struct arena *arena, const struct spot *spot, struct shard **ret_shard,
+                           uint32_t *ret_offset, uint32_t *ret_size) {
+    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+
+    for (unsigned n = 0; n < n_shards; n++) {
+        struct shard *shard = arena->shards[(spot->shard->index + n) % n_shards];
+        struct bins *bins = shard->bins[0];
+
+        *ret_shard = shard;
+        lock_take(&shard->lock);
+        for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS;
+             bin = bins_next(bins, bin + 1))
+            for (uint32_t i = bins->head[bin]; i; i = shard->table.chunks[i].link_next) {
+                *ret_size = whole_pages(shard, &shard->table.chunks[i], ret_offset);
+                if (*ret_size && !part_of(spot, shard, i))
+                    return i;
+            }
+        *ret_size = whole_pages(shard, &shard->table.chunks[shard->top], ret_offset);
+        if (*ret_size && !part_of(spot, shard, shard->top))
+            return shard->top;
+        lock_drop(&shard->lock);
+    }
+    return 0;
+}
+
+/* Bytes in whole pages that find_donor() would find; stops counting at `enough`. */
+static uint64_t count_donors(struct arena *arena, const struct spot *spot, uint64_t enough) {
+    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+    uint64_t found = 0;
+    uint32_t offset;
+
+    for (unsigned n = 0; n < n_shards && found < enough; n++) {
+        struct shard *shard = arena->shards[n];
+        struct bins *bins;
+
+        lock_take(&shard->lock);
+        bins = shard->bins[0];
+        if (!part_of(spot, shard, shard->top))
+            found += whole_pages(shard, &shard->table.chunks[shard->top], &offset);
+        for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS && found < enough;
+             bin = bins_next(bins, bin + 1))
+            for (uint32_t i = bins->head[bin]; i; i = shard->table.chunks[i].link_next)
+                if (!part_of(spot, shard, i))
+                    found += whole_pages(shard, &shard->table.chunks[i], &offset);
+        lock_drop(&shard->lock);
+    }
+    return found;
+}
+
+static bool can_move(const struct arena *arena) {
+    return arena->source.remap || arena->source.trim;
+}
+
+/* Move up to the spot's size of whole free pages to it. */
+static int move_pages(struct arena *arena, struct spot *spot) {
+    const struct mem_source *source = &arena->source;
+
+    while (spot->size) {
+        uint32_t offset, size, taken, kept;
+        struct shard *donor;
+        uint64_t from, to;
+        uint32_t i = find_donor(arena, spot, &donor, &offset, &size);
+        int r;
+
+        if (!i)
+            return -ENOMEM;
+        /* From the end of it: the front is the likelier to be of use with what is below. */
+        if (size > spot->size) {
+            offset += size - spot->size;
+            size = spot->size;
+        }
+        r = shard_carve(donor, i, offset, size, &taken);
+        lock_drop(&donor->lock);
+        if (r < 0)
+            return r;
+
+        from = donor->slice_offset + ((uint64_t)offset << 8);
+        to = spot->shard->slice_offset + ((uint64_t)spot->offset << 8);
+        if (source->remap)
+            r = source->remap(source->userdata, from, to, (uint64_t)size << 8);
+        else
+            r = source->trim(source->userdata, from, (uint64_t)size << 8);
+
+        lock_take(&donor->lock);
+        if (r == 0)
+            shard_hollow(donor, taken);
+        else
+            shard_give(donor, taken, 0, 0);
+        lock_drop(&donor->lock);
+        if (r < 0)
+            return r;
+
+        if (!source->remap) {
+            atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
+            r = source_grow(arena, spot->shard, spot->offset, size, &kept);
+            if (r < 0) {
+                if (kept)
+                    occupy(spot, kept);
+                return r;
+            }
+        }
+        atomic_fetch_add(&arena->moved_bytes, (uint64_t)size << 8);
+        if (arena->notes) {
+            arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
+            arena_note(arena, NOTE_MAP, source->base + to, (uint64_t)size << 8, 0, 0);
+        }
+        occupy(spot, size);
+    }
+    return 0;
+}
+
+static bool move_budget(struct arena *arena, const struct spot *spot) {
+    uint64_t taken = 0;
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) {
+        lock_take(&shard->lock);
+        taken += shard->taken_size;
+        lock_drop(&shard->lock);
+    }
+    return atomic_load(&arena->moved_bytes) + ((uint64_t)spot->size << 8) <=
+           (taken << 8) / MOVE_PART + atomic_load(&arena->reserved_bytes) / MOVE_ONCE_PART;
+}
+
+/* Grow at the spot by what it lacks and, at the top, `batch` more. */
+static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
+    struct shard *shard = spot->shard;
+    uint64_t more = 0;
+    uint32_t size, kept;
+    int r;
+
+    if (batch && !spot->hole) {
+        uint64_t need = (uint64_t)spot->size << 8, room = room_under_cap(arena);
+
+        more = atomic_load(&arena->reserved_bytes) / BATCH_PART;
+        more = MIN(more, room > need ? room - need : 0) >> 8;
+        more = MIN(more, (uint64_t)(shard->space_size - spot->offset - spot->size));
+        more = more / shard->page_size * shard->page_size;
+    }
+    size = spot->size + (uint32_t)more;
+    r = source_grow(arena, shard, spot->offset, size, &kept);
+    if (r < 0) {
+        if (kept) {
+            spot->size = MAX(spot->size, kept);
+            occupy(spot, kept);
+        }
+        return r;
+    }
+    if (arena->notes)
+        arena_note(arena, NOTE_MAP,
+                   arena->source.base + shard->slice_offset + ((uint64_t)spot->offset << 8),
+                   (uint64_t)size << 8, 0, 0);
+    spot->size = size;
+    occupy(spot, size);
+    return 0;
+}
+
+static int grow_region(struct arena *arena, struct shard *shard, uint32_t size) {
+    uint64_t address, bytes = (uint64_t)size << 8;
+    uint32_t offset;
+    int r;
+
+    if (bytes > room_under_cap(arena))
+        return -ENOMEM;
+    lock_take(&shard->lock);
+    r = shard_region_place(shard, size, &offset);
+    lock_drop(&shard->lock);
+    if (r < 0)
+        return r;
+    r = arena->source.region_new(arena->source.userdata, bytes, &address);
+    if (r < 0) {
+        atomic_fetch_add(&arena->refusals, 1);
+        return r;
+    }
+    atomic_fetch_add(&arena->grows, 1);
+    count_reserved(arena, bytes);
+    lock_take(&shard->lock);
+    r = shard_region_add(shard, offset, size, address);
+    lock_drop(&shard->lock);
+    if (r < 0) {
+        if (arena->source.region_free &&
+            arena->source.region_free(arena->source.userdata, address, bytes) == 0)
+            atomic_fetch_sub(&arena->reserved_bytes, bytes);
+        return r;
+    }
+    if (arena->notes)
+        arena_note(arena, NOTE_MAP, address, bytes, 0, 0);
+    return 0;
+}
+
+/* Give the idle regions of a shard back, down to `keep_bytes` of the arena. */
+static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {
+    const struct mem_source *source = &arena->source;
+
+    if (!source->region_free)
+        return;
+    for (uint32_t n = shard->n_regions; n-- > 0;) {
+        struct region region = shard->regions[n];
+        uint32_t i;
+        int r;
+
+        if (atomic_load(&arena->reserved_bytes) < keep_bytes + ((uint64_t)region.size << 8))
+            continue;
+        lock_take(&shard->lock);
+        i = shard_region_idle(shard, n);
+        if (i) {
+            bins_remove(shard->bins[0], shard->table.chunks, i);
+            shard->table.chunks[i].state = CHUNK_TAKEN;
+        }
+        lock_drop(&shard->lock);
+        if (!i)
+            continue;
+
+        r = source->region_free(source->userdata, region.address, (uint64_t)region.size << 8);
+        lock_take(&shard->lock);
+        if (r == 0)
+            shard_region_remove(shard, n);
+        else
+            shard_give(shard, i, 0, 0);
+        lock_drop(&shard->lock);
+        if (r < 0)
+            continue;
+        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
+        atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)region.size << 8);
+        if (arena->notes)
+            arena_note(arena, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
+    }
+}
+
+static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
+    const struct mem_source *source = &arena->source;
+    /* A spot beside nothing: every chunk is a donor, every top too. */
+    const struct spot anywhere = { .shard = arena->shards[0], .hole = true };
+
+    while (source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
+        uint64_t excess = (atomic_load(&arena->reserved_bytes) - keep_bytes) >> 8;
+        uint32_t offset, size, taken, i;
+        struct shard *shard;
+        uint64_t from;
+        int r;
+
+        i = find_donor(arena, &anywhere, &shard, &offset, &size);
+        if (!i)
+            return;
+        excess = excess / shard->page_size * shard->page_size;
+        if (size > excess) {
+            offset += size - (uint32_t)excess;
+            size = (uint32_t)excess;
+        }
+        r = size ? shard_carve(shard, i, offset, size, &taken) : -ENOMEM;
+        lock_drop(&shard->lock);
+        if (r < 0)
+            return;
+        from = shard->slice_offset + ((uint64_t)offset << 8);
+        r = source->trim(source->userdata, from, (uint64_t)size << 8);
+        lock_take(&shard->lock);
+        if (r == 0)
+            shard_hollow(shard, taken);
+        else
+            shard_give(shard, taken, 0, 0);
+        shard_settle(shard);
+        lock_drop(&shard->lock);
+        if (r < 0)
+            return;
+        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
+        atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)size << 8);
+        if (arena->notes)
+            arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
+    }
+}
+
+int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes) {
+    uint64_t before;
+    struct shard *shard;
+
+    streams_poll(arena);
+    pthread_mutex_lock(&arena->growing);
+    before = atomic_load(&arena->reserved_bytes);
+    trim_pages(arena, keep_bytes);
+    arena_foreach_shard(arena, shard) if (!shard->placed) trim_regions(arena, shard, keep_bytes);
+    if (ret_bytes)
+        *ret_bytes = before - atomic_load(&arena->reserved_bytes);
+    pthread_mutex_unlock(&arena->growing);
+    return 0;
+}
+
+/* Steps 2 to 4 in a placed shard. */
+static int grow_placed(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
+                       uint8_t stream) {
+    struct spot spot;
+    int r;
+
+    if (!find_spot(home, size, align_bytes, stream, &spot))
+        return -ENOMEM;
+    if (can_move(arena) && move_budget(arena, &spot) &&
+        count_donors(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0)
+        return 0;
+    if (!find_spot(home, size, align_bytes, stream, &spot))
+        return -ENOMEM;
+    r = grow_spot(arena, &spot, true);
+    if (r < 0 && find_spot(home, size, align_bytes, stream, &spot))
+        r = grow_spot(arena, &spot, false);
+    return r;
+}
+
+/* Step 6: whatever can be had, if together it is enough. */
+static int scrape_placed(struct arena *arena, struct shard *home, uint32_t size,
+                         uint64_t align_bytes, uint8_t stream) {
+    struct spot spot;
+    uint64_t donors;
+    int r;
+
+    if (!find_spot(home, size, align_bytes, stream, &spot))
+        return -ENOMEM;
+    donors = can_move(arena) ? count_donors(arena, &spot, spot.size) : 0;
+    if (((uint64_t)spot.size << 8) > (donors << 8) + room_under_cap(arena))
+        return -ENOMEM;
+
+    /* What must be new comes first: if that is refused, nothing was moved in vain. */
+    if (spot.size > donors) {
+        struct spot part = spot;
+
+        part.size = spot.size - (uint32_t)donors;
+        r = grow_spot(arena, &part, false);
+        if (r < 0 || !donors)
+            return r;
+        if (!find_spot(home, size, align_bytes, stream, &spot))
+            return -ENOMEM;
+    }
+    return move_pages(arena, &spot);
+}
+
+static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
+                        uint64_t align_bytes) {
+    uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size, room;
+    uint32_t need = pages_up(home, want), more;
+    int r;
+
+    if (need == UINT32_MAX)
+        return -ENOMEM;
+    room = room_under_cap(arena) >> 8;
+    more = (uint32_t)MIN(atomic_load(&arena->reserved_bytes) / REGION_PART >> 8,
+                         (uint64_t)home->space_size);
+    more = pages_up(home, MAX(more, need));
+    if (more > room)
+        more = (uint32_t)(room / home->page_size * home->page_size);
+    for (more = MAX(more, need);; more = MAX(more / 2 / home->page_size * home->page_size, need)) {
+        r = grow_region(arena, home, more);
+        if (r == 0 || more == need)
+            return r;
+    }
+}
+
+/*
+ * Threads that live off another shard meet in it: a shard that often misses gets memory of its own,
+ * whole pages from others or new ones, a part of what the arena holds at a time. Only where the
+ * arena has several shards, so that one thread packs as tightly as it can.
+ */
+static void feed(struct arena *arena, struct shard *home, uint32_t size) {
+    uint64_t part = atomic_load(&arena->reserved_bytes) / FEED_PART >> 8;
+    struct spot spot;
+
+    /* Up to its share of the whole: beyond that, to live off others is what saves memory. */
+    if (home->mapped_size * atomic_load(&arena->n_shards) << 8 >=
+            atomic_load(&arena->reserved_bytes) ||
+        pthread_mutex_trylock(&arena->growing) != 0)
+        return;
+    part = MAX(part, (uint64_t)size);
+    if (find_spot(home, (uint32_t)MIN(part, (uint64_t)home->space_size), 0, 0, &spot) &&
+        !(can_move(arena) && move_budget(arena, &spot) &&
+          count_donors(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0) &&
+        find_spot(home, size, 0, 0, &spot))
+        grow_spot(arena, &spot, false);
+    pthread_mutex_unlock(&arena->growing);
+}
+
+int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
+                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
+    int r = -ENOMEM;
+
+    if (home->placed && atomic_load_explicit(&arena->n_shards, memory_order_relaxed) > 1 &&
+        atomic_fetch_add_explicit(&home->misses, 1, memory_order_relaxed) % FEED_MISSES ==
+            FEED_MISSES - 1)
+        feed(arena, home, size);
+    if (try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk))
+        return 0;
+    if (streams_poll(arena) &&
+        try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk))
+        return 0;
+
+    pthread_mutex_lock(&arena->growing);
+    /* Others may take what was grown before we do; not for ever. */
+    for (unsigned attempt = 0; attempt < 16; attempt++) {
+        if (try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk)) {
+            r = 0;
+            break;
+        }
+        r = home->placed ? grow_placed(arena, home, size, align_bytes, stream)
+                         : grow_regions(arena, home, size, align_bytes);
+        if (r == 0)
+            continue;
+
+        if (streams_wait(arena, stream))
+            continue;
+        if (home->placed)
+            r = scrape_placed(arena, home, size, align_bytes, stream);
+        else {
+            trim_regions(arena, home, 0);
+            r = grow_regions(arena, home, size, align_bytes);
+        }
+        if (r < 0) {
+            r = try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk)
+                    ? 0
+                    : -ENOMEM;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&arena->growing);
+    return r < 0 ? -ENOMEM : *ret_chunk ? 0 : -ENOMEM;
+}
+
+int arena_grow_initial(struct arena *arena, uint64_t bytes) {
+    struct shard *shard = arena->shards[0];
+    uint32_t size = pages_up(shard, (bytes + 255) >> 8);
+    struct spot spot = { .shard = shard, .size = size };
+
+    if (size == UINT32_MAX)
+        return -ENOMEM;
+    if (!shard->placed)
+        return grow_region(arena, shard, size);
+    return grow_spot(arena, &spot, false);
+}
+
+/* Runs of mapped memory, hole to hole, as few calls as they need. */
+static void give_placed(const struct mem_source *source, const struct shard *shard) {
+    const struct chunk *chunks = shard->table.chunks;
+    const struct chunk *top = &chunks[shard->top];
+    uint32_t end = chunk_end(top);
+
+    for (uint32_t i = shard->top; i; i = chunks[i].prev)
+        if (chunks[i].state == CHUNK_HOLE || !chunks[i].prev) {
+            uint32_t start = chunks[i].state == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
+
+            if (end > start)
+                source->trim(source->userdata, shard->slice_offset + ((uint64_t)start << 8),
+                             (uint64_t)(end - start) << 8);
+            end = chunks[i].offset;
+        }
+}
+
+void arena_give_all(struct arena *arena) {
+    const struct mem_source *source = &arena->source;
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) {
+        if (shard->placed && source->trim)
+            give_placed(source, shard);
+        for (uint32_t n = 0; source->region_free && n < shard->n_regions; n++)
+            source->region_free(source->userdata, shard->regions[n].address,
+                                (uint64_t)shard->regions[n].size << 8);
+    }
+}

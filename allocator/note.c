@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tags: names of what memory is for; history: the last allocations and frees, in a ring. */
+#include "allocator/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TAG_SLOTS_MIN 64
+
+static uint32_t hash(const char *name) {
+    uint32_t h = 2166136261u; /* FNV-1a */
+
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 16777619u;
+    return h;
+}
+
+static uint32_t *find_slot(const struct arena *arena, const char *name) {
+    uint32_t at = hash(name) & arena->tag_mask;
+
+    while (arena->tag_slots[at] && strcmp(arena->tags[arena->tag_slots[at] - 1], name) != 0)
+        at = (at + 1) & arena->tag_mask;
+    return &arena->tag_slots[at];
+}
+
+static int reserve_tag(struct arena *arena) {
+    uint32_t n_max = MAX(TAG_SLOTS_MIN / 2u, arena->n_tags_max * 2), *slots;
+    char **tags;
+
+    if (arena->n_tags < arena->n_tags_max)
+        return 0;
+    tags = reallocarray(arena->tags, n_max, sizeof(*tags));
+    if (!tags)
+        return -ENOMEM;
+    arena->tags = tags;
+    slots = calloc((size_t)n_max * 2, sizeof(*slots));
+    if (!slots)
+        return -ENOMEM;
+    free(arena->tag_slots);
+    arena->tag_slots = slots;
+    arena->tag_mask = n_max * 2 - 1;
+    arena->n_tags_max = n_max;
+    for (uint32_t n = 0; n < arena->n_tags; n++)
+        *find_slot(arena, tags[n]) = n + 1;
+    return 0;
+}
+
+uint32_t arena_tag(struct arena *arena, const char *name) {
+    uint32_t *slot, tag = 0;
+
+    if (!name || !*name)
+        return 0;
+    pthread_mutex_lock(&arena->noting);
+    if (reserve_tag(arena) == 0) {
+        slot = find_slot(arena, name);
+        if (!*slot) {
+            char *copy = strdup(name);
+
+            if (copy) {
+                arena->tags[arena->n_tags++] = copy;
+                *slot = arena->n_tags;
+            }
+        }
+        tag = *slot;
+    }
+    pthread_mutex_unlock(&arena->noting);
+    return tag;
+}
+
+const char *arena_tag_name(struct arena *arena, uint32_t tag) {
+    const char *name = "";
+
+    pthread_mutex_lock(&arena->noting);
+    if (tag && tag <= arena->n_tags)
+        name = arena->tags[tag - 1]; /* names live as long as the arena */
+    pthread_mutex_unlock(&arena->noting);
+    return name;
+}
+
+void arena_note(struct arena *arena, enum note_action action, uint64_t address, uint64_t bytes,
+                uint32_t tag, uint8_t stream) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    pthread_mutex_lock(&arena->noting);
+    arena->notes[arena->n_notes++ % arena->n_notes_max] = (struct note){
+        .address = address,
+        .bytes = bytes,
+        .usec = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000,
+        .tag = tag,
+        .action = (uint8_t)action,
+        .stream = stream,
+    };
+    pthread_mutex_unlock(&arena->noting);
+}
+
+void arena_notes_done(struct arena *arena) {
+    for (uint32_t n = 0; n < arena->n_tags; n++)
+        free(arena->tags[n]);
+    free(arena->tags);
+    free(arena->tag_slots);
+    free(arena->notes);
+}

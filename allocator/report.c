@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Out of memory, in words: for the person who must decide what to change. */
+#include "allocator/arena.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+
+#define HOLDERS 5
+
+struct text {
+    char *at;
+    size_t size, length; /* the length may pass the size, as with snprintf() */
+};
+
+static __attribute__((format(printf, 2, 3))) void say(struct text *text, const char *format, ...) {
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text->length < text->size ? text->at + text->length : NULL,
+                  text->length < text->size ? text->size - text->length : 0, format, args);
+    va_end(args);
+    if (n > 0)
+        text->length += (size_t)n;
+}
+
+struct holder {
+    uint64_t bytes, blocks;
+    uint32_t tag;
+};
+
+static int compare_holders(const void *a, const void *b) {
+    const struct holder *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->tag < y->tag ? -1 : x->tag > y->tag;
+}
+
+/* Live bytes by tag, most first; NULL where nothing is tagged or the host has no memory. */
+static struct holder *count_holders(struct arena *arena, uint32_t *ret_n) {
+    struct holder *holders;
+    struct shard *shard;
+    uint32_t n;
+
+    pthread_mutex_lock(&arena->noting);
+    n = arena->n_tags + 1;
+    pthread_mutex_unlock(&arena->noting);
+    holders = n > 1 ? calloc(n, sizeof(*holders)) : NULL;
+    if (!holders)
+        return NULL;
+
+    arena_lock_all(arena);
+    arena_foreach_shard(arena, shard) for (uint32_t i = 1; i < shard->table.n_used; i++) {
+        const struct chunk *chunk = &shard->table.chunks[i];
+        uint32_t tag = chunk->state == CHUNK_LIVE && chunk->tag < n ? chunk->tag : 0;
+
+        if (chunk->state != CHUNK_LIVE)
+            continue;
+        holders[tag].bytes += chunk_live_bytes(chunk);
+        holders[tag].blocks++;
+    }
+    arena_unlock_all(arena);
+    for (uint32_t tag = 0; tag < n; tag++)
+        holders[tag].tag = tag;
+    qsort(holders, n, sizeof(*holders), compare_holders);
+    *ret_n = n;
+    return holders;
+}
+
+static void say_holders(struct text *text, struct arena *arena) {
+    cleanup(freep) struct holder *holders = NULL;
+    char bytes[UNITS_TEXT_SIZE];
+    uint32_t n = 0;
+
+    holders = count_holders(arena, &n);
+    for (uint32_t k = 0; holders && k < MIN(n, (uint32_t)HOLDERS) && holders[k].blocks; k++)
+        say(text, "%s %s %s (%llu)", k ? "," : " Most is held by",
+            holders[k].tag ? arena_tag_name(arena, holders[k].tag) : "blocks without a tag",
+            units_format_bytes(holders[k].bytes, bytes), (unsigned long long)holders[k].blocks);
+    if (holders && n && holders[0].blocks)
+        say(text, ".");
+}
+
+/* What would have to be different, the cheapest first. */
+static void say_help(struct text *text, struct arena *arena, uint64_t asked,
+                     const struct arena_stats *stats) {
+    uint64_t room =
+        stats->cap_bytes > stats->reserved_bytes ? stats->cap_bytes - stats->reserved_bytes : 0;
+    char bytes[UNITS_TEXT_SIZE];
+
+    if (stats->cap_bytes && asked > stats->cap_bytes) {
+        say(text, " It is more than the whole cap: ask for less at a time, or for a larger lease.");
+        return;
+    }
+    if (stats->pending_bytes && stats->free_bytes >= asked)
+        say(text, " Waiting for the streams that still use freed memory would help.");
+    else if (stats->free_bytes >= asked)
+        say(text, " Enough is free, but in pieces:%s freeing what lies between would help.",
+            arena->source.remap || arena->source.trim ? " no piece holds enough whole pages;"
+                                                      : " the source cannot move memory;");
+    if (!stats->cap_bytes || room >= asked)
+        say(text, " The cap allows it, but the device refused: others hold its memory.");
+    else
+        say(text, " A cap larger by %s would do, or freeing as much.",
+            units_format_bytes(
+                asked > stats->free_bytes ? asked - MIN(stats->free_bytes, asked) : asked, bytes));
+}
+
+int arena_report(struct arena *arena, const struct arena_request *request, char *text_at,
+                 size_t size) {
+    struct text text = { text_at, size, 0 };
+    char asked[UNITS_TEXT_SIZE], live[UNITS_TEXT_SIZE], reserved[UNITS_TEXT_SIZE];
+    char cap[UNITS_TEXT_SIZE], largest[UNITS_TEXT_SIZE], free_text[UNITS_TEXT_SIZE];
+    struct arena_stats stats;
+
+    arena_get_stats(arena, &stats);
+    if (size)
+        *text_at = 0;
+    say(&text, "%s: out of memory: asked for %s", arena->name,
+        units_format_bytes(request->bytes, asked));
+    if (request->tag)
+        say(&text, " for %s", arena_tag_name(arena, request->tag));
+    say(&text, "; live %s in %llu blocks, reserved %s", units_format_bytes(stats.live_bytes, live),
+        (unsigned long long)stats.live_blocks, units_format_bytes(stats.reserved_bytes, reserved));
+    if (stats.cap_bytes)
+        say(&text, " of a cap of %s", units_format_bytes(stats.cap_bytes, cap));
+    say(&text, "; free %s in %llu holes, the largest %s",
+        units_format_bytes(stats.free_bytes, free_text), (unsigned long long)stats.free_blocks,
+        units_format_bytes(stats.largest_free_bytes, largest));
+    if (stats.pending_bytes)
+        say(&text, ", %s of it still in use by streams",
+            units_format_bytes(stats.pending_bytes, asked));
+    say(&text, ".");
+    say_holders(&text, arena);
+    say_help(&text, arena, request->bytes, &stats);
+    if (arena->source.describe) {
+        char others[512] = "";
+
+        if (arena->source.describe(arena->source.userdata, others, sizeof(others)) > 0)
+            say(&text, " %s", others);
+    }
+    return (int)text.length;
+}

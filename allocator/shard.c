@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Best fit with coalescing.
+ *
+ *     bins:  [3] → B        [9] → D                      top
+ *     space: | A live | B 3 | C live | D 9 | E live | 40 ···→ grows here
+ *
+ * To take: the smallest chunk that fits, from the bins (bin.h); where none fits, the front of the
+ * top, so that the large rest above everything is broken into last. What is too much is always
+ * split off and goes back into a bin. To give: the chunk becomes one with its free neighbours at
+ * once, at most two, so that no two free chunks that could be one ever lie side by side.
+ *
+ * Streams. A chunk freed on a stream lies in bins of that stream until its event is over. A free
+ * chunk next to one of a stream becomes that stream's too: waiting longer is safe. Two exceptions
+ * keep memory from being withheld: chunks of different streams stay apart, and the top never
+ * becomes a stream's. Instead, when that stream takes from the top, the take begins in the chunk
+ * below it.
+ */
+#include "allocator/shard.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "base/cleanup.h"
+
+static struct chunk *at(const struct shard *shard, uint32_t i) {
+    return &shard->table.chunks[i];
+}
+
+static void bin_insert(struct shard *shard, uint32_t i) {
+    bins_insert(shard->bins[at(shard, i)->stream], shard->table.chunks, i);
+}
+
+static void bin_remove(struct shard *shard, uint32_t i) {
+    bins_remove(shard->bins[at(shard, i)->stream], shard->table.chunks, i);
+}
+
+/* Link the new record `i` before `behind`. The edge's own links are written and never read. */
+static void link_before(struct shard *shard, uint32_t behind, uint32_t i) {
+    struct chunk *chunk = at(shard, i);
+
+    chunk->next = behind;
+    chunk->prev = at(shard, behind)->prev;
+    at(shard, chunk->prev)->next = i;
+    at(shard, behind)->prev = i;
+}
+
+static void unlink_chunk(struct shard *shard, uint32_t i) {
+    struct chunk *chunk = at(shard, i);
+
+    at(shard, chunk->prev)->next = chunk->next;
+    at(shard, chunk->next)->prev = chunk->prev;
+    chunk_free(&shard->table, i);
+}
+
+/* Cut `i`, which is in no bin, after `size`; `rest`, a new record, is what lies behind. */
+static void cut(struct shard *shard, uint32_t i, uint32_t size, uint32_t rest) {
+    struct chunk *chunk = at(shard, i), *other = at(shard, rest);
+
+    other->offset = chunk->offset + size;
+    other->size = chunk->size - size;
+    other->state = chunk->state;
+    other->stream = chunk->stream;
+    other->epoch = chunk->epoch;
+    chunk->size = size;
+    other->prev = i;
+    other->next = chunk->next;
+    at(shard, chunk->next)->prev = rest;
+    chunk->next = rest;
+}
+
+static uint32_t align_pad(const struct shard *shard, const struct chunk *chunk,
+                          uint64_t align_bytes) {
+    uint64_t address = shard_address(shard, chunk);
+
+    return (uint32_t)(((align_bytes - (address & (align_bytes - 1))) & (align_bytes - 1)) >> 8);
+}
+
+/* The `size` granules behind the first `pad` of the free chunk `i` leave the bins. */
+static uint32_t take_from(struct shard *shard, uint32_t i, uint32_t pad, uint32_t size) {
+    struct chunk *chunk = at(shard, i);
+    uint32_t rest = 0, front = 0;
+
+    if (chunk->size - pad > size) {
+        rest = chunk_new(&shard->table);
+        if (!rest)
+            return 0;
+    }
+    if (pad) {
+        front = chunk_new(&shard->table);
+        if (!front) {
+            if (rest)
+                chunk_free(&shard->table, rest);
+            return 0;
+        }
+    }
+
+    bin_remove(shard, i);
+    if (pad) {
+        cut(shard, i, pad, front);
+        bin_insert(shard, i);
+        i = front;
+    }
+    if (rest) {
+        cut(shard, i, size, rest);
+        bin_insert(shard, rest);
+    }
+    return i;
+}
+
+/* From the top, and from the chunk below it if `stream` may have that. */
+static uint32_t take_from_top(struct shard *shard, uint32_t size, uint64_t align_bytes,
+                              uint8_t stream) {
+    struct chunk *top = at(shard, shard->top), *below = at(shard, top->prev);
+    bool join = below->state == CHUNK_FREE && (below->stream == stream || !below->stream);
+    uint32_t pad = 0, i, front = 0;
+
+    if (join) {
+        if (align_bytes)
+            pad = align_pad(shard, below, align_bytes);
+        if (pad >= below->size)
+            join = false;
+    }
+    if (!join && align_bytes)
+        pad = align_pad(shard, top, align_bytes);
+    if ((uint64_t)pad + size > (uint64_t)top->size + (join ? below->size : 0))
+        return 0;
+
+    if (join) {
+        i = top->prev;
+        if (pad) {
+            front = chunk_new(&shard->table);
+            if (!front)
+                return 0;
+        }
+        bin_remove(shard, i);
+        if (pad) {
+            cut(shard, i, pad, front);
+            bin_insert(shard, i);
+            i = front;
+        }
+        /* It did not fit without the top: bins_find() may only overlook one of the same bin. */
+        if (at(shard, i)->size >= size) {
+            uint32_t rest;
+
+            if (at(shard, i)->size == size)
+                return i;
+            rest = chunk_new(&shard->table);
+            if (!rest) {
+                shard_give(shard, i, at(shard, i)->stream, at(shard, i)->epoch);
+                return 0;
+            }
+            cut(shard, i, size, rest);
+            bin_insert(shard, rest);
+            return i;
+        }
+        size -= at(shard, i)->size;
+        at(shard, i)->size += size;
+        top->offset += size;
+        top->size -= size;
+        return i;
+    }
+
+    i = chunk_new(&shard->table);
+    if (!i)
+        return 0;
+    if (pad) {
+        front = chunk_new(&shard->table);
+        if (!front) {
+            chunk_free(&shard->table, i);
+            return 0;
+        }
+        link_before(shard, shard->top, front);
+        at(shard, front)->offset = top->offset;
+        at(shard, front)->size = pad;
+        top->offset += pad;
+        top->size -= pad;
+    }
+    link_before(shard, shard->top, i);
+    at(shard, i)->offset = top->offset;
+    at(shard, i)->size = size;
+    top->offset += size;
+    top->size -= size;
+    if (front) {
+        at(shard, i)->state = CHUNK_TAKEN; /* or the front would become one with it */
+        shard_give(shard, front, 0, 0);
+    }
+    return i;
+}
+
+static uint32_t take_aligned(struct shard *shard, uint32_t size, uint64_t align_bytes,
+                             uint8_t stream) {
+    uint64_t enough = size + (align_bytes >> 8) - 1;
+
+    for (int round = 0; round < 2; round++) {
+        /* First what just fits, in case it happens to lie right; then what fits in any case. */
+        uint64_t wanted = round ? enough : size;
+
+        if (wanted > UINT32_MAX)
+            return 0;
+        for (int own = stream != 0; own >= 0; own--) {
+            uint8_t from = own ? stream : 0;
+            uint32_t i = bins_find(shard->bins[from], shard->table.chunks, (uint32_t)wanted), pad;
+
+            if (!i)
+                continue;
+            pad = align_pad(shard, at(shard, i), align_bytes);
+            if ((uint64_t)pad + size <= at(shard, i)->size)
+                return take_from(shard, i, pad, size);
+        }
+    }
+    return take_from_top(shard, size, align_bytes, stream);
+}
+
+uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream) {
+    uint32_t i, own;
+
+    if (align_bytes > ARENA_GRANULE_BYTES)
+        return take_aligned(shard, size, align_bytes, stream);
+
+    i = bins_find(shard->bins[0], shard->table.chunks, size);
+    if (stream) {
+        own = bins_find(shard->bins[stream], shard->table.chunks, size);
+        if (own && (!i || at(shard, own)->size <= at(shard, i)->size))
+            i = own;
+    }
+    if (i)
+        return take_from(shard, i, 0, size);
+    return take_from_top(shard, size, 0, stream);
+}
+
+/* May these two be one, and whose would they be? Epochs are compared as differences: they wrap. */
+static bool join(struct chunk *into, const struct chunk *chunk) {
+    if (into->stream == chunk->stream) {
+        if ((int32_t)(chunk->epoch - into->epoch) > 0)
+            into->epoch = chunk->epoch;
+        return true;
+    }
+    if (into->stream && chunk->stream)
+        return false;
+    if (chunk->stream) {
+        into->stream = chunk->stream;
+        into->epoch = chunk->epoch;
+    }
+    return true;
+}
+
+void shard_give(struct shard *shard, uint32_t i, uint8_t stream, uint32_t epoch) {
+    struct chunk *chunk = at(shard, i), *near;
+    uint32_t other;
+
+    __builtin_prefetch(at(shard, chunk->next)); /* the way there leads over a guess about prev */
+    chunk->state = CHUNK_FREE;
+    chunk->stream = stream;
+    chunk->epoch = epoch;
+
+    other = chunk->prev;
+    near = at(shard, other);
+    if (near->state == CHUNK_FREE) {
+        uint8_t was = near->stream;
+
+        if (join(chunk, near)) {
+            bins_remove(shard->bins[was], shard->table.chunks, other);
+            near->size += chunk->size;
+            near->stream = chunk->stream;
+            near->epoch = chunk->epoch;
+            unlink_chunk(shard, i);
+            i = other;
+            chunk = near;
+        }
+    }
+
+    other = chunk->next;
+    near = at(shard, other);
+    if (near->state == CHUNK_FREE) {
+        if (join(chunk, near)) {
+            bin_remove(shard, other);
+            chunk->size += near->size;
+            unlink_chunk(shard, other);
+        }
+    } else if (near->state == CHUNK_TOP && !chunk->stream) {
+        near->offset -= chunk->size;
+        near->size += chunk->size;
+        unlink_chunk(shard, i);
+        return;
+    }
+    /* Behind a free chunk that was taken in may lie the top, but then the chunk is a stream's. */
+    bin_insert(shard, i);
+}
+
+bool shard_pass(struct shard *shard, uint8_t stream, uint32_t epoch, uint8_t to,
+                uint32_t to_epoch) {
+    struct bins *bins = shard->bins[stream];
+    uint32_t list = 0, i;
+
+    /* Out of the bins first: giving may take in neighbours from these very bins. A chunk on the
+     * list is TAKEN, so nobody joins it; its links are its own. */
+    for (unsigned bin = bins_next(bins, 0); bin < BINS; bin = bins_next(bins, bin + 1))
+        for (uint32_t next, c = bins->head[bin]; c; c = next) {
+            next = at(shard, c)->link_next;
+            if ((int32_t)(at(shard, c)->epoch - epoch) > 0)
+                continue;
+            bins_remove(bins, shard->table.chunks, c);
+            at(shard, c)->state = CHUNK_TAKEN;
+            at(shard, c)->link_next = list;
+            list = c;
+        }
+    if (!list)
+        return false;
+    while ((i = list)) {
+        list = at(shard, i)->link_next;
+        shard_give(shard, i, to, to_epoch);
+    }
+    return true;
+}
+
+void shard_extend(struct shard *shard, uint32_t size) {
+    struct chunk *top = at(shard, shard->top), *below;
+
+    top->size += size;
+    shard->mapped_size += size;
+    assert(chunk_end(top) <= shard->space_size);
+
+    /* A free chunk below an empty top can only be a stream's, or it would be the top. */
+    below = at(shard, top->prev);
+    assert(below->state != CHUNK_FREE || below->stream);
+}
+
+int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) {
+    struct chunk *hole = at(shard, i);
+    uint32_t front = offset - hole->offset, behind = hole->size - front - size, mid = i, rest = 0;
+
+    if (front) {
+        mid = chunk_new(&shard->table);
+        if (!mid)
+            return -ENOMEM;
+    }
+    if (behind) {
+        rest = chunk_new(&shard->table);
+        if (!rest) {
+            if (front)
+                chunk_free(&shard->table, mid);
+            return -ENOMEM;
+        }
+    }
+    bins_remove(shard->holes, shard->table.chunks, i);
+    if (front) {
+        cut(shard, i, front, mid);
+        bins_insert(shard->holes, shard->table.chunks, i);
+    }
+    if (behind) {
+        cut(shard, mid, size, rest);
+        bins_insert(shard->holes, shard->table.chunks, rest);
+    }
+    shard->mapped_size += size;
+    shard_give(shard, mid, 0, 0);
+    return 0;
+}
+
+int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size, uint32_t *ret) {
+    struct chunk *chunk = at(shard, i);
+    uint32_t front = offset - chunk->offset, taken;
+
+    if (chunk->state == CHUNK_TOP) {
+        uint32_t rest = chunk->size - front - size;
+
+        taken = chunk_new(&shard->table);
+        if (!taken)
+            return -ENOMEM;
+        if (front) {
+            uint32_t below = chunk_new(&shard->table);
+
+            if (!below) {
+                chunk_free(&shard->table, taken);
+                return -ENOMEM;
+            }
+            link_before(shard, i, below);
+            at(shard, below)->offset = chunk->offset;
+            at(shard, below)->size = front;
+            link_before(shard, i, taken);
+            at(shard, taken)->state = CHUNK_TAKEN;
+            shard_give(shard, below, 0, 0);
+        } else
+            link_before(shard, i, taken);
+        at(shard, taken)->offset = offset;
+        at(shard, taken)->size = size;
+        at(shard, taken)->state = CHUNK_TAKEN;
+        chunk->offset = offset + size;
+        chunk->size = rest;
+    } else {
+        taken = take_from(shard, i, front, size);
+        if (!taken)
+            return -ENOMEM;
+        at(shard, taken)->state = CHUNK_TAKEN;
+    }
+    *ret = taken;
+    return 0;
+}
+
+void shard_hollow(struct shard *shard, uint32_t i) {
+    struct chunk *chunk = at(shard, i), *near;
+
+    shard->mapped_size -= chunk->size;
+    chunk->state = CHUNK_HOLE;
+    chunk->stream = 0;
+    near = at(shard, chunk->prev);
+    if (near->state == CHUNK_HOLE) {
+        uint32_t other = chunk->prev;
+
+        bins_remove(shard->holes, shard->table.chunks, other);
+        near->size += chunk->size;
+        unlink_chunk(shard, i);
+        i = other;
+        chunk = near;
+    }
+    near = at(shard, chunk->next);
+    if (near->state == CHUNK_HOLE) {
+        bins_remove(shard->holes, shard->table.chunks, chunk->next);
+        chunk->size += near->size;
+        unlink_chunk(shard, chunk->next);
+    }
+    bins_insert(shard->holes, shard->table.chunks, i);
+}
+
+void shard_settle(struct shard *shard) {
+    struct chunk *top = at(shard, shard->top);
+    uint32_t i = top->prev;
+
+    if (!i || top->size || at(shard, i)->state != CHUNK_HOLE)
+        return;
+    bins_remove(shard->holes, shard->table.chunks, i);
+    top->offset = at(shard, i)->offset;
+    unlink_chunk(shard, i);
+
+    i = top->prev;
+    if (at(shard, i)->state == CHUNK_FREE && !at(shard, i)->stream) {
+        bin_remove(shard, i);
+        shard_give(shard, i, 0, 0);
+    }
+}
+
+uint32_t shard_largest_free(const struct shard *shard) {
+    const struct chunk *top = at(shard, shard->top);
+    uint32_t largest = top->size;
+
+    for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++)
+        largest = MAX(largest, bins_largest(shard->bins[stream], shard->table.chunks));
+    if (at(shard, top->prev)->state == CHUNK_FREE)
+        largest = MAX(largest, top->size + at(shard, top->prev)->size);
+    return largest;
+}

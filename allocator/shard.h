@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Shard: a part of an arena that one thread at a time works in, with its own stretch of
+ * addresses, chunks, bins and numbers.
+ *
+ * Its space is counted in granules from 0. A *placed* shard owns a slice of the reservation, grows
+ * at its top and may have holes; a shard of *regions* lays them one behind the other in its space,
+ * where they never touch. Owned by the arena. Everything here wants the shard's lock held.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/allocator.h"
+#include "allocator/bin.h"
+#include "allocator/chunk.h"
+#include "allocator/lock.h"
+#include "allocator/lookup.h"
+
+struct region {
+    uint32_t offset, size; /* granules of the shard's space */
+    uint32_t first;        /* its first chunk: a record that joining and splitting keep */
+    uint64_t address;
+};
+
+/* A block freed on several streams: free once each of them has passed its epoch. */
+struct limbo {
+    struct limbo *next;
+    uint32_t chunk;
+    unsigned n_streams; /* still to pass */
+    struct {
+        uint8_t stream;
+        uint32_t epoch;
+    } streams[];
+};
+
+struct shard {
+    struct lock lock;
+    uint32_t top; /* index of the CHUNK_TOP; 0 in a shard of regions: the edge, which is empty */
+    uint32_t serial;
+    uint32_t delta_shift;
+    const uint64_t *delta; /* [offset >> delta_shift]: address minus offset */
+    struct chunk_table table;
+
+    uint64_t live_bytes; /* requested */
+    uint64_t live_limit; /* up to here no new peak of the arena is possible */
+    uint64_t live_size;  /* granules */
+    uint64_t allocs, frees;
+    uint64_t taken_size;  /* granules ever handed out */
+    uint64_t limbo_size;  /* granules */
+    struct limbo *limbo;  /* owned */
+    uint64_t mapped_size; /* granules held of the source */
+    uint64_t lost_size;   /* of those, in no chunk, for want of host memory */
+    uint32_t order_live[BIN_ORDERS];
+    uint64_t order_live_size[BIN_ORDERS];
+
+    struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
+    struct bins *holes;
+    struct lookup lookup; /* address → index, for the pointer API */
+
+    atomic_uint misses; /* allocations that found nothing here; for grow.c */
+    bool placed;
+    uint8_t index;
+    uint32_t page_size;     /* granules */
+    uint32_t space_size;    /* granules: where the space ends */
+    uint64_t slice_offset;  /* placed: where the slice starts, bytes from the source's base */
+    uint64_t *page_delta;   /* regions: one delta per page of the space */
+    uint64_t base_delta;    /* placed: the only one */
+    struct region *regions; /* by offset */
+    uint32_t n_regions, n_regions_max;
+};
+
+/* `slice_bytes` 0: a shard of regions. `n_streams`: streams known so far. */
+int shard_new(struct shard **ret, unsigned index, uint64_t page_bytes, uint64_t base,
+              uint64_t slice_offset, uint64_t slice_bytes, unsigned n_streams);
+struct shard *shard_free(struct shard *shard);
+int shard_add_stream(struct shard *shard, unsigned stream);
+
+/* A chunk of `size` granules at an address that is a multiple of `align_bytes` (0: any), which
+ * `stream` may have now. It is neither in a bin nor marked live yet. 0: there is none. */
+uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
+/* A chunk that is in no bin becomes free for `stream` alone until its `epoch` is over, or for
+ * all (0), and one with its neighbours. */
+void shard_give(struct shard *shard, uint32_t i, uint8_t stream, uint32_t epoch);
+/* Every chunk of the bins of `stream` whose epoch is not after `epoch` moves to those of `to`
+ * (0: all), there with `to_epoch`. True if any did. */
+bool shard_pass(struct shard *shard, uint8_t stream, uint32_t epoch, uint8_t to, uint32_t to_epoch);
+
+/* Placed shards. Memory is now mapped at the top. */
+void shard_extend(struct shard *shard, uint32_t size);
+/* [offset, offset + size) of the hole `i` is mapped now, and free. -ENOMEM: no room on the host. */
+int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size);
+/* Take [offset, offset + size), part of the free chunk `i` or of the top, out of use: it becomes
+ * a CHUNK_TAKEN, `*ret`. -ENOMEM: no room on the host. */
+int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size, uint32_t *ret);
+/* The memory under a CHUNK_TAKEN has gone: its addresses are a hole. */
+void shard_hollow(struct shard *shard, uint32_t i);
+/* A hole right below an empty top is the top's again: its end moves down. */
+void shard_settle(struct shard *shard);
+
+/* Shards of regions. Where the next region of this size goes, -ENOSPC: nowhere. */
+int shard_region_place(struct shard *shard, uint32_t size, uint32_t *ret_offset);
+int shard_region_add(struct shard *shard, uint32_t offset, uint32_t size, uint64_t address);
+/* The free chunk that is all of region `n`, if it is free for all; else 0. */
+uint32_t shard_region_idle(const struct shard *shard, uint32_t n);
+/* Region `n` is idle and its memory has gone. */
+void shard_region_remove(struct shard *shard, uint32_t n);
+
+uint64_t shard_metadata_bytes(const struct shard *shard);
+uint32_t shard_largest_free(const struct shard *shard);
+
+static inline uint64_t shard_address(const struct shard *shard, const struct chunk *chunk) {
+    return shard->delta[(uint64_t)chunk->offset >> shard->delta_shift] +
+           ((uint64_t)chunk->offset << 8);
+}
+
+static inline uint64_t chunk_live_bytes(const struct chunk *chunk) {
+    return ((uint64_t)chunk->size << 8) - chunk->waste;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers: kept per shard as they change, summed here at one instant. */
+#include "allocator/arena.h"
+
+static void add_shard_stats(const struct shard *shard, struct arena_stats *stats) {
+    const struct chunk *top = &shard->table.chunks[shard->top];
+
+    stats->live_bytes += shard->live_bytes;
+    stats->used_bytes += shard->live_size << 8;
+    stats->allocs += shard->allocs;
+    stats->frees += shard->frees;
+    stats->pending_bytes += shard->limbo_size << 8;
+    stats->free_bytes += (shard->limbo_size + top->size) << 8;
+    stats->free_blocks += top->size != 0;
+    stats->largest_free_bytes =
+        MAX(stats->largest_free_bytes, (uint64_t)shard_largest_free(shard) << 8);
+    stats->metadata_bytes += shard_metadata_bytes(shard);
+    stats->shards++;
+    if (top->size) {
+        stats->classes[bin_order(top->size)].free_blocks++;
+        stats->classes[bin_order(top->size)].free_bytes += (uint64_t)top->size << 8;
+    }
+
+    for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++) {
+        const struct bins *bins = shard->bins[stream];
+
+        stats->free_bytes += bins->size << 8;
+        stats->free_blocks += bins->n_chunks;
+        if (stream)
+            stats->pending_bytes += bins->size << 8;
+        for (unsigned order = 0; order < BIN_ORDERS; order++) {
+            stats->classes[order].free_blocks += bins->order_chunks[order];
+            stats->classes[order].free_bytes += bins->order_size[order] << 8;
+        }
+    }
+    for (unsigned order = 0; order < BIN_ORDERS; order++) {
+        stats->classes[order].live_blocks += shard->order_live[order];
+        stats->classes[order].live_bytes += shard->order_live_size[order] << 8;
+    }
+}
+
+void arena_get_stats(struct arena *arena, struct arena_stats *ret) {
+    struct arena_stats stats = { 0 };
+    uint64_t cap = atomic_load(&arena->cap_bytes);
+    struct shard *shard;
+
+    arena_lock_all(arena);
+    arena_foreach_shard(arena, shard) add_shard_stats(shard, &stats);
+    stats.peak_live_bytes = arena->peak_live_bytes;
+    stats.reserved_bytes = atomic_load(&arena->reserved_bytes);
+    stats.peak_reserved_bytes = atomic_load(&arena->peak_reserved_bytes);
+    arena_unlock_all(arena);
+
+    stats.live_blocks = stats.allocs - stats.frees;
+    stats.cap_bytes = cap == UINT64_MAX ? 0 : cap;
+    if (stats.free_bytes)
+        stats.fragmentation_permyriad =
+            10000 - (uint64_t)((__extension__(unsigned __int128) stats.largest_free_bytes) * 10000 /
+                               stats.free_bytes);
+    stats.failures = atomic_load(&arena->failures);
+    stats.grows = atomic_load(&arena->grows);
+    stats.refusals = atomic_load(&arena->refusals);
+    stats.moved_bytes = atomic_load(&arena->moved_bytes);
+    stats.trimmed_bytes = atomic_load(&arena->trimmed_bytes);
+    stats.metadata_bytes += sizeof(*arena) + arena->n_notes_max * sizeof(*arena->notes);
+    *ret = stats;
+}

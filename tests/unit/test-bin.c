@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "allocator/bin.h"
+#include "allocator/lookup.h"
+#include "base/random.h"
+#include "tests/support/suite.h"
+
+START_TEST(bins_are_exact_when_small_and_narrow_when_large) {
+    unsigned last = 0;
+
+    for (uint32_t size = 1; size < 512; size++)
+        ck_assert_uint_eq(bin_of(size), size);
+    for (uint64_t size = 1; size <= UINT32_MAX; size += size / 3000 + 1) {
+        unsigned bin = bin_of((uint32_t)size);
+
+        ck_assert_uint_ge(bin, last);
+        ck_assert_uint_lt(bin, BINS);
+        /* The smallest size of the next bin is at most 1/256 larger. */
+        ck_assert_uint_gt(bin_of((uint32_t)MIN(size + size / 256 + 1, (uint64_t)UINT32_MAX)),
+                          size + size / 256 + 1 > UINT32_MAX ? bin - 1 : bin);
+        last = bin;
+    }
+    ck_assert_uint_eq(bin_of(UINT32_MAX), BINS - 1);
+}
+END_TEST
+
+START_TEST(what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does) {
+    cleanup(freep) struct bins *bins = calloc(1, sizeof(*bins));
+    cleanup(freep) struct chunk *chunks = calloc(257, sizeof(*chunks));
+    uint64_t random = 5;
+    bool in[257] = { 0 };
+
+    ck_assert(bins && chunks);
+    for (unsigned n = 0; n < 60000; n++) {
+        uint32_t i = 1 + (uint32_t)(random_next(&random) % 256), best = 0, found, largest = 0;
+        uint32_t want = (uint32_t)(random_next(&random) >> (32 + random_next(&random) % 31)) | 1;
+
+        if (in[i])
+            bins_remove(bins, chunks, i);
+        else {
+            chunks[i].size =
+                (uint32_t)(random_next(&random) >> (32 + random_next(&random) % 31)) | 1;
+            bins_insert(bins, chunks, i);
+        }
+        in[i] = !in[i];
+
+        for (i = 1; i < 257; i++)
+            if (in[i]) {
+                largest = MAX(largest, chunks[i].size);
+                if (chunks[i].size >= want && (!best || chunks[i].size < chunks[best].size))
+                    best = i;
+            }
+        found = bins_find(bins, chunks, want);
+        ck_assert_uint_eq(bins_largest(bins, chunks), largest);
+        if (!best) {
+            ck_assert_uint_eq(found, 0);
+            continue;
+        }
+        /* One that only shares the wanted size's bin may be overlooked behind four others. */
+        if (!found) {
+            ck_assert_uint_eq(bin_of(chunks[best].size), bin_of(want));
+            continue;
+        }
+        ck_assert(in[found] && chunks[found].size >= want);
+        if (bin_of(chunks[best].size) != bin_of(want))
+            ck_assert_uint_eq(bin_of(chunks[found].size), bin_of(chunks[best].size));
+    }
+}
+END_TEST
+
+static bool is(const void *userdata, uint32_t i, uint64_t address) {
+    return ((const uint64_t *)userdata)[i] == address;
+}
+
+START_TEST(the_lookup_finds_what_was_added_and_nothing_else) {
+    cleanup(freep) uint64_t *addresses = calloc(4097, sizeof(*addresses));
+    struct lookup lookup = { 0 };
+    uint64_t random = 9;
+    bool in[4097] = { 0 };
+
+    ck_assert_ptr_nonnull(addresses);
+    for (uint32_t i = 1; i < 4097; i++)
+        addresses[i] = (i % 2 ? (uint64_t)i << 8 : random_next(&random) & ~(uint64_t)255) + 256;
+    ck_assert_uint_eq(lookup_take(&lookup, 256, is, addresses), 0);
+    for (unsigned n = 0; n < 200000; n++) {
+        uint32_t i = 1 + (uint32_t)(random_next(&random) % 4096);
+
+        if (in[i])
+            ck_assert_uint_eq(lookup_take(&lookup, addresses[i], is, addresses), i);
+        else {
+            ck_assert_uint_eq(lookup_take(&lookup, addresses[i], is, addresses), 0);
+            ck_assert_int_eq(lookup_reserve(&lookup), 0);
+            lookup_add(&lookup, addresses[i], i);
+        }
+        in[i] = !in[i];
+    }
+    for (uint32_t i = 1; i < 4097; i++)
+        ck_assert_uint_eq(lookup_take(&lookup, addresses[i], is, addresses), in[i] ? i : 0);
+    ck_assert_uint_eq(lookup.n, 0);
+    lookup_done(&lookup);
+}
+END_TEST
+
+SUITE("bin", bins_are_exact_when_small_and_narrow_when_large,
+      what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does,
+      the_lookup_finds_what_was_added_and_nothing_else)
