@@ -149,7 +149,7 @@ static uint64_t limit_room(struct box *box, uint32_t slot, struct box_part part,
     return room;
 }
 
-int charge_take(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
+static int take(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes, bool limited,
                 struct allot_error *err) {
     const uint64_t wanted = granules(bytes);
     const struct box_limit *limit = NULL;
@@ -172,7 +172,7 @@ int charge_take(struct box *box, uint32_t slot, struct box_part part, uint64_t b
     if (wanted > sums.free_bytes)
         return error_set(err, -ENOMEM, "GPU %u has %" PRIu64 " bytes free, %" PRIu64 " wanted",
                          part.gpu, sums.free_bytes, wanted);
-    if (wanted > limit_room(box, slot, part, &limit))
+    if (limited && wanted > limit_room(box, slot, part, &limit))
         return error_set(err, -EDQUOT, "over the limit of cgroup %s on GPU %u", limit->cgroup,
                          part.gpu);
 
@@ -182,6 +182,16 @@ int charge_take(struct box *box, uint32_t slot, struct box_part part, uint64_t b
         all += charge_held(box, slot, (struct box_part){ part.gpu, p });
     usage->peak_bytes = MAX(usage->peak_bytes, all);
     return 0;
+}
+
+int charge_take(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
+                struct allot_error *err) {
+    return take(box, slot, part, bytes, true, err);
+}
+
+int charge_take_unlimited(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
+                          struct allot_error *err) {
+    return take(box, slot, part, bytes, false, err);
 }
 
 void charge_give(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes) {
@@ -280,6 +290,19 @@ static struct box_segment *find_segment(struct box *box, uint64_t id) {
         if (id && box->file->segment[i].id == id)
             return &box->file->segment[i];
     return NULL;
+}
+
+int charge_segment_find(struct box *box, uint64_t id, struct box_part *ret_part,
+                        uint64_t *ret_bytes) {
+    const struct box_segment *segment;
+
+    proc_reap(box); /* a segment whose last user is dead is gone */
+    segment = find_segment(box, id);
+    if (!segment)
+        return -ENOENT;
+    *ret_part = (struct box_part){ segment->gpu, segment->part };
+    *ret_bytes = segment->bytes;
+    return 0;
 }
 
 int charge_segment_join(struct box *box, uint32_t slot, uint64_t id) {

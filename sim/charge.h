@@ -21,6 +21,9 @@ struct box_part;
  */
 int charge_take(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
                 struct allot_error *err);
+/* The same, but limits of cgroups do not hold: managed memory, which the driver does not count. */
+int charge_take_unlimited(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
+                          struct allot_error *err);
 /* Give back what charge_take() took: the same bytes give the same granules. */
 void charge_give(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes);
 
@@ -58,6 +61,9 @@ int charge_limit_get(struct box *box, unsigned gpu, const char *cgroup, uint64_t
  * -ENOSPC: no room in the table. */
 int charge_segment_new(struct box *box, uint32_t slot, struct box_part part, uint64_t bytes,
                        uint64_t *ret_id);
+/* Where segment `id` is and how large. -ENOENT: it is gone. */
+int charge_segment_find(struct box *box, uint64_t id, struct box_part *ret_part,
+                        uint64_t *ret_bytes);
 /* Another process takes part in segment `id`. -ENOENT: it is gone. */
 int charge_segment_join(struct box *box, uint32_t slot, uint64_t id);
 /* `slot` lets go of it. The last one gives the bytes back. */
