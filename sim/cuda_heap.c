@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/cuda_heap.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+
+/* A block leaves with all its units free: nothing to clear when it is used again. */
+static struct slab blocks = SLAB(struct block, .keep = true);
+
+void heap_init(struct heap *heap, struct device *device,
+               CUresult (*take)(struct heap *heap, uint64_t bytes),
+               void (*give)(struct heap *heap, uint64_t bytes)) {
+    *heap = (struct heap){ .device = device, .take = take, .give = give, .fd = -1 };
+}
+
+static unsigned class_of(unsigned units) {
+    return units ? 31u - (unsigned)__builtin_clz(units) : 0;
+}
+
+static void block_unlink(struct heap *heap, struct block *block) {
+    if (block->previous)
+        block->previous->next = block->next;
+    else
+        heap->class[block->class] = block->next;
+    if (block->next)
+        block->next->previous = block->previous;
+}
+
+static void block_link(struct heap *heap, struct block *block) {
+    block->class = class_of(block->largest);
+    block->previous = NULL;
+    block->next = heap->class[block->class];
+    if (block->next)
+        block->next->previous = block;
+    heap->class[block->class] = block;
+}
+
+static void block_reclass(struct heap *heap, struct block *block) {
+    if (class_of(block->largest) == block->class)
+        return;
+    block_unlink(heap, block);
+    block_link(heap, block);
+}
+
+static void mark(struct block *block, unsigned from, unsigned n, bool take) {
+    for (unsigned i = from; i < from + n;) {
+        unsigned in_word = MIN(64 - i % 64, from + n - i);
+        uint64_t mask = (in_word == 64 ? ~UINT64_C(0) : (UINT64_C(1) << in_word) - 1) << (i % 64);
+
+        if (take)
+            block->taken[i / 64] |= mask;
+        else
+            block->taken[i / 64] &= ~mask;
+        i += in_word;
+    }
+}
+
+/* First fit of `n` units; BLOCK_UNITS: none, and then `largest` is exact. */
+static unsigned block_fit(struct block *block, unsigned n) {
+    unsigned i = 0, largest = 0;
+
+    while (i < BLOCK_UNITS) {
+        uint64_t word = ~block->taken[i / 64] >> (i % 64);
+        unsigned run;
+
+        if (!word) {
+            i = (i / 64 + 1) * 64;
+            continue;
+        }
+        i += (unsigned)__builtin_ctzll(word);
+        for (run = 0; i + run < BLOCK_UNITS;) {
+            uint64_t used = block->taken[(i + run) / 64] >> ((i + run) % 64);
+
+            if (used) {
+                run += (unsigned)__builtin_ctzll(used);
+                break;
+            }
+            run += 64 - (i + run) % 64;
+            if (run >= n)
+                break;
+        }
+        run = MIN(run, BLOCK_UNITS - i);
+        if (run >= n)
+            return i;
+        largest = MAX(largest, run);
+        i += run;
+    }
+    block->largest = largest;
+    return BLOCK_UNITS;
+}
+
+static void heap_link(struct heap *heap, struct range *range) {
+    range->heap = heap;
+    range->context = heap->context;
+    range->device = heap->device;
+    range->previous = NULL;
+    range->next = heap->first;
+    if (heap->first)
+        heap->first->previous = range;
+    heap->first = range;
+}
+
+static void heap_unlink(struct heap *heap, struct range *range) {
+    if (range->previous)
+        range->previous->next = range->next;
+    else
+        heap->first = range->next;
+    if (range->next)
+        range->next->previous = range->previous;
+}
+
+static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t bytes,
+                           struct range **ret) {
+    uint64_t span = round_up(bytes, WINDOW_GRANULE);
+    struct range *range;
+    CUresult r;
+
+    /* More than any device has: no need to look for addresses. */
+    if (span == 0 || span > heap->device->total_bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    r = heap->take(heap, span);
+    if (r != CUDA_SUCCESS)
+        return r;
+    range = range_new();
+    if (range)
+        range->base = window_reserve(WINDOW_DEVICE, span, 0, 0);
+    if (!range || !range->base) {
+        if (range)
+            range_free(range);
+        heap->give(heap, span);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    range->kind = kind;
+    range->bytes = bytes;
+    range->span = span;
+    if (heap->fd >= 0 &&
+        window_map(range->base, span, heap->fd, range->base - window.base) != CUDA_SUCCESS) {
+        window_release(range->base, span);
+        range_free(range);
+        heap->give(heap, span);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    heap_link(heap, range);
+    *ret = range;
+    return CUDA_SUCCESS;
+}
+
+static void range_give(struct range *range) {
+    struct heap *heap = range->heap;
+
+    window_enter(NULL, range->base, range->span);
+    heap_unlink(heap, range);
+    if (range->segment) {
+        /* Charged as a segment, not to this process alone; others may still use the bytes. */
+        if (segment_forget(range))
+            range_free(range);
+        return;
+    }
+    window_discard(heap->fd, range->base, range->span);
+    if (heap->fd >= 0)
+        window_map(range->base, range->span, -1, 0);
+    window_release(range->base, range->span);
+    heap->give(heap, range->span);
+    range_free(range);
+}
+
+static CUresult block_new(struct heap *heap, struct block **ret) {
+    struct block *block = slab_new(&blocks);
+    struct range *range;
+    CUresult r;
+
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    slab_publish(block);
+    r = range_take(heap, RANGE_BLOCK, WINDOW_GRANULE, &range);
+    if (r != CUDA_SUCCESS) {
+        slab_free(&blocks, block);
+        return r;
+    }
+    block->range = range;
+    block->largest = BLOCK_UNITS;
+    block_link(heap, block);
+    range->block = block;
+    window_enter(range, range->base, range->span);
+    *ret = block;
+    return CUDA_SUCCESS;
+}
+
+static void block_take(struct heap *heap, struct block *block, unsigned unit, unsigned n,
+                       uint32_t bytes) {
+    static uint32_t last_id;
+
+    mark(block, unit, n, true);
+    block->n_used += n;
+    block->bytes[unit] = bytes;
+    block->id[unit] = ++last_id;
+    block->sync_memops[unit / 8] &= (uint8_t) ~(1u << (unit % 8));
+    for (unsigned i = unit; i < unit + n; i++)
+        __atomic_store_n(&block->start[i], (uint16_t)(unit + 1), __ATOMIC_RELAXED);
+    heap->used_bytes += (uint64_t)n * HEAP_UNIT;
+}
+
+static CUresult small_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
+    unsigned n = (unsigned)((bytes + HEAP_UNIT - 1) / HEAP_UNIT);
+    struct block *block = NULL, *next;
+    unsigned unit = BLOCK_UNITS;
+    CUresult r;
+
+    for (unsigned c = class_of(n); c < HEAP_CLASSES && unit == BLOCK_UNITS; c++)
+        for (block = heap->class[c]; block; block = next) {
+            next = block->next;
+            if (block->largest < n)
+                continue;
+            unit = block_fit(block, n);
+            if (unit != BLOCK_UNITS)
+                break;
+            block_reclass(heap, block);
+        }
+    if (unit == BLOCK_UNITS) {
+        r = block_new(heap, &block);
+        if (r != CUDA_SUCCESS)
+            return r;
+        unit = 0;
+    }
+    block_take(heap, block, unit, n, (uint32_t)bytes);
+    *ret = block->range->base + (uint64_t)unit * HEAP_UNIT;
+    return CUDA_SUCCESS;
+}
+
+CUresult heap_alloc_range(struct heap *heap, uint64_t bytes, struct range **ret) {
+    struct range *range;
+    CUresult r = range_take(heap, RANGE_DEVICE, bytes, &range);
+
+    if (r != CUDA_SUCCESS)
+        return r;
+    heap->used_bytes += range->span;
+    window_enter(range, range->base, range->span);
+    *ret = range;
+    return CUDA_SUCCESS;
+}
+
+CUresult heap_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
+    struct range *range;
+    CUresult r;
+
+    if (bytes < WINDOW_GRANULE)
+        return small_alloc(heap, bytes, ret);
+    r = heap_alloc_range(heap, bytes, &range);
+    if (r == CUDA_SUCCESS)
+        *ret = range->base;
+    return r;
+}
+
+bool block_find(const struct range *range, CUdeviceptr address, struct allocation *ret) {
+    const struct block *block = range->block;
+    unsigned unit = (unsigned)((address - range->base) / HEAP_UNIT) % BLOCK_UNITS;
+    unsigned start = __atomic_load_n(&block->start[unit], __ATOMIC_RELAXED);
+
+    if (start == 0)
+        return false;
+    unit = start - 1;
+    *ret = (struct allocation){
+        .range = (struct range *)range,
+        .base = range->base + (uint64_t)unit * HEAP_UNIT,
+        .bytes = block->bytes[unit],
+        .id = UINT64_C(1) << 32 | block->id[unit], /* apart from the ids of ranges */
+        .unit = unit,
+    };
+    return true;
+}
+
+void heap_free(const struct allocation *allocation) {
+    struct range *range = allocation->range;
+    struct heap *heap = range->heap;
+    struct block *block;
+    unsigned n;
+
+    if (range->kind != RANGE_BLOCK) {
+        heap->used_bytes -= range->span;
+        range_give(range);
+        return;
+    }
+    block = range->block;
+    n = (unsigned)((allocation->bytes + HEAP_UNIT - 1) / HEAP_UNIT);
+    mark(block, allocation->unit, n, false);
+    for (unsigned i = allocation->unit; i < allocation->unit + n; i++)
+        __atomic_store_n(&block->start[i], 0, __ATOMIC_RELAXED);
+    block->n_used -= n;
+    heap->used_bytes -= (uint64_t)n * HEAP_UNIT;
+    if (block->n_used == 0) {
+        block_unlink(heap, block);
+        range_give(range);
+        slab_free(&blocks, block);
+        return;
+    }
+    /* The run that it joins may be as long as this: find out when somebody wants it. */
+    block->largest = BLOCK_UNITS - block->n_used;
+    block_reclass(heap, block);
+}
+
+void heap_done(struct heap *heap) {
+    struct range *next;
+
+    for (struct range *range = heap->first; range; range = next) {
+        struct block *block = range->kind == RANGE_BLOCK ? range->block : NULL;
+
+        next = range->next;
+        range_give(range);
+        if (block) {
+            memset(block->taken, 0, sizeof(block->taken));
+            memset(block->start, 0, sizeof(block->start));
+            block->n_used = 0;
+            slab_free(&blocks, block);
+        }
+    }
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        heap->class[c] = NULL;
+    heap->used_bytes = 0;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memcpy: every copy of the driver API, as a struct copy.
+ */
+#include "sim/cuda_context.h"
+#include "sim/cuda_copy.h"
+#include "sim/cuda_stream.h"
+
+/* NAME and NAME_ptds: a copy that is over when it returns. */
+#define SYNC(name, params, ...)                                                                    \
+    CUresult name params {                                                                         \
+        ENTER(context_gpu());                                                                      \
+        return copy_submit(&(struct copy)__VA_ARGS__, CU_STREAM_LEGACY);                           \
+    }                                                                                              \
+    CUresult name##_ptds params {                                                                  \
+        ENTER(context_gpu());                                                                      \
+        return copy_submit(&(struct copy)__VA_ARGS__, CU_STREAM_PER_THREAD);                       \
+    }
+/* NAME and NAME_ptsz: a copy in the order of `stream`. */
+#define ASYNC(name, params, ...)                                                                   \
+    CUresult name params {                                                                         \
+        ENTER(context_gpu());                                                                      \
+        return copy_submit(&(struct copy)__VA_ARGS__, stream);                                     \
+    }                                                                                              \
+    CUresult name##_ptsz params {                                                                  \
+        ENTER(context_gpu());                                                                      \
+        return copy_submit(&(struct copy)__VA_ARGS__, stream_own(stream));                         \
+    }
+
+#define ROW(to_, from_, bytes)                                                                     \
+    { .to = to_, .from = from_, .width = bytes, .height = 1, .depth = 1 }
+#define HOST(p)                                                                                    \
+    { .kind = COPY_HOST, .address = (uintptr_t)(p) }
+#define DEVICE(p)                                                                                  \
+    { .kind = COPY_DEVICE, .address = (p) }
+#define UNIFIED(p)                                                                                 \
+    { .kind = COPY_UNIFIED, .address = (p) }
+#define ARRAY(a, offset)                                                                           \
+    { .kind = COPY_ARRAY, .array = (a), .x = (offset) }
+
+SYNC(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), ROW(UNIFIED(to), UNIFIED(from), n))
+SYNC(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t n), ROW(DEVICE(to), HOST(from), n))
+SYNC(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t n), ROW(HOST(to), DEVICE(from), n))
+SYNC(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n),
+     ROW(DEVICE(to), DEVICE(from), n))
+SYNC(cuMemcpyDtoA_v2, (CUarray to, size_t at, CUdeviceptr from, size_t n),
+     ROW(ARRAY(to, at), DEVICE(from), n))
+SYNC(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t at, size_t n),
+     ROW(DEVICE(to), ARRAY(from, at), n))
+SYNC(cuMemcpyHtoA_v2, (CUarray to, size_t at, const void *from, size_t n),
+     ROW(ARRAY(to, at), HOST(from), n))
+SYNC(cuMemcpyAtoH_v2, (void *to, CUarray from, size_t at, size_t n),
+     ROW(HOST(to), ARRAY(from, at), n))
+SYNC(cuMemcpyAtoA_v2, (CUarray to, size_t to_at, CUarray from, size_t from_at, size_t n),
+     ROW(ARRAY(to, to_at), ARRAY(from, from_at), n))
+
+ASYNC(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),
+      ROW(UNIFIED(to), UNIFIED(from), n))
+ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream stream),
+      ROW(DEVICE(to), HOST(from), n))
+ASYNC(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t n, CUstream stream),
+      ROW(HOST(to), DEVICE(from), n))
+ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),
+      ROW(DEVICE(to), DEVICE(from), n))
+ASYNC(cuMemcpyHtoAAsync_v2, (CUarray to, size_t at, const void *from, size_t n, CUstream stream),
+      ROW(ARRAY(to, at), HOST(from), n))
+ASYNC(cuMemcpyAtoHAsync_v2, (void *to, CUarray from, size_t at, size_t n, CUstream stream),
+      ROW(HOST(to), ARRAY(from, at), n))
+
+/* Between contexts: both must be there. */
+static CUresult peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                     size_t n, CUstream stream) {
+    struct copy copy = ROW(DEVICE(to), DEVICE(from), n);
+
+    if (!context_get(to_context) || !context_get(from_context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    TRY(context_check(context_get(to_context)));
+    TRY(context_check(context_get(from_context)));
+    return copy_submit(&copy, stream);
+}
+
+#define PEER(name, stream_)                                                                        \
+    CUresult name(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,  \
+                  size_t n) {                                                                      \
+        ENTER(context_gpu());                                                                      \
+        return peer(to, to_context, from, from_context, n, stream_);                               \
+    }
+PEER(cuMemcpyPeer, CU_STREAM_LEGACY)
+PEER(cuMemcpyPeer_ptds, CU_STREAM_PER_THREAD)
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                           CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+    ENTER(context_gpu());
+    return peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream);
+}
+PTSZ(cuMemcpyPeerAsync,
+     (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t n,
+      CUstream s),
+     to, to_context, from, from_context, n, stream_own(s))
+
+/* One end of a 2D or 3D copy, from the fields that begin with src or dst. */
+static CUresult end_of(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
+                       struct copy_end *end) {
+    switch (type) {
+    case CU_MEMORYTYPE_HOST:
+        end->kind = COPY_HOST;
+        end->address = (uintptr_t)host;
+        return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_DEVICE:
+        end->kind = COPY_DEVICE;
+        end->address = device;
+        return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_UNIFIED:
+        end->kind = COPY_UNIFIED;
+        end->address = device;
+        return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_ARRAY:
+        end->kind = COPY_ARRAY;
+        end->array = array;
+        end->pitch = end->height = 0;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream) {
+    struct copy copy;
+
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    copy = (struct copy){
+        .to = { .x = p->dstXInBytes, .y = p->dstY, .pitch = p->dstPitch },
+        .from = { .x = p->srcXInBytes, .y = p->srcY, .pitch = p->srcPitch },
+        .width = p->WidthInBytes,
+        .height = p->Height,
+        .depth = 1,
+    };
+    TRY(end_of(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, &copy.to));
+    TRY(end_of(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, &copy.from));
+    return copy_submit(&copy, stream);
+}
+
+/* CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER share these names. */
+#define FILL_3D(copy, p)                                                                           \
+    do {                                                                                           \
+        (copy) = (struct copy){                                                                    \
+            .to = { .x = (p)->dstXInBytes,                                                         \
+                    .y = (p)->dstY,                                                                \
+                    .z = (p)->dstZ,                                                                \
+                    .pitch = (p)->dstPitch,                                                        \
+                    .height = (p)->dstHeight },                                                    \
+            .from = { .x = (p)->srcXInBytes,                                                       \
+                      .y = (p)->srcY,                                                              \
+                      .z = (p)->srcZ,                                                              \
+                      .pitch = (p)->srcPitch,                                                      \
+                      .height = (p)->srcHeight },                                                  \
+            .width = (p)->WidthInBytes,                                                            \
+            .height = (p)->Height,                                                                 \
+            .depth = (p)->Depth,                                                                   \
+        };                                                                                         \
+        if ((p)->srcLOD || (p)->dstLOD)                                                            \
+            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        TRY(end_of((p)->dstMemoryType, (p)->dstHost, (p)->dstDevice, (p)->dstArray, &(copy).to));  \
+        TRY(end_of((p)->srcMemoryType, (p)->srcHost, (p)->srcDevice, (p)->srcArray,                \
+                   &(copy).from));                                                                 \
+    } while (0)
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream) {
+    struct copy copy;
+
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    FILL_3D(copy, p);
+    return copy_submit(&copy, stream);
+}
+
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
+    struct copy copy;
+
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    FILL_3D(copy, p);
+    if ((p->dstMemoryType != CU_MEMORYTYPE_HOST && !context_get(p->dstContext)) ||
+        (p->srcMemoryType != CU_MEMORYTYPE_HOST && !context_get(p->srcContext)))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return copy_submit(&copy, stream);
+}
+
+/* All variants of a call that takes a description: now or in a stream, shared or own. */
+#define DESCRIBED(function, type, sync, async)                                                     \
+    CUresult sync(const type *p) {                                                                 \
+        ENTER(context_gpu());                                                                      \
+        return function(p, CU_STREAM_LEGACY);                                                      \
+    }                                                                                              \
+    CUresult sync##_ptds(const type *p) {                                                          \
+        ENTER(context_gpu());                                                                      \
+        return function(p, CU_STREAM_PER_THREAD);                                                  \
+    }                                                                                              \
+    CUresult async(const type *p, CUstream stream) {                                               \
+        ENTER(context_gpu());                                                                      \
+        return function(p, stream);                                                                \
+    }                                                                                              \
+    CUresult async##_ptsz(const type *p, CUstream stream) {                                        \
+        ENTER(context_gpu());                                                                      \
+        return function(p, stream_own(stream));                                                    \
+    }
+DESCRIBED(copy_2d, CUDA_MEMCPY2D, cuMemcpy2D_v2, cuMemcpy2DAsync_v2)
+DESCRIBED(copy_3d, CUDA_MEMCPY3D, cuMemcpy3D_v2, cuMemcpy3DAsync_v2)
+DESCRIBED(copy_3d_peer, CUDA_MEMCPY3D_PEER, cuMemcpy3DPeer, cuMemcpy3DPeerAsync)
+
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) {
+    ENTER(context_gpu());
+    return copy_2d(pCopy, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy) {
+    ENTER(context_gpu());
+    return copy_2d(pCopy, CU_STREAM_PER_THREAD);
+}
+
+/* Batches: which copy failed is told only to those who ask. */
+static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n,
+                      const CUmemcpyAttributes *attributes, const size_t *starts,
+                      size_t n_attributes, size_t *ret_failed, CUstream stream) {
+    if (ret_failed)
+        *ret_failed = SIZE_MAX;
+    if (!to || !from || !sizes || !n || !attributes || !starts || !n_attributes ||
+        n_attributes > n || starts[0] != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* The default streams would make every copy wait for every other. */
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < n; i++) {
+        struct copy copy = ROW(UNIFIED(to[i]), UNIFIED(from[i]), sizes[i]);
+        CUresult r = copy_submit(&copy, stream);
+
+        if (r != CUDA_SUCCESS) {
+            if (ret_failed)
+                *ret_failed = i;
+            return r;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                            CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                            size_t *failIdx, CUstream hStream) {
+    ENTER(context_gpu());
+    return batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
+}
+PTSZ(cuMemcpyBatchAsync,
+     (CUdeviceptr * to, CUdeviceptr *from, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
+      size_t *starts, size_t n_attributes, size_t *failed, CUstream s),
+     to, from, sizes, n, attributes, starts, n_attributes, failed, stream_own(s))
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                               CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                               CUstream hStream) {
+    ENTER(context_gpu());
+    return batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, NULL, hStream);
+}
+PTSZ(cuMemcpyBatchAsync_v2,
+     (CUdeviceptr * to, CUdeviceptr *from, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
+      size_t *starts, size_t n_attributes, CUstream s),
+     to, from, sizes, n, attributes, starts, n_attributes, stream_own(s))

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/cuda_pool.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "sim/cuda_context.h"
+#include "sim/cuda_device.h"
+#include "sim/cuda_handle.h"
+#include "sim/cuda_ipc.h"
+#include "sim/cuda_managed.h"
+#include "sim/cuda_memory.h"
+#include "sim/cuda_stream.h"
+
+#define POOL_GROWTH (UINT64_C(32) << 20)
+
+struct pool {
+    struct slab_head head;
+    struct device *device;
+    CUmemAllocationHandleType handle_types;
+    uint64_t max_bytes; /* 0: the device's */
+    uint64_t threshold; /* how much may stay reserved without use */
+    int reuse[3];       /* follow events, opportunistic, internal dependencies: only kept */
+    uint64_t reserved_bytes, reserved_high, used_high;
+    uint64_t granule_bytes;             /* in use, in whole granules */
+    uint32_t access_read, access_write; /* bit per device ordinal */
+    bool destroyed;                     /* goes with its last allocation */
+    bool is_default;
+    bool imported;
+    int fd; /* exportable: its memory; imported: the exporter's */
+    struct heap heap;
+};
+
+static struct slab pools = SLAB(struct pool);
+static struct pool *defaults[DRIVER_MAX_DEVICES], *current[DRIVER_MAX_DEVICES];
+static uint64_t last_number;
+
+/* What cuMemPoolExportPointer() writes. */
+struct pool_pointer {
+    uint32_t magic;
+    uint32_t gpu, part;
+    uint32_t pad;
+    uint64_t box_id;
+    uint64_t offset; /* in the pool's file */
+    uint64_t bytes;
+    uint64_t spare[3];
+};
+#define POINTER_MAGIC UINT32_C(0x54504947)
+_Static_assert(sizeof(struct pool_pointer) == sizeof(CUmemPoolPtrExportData), "fits exactly");
+
+static CUresult pool_take(struct heap *heap, uint64_t bytes) {
+    struct pool *pool = heap->pool;
+    uint64_t idle = pool->reserved_bytes - pool->granule_bytes;
+
+    if (bytes > idle) {
+        uint64_t missing = bytes - idle, grow = MAX(missing, POOL_GROWTH);
+        CUresult r;
+
+        if (pool->max_bytes && pool->reserved_bytes + missing > pool->max_bytes)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (pool->max_bytes && pool->reserved_bytes + grow > pool->max_bytes)
+            grow = missing;
+        r = device_take(pool->device, grow);
+        if (r == CUDA_ERROR_OUT_OF_MEMORY) {
+            grow = missing;
+            r = managed_make_room(pool->device, grow);
+        }
+        if (r != CUDA_SUCCESS)
+            return r;
+        pool->reserved_bytes += grow;
+        pool->reserved_high = MAX(pool->reserved_high, pool->reserved_bytes);
+    }
+    pool->granule_bytes += bytes;
+    return CUDA_SUCCESS;
+}
+
+static void pool_give(struct heap *heap, uint64_t bytes) {
+    heap->pool->granule_bytes -= bytes;
+}
+
+static void trim(struct pool *pool, uint64_t keep) {
+    uint64_t target = MAX(round_up(keep, WINDOW_GRANULE), pool->granule_bytes);
+
+    if (keep > pool->reserved_bytes || pool->reserved_bytes <= target)
+        return;
+    device_give(pool->device, pool->reserved_bytes - target);
+    pool->reserved_bytes = target;
+}
+
+static void pool_end(struct pool *pool) {
+    heap_done(&pool->heap);
+    trim(pool, 0);
+    if (pool->fd >= 0)
+        close(pool->fd);
+    slab_free(&pools, pool);
+}
+
+void pools_settle(const struct device *device) {
+    for (struct pool *pool = slab_next(&pools, NULL); pool; pool = slab_next(&pools, pool))
+        if (pool->device == device)
+            trim(pool, pool->threshold);
+}
+
+void pools_end(const struct device *device) {
+    for (struct pool *pool = slab_next(&pools, NULL), *next; pool; pool = next) {
+        next = slab_next(&pools, pool);
+        if (pool->device != device)
+            continue;
+        heap_done(&pool->heap);
+        trim(pool, 0);
+        if (pool->destroyed)
+            pool_end(pool);
+    }
+}
+
+static struct pool *pool_new(struct device *device) {
+    struct pool *pool = slab_new(&pools);
+
+    if (!pool)
+        return NULL;
+    pool->device = device;
+    pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
+    pool->access_read = pool->access_write = 1u << device->ordinal;
+    pool->fd = -1;
+    heap_init(&pool->heap, device, pool_take, pool_give);
+    pool->heap.pool = pool;
+    return pool;
+}
+
+static struct pool *pool_get(CUmemoryPool handle) {
+    struct pool *pool = (struct pool *)handle;
+
+    return slab_live(&pools, pool) && !pool->destroyed ? pool : NULL;
+}
+
+static struct pool *default_of(struct device *device) {
+    struct pool **at = &defaults[device->ordinal];
+
+    if (!*at) {
+        *at = pool_new(device);
+        if (*at) {
+            (*at)->is_default = true;
+            slab_publish(*at);
+        }
+    }
+    return *at;
+}
+
+static struct pool *current_of(struct device *device) {
+    struct pool *pool = current[device->ordinal];
+
+    return pool ? pool : default_of(device);
+}
+
+CUmemoryPool pool_handle(const struct range *range) {
+    if (range->kind == RANGE_IMPORTED)
+        return (CUmemoryPool)range->import->pool;
+    return range->heap ? (CUmemoryPool)range->heap->pool : NULL;
+}
+
+CUmemAccess_flags pool_access(const struct range *range, const struct device *device) {
+    const struct pool *pool = (const struct pool *)pool_handle(range);
+
+    return pool->access_write >> device->ordinal & 1  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+           : pool->access_read >> device->ordinal & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                      : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+unsigned pool_handle_types(const struct range *range) {
+    return (unsigned)((const struct pool *)pool_handle(range))->handle_types;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *poolProps) {
+    struct device *device;
+    struct pool *pool;
+
+    ENTER(-1);
+    if (!ret || !poolProps || poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        poolProps->win32SecurityAttributes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (poolProps->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+        poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    device = device_get(poolProps->location.id);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    DRIVER_LOCKED();
+    pool = pool_new(device);
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pool->handle_types = poolProps->handleTypes;
+    pool->max_bytes = round_up(poolProps->maxSize, WINDOW_GRANULE);
+    if (pool->handle_types) {
+        /* The file mirrors the window, so offsets mean the same in both. */
+        pool->fd = handle_file("pool", ++last_number, window.device_bytes);
+        if (pool->fd < 0) {
+            slab_free(&pools, pool);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        pool->heap.fd = pool->fd;
+    }
+    slab_publish(pool);
+    *ret = (CUmemoryPool)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+    struct pool *pool;
+
+    ENTER(-1);
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->is_default)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (current[pool->device->ordinal] == pool)
+        current[pool->device->ordinal] = NULL;
+    pool->destroyed = true;
+    if (!pool->heap.first)
+        pool_end(pool);
+    return CUDA_SUCCESS;
+}
+
+static CUresult alloc(struct pool *pool, size_t bytes, CUdeviceptr *ret) {
+    TRY(heap_alloc(&pool->heap, bytes, ret));
+    pool->used_high = MAX(pool->used_high, pool->heap.used_bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool handle,
+                                 CUstream hStream) {
+    struct context *context;
+    struct pool *pool;
+
+    ENTER(context_gpu());
+    TRY(stream_find(hStream, NULL, &context));
+    if (!dptr || bytesize == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool || pool->imported)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device_lost(pool->device))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    return alloc(pool, bytesize, dptr);
+}
+PTSZ(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s), p, n,
+     pool, stream_own(s))
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+    struct context *context;
+    struct pool *pool;
+
+    ENTER(context_gpu());
+    TRY(stream_find(hStream, NULL, &context));
+    if (!dptr || bytesize == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    pool = current_of(context->device);
+    return pool ? alloc(pool, bytesize, dptr) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+PTSZ(cuMemAllocAsync, (CUdeviceptr * p, size_t n, CUstream s), p, n, stream_own(s))
+
+CUresult pool_free(const struct allocation *allocation) {
+    struct range *range = allocation->range;
+    struct pool *pool;
+
+    if (range->kind == RANGE_IMPORTED) {
+        if (!range->import->pool)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (--range->import->opened == 0)
+            ipc_close(range);
+        return CUDA_SUCCESS;
+    }
+    pool = range->heap->pool;
+    heap_free(allocation);
+    if (pool->destroyed && !pool->heap.first)
+        pool_end(pool);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+    struct context *context;
+    struct allocation found;
+
+    ENTER(context_gpu());
+    TRY(stream_find(hStream, NULL, &context));
+    if (dptr == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    if (!memory_find(dptr, &found))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (found.range->kind == RANGE_IMPORTED)
+        return found.range->import->address == dptr ? pool_free(&found) : CUDA_ERROR_INVALID_VALUE;
+    if (found.base != dptr ||
+        (found.range->kind != RANGE_DEVICE && found.range->kind != RANGE_BLOCK))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (found.range->heap->pool)
+        return pool_free(&found);
+    heap_free(&found); /* memory of cuMemAlloc() may be freed in stream order too */
+    return CUDA_SUCCESS;
+}
+PTSZ(cuMemFreeAsync, (CUdeviceptr p, CUstream s), p, stream_own(s))
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep) {
+    struct pool *pool;
+
+    ENTER(-1);
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    trim(pool, minBytesToKeep);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, void *value) {
+    struct pool *pool;
+    uint64_t number;
+
+    ENTER(-1);
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch ((int)attr) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        memcpy(value, &pool->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES],
+               sizeof(int));
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        number = pool->threshold;
+        break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        number = pool->reserved_bytes;
+        break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        number = pool->reserved_high;
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        number = pool->heap.used_bytes;
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        number = pool->used_high;
+        break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(value, &number, sizeof(number));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, void *value) {
+    struct pool *pool;
+    uint64_t number;
+    int flag;
+
+    ENTER(-1);
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch ((int)attr) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        memcpy(&flag, value, sizeof(flag));
+        pool->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = flag != 0;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        memcpy(&pool->threshold, value, sizeof(pool->threshold));
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        memcpy(&number, value, sizeof(number));
+        if (number) /* they can only be set back */
+            return CUDA_ERROR_INVALID_VALUE;
+        if (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+            pool->reserved_high = pool->reserved_bytes;
+        else
+            pool->used_high = pool->heap.used_bytes;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count) {
+    struct pool *pool;
+
+    ENTER(-1);
+    if (!map || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        const struct device *device = device_get(map[i].location.id);
+        bool own = device == pool->device;
+
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].flags & ~3u ||
+            map[i].flags == 2)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!device || (own && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) ||
+            (!own && map[i].flags && !device_can_access(device, pool->device)))
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bit = 1u << map[i].location.id;
+
+        pool->access_read &= ~bit;
+        pool->access_write &= ~bit;
+        if (map[i].flags & CU_MEM_ACCESS_FLAGS_PROT_READ)
+            pool->access_read |= bit;
+        if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            pool->access_write |= bit;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
+                            CUmemLocation *location) {
+    struct pool *pool;
+
+    ENTER(-1);
+    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_get(location->id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = pool->access_write >> location->id & 1  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+             : pool->access_read >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                     : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
+    ENTER(-1);
+    if (!pool_out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_get(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    DRIVER_LOCKED();
+    *pool_out = (CUmemoryPool)default_of(device_get(dev));
+    return *pool_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
+    ENTER(-1);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!device_get(dev))
+        return CUDA_ERROR_INVALID_DEVICE;
+    DRIVER_LOCKED();
+    *pool = (CUmemoryPool)current_of(device_get(dev));
+    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle) {
+    struct device *device;
+    struct pool *pool;
+
+    ENTER(-1);
+    device = device_get(dev);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool || pool->imported || pool->device != device)
+        return CUDA_ERROR_INVALID_VALUE;
+    current[dev] = pool;
+    return CUDA_SUCCESS;
+}
+
+/* The device of a location, for the calls that came with CUDA 13. */
+static CUresult located(const CUmemLocation *location, CUmemAllocationType type, CUdevice *ret) {
+    if (!location)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    *ret = location->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                CUmemAllocationType type) {
+    CUdevice device;
+
+    ENTER(-1);
+    TRY(located(location, type, &device));
+    return cuDeviceGetDefaultMemPool(pool_out, device);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    CUdevice device;
+
+    ENTER(-1);
+    TRY(located(location, type, &device));
+    return cuDeviceGetMemPool(pool, device);
+}
+
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    CUdevice device;
+
+    ENTER(-1);
+    TRY(located(location, type, &device));
+    return cuDeviceSetMemPool(device, pool);
+}
+
+CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool handle,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+    struct pool *pool;
+    int fd;
+
+    ENTER(-1);
+    if (!handle_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    if (!pool || pool->fd < 0 || pool->imported)
+        return CUDA_ERROR_INVALID_VALUE;
+    fd = fcntl(pool->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    memcpy(handle_out, &fd, sizeof(fd));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                            CUmemAllocationHandleType handleType,
+                                            unsigned long long flags) {
+    int fd = (int)(intptr_t)handle;
+    struct pool *pool;
+    uint64_t number;
+
+    ENTER(-1);
+    if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    if (!handle_name(fd, "pool", &number))
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = pool_new(&driver.devices[0]); /* its pointers tell which device they are of */
+    if (!pool)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pool->imported = true;
+    pool->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (pool->fd < 0) {
+        slab_free(&pools, pool);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    slab_publish(pool);
+    *pool_out = (CUmemoryPool)pool;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
+    struct pool_pointer out = { .magic = POINTER_MAGIC };
+    struct allocation found;
+    struct pool *pool;
+
+    ENTER(-1);
+    if (!shareData_out)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    if (!memory_find(ptr, &found) || found.base != ptr || !found.range->heap)
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = found.range->heap->pool;
+    if (!pool || pool->fd < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    out.gpu = pool->device->part.gpu;
+    out.part = pool->device->part.part;
+    out.box_id = driver.box->file->box_id;
+    out.offset = ptr - window.base;
+    out.bytes = found.bytes;
+    memcpy(shareData_out, &out, sizeof(out));
+    return CUDA_SUCCESS;
+}
+
+static struct device *device_of(uint32_t gpu, uint32_t part) {
+    for (int i = 0; i < driver.n_devices; i++)
+        if (driver.devices[i].part.gpu == gpu && driver.devices[i].part.part == part)
+            return &driver.devices[i];
+    return NULL;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
+                                CUmemPoolPtrExportData *shareData) {
+    struct context *context;
+    struct pool_pointer in;
+    struct device *device;
+    struct range *range;
+    struct pool *pool;
+    uint64_t inner, span;
+    off_t size;
+
+    ENTER_CONTEXT(context);
+    if (!ptr_out || !shareData)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&in, shareData, sizeof(in));
+    DRIVER_LOCKED();
+    pool = pool_get(handle);
+    device = device_of(in.gpu, in.part);
+    if (!pool || !pool->imported || !device || in.magic != POINTER_MAGIC ||
+        in.box_id != driver.box->file->box_id || !in.bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    inner = in.offset % WINDOW_GRANULE;
+    span = round_up(inner + in.bytes, WINDOW_GRANULE);
+    size = lseek(pool->fd, 0, SEEK_END);
+    if (size < 0 || in.bytes > (uint64_t)size || in.offset > (uint64_t)size - in.bytes || !span)
+        return CUDA_ERROR_INVALID_VALUE;
+    TRY(import_new(context, device, pool->fd, in.offset - inner, span, inner, in.bytes, &range));
+    range->import->pool = pool;
+    pool->device = device;
+    *ptr_out = range->import->address;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Pool: device memory that is kept for reuse, for allocations in stream order.
+ *
+ * A pool reserves granules of its device and keeps what is freed until somebody waits for a
+ * stream, an event or a context; then it keeps no more than its release threshold. It grows by at
+ * least 32 MiB where there is that much, as the real driver's pools do.
+ *
+ * Functions want driver.lock.
+ */
+#include <stdint.h>
+
+#include "sim/cuda_heap.h"
+
+/* Somebody waited: idle memory above the thresholds goes back. */
+void pools_settle(const struct device *device);
+/* The device was reset: nothing in its pools survives. */
+void pools_end(const struct device *device);
+/* Free an allocation of a pool, or one that was imported through a pool. */
+CUresult pool_free(const struct allocation *allocation);
+/* The handle of the pool that has `range`; NULL: none. */
+CUmemoryPool pool_handle(const struct range *range);
+/* What `device` may do with the memory of a pool's range. */
+CUmemAccess_flags pool_access(const struct range *range, const struct device *device);
+/* The handle types a pool's memory can be shared by. */
+unsigned pool_handle_types(const struct range *range);
