@@ -8,8 +8,16 @@
 #include "sim/nvml_core.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "sim/cgroup.h"
+
+/* Drivers before this one do not have the calls; a box of such a driver has them, but refuses. */
+#define FIRST_DRIVER 615
+
+static bool driver_has_limits(const struct target *t) {
+    return strtoul(t->box->file->driver_version, NULL, 10) >= FIRST_DRIVER;
+}
 
 static nvmlReturn_t find_cgroup(const char *folder, char ret[static BOX_CGROUP_MAX]) {
     REQUIRE(folder);
@@ -28,6 +36,8 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, nvmlSetMemoryLimi
     char cgroup[BOX_CGROUP_MAX];
     nvmlReturn_t r;
 
+    if (!driver_has_limits(&t))
+        return NVML_ERROR_NOT_SUPPORTED;
     REQUIRE(limits);
     REQUIRE(limits->softLimit <= limits->hardLimit && limits->softLimit <= t.gpu->total_bytes);
     REQUIRE(limits->hardLimit <= t.gpu->total_bytes ||
@@ -46,6 +56,8 @@ nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimi
     uint64_t soft, hard, used;
     nvmlReturn_t r;
 
+    if (!driver_has_limits(&t))
+        return NVML_ERROR_NOT_SUPPORTED;
     REQUIRE(limits);
     r = find_cgroup(limits->nameSpace, cgroup);
     if (r != NVML_SUCCESS)

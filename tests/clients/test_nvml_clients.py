@@ -41,10 +41,7 @@ def simhold(box, gpu, mib, busy=0):
 def hold(box, gpu, mib):
     """A CUDA program that holds memory; what it holds in all, its context included."""
     before = truth(box)["gpus"][gpu]["used_bytes"]
-    if (BUILD / "sim/lib/libcuda.so.1").exists():
-        holder = box.hold(f"{mib}MiB", device=gpu)
-    else:
-        holder = simhold(box, gpu, mib)
+    holder = box.hold(f"{mib}MiB", device=gpu)
     holder.bytes = truth(box)["gpus"][gpu]["used_bytes"] - before
     assert holder.bytes >= mib * MIB
     return holder
@@ -287,6 +284,19 @@ def test_nvidia_smi_lists_every_gpu_and_mig_device(make_box, nvidia_smi):
     assert "MIG 3g.20gb     Device  0: (UUID: MIG-" in text
     assert "MIG 1g.5gb      Device  1: (UUID: MIG-" in text
     assert "MIG 3g.20gb          9        1          0:4" in box.run([nvidia_smi, "mig", "-lgi"]).stdout
+
+
+def test_nvidia_smi_shows_a_cuda_program_on_a_mig_device(make_box, nvidia_smi):
+    box = make_box("--gpus", "1", "--model", "a100-40g", "--mig", "0:3g.20gb+1g.5gb")
+    uuid = re.search(r"MIG 1g.5gb .*(MIG-[-0-9a-f]+)", box.run([nvidia_smi, "-L"]).stdout).group(1)
+    holder = box.hold("100MiB", env={"CUDA_VISIBLE_DEVICES": uuid})
+    screen = box.run([nvidia_smi]).stdout
+    row = re.search(rf"\|\s+0\s+(\d+)\s+(\d+)\s+{holder.pid}\s+C\s+.*hold\s+(\d+)MiB", screen)
+    assert row, screen
+    gi, ci, mib = map(int, row.groups())
+    instances = box.run([nvidia_smi, "mig", "-lgi"]).stdout
+    assert re.search(rf"MIG 1g.5gb\s+19\s+{gi}\s", instances) and ci == 0 and mib >= 100
+    assert re.search(rf"\|\s+0\s+{gi}\s+0\s+1\s+\|\s+{mib}MiB /", screen), screen
 
 
 def test_nvidia_smi_default_view(box, nvidia_smi):

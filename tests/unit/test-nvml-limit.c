@@ -87,4 +87,19 @@ START_TEST(what_makes_no_sense_is_refused) {
 }
 END_TEST
 
-SUITE("nvml-limit", a_limit_is_set_read_enforced_and_removed, what_makes_no_sense_is_refused)
+START_TEST(a_driver_before_615_has_no_limits) {
+    char folder[PATH_MAX];
+    nvmlSetMemoryLimits_v1_t set = { .nameSpace = folder, .hardLimit = 64 * MIB };
+    struct simbox s;
+
+    if (!have_cgroup(folder))
+        return;
+    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "t4-16g", .driver = "580" });
+    ck_assert_nvml(NV(nvmlDeviceSetMemoryLimits_v1)(nvmllib_device(0), &set),
+                   NVML_ERROR_NOT_SUPPORTED);
+    simbox_done(&s);
+}
+END_TEST
+
+SUITE("nvml-limit", a_limit_is_set_read_enforced_and_removed, what_makes_no_sense_is_refused,
+      a_driver_before_615_has_no_limits)
