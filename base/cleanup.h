@@ -55,13 +55,13 @@ static inline void fclosep(FILE **f) {
 #define ELEMENTSOF(array) (sizeof(array) / sizeof((array)[0]))
 #define MIN(a, b)                                                                                  \
     ({                                                                                             \
-        __typeof__(a) a_ = (a);                                                                    \
-        __typeof__(b) b_ = (b);                                                                    \
-        a_ < b_ ? a_ : b_;                                                                         \
+        __typeof__(a) min_a_ = (a);                                                                \
+        __typeof__(b) min_b_ = (b);                                                                \
+        min_a_ < min_b_ ? min_a_ : min_b_;                                                         \
     })
 #define MAX(a, b)                                                                                  \
     ({                                                                                             \
-        __typeof__(a) a_ = (a);                                                                    \
-        __typeof__(b) b_ = (b);                                                                    \
-        a_ > b_ ? a_ : b_;                                                                         \
+        __typeof__(a) max_a_ = (a);                                                                \
+        __typeof__(b) max_b_ = (b);                                                                \
+        max_a_ > max_b_ ? max_a_ : max_b_;                                                         \
     })
