@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * cuBLAS: each call as cublas_FIELD(cublas, err, parameters…) for each line of
+ * driver/cublas_calls.h, answering as driver/cuda.h says. Matrices are column-major, as ever there.
+ *
+ * It is no part of the driver but of the toolkit, and may well be missing: cublas_open() is then
+ * -ELIBACC, and the caller has kernels of its own.
+ */
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "driver/cublas_calls.h"
+#include "driver/cuda.h"
+#include "driver/load.h"
+
+struct cublas_calls {
+#define X(needed, since, field, symbol, parameters, arguments) cublasStatus_t(*field) parameters;
+    CUBLAS_CALLS(X)
+#undef X
+};
+
+enum cublas_call {
+#define X(needed, since, field, ...) CUBLAS_CALL_##field,
+    CUBLAS_CALLS(X)
+#undef X
+        CUBLAS_CALL_COUNT,
+};
+
+/* Read only. */
+struct cublas {
+    struct driver_object object; /* first */
+    struct cublas_calls calls;
+    const struct cuda *cuda; /* borrowed: names the device in messages */
+};
+
+/* `cuda` must outlive it. A context must be current before cublas_create(). */
+int cublas_open(struct cublas **ret, const struct cuda *cuda, const struct driver_options *options,
+                struct allot_error *err);
+void cublas_close(struct cublas *cublas); /* accepts NULL */
+DEFINE_FREEP(struct cublas, cublas_closep, cublas_close)
+
+/* The slow ends of the calls below. */
+int cublas_refuse(const struct cublas *cublas, enum cublas_call call, struct allot_error *err);
+int cublas_fail(const struct cublas *cublas, enum cublas_call call, cublasStatus_t code,
+                struct allot_error *err);
+
+#define X(needed, since, field, symbol, parameters, arguments)                                     \
+    static inline int cublas_##field(const struct cublas *cublas, struct allot_error *err,         \
+                                     DRIVER_UNPACK parameters) {                                   \
+        cublasStatus_t code;                                                                       \
+                                                                                                   \
+        if (!DRIVER_LIKELY(cublas->calls.field && cublas->object.generation == driver_generation)) \
+            return cublas_refuse(cublas, CUBLAS_CALL_##field, err);                                \
+        code = cublas->calls.field arguments;                                                      \
+        if (DRIVER_LIKELY(code == CUBLAS_STATUS_SUCCESS))                                          \
+            return 0;                                                                              \
+        return cublas_fail(cublas, CUBLAS_CALL_##field, code, err);                                \
+    }
+CUBLAS_CALLS(X)
+#undef X

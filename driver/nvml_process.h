@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Processes on a device, as NVML lists them. See driver/nvml.h.
+ *
+ * Pids are the host's. A process that ended may still be listed, and one listed may have ended.
+ */
+#include "driver/nvml.h"
+
+enum nvml_process_kind {
+    NVML_COMPUTE = 1 << 0,
+    NVML_GRAPHICS = 1 << 1,
+    NVML_MPS = 1 << 2, /* a client of the MPS server */
+};
+
+#define NVML_NO_INSTANCE UINT32_MAX
+
+struct nvml_process {
+    uint32_t pid;
+    uint32_t kinds;        /* nvml_process_kind bits: a process may be in several lists */
+    bool has_used;         /* the driver knows its bytes */
+    uint64_t used_bytes;   /* on this device, or instance */
+    uint32_t gpu_instance; /* NVML_NO_INSTANCE: not in MIG mode, or the driver does not say */
+    uint32_t compute_instance;
+};
+
+/*
+ * The processes of all kinds, by pid and instance, each once: `*ret` is the caller's to free(),
+ * NULL for none. -EOPNOTSUPP if the driver lists none of the kinds.
+ */
+int nvml_processes_list(const struct nvml *nvml, const struct nvml_device *device,
+                        struct nvml_process **ret, size_t *ret_n, struct allot_error *err);
+
+/* Busy percentages of a process between two samples of the driver. */
+struct nvml_process_use {
+    uint32_t pid;
+    uint64_t usec; /* when it was sampled, CLOCK_REALTIME */
+    uint32_t sm, memory, encoder, decoder;
+};
+
+/*
+ * Samples newer than `since_usec` (0: all the driver has kept). Sorted out: records that the driver
+ * leaves empty or filled with nonsense. `*ret` as above.
+ */
+int nvml_process_use_list(const struct nvml *nvml, const struct nvml_device *device,
+                          uint64_t since_usec, struct nvml_process_use **ret, size_t *ret_n,
+                          struct allot_error *err);
+
+/* What the driver's accounting kept about one process, also after its end. */
+struct nvml_account {
+    uint32_t pid;
+    bool is_running;
+    bool has_gpu_busy, has_memory_busy, has_max_used;
+    uint32_t gpu_busy, memory_busy; /* percent of its lifetime */
+    uint64_t max_used_bytes;
+    uint64_t active_msec; /* 0 while it runs */
+    uint64_t start_usec;  /* CLOCK_REALTIME */
+};
+
+int nvml_accounting_set(const struct nvml *nvml, const struct nvml_device *device, bool on,
+                        struct allot_error *err);
+int nvml_accounts_list(const struct nvml *nvml, const struct nvml_device *device,
+                       struct nvml_account **ret, size_t *ret_n, struct allot_error *err);
+
+/*
+ * The driver's own limit on what the processes of a cgroup may allocate on a device (driver 615 and
+ * later, root, not for instances). `cgroup` is its folder under /sys/fs/cgroup.
+ */
+#define NVML_NO_LIMIT UINT64_MAX
+
+struct nvml_limit {
+    uint64_t soft_bytes; /* guaranteed under pressure; 0: nothing */
+    uint64_t hard_bytes; /* NVML_NO_LIMIT: none */
+    uint64_t used_bytes; /* read only */
+};
+
+int nvml_limit_get(const struct nvml *nvml, const struct nvml_device *device, const char *cgroup,
+                   struct nvml_limit *ret, struct allot_error *err);
+int nvml_limit_set(const struct nvml *nvml, const struct nvml_device *device, const char *cgroup,
+                   const struct nvml_limit *limit, struct allot_error *err);
