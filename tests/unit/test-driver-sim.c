@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "driver/cuda.h"
 #include "driver/nvml.h"
 #include "driver/nvml_event.h"
 #include "driver/nvml_process.h"
@@ -211,6 +212,51 @@ START_TEST(a_driver_that_hangs_is_waited_for_only_so_long) {
 }
 END_TEST
 
+START_TEST(cuda_allocates_what_nvml_then_shows) {
+    static const struct box_spec spec = { .n_gpus = 2, .models = "t4-16g" };
+    cleanup(simbox_done) struct simbox simbox;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, &spec);
+    cleanup(cuda_closep) struct cuda *cuda = NULL;
+    struct driver_options options = driver_options_read(DRIVER_AUTO);
+    struct nvml_readings before, after;
+    struct allot_error err = { 0 };
+    struct nvml_device device;
+    CUdeviceptr pointer = 0;
+    CUcontext context;
+
+    setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    ck_assert_msg(cuda_open(&cuda, &options, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(cuda->n_devices, 1);
+    ck_assert_ptr_nonnull(strstr(cuda->names[0].text, simbox.box->file->gpu[1].uuid));
+    ck_assert_msg(cuda_primary_ctx_retain(cuda, &err, &context, 0) == 0, "%s", err.text);
+    ck_assert_msg(cuda_ctx_set_current(cuda, &err, context) == 0, "%s", err.text);
+    ck_assert_int_eq(nvml_device_at(nvml, &device, 1, &err), 0);
+    ck_assert_int_eq(nvml_readings_take(nvml, &device, NVML_MEMORY, &before, &err), 0);
+    ck_assert_msg(cuda_mem_alloc(cuda, &err, &pointer, 256 * MIB) == 0, "%s", err.text);
+    ck_assert_int_eq(nvml_readings_take(nvml, &device, NVML_MEMORY, &after, &err), 0);
+    ck_assert_uint_eq(after.memory_used - before.memory_used, 256 * MIB);
+    ck_assert_int_eq(cuda_mem_alloc(cuda, &err, &pointer, UINT64_C(1) << 40), -ENOMEM);
+    ck_assert_ptr_nonnull(strstr(err.text, "cuMemAlloc_v2 on CUDA device 0 (GPU-"));
+    ck_assert_ptr_nonnull(strstr(err.text, simbox.box->file->gpu[1].uuid));
+    ck_assert_int_eq(cuda_primary_ctx_release(cuda, &err, 0), 0);
+}
+END_TEST
+
+START_TEST(no_visible_device_of_the_box_says_where_to_look) {
+    cleanup(simbox_done) struct simbox simbox;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, NULL);
+    struct driver_options options = driver_options_read(DRIVER_AUTO);
+    struct allot_error err = { 0 };
+    struct cuda *cuda;
+
+    setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+    ck_assert_int_eq(cuda_open(&cuda, &options, &err), -ENODEV);
+    ck_assert_ptr_nonnull(strstr(err.text, "check CUDA_VISIBLE_DEVICES"));
+}
+END_TEST
+
 SUITE("driver-sim", identities_are_those_of_the_box, memory_and_processes_are_those_of_the_box,
       instances_and_links_are_those_of_the_box, a_lost_gpu_is_gone_and_the_other_is_not,
-      an_xid_wakes_whoever_waits, a_driver_that_hangs_is_waited_for_only_so_long)
+      an_xid_wakes_whoever_waits, a_driver_that_hangs_is_waited_for_only_so_long,
+      cuda_allocates_what_nvml_then_shows, no_visible_device_of_the_box_says_where_to_look)
