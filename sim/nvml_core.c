@@ -89,6 +89,7 @@ static nvmlReturn_t open_box(void) {
     return NVML_SUCCESS;
 }
 
+/* A call that is to be slow or to hang does so without the lock: others may still come and go. */
 static nvmlReturn_t initialise(const char *call) {
     nvmlReturn_t r = NVML_SUCCESS;
     int code;
@@ -96,12 +97,13 @@ static nvmlReturn_t initialise(const char *call) {
     pthread_mutex_lock(&core.lock);
     if (atomic_load(&core.users) == 0)
         r = open_box();
-    if (r == NVML_SUCCESS && fault_call(atomic_load(&core.box), call, -1, &code))
-        r = (nvmlReturn_t)code;
-    if (r == NVML_SUCCESS)
-        atomic_fetch_add(&core.users, 1);
     pthread_mutex_unlock(&core.lock);
-    return r;
+    if (r != NVML_SUCCESS)
+        return r;
+    if (fault_call(atomic_load(&core.box), call, -1, &code) && code != NVML_SUCCESS)
+        return (nvmlReturn_t)code;
+    atomic_fetch_add(&core.users, 1);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlInit(void) {

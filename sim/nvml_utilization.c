@@ -164,7 +164,9 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     unsigned n;
 
     REQUIRE(processSamplesCount);
-    if (!utilization) { /* how large a buffer: one entry per process is always enough */
+    /* How large a buffer? One entry per process is enough; callers take nothing but
+     * INSUFFICIENT_SIZE for an answer, also where there is no process. */
+    if (!utilization) {
         struct process_row rows[BOX_MAX_PROCS];
 
         if (t.gpu->mig_enabled)
@@ -172,8 +174,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
         r = process_collect(&t, PROC_COMPUTE | PROC_GRAPHICS, rows, &n);
         if (r != NVML_SUCCESS)
             return r;
-        *processSamplesCount = n;
-        return n > 0 ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+        *processSamplesCount = MAX(n, 1u);
+        return NVML_ERROR_INSUFFICIENT_SIZE;
     }
     r = loads(&t, lastSeenTimeStamp, now_us, load, &n);
     if (r == NVML_SUCCESS)

@@ -119,6 +119,36 @@ START_TEST(a_call_with_null_or_garbage_crashes_nothing) {
 }
 END_TEST
 
+START_TEST(the_private_table_has_the_process_list_and_nothing_unknown) {
+    unsigned char id[16] = { 0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+                             0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4 };
+    nvmlReturn_t (*get)(const void **, const void *) =
+        (__typeof__(get))nvmllib_symbol("nvmlInternalGetExportTable");
+    static char rows[2][4128];
+    const uintptr_t *table;
+    struct simbox s;
+    unsigned n = 2;
+    uint64_t bytes;
+    pid_t pid;
+
+    nvmllib_init(&s, NULL);
+    pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 64 * MIB, 0 });
+    ck_assert_nvml_ok(get((const void **)&table, id));
+    ck_assert_uint_ge(table[0], 231 * sizeof(table[0]));
+    ck_assert_nvml_ok(((any_fn)table[213])((uintptr_t)nvmllib_device(0), (uintptr_t)&n,
+                                           (uintptr_t)rows, 0, 0, 0));
+    ck_assert_uint_eq(n, 1);
+    ck_assert_mem_eq(rows[0], &pid, sizeof(pid));
+    memcpy(&bytes, rows[0] + 8, sizeof(bytes));
+    ck_assert_uint_eq(bytes, 64 * MIB);
+    ck_assert_ptr_nonnull(strstr(rows[0] + 32, "test-nvml"));
+    ck_assert_nvml(((any_fn)table[100])(0, 0, 0, 0, 0, 0), NVML_ERROR_NOT_SUPPORTED);
+    id[0]++;
+    ck_assert_nvml(get((const void **)&table, id), NVML_ERROR_NOT_SUPPORTED);
+    simbox_done(&s);
+}
+END_TEST
+
 START_TEST(init_and_shutdown_are_counted) {
     struct simbox s;
     unsigned n;
@@ -376,6 +406,10 @@ START_TEST(utilization_is_of_the_device_and_of_each_process) {
     n = 4;
     ck_assert_nvml(NV(nvmlDeviceGetProcessUtilization)(device, sample, &n, 0),
                    NVML_ERROR_NOT_FOUND);
+    n = 0;
+    ck_assert_nvml(NV(nvmlDeviceGetProcessUtilization)(nvmllib_device(1), NULL, &n, 0),
+                   NVML_ERROR_INSUFFICIENT_SIZE);
+    ck_assert_uint_gt(n, 0);
     simbox_done(&s);
 }
 END_TEST
@@ -644,8 +678,9 @@ END_TEST
 
 SUITE_TIMEOUT("nvml", 60, exactly_the_listed_names_and_the_marker_are_exported,
               every_function_of_nvml_h_is_listed, before_init_every_call_says_uninitialized,
-              a_call_with_null_or_garbage_crashes_nothing, init_and_shutdown_are_counted,
-              a_named_box_that_is_not_there_is_no_driver,
+              a_call_with_null_or_garbage_crashes_nothing,
+              the_private_table_has_the_process_list_and_nothing_unknown,
+              init_and_shutdown_are_counted, a_named_box_that_is_not_there_is_no_driver,
               a_device_is_found_by_everything_it_is_called,
               a_uuid_in_ascii_or_binary_finds_the_device, older_structs_are_not_overrun,
               memory_adds_up_in_both_versions,
