@@ -245,11 +245,12 @@ END_TEST
 
 START_TEST(no_visible_device_of_the_box_says_where_to_look) {
     cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, NULL);
-    struct driver_options options = driver_options_read(DRIVER_AUTO);
+    struct driver_options options;
     struct allot_error err = { 0 };
     struct cuda *cuda;
 
+    simbox_init(&simbox, NULL);
+    options = driver_options_read(DRIVER_AUTO);
     setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
     ck_assert_int_eq(cuda_open(&cuda, &options, &err), -ENODEV);
     ck_assert_ptr_nonnull(strstr(err.text, "check CUDA_VISIBLE_DEVICES"));
