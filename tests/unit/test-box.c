@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,36 @@ START_TEST(a_box_that_was_named_must_exist_and_the_default_one_appears) {
 }
 END_TEST
 
+static void *open_and_close(void *argument) {
+    struct simbox *s = argument;
+    struct box *box;
+
+    for (int i = 0; i < 20000; i++)
+        if (box_open(&box, s->path, NULL) == 0)
+            box_free(box);
+    return NULL;
+}
+
+static int open_once(struct simbox *s, void *argument) {
+    struct box *box;
+
+    alarm(20); /* a lock that nobody will give back */
+    return box_open(&box, s->path, NULL) < 0;
+}
+
+START_TEST(a_child_opens_the_box_whatever_its_parent_was_doing_when_it_forked) {
+    pthread_t thread;
+    struct simbox s;
+
+    simbox_init(&s, NULL);
+    pthread_create(&thread, NULL, open_and_close, &s);
+    for (int i = 0; i < 60; i++)
+        simbox_expect_success(simbox_fork(open_once, &s, NULL));
+    pthread_join(thread, NULL);
+    simbox_done(&s);
+}
+END_TEST
+
 /* Locks and writes until it is killed, wherever that may be. */
 static int churn(struct simbox *s, void *argument) {
     const struct box_part part = { 0, 0 };
@@ -211,4 +242,5 @@ SUITE_TIMEOUT("box", 120, a_new_box_passes_its_own_check_and_has_the_models_it_w
               foreign_and_damaged_files_are_refused_in_words,
               what_is_no_file_of_the_right_size_is_refused,
               a_box_that_was_named_must_exist_and_the_default_one_appears,
+              a_child_opens_the_box_whatever_its_parent_was_doing_when_it_forked,
               processes_killed_anywhere_leave_the_box_usable_and_empty)
