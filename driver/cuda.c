@@ -52,7 +52,8 @@ static int explain_no_device(const struct cuda *cuda, struct allot_error *err) {
                       module);
 }
 
-static void name_device(const struct cuda *cuda, CUdevice device, char text[static 160]) {
+static void name_device(const struct cuda *cuda, CUdevice device,
+                        char text[static CUDA_NAME_SIZE]) {
     struct gpuid id = { .kind = GPUID_GPU };
     char uuid[GPUID_TEXT_SIZE] = "", name[64] = "";
     CUuuid bytes;
@@ -65,8 +66,8 @@ static void name_device(const struct cuda *cuda, CUdevice device, char text[stat
     }
     if (cuda_device_get_name(cuda, NULL, name, sizeof(name), device) < 0)
         name[0] = 0;
-    snprintf(text, 160, "CUDA device %d%s%s%s%s%s", device, *uuid || *name ? " (" : "", uuid,
-             *uuid && *name ? ", " : "", name, *uuid || *name ? ")" : "");
+    snprintf(text, CUDA_NAME_SIZE, "CUDA device %d%s%s%s%s%s", device, *uuid || *name ? " (" : "",
+             uuid, *uuid && *name ? ", " : "", name, *uuid || *name ? ")" : "");
 }
 
 static int init(struct driver_object *object, struct allot_error *err) {

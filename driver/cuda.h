@@ -49,8 +49,10 @@ enum cuda_call {
 /* Where an error happened, besides the number of a device. */
 enum { CUDA_HERE = -1, CUDA_NOWHERE = -2 };
 
+#define CUDA_NAME_SIZE 208
+
 struct cuda_device_name {
-    char text[160]; /* "CUDA device 0 (GPU-9e8d35e3-…, NVIDIA A100)", for messages */
+    char text[CUDA_NAME_SIZE]; /* "CUDA device 0 (GPU-9e8d35e3-…, NVIDIA A100)", for messages */
 };
 
 /* Read only. */

@@ -15,8 +15,9 @@ CUDA_CALLS(X, X0)
 #undef X
 #undef X0
 
-/* Older headers have not all of the codes. */
-#if CUDA_VERSION >= 13000
+/* The headers whose codes we know exactly; others may have fewer, or more. */
+#if CUDA_VERSION == 13000 || CUDA_VERSION == 13040
+#define CUDA_CODES_OF_HEADER
 #define X(code, name, error, text) _Static_assert(code == name, #name " has another value");
 #include "driver/cuda_codes.h"
 #undef X

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the CUDA driver may answer: X(code, name, -errno, what is wrong and what to do). No include
- * guard: it is a table, for cuda.c and cuda_check.c. New codes go here; what is not here is -EIO.
+ * guard: it is a table, for cuda.c and cuda_check.c. New codes go here, under the CUDA version that
+ * brought them, which cuda_check.c needs to know; what is not here is -EIO.
  */
 /* clang-format off */
 X(1, CUDA_ERROR_INVALID_VALUE, -EINVAL, "an argument is not valid")
@@ -104,4 +105,11 @@ X(914, CUDA_ERROR_INVALID_RESOURCE_TYPE, -EINVAL, "the resource is of another ty
 X(915, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, -EINVAL, "the resources do not fit together")
 X(916, CUDA_ERROR_KEY_ROTATION, -EAGAIN, "the keys of confidential computing are being changed: try again")
 X(999, CUDA_ERROR_UNKNOWN, -EIO, "the driver failed and does not say why: see dmesg")
+#if !defined(CUDA_CODES_OF_HEADER) || CUDA_VERSION >= 13040
+X(47, CUDA_ERROR_MULTICAST_RESOURCE_FULL, -EAGAIN, "the hardware has no room to bind more memory to multicast objects")
+X(227, CUDA_ERROR_INSUFFICIENT_LOADER_VERSION, -ENOEXEC, "the device code is newer than this driver can load: upgrade it")
+X(917, CUDA_ERROR_STREAM_DETACHED, -EBADFD, "the stream's green context is destroyed")
+X(918, CUDA_ERROR_GRAPH_RECAPTURE_FAILURE, -EINVAL, "the graph cannot be captured again")
+X(919, CUDA_ERROR_FABRIC_NOT_READY, -EAGAIN, "the GPU fabric is not ready yet: try again; is the fabric manager (nvidia-fabricmanager) running?")
+#endif
 /* clang-format on */
