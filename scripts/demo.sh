@@ -9,7 +9,8 @@ demo_pids=()
 
 demo_end() {
     local pid
-    trap - EXIT INT TERM
+    trap - EXIT
+    trap '' INT TERM    # a second Ctrl-C must not leave half of it behind
     for pid in "${demo_pids[@]}"; do
         kill "$pid" 2>/dev/null
     done
@@ -22,7 +23,7 @@ demo_end() {
     fi
 }
 
-# demo_caption SENTENCE COMMAND...: what is done and what comes of it.
+# demo_show SENTENCE COMMAND...: what is done and what comes of it.
 demo_show() {
     local words=("${@:2}")
     printf '\n== %s\n' "$1"
@@ -34,6 +35,7 @@ demo_show() {
 # demo_hold NAME DEVICE SIZE: start a program that holds memory, and wait until it does.
 demo_hold() {
     local said=$demo_dir/$1
+    : >"$said"
     "$top/build/examples/hold" --device "$2" "$3" >"$said" 2>&1 &
     demo_pids+=($!)
     while ! grep -q holds "$said"; do
@@ -65,7 +67,7 @@ demo_run() {
     demo_hold second 0 4GiB
     demo_hold third 2 30GiB
     if [ -n "$clients_root" ]; then
-        demo_show "NVIDIA's own nvidia-smi, unmodified, from Debian's package:" "$smi"
+        demo_show "NVIDIA's own nvidia-smi, unmodified, from Debian's package (it counts the programs' contexts, too):" "$smi"
     fi
     demo_show "nvitop, from PyPI, asks the same libraries:" "$clients_venv/bin/nvitop" -1 --ascii
 
@@ -77,6 +79,6 @@ demo_run() {
     fi
     demo_show "And gpusim's own picture of the box:" "$sim/gpusim" show
     demo_end
-    printf '\nThe box is gone, and so are its programs. Your own: build/sim/gpusim create, then\n'
+    printf 'The box is gone, and so are its programs. Your own: build/sim/gpusim create, then\n'
     printf 'build/sim/gpusim exec -- nvidia-smi (or any program that speaks NVML or CUDA).\n'
 }

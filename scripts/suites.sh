@@ -6,7 +6,7 @@
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
 suites_long=(fresh)     # only with --long, or by name
-suites=(docs unit clang asan tsan fuzz)
+suites=(docs unit clients clang asan tsan fuzz)
 declare -A suite_budget=([docs]=60 [unit]=240 [integration]=240 [clang]=180 [asan]=360 [tsan]=300 [fuzz]=180 [clients]=240 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
