@@ -244,7 +244,7 @@ struct box_file {
     uint32_t timing_only;
     char driver_version[32], nvml_version[32];
     uint32_t cuda_driver_version;
-    uint32_t pad;
+    uint32_t limit_high; /* slots of `limit` ever used; grows only */
     char dev_dir[256]; /* where device nodes are looked for: "/dev" */
     uint64_t release_delay_ns, nvml_lag_ns;
 

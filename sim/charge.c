@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,10 @@ static uint32_t proc_high(const struct box *box) {
 
 static uint32_t segment_high(const struct box *box) {
     return MIN(box->file->segment_high, (uint32_t)BOX_MAX_SEGMENTS);
+}
+
+static unsigned limit_high(const struct box *box) {
+    return MIN(box->file->limit_high, (uint32_t)BOX_MAX_LIMITS);
 }
 
 /* Each slot has one writer at a time, but readers elsewhere: the store must not tear. */
@@ -128,7 +133,7 @@ static uint64_t limit_room(struct box *box, uint32_t slot, struct box_part part,
     uint64_t room = UINT64_MAX;
     bool asked = false;
 
-    for (unsigned i = 0; i < BOX_MAX_LIMITS && !part.part; i++) {
+    for (unsigned i = 0; i < limit_high(box) && !part.part; i++) {
         const struct box_limit *limit = &box->file->limit[i];
         uint64_t used;
 
@@ -213,7 +218,7 @@ void charge_room(struct box *box, uint32_t slot, struct box_part part, uint64_t 
 }
 
 static struct box_limit *find_limit(struct box *box, unsigned gpu, const char *cgroup) {
-    for (unsigned i = 0; i < BOX_MAX_LIMITS; i++) {
+    for (unsigned i = 0; i < limit_high(box); i++) {
         struct box_limit *limit = &box->file->limit[i];
 
         if (limit->in_use && limit->gpu == gpu && !strcmp(limit->cgroup, cgroup))
@@ -238,6 +243,9 @@ int charge_limit_set(struct box *box, unsigned gpu, const char *cgroup, uint64_t
             limit = &box->file->limit[i];
     if (!limit)
         return -ENOSPC;
+    if (limit - box->file->limit >= (ptrdiff_t)limit_high(box))
+        __atomic_store_n(&box->file->limit_high, (uint32_t)(limit - box->file->limit) + 1,
+                         __ATOMIC_RELEASE);
     limit->gpu = gpu;
     limit->soft_bytes = soft_bytes;
     __atomic_store_n(&limit->hard_bytes, hard_bytes, __ATOMIC_RELEASE);
