@@ -245,7 +245,7 @@ struct box_file {
     char driver_version[32], nvml_version[32];
     uint32_t cuda_driver_version;
     uint32_t limit_high; /* slots of `limit` ever used; grows only */
-    char dev_dir[256]; /* where device nodes are looked for: "/dev" */
+    char dev_dir[256];   /* where device nodes are looked for: "/dev" */
     uint64_t release_delay_ns, nvml_lag_ns;
 
     pthread_mutex_t lock; /* robust, shared between processes */

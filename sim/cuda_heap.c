@@ -56,9 +56,41 @@ static void mark(struct block *block, unsigned from, unsigned n, bool take) {
     }
 }
 
+/* Units of one allocation: readers look at them only while it lives. */
+static void set_start(struct block *block, unsigned from, unsigned n, uint16_t value) {
+    for (unsigned i = from; i < from + n; i++)
+        block->start[i] = value;
+}
+
+/* How long the free run is that [from, from + n) lies in. */
+static unsigned run_around(const struct block *block, unsigned from, unsigned n) {
+    unsigned first = from, end = from + n;
+
+    while (first > 0) {
+        unsigned in_word = (first - 1) % 64 + 1; /* bits of the word below `first` */
+        uint64_t used = block->taken[(first - 1) / 64] << (64 - in_word);
+
+        if (used) {
+            first -= (unsigned)__builtin_clzll(used);
+            break;
+        }
+        first -= in_word;
+    }
+    while (end < BLOCK_UNITS) {
+        uint64_t used = block->taken[end / 64] >> (end % 64);
+
+        if (used) {
+            end += (unsigned)__builtin_ctzll(used);
+            break;
+        }
+        end += 64 - end % 64;
+    }
+    return end - first;
+}
+
 /* First fit of `n` units; BLOCK_UNITS: none, and then `largest` is exact. */
 static unsigned block_fit(struct block *block, unsigned n) {
-    unsigned i = 0, largest = 0;
+    unsigned i = block->low, largest = 0;
 
     while (i < BLOCK_UNITS) {
         uint64_t word = ~block->taken[i / 64] >> (i % 64);
@@ -69,6 +101,8 @@ static unsigned block_fit(struct block *block, unsigned n) {
             continue;
         }
         i += (unsigned)__builtin_ctzll(word);
+        if (largest == 0)
+            block->low = i;
         for (run = 0; i + run < BLOCK_UNITS;) {
             uint64_t used = block->taken[(i + run) / 64] >> ((i + run) % 64);
 
@@ -146,45 +180,75 @@ static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t byt
     return CUDA_SUCCESS;
 }
 
-static void range_give(struct range *range) {
+/* Its bytes and addresses go; the charge has gone already. */
+static void range_drop(struct range *range) {
     struct heap *heap = range->heap;
 
     window_enter(NULL, range->base, range->span);
-    heap_unlink(heap, range);
-    if (range->segment) {
-        /* Charged as a segment, not to this process alone; others may still use the bytes. */
-        if (segment_forget(range))
-            range_free(range);
-        return;
-    }
     window_discard(heap->fd, range->base, range->span);
     if (heap->fd >= 0)
         window_map(range->base, range->span, -1, 0);
     window_release(range->base, range->span);
-    heap->give(heap, range->span);
     range_free(range);
 }
 
+static void range_give(struct range *range) {
+    struct heap *heap = range->heap;
+
+    heap_unlink(heap, range);
+    if (range->segment) {
+        /* Charged as a segment, not to this process alone; others may still use the bytes. */
+        window_enter(NULL, range->base, range->span);
+        if (segment_forget(range))
+            range_free(range);
+        return;
+    }
+    heap->give(heap, range->span);
+    range_drop(range);
+}
+
+/* A block without allocations, charged. */
 static CUresult block_new(struct heap *heap, struct block **ret) {
-    struct block *block = slab_new(&blocks);
+    struct block *block = heap->spare;
     struct range *range;
     CUresult r;
 
-    if (!block)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    slab_publish(block);
-    r = range_take(heap, RANGE_BLOCK, WINDOW_GRANULE, &range);
-    if (r != CUDA_SUCCESS) {
-        slab_free(&blocks, block);
-        return r;
+    if (block) {
+        r = heap->take(heap, WINDOW_GRANULE);
+        if (r != CUDA_SUCCESS)
+            return r;
+        heap->spare = NULL;
+    } else {
+        block = slab_new(&blocks);
+        if (!block)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        r = range_take(heap, RANGE_BLOCK, WINDOW_GRANULE, &range);
+        if (r != CUDA_SUCCESS) {
+            slab_free(&blocks, block);
+            return r;
+        }
+        slab_publish(block);
+        block->range = range;
+        range->block = block;
+        window_enter(range, range->base, range->span);
     }
-    block->range = range;
     block->largest = BLOCK_UNITS;
+    block->low = 0;
     block_link(heap, block);
-    range->block = block;
-    window_enter(range, range->base, range->span);
     *ret = block;
     return CUDA_SUCCESS;
+}
+
+/* The last allocation of a block is gone. One block keeps its addresses for the next. */
+static void block_empty(struct heap *heap, struct block *block) {
+    block_unlink(heap, block);
+    if (!heap->spare && !block->range->segment) {
+        heap->spare = block;
+        heap->give(heap, WINDOW_GRANULE);
+        return;
+    }
+    range_give(block->range);
+    slab_free(&blocks, block);
 }
 
 static void block_take(struct heap *heap, struct block *block, unsigned unit, unsigned n,
@@ -196,8 +260,7 @@ static void block_take(struct heap *heap, struct block *block, unsigned unit, un
     block->bytes[unit] = bytes;
     block->id[unit] = ++last_id;
     block->sync_memops[unit / 8] &= (uint8_t) ~(1u << (unit % 8));
-    for (unsigned i = unit; i < unit + n; i++)
-        __atomic_store_n(&block->start[i], (uint16_t)(unit + 1), __ATOMIC_RELAXED);
+    set_start(block, unit, n, (uint16_t)(unit + 1));
     heap->used_bytes += (uint64_t)n * HEAP_UNIT;
 }
 
@@ -284,23 +347,29 @@ void heap_free(const struct allocation *allocation) {
     block = range->block;
     n = (unsigned)((allocation->bytes + HEAP_UNIT - 1) / HEAP_UNIT);
     mark(block, allocation->unit, n, false);
-    for (unsigned i = allocation->unit; i < allocation->unit + n; i++)
-        __atomic_store_n(&block->start[i], 0, __ATOMIC_RELAXED);
+    set_start(block, allocation->unit, n, 0);
     block->n_used -= n;
     heap->used_bytes -= (uint64_t)n * HEAP_UNIT;
     if (block->n_used == 0) {
-        block_unlink(heap, block);
-        range_give(range);
-        slab_free(&blocks, block);
+        block_empty(heap, block);
         return;
     }
-    /* The run that it joins may be as long as this: find out when somebody wants it. */
-    block->largest = BLOCK_UNITS - block->n_used;
+    block->low = MIN(block->low, allocation->unit);
+    block->largest = MAX(block->largest, run_around(block, allocation->unit, n));
     block_reclass(heap, block);
 }
 
 void heap_done(struct heap *heap) {
     struct range *next;
+
+    if (heap->spare) { /* has no charge to give back */
+        struct block *spare = heap->spare;
+
+        heap->spare = NULL;
+        heap_unlink(heap, spare->range);
+        range_drop(spare->range);
+        slab_free(&blocks, spare);
+    }
 
     for (struct range *range = heap->first; range; range = next) {
         struct block *block = range->kind == RANGE_BLOCK ? range->block : NULL;

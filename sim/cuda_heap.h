@@ -29,6 +29,7 @@ struct block {
     struct block *previous, *next; /* in a class of the heap */
     unsigned class;
     unsigned n_used;  /* units */
+    unsigned low;     /* no unit before it is free */
     unsigned largest; /* no free run is longer; may be too large, never too small */
     uint64_t taken[BLOCK_UNITS / 64];
     uint16_t start[BLOCK_UNITS]; /* 1 + first unit of the allocation that has it; 0: free */
@@ -47,6 +48,7 @@ struct heap {
     int fd;              /* backs its ranges; -1: the window's file */
     struct range *first; /* its ranges */
     struct block *class[HEAP_CLASSES];
+    struct block *spare; /* empty and not charged: its addresses are kept; may be NULL */
     uint64_t used_bytes; /* in units or granules */
 };
 

@@ -225,7 +225,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     if (current[pool->device->ordinal] == pool)
         current[pool->device->ordinal] = NULL;
     pool->destroyed = true;
-    if (!pool->heap.first)
+    if (pool->heap.used_bytes == 0)
         pool_end(pool);
     return CUDA_SUCCESS;
 }
@@ -283,7 +283,7 @@ CUresult pool_free(const struct allocation *allocation) {
     }
     pool = range->heap->pool;
     heap_free(allocation);
-    if (pool->destroyed && !pool->heap.first)
+    if (pool->destroyed && pool->heap.used_bytes == 0)
         pool_end(pool);
     return CUDA_SUCCESS;
 }

@@ -340,7 +340,11 @@ START_TEST(a_random_walk_agrees_with_its_shadow) {
     enum { N = 60 };
     uint64_t seed = (uint64_t)time(NULL) * 2654435761u | 1, state = seed;
     struct shadow live[N] = { 0 };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    unsigned steps = 200;
+#else
     unsigned steps = 1500;
+#endif
     struct simbox s;
 
     if (getenv("ALLOT_SEED"))
