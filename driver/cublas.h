@@ -2,14 +2,14 @@
 #pragma once
 /*
  * cuBLAS: each call as cublas_FIELD(cublas, err, parameters…) for each line of
- * driver/cublas_calls.h, answering as driver/cuda.h says. Matrices are column-major, as ever there.
+ * vendor/cublas_calls.h, answering as driver/cuda.h says. Matrices are column-major, as ever there.
  *
  * It is no part of the driver but of the toolkit, and may well be missing: cublas_open() is then
  * -ELIBACC, and the caller has kernels of its own.
  */
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "driver/cublas_calls.h"
+#include "vendor/cublas_calls.h"
 #include "driver/cuda.h"
 #include "driver/load.h"
 

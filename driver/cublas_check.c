@@ -3,7 +3,7 @@
  */
 #include <cublas_v2.h>
 
-#include "driver/cublas_calls.h"
+#include "vendor/cublas_calls.h"
 
 #define X(needed, since, field, symbol, parameters, arguments)                                     \
     _Static_assert(                                                                                \

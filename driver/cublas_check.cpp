@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #define cublas_half __half
-#include "driver/cublas_calls.h"
+#include "vendor/cublas_calls.h"
 
 #define X(needed, since, field, symbol, parameters, arguments)                                     \
     static_assert(std::is_same<decltype(&symbol), cublasStatus_t(*) parameters>::value,            \

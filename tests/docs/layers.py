@@ -12,14 +12,15 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 
 LAYERS = {
     "base": [],
-    "driver": ["base"],
+    "vendor": [],
+    "driver": ["base", "vendor"],
     "wire": ["base"],
     "allocator": ["base"],
     "libclient": ["base", "driver", "wire", "allocator"],
     "guard": ["base", "wire"],
     "daemon": ["base", "driver", "wire"],
     "ctl": ["base", "driver", "wire", "libclient/allot", "libclient/core", "libclient/lease"],
-    "sim": ["base"],
+    "sim": ["base", "vendor"],
 }
 # Inside libclient, from the bottom; folders of one row do not know each other.
 LIBCLIENT = [
@@ -35,7 +36,7 @@ LIBCLIENT = [
     ["api"],
 ]
 VENDOR = {"cuda.h", "cudaTypedefs.h", "nvml.h", "cublas_v2.h", "cublas.h"}
-SPEAK_VENDOR = {"driver", "guard", "sim", "examples", "tests", "bench"}
+SPEAK_VENDOR = {"vendor", "driver", "guard", "sim", "examples", "tests", "bench"}
 # Programs at the top of everything may include anything of ours.
 FREE = {"tests", "examples", "bench"}
 

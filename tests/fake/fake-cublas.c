@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A fake cuBLAS: it computes nothing. */
-#include "driver/cublas_calls.h"
+#include "vendor/cublas_calls.h"
 #include "tests/fake/fake.h"
 
 FAKE_EXPORT struct fake fake;

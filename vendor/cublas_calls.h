@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * The calls of cuBLAS that Allot makes, declared by ourselves: its package is huge and brings
- * nothing else that we need. Where a toolkit is installed, cublas_check.c holds all of this against
- * cublas_v2.h.
+ * The calls of cuBLAS that Allot makes and its simulated box answers, declared by ourselves: its
+ * package is huge and brings nothing else that we need. Where a toolkit is installed,
+ * driver/cublas_check.c holds all of this against cublas_v2.h.
  *
  * A line is X(needed, since, field, symbol, (parameters), (arguments)); `since` is the CUDA version
  * of the toolkit that first had the symbol, 0 where all have it.
@@ -23,6 +23,7 @@
     X(CUBLAS_ATOMICS_ALLOWED, 1)                                                                   \
     X(CUBLAS_DEFAULT_MATH, 0)                                                                      \
     X(CUBLAS_PEDANTIC_MATH, 2)                                                                     \
+    X(CUBLAS_TENSOR_OP_MATH, 1)                                                                    \
     X(CUBLAS_TF32_TENSOR_OP_MATH, 3)                                                               \
     X(CUBLAS_GEMM_DEFAULT, -1)                                                                     \
     X(CUBLAS_COMPUTE_16F, 64)                                                                      \
@@ -30,6 +31,11 @@
     X(CUBLAS_COMPUTE_32F_PEDANTIC, 69)                                                             \
     X(CUBLAS_COMPUTE_32F_FAST_TF32, 77)                                                            \
     X(CUBLAS_COMPUTE_64F, 70)                                                                      \
+    X(CUBLAS_COMPUTE_32F_FAST_16F, 74)                                                             \
+    X(CUBLAS_COMPUTE_32F_FAST_16BF, 75)                                                            \
+    X(CUBLAS_COMPUTE_16F_PEDANTIC, 65)                                                             \
+    X(CUBLAS_COMPUTE_64F_PEDANTIC, 71)                                                             \
+    X(CUBLAS_COMPUTE_32I_PEDANTIC, 73)                                                             \
     X(CUBLAS_COMPUTE_32I, 72)                                                                      \
     X(CUDA_R_32F, 0)                                                                               \
     X(CUDA_R_64F, 1)                                                                               \
@@ -60,6 +66,8 @@
       (cublasHandle_t handle, cublasPointerMode_t *mode), (handle, mode))                          \
     X(false, 0, set_atomics_mode, cublasSetAtomicsMode,                                            \
       (cublasHandle_t handle, cublasAtomicsMode_t mode), (handle, mode))                           \
+    X(false, 0, get_atomics_mode, cublasGetAtomicsMode,                                            \
+      (cublasHandle_t handle, cublasAtomicsMode_t *mode), (handle, mode))                          \
     X(true, 0, sgemm, cublasSgemm_v2,                                                              \
       (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,    \
        int k, const float *alpha, const float *a, int lda, const float *b, int ldb,                \
@@ -100,6 +108,24 @@
        cublasGemmAlgo_t algo),                                                                     \
       (handle, transa, transb, m, n, k, alpha, a, atype, lda, stride_a, b, btype, ldb, stride_b,   \
        beta, c, ctype, ldc, stride_c, batch_count, compute_type, algo))                            \
+    X(false, 0, sgemm_batched, cublasSgemmBatched,                                                 \
+      (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,    \
+       int k, const float *alpha, const float *const a[], int lda, const float *const b[], int ldb,\
+       const float *beta, float *const c[], int ldc, int batch_count),                             \
+      (handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, batch_count))         \
+    X(false, 0, dgemm_batched, cublasDgemmBatched,                                                 \
+      (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,    \
+       int k, const double *alpha, const double *const a[], int lda, const double *const b[], int ldb,\
+       const double *beta, double *const c[], int ldc, int batch_count),                           \
+      (handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, batch_count))         \
+    X(false, 0, gemm_batched_ex, cublasGemmBatchedEx,                                              \
+      (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,    \
+       int k, const void *alpha, const void *const a[], cudaDataType atype, int lda,               \
+       const void *const b[], cudaDataType btype, int ldb, const void *beta, void *const c[],      \
+       cudaDataType ctype, int ldc, int batch_count, cublasComputeType_t compute_type,             \
+       cublasGemmAlgo_t algo),                                                                     \
+      (handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc,  \
+       batch_count, compute_type, algo))                                                           \
     X(false, 0, sgemv, cublasSgemv_v2,                                                             \
       (cublasHandle_t handle, cublasOperation_t trans, int m, int n, const float *alpha,           \
        const float *a, int lda, const float *x, int incx, const float *beta, float *y,             \
@@ -146,6 +172,11 @@
        int k, const cublas_half *alpha, const cublas_half *a, int lda, const cublas_half *b,       \
        int ldb, const cublas_half *beta, cublas_half *c, int ldc),                                 \
       (handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))                      \
+    X(false, 0, hgemm_batched, cublasHgemmBatched,                                                 \
+      (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,    \
+       int k, const cublas_half *alpha, const cublas_half *const a[], int lda, const cublas_half *const b[], int ldb,\
+       const cublas_half *beta, cublas_half *const c[], int ldc, int batch_count),                 \
+      (handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, batch_count))         \
     X(false, 0, hgemm_strided_batched, cublasHgemmStridedBatched,                                  \
       (cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n,    \
        int k, const cublas_half *alpha, const cublas_half *a, int lda, long long int stride_a,     \
