@@ -334,6 +334,49 @@ PTSZ(cuMemPrefetchBatchAsync,
       unsigned long long flags, CUstream s),
      p, n, count, to, at, places, flags, stream_own(s))
 
+/* The contents are of no use any more: they need no place on a device, nor on the host. */
+static CUresult discard(CUdeviceptr address, uint64_t bytes) {
+    struct range *range = find(address, bytes);
+    uint64_t first = round_up(address, 4096), end = (address + bytes) & ~UINT64_C(4095);
+
+    if (!range)
+        return CUDA_ERROR_INVALID_VALUE;
+    managed_use(range, address, bytes, NULL);
+    if (end > first)
+        madvise((void *)(uintptr_t)first, end - first, MADV_DONTNEED);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                unsigned long long flags, CUstream hStream) {
+    struct context *context;
+
+    ENTER(context_gpu());
+    TRY(stream_find(hStream, NULL, &context));
+    if (!dptrs || !sizes || !count || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    for (size_t i = 0; i < count; i++)
+        TRY(discard(dptrs[i], sizes[i]));
+    return CUDA_SUCCESS;
+}
+PTSZ(cuMemDiscardBatchAsync,
+     (CUdeviceptr * p, size_t *n, size_t count, unsigned long long flags, CUstream s), p, n, count,
+     flags, stream_own(s))
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                           CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                           size_t numPrefetchLocs, unsigned long long flags,
+                                           CUstream hStream) {
+    TRY(cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream));
+    return cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
+                                   numPrefetchLocs, flags, hStream);
+}
+PTSZ(cuMemDiscardAndPrefetchBatchAsync,
+     (CUdeviceptr * p, size_t *n, size_t count, CUmemLocation *to, size_t *at, size_t places,
+      unsigned long long flags, CUstream s),
+     p, n, count, to, at, places, flags, stream_own(s))
+
 /* All pages of a range, as one reading: the common value, or else NOWHERE. */
 static struct place common(const struct managed *managed, size_t first, size_t last,
                            bool preferred) {

@@ -2,6 +2,7 @@
 /*
  * Memcpy: every copy of the driver API, as a struct copy.
  */
+#include "sim/cuda_array.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_copy.h"
 #include "sim/cuda_stream.h"
@@ -265,3 +266,92 @@ PTSZ(cuMemcpyBatchAsync_v2,
      (CUdeviceptr * to, CUdeviceptr *from, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
       size_t *starts, size_t n_attributes, CUstream s),
      to, from, sizes, n, attributes, starts, n_attributes, stream_own(s))
+
+/* One end of a copy in a batch of boxes. */
+static CUresult operand(const CUmemcpy3DOperand *in, struct copy_end *end) {
+    switch (in->type) {
+    case CU_MEMCPY_OPERAND_TYPE_POINTER:
+        *end = (struct copy_end){
+            .kind = COPY_UNIFIED,
+            .address = in->op.ptr.ptr,
+            .pitch = in->op.ptr.rowLength,
+            .height = in->op.ptr.layerHeight,
+        };
+        return CUDA_SUCCESS;
+    case CU_MEMCPY_OPERAND_TYPE_ARRAY:
+        *end = (struct copy_end){
+            .kind = COPY_ARRAY,
+            .array = in->op.array.array,
+            .x = in->op.array.offset.x,
+            .y = in->op.array.offset.y,
+            .z = in->op.array.offset.z,
+        };
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Extents and rows count elements where an array takes part, else bytes. */
+static CUresult batch_3d_one(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) {
+    const struct array *array = NULL;
+    uint64_t element = 1;
+    struct copy copy = {
+        .width = op->extent.width,
+        .height = op->extent.height,
+        .depth = op->extent.depth,
+    };
+
+    TRY(operand(&op->src, &copy.from));
+    TRY(operand(&op->dst, &copy.to));
+    if (op->src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY)
+        array = array_get(copy.from.array);
+    if (op->dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY)
+        array = array_get(copy.to.array);
+    if (array)
+        element = array->element_bytes;
+    copy.width *= element;
+    copy.from.x *= element;
+    copy.to.x *= element;
+    copy.from.pitch *= element;
+    copy.to.pitch *= element;
+    return copy_submit(&copy, stream);
+}
+
+static CUresult batch_3d(size_t n, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t *ret_failed,
+                         unsigned long long flags, CUstream stream) {
+    if (ret_failed)
+        *ret_failed = SIZE_MAX;
+    if (!n || !ops || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < n; i++) {
+        CUresult r = batch_3d_one(&ops[i], stream);
+
+        if (r != CUDA_SUCCESS) {
+            if (ret_failed)
+                *ret_failed = i;
+            return r;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
+                              unsigned long long flags, CUstream hStream) {
+    ENTER(context_gpu());
+    return batch_3d(numOps, opList, failIdx, flags, hStream);
+}
+PTSZ(cuMemcpy3DBatchAsync,
+     (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream s),
+     n, ops, failed, flags, stream_own(s))
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+                                 unsigned long long flags, CUstream hStream) {
+    ENTER(context_gpu());
+    return batch_3d(numOps, opList, NULL, flags, hStream);
+}
+PTSZ(cuMemcpy3DBatchAsync_v2,
+     (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream s), n, ops, flags,
+     stream_own(s))

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/cuda_pool.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,39 +15,9 @@
 
 #define POOL_GROWTH (UINT64_C(32) << 20)
 
-struct pool {
-    struct slab_head head;
-    struct device *device;
-    CUmemAllocationHandleType handle_types;
-    uint64_t max_bytes; /* 0: the device's */
-    uint64_t threshold; /* how much may stay reserved without use */
-    int reuse[3];       /* follow events, opportunistic, internal dependencies: only kept */
-    uint64_t reserved_bytes, reserved_high, used_high;
-    uint64_t granule_bytes;             /* in use, in whole granules */
-    uint32_t access_read, access_write; /* bit per device ordinal */
-    bool destroyed;                     /* goes with its last allocation */
-    bool is_default;
-    bool imported;
-    int fd; /* exportable: its memory; imported: the exporter's */
-    struct heap heap;
-};
-
 static struct slab pools = SLAB(struct pool);
+static uint64_t last_number; /* of a file */
 static struct pool *defaults[DRIVER_MAX_DEVICES], *current[DRIVER_MAX_DEVICES];
-static uint64_t last_number;
-
-/* What cuMemPoolExportPointer() writes. */
-struct pool_pointer {
-    uint32_t magic;
-    uint32_t gpu, part;
-    uint32_t pad;
-    uint64_t box_id;
-    uint64_t offset; /* in the pool's file */
-    uint64_t bytes;
-    uint64_t spare[3];
-};
-#define POINTER_MAGIC UINT32_C(0x54504947)
-_Static_assert(sizeof(struct pool_pointer) == sizeof(CUmemPoolPtrExportData), "fits exactly");
 
 static CUresult pool_take(struct heap *heap, uint64_t bytes) {
     struct pool *pool = heap->pool;
@@ -90,6 +58,10 @@ static void trim(struct pool *pool, uint64_t keep) {
     pool->reserved_bytes = target;
 }
 
+void pool_free_unused(struct pool *pool) {
+    slab_free(&pools, pool);
+}
+
 static void pool_end(struct pool *pool) {
     heap_done(&pool->heap);
     trim(pool, 0);
@@ -116,7 +88,7 @@ void pools_end(const struct device *device) {
     }
 }
 
-static struct pool *pool_new(struct device *device) {
+struct pool *pool_new(struct device *device) {
     struct pool *pool = slab_new(&pools);
 
     if (!pool)
@@ -130,7 +102,7 @@ static struct pool *pool_new(struct device *device) {
     return pool;
 }
 
-static struct pool *pool_get(CUmemoryPool handle) {
+struct pool *pool_get(CUmemoryPool handle) {
     struct pool *pool = (struct pool *)handle;
 
     return slab_live(&pools, pool) && !pool->destroyed ? pool : NULL;
@@ -524,113 +496,4 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
     ENTER(-1);
     TRY(located(location, type, &device));
     return cuDeviceSetMemPool(device, pool);
-}
-
-CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool handle,
-                                          CUmemAllocationHandleType handleType,
-                                          unsigned long long flags) {
-    struct pool *pool;
-    int fd;
-
-    ENTER(-1);
-    if (!handle_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_INVALID_VALUE;
-    DRIVER_LOCKED();
-    pool = pool_get(handle);
-    if (!pool || pool->fd < 0 || pool->imported)
-        return CUDA_ERROR_INVALID_VALUE;
-    fd = fcntl(pool->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0)
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    memcpy(handle_out, &fd, sizeof(fd));
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
-                                            CUmemAllocationHandleType handleType,
-                                            unsigned long long flags) {
-    int fd = (int)(intptr_t)handle;
-    struct pool *pool;
-    uint64_t number;
-
-    ENTER(-1);
-    if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fd < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    DRIVER_LOCKED();
-    if (!handle_name(fd, "pool", &number))
-        return CUDA_ERROR_INVALID_VALUE;
-    pool = pool_new(&driver.devices[0]); /* its pointers tell which device they are of */
-    if (!pool)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    pool->imported = true;
-    pool->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (pool->fd < 0) {
-        slab_free(&pools, pool);
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    slab_publish(pool);
-    *pool_out = (CUmemoryPool)pool;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {
-    struct pool_pointer out = { .magic = POINTER_MAGIC };
-    struct allocation found;
-    struct pool *pool;
-
-    ENTER(-1);
-    if (!shareData_out)
-        return CUDA_ERROR_INVALID_VALUE;
-    DRIVER_LOCKED();
-    if (!memory_find(ptr, &found) || found.base != ptr || !found.range->heap)
-        return CUDA_ERROR_INVALID_VALUE;
-    pool = found.range->heap->pool;
-    if (!pool || pool->fd < 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    out.gpu = pool->device->part.gpu;
-    out.part = pool->device->part.part;
-    out.box_id = driver.box->file->box_id;
-    out.offset = ptr - window.base;
-    out.bytes = found.bytes;
-    memcpy(shareData_out, &out, sizeof(out));
-    return CUDA_SUCCESS;
-}
-
-static struct device *device_of(uint32_t gpu, uint32_t part) {
-    for (int i = 0; i < driver.n_devices; i++)
-        if (driver.devices[i].part.gpu == gpu && driver.devices[i].part.part == part)
-            return &driver.devices[i];
-    return NULL;
-}
-
-CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
-                                CUmemPoolPtrExportData *shareData) {
-    struct context *context;
-    struct pool_pointer in;
-    struct device *device;
-    struct range *range;
-    struct pool *pool;
-    uint64_t inner, span;
-    off_t size;
-
-    ENTER_CONTEXT(context);
-    if (!ptr_out || !shareData)
-        return CUDA_ERROR_INVALID_VALUE;
-    memcpy(&in, shareData, sizeof(in));
-    DRIVER_LOCKED();
-    pool = pool_get(handle);
-    device = device_of(in.gpu, in.part);
-    if (!pool || !pool->imported || !device || in.magic != POINTER_MAGIC ||
-        in.box_id != driver.box->file->box_id || !in.bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    inner = in.offset % WINDOW_GRANULE;
-    span = round_up(inner + in.bytes, WINDOW_GRANULE);
-    size = lseek(pool->fd, 0, SEEK_END);
-    if (size < 0 || in.bytes > (uint64_t)size || in.offset > (uint64_t)size - in.bytes || !span)
-        return CUDA_ERROR_INVALID_VALUE;
-    TRY(import_new(context, device, pool->fd, in.offset - inner, span, inner, in.bytes, &range));
-    range->import->pool = pool;
-    pool->device = device;
-    *ptr_out = range->import->address;
-    return CUDA_SUCCESS;
 }

@@ -13,6 +13,29 @@
 
 #include "sim/cuda_heap.h"
 
+struct pool {
+    struct slab_head head;
+    struct device *device;
+    CUmemAllocationHandleType handle_types;
+    uint64_t max_bytes; /* 0: the device's */
+    uint64_t threshold; /* how much may stay reserved without use */
+    int reuse[3];       /* follow events, opportunistic, internal dependencies: only kept */
+    uint64_t reserved_bytes, reserved_high, used_high;
+    uint64_t granule_bytes;             /* in use, in whole granules */
+    uint32_t access_read, access_write; /* bit per device ordinal */
+    bool destroyed;                     /* goes with its last allocation */
+    bool is_default;
+    bool imported;
+    int fd; /* exportable: its memory; imported: the exporter's */
+    struct heap heap;
+};
+
+/* A pool of `device` that nobody can name yet: slab_publish() it, or let it go again. */
+struct pool *pool_new(struct device *device);
+void pool_free_unused(struct pool *pool);
+/* The pool of a handle, if it was not destroyed; NULL: there is none. */
+struct pool *pool_get(CUmemoryPool handle);
+
 /* Somebody waited: idle memory above the thresholds goes back. */
 void pools_settle(const struct device *device);
 /* The device was reset: nothing in its pools survives. */

@@ -413,7 +413,43 @@ START_TEST(a_batch_says_which_copy_failed) {
 }
 END_TEST
 
+START_TEST(a_batch_of_boxes_counts_elements_of_arrays) {
+    enum { W = 8, H = 4 }; /* elements of four bytes */
+    CUDA_ARRAY3D_DESCRIPTOR desc = {
+        .Width = W, .Height = H, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1
+    };
+    unsigned char from[W * 4 * H], to[W * 4 * H];
+    CUDA_MEMCPY3D_BATCH_OP ops[2] = { 0 };
+    CUstream stream;
+    CUarray array;
+    size_t failed;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    fill(from, sizeof(from), 1);
+    memset(to, 0, sizeof(to));
+    ck_assert_cuda_ok(CU(cuArray3DCreate_v2)(&array, &desc));
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, 0));
+    ops[0].src.type = ops[1].dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    ops[0].dst.type = ops[1].src.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    ops[0].src.op.ptr.ptr = (uintptr_t)from;
+    ops[1].dst.op.ptr.ptr = (uintptr_t)to;
+    ops[0].dst.op.array.array = ops[1].src.op.array.array = array;
+    ops[0].extent = (CUextent3D){ W, H, 1 };
+    ops[1].extent = (CUextent3D){ W - 2, H - 1, 1 };
+    ops[1].src.op.array.offset = (CUoffset3D){ 2, 1, 0 };
+    ck_assert_cuda_ok(CU(cuMemcpy3DBatchAsync)(2, ops, &failed, 0, stream));
+    for (unsigned y = 0; y < H - 1; y++)
+        ck_assert_mem_eq(to + y * (W - 2) * 4, from + (y + 1) * W * 4 + 8, (W - 2) * 4);
+    ops[1].extent.width = W;
+    ck_assert_cuda(CU(cuMemcpy3DBatchAsync)(2, ops, &failed, 0, stream), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_uint_eq(failed, 1);
+    simbox_done(&s);
+}
+END_TEST
+
 SUITE("cuda-copy", an_address_can_be_copied_to_any_other, directions_are_checked,
       memset_writes_values_of_every_size, a_box_of_rows_is_copied_with_its_pitches,
       slices_are_copied_in_three_dimensions, peers_copy_to_each_other, arrays_hold_rows_and_slices,
-      a_mipmapped_array_has_levels, a_batch_says_which_copy_failed)
+      a_mipmapped_array_has_levels, a_batch_says_which_copy_failed,
+      a_batch_of_boxes_counts_elements_of_arrays)

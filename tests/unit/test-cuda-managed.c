@@ -36,6 +36,29 @@ START_TEST(managed_memory_is_charged_where_it_was_prefetched) {
 }
 END_TEST
 
+START_TEST(discarded_memory_takes_no_place) {
+    size_t bytes = 4 * MIB, first = 0;
+    CUmemLocation there = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 };
+    uint64_t empty;
+    CUdeviceptr p;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    empty = simbox_used(&s, 0);
+    ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, bytes, CU_MEM_ATTACH_GLOBAL));
+    ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, bytes));
+    ck_assert_uint_eq(simbox_used(&s, 0), empty + bytes);
+    ck_assert_cuda_ok(CU(cuMemDiscardBatchAsync)(&p, &bytes, 1, 0, NULL));
+    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_cuda_ok(
+        CU(cuMemDiscardAndPrefetchBatchAsync)(&p, &bytes, 1, &there, &first, 1, 0, NULL));
+    ck_assert_uint_eq(simbox_used(&s, 0), empty + bytes);
+    bytes++;
+    ck_assert_cuda(CU(cuMemDiscardBatchAsync)(&p, &bytes, 1, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+    simbox_done(&s);
+}
+END_TEST
+
 START_TEST(managed_memory_makes_room_for_everything_else) {
     CUdeviceptr managed, p;
     uint64_t room;
@@ -203,5 +226,6 @@ START_TEST(a_pointer_tells_what_it_is) {
 END_TEST
 
 SUITE("cuda-managed", managed_memory_is_charged_where_it_was_prefetched,
-      managed_memory_makes_room_for_everything_else, advice_is_kept_by_page_and_asked_by_range,
-      host_memory_is_one_address_for_both_sides, a_pointer_tells_what_it_is)
+      discarded_memory_takes_no_place, managed_memory_makes_room_for_everything_else,
+      advice_is_kept_by_page_and_asked_by_range, host_memory_is_one_address_for_both_sides,
+      a_pointer_tells_what_it_is)
