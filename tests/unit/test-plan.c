@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "allocator/plan.h"
+#include "base/random.h"
+#include "tests/support/suite.h"
+
+START_TEST(nothing_needs_nothing) {
+    struct plan_buffer never[] = { { 5, 5, 100, 9 }, { 7, 3, 100, 9 }, { 0, 10, 0, 9 } };
+    uint64_t bytes = 1;
+
+    ck_assert_int_eq(plan_fast(never, 0, &bytes), 0);
+    ck_assert_uint_eq(bytes, 0);
+    ck_assert_int_eq(plan_fast(never, 3, &bytes), 0);
+    ck_assert_uint_eq(bytes, 0);
+    ck_assert_uint_eq(never[0].offset, 0);
+    ck_assert_int_eq(plan_search(never, 3, 0, 1000, &bytes), 1);
+}
+END_TEST
+
+START_TEST(the_lower_bound_is_the_most_live_at_once) {
+    struct plan_buffer buffers[] = {
+        { 0, 10, 100, 0 }, { 10, 20, 300, 0 }, { 5, 15, 50, 0 }, { 19, 21, 10, 0 }
+    };
+    uint64_t bytes;
+
+    ck_assert_int_eq(plan_lower_bound(buffers, ELEMENTSOF(buffers), &bytes), 0);
+    ck_assert_uint_eq(bytes, 350);
+    ck_assert_int_eq(plan_fast(buffers, ELEMENTSOF(buffers), &bytes), 0);
+    ck_assert_uint_eq(bytes, 350);
+    ck_assert_int_eq(plan_check(buffers, ELEMENTSOF(buffers), bytes), 0);
+}
+END_TEST
+
+START_TEST(sums_that_overflow_are_refused) {
+    struct plan_buffer buffers[] = { { 0, 2, UINT64_MAX - 5, 0 }, { 1, 3, 100, 0 } };
+    uint64_t bytes = 7;
+
+    ck_assert_int_eq(plan_fast(buffers, 2, &bytes), -EOVERFLOW);
+    ck_assert_int_eq(plan_search(buffers, 2, 0, 1000, &bytes), -EOVERFLOW);
+    ck_assert_uint_eq(bytes, 7);
+}
+END_TEST
+
+START_TEST(the_check_sees_overlaps_and_what_sticks_out) {
+    struct plan_buffer buffers[] = { { 0, 10, 100, 0 }, { 5, 15, 50, 99 } };
+
+    ck_assert_int_eq(plan_check(buffers, 2, 200), -EUCLEAN);
+    buffers[1].offset = 100;
+    ck_assert_int_eq(plan_check(buffers, 2, 150), 0);
+    ck_assert_int_eq(plan_check(buffers, 2, 149), -EUCLEAN);
+    buffers[1].start = 10;
+    buffers[1].offset = 0;
+    ck_assert_int_eq(plan_check(buffers, 2, 100), 0);
+}
+END_TEST
+
+/* Lives and sizes of all kinds. */
+static void make(struct plan_buffer *buffers, size_t n, uint64_t *random) {
+    uint64_t span = 1 + random_next(random) % (n * 2), unit = 1 + random_next(random) % 1000;
+    uint64_t longest = 1 + random_next(random) % span;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t start = random_next(random) % span;
+
+        buffers[i] = (struct plan_buffer){ start, start + random_next(random) % (longest + 1),
+                                           random_next(random) % 40 * unit, 12345 };
+    }
+}
+
+START_TEST(every_plan_is_one_and_none_is_below_the_bound) {
+    cleanup(freep) struct plan_buffer *buffers = calloc(400, sizeof(*buffers));
+
+    ck_assert_ptr_nonnull(buffers);
+    for (uint64_t seed = 1; seed < 300; seed++) {
+        uint64_t random = seed, lower, fast, searched;
+        size_t n = 1 + random_next(&random) % (seed % 10 ? 40 : 400);
+
+        make(buffers, n, &random);
+        ck_assert_int_eq(plan_lower_bound(buffers, n, &lower), 0);
+        ck_assert_int_eq(plan_fast(buffers, n, &fast), 0);
+        ck_assert_msg(plan_check(buffers, n, fast) == 0, "seed %llu", (unsigned long long)seed);
+        ck_assert_uint_ge(fast, lower);
+        ck_assert_int_ge(plan_search(buffers, n, 0, 5000, &searched), 0);
+        ck_assert_msg(plan_check(buffers, n, searched) == 0, "seed %llu", (unsigned long long)seed);
+        ck_assert_uint_le(searched, fast);
+        ck_assert_uint_ge(searched, lower);
+    }
+}
+END_TEST
+
+/* A box cut into pieces has a plan without a gap: the search must find one of that size. */
+static bool cut(struct plan_buffer *piece, struct plan_buffer *other, uint64_t *random) {
+    *other = *piece;
+    if (random_next(random) % 2) {
+        if (piece->end - piece->start < 2)
+            return false;
+        piece->end = other->start =
+            piece->start + 1 + random_next(random) % (piece->end - piece->start - 1);
+    } else {
+        if (piece->bytes < 2)
+            return false;
+        other->bytes = 1 + random_next(random) % (piece->bytes - 1);
+        piece->bytes -= other->bytes;
+    }
+    return true;
+}
+
+START_TEST(the_search_finds_plans_without_a_gap) {
+    unsigned found = 0, better = 0;
+
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct plan_buffer buffers[64] = { { 0, 64, 1 << 16, 0 } };
+        uint64_t random = seed, lower, fast, searched;
+        size_t n = 1;
+
+        while (n < 40)
+            n += cut(&buffers[random_next(&random) % n], &buffers[n], &random);
+        ck_assert_int_eq(plan_lower_bound(buffers, n, &lower), 0);
+        ck_assert_uint_eq(lower, 1 << 16);
+        ck_assert_int_eq(plan_fast(buffers, n, &fast), 0);
+        if (plan_search(buffers, n, 0, 200000, &searched) == 1) {
+            found++;
+            better += searched < fast;
+            ck_assert_uint_eq(searched, lower);
+        }
+        ck_assert_int_eq(plan_check(buffers, n, searched), 0);
+    }
+    ck_assert_uint_ge(found, 30);
+    ck_assert_uint_ge(better, 20);
+}
+END_TEST
+
+START_TEST(nested_lives_and_short_ones_need_hardly_more_than_the_bound) {
+    cleanup(freep) struct plan_buffer *buffers = calloc(3000, sizeof(*buffers));
+    uint64_t random = 3, lower, bytes;
+
+    ck_assert_ptr_nonnull(buffers);
+    for (unsigned n = 0; n < 1500; n++) {
+        uint64_t at = random_next(&random) % 3000;
+
+        buffers[n] = (struct plan_buffer){ n, 3000 - n, (1 + random_next(&random) % 64) << 16, 0 };
+        buffers[1500 + n] = (struct plan_buffer){ at, at + 1 + random_next(&random) % 4,
+                                                  (1 + random_next(&random) % 64) << 12, 0 };
+    }
+    ck_assert_int_eq(plan_lower_bound(buffers, 3000, &lower), 0);
+    ck_assert_int_eq(plan_fast(buffers, 3000, &bytes), 0);
+    ck_assert_int_eq(plan_check(buffers, 3000, bytes), 0);
+    ck_assert_uint_le(bytes, lower + lower / 10);
+}
+END_TEST
+
+SUITE("plan", nothing_needs_nothing, the_lower_bound_is_the_most_live_at_once,
+      sums_that_overflow_are_refused, the_check_sees_overlaps_and_what_sticks_out,
+      every_plan_is_one_and_none_is_below_the_bound, the_search_finds_plans_without_a_gap,
+      nested_lives_and_short_ones_need_hardly_more_than_the_bound)
