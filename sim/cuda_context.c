@@ -62,7 +62,13 @@ CUresult context_current(struct context **ret) {
 }
 
 int context_gpu(void) {
-    return stack.depth ? (int)stack.at[stack.depth - 1].context->device->part.gpu : -1;
+    const struct device *device;
+
+    if (stack.depth == 0)
+        return -1;
+    /* A destroyed context may be on its way to being another one. */
+    device = __atomic_load_n(&stack.at[stack.depth - 1].context->device, __ATOMIC_RELAXED);
+    return device ? (int)device->part.gpu : -1;
 }
 
 struct context *context_primary(const struct device *device) {

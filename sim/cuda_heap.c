@@ -88,11 +88,24 @@ static unsigned run_around(const struct block *block, unsigned from, unsigned n)
     return end - first;
 }
 
-/* First fit of `n` units; BLOCK_UNITS: none, and then `largest` is exact. */
-static unsigned block_fit(struct block *block, unsigned n) {
-    unsigned i = block->low, largest = 0;
+/* Length of the free run at `unit`; no need to measure beyond `enough`. */
+static unsigned run_at(const struct block *block, unsigned unit, unsigned enough) {
+    unsigned run = 0;
 
-    while (i < BLOCK_UNITS) {
+    while (unit + run < BLOCK_UNITS && run < enough) {
+        uint64_t used = block->taken[(unit + run) / 64] >> ((unit + run) % 64);
+
+        if (used)
+            return run + (unsigned)__builtin_ctzll(used);
+        run += 64 - (unit + run) % 64;
+    }
+    return MIN(run, BLOCK_UNITS - unit);
+}
+
+/* A run of `n` free units that begins in [from, to); BLOCK_UNITS: none. */
+static unsigned block_scan(const struct block *block, unsigned from, unsigned to, unsigned n,
+                           unsigned *largest) {
+    for (unsigned i = from; i < to;) {
         uint64_t word = ~block->taken[i / 64] >> (i % 64);
         unsigned run;
 
@@ -101,27 +114,32 @@ static unsigned block_fit(struct block *block, unsigned n) {
             continue;
         }
         i += (unsigned)__builtin_ctzll(word);
-        if (largest == 0)
-            block->low = i;
-        for (run = 0; i + run < BLOCK_UNITS;) {
-            uint64_t used = block->taken[(i + run) / 64] >> ((i + run) % 64);
-
-            if (used) {
-                run += (unsigned)__builtin_ctzll(used);
-                break;
-            }
-            run += 64 - (i + run) % 64;
-            if (run >= n)
-                break;
-        }
-        run = MIN(run, BLOCK_UNITS - i);
+        if (i >= to)
+            break;
+        run = run_at(block, i, n);
         if (run >= n)
             return i;
-        largest = MAX(largest, run);
+        *largest = MAX(*largest, run);
         i += run;
     }
-    block->largest = largest;
     return BLOCK_UNITS;
+}
+
+/*
+ * Find `n` free units, from where the last ones were found on: a block full of small holes would
+ * be searched from its start each time otherwise. BLOCK_UNITS: none; then `largest` is exact.
+ */
+static unsigned block_fit(struct block *block, unsigned n) {
+    unsigned largest = 0;
+    unsigned unit = block_scan(block, block->rover, BLOCK_UNITS, n, &largest);
+
+    if (unit == BLOCK_UNITS && block->rover > 0)
+        unit = block_scan(block, 0, block->rover, n, &largest);
+    if (unit == BLOCK_UNITS)
+        block->largest = largest;
+    else
+        block->rover = (unit + n) % BLOCK_UNITS;
+    return unit;
 }
 
 static void heap_link(struct heap *heap, struct range *range) {
@@ -233,7 +251,7 @@ static CUresult block_new(struct heap *heap, struct block **ret) {
         window_enter(range, range->base, range->span);
     }
     block->largest = BLOCK_UNITS;
-    block->low = 0;
+    block->rover = 0;
     block_link(heap, block);
     *ret = block;
     return CUDA_SUCCESS;
@@ -354,7 +372,6 @@ void heap_free(const struct allocation *allocation) {
         block_empty(heap, block);
         return;
     }
-    block->low = MIN(block->low, allocation->unit);
     block->largest = MAX(block->largest, run_around(block, allocation->unit, n));
     block_reclass(heap, block);
 }

@@ -29,7 +29,7 @@ struct block {
     struct block *previous, *next; /* in a class of the heap */
     unsigned class;
     unsigned n_used;  /* units */
-    unsigned low;     /* no unit before it is free */
+    unsigned rover;   /* where to search first */
     unsigned largest; /* no free run is longer; may be too large, never too small */
     uint64_t taken[BLOCK_UNITS / 64];
     uint16_t start[BLOCK_UNITS]; /* 1 + first unit of the allocation that has it; 0: free */
