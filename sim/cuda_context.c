@@ -7,6 +7,8 @@
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_pool.h"
+#include "sim/cuda_stream.h"
+#include "sim/cuda_work.h"
 #include "sim/proc.h"
 
 enum {
@@ -21,6 +23,7 @@ struct stack_entry {
 
 static _Thread_local struct {
     unsigned depth;
+    bool forbidden; /* inside a callback */
     struct stack_entry at[STACK_MAX];
 } stack;
 
@@ -39,6 +42,8 @@ struct context *context_get(CUcontext handle) {
 CUresult context_check(struct context *context) {
     int error = atomic_load_explicit(&context->error, memory_order_relaxed);
 
+    if (__builtin_expect(stack.forbidden, 0))
+        return CUDA_ERROR_NOT_PERMITTED;
     if (__builtin_expect(error, 0))
         return (CUresult)error;
     if (__builtin_expect(device_lost(context->device), 0)) {
@@ -59,6 +64,10 @@ CUresult context_current(struct context **ret) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ret = top->context;
     return context_check(top->context);
+}
+
+void context_forbid(bool forbid) {
+    stack.forbidden = forbid;
 }
 
 int context_gpu(void) {
@@ -94,6 +103,8 @@ void context_unlink(struct context *context, struct range *range) {
 }
 
 static CUresult push(struct context *context) {
+    if (stack.forbidden)
+        return CUDA_ERROR_NOT_PERMITTED;
     if (stack.depth == STACK_MAX)
         return CUDA_ERROR_OUT_OF_MEMORY;
     stack.at[stack.depth++] = (struct stack_entry){ context, atomic_load(&context->id) };
@@ -139,10 +150,16 @@ static CUresult context_begin(struct context *context) {
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     TRY(admit(device));
     TRY(managed_make_room(device, device->model->context_bytes));
+    if (streams_begin(context) != CUDA_SUCCESS) {
+        streams_end(context);
+        device_give(device, device->model->context_bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     device_count_context(device, 1);
     heap_init(&context->heap, device, heap_take, heap_give);
     context->heap.context = context;
     context->first = NULL;
+    context->ending = false;
     context->peers = 0;
     context->cache = CU_FUNC_CACHE_PREFER_NONE;
     context->shared = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
@@ -158,9 +175,21 @@ static CUresult context_begin(struct context *context) {
     return CUDA_SUCCESS;
 }
 
-/* Everything in it goes. Wants the lock. */
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+/*
+ * Everything in it goes, once its work is done, for which the lock is let go. From the first moment
+ * on nobody finds the context any more.
+ */
 static void context_end(struct context *context) {
+    streams_lock(); /* whoever submits has seen it alive, and we see what he submitted */
     atomic_store(&context->id, 0);
+    streams_unlock();
+    context->ending = true;
+    driver_unlock();
+    context_drain(context);
+    driver_lock();
+
     streams_end(context);
     events_end(context);
     arrays_end(context);
@@ -170,6 +199,8 @@ static void context_end(struct context *context) {
     heap_done(&context->heap);
     device_give(context->device, context->device->model->context_bytes);
     device_count_context(context->device, -1);
+    context->ending = false;
+    pthread_cond_broadcast(&ended);
 }
 
 static bool flags_valid(unsigned flags) {
@@ -363,6 +394,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
         slab_publish(context);
         primaries[dev] = context;
     }
+    while (context->ending)
+        pthread_cond_wait(&ended, &driver.lock);
     if (!atomic_load(&context->id))
         TRY(context_begin(context));
     context->retained++;

@@ -13,12 +13,15 @@
 
 #include "sim/cuda_heap.h"
 
+struct stream;
+
 struct context {
     struct slab_head head;
     struct device *device;
     bool primary;
     _Atomic uint64_t id; /* of this life; 0: not alive */
     _Atomic int error;   /* the CUresult that it answers from now on; 0: none */
+    bool ending;         /* waiting for its work before it goes; nobody can begin it */
     unsigned flags;
     unsigned retained; /* primary: by how many callers */
     unsigned attached; /* others: cuCtxAttach() */
@@ -27,7 +30,9 @@ struct context {
     CUfunc_cache cache;
     CUsharedconfig shared;
     struct heap heap;
-    struct range *first; /* ranges outside the heap: host, managed, imported */
+    struct range *first;    /* ranges outside the heap: host, managed, imported */
+    struct stream *streams; /* see sim/cuda_stream.h */
+    struct stream *legacy, *hidden[2];
 };
 
 /* Handles are pointers; these say so in one place. */
@@ -44,6 +49,8 @@ struct context *context_get(CUcontext handle);
 CUresult context_current(struct context **ret);
 /* Whether `context` can be worked with: as above. */
 CUresult context_check(struct context *context);
+/* This thread calls the program back: until it is told otherwise, it may not use CUDA. */
+void context_forbid(bool forbid);
 /* The GPU of the current context, for fault_call(); -1: none. */
 int context_gpu(void);
 
@@ -61,7 +68,6 @@ void context_unlink(struct context *context, struct range *range);
 /* The primary context of a device, alive or not; NULL: nobody used it yet. */
 struct context *context_primary(const struct device *device);
 /* For what other files have in a context: called, with the lock, when it ends. */
-void streams_end(struct context *context);
 void events_end(struct context *context);
 void arrays_end(struct context *context);
 void hosts_end(struct context *context);

@@ -15,7 +15,7 @@
 #include "sim/busy.h"
 #include "sim/cuda_array.h"
 #include "sim/cuda_memory.h"
-#include "sim/cuda_stream.h"
+#include "sim/cuda_work.h"
 
 enum {
     BATCH = 64, /* rows per system call */
@@ -212,6 +212,7 @@ CUresult copy_submit(const struct copy *copy, CUstream stream) {
     CUresult r;
 
     TRY(stream_find(stream, NULL, &context));
+    TRY(stream_wait(stream));
     if (width == 0 || height == 0 || depth == 0)
         return CUDA_SUCCESS;
     TRY(find(&copy->to, copy, MEMORY_WRITE, &to));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
@@ -12,6 +13,7 @@
 #include "sim/charge.h"
 #include "sim/cuda_stub.h"
 #include "sim/cuda_window.h"
+#include "sim/engine.h"
 #include "sim/fault.h"
 #include "sim/node.h"
 #include "sim/proc.h"
@@ -201,6 +203,9 @@ static CUresult start(void) {
     box_unlock(driver.box);
     if (result == CUDA_SUCCESS)
         result = window_open();
+    if (result == CUDA_SUCCESS && !driver.engine &&
+        engine_new(&driver.engine, (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 2L)) < 0)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     return result;
 }
 

@@ -41,11 +41,14 @@ struct device {
     uint32_t pci_domain, pci_bus, pci_device;
 };
 
+struct engine;
+
 struct driver {
     _Atomic int state; /* enum driver_state */
     pthread_mutex_t lock;
     struct box *box;
-    uint32_t slot; /* of this process in the box */
+    uint32_t slot;         /* of this process in the box */
+    struct engine *engine; /* executes the work of all streams */
     int n_devices;
     struct device devices[DRIVER_MAX_DEVICES];
 };

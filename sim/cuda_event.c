@@ -1,24 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Event: a point in a stream. As streams are always idle, an event is reached when it is recorded;
- * what remains of it is the time.
+ * Event: a point in a stream, as a piece of work that does nothing. Recording it again makes it
+ * another point; who waits for the first one goes on waiting for that.
  */
-#include "sim/cuda_stream.h"
+#include "base/cleanup.h"
+#include "sim/cuda_work.h"
 
 struct event {
     struct slab_head head;
     struct context *context;
     unsigned flags;
-    _Atomic uint64_t at_ns; /* 0: not recorded yet */
+    struct work *work; /* the last record; NULL: never recorded. streams_lock() */
 };
 
 static struct slab events = SLAB(struct event);
+
+/* Wants driver.lock. */
+static void event_free(struct event *event) {
+    STREAMS_LOCKED();
+    event->work = work_unref(driver.engine, event->work);
+    slab_free(&events, event);
+}
 
 void events_end(struct context *context) {
     for (struct event *event = slab_next(&events, NULL), *next; event; event = next) {
         next = slab_next(&events, event);
         if (event->context == context)
-            slab_free(&events, event);
+            event_free(event);
     }
 }
 
@@ -59,7 +67,7 @@ CUresult cuEventDestroy_v2(CUevent hEvent) {
     DRIVER_LOCKED();
     if (!slab_live(&events, event))
         return CUDA_ERROR_INVALID_HANDLE;
-    slab_free(&events, event);
+    event_free(event);
     return CUDA_SUCCESS;
 }
 
@@ -67,19 +75,29 @@ CUresult cuEventDestroy(CUevent hEvent) {
     return cuEventDestroy_v2(hEvent);
 }
 
+static CUresult record(struct event *event, struct stream *stream) {
+    struct work *work;
+
+    STREAMS_LOCKED();
+    TRY(stream_mark(stream, &work));
+    work_unref(driver.engine, event->work);
+    event->work = work;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
     struct context *context;
+    struct stream *stream;
     struct event *event;
 
     ENTER(context_gpu());
     if (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(find(hEvent, &event));
-    TRY(stream_find(hStream, NULL, &context));
+    TRY(stream_find(hStream, &stream, &context));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
-    atomic_store(&event->at_ns, box_now_ns());
-    return CUDA_SUCCESS;
+    return record(event, stream);
 }
 PTSZ(cuEventRecordWithFlags, (CUevent e, CUstream s, unsigned flags), e, stream_own(s), flags)
 
@@ -88,35 +106,61 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
 }
 PTSZ(cuEventRecord, (CUevent e, CUstream s), e, stream_own(s))
 
-CUresult cuEventQuery(CUevent hEvent) {
-    struct event *event;
-
-    ENTER(context_gpu());
-    return find(hEvent, &event);
+/* A reference to what was recorded last; NULL: nothing. */
+static struct work *recorded(struct event *event) {
+    STREAMS_LOCKED();
+    return event->work ? work_ref(event->work) : NULL;
 }
 
-CUresult cuEventSynchronize(CUevent hEvent) {
+static void unrefp(struct work **work) {
+    work_unref(driver.engine, *work);
+}
+
+CUresult cuEventQuery(CUevent hEvent) {
+    cleanup(unrefp) struct work *work = NULL;
     struct event *event;
 
     ENTER(context_gpu());
     TRY(find(hEvent, &event));
-    return stream_wait_context(event->context);
+    work = recorded(event);
+    if (work && !work_is_done(driver.engine, work))
+        return CUDA_ERROR_NOT_READY;
+    return context_check(event->context);
+}
+
+CUresult cuEventSynchronize(CUevent hEvent) {
+    cleanup(unrefp) struct work *work = NULL;
+    struct event *event;
+
+    ENTER(context_gpu());
+    TRY(find(hEvent, &event));
+    work = recorded(event);
+    if (work)
+        work_wait(driver.engine, work);
+    stream_settle(event->context);
+    return context_check(event->context);
 }
 
 CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd) {
+    cleanup(unrefp) struct work *from = NULL, *to = NULL;
     struct event *start, *end;
-    uint64_t from, to;
 
     ENTER(context_gpu());
     if (!pMilliseconds)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(find(hStart, &start));
     TRY(find(hEnd, &end));
-    from = atomic_load(&start->at_ns);
-    to = atomic_load(&end->at_ns);
+    if (start->context->device != end->context->device)
+        return CUDA_ERROR_INVALID_HANDLE;
+    from = recorded(start);
+    to = recorded(end);
     if (!from || !to || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_HANDLE;
-    *pMilliseconds = (float)((double)(int64_t)(to - from) / 1e6);
+    if (!work_is_done(driver.engine, from) || !work_is_done(driver.engine, to))
+        return CUDA_ERROR_NOT_READY;
+    *pMilliseconds = (float)((double)(int64_t)(work_end_ns(driver.engine, to) -
+                                               work_end_ns(driver.engine, from)) /
+                             1e6);
     return CUDA_SUCCESS;
 }
 
@@ -126,19 +170,23 @@ CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd) 
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
     struct context *context;
+    struct stream *stream;
     struct event *event;
 
     ENTER(context_gpu());
     if (Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
-    TRY(stream_find(hStream, NULL, &context));
-    return find(hEvent, &event);
+    TRY(stream_find(hStream, &stream, &context));
+    TRY(find(hEvent, &event));
+    STREAMS_LOCKED();
+    return event->work ? stream_await(stream, event->work) : CUDA_SUCCESS;
 }
 PTSZ(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags), stream_own(s), e, flags)
 
 CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
     struct context *context;
     struct event *event;
+    struct work *work;
 
     ENTER(context_gpu());
     context = context_get(hCtx);
@@ -148,7 +196,10 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
     TRY(find(hEvent, &event));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
-    atomic_store(&event->at_ns, box_now_ns());
+    STREAMS_LOCKED();
+    TRY(context_mark(context, &work));
+    work_unref(driver.engine, event->work);
+    event->work = work;
     return CUDA_SUCCESS;
 }
 
@@ -161,5 +212,9 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     TRY(context_check(context));
-    return find(hEvent, &event);
+    TRY(find(hEvent, &event));
+    STREAMS_LOCKED();
+    for (struct stream *stream = context->streams; stream && event->work; stream = stream->next)
+        TRY(stream_await(stream, event->work));
+    return CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@
 #include "sim/busy.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
-#include "sim/cuda_stream.h"
+#include "sim/cuda_work.h"
 
 static void fill(void *to, uint32_t value, unsigned size, uint64_t n) {
     uint16_t *two = to;
@@ -36,6 +36,7 @@ static CUresult set(CUdeviceptr to, uint64_t pitch, uint32_t value, unsigned siz
     char *bytes;
 
     TRY(stream_find(stream, NULL, &context));
+    TRY(stream_wait(stream));
     if (width == 0 || height == 0)
         return CUDA_SUCCESS;
     if (to % size || (height > 1 && pitch % size))

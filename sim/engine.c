@@ -104,21 +104,38 @@ static void make_runnable(struct engine *engine, struct work *work) {
     queue_put(work->on_host_thread ? &engine->host : &engine->device, work);
 }
 
-/* Note that `work` was executed, and let those go that waited for it. Wants the lock. */
+/*
+ * Note that `work` was executed, and let those go that waited for it. What runs nothing is executed
+ * by that, so events are reached at once and without a thread. Wants the lock.
+ */
 static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
     work->item.cost_ns = cost_ns;
-    work->item.cost_known = true;
-    work->done = true;
-    for (size_t i = 0; i < work->n_dependents; i++) {
-        struct work *later = work->dependents[i];
+    work->next = NULL;
+    while (work) {
+        struct work *next = work->next;
 
-        if (--later->n_awaited == 0)
-            make_runnable(engine, later);
-        /* `later` has its own reference from the engine until it is done. */
+        work->item.cost_known = true;
+        work->done = true;
+        for (size_t i = 0; i < work->n_dependents; i++) {
+            struct work *later = work->dependents[i];
+
+            /* `later` has its own reference from the engine until it is done. */
+            if (--later->n_awaited)
+                continue;
+            if (later->run)
+                make_runnable(engine, later);
+            else {
+                later->next = next;
+                next = later;
+            }
+        }
+        free(work->dependents);
+        work->dependents = NULL;
+        work->n_dependents = work->n_dependents_allocated = 0;
+        if (!work->run)
+            drop(work); /* never the last: it is resolved only after it was done */
+        work = next;
     }
-    free(work->dependents);
-    work->dependents = NULL;
-    work->n_dependents = work->n_dependents_allocated = 0;
     pthread_cond_broadcast(&engine->done);
 }
 
@@ -137,18 +154,16 @@ static void serve(struct engine *engine, struct queue *queue) {
     pthread_mutex_lock(&engine->lock);
     for (;;) {
         struct work *work, *dead;
-        uint64_t cost_ns = 0;
+        uint64_t cost_ns;
 
         while (!queue->first && !engine->ending)
             pthread_cond_wait(&queue->filled, &engine->lock);
         if (engine->ending)
             break;
         work = queue_take(queue);
-        if (work->run) {
-            pthread_mutex_unlock(&engine->lock);
-            cost_ns = work->run(work->argument);
-            pthread_mutex_lock(&engine->lock);
-        }
+        pthread_mutex_unlock(&engine->lock);
+        cost_ns = work->run(work->argument);
+        pthread_mutex_lock(&engine->lock);
         finish(engine, work, cost_ns);
         dead = drop(work);
         if (dead) {
@@ -284,8 +299,10 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
         follow(work, order->before);
     for (size_t i = 0; i < order->n_after; i++)
         follow(work, order->after[i]);
-    if (!work->n_awaited)
+    if (!work->n_awaited && work->run)
         make_runnable(engine, work);
+    else if (!work->n_awaited)
+        finish(engine, work, 0);
     return 0;
 }
 
@@ -335,19 +352,24 @@ int engine_submit(struct engine *engine, const struct work_order *order, struct 
     work->on_host_thread = order->on_host_thread;
 
     pthread_mutex_lock(&engine->lock);
-    r = ensure_threads(engine, order->on_host_thread);
+    r = order->run ? ensure_threads(engine, order->on_host_thread) : 0;
     if (r == 0)
         r = add(engine, order, work);
     if (r == 0) {
         work->release = order->release;
         *ret = work;
-        while (engine->timeline.n_unresolved > MAX_UNRESOLVED)
-            resolve(engine, NULL);
     }
     pthread_mutex_unlock(&engine->lock);
     if (r < 0)
         free(work);
     return r;
+}
+
+void engine_throttle(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    while (engine->timeline.n_unresolved > MAX_UNRESOLVED)
+        resolve(engine, NULL);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 bool work_is_done(struct engine *engine, struct work *work) {

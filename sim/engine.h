@@ -44,6 +44,9 @@ struct engine *engine_free(struct engine *engine);
 /* Hand over a piece of work. The caller gets a reference, see work_unref(). -ENOMEM, -EAGAIN (no
  * thread could be started): nothing was submitted, and `argument` is still the caller's. */
 int engine_submit(struct engine *engine, const struct work_order *order, struct work **ret);
+/* Sleep while too much is under way. For who submits, after it: not on the engine's own threads,
+ * and without any lock that work may need. */
+void engine_throttle(struct engine *engine);
 
 struct work *work_ref(struct work *work);
 struct work *work_unref(struct engine *engine, struct work *work); /* accepts NULL */

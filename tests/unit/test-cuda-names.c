@@ -22,11 +22,17 @@ static const char *const names[] = {
 #undef DATA
 };
 
+/* What the simulator adds: its marker, and its part of modelled time. */
+static const char *const own_names[] = { "gpusimMarker", "gpusimHostClock", "gpusimHostWork" };
+
 static bool listed(const char *name) {
     for (size_t i = 0; i < ELEMENTSOF(names); i++)
         if (!strcmp(names[i], name))
             return true;
-    return !strcmp(name, "gpusimMarker");
+    for (size_t i = 0; i < ELEMENTSOF(own_names); i++)
+        if (!strcmp(own_names[i], name))
+            return true;
+    return false;
 }
 
 START_TEST(the_library_exports_every_name_of_the_list_and_nothing_else) {
@@ -59,7 +65,7 @@ START_TEST(the_library_exports_every_name_of_the_list_and_nothing_else) {
             n_exported++;
         }
     }
-    ck_assert_uint_eq(n_exported, ELEMENTSOF(names) + 1);
+    ck_assert_uint_eq(n_exported, ELEMENTSOF(names) + ELEMENTSOF(own_names));
     for (size_t i = 0; i < ELEMENTSOF(names); i++)
         cudalib_symbol(names[i]);
 }

@@ -248,6 +248,7 @@ START_TEST(a_program_that_never_waits_is_held_to_a_bounded_queue) {
                                        &last),
                          0);
         work_unref(engine, before);
+        engine_throttle(engine);
     }
     work_wait(engine, last);
     ck_assert_uint_eq(engine_host_ns(engine), 40000);
