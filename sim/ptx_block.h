@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/* Block: its warps, shared memory and barriers. Runs on one host thread. */
+#include "sim/ptx_exec.h"
+
+enum ptx_block_end { PTX_BLOCK_DONE, PTX_BLOCK_WAITS, PTX_BLOCK_STOPPED };
+
+struct ptx_block *ptx_block_new(struct ptx_worker *worker); /* NULL: no memory */
+void ptx_block_free(struct ptx_block *block);
+/* Set it to the block of that number, at its beginning. */
+void ptx_block_start(struct ptx_block *block, uint64_t number);
+/* Run until it ends; WAITS: all its warps seem to wait for another block. */
+enum ptx_block_end ptx_block_run(struct ptx_block *block);
+
+/* One launch in progress, shared by its workers. */
+struct ptx_run {
+    const struct ptx_launch *launch;
+    const struct ptx_program *program;
+    _Atomic uint64_t next; /* block to start */
+    uint64_t n_blocks, n_wanted, stride;
+    _Atomic bool stop;
+    _Atomic int error;
+    pthread_mutex_t lock; /* fault, stats */
+    struct ptx_result *result;
+    uint32_t dynamic_at, shared_bytes;
+};
+
+/* Run fn(arg, index) on the calling thread and up to n - 1 others at once; returns when all have.
+ */
+void ptx_pool_run(unsigned n, void (*fn)(void *arg, unsigned index), void *arg);
+unsigned ptx_pool_width(void); /* how many that is at most */

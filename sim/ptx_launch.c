@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launch: blocks over host threads, and what they found summed up. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "sim/ptx_block.h"
+
+#define MAX_SHARED_BYTES (228U << 10)
+#define MAX_RESIDENT     64 /* blocks put aside by one thread, unless the launch is cooperative */
+
+void ptx_worker_refresh(struct ptx_worker *worker) {
+    const struct ptx_launch *launch = worker->launch;
+    uint64_t generation;
+
+    if (atomic_load_explicit(&worker->run->stop, memory_order_relaxed))
+        worker->stop = true;
+    if (launch->cancel && atomic_load_explicit(launch->cancel, memory_order_relaxed))
+        worker->cancelled = worker->stop = true;
+    generation = ptx_memory_generation(launch->memory);
+    if (generation != worker->seen) {
+        memset(worker->cache, 0, sizeof(worker->cache));
+        worker->seen = generation;
+        atomic_store(&worker->reader.seen, generation);
+    }
+}
+
+static void add_stats(struct ptx_stats *to, const struct ptx_stats *from) {
+    uint64_t *a = (uint64_t *)to;
+    const uint64_t *b = (const uint64_t *)from;
+
+    for (size_t i = 0; i < sizeof(*to) / sizeof(*a); i++)
+        a[i] += b[i];
+}
+
+/* Blocks of a worker: one that runs, and those put aside because they wait for others. */
+struct shelf {
+    struct ptx_block *waiting, **last; /* oldest first */
+    struct ptx_block *spare;
+    unsigned n_waiting;
+};
+
+static bool next_number(struct ptx_run *run, uint64_t *ret) {
+    uint64_t i = atomic_fetch_add(&run->next, 1);
+
+    if (i >= run->n_wanted)
+        return false;
+    /* samples: the first, the last, and evenly between */
+    *ret = run->n_wanted == run->n_blocks || run->n_wanted == 1
+               ? i
+               : (uint64_t)((unsigned __int128)i * (run->n_blocks - 1) / (run->n_wanted - 1));
+    return true;
+}
+
+/* A block to run: a new one as long as there are any and room, else the oldest that waits. */
+static struct ptx_block *pick(struct ptx_worker *worker, struct shelf *shelf) {
+    struct ptx_block *block;
+    uint64_t number;
+
+    if ((worker->launch->cooperative || shelf->n_waiting < MAX_RESIDENT) &&
+        next_number(worker->run, &number)) {
+        block = shelf->spare ? TAKE(shelf->spare) : ptx_block_new(worker);
+        if (!block) {
+            atomic_store(&worker->run->error, -ENOMEM);
+            atomic_store(&worker->run->stop, true);
+            return NULL;
+        }
+        ptx_block_start(block, number);
+        return block;
+    }
+    block = shelf->waiting;
+    if (block) {
+        shelf->waiting = block->next;
+        if (!shelf->waiting)
+            shelf->last = &shelf->waiting;
+        shelf->n_waiting--;
+    }
+    return block;
+}
+
+static void work(void *arg, unsigned index) {
+    struct ptx_run *run = arg;
+    struct ptx_worker *worker = aligned_alloc(64, (sizeof(*worker) + 63) & ~(size_t)63);
+    struct shelf shelf = { .last = &shelf.waiting };
+    struct ptx_block *block;
+
+    if (!worker) {
+        atomic_store(&run->error, -ENOMEM);
+        return;
+    }
+    memset(worker, 0, sizeof(*worker));
+    worker->run = run;
+    worker->launch = run->launch;
+    worker->program = run->program;
+    worker->index = index;
+    worker->seen = ptx_memory_enter(run->launch->memory, &worker->reader);
+    ptx_worker_refresh(worker);
+    while (!worker->stop && (block = pick(worker, &shelf))) {
+        enum ptx_block_end end = ptx_block_run(block);
+
+        if (end == PTX_BLOCK_WAITS) {
+            block->next = NULL;
+            *shelf.last = block;
+            shelf.last = &block->next;
+            shelf.n_waiting++;
+            if (shelf.n_waiting == 1 && atomic_load(&run->next) >= run->n_wanted)
+                sched_yield(); /* what it waits for runs on another thread */
+        } else {
+            worker->stats.n_blocks += end == PTX_BLOCK_DONE;
+            if (worker->cancelled)
+                ptx_fault(block->warps[0], NULL, PTX_FAULT_CANCELLED, 0, 0, "cancelled");
+            if (shelf.spare)
+                ptx_block_free(block);
+            else
+                shelf.spare = block;
+        }
+        ptx_worker_refresh(worker);
+    }
+    ptx_memory_leave(run->launch->memory, &worker->reader);
+    pthread_mutex_lock(&run->lock);
+    add_stats(&run->result->stats, &worker->stats);
+    if (worker->cancelled && run->result->fault.kind == PTX_FAULT_NONE)
+        run->result->fault = (struct ptx_fault){ .kind = PTX_FAULT_CANCELLED,
+                                                 .kernel = run->program->function->name,
+                                                 .text = "cancelled" };
+    pthread_mutex_unlock(&run->lock);
+    ptx_block_free(shelf.spare);
+    while (shelf.waiting) {
+        block = shelf.waiting;
+        shelf.waiting = block->next;
+        ptx_block_free(block);
+    }
+    free(worker);
+}
+
+static int check(const struct ptx_launch *launch, struct allot_error *err) {
+    const struct ptx_function *f = launch->kernel;
+    uint64_t n_threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+
+    if (!f->entry)
+        return error_set(err, -EINVAL, "'%s' is no kernel", f->name);
+    for (int i = 0; i < 3; i++) {
+        if (!launch->grid[i] || !launch->block[i])
+            return error_set(err, -EINVAL, "'%s': a dimension is 0", f->name);
+        if (launch->grid[i] > (i ? 65535U : INT32_MAX) || launch->block[i] > (i < 2 ? 1024U : 64U))
+            return error_set(err, -EINVAL, "'%s': a dimension is too large", f->name);
+        if (f->required_block[0] && f->required_block[i] != launch->block[i])
+            return error_set(err, -EINVAL, "'%s' requires blocks of %u x %u x %u", f->name,
+                             f->required_block[0], f->required_block[1], f->required_block[2]);
+    }
+    if (n_threads > f->max_threads)
+        return error_set(err, -EINVAL, "'%s': %llu threads in a block, at most %u", f->name,
+                         (unsigned long long)n_threads, f->max_threads);
+    if (launch->param_bytes < f->param_bytes)
+        return error_set(err, -EINVAL, "'%s' takes %u bytes of parameters, not %zu", f->name,
+                         f->param_bytes, launch->param_bytes);
+    return 0;
+}
+
+int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct allot_error *err) {
+    struct ptx_run run = { .launch = launch, .result = ret };
+    const struct ptx_function *f = launch->kernel;
+    uint32_t align = MAX(f->module->dynamic_align, 16U);
+    uint64_t n_threads;
+    int r = check(launch, err);
+
+    if (r < 0)
+        return r;
+    r = ptx_program_get(launch->kernel, &run.program, err);
+    if (r < 0)
+        return r == -ENOMEM ? r : -EBADMSG;
+    run.dynamic_at = (f->shared_bytes + align - 1) & ~(align - 1);
+    run.shared_bytes = launch->dynamic_shared_bytes ? run.dynamic_at + launch->dynamic_shared_bytes
+                                                    : f->shared_bytes;
+    if (launch->dynamic_shared_bytes > MAX_SHARED_BYTES || run.shared_bytes > MAX_SHARED_BYTES)
+        return error_set(err, -EINVAL, "'%s': %u bytes of shared memory, at most %u", f->name,
+                         run.shared_bytes, MAX_SHARED_BYTES);
+
+    *ret = (struct ptx_result){ 0 };
+    run.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    run.n_wanted = launch->n_sample_blocks ? MIN((uint64_t)launch->n_sample_blocks, run.n_blocks)
+                                           : run.n_blocks;
+    pthread_mutex_init(&run.lock, NULL);
+    n_threads = launch->n_threads ? launch->n_threads : ptx_pool_width();
+    ptx_pool_run((unsigned)MIN(n_threads, run.n_wanted), work, &run);
+    pthread_mutex_destroy(&run.lock);
+    r = atomic_load(&run.error);
+    return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
+}
