@@ -7,7 +7,7 @@
 /* X(code, name, -errno, text); cublas_check.c asks the compiler that none is missing. */
 static const struct driver_code codes[] = {
 #define X(code, name, error, text) { code, #name, error, text },
-#include "driver/cublas_codes.h"
+#include "vendor/cublas_codes.h"
 #undef X
 };
 

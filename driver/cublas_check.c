@@ -21,7 +21,7 @@ _Static_assert(sizeof(cublasOperation_t) == sizeof(int) && sizeof(cublasStatus_t
                "we declare the enumerations as int");
 
 #define X(code, name, error, text) _Static_assert(code == name, #name " has another value");
-#include "driver/cublas_codes.h"
+#include "vendor/cublas_codes.h"
 #undef X
 
 /* No default: the compiler names the code that the header has and our table has not. */
@@ -30,7 +30,7 @@ int cublas_check_codes(cublasStatus_t code) {
     switch (code) {
     case CUBLAS_STATUS_SUCCESS:
 #define X(number, name, error, text) case name:
-#include "driver/cublas_codes.h"
+#include "vendor/cublas_codes.h"
 #undef X
         return 0;
     }

@@ -110,7 +110,7 @@ START_TEST(cublas_answers_alike) {
         const char *text;
     } rows[] = {
 #define X(code, name, error, text) { code, error, text },
-#include "driver/cublas_codes.h"
+#include "vendor/cublas_codes.h"
 #undef X
     };
     cleanup(world_done) struct world w;
