@@ -307,16 +307,14 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
 }
 
 /*
- * Give times to works, in the timeline's order, until `target` has its own or (NULL) one more has.
- * Sleeps while those that matter are not executed, as their cost is not known. Wants the lock.
+ * Give times to works, in the timeline's order, until `target` has its own. Sleeps while those that
+ * matter are not executed, as their cost is not known. Wants the lock.
  */
 static void resolve(struct engine *engine, struct work *target) {
-    while (!(target && target->item.resolved)) {
-        struct timeline_item *item = timeline_next(&engine->timeline);
+    while (!target->item.resolved) {
+        struct timeline_item *item = timeline_next_for(&engine->timeline, &target->item);
         struct work *dead;
 
-        if (!item && !engine->timeline.n_unresolved)
-            return; /* others were at it too, while we slept */
         if (!item) {
             pthread_cond_wait(&engine->done, &engine->lock);
             continue;
@@ -328,8 +326,6 @@ static void resolve(struct engine *engine, struct work *target) {
             destroy(dead);
             pthread_mutex_lock(&engine->lock);
         }
-        if (!target)
-            return;
     }
 }
 
@@ -367,8 +363,17 @@ int engine_submit(struct engine *engine, const struct work_order *order, struct 
 
 void engine_throttle(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    while (engine->timeline.n_unresolved > MAX_UNRESOLVED)
-        resolve(engine, NULL);
+    while (engine->timeline.n_unresolved > MAX_UNRESOLVED) {
+        struct work *oldest = work_ref(from_item(engine->timeline.heap[0]));
+
+        resolve(engine, oldest);
+        oldest = drop(oldest);
+        if (oldest) {
+            pthread_mutex_unlock(&engine->lock);
+            destroy(oldest);
+            pthread_mutex_lock(&engine->lock);
+        }
+    }
     pthread_mutex_unlock(&engine->lock);
 }
 

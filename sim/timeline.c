@@ -19,6 +19,8 @@
 static bool precedes(const struct timeline_item *a, const struct timeline_item *b) {
     if (a->ready_ns != b->ready_ns)
         return a->ready_ns < b->ready_ns;
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch;
     if (a->hops != b->hops)
         return a->hops < b->hops;
     if (a->priority != b->priority)
@@ -148,6 +150,7 @@ int timeline_add(struct timeline *timeline, struct timeline_item *item,
         return r;
 
     item->ready_ns = timeline->host_ns;
+    item->epoch = timeline->n_waits;
     item->hops = 0;
     item->resolved = false;
     item->visited = 0;
@@ -200,6 +203,10 @@ static int compare(const void *a, const void *b) {
 }
 
 struct timeline_item *timeline_next(struct timeline *timeline) {
+    return timeline_next_for(timeline, NULL);
+}
+
+struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeline_item *target) {
     struct timeline_item **sorted = timeline->scratch;
     bool claimed[N_RESOURCES] = { false }, any = false;
 
@@ -221,6 +228,8 @@ struct timeline_item *timeline_next(struct timeline *timeline) {
             return item;
         /* Known or not: what is held up here holds up what comes after it elsewhere. */
         claim(timeline, item, sorted + timeline->n_heap, claimed);
+        if (target && (item == target || target->visited == timeline->n_searches))
+            return NULL;
     }
     return NULL;
 }
@@ -250,6 +259,7 @@ void timeline_resolve(struct timeline *timeline, struct timeline_item *item) {
 
 void timeline_wait(struct timeline *timeline, const struct timeline_item *item) {
     timeline->host_ns = MAX(timeline->host_ns, item->end_ns);
+    timeline->n_waits++;
 }
 
 void timeline_host_work(struct timeline *timeline, uint64_t ns) {

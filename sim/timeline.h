@@ -13,10 +13,12 @@
  *   - the ends of the events that it waits for,
  *   - the host clock when it was submitted.
  * Items contend for resources (the compute engine of a device, a link in one direction), which
- * serve one at a time, in the order of (ready, hops, priority, device, stream, sequence). Hops
- * count the items before it that took no time at all: without them the order of equals would depend
- * on which of them became known first. The host clock goes on only when the host waits for an item,
- * up to its end, or reports work of its own.
+ * serve one at a time, in the order of (ready, epoch, hops, priority, device, stream, sequence).
+ * The epoch of an item is how often the host had waited when it was submitted: what was there
+ * before a wait goes before what came after it. Hops count the items before it that took no time at
+ * all. Without these two the order of equals would depend on which of them became known first. The
+ * host clock goes on only when the host waits for an item, up to its end, or reports work of its
+ * own.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,6 +51,7 @@ struct timeline_item {
 
     /* the timeline's */
     uint64_t ready_ns, start_ns, end_ns;
+    uint64_t epoch;
     unsigned hops; /* items in a row before it that took no time, at the instant it is ready */
     bool resolved;
     size_t heap_index;
@@ -60,6 +63,7 @@ struct timeline_item {
 
 struct timeline {
     uint64_t host_ns;
+    uint64_t n_waits;
     uint64_t free_at_ns[TIMELINE_MAX_DEVICES][3]; /* compute, up, down */
     uint64_t peer_free_at_ns[TIMELINE_MAX_DEVICES][TIMELINE_MAX_DEVICES];
     struct timeline_item **heap; /* items that are ready, the next one first */
@@ -83,6 +87,12 @@ int timeline_add(struct timeline *timeline, struct timeline_item *item,
  * is not known could claim its resource before it. NULL: none; tell more costs.
  */
 struct timeline_item *timeline_next(struct timeline *timeline);
+/*
+ * The same on the way to `target`, an unresolved item: nothing is given that comes after the first
+ * of the items that `target` still waits for (or `target` itself). So what is resolved when it has
+ * its time does not depend on which costs happened to be known, as far as later items can tell.
+ */
+struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeline_item *target);
 /* Serve what timeline_next() gave. */
 void timeline_resolve(struct timeline *timeline, struct timeline_item *item);
 /* The host waited for a resolved `item`. */
