@@ -5,9 +5,11 @@
 #include "sim/charge.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_ipc.h"
+#include "sim/cuda_limbo.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_pool.h"
+#include "sim/cuda_work.h"
 #include "sim/proc.h"
 
 #define PITCH_ALIGN UINT64_C(512)
@@ -50,8 +52,11 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     ENTER_CONTEXT(context);
     if (dptr == 0)
         return CUDA_SUCCESS;
+    /* Only memory of pools is freed without waiting for work that may use it. */
+    if (memory_find(dptr, &found) && !(found.range->heap && found.range->heap->pool))
+        context_wait_users(context, found.range->context);
     DRIVER_LOCKED();
-    if (!memory_find(dptr, &found) || found.base != dptr)
+    if (!memory_find(dptr, &found) || found.base != dptr || limbo_has(dptr))
         return CUDA_ERROR_INVALID_VALUE;
     switch (found.range->kind) {
     case RANGE_DEVICE:

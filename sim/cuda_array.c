@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "sim/cuda_memory.h"
+#include "sim/cuda_work.h"
 
 enum {
     MAX_LEVELS = 18,
@@ -162,9 +163,11 @@ CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *pAlloca
 }
 
 CUresult cuArrayDestroy(CUarray hArray) {
-    struct array *array;
+    struct array *array = array_get(hArray);
 
     ENTER(context_gpu());
+    if (array)
+        context_wait_users(array->context, NULL);
     DRIVER_LOCKED();
     array = array_get(hArray);
     if (!array || array->level)
@@ -334,6 +337,8 @@ CUresult cuMipmappedArrayGetLevel(CUarray *pLevelArray, CUmipmappedArray hMipmap
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
     ENTER(context_gpu());
+    if (slab_live(&mipmaps, hMipmappedArray))
+        context_wait_users(((struct mipmap *)hMipmappedArray)->context, NULL);
     DRIVER_LOCKED();
     if (!slab_live(&mipmaps, hMipmappedArray))
         return CUDA_ERROR_INVALID_HANDLE;

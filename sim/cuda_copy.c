@@ -7,18 +7,20 @@
 #include "sim/cuda_copy.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "sim/busy.h"
 #include "sim/cuda_array.h"
+#include "sim/cuda_device.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_work.h"
 
 enum {
-    BATCH = 64, /* rows per system call */
+    BATCH = 64,           /* rows per system call */
+    STAGED_BYTES = 65536, /* of pageable memory, read when a copy is submitted */
 };
 
 /* One end of a copy, found and checked. */
@@ -204,27 +206,136 @@ static void join_rows(const struct end *to, const struct end *from, uint64_t *wi
     }
 }
 
-CUresult copy_submit(const struct copy *copy, CUstream stream) {
-    uint64_t width = copy->width, height = copy->height, depth = copy->depth;
-    struct context *context;
+/* A copy that waits for its turn. */
+struct job {
+    struct copy copy; /* as it was asked for */
     struct end to, from;
-    uint64_t began_ns, ended_ns;
-    CUresult r;
+    uint64_t width, height, depth;
+    uint64_t cost_ns;
+    CUresult *ret; /* where a caller that waits wants to be told; NULL: nobody waits */
+    char staged[]; /* pageable bytes, if they were read ahead */
+};
 
-    TRY(stream_find(stream, NULL, &context));
-    TRY(stream_wait(stream));
+static uint64_t job_run(void *argument) {
+    const struct job *job = argument;
+    CUresult r = CUDA_SUCCESS;
+
+    if (!timing_only())
+        r = run(&job->to, &job->from, job->width, job->height, job->depth);
+    if (job->ret)
+        *job->ret = r;
+    return job->cost_ns;
+}
+
+static bool same_gpu(const struct device *a, const struct device *b) {
+    return a->part.gpu == b->part.gpu;
+}
+
+/* Which way the bytes take, and how long it is. */
+static void plan(struct job *job, const struct device *own, struct stream_order *order) {
+    const struct device *to = job->to.device, *from = job->from.device;
+    const uint64_t bytes = job->width * job->height * job->depth;
+    const bool pinned = !job->to.pageable && !job->from.pageable;
+    struct cost_device cost = device_cost(to ? to : from ? from : own);
+
+    order->device = to ? to : from ? from : own;
+    if (to && from && same_gpu(to, from)) {
+        order->engine = TIMELINE_COMPUTE;
+        job->cost_ns = cost_memory(&cost, 2 * bytes);
+    } else if (to && from) {
+        const struct cost_device source = device_cost(from);
+
+        order->engine = TIMELINE_PEER;
+        order->device = from;
+        order->peer = to;
+        job->cost_ns = cost_peer_copy(&source, &cost, device_nvlinks(from, to), bytes);
+    } else {
+        order->engine = from ? TIMELINE_DOWNLOAD : TIMELINE_UPLOAD;
+        job->cost_ns = cost_host_copy(&cost, bytes, pinned);
+    }
+}
+
+/* Read what the program will want back before its turn comes. */
+static CUresult stage(struct job *job) {
+    const struct end staged = {
+        .bytes = job->staged,
+        .pitch = job->width,
+        .slice = job->width * job->height,
+    };
+
+    if (!timing_only())
+        TRY(run(&staged, &job->from, job->width, job->height, job->depth));
+    job->from = staged;
+    return CUDA_SUCCESS;
+}
+
+/* Find both ends. `*ret`: NULL if there is nothing to copy. */
+static CUresult job_new(const struct copy *copy, const struct context *context, bool may_stage,
+                        struct stream_order *order, struct job **ret) {
+    uint64_t width = copy->width, height = copy->height, depth = copy->depth;
+    bool staged = false;
+    struct end to, from;
+    struct job *job;
+
+    *ret = NULL;
     if (width == 0 || height == 0 || depth == 0)
         return CUDA_SUCCESS;
     TRY(find(&copy->to, copy, MEMORY_WRITE, &to));
     TRY(find(&copy->from, copy, MEMORY_READ, &from));
     join_rows(&to, &from, &width, &height, &depth);
+    if (may_stage)
+        staged = from.pageable && !to.pageable && width * height * depth <= STAGED_BYTES;
 
-    began_ns = box_now_ns();
-    r = run(&to, &from, width, height, depth);
-    ended_ns = box_now_ns();
-    if (to.device)
-        busy_note(driver.box, driver.slot, to.device->part.gpu, BUSY_MEMORY, began_ns, ended_ns);
-    if (from.device && from.device != to.device)
-        busy_note(driver.box, driver.slot, from.device->part.gpu, BUSY_MEMORY, began_ns, ended_ns);
-    return r;
+    job = malloc(sizeof(*job) + (staged ? width * height * depth : 0));
+    if (!job)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *job = (struct job){
+        .copy = *copy,
+        .to = to,
+        .from = from,
+        .width = width,
+        .height = height,
+        .depth = depth,
+    };
+    *order = (struct stream_order){
+        .type = CU_GRAPH_NODE_TYPE_MEMCPY,
+        .run = job_run,
+        .argument = job,
+        .release = free,
+        .busy = BUSY_MEMORY,
+    };
+    plan(job, context->device, order);
+    if (staged) {
+        CUresult r = stage(job);
+
+        if (r != CUDA_SUCCESS) {
+            free(job);
+            return r;
+        }
+    }
+    *ret = job;
+    return CUDA_SUCCESS;
+}
+
+CUresult copy_submit(const struct copy *copy, CUstream handle, bool blocking) {
+    CUresult result = CUDA_SUCCESS;
+    struct stream_order order;
+    struct context *context;
+    struct job *job;
+    CUresult r;
+
+    TRY(stream_find(handle, NULL, &context));
+    TRY(job_new(copy, context, !blocking, &order, &job));
+    if (!job)
+        return CUDA_SUCCESS;
+    if (job->to.pageable || job->from.pageable ||
+        (blocking && (!job->to.device || !job->from.device))) {
+        job->ret = &result;
+        r = stream_submit_wait(handle, &order);
+    } else {
+        r = stream_submit(handle, &order, NULL);
+        if (r != CUDA_SUCCESS)
+            free(job);
+    }
+    return r == CUDA_SUCCESS ? result : r;
 }

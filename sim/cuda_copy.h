@@ -4,6 +4,7 @@
  * Copy: bytes from anywhere to anywhere, as a box of rows and slices. Every copy of the API is one
  * of these.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/cuda_api.h"
@@ -30,5 +31,19 @@ struct copy {
     uint64_t height, depth;
 };
 
-/* Check a copy and do it in the order of `stream`. */
-CUresult copy_submit(const struct copy *copy, CUstream stream);
+/*
+ * Check a copy and submit it to `stream`. A `blocking` one is over when this returns if the host's
+ * memory takes part; between devices it goes on in the stream, as with the real driver.
+ *
+ * One that does not block is really asynchronous where host memory is page-locked. Pageable memory
+ * is the program's again at once: up to 64 KiB of it are read when the copy is submitted, and more
+ * makes the call wait, as does every copy to pageable memory.
+ */
+CUresult copy_submit(const struct copy *copy, CUstream stream, bool blocking);
+
+struct context;
+struct stream_order;
+/* The order of a copy for `context`, for a graph; its argument is to be released or submitted. */
+CUresult copy_order(const struct copy *copy, struct context *context, struct stream_order *ret);
+/* The copy that an order of copy_order(), or one that was captured, stands for. */
+const struct copy *copy_of_order(const struct stream_order *order);

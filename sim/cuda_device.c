@@ -23,7 +23,7 @@ static bool is_mig(const struct device *device) {
     return device->part.part != 0;
 }
 
-static uint32_t nvlinks(const struct device *a, const struct device *b) {
+unsigned device_nvlinks(const struct device *a, const struct device *b) {
     return __atomic_load_n(&driver.box->file->gpu[a->part.gpu].nvlinks[b->part.gpu],
                            __ATOMIC_RELAXED);
 }
@@ -33,7 +33,7 @@ bool device_can_access(const struct device *device, const struct device *peer) {
 
     if (device->part.gpu == peer->part.gpu || is_mig(device) || is_mig(peer))
         return false;
-    if (nvlinks(device, peer) > 0)
+    if (device_nvlinks(device, peer) > 0)
         return true;
     return brand != BRAND_GEFORCE && other != BRAND_GEFORCE;
 }
@@ -211,7 +211,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
     access = device_can_access(source, target);
-    nvlink = access && nvlinks(source, target) > 0;
+    nvlink = access && device_nvlinks(source, target) > 0;
     switch ((int)attrib) {
     case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
         *value = nvlink ? 0 : 1;

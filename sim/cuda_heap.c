@@ -269,14 +269,14 @@ static void block_empty(struct heap *heap, struct block *block) {
     slab_free(&blocks, block);
 }
 
+static uint32_t last_small_id;
+
 static void block_take(struct heap *heap, struct block *block, unsigned unit, unsigned n,
                        uint32_t bytes) {
-    static uint32_t last_id;
-
     mark(block, unit, n, true);
     block->n_used += n;
     block->bytes[unit] = bytes;
-    block->id[unit] = ++last_id;
+    block->id[unit] = ++last_small_id;
     block->sync_memops[unit / 8] &= (uint8_t) ~(1u << (unit % 8));
     set_start(block, unit, n, (uint16_t)(unit + 1));
     heap->used_bytes += (uint64_t)n * HEAP_UNIT;
@@ -348,6 +348,24 @@ bool block_find(const struct range *range, CUdeviceptr address, struct allocatio
         .id = UINT64_C(1) << 32 | block->id[unit], /* apart from the ids of ranges */
         .unit = unit,
     };
+    return true;
+}
+
+bool heap_resize(const struct allocation *allocation, uint64_t bytes) {
+    struct range *range = allocation->range;
+
+    if (range->kind != RANGE_BLOCK) {
+        if (round_up(bytes, WINDOW_GRANULE) != range->span)
+            return false;
+        range->bytes = bytes;
+        range->id = range_next_id();
+        return true;
+    }
+    if (bytes >= WINDOW_GRANULE ||
+        round_up(bytes, HEAP_UNIT) != round_up(allocation->bytes, HEAP_UNIT))
+        return false;
+    range->block->bytes[allocation->unit] = (uint32_t)bytes;
+    range->block->id[allocation->unit] = ++last_small_id;
     return true;
 }
 

@@ -11,6 +11,7 @@
 #include "sim/cuda_ipc.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
+#include "sim/cuda_work.h"
 
 static const unsigned alloc_flags =
     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
@@ -67,6 +68,8 @@ CUresult cuMemFreeHost(void *p) {
     ENTER_CONTEXT(context);
     if (!p)
         return CUDA_SUCCESS;
+    range = window_find(address);
+    context_wait_users(context, range ? range->context : NULL);
     DRIVER_LOCKED();
     range = window_find(address);
     if (!range || range->kind != RANGE_HOST || range->base != address)
@@ -131,6 +134,7 @@ CUresult cuMemHostUnregister(void *p) {
     ENTER_CONTEXT(context);
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
+    context_wait_users(context, NULL);
     DRIVER_LOCKED();
     range = memory_registered((CUdeviceptr)(uintptr_t)p);
     if (!range)

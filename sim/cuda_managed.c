@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/cuda_managed.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/cleanup.h"
 #include "sim/charge.h"
 #include "sim/cuda_memory.h"
-#include "sim/cuda_stream.h"
+#include "sim/cuda_work.h"
 
 /* What advice is kept for: the page size of managed memory on a GPU. */
 #define PAGE_SHIFT 16
@@ -271,17 +272,98 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
     return cuMemAdvise_v2(devPtr, count, advice, location_of(device));
 }
 
-static CUresult prefetch(CUdeviceptr address, uint64_t bytes, struct place place) {
-    struct range *range = find(address, bytes);
+/* Send pages to a place, or forget what is in them, when their turn comes. */
+struct move {
+    const struct context *context;
+    CUdeviceptr address;
+    uint64_t bytes;
+    struct place place; /* type 0: nowhere, the contents are of no use any more */
+};
 
+/* Bytes of a range that are not with `device` (NULL: the host) yet; at most `bytes`. */
+static uint64_t elsewhere(const struct range *range, const struct move *move,
+                          const struct device *device) {
+    const struct managed *managed = range->managed;
+    const size_t first = (move->address - range->base) >> WINDOW_SHIFT;
+    const size_t last = (move->address - range->base + move->bytes - 1) >> WINDOW_SHIFT;
+    uint64_t bytes = 0;
+
+    for (size_t i = first; i <= last && i < managed->n_granules; i++)
+        if (managed->resident[i] != (device ? device->ordinal : -1))
+            bytes += WINDOW_GRANULE;
+    return MIN(bytes, move->bytes);
+}
+
+/* The contents are of no use any more: they need no place on a device, nor on the host. */
+static void discard(struct range *range, const struct move *move) {
+    uint64_t first = round_up(move->address, 4096);
+    uint64_t end = (move->address + move->bytes) & ~UINT64_C(4095);
+
+    managed_use(range, move->address, move->bytes, NULL);
+    if (end > first)
+        madvise((void *)(uintptr_t)first, end - first, MADV_DONTNEED);
+}
+
+static uint64_t move_run(void *argument) {
+    const struct move *move = argument;
+    const struct device *device =
+        move->place.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(move->place.id) : NULL;
+    const struct cost_device cost = device_cost(device ? device : move->context->device);
+    struct range *range;
+    uint64_t bytes;
+
+    DRIVER_LOCKED();
+    range = find(move->address, move->bytes);
+    if (!range)
+        return 0;
+    if (!move->place.type) {
+        discard(range, move);
+        return 0;
+    }
+    bytes = elsewhere(range, move, device);
+    managed_use(range, move->address, move->bytes, device);
+    return bytes ? cost_host_copy(&cost, bytes, true) : 1;
+}
+
+static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct place place,
+                            CUstream stream) {
+    const struct device *device =
+        place.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(place.id) : NULL;
+    struct context *context;
+    struct range *range;
+    struct move *move;
+    CUresult r;
+
+    TRY(stream_find(stream, NULL, &context));
+    driver_lock();
+    range = find(address, bytes);
+    /* Where it was sent last is known at once, whenever it gets there. */
+    for (size_t i = (address - (range ? range->base : address)) >> PAGE_SHIFT;
+         range && place.type && i <= (address - range->base + bytes - 1) >> PAGE_SHIFT; i++)
+        range->managed->pages[i].last = place;
+    driver_unlock();
     if (!range)
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = (address - range->base) >> PAGE_SHIFT;
-         i <= (address - range->base + bytes - 1) >> PAGE_SHIFT; i++)
-        range->managed->pages[i].last = place;
-    managed_use(range, address, bytes,
-                place.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(place.id) : NULL);
-    return CUDA_SUCCESS;
+    move = malloc(sizeof(*move));
+    if (!move)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *move = (struct move){ context, address, bytes, place };
+    r = stream_submit(stream,
+                      &(struct stream_order){
+                          .type = CU_GRAPH_NODE_TYPE_EMPTY,
+                          .run = move_run,
+                          .argument = move,
+                          .release = free,
+                          .engine = !place.type ? TIMELINE_NOTHING
+                                    : device    ? TIMELINE_UPLOAD
+                                                : TIMELINE_DOWNLOAD,
+                          .device = device,
+                          .busy = BUSY_MEMORY,
+                      },
+                      NULL);
+    if (r != CUDA_SUCCESS)
+        free(move);
+    return r;
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
@@ -294,8 +376,7 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(place_of(location, &place));
-    DRIVER_LOCKED();
-    return prefetch(devPtr, count, place);
+    return move_submit(devPtr, count, place, hStream);
 }
 PTSZ(cuMemPrefetchAsync_v2, (CUdeviceptr p, size_t n, CUmemLocation to, unsigned flags, CUstream s),
      p, n, to, flags, stream_own(s))
@@ -320,12 +401,11 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count
     if (!dptrs || !sizes || !count || !prefetchLocs || !prefetchLocIdxs || !numPrefetchLocs ||
         flags || prefetchLocIdxs[0] != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    DRIVER_LOCKED();
     for (size_t i = 0; i < count; i++) {
         while (location + 1 < numPrefetchLocs && prefetchLocIdxs[location + 1] <= i)
             location++;
         TRY(place_of(prefetchLocs[location], &place));
-        TRY(prefetch(dptrs[i], sizes[i], place));
+        TRY(move_submit(dptrs[i], sizes[i], place, hStream));
     }
     return CUDA_SUCCESS;
 }
@@ -333,19 +413,6 @@ PTSZ(cuMemPrefetchBatchAsync,
      (CUdeviceptr * p, size_t *n, size_t count, CUmemLocation *to, size_t *at, size_t places,
       unsigned long long flags, CUstream s),
      p, n, count, to, at, places, flags, stream_own(s))
-
-/* The contents are of no use any more: they need no place on a device, nor on the host. */
-static CUresult discard(CUdeviceptr address, uint64_t bytes) {
-    struct range *range = find(address, bytes);
-    uint64_t first = round_up(address, 4096), end = (address + bytes) & ~UINT64_C(4095);
-
-    if (!range)
-        return CUDA_ERROR_INVALID_VALUE;
-    managed_use(range, address, bytes, NULL);
-    if (end > first)
-        madvise((void *)(uintptr_t)first, end - first, MADV_DONTNEED);
-    return CUDA_SUCCESS;
-}
 
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                 unsigned long long flags, CUstream hStream) {
@@ -355,9 +422,8 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
     TRY(stream_find(hStream, NULL, &context));
     if (!dptrs || !sizes || !count || flags)
         return CUDA_ERROR_INVALID_VALUE;
-    DRIVER_LOCKED();
     for (size_t i = 0; i < count; i++)
-        TRY(discard(dptrs[i], sizes[i]));
+        TRY(move_submit(dptrs[i], sizes[i], (struct place){ 0 }, hStream));
     return CUDA_SUCCESS;
 }
 PTSZ(cuMemDiscardBatchAsync,

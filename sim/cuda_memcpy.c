@@ -5,27 +5,27 @@
 #include "sim/cuda_array.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_copy.h"
-#include "sim/cuda_stream.h"
+#include "sim/cuda_work.h"
 
 /* NAME and NAME_ptds: a copy that is over when it returns. */
 #define SYNC(name, params, ...)                                                                    \
     CUresult name params {                                                                         \
         ENTER(context_gpu());                                                                      \
-        return copy_submit(&(struct copy)__VA_ARGS__, CU_STREAM_LEGACY);                           \
+        return copy_submit(&(struct copy)__VA_ARGS__, CU_STREAM_LEGACY, true);                     \
     }                                                                                              \
     CUresult name##_ptds params {                                                                  \
         ENTER(context_gpu());                                                                      \
-        return copy_submit(&(struct copy)__VA_ARGS__, CU_STREAM_PER_THREAD);                       \
+        return copy_submit(&(struct copy)__VA_ARGS__, CU_STREAM_PER_THREAD, true);                 \
     }
 /* NAME and NAME_ptsz: a copy in the order of `stream`. */
 #define ASYNC(name, params, ...)                                                                   \
     CUresult name params {                                                                         \
         ENTER(context_gpu());                                                                      \
-        return copy_submit(&(struct copy)__VA_ARGS__, stream);                                     \
+        return copy_submit(&(struct copy)__VA_ARGS__, stream, false);                              \
     }                                                                                              \
     CUresult name##_ptsz params {                                                                  \
         ENTER(context_gpu());                                                                      \
-        return copy_submit(&(struct copy)__VA_ARGS__, stream_own(stream));                         \
+        return copy_submit(&(struct copy)__VA_ARGS__, stream_own(stream), false);                  \
     }
 
 #define ROW(to_, from_, bytes)                                                                     \
@@ -70,21 +70,28 @@ ASYNC(cuMemcpyAtoHAsync_v2, (void *to, CUarray from, size_t at, size_t n, CUstre
 
 /* Between contexts: both must be there. */
 static CUresult peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                     size_t n, CUstream stream) {
+                     size_t n, CUstream stream, bool blocking) {
     struct copy copy = ROW(DEVICE(to), DEVICE(from), n);
 
     if (!context_get(to_context) || !context_get(from_context))
         return CUDA_ERROR_INVALID_CONTEXT;
     TRY(context_check(context_get(to_context)));
     TRY(context_check(context_get(from_context)));
-    return copy_submit(&copy, stream);
+    /* It comes after, and before, everything else in both contexts: only waiting does that. */
+    if (blocking) {
+        TRY(stream_wait_context(context_get(to_context)));
+        TRY(stream_wait_context(context_get(from_context)));
+        TRY(copy_submit(&copy, stream, true));
+        return stream_wait(stream);
+    }
+    return copy_submit(&copy, stream, false);
 }
 
 #define PEER(name, stream_)                                                                        \
     CUresult name(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,  \
                   size_t n) {                                                                      \
         ENTER(context_gpu());                                                                      \
-        return peer(to, to_context, from, from_context, n, stream_);                               \
+        return peer(to, to_context, from, from_context, n, stream_, true);                         \
     }
 PEER(cuMemcpyPeer, CU_STREAM_LEGACY)
 PEER(cuMemcpyPeer_ptds, CU_STREAM_PER_THREAD)
@@ -92,7 +99,7 @@ PEER(cuMemcpyPeer_ptds, CU_STREAM_PER_THREAD)
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
     ENTER(context_gpu());
-    return peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream);
+    return peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream, false);
 }
 PTSZ(cuMemcpyPeerAsync,
      (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t n,
@@ -125,7 +132,7 @@ static CUresult end_of(CUmemorytype type, const void *host, CUdeviceptr device, 
     }
 }
 
-static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream) {
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool blocking) {
     struct copy copy;
 
     if (!p)
@@ -139,7 +146,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream) {
     };
     TRY(end_of(p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, &copy.to));
     TRY(end_of(p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, &copy.from));
-    return copy_submit(&copy, stream);
+    return copy_submit(&copy, stream, blocking);
 }
 
 /* CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER share these names. */
@@ -167,16 +174,16 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream) {
                    &(copy).from));                                                                 \
     } while (0)
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream) {
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool blocking) {
     struct copy copy;
 
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     FILL_3D(copy, p);
-    return copy_submit(&copy, stream);
+    return copy_submit(&copy, stream, blocking);
 }
 
-static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool blocking) {
     struct copy copy;
 
     if (!p)
@@ -185,26 +192,26 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
     if ((p->dstMemoryType != CU_MEMORYTYPE_HOST && !context_get(p->dstContext)) ||
         (p->srcMemoryType != CU_MEMORYTYPE_HOST && !context_get(p->srcContext)))
         return CUDA_ERROR_INVALID_CONTEXT;
-    return copy_submit(&copy, stream);
+    return copy_submit(&copy, stream, blocking);
 }
 
 /* All variants of a call that takes a description: now or in a stream, shared or own. */
 #define DESCRIBED(function, type, sync, async)                                                     \
     CUresult sync(const type *p) {                                                                 \
         ENTER(context_gpu());                                                                      \
-        return function(p, CU_STREAM_LEGACY);                                                      \
+        return function(p, CU_STREAM_LEGACY, true);                                                \
     }                                                                                              \
     CUresult sync##_ptds(const type *p) {                                                          \
         ENTER(context_gpu());                                                                      \
-        return function(p, CU_STREAM_PER_THREAD);                                                  \
+        return function(p, CU_STREAM_PER_THREAD, true);                                            \
     }                                                                                              \
     CUresult async(const type *p, CUstream stream) {                                               \
         ENTER(context_gpu());                                                                      \
-        return function(p, stream);                                                                \
+        return function(p, stream, false);                                                         \
     }                                                                                              \
     CUresult async##_ptsz(const type *p, CUstream stream) {                                        \
         ENTER(context_gpu());                                                                      \
-        return function(p, stream_own(stream));                                                    \
+        return function(p, stream_own(stream), false);                                             \
     }
 DESCRIBED(copy_2d, CUDA_MEMCPY2D, cuMemcpy2D_v2, cuMemcpy2DAsync_v2)
 DESCRIBED(copy_3d, CUDA_MEMCPY3D, cuMemcpy3D_v2, cuMemcpy3DAsync_v2)
@@ -212,12 +219,12 @@ DESCRIBED(copy_3d_peer, CUDA_MEMCPY3D_PEER, cuMemcpy3DPeer, cuMemcpy3DPeerAsync)
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy) {
     ENTER(context_gpu());
-    return copy_2d(pCopy, CU_STREAM_LEGACY);
+    return copy_2d(pCopy, CU_STREAM_LEGACY, true);
 }
 
 CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy) {
     ENTER(context_gpu());
-    return copy_2d(pCopy, CU_STREAM_PER_THREAD);
+    return copy_2d(pCopy, CU_STREAM_PER_THREAD, true);
 }
 
 /* Batches: which copy failed is told only to those who ask. */
@@ -234,7 +241,7 @@ static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t 
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < n; i++) {
         struct copy copy = ROW(UNIFIED(to[i]), UNIFIED(from[i]), sizes[i]);
-        CUresult r = copy_submit(&copy, stream);
+        CUresult r = copy_submit(&copy, stream, false);
 
         if (r != CUDA_SUCCESS) {
             if (ret_failed)
@@ -315,7 +322,7 @@ static CUresult batch_3d_one(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) 
     copy.to.x *= element;
     copy.from.pitch *= element;
     copy.to.pitch *= element;
-    return copy_submit(&copy, stream);
+    return copy_submit(&copy, stream, false);
 }
 
 static CUresult batch_3d(size_t n, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t *ret_failed,

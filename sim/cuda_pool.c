@@ -9,6 +9,7 @@
 #include "sim/cuda_device.h"
 #include "sim/cuda_handle.h"
 #include "sim/cuda_ipc.h"
+#include "sim/cuda_limbo.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_stream.h"
@@ -49,6 +50,11 @@ static void pool_give(struct heap *heap, uint64_t bytes) {
     heap->pool->granule_bytes -= bytes;
 }
 
+/* What the program has not freed. */
+static uint64_t used(const struct pool *pool) {
+    return pool->heap.used_bytes - pool->limbo_bytes;
+}
+
 static void trim(struct pool *pool, uint64_t keep) {
     uint64_t target = MAX(round_up(keep, WINDOW_GRANULE), pool->granule_bytes);
 
@@ -81,6 +87,7 @@ void pools_end(const struct device *device) {
         next = slab_next(&pools, pool);
         if (pool->device != device)
             continue;
+        limbo_forget(pool);
         heap_done(&pool->heap);
         trim(pool, 0);
         if (pool->destroyed)
@@ -202,19 +209,29 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
-static CUresult alloc(struct pool *pool, size_t bytes, CUdeviceptr *ret) {
-    TRY(heap_alloc(&pool->heap, bytes, ret));
-    pool->used_high = MAX(pool->used_high, pool->heap.used_bytes);
-    return CUDA_SUCCESS;
+static CUresult alloc(struct pool *pool, const struct stream *stream, size_t bytes,
+                      CUdeviceptr *ret) {
+    CUresult r = CUDA_SUCCESS;
+
+    if (!limbo_reuse(pool, stream, bytes, ret)) {
+        r = heap_alloc(&pool->heap, bytes, ret);
+        /* Rather wait for what was freed than fail. */
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && limbo_flush(pool))
+            r = heap_alloc(&pool->heap, bytes, ret);
+    }
+    if (r == CUDA_SUCCESS)
+        pool->used_high = MAX(pool->used_high, used(pool));
+    return r;
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool handle,
                                  CUstream hStream) {
     struct context *context;
+    struct stream *stream;
     struct pool *pool;
 
     ENTER(context_gpu());
-    TRY(stream_find(hStream, NULL, &context));
+    TRY(stream_find(hStream, &stream, &context));
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
@@ -223,22 +240,23 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
         return CUDA_ERROR_INVALID_VALUE;
     if (device_lost(pool->device))
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    return alloc(pool, bytesize, dptr);
+    return alloc(pool, stream, bytesize, dptr);
 }
 PTSZ(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s), p, n,
      pool, stream_own(s))
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     struct context *context;
+    struct stream *stream;
     struct pool *pool;
 
     ENTER(context_gpu());
-    TRY(stream_find(hStream, NULL, &context));
+    TRY(stream_find(hStream, &stream, &context));
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
     pool = current_of(context->device);
-    return pool ? alloc(pool, bytesize, dptr) : CUDA_ERROR_OUT_OF_MEMORY;
+    return pool ? alloc(pool, stream, bytesize, dptr) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 PTSZ(cuMemAllocAsync, (CUdeviceptr * p, size_t n, CUstream s), p, n, stream_own(s))
 
@@ -271,15 +289,12 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     DRIVER_LOCKED();
     if (!memory_find(dptr, &found))
         return CUDA_ERROR_INVALID_VALUE;
-    if (found.range->kind == RANGE_IMPORTED)
-        return found.range->import->address == dptr ? pool_free(&found) : CUDA_ERROR_INVALID_VALUE;
-    if (found.base != dptr ||
-        (found.range->kind != RANGE_DEVICE && found.range->kind != RANGE_BLOCK))
+    if (found.range->kind == RANGE_IMPORTED
+            ? found.range->import->address != dptr || !found.range->import->pool
+            : found.base != dptr || limbo_has(dptr) ||
+                  (found.range->kind != RANGE_DEVICE && found.range->kind != RANGE_BLOCK))
         return CUDA_ERROR_INVALID_VALUE;
-    if (found.range->heap->pool)
-        return pool_free(&found);
-    heap_free(&found); /* memory of cuMemAlloc() may be freed in stream order too */
-    return CUDA_SUCCESS;
+    return limbo_free(&found, hStream);
 }
 PTSZ(cuMemFreeAsync, (CUdeviceptr p, CUstream s), p, stream_own(s))
 
@@ -323,7 +338,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, vo
         number = pool->reserved_high;
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        number = pool->heap.used_bytes;
+        number = used(pool);
         break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         number = pool->used_high;
@@ -365,7 +380,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr, vo
         if (attr == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
             pool->reserved_high = pool->reserved_bytes;
         else
-            pool->used_high = pool->heap.used_bytes;
+            pool->used_high = used(pool);
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;

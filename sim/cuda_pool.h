@@ -22,6 +22,7 @@ struct pool {
     int reuse[3];       /* follow events, opportunistic, internal dependencies: only kept */
     uint64_t reserved_bytes, reserved_high, used_high;
     uint64_t granule_bytes;             /* in use, in whole granules */
+    uint64_t limbo_bytes;               /* of the heap: freed, but not yet by their stream */
     uint32_t access_read, access_write; /* bit per device ordinal */
     bool destroyed;                     /* goes with its last allocation */
     bool is_default;

@@ -231,12 +231,17 @@ void window_enter(struct range *range, CUdeviceptr base, uint64_t bytes) {
         atomic_store_explicit(&window.table[i], range, memory_order_release);
 }
 
-struct range *range_new(void) {
+uint64_t range_next_id(void) {
     static uint64_t last_id;
+
+    return ++last_id;
+}
+
+struct range *range_new(void) {
     struct range *range = slab_new(&ranges);
 
     if (range) {
-        range->id = ++last_id;
+        range->id = range_next_id();
         slab_publish(range);
     }
     return range;

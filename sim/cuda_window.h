@@ -118,6 +118,7 @@ void window_release(CUdeviceptr base, uint64_t bytes);
 void window_enter(struct range *range, CUdeviceptr base, uint64_t bytes);
 
 struct range *range_new(void);
+uint64_t range_next_id(void);
 void range_free(struct range *range);
 
 /*

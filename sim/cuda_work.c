@@ -212,16 +212,26 @@ CUresult stream_submit(CUstream handle, const struct stream_order *order, struct
         free(task);
         return r;
     }
-    engine_throttle(driver.engine);
+    if (!order->caller_waits)
+        engine_throttle(driver.engine);
     return CUDA_SUCCESS;
 }
 
 CUresult stream_submit_wait(CUstream handle, const struct stream_order *order) {
+    struct stream_order waited = *order;
     struct context *context;
     struct work *work;
+    CUresult r;
 
-    TRY(stream_find(handle, NULL, &context));
-    TRY(stream_submit(handle, order, &work));
+    waited.caller_waits = true;
+    r = stream_find(handle, NULL, &context);
+    if (r == CUDA_SUCCESS)
+        r = stream_submit(handle, &waited, &work);
+    if (r != CUDA_SUCCESS) {
+        if (order->release)
+            order->release(order->argument);
+        return r;
+    }
     work_wait(driver.engine, work);
     work_unref(driver.engine, work);
     return context_check(context);
@@ -346,6 +356,12 @@ void context_drain(struct context *context) {
     ref_all(&works);
     streams_unlock();
     wait_for_all(&works);
+}
+
+void context_wait_users(struct context *context, struct context *owner) {
+    context_drain(context);
+    if (owner && owner != context)
+        context_drain(owner);
 }
 
 CUresult stream_wait_context(struct context *context) {

@@ -51,6 +51,7 @@ struct stream_order {
     enum busy_kind busy;             /* how NVML counts the wall time it takes */
     bool on_host_thread;             /* calls the program back */
     bool regardless;                 /* run it also if the context is in error */
+    bool caller_waits;               /* stream_submit_wait() sets it */
 };
 
 /*
@@ -60,7 +61,8 @@ struct stream_order {
  */
 CUresult stream_submit(CUstream handle, const struct stream_order *order, struct work **ret);
 /* For blocking calls: the same, then sleep until it is done and let the host clock go on to its
- * end. The answer is the context's. Not while captured: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
+ * end. The answer is the context's; `argument` is taken over in any case. Not while captured:
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
 CUresult stream_submit_wait(CUstream handle, const struct stream_order *order);
 /* Sleep until everything in the stream is done, and let the host clock go on. */
 CUresult stream_wait(CUstream handle);
@@ -80,6 +82,8 @@ void stream_retire(struct stream *stream);
 void stream_drop(struct stream *stream);
 /* Sleep until all work of a context is done, whatever state it is in. Without any lock. */
 void context_drain(struct context *context);
+/* The same for two contexts (the second may be NULL): memory of theirs is to be freed. */
+void context_wait_users(struct context *context, struct context *owner);
 
 /* A sticky error: `context` answers `error` to everything from now on, unless it has one. */
 void context_fail(struct context *context, CUresult error);

@@ -17,6 +17,7 @@ struct work {
     unsigned refs;
     bool done;
     bool on_host_thread;
+    bool for_caller; /* can run, and does so in work_wait() */
     work_fn run;
     void *argument;
     void (*release)(void *argument);
@@ -150,27 +151,35 @@ static void engine_unref(struct engine *engine) {
     free(engine);
 }
 
+/* Let go of a reference, and of the lock while the work is freed by that. */
+static void drop_locked(struct engine *engine, struct work *work) {
+    work = drop(work);
+    if (!work)
+        return;
+    pthread_mutex_unlock(&engine->lock);
+    destroy(work);
+    pthread_mutex_lock(&engine->lock);
+}
+
+/* Run it, for which the lock is let go. */
+static void execute(struct engine *engine, struct work *work) {
+    uint64_t cost_ns;
+
+    pthread_mutex_unlock(&engine->lock);
+    cost_ns = work->run(work->argument);
+    pthread_mutex_lock(&engine->lock);
+    finish(engine, work, cost_ns);
+    drop_locked(engine, work);
+}
+
 static void serve(struct engine *engine, struct queue *queue) {
     pthread_mutex_lock(&engine->lock);
     for (;;) {
-        struct work *work, *dead;
-        uint64_t cost_ns;
-
         while (!queue->first && !engine->ending)
             pthread_cond_wait(&queue->filled, &engine->lock);
         if (engine->ending)
             break;
-        work = queue_take(queue);
-        pthread_mutex_unlock(&engine->lock);
-        cost_ns = work->run(work->argument);
-        pthread_mutex_lock(&engine->lock);
-        finish(engine, work, cost_ns);
-        dead = drop(work);
-        if (dead) {
-            pthread_mutex_unlock(&engine->lock);
-            destroy(dead);
-            pthread_mutex_lock(&engine->lock);
-        }
+        execute(engine, queue_take(queue));
     }
     pthread_mutex_unlock(&engine->lock);
     engine_unref(engine);
@@ -299,7 +308,9 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
         follow(work, order->before);
     for (size_t i = 0; i < order->n_after; i++)
         follow(work, order->after[i]);
-    if (!work->n_awaited && work->run)
+    if (!work->n_awaited && work->run && order->caller_waits)
+        work->for_caller = true;
+    else if (!work->n_awaited && work->run)
         make_runnable(engine, work);
     else if (!work->n_awaited)
         finish(engine, work, 0);
@@ -313,19 +324,13 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
 static void resolve(struct engine *engine, struct work *target) {
     while (!target->item.resolved) {
         struct timeline_item *item = timeline_next_for(&engine->timeline, &target->item);
-        struct work *dead;
 
         if (!item) {
             pthread_cond_wait(&engine->done, &engine->lock);
             continue;
         }
         timeline_resolve(&engine->timeline, item);
-        dead = drop(from_item(item));
-        if (dead) {
-            pthread_mutex_unlock(&engine->lock);
-            destroy(dead);
-            pthread_mutex_lock(&engine->lock);
-        }
+        drop_locked(engine, from_item(item));
     }
 }
 
@@ -367,12 +372,7 @@ void engine_throttle(struct engine *engine) {
         struct work *oldest = work_ref(from_item(engine->timeline.heap[0]));
 
         resolve(engine, oldest);
-        oldest = drop(oldest);
-        if (oldest) {
-            pthread_mutex_unlock(&engine->lock);
-            destroy(oldest);
-            pthread_mutex_lock(&engine->lock);
-        }
+        drop_locked(engine, oldest);
     }
     pthread_mutex_unlock(&engine->lock);
 }
@@ -386,10 +386,25 @@ bool work_is_done(struct engine *engine, struct work *work) {
     return done;
 }
 
-void work_wait(struct engine *engine, struct work *work) {
-    pthread_mutex_lock(&engine->lock);
+/* Wants the lock. */
+static void join(struct engine *engine, struct work *work) {
+    if (work->for_caller) {
+        work->for_caller = false;
+        execute(engine, work);
+    }
     while (!work->done)
         pthread_cond_wait(&engine->done, &engine->lock);
+}
+
+void work_join(struct engine *engine, struct work *work) {
+    pthread_mutex_lock(&engine->lock);
+    join(engine, work);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void work_wait(struct engine *engine, struct work *work) {
+    pthread_mutex_lock(&engine->lock);
+    join(engine, work);
     resolve(engine, work);
     timeline_wait(&engine->timeline, &work->item);
     pthread_mutex_unlock(&engine->lock);

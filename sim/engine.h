@@ -26,6 +26,7 @@ struct work_order {
     void *argument;                  /* freed with `release` when the work is forgotten */
     void (*release)(void *argument); /* may be NULL */
     bool on_host_thread;             /* a program's callback, which may take its time */
+    bool caller_waits; /* work_wait() comes next: it runs the work if nothing is before it */
     enum timeline_engine engine;
     unsigned device, peer;
     int priority;
@@ -53,6 +54,8 @@ struct work *work_unref(struct engine *engine, struct work *work); /* accepts NU
 
 /* Whether it has been executed. */
 bool work_is_done(struct engine *engine, struct work *work);
+/* Sleep until it has been executed; no clock goes on. */
+void work_join(struct engine *engine, struct work *work);
 /* Sleep until it has been executed, and let the host clock go on to its end. */
 void work_wait(struct engine *engine, struct work *work);
 /* Its modelled end; waits until everything before it has been executed, as its cost matters. */

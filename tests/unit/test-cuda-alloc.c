@@ -110,6 +110,7 @@ START_TEST(memory_is_out_at_the_limit_of_the_cgroup) {
     /* Managed memory is not counted by the driver. */
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, 4 * MIB, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 4 * MIB, 0, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 0), hard + 4 * MIB);
     simbox_done(&s);
 }
@@ -270,6 +271,7 @@ START_TEST(memory_costs_the_host_only_what_was_written) {
         p[i] = cudalib_alloc(20 * GIB);
     ck_assert_uint_lt(resident_bytes(), 64 * MIB);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p[1] + 7 * GIB, 1, 128 * MIB));
+    ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_uint_ge(resident_bytes(), 128 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p[1]));
     ck_assert_uint_lt(resident_bytes(), 64 * MIB);

@@ -18,11 +18,14 @@ START_TEST(managed_memory_is_charged_where_it_was_prefetched) {
     memset((void *)(uintptr_t)p, 7, 8 * MIB); /* the host's as well */
     ck_assert_uint_eq(simbox_used(&s, 0), empty);
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 8 * MIB, 0, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 0), empty + 8 * MIB);
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 3 * MIB, 1, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
     ck_assert_uint_eq(simbox_used(&s, 1), other + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 8 * MIB, CU_DEVICE_CPU, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 0), empty);
     ck_assert_uint_eq(simbox_used(&s, 1), other);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 9, 8 * MIB)); /* a device writes it */
@@ -49,9 +52,11 @@ START_TEST(discarded_memory_takes_no_place) {
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, bytes));
     ck_assert_uint_eq(simbox_used(&s, 0), empty + bytes);
     ck_assert_cuda_ok(CU(cuMemDiscardBatchAsync)(&p, &bytes, 1, 0, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 0), empty);
     ck_assert_cuda_ok(
         CU(cuMemDiscardAndPrefetchBatchAsync)(&p, &bytes, 1, &there, &first, 1, 0, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 0), empty + bytes);
     bytes++;
     ck_assert_cuda(CU(cuMemDiscardBatchAsync)(&p, &bytes, 1, 0, NULL), CUDA_ERROR_INVALID_VALUE);
@@ -68,6 +73,7 @@ START_TEST(managed_memory_makes_room_for_everything_else) {
     room = cudalib_free_bytes() / (2 * MIB) * (2 * MIB);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&managed, room + 64 * MIB, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(managed, room + 64 * MIB, 0, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_lt(cudalib_free_bytes(), 2 * MIB); /* more than fits: the rest stays */
     p = cudalib_alloc(100 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
@@ -106,6 +112,7 @@ START_TEST(advice_is_kept_by_page_and_asked_by_range) {
     ck_assert_int_eq(by[1], CU_DEVICE_INVALID);
     ck_assert_cuda_ok(CU(cuMemAdvise)(p, 4 * MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 4 * MIB, 1, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_cuda_ok(CU(cuMemRangeGetAttributes)(data, sizes, which, 2, p, 4 * MIB));
     ck_assert_int_eq(value, 1);
     ck_assert_int_eq(last, 1);

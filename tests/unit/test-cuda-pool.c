@@ -107,6 +107,7 @@ START_TEST(a_pool_of_ones_own_has_a_size_and_an_end) {
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, 7 * MIB));
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(p, NULL));
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(q, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
     ck_assert_uint_eq(simbox_used(&s, 1), 0);
     ck_assert_cuda(CU(cuMemPoolDestroy)(pool), CUDA_ERROR_INVALID_VALUE);
     props.location.id = 5;

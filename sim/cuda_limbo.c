@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/cuda_limbo.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "sim/cuda_memory.h"
+#include "sim/cuda_work.h"
+
+/* Belongs to the work that frees it. */
+struct entry {
+    struct list in_limbo; /* of all, oldest first */
+    struct pool *pool;    /* NULL: plain memory of a context */
+    uint32_t stream;      /* number of the one that frees it */
+    CUdeviceptr base;
+    uint64_t bytes; /* as they are counted */
+    uint64_t id;    /* of the allocation */
+    bool gone;      /* in use again, or freed by the end of its pool */
+};
+
+static struct list limbo = LIST_INIT(limbo);
+static struct map by_base; /* base → entry */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+
+static void leave(struct entry *entry) {
+    if (entry->gone)
+        return;
+    entry->gone = true;
+    list_remove(&entry->in_limbo);
+    map_take(&by_base, entry->base);
+    if (entry->pool)
+        entry->pool->limbo_bytes -= entry->bytes;
+    pthread_cond_broadcast(&left);
+}
+
+static CUresult free_now(const struct allocation *allocation) {
+    if (allocation->range->kind == RANGE_IMPORTED || allocation->range->heap->pool)
+        return pool_free(allocation);
+    heap_free(allocation); /* memory of cuMemAlloc() may be freed in stream order too */
+    return CUDA_SUCCESS;
+}
+
+static uint64_t entry_run(void *argument) {
+    struct entry *entry = argument;
+    struct allocation found;
+    bool gone;
+
+    DRIVER_LOCKED();
+    gone = entry->gone;
+    leave(entry);
+    if (!gone && memory_find(entry->base, &found) && found.id == entry->id)
+        free_now(&found);
+    return 0;
+}
+
+bool limbo_has(CUdeviceptr base) {
+    return map_find(&by_base, base);
+}
+
+static uint64_t counted(const struct allocation *allocation) {
+    return allocation->range->kind == RANGE_BLOCK ? round_up(allocation->bytes, HEAP_UNIT)
+                                                  : allocation->range->span;
+}
+
+CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
+    struct stream *stream;
+    struct entry *entry;
+    CUresult r;
+
+    TRY(stream_find(handle, &stream, NULL));
+    if (allocation->range->kind == RANGE_IMPORTED || stream_idle(stream))
+        return free_now(allocation);
+    entry = calloc(1, sizeof(*entry));
+    if (!entry || map_put(&by_base, allocation->base, entry) < 0) {
+        free(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    entry->pool = allocation->range->heap->pool;
+    entry->stream = stream->number;
+    entry->base = allocation->base;
+    entry->bytes = counted(allocation);
+    entry->id = allocation->id;
+    list_append(&limbo, &entry->in_limbo);
+    if (entry->pool)
+        entry->pool->limbo_bytes += entry->bytes;
+
+    /* Submitting may have to wait for work that wants the lock. */
+    driver_unlock();
+    r = stream_submit(handle,
+                      &(struct stream_order){
+                          .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+                          .run = entry_run,
+                          .argument = entry,
+                          .release = free, /* after it was run, which takes it out of limbo */
+                          .regardless = true,
+                      },
+                      NULL);
+    driver_lock();
+    if (r != CUDA_SUCCESS) {
+        leave(entry);
+        free(entry);
+        return r;
+    }
+    return CUDA_SUCCESS;
+}
+
+bool limbo_reuse(struct pool *pool, const struct stream *stream, uint64_t bytes, CUdeviceptr *ret) {
+    struct allocation found;
+    struct entry *entry;
+
+    if (!pool->limbo_bytes)
+        return false;
+    list_foreach (entry, &limbo, in_limbo) {
+        if (entry->pool != pool || entry->stream != stream->number ||
+            !memory_find(entry->base, &found) || found.id != entry->id ||
+            !heap_resize(&found, bytes))
+            continue;
+        leave(entry);
+        *ret = found.base;
+        return true;
+    }
+    return false;
+}
+
+bool limbo_flush(struct pool *pool) {
+    if (!pool->limbo_bytes)
+        return false;
+    while (pool->limbo_bytes)
+        pthread_cond_wait(&left, &driver.lock);
+    return true;
+}
+
+void limbo_forget(struct pool *pool) {
+    struct entry *entry, *next;
+
+    list_foreach_safe (entry, next, &limbo, in_limbo) {
+        if (entry->pool == pool)
+            leave(entry);
+    }
+}
