@@ -60,9 +60,3 @@ void *cublas_memory(const struct cublasContext *handle, const void *address, uin
 
 /* Submit `run` with a job that free() releases. */
 cublasStatus_t cublas_submit(const struct cublasContext *handle, work_fn run, void *job, bool wait);
-
-/* 16-bit floats: IEEE half and bfloat16, rounded to nearest even. */
-float cublas_half_to_float(uint16_t half);
-uint16_t cublas_float_to_half(float value);
-float cublas_bfloat_to_float(uint16_t bfloat);
-uint16_t cublas_float_to_bfloat(float value);

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "sim/cublas.h"
+#include "sim/half.h"
 
 enum batch_kind {
     BATCH_STRIDED, /* one product is a batch of one */
@@ -55,9 +56,9 @@ static double load(const void *from, cudaDataType type, size_t i) {
     case CUDA_R_32I:
         return ((const int32_t *)from)[i];
     case CUDA_R_16F:
-        return cublas_half_to_float(((const uint16_t *)from)[i]);
+        return half_to_float(((const uint16_t *)from)[i]);
     case CUDA_R_16BF:
-        return cublas_bfloat_to_float(((const uint16_t *)from)[i]);
+        return bf16_to_float(((const uint16_t *)from)[i]);
     default:
         return ((const int8_t *)from)[i];
     }
@@ -75,10 +76,10 @@ static void store(void *to, cudaDataType type, size_t i, double value) {
         ((int32_t *)to)[i] = (int32_t)(int64_t)value; /* wraps, as the hardware does */
         break;
     case CUDA_R_16F:
-        ((uint16_t *)to)[i] = cublas_float_to_half((float)value);
+        ((uint16_t *)to)[i] = half_from_float((float)value);
         break;
     case CUDA_R_16BF:
-        ((uint16_t *)to)[i] = cublas_float_to_bfloat((float)value);
+        ((uint16_t *)to)[i] = bf16_from_float((float)value);
         break;
     }
 }

@@ -47,6 +47,20 @@ static const struct sim_mig_profile h100_80g_profiles[] = {
 
 #define MIG(profiles) .mig_profiles = (profiles), .n_mig_profiles = ELEMENTSOF(profiles)
 
+/* What the two A100 have in common. */
+#define A100                                                                                       \
+    .architecture = "Ampere", .nvml_architecture = 7, .nvml_brand = 14, .cc_major = 8,             \
+    .cc_minor = 0, .context_bytes = MIB(414), .memory_bus_bits = 5120, .l2_bytes = MIB(40),        \
+    .multiprocessors = 108, .cores_per_multiprocessor = 64,                                        \
+    .max_threads_per_multiprocessor = 2048, .max_blocks_per_multiprocessor = 32,                   \
+    .registers_per_multiprocessor = 65536, .shared_bytes_per_multiprocessor = 167936,              \
+    .shared_bytes_per_block = 49152, .shared_bytes_per_block_optin = 166912, .copy_engines = 3,    \
+    .sm_clock_idle_mhz = 210, .sm_clock_max_mhz = 1410, .power_min_mw = 100000,                    \
+    .power_limit_mw = 400000, .power_max_mw = 400000, .temperature_slowdown_c = 89,                \
+    .temperature_shutdown_c = 92, .pcie_generation = 4, .pcie_width = 16, .nvlink_version = 3,     \
+    .nvlink_links = 12, .nvlink_bytes_per_second = UINT64_C(25) * 1000000000, .ecc = true,         \
+    .fp64_full = true
+
 /*
  * Figures from the vendor's data sheets and white papers; memory totals and reserves as drivers
  * report them (NVML's total, and the difference to what CUDA calls total).
@@ -99,99 +113,39 @@ const struct sim_model sim_models[] = {
     {
         .key = "a100-40g",
         .name = "SIM A100-SXM4-40GB",
-        .architecture = "Ampere",
-        .nvml_architecture = 7,
-        .nvml_brand = 14,
-        .cc_major = 8,
-        .cc_minor = 0,
         .speed_rank = 195,
         .total_bytes = MIB(40960),
         .reserved_bytes = MIB(424),
-        .context_bytes = MIB(414),
         .bar1_bytes = GIB(64),
-        .memory_bus_bits = 5120,
         .memory_bytes_per_second = UINT64_C(1555) * 1000000000,
-        .l2_bytes = MIB(40),
-        .multiprocessors = 108,
-        .cores_per_multiprocessor = 64,
-        .max_threads_per_multiprocessor = 2048,
-        .max_blocks_per_multiprocessor = 32,
-        .registers_per_multiprocessor = 65536,
-        .shared_bytes_per_multiprocessor = 167936,
-        .shared_bytes_per_block = 49152,
-        .shared_bytes_per_block_optin = 166912,
-        .copy_engines = 3,
-        .sm_clock_idle_mhz = 210,
         .sm_clock_base_mhz = 1095,
-        .sm_clock_max_mhz = 1410,
         .memory_clock_mhz = 1215,
         .power_idle_mw = 52000,
-        .power_min_mw = 100000,
-        .power_limit_mw = 400000,
-        .power_max_mw = 400000,
         .temperature_idle_c = 31,
-        .temperature_slowdown_c = 89,
-        .temperature_shutdown_c = 92,
-        .pcie_generation = 4,
-        .pcie_width = 16,
-        .nvlink_version = 3,
-        .nvlink_links = 12,
-        .nvlink_bytes_per_second = UINT64_C(25) * 1000000000,
         .pci_device_id = 0x20b010de,
         .pci_subsystem_id = 0x134f10de,
-        .ecc = true,
-        .fp64_full = true,
         .vbios = "92.00.45.00.03",
         .part_number = "692-2G506-0200-002",
+        A100,
         MIG(a100_40g_profiles),
     },
     {
         .key = "a100-80g",
         .name = "SIM A100-SXM4-80GB",
-        .architecture = "Ampere",
-        .nvml_architecture = 7,
-        .nvml_brand = 14,
-        .cc_major = 8,
-        .cc_minor = 0,
         .speed_rank = 196,
         .total_bytes = MIB(81920),
         .reserved_bytes = MIB(670),
-        .context_bytes = MIB(414),
         .bar1_bytes = GIB(128),
-        .memory_bus_bits = 5120,
         .memory_bytes_per_second = UINT64_C(2039) * 1000000000,
-        .l2_bytes = MIB(40),
-        .multiprocessors = 108,
-        .cores_per_multiprocessor = 64,
-        .max_threads_per_multiprocessor = 2048,
-        .max_blocks_per_multiprocessor = 32,
-        .registers_per_multiprocessor = 65536,
-        .shared_bytes_per_multiprocessor = 167936,
-        .shared_bytes_per_block = 49152,
-        .shared_bytes_per_block_optin = 166912,
-        .copy_engines = 3,
-        .sm_clock_idle_mhz = 210,
         .sm_clock_base_mhz = 1275,
-        .sm_clock_max_mhz = 1410,
         .memory_clock_mhz = 1593,
         .power_idle_mw = 61000,
-        .power_min_mw = 100000,
-        .power_limit_mw = 400000,
-        .power_max_mw = 400000,
         .temperature_idle_c = 32,
-        .temperature_slowdown_c = 89,
-        .temperature_shutdown_c = 92,
-        .pcie_generation = 4,
-        .pcie_width = 16,
-        .nvlink_version = 3,
-        .nvlink_links = 12,
-        .nvlink_bytes_per_second = UINT64_C(25) * 1000000000,
         .pci_device_id = 0x20b210de,
         .pci_subsystem_id = 0x147f10de,
-        .ecc = true,
-        .fp64_full = true,
         .vbios = "92.00.9E.00.01",
         .part_number = "692-2G506-0212-003",
+        A100,
         MIG(a100_80g_profiles),
     },
     {

@@ -6,6 +6,7 @@
  * A loop over 32 lanes is vectorised because its iterations are declared independent. The
  * destination may be one of the sources (same lane), never overlaps one otherwise.
  */
+#include "sim/half.h"
 #include "sim/ptx_exec.h"
 
 #ifndef PTX_ISA
@@ -77,18 +78,6 @@ typedef int64_t s64;
 typedef float f32;
 typedef double f64;
 
-static inline u32 bits_of(f32 x) {
-    u32 u;
-
-    __builtin_memcpy(&u, &x, 4);
-    return u;
-}
-static inline f32 float_of(u32 u) {
-    f32 x;
-
-    __builtin_memcpy(&x, &u, 4);
-    return x;
-}
 static inline u64 bits_of_double(f64 x) {
     u64 u;
 
@@ -100,33 +89,6 @@ static inline f64 double_of(u64 u) {
 
     __builtin_memcpy(&x, &u, 8);
     return x;
-}
-
-static inline f32 half_to_float(u16 h) {
-    u32 u = (u32)(h & 0x7fff) << 13;
-    f32 x = float_of(u) * 0x1p112f;
-    u32 r = bits_of(x) | ((h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0);
-
-    return float_of(r | (u32)(h & 0x8000) << 16);
-}
-/* To nearest, ties to even. */
-static inline u16 half_from_float(f32 x) {
-    u32 u = bits_of(x) & 0x7fffffff, sign = bits_of(x) >> 16 & 0x8000;
-    u32 small = bits_of(float_of(u) + 0.5f) - 0x3f000000;
-    u32 normal = (u + 0xc8000fff + (u >> 13 & 1)) >> 13;
-    u32 r = u < 0x38800000 ? small : normal;
-
-    r = u >= 0x47800000 ? 0x7c00 : r;
-    return (u16)(u > 0x7f800000 ? 0x7fff : r | sign);
-}
-static inline f32 bf16_to_float(u16 h) {
-    return float_of((u32)h << 16);
-}
-static inline u16 bf16_from_float(f32 x) {
-    u32 u = bits_of(x);
-    u32 r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-
-    return (u16)((u & 0x7fffffff) > 0x7f800000 ? 0x7fff : r);
 }
 
 /* One lane's value where the mask has its bit, for the width of a register. */
