@@ -25,6 +25,7 @@ struct ptx_function;
 #define PTX_LOCAL_BASE  UINT64_C(0x0001000100000000)
 #define PTX_PARAM_BASE  UINT64_C(0x0001000200000000)
 #define PTX_CODE_BASE   UINT64_C(0x0001000300000000)
+#define PTX_GRID_BASE   UINT64_C(0x0001000400000000) /* what grid-wide barriers count in */
 #define PTX_WINDOW      UINT64_C(0x0000000100000000) /* bytes of each */
 
 /* ---- memory: which device addresses exist, and where their bytes are ------------------------ */
@@ -108,7 +109,7 @@ struct ptx_param {
 struct ptx_attributes {
     uint32_t n_regs;            /* 32-bit registers a thread holds at once, estimated */
     uint32_t shared_bytes;      /* static */
-    uint32_t local_bytes;       /* per thread, of the kernel and what it calls */
+    uint32_t local_bytes;       /* per thread, of the kernel itself; calls add theirs */
     uint32_t const_bytes;       /* of the module */
     uint32_t param_bytes;       /* of all parameters */
     uint32_t max_threads;       /* .maxntid / .reqntid, else 1024 */

@@ -201,7 +201,7 @@ static inline void count(struct ptx_warp *w, const struct ptx_code *in,
     struct ptx_stats *stats = &w->worker->stats;
     u64 bytes = (u64)in->bytes * in->n * (u64)__builtin_popcount(mask);
 
-    switch (access->space) {
+    switch (access->counts_as) {
     case PTX_IN_SHARED:
         *(store ? &stats->shared_write_bytes : &stats->shared_read_bytes) += bytes;
         break;
@@ -209,6 +209,9 @@ static inline void count(struct ptx_warp *w, const struct ptx_code *in,
         *(store ? &stats->local_write_bytes : &stats->local_read_bytes) += bytes;
         break;
     case PTX_IN_PARAM:
+        stats->const_read_bytes += bytes;
+        break;
+    case PTX_IN_CONST:
         stats->const_read_bytes += bytes;
         break;
     default:

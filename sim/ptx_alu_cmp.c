@@ -51,6 +51,10 @@ FOURTEEN(f32z, f32, flush_f32)
 FOURTEEN(f64, f64, SAME)
 FOURTEEN(f16, u16, half_to_float)
 FOURTEEN(bf16, u16, bf16_to_float)
+static inline f32 flushed_half(u16 h) {
+    return h & 0x7c00 ? half_to_float(h) : 0;
+}
+FOURTEEN(f16z, u16, flushed_half)
 
 /* Pairs of halves: 0xffff or what "true" is otherwise, in in->slot, for each. */
 #define PAIR(name, get, expr)                                                                      \
@@ -119,14 +123,14 @@ TEST(subnormal_f64, u64, !EXP64(a) && MAN64(a))
         CROW("setp.leu." type, "p" s s, leu_##K), CROW("setp.gtu." type, "p" s s, gtu_##K),        \
         CROW("setp.geu." type, "p" s s, geu_##K), CROW("setp.num." type, "p" s s, num_##K),        \
         CROW("setp.nan." type, "p" s s, nan_##K)
-#define X_ROWS(K)                                                                                  \
-    CROW("setp.eq.x.f32", "pww", eq_##K), CROW("setp.ne.x.f32", "pww", ne_##K),                    \
-        CROW("setp.lt.x.f32", "pww", lt_##K), CROW("setp.le.x.f32", "pww", le_##K),                \
-        CROW("setp.gt.x.f32", "pww", gt_##K), CROW("setp.ge.x.f32", "pww", ge_##K),                \
-        CROW("setp.equ.x.f32", "pww", equ_##K), CROW("setp.neu.x.f32", "pww", neu_##K),            \
-        CROW("setp.ltu.x.f32", "pww", ltu_##K), CROW("setp.leu.x.f32", "pww", leu_##K),            \
-        CROW("setp.gtu.x.f32", "pww", gtu_##K), CROW("setp.geu.x.f32", "pww", geu_##K),            \
-        CROW("setp.num.x.f32", "pww", num_##K), CROW("setp.nan.x.f32", "pww", nan_##K)
+#define X_ROWS(type, K, s)                                                                         \
+    CROW("setp.eq.x." type, "p" s s, eq_##K), CROW("setp.ne.x." type, "p" s s, ne_##K),            \
+        CROW("setp.lt.x." type, "p" s s, lt_##K), CROW("setp.le.x." type, "p" s s, le_##K),        \
+        CROW("setp.gt.x." type, "p" s s, gt_##K), CROW("setp.ge.x." type, "p" s s, ge_##K),        \
+        CROW("setp.equ.x." type, "p" s s, equ_##K), CROW("setp.neu.x." type, "p" s s, neu_##K),    \
+        CROW("setp.ltu.x." type, "p" s s, ltu_##K), CROW("setp.leu.x." type, "p" s s, leu_##K),    \
+        CROW("setp.gtu.x." type, "p" s s, gtu_##K), CROW("setp.geu.x." type, "p" s s, geu_##K),    \
+        CROW("setp.num.x." type, "p" s s, num_##K), CROW("setp.nan.x." type, "p" s s, nan_##K)
 #define PROW(c, K) ROW("pair." #c "." #K, "www", pair_##c##_##K)
 #define PAIR_ROWS(K)                                                                               \
     PROW(eq, K), PROW(ne, K), PROW(lt, K), PROW(le, K), PROW(gt, K), PROW(ge, K), PROW(equ, K),    \
@@ -150,7 +154,8 @@ const struct ptx_alu ISA(ptx_alu_cmp)[] = {
     FLOAT_ROWS("f64", f64, "q"),
     FLOAT_ROWS("f16", f16, "h"),
     FLOAT_ROWS("bf16", bf16, "h"),
-    X_ROWS(f32z),
+    X_ROWS("f32", f32z, "w"),
+    X_ROWS("f16", f16z, "h"),
     PAIR_ROWS(f16x2),
     PAIR_ROWS(bf16x2),
     TESTS(finite),

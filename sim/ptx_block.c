@@ -179,6 +179,8 @@ static void fill_specials(struct ptx_block *block) {
     fill(block, PTX_SREG_dynamic_smem_size, launch->dynamic_shared_bytes);
     fill(block, PTX_SREG_total_smem_size, block->shared_bytes);
     fill(block, PTX_SREG_one, 1);
+    fill(block, PTX_SREG_envreg1, launch->cooperative ? (uint32_t)(PTX_GRID_BASE >> 32) : 0);
+    fill(block, PTX_SREG_envreg2, launch->cooperative ? (uint32_t)PTX_GRID_BASE : 0);
     fill(block, PTX_N_LANE_SREGS, block->worker->run->dynamic_at);
     for (uint32_t i = 0; i < PTX_LANES; i++) {
         lanes[PTX_SREG_laneid * PTX_LANES + i] = i;

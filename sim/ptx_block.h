@@ -23,6 +23,7 @@ struct ptx_run {
     pthread_mutex_t lock; /* fault, stats */
     struct ptx_result *result;
     uint32_t dynamic_at, shared_bytes;
+    uint32_t workspace[16] __attribute__((aligned(16))); /* at PTX_GRID_BASE, if cooperative */
 };
 
 /* Run fn(arg, index) on the calling thread and up to n - 1 others at once; returns when all have.

@@ -96,6 +96,7 @@ int ptx_build_access(struct ptx_builder *b, const struct ptx_inst *inst, struct 
     r = build_base(b, base, opcode->space, code, access, &code->a);
     if (r < 0)
         return r;
+    access->counts_as = opcode->space == PTX_IN_CONST ? PTX_IN_CONST : access->space;
     for (uint32_t i = 0; i < opcode->vec; i++) {
         const struct ptx_operand *e =
             data->kind == PTX_OPERAND_VEC ? &b->f->elems[data->reg + (int32_t)i] : data;

@@ -372,10 +372,7 @@ static int check_bar(const struct check *c) {
     if (PTX_HAS(m, cluster))
         return unsupported(c);
     if (PTX_HAS(m, warp))
-        return check_list(c, c->n && c->o[0].kind == PTX_OPERAND_IMM ? "" : "w") < 0 &&
-                       !(c->n == 1 && is_source(c, 0, 4))
-                   ? bad_count(c)
-                   : 0;
+        return c->n == 1 && is_source(c, 0, 4) ? 0 : bad_count(c);
     if (PTX_HAS(m, red)) {
         unsigned last = c->n - 1;
 

@@ -63,7 +63,7 @@ struct ptx_access {
     uint8_t address_bytes; /* of the address register: 4 or 8 */
     uint8_t type;          /* enum ptx_type, atomics */
     uint8_t op;            /* enum ptx_mod, atomics */
-    uint8_t float_imm;
+    uint8_t counts_as;     /* space, for the statistics: .const is looked up as global */
 };
 
 struct ptx_call {

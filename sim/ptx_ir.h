@@ -127,7 +127,7 @@ enum ptx_ir_space {
     X(tid_x) X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z)     \
     X(nctaid_x) X(nctaid_y) X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(smid) X(nsmid)           \
     X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge) X(gridid)          \
-    X(dynamic_smem_size) X(total_smem_size) X(zero) X(one)
+    X(dynamic_smem_size) X(total_smem_size) X(zero) X(one) X(envreg1) X(envreg2)
 /* clang-format on */
 
 enum ptx_sreg {

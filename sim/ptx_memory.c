@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "sim/ptx_exec.h"
+#include "sim/ptx_block.h"
 
 #define LEAF 256
 
@@ -337,6 +337,10 @@ unsigned char *ptx_resolve(struct ptx_warp *w, unsigned lane, uint64_t address, 
         case PTX_PARAM_BASE:
             return !store && at + bytes <= w->worker->program->function->param_bytes
                        ? (unsigned char *)w->worker->launch->params + at
+                       : NULL;
+        case PTX_GRID_BASE:
+            return w->worker->launch->cooperative && at + bytes <= sizeof(w->worker->run->workspace)
+                       ? (unsigned char *)w->worker->run->workspace + at
                        : NULL;
         default:
             return NULL;

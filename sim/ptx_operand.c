@@ -74,6 +74,8 @@ static const struct {
     { "%dynamic_smem_size", PTX_SREG_dynamic_smem_size },
     { "%total_smem_size", PTX_SREG_total_smem_size },
     { "%aggr_smem_size", PTX_SREG_total_smem_size },
+    { "%envreg1", PTX_SREG_envreg1 },
+    { "%envreg2", PTX_SREG_envreg2 },
     { "%clock", PTX_SREG_clock },
     { "%clock_hi", PTX_SREG_clock_hi },
     { "%clock64", PTX_SREG_clock64 },
@@ -102,6 +104,12 @@ static int read_special(struct ptx_parser *p, struct ptx_operand *o) {
             ptx_lex_next(lexer);
             return 0;
         }
+    if (!strncmp(text, "%envreg", 7) || !strncmp(text, "%pm", 3)) { /* the driver's own */
+        o->kind = PTX_OPERAND_SREG;
+        o->reg = PTX_SREG_zero;
+        ptx_lex_next(lexer);
+        return 0;
+    }
     return error_set(p->err, -EINVAL, "line %u: unknown register or name '%s'", lexer->token.line,
                      text);
 }

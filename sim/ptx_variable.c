@@ -341,8 +341,12 @@ static int declare(struct ptx_parser *p, const struct ptx_declarator *d, enum pt
                    : 0;
     if (space != PTX_IN_GLOBAL && space != PTX_IN_CONST)
         return ptx_parse_bad(p, "'%s' cannot be initialised here", sym->name);
-    if (d->unsized)
-        return ptx_parse_bad(p, "array '%s' has no size", sym->name);
+    if (d->unsized) { /* as long as what it is given */
+        sym->bytes = MAX_VARIABLE_BYTES;
+        r = initialise(p, sym);
+        sym->bytes = sym->n_init;
+        return r;
+    }
     return initialise(p, sym);
 }
 

@@ -89,9 +89,9 @@ START_TEST(good_text_of_every_kind_is_taken) {
                "cp.async.wait_group 0; cp.async.wait_all;"),
         KERNEL("atom.global.gpu.relaxed.add.u32 %r1,[%d1],1; red.relaxed.sys.global.add.f32 "
                "[%d1],%f1;"),
-        HEAD
-        ".const .align 8 .b8 c[16] = {1,2,3}; .global .u64 p[2] = {c, generic(c)+8};"
-        ".global .f32 f = 0f3F800000; .global .f64 g[2] = {1.5, -2e3}; .visible .global .u8 z;",
+        HEAD ".const .align 8 .b8 c[16] = {1,2,3}; .global .u64 p[2] = {c, generic(c)+8};"
+             ".global .b8 u[] = {1,2,3}; .global .f32 f = 0f3F800000; .global .f64 g[2] = {1.5, "
+             "-2e3}; .visible .global .u8 z;",
         HEAD ".file 1 \"a.cu\"\n.section .debug_str { .b8 1,2 \n L: .b64 x }\n",
         HEAD ".weak .func (.param .b32 r) f(.param .b32 a) { ret; }\n"
              ".visible .entry k() .maxntid 128, 1, 1 .minnctapersm 2 { ret; }",
