@@ -44,9 +44,14 @@ step_interrupted() {
     exit 130
 }
 
-# step_show_log LOG: the end of a log, indented.
+# step_show_log LOG: what matters of a log, indented: from the first failure of ninja on, else its end.
 step_show_log() {
-    tail -n "${ALLOT_LOG_LINES:-30}" "$logs/$1" | sed 's/^/    | /'
+    local lines=${ALLOT_LOG_LINES:-30}
+    if grep -q '^FAILED: ' "$logs/$1"; then
+        sed -n '/^FAILED: /,$p' "$logs/$1" | grep -v '^\[[0-9]*/[0-9]*\]' | head -n "$lines"
+    else
+        tail -n "$lines" "$logs/$1"
+    fi | cut -c 1-400 | sed 's/^/    | /'
     say "    full log: ${logs#"$PWD"/}/$1"
 }
 

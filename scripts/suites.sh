@@ -54,6 +54,7 @@ suite_results() {
 suite_meson() {
     local name=$1 variant=$2 dir args=() rc=0 inner
     shift 2
+    clients_programs
     build_variant "$variant" || {
         suite_failed=$((suite_failed + 1))
         return
@@ -64,7 +65,7 @@ suite_meson() {
     done
     rm -f "$dir/meson-logs/run-$name.json"
     step_quietly "run ${dir##*/}: $*" "test/$name.log" \
-        env -u GPUSIM_BOX ALLOT_TEST_LONG="$suite_long" \
+        env -u GPUSIM_BOX ALLOT_TEST_LONG="$suite_long" ALLOT_TEST_REAL_DRIVER_DIR="$clients_driver" \
         ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1 \
         meson test -C "$dir" --no-rebuild --logbase "run-$name" "${args[@]}" || rc=$?
@@ -150,11 +151,7 @@ suite_fresh() {
     suite_results fresh "$rc" "$logs/test/fresh.tap"
 }
 
-suite_unit() {
-    clients_programs
-    export ALLOT_TEST_REAL_DRIVER_DIR=$clients_driver
-    suite_meson unit release unit
-}
+suite_unit() { suite_meson unit release unit; }
 suite_integration() { suite_meson integration release integration; }
 suite_clang() { suite_meson clang clang unit; }
 suite_asan() { suite_meson asan asan unit fuzz integration; }
