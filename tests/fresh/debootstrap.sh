@@ -95,7 +95,7 @@ for command in "$@"; do
     n=$((n + 1))
     began=$SECONDS
     rc=0
-    inside "$command" > >(sed 's/^/# /') 2>&1 &
+    inside "$command" > >(sed -u 's/^/# /') 2>&1 &
     running=$!
     wait "$running" || rc=$?
     running=
