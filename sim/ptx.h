@@ -176,7 +176,7 @@ struct ptx_launch {
     size_t param_bytes;
     struct ptx_memory *memory;
 
-    unsigned n_threads;         /* host threads, the caller's included; 0: one per core */
+    unsigned n_threads;         /* host threads, the caller's included; 0: up to one per core */
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
     unsigned n_sample_blocks;   /* 0: all blocks; else only so many, spread over the grid */

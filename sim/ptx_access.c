@@ -124,25 +124,32 @@ static inline enum shape locate_in(u64 *at, u64 base, u64 size, unsigned char *h
  * address. */
 static inline enum shape locate_full(const u64 *a, u64 offset, const struct ptx_extent *extent,
                                      u32 bytes, u64 *at) {
-    u64 add = offset - extent->base, limit = extent->bytes - bytes, first = a[0];
+    u64 add = offset - extent->base, limit = extent->bytes - bytes, first = a[0], t = first + add;
     u64 outside = 0, low = 0, side = 0, same = 0;
 
+    LANES side |= a[i] - first - (u64)i * bytes;
+    if (!side) { /* then the first and the last address tell for all */
+        if (t >= extent->bytes || extent->bytes - t < (u64)bytes * PTX_LANES ||
+            (first + offset) & (bytes - 1))
+            return FAULTED;
+        at[0] = t + (u64)(uintptr_t)extent->host;
+        return extent->host ? SIDE_BY_SIDE : UNBACKED;
+    }
     LANES {
-        u64 t = a[i] + add, from_first = a[i] - first;
+        u64 each = a[i] + add;
 
-        outside |= t | (limit - t);
+        outside |= each | (limit - each);
         low |= a[i] + offset;
-        side |= from_first - (u64)i * bytes;
-        same |= from_first;
+        same |= a[i] - first;
     }
     if (outside >> 63 || low & (bytes - 1) || extent->bytes < bytes)
         return FAULTED;
     if (!extent->host)
         return UNBACKED;
     add += (u64)(uintptr_t)extent->host;
-    if (!side || !same) {
+    if (!same) {
         at[0] = first + add;
-        return !side ? SIDE_BY_SIDE : SAME;
+        return SAME;
     }
     LANES at[i] = a[i] + add;
     return SCATTERED;

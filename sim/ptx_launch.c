@@ -9,6 +9,7 @@
 #include "sim/ptx_block.h"
 
 #define MAX_SHARED_BYTES (228U << 10)
+#define WARPS_PER_HELPER 128
 #define MAX_RESIDENT     64 /* blocks put aside by one thread, unless the launch is cooperative */
 
 void ptx_worker_refresh(struct ptx_worker *worker) {
@@ -183,7 +184,12 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
     run.n_wanted = launch->n_sample_blocks ? MIN((uint64_t)launch->n_sample_blocks, run.n_blocks)
                                            : run.n_blocks;
     pthread_mutex_init(&run.lock, NULL);
-    n_threads = launch->n_threads ? launch->n_threads : ptx_pool_width();
+    n_threads = launch->n_threads;
+    if (!n_threads) { /* waking a helper costs as much as running some warps */
+        n_threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+        n_threads = 1 + n_threads * run.n_wanted / (PTX_LANES * WARPS_PER_HELPER);
+        n_threads = MIN(n_threads, (uint64_t)ptx_pool_width());
+    }
     ptx_pool_run((unsigned)MIN(n_threads, run.n_wanted), work, &run);
     pthread_mutex_destroy(&run.lock);
     r = atomic_load(&run.error);

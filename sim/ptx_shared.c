@@ -21,7 +21,10 @@ GENERAL(ptx_run_st);
 GENERAL(ptx_run_ld_shared);
 GENERAL(ptx_run_st_shared);
 
-static inline bool all_zero(v8 v) {
+/* By pointer: a vector of this size in a parameter is an ABI of its own without AVX. */
+static inline bool all_zero(const v8 *p) {
+    v8 v = *p;
+
 #ifdef __AVX__
     return _mm256_testz_si256((__m256i)v, (__m256i)v);
 #else
@@ -55,11 +58,11 @@ GENERAL(ptx_run_ld_shared) {
     for (int k = 0; k < 4; k++) /* before anything is written: the address may be the target */
         at[k] = ((const v8 *)a)[k] + (u32)in->imm;
     for (int k = 0; k < 4; k++) {
-        v8 step = at[k] - at[k][0], r;
+        v8 step = at[k] - at[k][0], rest = step - steps, r;
 
-        if (all_zero(step)) {
+        if (all_zero(&step)) {
             r = (v8){ 0 } + *(const u32 *)(shared + at[k][0]);
-        } else if (all_zero(step - steps)) {
+        } else if (all_zero(&rest)) {
             r = *(const v8_unaligned *)(shared + at[k][0]);
         } else {
             u32 *words = (u32 *)d + 8 * k;
@@ -87,8 +90,9 @@ GENERAL(ptx_run_st_shared) {
         return ISA(ptx_run_st)(w, in, mask);
     for (int k = 0; k < 4; k++) {
         v8 at = ((const v8 *)a)[k] + (u32)in->imm;
+        v8 rest = at - at[0] - steps;
 
-        if (all_zero(at - at[0] - steps))
+        if (all_zero(&rest))
             *(v8_unaligned *)(shared + at[0]) = ((const v8 *)s)[k];
         else
             for (int i = 0; i < 8; i++)

@@ -56,7 +56,7 @@ static uint64_t add(struct ptxworld *world, uint64_t bytes) {
 void ptxworld_init_text(struct ptxworld *world, const char *name, const char *text) {
     struct allot_error err = { 0 };
 
-    *world = (struct ptxworld){ .next = FIRST_ADDRESS };
+    *world = (struct ptxworld){ .next = FIRST_ADDRESS, .n_threads = 4 };
     if (ptx_module_new(&world->module) < 0 || ptx_memory_new(&world->memory) < 0)
         die("out of memory");
     if (ptx_module_add(world->module, name, text, strlen(text), &err) < 0 ||

@@ -16,7 +16,7 @@ struct ptxworld {
     size_t n_blocks;
     char printed[4096]; /* what kernels printed */
     size_t n_printed;
-    unsigned n_threads; /* of launches; 0: one per core */
+    unsigned n_threads; /* of launches: 4, so that blocks meet on any machine */
     const _Atomic bool *cancel;
     struct ptx_launch defaults; /* copied into each launch */
 };

@@ -224,6 +224,60 @@ START_TEST(read_only_memory_is_read_only) {
 }
 END_TEST
 
+struct launcher {
+    struct ptxworld *world;
+    uint64_t from, to;
+    int bad;
+};
+
+static void *launch_often(void *arg) {
+    struct launcher *me = arg;
+    uint32_t *from = ptxworld_host(me->world, me->from), *to = ptxworld_host(me->world, me->to);
+
+    for (uint32_t round = 1; round <= 50; round++) {
+        struct ptx_result result;
+
+        for (uint32_t i = 0; i < 2 * 64; i++)
+            from[i] = round * 1000 + i;
+        run(me->world, "copy", 64, PTX_PARAMS(&me->to, &me->from), &result);
+        me->bad += result.fault.kind != PTX_FAULT_NONE || memcmp(from, to, 512);
+    }
+    return NULL;
+}
+
+static void *allocate_often(void *arg) {
+    struct ptxworld *world = arg;
+    unsigned char bytes[64];
+
+    for (int i = 0; i < 300; i++) {
+        ptx_memory_add(world->memory, &(struct ptx_extent){ 0x1000, 64, bytes, 0 });
+        ptx_memory_remove(world->memory, 0x1000);
+    }
+    return NULL;
+}
+
+/* One module, one table of memory, several streams; others allocate and free meanwhile. */
+START_TEST(launches_from_many_threads_do_not_disturb_each_other) {
+    struct ptxworld world;
+    struct launcher launchers[4];
+    pthread_t threads[4], allocator;
+
+    ptxworld_init_text(&world, "t", COPY);
+    for (int i = 0; i < 4; i++)
+        launchers[i] = (struct launcher){ &world, ptxworld_alloc(&world, 512),
+                                          ptxworld_alloc(&world, 512), 0 };
+    ck_assert_int_eq(pthread_create(&allocator, NULL, allocate_often, &world), 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, launch_often, &launchers[i]), 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(launchers[i].bad, 0);
+    }
+    pthread_join(allocator, NULL);
+    ptxworld_done(&world);
+}
+END_TEST
+
 START_TEST(samples_cost_what_their_blocks_cost) {
     struct ptxworld world;
     struct ptx_result all, some;
@@ -253,5 +307,6 @@ SUITE_TIMEOUT("ptx-fault", 60, accesses_out_of_bounds_are_named, misaligned_acce
               shared_memory_has_bounds_too, traps_and_wild_calls_end_the_kernel,
               a_kernel_that_runs_away_can_be_ended,
               memory_freed_under_a_running_kernel_is_not_touched_again,
+              launches_from_many_threads_do_not_disturb_each_other,
               the_table_finds_what_was_added_and_not_removed, read_only_memory_is_read_only,
               samples_cost_what_their_blocks_cost)
