@@ -53,6 +53,16 @@ struct ptx_extent {
 };
 
 int ptx_memory_new(struct ptx_memory **ret);
+/*
+ * The same for an owner who has a table of his own: `find` fills in the extent that holds an
+ * address, or answers -ENOENT. It is called by running kernels, from many threads at once. Nothing
+ * can be added or removed then; ptx_memory_changed() stands for removals.
+ */
+typedef int (*ptx_find_fn)(void *user, uint64_t address, struct ptx_extent *ret);
+int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user);
+/* Extents are no longer as they were: running kernels ask again at their next poll. `wait`: return
+ * only after all have polled, under the conditions of ptx_memory_remove(). */
+void ptx_memory_changed(struct ptx_memory *memory, bool wait);
 struct ptx_memory *ptx_memory_free(struct ptx_memory *memory); /* no launch may be running */
 /* -EEXIST if it overlaps another, -EINVAL if empty or inside one of the windows above. */
 int ptx_memory_add(struct ptx_memory *memory, const struct ptx_extent *extent);
@@ -155,9 +165,9 @@ struct ptx_fault {
     char text[192]; /* for a person */
 };
 
-/* What the modelled time is made of: sums over the blocks that ran. */
+/* What the modelled time is made of: sums over all blocks; estimated where only some ran. */
 struct ptx_stats {
-    uint64_t n_blocks;
+    uint64_t n_blocks; /* that ran */
     uint64_t n_warp_instructions;
     uint64_t n_thread_instructions; /* active lanes only */
     uint64_t global_read_bytes, global_write_bytes;
@@ -179,7 +189,7 @@ struct ptx_launch {
     unsigned n_threads;         /* host threads, the caller's included; 0: up to one per core */
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
-    unsigned n_sample_blocks;   /* 0: all blocks; else only so many, spread over the grid */
+    unsigned n_sample_blocks;   /* 0: all blocks; else at most so many (and 4) stand for the rest */
     uint64_t sample_limit;      /* warp instructions after which a sampled block is cut; 0: 2^24 */
     uint32_t stack_bytes;       /* per thread beyond the kernel's own; 0: 64 KiB */
     uint32_t n_sms;             /* %nsmid; blocks are dealt out in turn for %smid; 0: 1 */

@@ -13,11 +13,20 @@ void ptx_block_start(struct ptx_block *block, uint64_t number);
 enum ptx_block_end ptx_block_run(struct ptx_block *block);
 
 /* One launch in progress, shared by its workers. */
+/* Blocks that stand for others on a run that computes only some of them. */
+enum { PTX_MAX_SAMPLES = 4 };
+struct ptx_samples {
+    unsigned n;
+    uint64_t number[PTX_MAX_SAMPLES], weight[PTX_MAX_SAMPLES]; /* weights add up to the grid */
+};
+void ptx_sample(struct ptx_samples *samples, const uint32_t grid[3], unsigned n);
+
 struct ptx_run {
     const struct ptx_launch *launch;
     const struct ptx_program *program;
     _Atomic uint64_t next; /* block to start */
     uint64_t n_blocks, n_wanted, stride;
+    struct ptx_samples samples; /* n = 0: all blocks run */
     _Atomic bool stop;
     _Atomic int error;
     pthread_mutex_t lock; /* fault, stats */

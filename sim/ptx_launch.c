@@ -48,11 +48,24 @@ static bool next_number(struct ptx_run *run, uint64_t *ret) {
 
     if (i >= run->n_wanted)
         return false;
-    /* samples: the first, the last, and evenly between */
-    *ret = run->n_wanted == run->n_blocks || run->n_wanted == 1
-               ? i
-               : (uint64_t)((unsigned __int128)i * (run->n_blocks - 1) / (run->n_wanted - 1));
+    *ret = run->samples.n ? run->samples.number[i] : i;
     return true;
+}
+
+/* What a sampled block did since `before` counts for all that it stands for. */
+static void weigh(struct ptx_worker *worker, const struct ptx_block *block,
+                  const struct ptx_stats *before) {
+    const struct ptx_samples *samples = &worker->run->samples;
+    const uint32_t *grid = worker->launch->grid;
+    const uint64_t number =
+        block->id[0] + (uint64_t)grid[0] * (block->id[1] + (uint64_t)grid[1] * block->id[2]);
+    uint64_t *now = (uint64_t *)&worker->stats;
+    const uint64_t *then = (const uint64_t *)before;
+
+    for (unsigned i = 0; i < samples->n; i++)
+        if (samples->number[i] == number)
+            for (size_t k = 0; k < sizeof(*before) / sizeof(*now); k++)
+                now[k] += (now[k] - then[k]) * (samples->weight[i] - 1);
 }
 
 /* A block to run: a new one as long as there are any and room, else the oldest that waits. */
@@ -99,8 +112,11 @@ static void work(void *arg, unsigned index) {
     worker->seen = ptx_memory_enter(run->launch->memory, &worker->reader);
     ptx_worker_refresh(worker);
     while (!worker->stop && (block = pick(worker, &shelf))) {
+        const struct ptx_stats before = worker->stats;
         enum ptx_block_end end = ptx_block_run(block);
 
+        if (run->samples.n)
+            weigh(worker, block, &before);
         if (end == PTX_BLOCK_WAITS) {
             block->next = NULL;
             *shelf.last = block;
@@ -181,8 +197,9 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
 
     *ret = (struct ptx_result){ 0 };
     run.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-    run.n_wanted = launch->n_sample_blocks ? MIN((uint64_t)launch->n_sample_blocks, run.n_blocks)
-                                           : run.n_blocks;
+    if (launch->n_sample_blocks)
+        ptx_sample(&run.samples, launch->grid, launch->n_sample_blocks);
+    run.n_wanted = launch->n_sample_blocks ? run.samples.n : run.n_blocks;
     pthread_mutex_init(&run.lock, NULL);
     n_threads = launch->n_threads;
     if (!n_threads) { /* waking a helper costs as much as running some warps */

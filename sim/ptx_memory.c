@@ -26,6 +26,8 @@ struct leaf {
 };
 
 struct ptx_memory {
+    ptx_find_fn find; /* asks the owner; NULL: we have the table */
+    void *user;
     pthread_rwlock_t lock;
     struct leaf **leaves;
     size_t n_leaves, cap_leaves;
@@ -44,6 +46,16 @@ int ptx_memory_new(struct ptx_memory **ret) {
     memory->generation = 1;
     *ret = memory;
     return 0;
+}
+
+int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user) {
+    int r = ptx_memory_new(ret);
+
+    if (r == 0) {
+        (*ret)->find = find;
+        (*ret)->user = user;
+    }
+    return r;
 }
 
 struct ptx_memory *ptx_memory_free(struct ptx_memory *memory) {
@@ -188,6 +200,13 @@ static void wait_for_readers(struct ptx_memory *memory, uint64_t generation) {
     }
 }
 
+void ptx_memory_changed(struct ptx_memory *memory, bool wait) {
+    uint64_t generation = atomic_fetch_add(&memory->generation, 1) + 1;
+
+    if (wait)
+        wait_for_readers(memory, generation);
+}
+
 int ptx_memory_remove(struct ptx_memory *memory, uint64_t base) {
     uint64_t generation = 0;
     struct leaf *leaf;
@@ -222,6 +241,8 @@ int ptx_memory_find(struct ptx_memory *memory, uint64_t address, bool nearest,
     int r = -ENOENT;
     ssize_t l;
 
+    if (memory->find)
+        return memory->find(memory->user, address, ret);
     pthread_rwlock_rdlock(&memory->lock);
     l = find_leaf(memory, address);
     if (l >= 0) {
