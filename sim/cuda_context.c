@@ -4,9 +4,12 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda_launch.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_pool.h"
+#include "sim/cuda_print.h"
+#include "sim/cuda_reach.h"
 #include "sim/cuda_stream.h"
 #include "sim/cuda_work.h"
 #include "sim/proc.h"
@@ -161,6 +164,8 @@ static CUresult context_begin(struct context *context) {
     context->first = NULL;
     context->ending = false;
     context->peers = 0;
+    atomic_store(&context->cancel, false);
+    context->device_heap_bytes = 0;
     context->cache = CU_FUNC_CACHE_PREFER_NONE;
     context->shared = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     memset(context->limits, 0, sizeof(context->limits));
@@ -187,11 +192,15 @@ static void context_end(struct context *context) {
     streams_unlock();
     context->ending = true;
     driver_unlock();
+    launches_end(context);
     context_drain(context);
+    print_end(context);
     driver_lock();
 
     streams_end(context);
     events_end(context);
+    modules_end(context);
+    reach_end(context);
     arrays_end(context);
     hosts_end(context);
     if (context->primary)

@@ -13,7 +13,14 @@
 
 #include "sim/cuda_heap.h"
 
+struct ptx_memory;
 struct stream;
+
+/* What kernels printed, see sim/cuda_print.c. */
+struct print {
+    char *text;
+    size_t n, room;
+};
 
 struct context {
     struct slab_head head;
@@ -33,6 +40,10 @@ struct context {
     struct range *first;    /* ranges outside the heap: host, managed, imported */
     struct stream *streams; /* see sim/cuda_stream.h */
     struct stream *legacy, *hidden[2];
+    _Atomic bool cancel;        /* kernels that run are to end */
+    uint64_t device_heap_bytes; /* what malloc() on the device gave */
+    struct print print;
+    _Atomic(struct ptx_memory *) reach; /* see sim/cuda_reach.h; NULL: no kernel ran yet */
 };
 
 /* Handles are pointers; these say so in one place. */

@@ -136,26 +136,19 @@ static struct managed *managed_new(uint64_t bytes) {
     return managed;
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
-    struct context *context;
+CUresult managed_alloc(struct context *context, uint64_t bytes, unsigned flags, CUdeviceptr *ret) {
     struct managed *managed;
     struct range *range;
 
-    ENTER_CONTEXT(context);
-    if (!dptr || bytesize == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (bytesize > window.host_bytes)
+    if (bytes > window.host_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    DRIVER_LOCKED();
-    managed = managed_new(bytesize);
+    managed = managed_new(bytes);
     range = managed ? range_new() : NULL;
     if (range)
-        range->base = window_reserve(WINDOW_HOST, bytesize, 0, 0);
-    if (!range || !range->base || window_host_map(range->base, bytesize) != CUDA_SUCCESS) {
+        range->base = window_reserve(WINDOW_HOST, bytes, 0, 0);
+    if (!range || !range->base || window_host_map(range->base, bytes) != CUDA_SUCCESS) {
         if (range && range->base)
-            window_release(range->base, bytesize);
+            window_release(range->base, bytes);
         if (range)
             range_free(range);
         if (managed)
@@ -163,8 +156,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     range->kind = RANGE_MANAGED;
-    range->bytes = bytesize;
-    range->span = round_up(bytesize, WINDOW_GRANULE);
+    range->bytes = bytes;
+    range->span = round_up(bytes, WINDOW_GRANULE);
     range->flags = flags;
     range->device = context->device;
     range->managed = managed;
@@ -172,8 +165,20 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
     context_link(context, range);
     slab_publish(managed);
     window_enter(range, range->base, range->span);
-    *dptr = range->base;
+    *ret = range->base;
     return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+    struct context *context;
+
+    ENTER_CONTEXT(context);
+    if (!dptr || bytesize == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    return managed_alloc(context, bytesize, flags, dptr);
 }
 
 /* The managed range that has all of these bytes, or NULL. */

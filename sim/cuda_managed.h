@@ -13,6 +13,8 @@
 
 #include "sim/cuda_context.h"
 
+/* What cuMemAllocManaged() does once its arguments are checked. */
+CUresult managed_alloc(struct context *context, uint64_t bytes, unsigned flags, CUdeviceptr *ret);
 /* device_take(), with managed memory moved to the host if that helps. */
 CUresult managed_make_room(const struct device *device, uint64_t bytes);
 /* Note that `device` (NULL: the host) uses these bytes: where there is room, they move to it. */

@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "sim/cuda_pool.h"
+#include "sim/cuda_print.h"
 
 /* What the engine keeps of an order. */
 struct task {
@@ -234,6 +235,7 @@ CUresult stream_submit_wait(CUstream handle, const struct stream_order *order) {
     }
     work_wait(driver.engine, work);
     work_unref(driver.engine, work);
+    print_flush(context);
     return context_check(context);
 }
 
@@ -325,7 +327,8 @@ bool stream_idle(struct stream *stream) {
     return idle;
 }
 
-void stream_settle(const struct context *context) {
+void stream_settle(struct context *context) {
+    print_flush(context);
     DRIVER_LOCKED();
     pools_settle(context->device);
 }
@@ -362,6 +365,18 @@ void context_wait_users(struct context *context, struct context *owner) {
     context_drain(context);
     if (owner && owner != context)
         context_drain(owner);
+}
+
+bool context_idle(struct context *context) {
+    cleanup(work_list_done) struct work_list works = { 0 };
+    bool done = true;
+
+    STREAMS_LOCKED();
+    for (const struct stream *stream = context->streams; stream && done; stream = stream->next)
+        done = add_all_of(&works, stream) == 0;
+    for (size_t i = 0; i < works.n && done; i++)
+        done = work_is_done(driver.engine, works.at[i]);
+    return done;
 }
 
 CUresult stream_wait_context(struct context *context) {

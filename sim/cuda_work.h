@@ -74,8 +74,9 @@ CUresult stream_await(struct stream *stream, struct work *work);
 CUresult stream_mark(struct stream *stream, struct work **ret);
 /* The same for all streams of a context. Wants streams_lock(). */
 CUresult context_mark(struct context *context, struct work **ret);
-/* Somebody waited in the context: pools give back what they need not keep. Without any lock. */
-void stream_settle(const struct context *context);
+/* Somebody waited in the context: what kernels printed is written, pools give back what they need
+ * not keep. Without any lock. */
+void stream_settle(struct context *context);
 /* Leave what `stream` still has to do to a hidden one. Wants streams_lock(). */
 void stream_retire(struct stream *stream);
 /* Forget it, also what is not done. Wants streams_lock(). */
@@ -84,6 +85,8 @@ void stream_drop(struct stream *stream);
 void context_drain(struct context *context);
 /* The same for two contexts (the second may be NULL): memory of theirs is to be freed. */
 void context_wait_users(struct context *context, struct context *owner);
+/* Whether all work of a context is done. Without any lock. */
+bool context_idle(struct context *context);
 
 /* A sticky error: `context` answers `error` to everything from now on, unless it has one. */
 void context_fail(struct context *context, CUresult error);
