@@ -23,12 +23,13 @@ GENERAL(ptx_run_st_shared);
 
 /* By pointer: a vector of this size in a parameter is an ABI of its own without AVX. */
 static inline bool all_zero(const v8 *p) {
-    v8 v = *p;
-
 #ifdef __AVX__
-    return _mm256_testz_si256((__m256i)v, (__m256i)v);
+    return _mm256_testz_si256((__m256i)*p, (__m256i)*p);
 #else
-    return !(v[0] | v[1] | v[2] | v[3] | v[4] | v[5] | v[6] | v[7]);
+    u64 words[4];
+
+    __builtin_memcpy(words, p, sizeof(words));
+    return !(words[0] | words[1] | words[2] | words[3]);
 #endif
 }
 
