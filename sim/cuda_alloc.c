@@ -3,6 +3,7 @@
  * Alloc: plain device memory, cuMemAlloc() and its kin, and how much there is.
  */
 #include "sim/charge.h"
+#include "sim/cuda_capture.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_ipc.h"
 #include "sim/cuda_limbo.h"
@@ -18,6 +19,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
     struct context *context;
 
     ENTER_CONTEXT(context);
+    TRY(capture_forbid_unsafe());
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
@@ -30,6 +32,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
     uint64_t pitch, bytes;
 
     ENTER_CONTEXT(context);
+    TRY(capture_forbid_unsafe());
     if (!dptr || !pPitch || !WidthInBytes || !Height)
         return CUDA_ERROR_INVALID_VALUE;
     if (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)
@@ -50,6 +53,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     struct allocation found;
 
     ENTER_CONTEXT(context);
+    TRY(capture_forbid_unsafe());
     if (dptr == 0)
         return CUDA_SUCCESS;
     /* Only memory of pools is freed without waiting for work that may use it. */

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "sim/cuda_array.h"
+#include "sim/cuda_capture.h"
 #include "sim/cuda_device.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_work.h"
@@ -208,6 +209,7 @@ static void join_rows(const struct end *to, const struct end *from, uint64_t *wi
 
 /* A copy that waits for its turn. */
 struct job {
+    struct context *context;
     struct copy copy; /* as it was asked for */
     struct end to, from;
     uint64_t width, height, depth;
@@ -224,6 +226,8 @@ static uint64_t job_run(void *argument) {
         r = run(&job->to, &job->from, job->width, job->height, job->depth);
     if (job->ret)
         *job->ret = r;
+    else if (r != CUDA_SUCCESS)
+        context_fail(job->context, CUDA_ERROR_ILLEGAL_ADDRESS);
     return job->cost_ns;
 }
 
@@ -270,7 +274,7 @@ static CUresult stage(struct job *job) {
 }
 
 /* Find both ends. `*ret`: NULL if there is nothing to copy. */
-static CUresult job_new(const struct copy *copy, const struct context *context, bool may_stage,
+static CUresult job_new(const struct copy *copy, struct context *context, bool may_stage,
                         struct stream_order *order, struct job **ret) {
     uint64_t width = copy->width, height = copy->height, depth = copy->depth;
     bool staged = false;
@@ -290,6 +294,7 @@ static CUresult job_new(const struct copy *copy, const struct context *context, 
     if (!job)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *job = (struct job){
+        .context = context,
         .copy = *copy,
         .to = to,
         .from = from,
@@ -317,19 +322,34 @@ static CUresult job_new(const struct copy *copy, const struct context *context, 
     return CUDA_SUCCESS;
 }
 
+CUresult copy_order(const struct copy *copy, struct context *context, struct stream_order *ret) {
+    struct job *job;
+
+    TRY(job_new(copy, context, false, ret, &job));
+    return job ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+const struct copy *copy_of_order(const struct stream_order *order) {
+    return &((const struct job *)order->argument)->copy;
+}
+
 CUresult copy_submit(const struct copy *copy, CUstream handle, bool blocking) {
     CUresult result = CUDA_SUCCESS;
     struct stream_order order;
     struct context *context;
+    struct stream *stream;
     struct job *job;
+    bool captured;
     CUresult r;
 
-    TRY(stream_find(handle, NULL, &context));
-    TRY(job_new(copy, context, !blocking, &order, &job));
+    TRY(stream_find(handle, &stream, &context));
+    captured = !blocking && stream_captured(stream);
+    TRY(job_new(copy, context, !blocking && !captured, &order, &job));
     if (!job)
         return CUDA_SUCCESS;
-    if (job->to.pageable || job->from.pageable ||
-        (blocking && (!job->to.device || !job->from.device))) {
+    /* In a graph nobody waits: pageable memory is read and written when its turn comes. */
+    if (!captured && (job->to.pageable || job->from.pageable ||
+                      (blocking && (!job->to.device || !job->from.device)))) {
         job->ret = &result;
         r = stream_submit_wait(handle, &order);
     } else {

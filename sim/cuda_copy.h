@@ -43,6 +43,9 @@ CUresult copy_submit(const struct copy *copy, CUstream stream, bool blocking);
 
 struct context;
 struct stream_order;
+/* A copy in the words of the API, and back. */
+CUresult copy_of_3d(const CUDA_MEMCPY3D *params, struct copy *ret);
+void copy_to_3d(const struct copy *copy, CUDA_MEMCPY3D *ret);
 /* The order of a copy for `context`, for a graph; its argument is to be released or submitted. */
 CUresult copy_order(const struct copy *copy, struct context *context, struct stream_order *ret);
 /* The copy that an order of copy_order(), or one that was captured, stands for. */

@@ -4,13 +4,15 @@
  * another point; who waits for the first one goes on waiting for that.
  */
 #include "base/cleanup.h"
-#include "sim/cuda_work.h"
+#include "sim/cuda_capture.h"
+#include "sim/cuda_graph.h"
 
 struct event {
     struct slab_head head;
     struct context *context;
     unsigned flags;
-    struct work *work; /* the last record; NULL: never recorded. streams_lock() */
+    struct work *work;             /* the last record; NULL: never recorded. streams_lock() */
+    struct capture_point captured; /* the last record, if that was captured. streams_lock() */
 };
 
 static struct slab events = SLAB(struct event);
@@ -19,6 +21,7 @@ static struct slab events = SLAB(struct event);
 static void event_free(struct event *event) {
     STREAMS_LOCKED();
     event->work = work_unref(driver.engine, event->work);
+    capture_point_done(&event->captured);
     slab_free(&events, event);
 }
 
@@ -75,13 +78,42 @@ CUresult cuEventDestroy(CUevent hEvent) {
     return cuEventDestroy_v2(hEvent);
 }
 
-static CUresult record(struct event *event, struct stream *stream) {
-    struct work *work;
-
-    STREAMS_LOCKED();
-    TRY(stream_mark(stream, &work));
+/* A point that was reached in a stream, not in a capture. `work` is taken over. */
+static void set_work(struct event *event, struct work *work) {
     work_unref(driver.engine, event->work);
     event->work = work;
+    capture_point_done(&event->captured);
+}
+
+bool event_live(CUevent handle) {
+    return slab_live(&events, handle);
+}
+
+struct work *event_work(CUevent handle) {
+    return event_live(handle) ? ((struct event *)handle)->work : NULL;
+}
+
+void event_set_work(CUevent handle, struct work *work) {
+    if (event_live(handle))
+        set_work((struct event *)handle, work_ref(work));
+}
+
+static CUresult record(struct event *event, struct stream *stream, bool external) {
+    struct work *work;
+    bool captured;
+
+    DRIVER_LOCKED();
+    STREAMS_LOCKED();
+    TRY(capture_admit(stream, &captured));
+    if (captured && external)
+        return capture_content(stream,
+                               &(struct node_content){ .type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                                                       .event = (CUevent)event },
+                               NULL);
+    if (captured)
+        return capture_record(stream, &event->captured);
+    TRY(stream_mark(stream, &work));
+    set_work(event, work);
     return CUDA_SUCCESS;
 }
 
@@ -97,7 +129,7 @@ CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int f
     TRY(stream_find(hStream, &stream, &context));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
-    return record(event, stream);
+    return record(event, stream, flags & CU_EVENT_RECORD_EXTERNAL);
 }
 PTSZ(cuEventRecordWithFlags, (CUevent e, CUstream s, unsigned flags), e, stream_own(s), flags)
 
@@ -106,10 +138,13 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
 }
 PTSZ(cuEventRecord, (CUevent e, CUstream s), e, stream_own(s))
 
-/* A reference to what was recorded last; NULL: nothing. */
-static struct work *recorded(struct event *event) {
+/* A reference to what was recorded last; NULL: nothing. Not for one that was captured. */
+static CUresult recorded(struct event *event, struct work **ret) {
     STREAMS_LOCKED();
-    return event->work ? work_ref(event->work) : NULL;
+    if (event->captured.id)
+        return CUDA_ERROR_CAPTURED_EVENT;
+    *ret = event->work ? work_ref(event->work) : NULL;
+    return CUDA_SUCCESS;
 }
 
 static void unrefp(struct work **work) {
@@ -122,7 +157,8 @@ CUresult cuEventQuery(CUevent hEvent) {
 
     ENTER(context_gpu());
     TRY(find(hEvent, &event));
-    work = recorded(event);
+    TRY(capture_forbid_unsafe());
+    TRY(recorded(event, &work));
     if (work && !work_is_done(driver.engine, work))
         return CUDA_ERROR_NOT_READY;
     return context_check(event->context);
@@ -134,7 +170,8 @@ CUresult cuEventSynchronize(CUevent hEvent) {
 
     ENTER(context_gpu());
     TRY(find(hEvent, &event));
-    work = recorded(event);
+    TRY(capture_forbid_unsafe());
+    TRY(recorded(event, &work));
     if (work)
         work_wait(driver.engine, work);
     stream_settle(event->context);
@@ -152,8 +189,8 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
     TRY(find(hEnd, &end));
     if (start->context->device != end->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    from = recorded(start);
-    to = recorded(end);
+    TRY(recorded(start, &from));
+    TRY(recorded(end, &to));
     if (!from || !to || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!work_is_done(driver.engine, from) || !work_is_done(driver.engine, to))
@@ -172,13 +209,22 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     struct context *context;
     struct stream *stream;
     struct event *event;
+    bool captured;
 
     ENTER(context_gpu());
     if (Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(stream_find(hStream, &stream, &context));
     TRY(find(hEvent, &event));
+    DRIVER_LOCKED();
     STREAMS_LOCKED();
+    TRY(capture_admit(stream, &captured));
+    if (captured && Flags & CU_EVENT_WAIT_EXTERNAL)
+        return capture_content(
+            stream,
+            &(struct node_content){ .type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .event = hEvent }, NULL);
+    if (event->captured.id || (captured && event->work))
+        return capture_wait(stream, &event->captured);
     return event->work ? stream_await(stream, event->work) : CUDA_SUCCESS;
 }
 PTSZ(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags), stream_own(s), e, flags)
@@ -198,8 +244,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
         return CUDA_ERROR_INVALID_HANDLE;
     STREAMS_LOCKED();
     TRY(context_mark(context, &work));
-    work_unref(driver.engine, event->work);
-    event->work = work;
+    set_work(event, work);
     return CUDA_SUCCESS;
 }
 

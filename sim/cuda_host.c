@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda_capture.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_ipc.h"
 #include "sim/cuda_managed.h"
@@ -24,6 +25,7 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     CUresult r;
 
     ENTER_CONTEXT(context);
+    TRY(capture_forbid_unsafe());
     if (!pp || bytesize == 0 || Flags & ~alloc_flags)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
@@ -66,6 +68,7 @@ CUresult cuMemFreeHost(void *p) {
     struct range *range;
 
     ENTER_CONTEXT(context);
+    TRY(capture_forbid_unsafe());
     if (!p)
         return CUDA_SUCCESS;
     range = window_find(address);

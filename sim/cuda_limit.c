@@ -2,6 +2,7 @@
 /*
  * Limit: what can be asked of a context and set in it, and access to the memory of others.
  */
+#include "sim/cuda_capture.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_device.h"
 #include "sim/cuda_stream.h"
@@ -84,6 +85,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 
     ENTER(context_gpu());
     TRY(named(ctx, &context));
+    TRY(capture_forbid_unsafe());
     return stream_wait_context(context);
 }
 

@@ -174,12 +174,59 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool blocking) 
                    &(copy).from));                                                                 \
     } while (0)
 
+CUresult copy_of_3d(const CUDA_MEMCPY3D *params, struct copy *ret) {
+    struct copy copy;
+
+    FILL_3D(copy, params);
+    *ret = copy;
+    return CUDA_SUCCESS;
+}
+
+static CUmemorytype type_of(enum copy_kind kind) {
+    static const CUmemorytype types[] = {
+        [COPY_UNIFIED] = CU_MEMORYTYPE_UNIFIED,
+        [COPY_HOST] = CU_MEMORYTYPE_HOST,
+        [COPY_DEVICE] = CU_MEMORYTYPE_DEVICE,
+        [COPY_ARRAY] = CU_MEMORYTYPE_ARRAY,
+    };
+
+    return types[kind];
+}
+
+void copy_to_3d(const struct copy *copy, CUDA_MEMCPY3D *ret) {
+    const struct copy_end *to = &copy->to, *from = &copy->from;
+
+    *ret = (CUDA_MEMCPY3D){
+        .srcXInBytes = from->x,
+        .srcY = from->y,
+        .srcZ = from->z,
+        .srcMemoryType = type_of(from->kind),
+        .srcHost = from->kind == COPY_HOST ? (const void *)(uintptr_t)from->address : NULL,
+        .srcDevice = from->kind == COPY_HOST ? 0 : from->address,
+        .srcArray = from->array,
+        .srcPitch = from->pitch,
+        .srcHeight = from->height,
+        .dstXInBytes = to->x,
+        .dstY = to->y,
+        .dstZ = to->z,
+        .dstMemoryType = type_of(to->kind),
+        .dstHost = to->kind == COPY_HOST ? (void *)(uintptr_t)to->address : NULL,
+        .dstDevice = to->kind == COPY_HOST ? 0 : to->address,
+        .dstArray = to->array,
+        .dstPitch = to->pitch,
+        .dstHeight = to->height,
+        .WidthInBytes = copy->width,
+        .Height = copy->height,
+        .Depth = copy->depth,
+    };
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool blocking) {
     struct copy copy;
 
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    FILL_3D(copy, p);
+    TRY(copy_of_3d(p, &copy));
     return copy_submit(&copy, stream, blocking);
 }
 

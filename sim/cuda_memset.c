@@ -2,6 +2,8 @@
 /*
  * Memset: a value of 1, 2 or 4 bytes over rows of device memory.
  */
+#include "sim/cuda_memset.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +108,20 @@ static CUresult job_new(const CUDA_MEMSET_NODE_PARAMS *asked, const struct conte
     };
     *ret = job;
     return CUDA_SUCCESS;
+}
+
+CUresult memset_order(const CUDA_MEMSET_NODE_PARAMS *params, const struct context *context,
+                      struct stream_order *ret) {
+    struct job *job;
+
+    if (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4)
+        return CUDA_ERROR_INVALID_VALUE;
+    TRY(job_new(params, context, ret, &job));
+    return job ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+const CUDA_MEMSET_NODE_PARAMS *memset_of_order(const struct stream_order *order) {
+    return &((const struct job *)order->argument)->asked;
 }
 
 static CUresult set(CUdeviceptr to, uint64_t pitch, uint32_t value, unsigned size, uint64_t width,

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda_capture.h"
 #include "sim/cuda_context.h"
 #include "sim/cuda_device.h"
+#include "sim/cuda_graph.h"
 #include "sim/cuda_handle.h"
 #include "sim/cuda_ipc.h"
 #include "sim/cuda_limbo.h"
@@ -209,6 +211,12 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
+CUresult pool_alloc(struct pool *pool, uint64_t bytes, CUdeviceptr *ret) {
+    TRY(heap_alloc(&pool->heap, bytes, ret));
+    pool->used_high = MAX(pool->used_high, used(pool));
+    return CUDA_SUCCESS;
+}
+
 static CUresult alloc(struct pool *pool, const struct stream *stream, size_t bytes,
                       CUdeviceptr *ret) {
     CUresult r = CUDA_SUCCESS;
@@ -234,6 +242,9 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
     TRY(stream_find(hStream, &stream, &context));
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (stream_captured(stream))
+        return capture_alloc(stream, pool_get(handle) ? pool_get(handle)->device : NULL, bytesize,
+                             dptr);
     DRIVER_LOCKED();
     pool = pool_get(handle);
     if (!pool || pool->imported)
@@ -254,6 +265,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     TRY(stream_find(hStream, &stream, &context));
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (stream_captured(stream))
+        return capture_alloc(stream, context->device, bytesize, dptr);
     DRIVER_LOCKED();
     pool = current_of(context->device);
     return pool ? alloc(pool, stream, bytesize, dptr) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -272,6 +285,14 @@ CUresult pool_free(const struct allocation *allocation) {
         return CUDA_SUCCESS;
     }
     pool = range->heap->pool;
+    if (pool->of_graphs) { /* it stays with its graph, for the next launch */
+        struct graph_memory *memory = graph_memory_find(allocation->base);
+
+        if (!memory || !*graph_memory_out(memory))
+            return CUDA_ERROR_INVALID_VALUE;
+        *graph_memory_out(memory) = false;
+        return CUDA_SUCCESS;
+    }
     heap_free(allocation);
     if (pool->destroyed && pool->heap.used_bytes == 0)
         pool_end(pool);
@@ -281,11 +302,14 @@ CUresult pool_free(const struct allocation *allocation) {
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     struct context *context;
     struct allocation found;
+    struct stream *stream;
 
     ENTER(context_gpu());
-    TRY(stream_find(hStream, NULL, &context));
+    TRY(stream_find(hStream, &stream, &context));
     if (dptr == 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (stream_captured(stream))
+        return capture_free(stream, dptr);
     DRIVER_LOCKED();
     if (!memory_find(dptr, &found))
         return CUDA_ERROR_INVALID_VALUE;

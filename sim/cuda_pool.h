@@ -27,7 +27,8 @@ struct pool {
     bool destroyed;                     /* goes with its last allocation */
     bool is_default;
     bool imported;
-    int fd; /* exportable: its memory; imported: the exporter's */
+    bool of_graphs; /* holds what graphs allocate; no program has its handle */
+    int fd;         /* exportable: its memory; imported: the exporter's */
     struct heap heap;
 };
 
@@ -36,6 +37,9 @@ struct pool *pool_new(struct device *device);
 void pool_free_unused(struct pool *pool);
 /* The pool of a handle, if it was not destroyed; NULL: there is none. */
 struct pool *pool_get(CUmemoryPool handle);
+
+/* Memory of a pool, in no stream's order. */
+CUresult pool_alloc(struct pool *pool, uint64_t bytes, CUdeviceptr *ret);
 
 /* Somebody waited: idle memory above the thresholds goes back. */
 void pools_settle(const struct device *device);

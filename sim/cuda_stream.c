@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda_capture.h"
 #include "sim/cuda_memory.h"
 #include "sim/cuda_work.h"
 
@@ -21,6 +22,10 @@ void streams_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
+uint32_t lane_new(void) {
+    return ++last_number;
+}
+
 /* Wants driver.lock and streams_lock(). */
 static struct stream *stream_new(struct context *context, enum stream_kind kind, unsigned flags,
                                  int priority) {
@@ -33,7 +38,7 @@ static struct stream *stream_new(struct context *context, enum stream_kind kind,
     stream->flags = flags;
     stream->priority = priority;
     stream->policy.syncPolicy = CU_SYNC_POLICY_AUTO;
-    stream->number = ++last_number;
+    stream->number = lane_new();
     stream->next = context->streams;
     if (stream->next)
         stream->next->previous = stream;
@@ -44,6 +49,7 @@ static struct stream *stream_new(struct context *context, enum stream_kind kind,
 
 /* Wants both locks; what it still had to do was left to others, or is done. */
 static void stream_free(struct stream *stream) {
+    capture_leave(stream);
     if (stream->previous)
         stream->previous->next = stream->next;
     else
@@ -51,6 +57,10 @@ static void stream_free(struct stream *stream) {
     if (stream->next)
         stream->next->previous = stream->previous;
     slab_free(&streams, stream);
+}
+
+struct stream *streams_next(struct stream *stream) {
+    return slab_next(&streams, stream);
 }
 
 CUresult streams_begin(struct context *context) {
@@ -226,6 +236,7 @@ CUresult cuStreamQuery(CUstream hStream) {
 
     ENTER(context_gpu());
     TRY(stream_find(hStream, &stream, &context));
+    TRY(capture_forbid_wait(stream));
     if (!stream_idle(stream))
         return CUDA_ERROR_NOT_READY;
     return context_check(context);
@@ -342,18 +353,6 @@ CUresult cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t lengt
 PTSZ(cuStreamAttachMemAsync, (CUstream s, CUdeviceptr p, size_t n, unsigned flags), stream_own(s),
      p, n, flags)
 
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus) {
-    struct context *context;
-
-    ENTER(context_gpu());
-    if (!captureStatus)
-        return CUDA_ERROR_INVALID_VALUE;
-    TRY(stream_find(hStream, NULL, &context));
-    *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-PTSZ(cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status), stream_own(s), status)
-
 /* The attribute's place in a stream; NULL: streams have no such attribute. */
 static CUstreamAttrValue *attribute(struct stream *stream, CUstreamAttrID id) {
     switch ((int)id) {
@@ -436,15 +435,3 @@ CUresult cuStreamCopyAttributes(CUstream dst, CUstream src) {
     return CUDA_SUCCESS;
 }
 PTSZ(cuStreamCopyAttributes, (CUstream to, CUstream from), stream_own(to), stream_own(from))
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-    static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    CUstreamCaptureMode previous = current;
-
-    ENTER(-1);
-    if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    current = *mode;
-    *mode = previous;
-    return CUDA_SUCCESS;
-}

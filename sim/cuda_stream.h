@@ -14,6 +14,8 @@
 
 #include "sim/cuda_context.h"
 
+struct capture;
+struct graph_node;
 struct work;
 
 enum {
@@ -47,6 +49,10 @@ struct stream {
     uint64_t n_submitted;    /* pieces of work, and waits */
     uint64_t seen_legacy;    /* n_submitted of the legacy stream when we last came after it */
     uint64_t seen_by_legacy; /* n_submitted when the legacy stream last came after us */
+    struct capture *capture; /* NULL: work is done; else it becomes nodes after these: */
+    struct graph_node **captured;
+    size_t n_captured, n_captured_allocated;
+    struct graph_node *last_captured; /* in this stream; NULL: none yet */
 };
 
 /* What the _ptsz variants of the API mean by no stream. */
@@ -74,6 +80,8 @@ static inline void streams_unlockp(int *unused) {
  * context, ready for work. Either may be NULL.
  */
 CUresult stream_find(CUstream handle, struct stream **ret, struct context **ret_context);
+/* The live stream after `stream` (NULL: the first). Wants driver.lock. */
+struct stream *streams_next(struct stream *stream);
 /* Bring the streams of a context to life, and end them: want driver.lock. */
 CUresult streams_begin(struct context *context);
 void streams_end(struct context *context);

@@ -14,14 +14,9 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda_capture.h"
 #include "sim/cuda_pool.h"
 #include "sim/cuda_print.h"
-
-/* What the engine keeps of an order. */
-struct task {
-    struct context *context;
-    struct stream_order order;
-};
 
 void context_fail(struct context *context, CUresult error) {
     int none = 0;
@@ -48,57 +43,66 @@ static uint64_t task_run(void *argument) {
     return cost_ns;
 }
 
-static void task_release(void *argument) {
-    struct task *task = argument;
-
-    if (task->order.release)
-        task->order.release(task->order.argument);
-    free(task);
-}
-
-static CUresult task_new(struct context *context, const struct stream_order *order,
-                         struct task **ret) {
+CUresult task_new(struct context *context, const struct stream_order *order, struct task **ret) {
     struct task *task = malloc(sizeof(*task));
 
     if (!task)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *task = (struct task){ context, *order };
+    *task = (struct task){ .context = context, .life = context->id, .order = *order };
+    task->refs = 1;
     if (!task->order.device)
         task->order.device = context->device;
     *ret = task;
     return CUDA_SUCCESS;
 }
 
-/* Works that another one comes after. */
-struct work_list {
-    struct work **at;
-    size_t n, n_allocated;
-};
+struct task *task_ref(struct task *task) {
+    atomic_fetch_add(&task->refs, 1);
+    return task;
+}
 
-static void work_list_done(struct work_list *list) {
+struct task *task_unref(struct task *task) {
+    if (!task || atomic_fetch_sub(&task->refs, 1) > 1)
+        return NULL;
+    if (task->order.release)
+        task->order.release(task->order.argument);
+    free(task);
+    return NULL;
+}
+
+static void task_release(void *argument) {
+    task_unref(argument);
+}
+
+void work_list_done(struct work_list *list) {
     free(list->at);
 }
 
-static int work_list_add(struct work_list *list, struct work *const *works, size_t n) {
-    if (list->n + n > list->n_allocated) {
-        const size_t wanted = 2 * (list->n + n);
+CUresult work_list_add(struct work_list *list, struct work *work) {
+    if (list->n == list->n_allocated) {
+        const size_t wanted = MAX(2 * list->n, (size_t)8);
         struct work **larger = reallocarray(list->at, wanted, sizeof(*larger));
 
         if (!larger)
-            return -ENOMEM;
+            return CUDA_ERROR_OUT_OF_MEMORY;
         list->at = larger;
         list->n_allocated = wanted;
     }
-    for (size_t i = 0; i < n; i++)
-        list->at[list->n++] = works[i];
-    return 0;
+    list->at[list->n++] = work;
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_awaited(struct work_list *list, const struct stream *stream) {
+    for (size_t i = 0; i < stream->n_awaited; i++)
+        TRY(work_list_add(list, stream->awaited[i]));
+    return CUDA_SUCCESS;
 }
 
 /* Everything in `stream` so far. */
-static int add_all_of(struct work_list *list, const struct stream *stream) {
-    int r = stream->tail ? work_list_add(list, &stream->tail, 1) : 0;
-
-    return r < 0 ? r : work_list_add(list, stream->awaited, stream->n_awaited);
+static CUresult add_all_of(struct work_list *list, const struct stream *stream) {
+    if (stream->tail)
+        TRY(work_list_add(list, stream->tail));
+    return add_awaited(list, stream);
 }
 
 static bool is_blocking(const struct stream *stream) {
@@ -106,20 +110,24 @@ static bool is_blocking(const struct stream *stream) {
 }
 
 /* What the legacy stream and the blocking ones owe each other. */
-static int add_legacy(struct work_list *list, const struct stream *stream) {
+static CUresult add_legacy(struct work_list *list, const struct stream *stream) {
     const struct context *context = stream->context;
-    int r = 0;
 
     if (!is_blocking(stream))
-        return 0;
+        return CUDA_SUCCESS;
     if (stream->kind != STREAM_LEGACY)
         return stream->seen_legacy == context->legacy->n_submitted
-                   ? 0
+                   ? CUDA_SUCCESS
                    : add_all_of(list, context->legacy);
-    for (const struct stream *other = context->streams; other && r == 0; other = other->next)
+    for (const struct stream *other = context->streams; other; other = other->next)
         if (other != stream && is_blocking(other) && other->seen_by_legacy != other->n_submitted)
-            r = add_all_of(list, other);
-    return r;
+            TRY(add_all_of(list, other));
+    return CUDA_SUCCESS;
+}
+
+CUresult stream_awaits(const struct stream *stream, struct work_list *list) {
+    TRY(add_awaited(list, stream));
+    return add_legacy(list, stream);
 }
 
 static void note_legacy(struct stream *stream) {
@@ -153,46 +161,62 @@ static CUresult result_of(int r) {
     return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Put `task` (NULL: nothing) at the end of `stream`. On success it is taken over. Wants the lock.
- */
-static CUresult submit(struct stream *stream, struct task *task, struct work **ret) {
-    cleanup(work_list_done) struct work_list after = { 0 };
+CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
+                     const struct work_list *after, struct work **ret) {
     const struct stream_order *order = task ? &task->order : &(struct stream_order){ .run = NULL };
     const bool on_link = order->engine != TIMELINE_NOTHING && order->engine != TIMELINE_COMPUTE;
-    const struct device *device = task ? order->device : stream->context->device;
-    struct work *work;
-    int r = work_list_add(&after, stream->awaited, stream->n_awaited);
+    const struct device *device = order->device;
+    int r = engine_submit(
+        driver.engine,
+        &(struct work_order){
+            .run = order->run ? task_run : NULL,
+            .argument = task,
+            .release = task ? task_release : NULL,
+            .on_host_thread = order->on_host_thread,
+            .caller_waits = order->caller_waits,
+            .engine = order->engine,
+            .device = !device   ? 0
+                      : on_link ? link_of(device)
+                                : (unsigned)device->ordinal,
+            .peer = order->peer ? link_of(order->peer) : 0,
+            .priority = lane->priority,
+            .stream = lane->number,
+            .sequence = lane->sequence + 1,
+            .latency_ns = order->engine == TIMELINE_NOTHING ? 0 : COST_LAUNCH_LATENCY_NS,
+            .before = before,
+            .after = after->at,
+            .n_after = after->n,
+        },
+        ret);
 
-    if (r == 0)
-        r = add_legacy(&after, stream);
-    if (r == 0)
-        r = engine_submit(
-            driver.engine,
-            &(struct work_order){
-                .run = order->run ? task_run : NULL,
-                .argument = task,
-                .release = task ? task_release : NULL,
-                .on_host_thread = order->on_host_thread,
-                .engine = order->engine,
-                .device = on_link ? link_of(device) : (unsigned)device->ordinal,
-                .peer = order->peer ? link_of(order->peer) : 0,
-                .priority = stream->priority,
-                .stream = stream->number,
-                .sequence = stream->sequence + 1,
-                .latency_ns = order->engine == TIMELINE_NOTHING ? 0 : COST_LAUNCH_LATENCY_NS,
-                .before = stream->tail,
-                .after = after.at,
-                .n_after = after.n,
-            },
-            &work);
     if (r < 0)
         return result_of(r);
+    if (task)
+        task_ref(task);
+    lane->sequence++;
+    return CUDA_SUCCESS;
+}
+
+void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence) {
     note_legacy(stream);
     forget_awaited(stream);
-    work_unref(driver.engine, stream->tail);
-    stream->tail = work;
-    stream->sequence++;
+    if (tail) {
+        work_unref(driver.engine, stream->tail);
+        stream->tail = tail;
+        stream->sequence = sequence;
+    }
     stream->n_submitted++;
+}
+
+/* Put `task` (NULL: nothing) at the end of `stream`. Wants the lock. */
+static CUresult submit(struct stream *stream, struct task *task, struct work **ret) {
+    cleanup(work_list_done) struct work_list after = { 0 };
+    struct lane lane = { stream->number, stream->priority, stream->sequence };
+    struct work *work;
+
+    TRY(stream_awaits(stream, &after));
+    TRY(lane_submit(&lane, task, stream->tail, &after, &work));
+    stream_advance(stream, work, lane.sequence);
     if (ret)
         *ret = work_ref(work);
     return CUDA_SUCCESS;
@@ -202,18 +226,28 @@ CUresult stream_submit(CUstream handle, const struct stream_order *order, struct
     struct context *context;
     struct stream *stream;
     struct task *task;
+    bool captured;
     CUresult r;
 
     TRY(stream_find(handle, &stream, &context));
     TRY(task_new(context, order, &task));
     streams_lock();
-    r = atomic_load(&context->id) ? submit(stream, task, ret) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    r = atomic_load(&context->id) ? capture_admit(stream, &captured)
+                                  : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (r == CUDA_SUCCESS && !captured)
+        r = submit(stream, task, ret);
     streams_unlock();
+    if (r == CUDA_SUCCESS && captured) {
+        if (ret)
+            *ret = NULL;
+        r = order->caller_waits ? capture_refuse(stream) : capture_task(stream, task);
+    }
     if (r != CUDA_SUCCESS) {
-        free(task);
+        free(task); /* not its argument, which is still the caller's */
         return r;
     }
-    if (!order->caller_waits)
+    task_unref(task);
+    if (!captured && !order->caller_waits)
         engine_throttle(driver.engine);
     return CUDA_SUCCESS;
 }
@@ -275,8 +309,8 @@ static CUresult mark(const struct stream *stream, const struct work_list *after,
 CUresult stream_mark(struct stream *stream, struct work **ret) {
     cleanup(work_list_done) struct work_list after = { 0 };
 
-    if (add_all_of(&after, stream) < 0 || add_legacy(&after, stream) < 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    TRY(add_all_of(&after, stream));
+    TRY(add_legacy(&after, stream));
     return mark(stream, &after, ret);
 }
 
@@ -284,23 +318,20 @@ CUresult context_mark(struct context *context, struct work **ret) {
     cleanup(work_list_done) struct work_list after = { 0 };
 
     for (const struct stream *stream = context->streams; stream; stream = stream->next)
-        if (add_all_of(&after, stream) < 0)
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        TRY(add_all_of(&after, stream));
     return mark(context->legacy, &after, ret);
 }
 
 /* Everything that has to be done for `stream` to be idle. The legacy stream is idle when all
  * blocking ones are, as its next work will wait for theirs. Wants the lock. */
-static int add_pending(struct work_list *list, const struct stream *stream) {
-    int r = add_all_of(list, stream);
-
+static CUresult add_pending(struct work_list *list, const struct stream *stream) {
+    TRY(add_all_of(list, stream));
     if (stream->kind != STREAM_LEGACY)
-        return r;
-    for (const struct stream *other = stream->context->streams; other && r == 0;
-         other = other->next)
+        return CUDA_SUCCESS;
+    for (const struct stream *other = stream->context->streams; other; other = other->next)
         if (other != stream && is_blocking(other))
-            r = add_all_of(list, other);
-    return r;
+            TRY(add_all_of(list, other));
+    return CUDA_SUCCESS;
 }
 
 /* Want the list's works to outlive the lock. */
@@ -321,7 +352,7 @@ bool stream_idle(struct stream *stream) {
     bool idle;
 
     STREAMS_LOCKED();
-    idle = add_pending(&works, stream) == 0;
+    idle = add_pending(&works, stream) == CUDA_SUCCESS;
     for (size_t i = 0; i < works.n && idle; i++)
         idle = work_is_done(driver.engine, works.at[i]);
     return idle;
@@ -337,16 +368,17 @@ CUresult stream_wait(CUstream handle) {
     cleanup(work_list_done) struct work_list works = { 0 };
     struct context *context;
     struct stream *stream;
-    int r;
+    CUresult r;
 
     TRY(stream_find(handle, &stream, &context));
+    TRY(capture_forbid_wait(stream));
     streams_lock();
     r = add_pending(&works, stream);
     ref_all(&works);
     streams_unlock();
     wait_for_all(&works);
     stream_settle(context);
-    return r < 0 ? CUDA_ERROR_OUT_OF_MEMORY : context_check(context);
+    return r == CUDA_SUCCESS ? context_check(context) : r;
 }
 
 void context_drain(struct context *context) {
@@ -354,7 +386,7 @@ void context_drain(struct context *context) {
 
     streams_lock();
     for (const struct stream *stream = context->streams; stream; stream = stream->next)
-        if (add_all_of(&works, stream) < 0)
+        if (add_all_of(&works, stream) != CUDA_SUCCESS)
             break;
     ref_all(&works);
     streams_unlock();

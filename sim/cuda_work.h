@@ -25,6 +25,7 @@
  * graph) or never; so `run` must not change its argument, and nothing in it may point to the
  * caller's memory that the API does not promise to keep.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -87,6 +88,44 @@ void context_drain(struct context *context);
 void context_wait_users(struct context *context, struct context *owner);
 /* Whether all work of a context is done. Without any lock. */
 bool context_idle(struct context *context);
+
+/*
+ * Below stream_submit(), for graphs: an order with its context, and where it goes.
+ */
+struct task {
+    _Atomic unsigned refs;
+    struct context *context;
+    uint64_t life; /* of the context */
+    struct stream_order order;
+};
+/* `order->argument` is taken over on success. */
+CUresult task_new(struct context *context, const struct stream_order *order, struct task **ret);
+struct task *task_ref(struct task *task);
+struct task *task_unref(struct task *task); /* accepts NULL */
+
+struct work_list {
+    struct work **at; /* borrowed */
+    size_t n, n_allocated;
+};
+CUresult work_list_add(struct work_list *list, struct work *work);
+void work_list_done(struct work_list *list);
+
+/* A place in the timeline's order: of a stream, or of what goes on beside it. */
+struct lane {
+    uint32_t number;
+    int priority;
+    uint64_t sequence; /* of the last work in it */
+};
+/* A number that no stream has. Wants streams_lock(). */
+uint32_t lane_new(void);
+/* Hand `task` (NULL: nothing to do; else referenced) to the engine, next in `lane`. */
+CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
+                     const struct work_list *after, struct work **ret);
+/* What the next work of `stream` comes after besides its tail. Wants streams_lock(). */
+CUresult stream_awaits(const struct stream *stream, struct work_list *list);
+/* Everything awaited is behind us, and `tail` (taken over; NULL: as it was), at `sequence`, is the
+ * last work now. Wants streams_lock(). */
+void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence);
 
 /* A sticky error: `context` answers `error` to everything from now on, unless it has one. */
 void context_fail(struct context *context, CUresult error);

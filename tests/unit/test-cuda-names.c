@@ -22,8 +22,9 @@ static const char *const names[] = {
 #undef DATA
 };
 
-/* What the simulator adds: its marker, and its part of modelled time. */
-static const char *const own_names[] = { "gpusimMarker", "gpusimHostClock", "gpusimHostWork" };
+/* What the simulator adds: its marker, what its cuBLAS needs, and its part of modelled time. */
+static const char *const own_names[] = { "gpusimMarker", "gpusimPrivate", "gpusimHostClock",
+                                         "gpusimHostWork" };
 
 static bool listed(const char *name) {
     for (size_t i = 0; i < ELEMENTSOF(names); i++)

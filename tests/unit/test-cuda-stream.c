@@ -1,46 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "tests/support/cudalib.h"
+#include "tests/support/gate.h"
 #include "tests/support/suite.h"
-
-/* Work that lasts until it is let go, as a callback of a stream. */
-struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool reached, open;
-};
-
-static void gate_init(struct gate *gate) {
-    *gate = (struct gate){ PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false };
-}
-
-static void gate_pass(void *argument) {
-    struct gate *gate = argument;
-
-    pthread_mutex_lock(&gate->lock);
-    gate->reached = true;
-    pthread_cond_broadcast(&gate->changed);
-    while (!gate->open)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void gate_await(struct gate *gate) {
-    pthread_mutex_lock(&gate->lock);
-    while (!gate->reached)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void gate_open(struct gate *gate) {
-    pthread_mutex_lock(&gate->lock);
-    gate->open = true;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
-}
 
 static void count(void *argument) {
     (*(atomic_int *)argument)++;
@@ -49,12 +13,11 @@ static void count(void *argument) {
 START_TEST(a_slow_callback_holds_up_its_stream_but_not_the_caller) {
     CUstream busy, idle;
     CUevent event;
-    struct gate gate;
+    struct gate gate = GATE_INIT;
     atomic_int n = 0;
     struct simbox s;
 
     cudalib_start(&s, NULL);
-    gate_init(&gate);
     ck_assert_cuda_ok(CU(cuStreamCreate)(&busy, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuStreamCreate)(&idle, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuEventCreate)(&event, 0));
