@@ -546,11 +546,42 @@ int arena_new(struct arena **ret, const struct mem_source *source,
     return 0;
 }
 
+/* Runs of mapped memory, hole to hole, as few calls as they need. */
+static void give_placed(const struct mem_source *source, const struct shard *shard) {
+    const struct chunk *chunks = shard->table.chunks;
+    const struct chunk *top = &chunks[shard->top];
+    uint32_t end = chunk_end(top);
+
+    for (uint32_t i = shard->top; i; i = chunks[i].prev)
+        if (chunks[i].state == CHUNK_HOLE || !chunks[i].prev) {
+            uint32_t start = chunks[i].state == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
+
+            if (end > start)
+                source->trim(source->userdata, shard->slice_offset + ((uint64_t)start << 8),
+                             (uint64_t)(end - start) << 8);
+            end = chunks[i].offset;
+        }
+}
+
+/* All memory goes back, whoever uses it. */
+static void give_all(struct arena *arena) {
+    const struct mem_source *source = &arena->source;
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) {
+        if (shard->placed && source->trim)
+            give_placed(source, shard);
+        for (uint32_t n = 0; source->region_free && n < shard->n_regions; n++)
+            source->region_free(source->userdata, shard->regions[n].address,
+                                (uint64_t)shard->regions[n].size << 8);
+    }
+}
+
 struct arena *arena_free(struct arena *arena) {
     if (!arena)
         return NULL;
     streams_done(arena);
-    arena_give_all(arena);
+    give_all(arena);
     for (unsigned n = 0; n <= PLAIN_INDEX; n++)
         shard_free(arena->shards[n]);
     arena_notes_done(arena);

@@ -98,8 +98,6 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
 /* Take `bytes` of the source at once. */
 int arena_grow_initial(struct arena *arena, uint64_t bytes);
-/* Give all memory back, whoever uses it. */
-void arena_give_all(struct arena *arena);
 
 /* stream.c. Look at events; true if memory became free for others. */
 bool streams_poll(struct arena *arena);

@@ -27,10 +27,15 @@
 #define BATCH_PART 256
 /* A region beside others cannot grow, so it is made larger than the need by a larger part. */
 #define REGION_PART 8
-/* The budget of moves: a quarter of what is held, once, and this part of what is ever allocated.
- * At 80 µs a page the latter is 20 µs a GiB, which nobody sees who does anything with a GiB. */
+/*
+ * The budget of moves: a quarter of what is held, once, and a part of what is ever allocated. At 80
+ * µs a page 1/2048 is 20 µs a GiB, which nobody sees who does anything with a GiB. Where growth
+ * would leave more than a sixth of the memory unused, moving may cost as much as 640 µs a GiB.
+ */
 #define MOVE_ONCE_PART 4
 #define MOVE_PART      2048
+#define MOVE_PART_MOST 64
+#define UNUSED_PART    6
 /* Misses after which a shard among several is fed, and by which part of what is held. */
 #define FEED_MISSES 32
 #define FEED_PART   64
@@ -346,16 +351,18 @@ static int move_pages(struct arena *arena, struct spot *spot) {
 }
 
 static bool move_budget(struct arena *arena, const struct spot *spot) {
-    uint64_t taken = 0;
+    uint64_t need = (uint64_t)spot->size << 8, reserved = atomic_load(&arena->reserved_bytes);
+    uint64_t taken = 0, used = 0;
     struct shard *shard;
 
     arena_foreach_shard(arena, shard) {
         lock_take(&shard->lock);
-        taken += shard->taken_size;
+        taken += shard->taken_size << 8;
+        used += shard->live_size << 8;
         lock_drop(&shard->lock);
     }
-    return atomic_load(&arena->moved_bytes) + ((uint64_t)spot->size << 8) <=
-           (taken << 8) / MOVE_PART + atomic_load(&arena->reserved_bytes) / MOVE_ONCE_PART;
+    taken /= reserved + need - used > (reserved + need) / UNUSED_PART ? MOVE_PART_MOST : MOVE_PART;
+    return atomic_load(&arena->moved_bytes) + need <= taken + reserved / MOVE_ONCE_PART;
 }
 
 /* Grow at the spot by what it lacks and, at the top, `batch` more. */
@@ -665,34 +672,4 @@ int arena_grow_initial(struct arena *arena, uint64_t bytes) {
     if (!shard->placed)
         return grow_region(arena, shard, size);
     return grow_spot(arena, &spot, false);
-}
-
-/* Runs of mapped memory, hole to hole, as few calls as they need. */
-static void give_placed(const struct mem_source *source, const struct shard *shard) {
-    const struct chunk *chunks = shard->table.chunks;
-    const struct chunk *top = &chunks[shard->top];
-    uint32_t end = chunk_end(top);
-
-    for (uint32_t i = shard->top; i; i = chunks[i].prev)
-        if (chunks[i].state == CHUNK_HOLE || !chunks[i].prev) {
-            uint32_t start = chunks[i].state == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
-
-            if (end > start)
-                source->trim(source->userdata, shard->slice_offset + ((uint64_t)start << 8),
-                             (uint64_t)(end - start) << 8);
-            end = chunks[i].offset;
-        }
-}
-
-void arena_give_all(struct arena *arena) {
-    const struct mem_source *source = &arena->source;
-    struct shard *shard;
-
-    arena_foreach_shard(arena, shard) {
-        if (shard->placed && source->trim)
-            give_placed(source, shard);
-        for (uint32_t n = 0; source->region_free && n < shard->n_regions; n++)
-            source->region_free(source->userdata, shard->regions[n].address,
-                                (uint64_t)shard->regions[n].size << 8);
-    }
 }

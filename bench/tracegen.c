@@ -181,32 +181,49 @@ static void gen_training(struct gen *gen, unsigned n_steps) {
     }
 }
 
-/* Phases, each with its own size of block; a few of each phase stay on. */
+/*
+ * Phases, each with blocks a little larger than those of the phase before, as with growing batches
+ * or sequences. What belongs together, four blocks, goes together, in any order of fours; what the
+ * old ones leave does not quite fit the new ones. Every eighth phase begins again with the
+ * smallest.
+ */
+#define GROUP 4
+
 static void gen_shift(struct gen *gen, unsigned n_phases) {
-    uint64_t ids[4096];
+    const uint64_t total = (uint64_t)4 << 30;
+    static struct { uint64_t ids[GROUP], bytes; } groups[8192];
+    uint64_t live = 0;
     unsigned n = 0;
 
     for (unsigned phase = 0; phase < n_phases; phase++) {
-        uint64_t bytes = 3u << 20 << 10, each = log_uniform(gen, 600 << 10, 20 << 20);
-        unsigned count = (unsigned)(bytes / each), kept = 0;
+        uint64_t each = 220000 + 18000 * (phase % 8);
+        unsigned old = n;
 
         if (phase == n_phases / 4)
             warm(gen);
-        for (unsigned k = 0; k < count && n < ELEMENTSOF(ids); k++)
-            ids[n++] = take(gen, each + below(gen, each / 16));
-        for (unsigned churn = 0; churn < 2000; churn++) {
-            uint64_t *id = &ids[n - 1 - below(gen, count < n ? count : n)];
+        for (;;) {
+            /* While the room lasts, new ones; else old ones go, any of them. */
+            if (live + each * (GROUP + 1) <= total && n < ELEMENTSOF(groups)) {
+                groups[n].bytes = 0;
+                for (unsigned k = 0; k < GROUP; k++) {
+                    uint64_t bytes = each + below(gen, each / 64);
 
-            give(gen, *id);
-            *id = take(gen, each + below(gen, each / 16));
+                    groups[n].ids[k] = take(gen, bytes);
+                    groups[n].bytes += bytes;
+                }
+                live += groups[n++].bytes;
+            } else if (old > 0) {
+                unsigned gone = (unsigned)below(gen, old);
+
+                for (unsigned k = 0; k < GROUP; k++)
+                    give(gen, groups[gone].ids[k]);
+                live -= groups[gone].bytes;
+                /* The last old one takes its place, the last new one the last old one's. */
+                groups[gone] = groups[--old];
+                groups[old] = groups[--n];
+            } else
+                break;
         }
-        /* One in fifty stays until the next phase ends. */
-        for (unsigned k = 0; k < n; k++)
-            if (phase + 1 < n_phases && k >= n - (count < n ? count : n) && below(gen, 50) == 0)
-                ids[kept++] = ids[k];
-            else
-                give(gen, ids[k]);
-        n = kept;
     }
 }
 
@@ -297,7 +314,7 @@ static const struct {
     unsigned n;
 } traces[] = {
     { "lifo", gen_lifo, 400000 },       { "random", gen_random, 200000 },
-    { "training", gen_training, 64 },   { "shift", gen_shift, 48 },
+    { "training", gen_training, 64 },   { "shift", gen_shift, 24 },
     { "holes-1k", gen_holes3, 20000 },  { "holes-10k", gen_holes4, 20000 },
     { "live-1k", gen_live3, 200000 },   { "live-10k", gen_live4, 200000 },
     { "live-100k", gen_live5, 200000 }, { "live-1m", gen_live6, 1000000 },

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The allocator against TensorFlow's, ONNX Runtime's and PyTorch's, each the real one out of its
+# wheel, interleaved in one run: ./run bench allocator [--torch] [--reps N] [--no-fit] [--json FILE]
+#
+#   --torch    PyTorch too: its wheel has 900 MB
+#   --no-fit   leave out the search for the smallest capacity, which takes minutes
+set -eu -o pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$top/build/bench
+cache=${XDG_CACHE_HOME:-${HOME:-$top/build}/.cache}/allot
+tensorflow=tensorflow-cpu==2.21.0 onnxruntime=onnxruntime==1.31.1 torch=torch==2.9.1
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+
+with_torch='' reps=7 fit=yes json=$build/allocator.json
+while [ $# -gt 0 ]; do
+    case $1 in
+    --torch) with_torch=yes ;;
+    --no-fit) fit='' ;;
+    --reps) reps=$2 && shift ;;
+    --json) json=$2 && shift ;;
+    *)
+        echo "usage: ./run bench allocator [--torch] [--reps N] [--no-fit] [--json FILE]" >&2
+        exit 1
+        ;;
+    esac
+    shift
+done
+
+# A venv is whole once it has .complete; an unfinished one is made again.
+venv=$cache/peers-${tensorflow##*=}-${onnxruntime##*=}
+if [ ! -e "$venv/.complete" ]; then
+    echo "fetching $tensorflow and $onnxruntime (300 MB) into $venv"
+    rm -rf "$venv"
+    mkdir -p "$cache"
+    "$python" -m venv "$venv"
+    "$venv/bin/pip" install -q --no-cache-dir --no-deps --only-binary :all: "$tensorflow" "$onnxruntime"
+    touch "$venv/.complete"
+fi
+site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
+# engine NAME COMPILER ARGUMENT...: build/bench/engine-NAME.so, unless it is newer than its source.
+engine() {
+    local name=$1
+    shift
+    [ "$build/engine-$name.so" -nt "$top/bench/engine-${name%%-*}.$([ "$1" = g++ ] && echo cc || echo c)" ] ||
+        "$@" -O2 -w -D_GNU_SOURCE -fPIC -shared -I"$top" -o "$build/engine-$name.so.new" "${after[@]}" &&
+        { [ ! -e "$build/engine-$name.so.new" ] || mv "$build/engine-$name.so.new" "$build/engine-$name.so"; }
+}
+
+tf=$site/tensorflow
+after=("$top/bench/engine-tf.cc" -L"$tf" -l:libtensorflow_framework.so.2 "-Wl,-rpath,$tf")
+engine tf g++ -std=c++17 -I"$tf/include"
+engine tf-fixed g++ -std=c++17 -DFIXED -I"$tf/include"
+ort=$(echo "$site"/onnxruntime/capi/libonnxruntime.so.*)
+after=("$top/bench/engine-ort.c")
+engine ort gcc "-DORT_LIBRARY=\"$ort\""
+engine ort-asked gcc -DASKED "-DORT_LIBRARY=\"$ort\""
+
+peers=(tf ort) fits=(tf tf-fixed ort ort-asked)
+if [ -n "$with_torch" ]; then
+    dir=$cache/torch-${torch##*=}
+    if [ ! -e "$dir/.complete" ]; then
+        echo "fetching $torch (900 MB)"
+        rm -rf "$dir"
+        mkdir -p "$dir"
+        "$venv/bin/pip" download -q --no-cache-dir --no-deps --only-binary :all: -d "$dir" "$torch"
+        "$python" - "$dir" <<'END'
+import glob, sys, zipfile
+wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + "/*.whl")[0])
+for name in wheel.namelist():
+    if name.startswith(("torch/include/c10/", "torch/include/torch/headeronly/")) or \
+            name in ("torch/lib/libc10.so", "torch/lib/libc10_cuda.so"):
+        wheel.extract(name, sys.argv[1])
+END
+        rm -f "$dir"/*.whl
+        touch "$dir/.complete"
+    fi
+    cuda=$(sed -n 's/^-Dvendor_cuda=//p' "$top/build/.configured" 2>/dev/null || true)
+    [ -e "$cuda/cuda_runtime_api.h" ] || cuda=/usr/local/cuda/include
+    mkdir -p "$build/cudart"
+    echo 'libcudart.so.12 { global: cuda*; fake_*; };' >"$build/cudart/map"
+    gcc -O2 -w -D_GNU_SOURCE -fPIC -shared -Wl,-soname,libcudart.so.12 \
+        "-Wl,--version-script=$build/cudart/map" "$top/bench/fake-cudart.c" -o "$build/cudart/libcudart.so.12"
+    after=("$top/bench/engine-torch.cc" -L"$dir/torch/lib" -L"$build/cudart" -l:libc10_cuda.so
+        -l:libc10.so -l:libcudart.so.12 "-Wl,-rpath,$dir/torch/lib:$build/cudart")
+    engine torch g++ -std=c++17 -I"$dir/torch/include" -I"$cuda"
+    peers+=(torch) fits+=(torch)
+fi
+
+traces=$build/traces
+[ "$traces/serving.trace" -nt "$build/tracegen" ] || "$build/tracegen" --all "$traces"
+quiet() {
+    TF_CPP_MIN_LOG_LEVEL=3 "$@" 2>>"$build/allocator.log"
+}
+engines=(--engine allot --engine allot-ptr)
+for peer in "${peers[@]}"; do
+    engines+=(--engine "$peer")
+done
+echo "replaying: $reps laps of each, taking turns"
+: >"$build/allocator.log"
+quiet "$build/replay" "${engines[@]}" --reps "$reps" --json \
+    "$traces"/{lifo,random,training,shift,holes-1k,holes-10k,live-1k,live-10k,live-100k,live-1m,serving}.trace >"$json"
+for threads in 1 2; do # 160 G: two of the largest trace at once
+    quiet "$build/replay" --engine allot --engine tf --capacity 160G --reps "$reps" --threads "$threads" --json \
+        "$traces"/{lifo,random,training,live-10k}.trace >"$json.$threads"
+done
+rm -f "$json.fit"
+if [ -n "$fit" ]; then
+    echo "looking for the smallest capacities"
+    engines=(--engine allot)
+    for peer in "${fits[@]}"; do
+        engines+=(--engine "$peer")
+    done
+    quiet "$build/replay" --fit "${engines[@]}" --json "$traces"/{lifo,random,training,shift,holes-1k,live-10k,serving}.trace >"$json.fit"
+fi
+exec "$python" "$top/bench/allocator-table.py" "$json"
