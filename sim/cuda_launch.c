@@ -126,10 +126,13 @@ static CUresult copy_arguments(struct launch *launch, void **params, void **extr
 CUresult launch_new(struct launch **ret, struct function *function,
                     const struct launch_shape *shape, void **params, void **extra) {
     cleanup(launch_freep) struct launch *launch = NULL;
+    size_t n_params;
 
     TRY(function_load(function));
     TRY(check_shape(function, shape));
-    launch = calloc(1, sizeof(*launch) + function->attributes.param_bytes);
+    n_params = ptx_function_n_params(function->code);
+    launch = calloc(1, sizeof(*launch) + round_up(function->attributes.param_bytes, 16) +
+                           n_params * sizeof(void *));
     if (!launch)
         return CUDA_ERROR_OUT_OF_MEMORY;
     launch->context = function->module->context;
@@ -138,19 +141,20 @@ CUresult launch_new(struct launch **ret, struct function *function,
     launch->kernel = function->code;
     launch->shape = *shape;
     launch->param_bytes = function->attributes.param_bytes;
+    launch->n_params = n_params;
+    for (size_t i = 0; i < n_params; i++) {
+        struct ptx_param param;
+
+        ptx_function_param(launch->kernel, i, &param);
+        launch_pointers(launch)[i] = launch->params + param.offset;
+    }
     TRY(copy_arguments(launch, params, extra));
     *ret = TAKE(launch);
     return CUDA_SUCCESS;
 }
 
-struct launch *launch_copy(const struct launch *launch) {
-    struct launch *copy = malloc(sizeof(*copy) + launch->param_bytes);
-
-    if (!copy)
-        return NULL;
-    memcpy(copy, launch, sizeof(*copy) + launch->param_bytes);
-    code_ref(copy->code);
-    return copy;
+void **launch_pointers(const struct launch *launch) {
+    return (void **)(launch->params + round_up(launch->param_bytes, 16));
 }
 
 void launch_free(void *argument) {
@@ -193,7 +197,6 @@ static void on_free(void *user, uint64_t address) {
         return;
     context->device_heap_bytes -= MIN(found.bytes, context->device_heap_bytes);
     heap_free(&found);
-    reach_changed();
 }
 
 static CUresult fault_code(enum ptx_fault_kind kind) {
@@ -255,9 +258,9 @@ uint64_t launch_run(void *argument) {
         context_fail(context, CUDA_ERROR_OUT_OF_MEMORY);
         return 0;
     }
-    atomic_fetch_add(&reach_running, 1);
+    atomic_fetch_add(&window.n_kernels, 1);
     r = ptx_launch(&run, &result, &err);
-    atomic_fetch_sub(&reach_running, 1);
+    atomic_fetch_sub(&window.n_kernels, 1);
     if (r < 0) {
         report_error(launch, err.text);
         context_fail(context, r == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_LAUNCH_FAILED);
@@ -283,8 +286,8 @@ void launches_end(struct context *context) {
     atomic_store(&context->cancel, true);
 }
 
-CUresult launch_submit(struct launch *launch, CUstream stream) {
-    struct stream_order order = {
+struct stream_order launch_order(struct launch *launch) {
+    return (struct stream_order){
         .type = CU_GRAPH_NODE_TYPE_KERNEL,
         .run = launch_run,
         .argument = launch,
@@ -292,6 +295,10 @@ CUresult launch_submit(struct launch *launch, CUstream stream) {
         .engine = TIMELINE_COMPUTE,
         .busy = BUSY_COMPUTE,
     };
+}
+
+CUresult launch_submit(struct launch *launch, CUstream stream) {
+    const struct stream_order order = launch_order(launch);
     struct context *context = NULL;
     CUresult r = stream_find(stream, NULL, &context);
 
@@ -361,16 +368,16 @@ PTSZ(cuLaunchCooperativeKernel,
       unsigned shared, CUstream s, void **params),
      f, gx, gy, gz, bx, by, bz, shared, stream_own(s), params)
 
-/* One attribute of a launch. Hints change nothing. */
-static CUresult read_attribute(const CUlaunchAttribute *attribute, struct launch_shape *shape) {
-    switch ((int)attribute->id) {
+CUresult launch_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
+                          struct launch_shape *shape) {
+    switch ((int)id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        shape->cooperative = attribute->value.cooperative != 0;
+        shape->cooperative = value->cooperative != 0;
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        shape->cluster[0] = attribute->value.clusterDim.x;
-        shape->cluster[1] = attribute->value.clusterDim.y;
-        shape->cluster[2] = attribute->value.clusterDim.z;
+        shape->cluster[0] = value->clusterDim.x;
+        shape->cluster[1] = value->clusterDim.y;
+        shape->cluster[2] = value->clusterDim.z;
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY: /* of streams */
         return CUDA_ERROR_INVALID_VALUE;
@@ -379,8 +386,7 @@ static CUresult read_attribute(const CUlaunchAttribute *attribute, struct launch
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
         return CUDA_ERROR_NOT_SUPPORTED;
     default:
-        return (unsigned)attribute->id < CU_LAUNCH_ATTRIBUTE_MAX ? CUDA_SUCCESS
-                                                                 : CUDA_ERROR_INVALID_VALUE;
+        return (unsigned)id < CU_LAUNCH_ATTRIBUTE_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
 }
 
@@ -397,7 +403,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **ker
         .shared_bytes = config->sharedMemBytes,
     };
     for (unsigned i = 0; i < config->numAttrs; i++)
-        TRY(read_attribute(&config->attrs[i], &shape));
+        TRY(launch_attribute(config->attrs[i].id, &config->attrs[i].value, &shape));
     return launch(f, &shape, config->hStream, kernelParams, extra);
 }
 

@@ -11,6 +11,8 @@
 
 #include "sim/cuda_function.h"
 
+struct stream_order;
+
 struct launch_shape {
     unsigned grid[3], block[3];
     unsigned shared_bytes; /* dynamic */
@@ -25,7 +27,8 @@ struct launch {
     struct ptx_function *kernel;
     struct launch_shape shape;
     size_t param_bytes;
-    unsigned char params[] __attribute__((aligned(16)));
+    size_t n_params;
+    unsigned char params[] __attribute__((aligned(16))); /* then a pointer to each */
 };
 
 /*
@@ -34,8 +37,14 @@ struct launch {
  */
 CUresult launch_new(struct launch **ret, struct function *function,
                     const struct launch_shape *shape, void **params, void **extra);
-struct launch *launch_copy(const struct launch *launch); /* NULL: no memory */
 void launch_free(void *launch);
+/* A pointer to each argument, as cuLaunchKernel() takes them. */
+void **launch_pointers(const struct launch *launch);
+/* What a stream or a graph does to run it; it takes the launch over. */
+struct stream_order launch_order(struct launch *launch);
+/* An attribute of a launch goes into its shape; hints change nothing. */
+CUresult launch_attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value,
+                          struct launch_shape *shape);
 /* Run it to its end; what it cost. For stream_order.run. */
 uint64_t launch_run(void *launch);
 /* Hand it to a stream, which takes it over in any case. */

@@ -556,9 +556,94 @@ START_TEST(the_name_of_a_kernel_means_nothing) {
 }
 END_TEST
 
+START_TEST(graphs_launch_kernels_that_were_captured_or_added) {
+    enum { N = 1000 };
+    CUdeviceptr x, y, z;
+    float values[N];
+    int n = N;
+    void *stride[] = { &x, &n }, *add[] = { &x, &y, &z, &n };
+    CUDA_KERNEL_NODE_PARAMS params = { 0 }, seen;
+    CUgraphExecUpdateResultInfo info;
+    CUgraphNode node, second;
+    CUgraphNodeType type;
+    CUgraphExec exec;
+    CUstream stream;
+    CUgraph graph;
+    size_t n_nodes = 1;
+    struct simbox s;
+
+    cudalib_start(&s, &two_a100);
+    x = cudalib_alloc(sizeof(values));
+    y = cudalib_alloc(sizeof(values));
+    z = cudalib_alloc(sizeof(values));
+    ck_assert_cuda_ok(CU(cuMemsetD8_v2)(x, 0, sizeof(values)));
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    ck_assert_cuda_ok(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ck_assert_cuda_ok(
+        CU(cuLaunchKernel)(kernel("grid_stride"), 4, 1, 1, 64, 1, 1, 0, stream, stride, NULL));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoDAsync_v2)(y, x, sizeof(values), stream));
+    ck_assert_cuda_ok(CU(cuStreamEndCapture)(stream, &graph));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, x, sizeof(values)));
+    ck_assert(values[7] == 0); /* nothing ran yet */
+    ck_assert_cuda_ok(CU(cuGraphGetRootNodes)(graph, &node, &n_nodes));
+    ck_assert_cuda_ok(CU(cuGraphNodeGetType)(node, &type));
+    ck_assert_int_eq(type, CU_GRAPH_NODE_TYPE_KERNEL);
+    ck_assert_cuda_ok(CU(cuGraphKernelNodeGetParams_v2)(node, &seen));
+    ck_assert(seen.func == kernel("grid_stride") && seen.gridDimX == 4 && seen.blockDimX == 64);
+    ck_assert(*(CUdeviceptr *)seen.kernelParams[0] == x && *(int *)seen.kernelParams[1] == N);
+
+    /* One more by hand: z = x + y, after the first. */
+    params = (CUDA_KERNEL_NODE_PARAMS){ .func = kernel("add"),
+                                        .gridDimX = 8,
+                                        .gridDimY = 1,
+                                        .gridDimZ = 1,
+                                        .blockDimX = 128,
+                                        .blockDimY = 1,
+                                        .blockDimZ = 1,
+                                        .kernelParams = add };
+    ck_assert_cuda_ok(CU(cuGraphAddKernelNode_v2)(&second, graph, &node, 1, &params));
+    params.blockDimX = 2000;
+    ck_assert_cuda(CU(cuGraphAddKernelNode_v2)(&second, graph, &node, 1, &params),
+                   CUDA_ERROR_INVALID_VALUE);
+    params.blockDimX = 128;
+    ck_assert_cuda_ok(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+    for (int i = 0; i < 3; i++)
+        ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, x, sizeof(values)));
+    for (int i = 0; i < N; i++)
+        ck_assert(values[i] == 7);
+
+    /* Only half as many from now on, first in the executable graph, then in the other. */
+    n = N / 2;
+    seen.kernelParams = stride;
+    ck_assert_cuda_ok(CU(cuGraphExecKernelNodeSetParams_v2)(exec, node, &seen));
+    ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, x, sizeof(values)));
+    ck_assert(values[0] == 15 && values[N / 2 - 1] == 15 && values[N / 2] == 7);
+    ck_assert_cuda_ok(CU(cuGraphExecUpdate_v2)(exec, graph, &info));
+    ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, x, sizeof(values)));
+    ck_assert(values[0] == 31 && values[N - 1] == 15);
+    ck_assert_cuda_ok(CU(cuGraphKernelNodeSetParams_v2)(node, &seen));
+    ck_assert_cuda_ok(CU(cuGraphExecUpdate_v2)(exec, graph, &info));
+    ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, x, sizeof(values)));
+    ck_assert(values[0] == 63 && values[N - 1] == 15);
+    /* The code stays as long as the graph needs it. */
+    ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
+    ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
+    simbox_done(&s);
+}
+END_TEST
+
 SUITE_TIMEOUT("cuda-launch", 60, kernels_compute, arguments_come_one_by_one_or_in_a_buffer,
               impossible_shapes_are_refused, dynamic_shared_memory_is_there,
               cooperative_blocks_meet, clusters_are_for_those_who_have_them,
               printf_comes_out_when_somebody_waits, kernels_allocate_from_a_heap_with_a_limit,
               occupancy_follows_the_model, streams_devices_and_threads_do_not_disturb_each_other,
-              timing_only_predicts_the_computed_time, the_name_of_a_kernel_means_nothing)
+              timing_only_predicts_the_computed_time,
+              graphs_launch_kernels_that_were_captured_or_added, the_name_of_a_kernel_means_nothing)
