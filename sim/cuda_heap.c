@@ -384,6 +384,7 @@ void heap_free(const struct allocation *allocation) {
     n = (unsigned)((allocation->bytes + HEAP_UNIT - 1) / HEAP_UNIT);
     mark(block, allocation->unit, n, false);
     set_start(block, allocation->unit, n, 0);
+    window_changed();
     block->n_used -= n;
     heap->used_bytes -= (uint64_t)n * HEAP_UNIT;
     if (block->n_used == 0) {

@@ -12,6 +12,7 @@
 #include "sim/cuda_ipc.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
+#include "sim/cuda_reach.h"
 #include "sim/cuda_work.h"
 
 static const unsigned alloc_flags =
@@ -138,13 +139,16 @@ CUresult cuMemHostUnregister(void *p) {
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     context_wait_users(context, NULL);
-    DRIVER_LOCKED();
+    driver_lock();
     range = memory_registered((CUdeviceptr)(uintptr_t)p);
-    if (!range)
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    memory_unregister(range);
-    range_free(range);
-    return CUDA_SUCCESS;
+    if (range) {
+        memory_unregister(range);
+        range_free(range);
+        window_changed();
+    }
+    driver_unlock();
+    reach_settle(); /* the program may unmap it now */
+    return range ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 /* The page-locked range that has `p`, or NULL. */

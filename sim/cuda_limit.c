@@ -224,7 +224,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (context->peers >> peer->device->ordinal & 1)
         return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    context->peers |= 1u << peer->device->ordinal;
+    __atomic_or_fetch(&context->peers, 1u << peer->device->ordinal, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
@@ -238,6 +238,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!(context->peers >> peer->device->ordinal & 1))
         return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    context->peers &= ~(1u << peer->device->ordinal);
+    __atomic_and_fetch(&context->peers, ~(1u << peer->device->ordinal), __ATOMIC_RELAXED);
+    window_changed();
     return CUDA_SUCCESS;
 }

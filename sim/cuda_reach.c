@@ -11,9 +11,7 @@
 #include "sim/cuda_pool.h"
 #include "sim/ptx.h"
 
-_Atomic unsigned reach_running;
-
-/* Those of all contexts, for reach_changed(). Never waits for anything while it is held. */
+/* Those of all contexts, for reach_settle(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct reach {
     struct context *context;
@@ -67,9 +65,9 @@ static int find(void *user, uint64_t address, struct ptx_extent *ret) {
         return -ENOENT;
     case RANGE_MAPPED:
         bit = 1u << context->device->ordinal;
-        if (!(range->access_read & bit))
+        if (!(__atomic_load_n(&range->access_read, __ATOMIC_RELAXED) & bit))
             return -ENOENT;
-        if (!(range->access_write & bit))
+        if (!(__atomic_load_n(&range->access_write, __ATOMIC_RELAXED) & bit))
             ret->flags = PTX_EXTENT_READ_ONLY;
         ret->host = window_bytes(ret->base);
         return 0;
@@ -102,7 +100,7 @@ struct ptx_memory *reach_get(struct context *context) {
     memory = atomic_load(&context->reach);
     if (!memory) {
         reach = calloc(1, sizeof(*reach));
-        if (reach && ptx_memory_new_asking(&memory, find, context) == 0) {
+        if (reach && ptx_memory_new_asking(&memory, find, context, &window.generation) == 0) {
             *reach = (struct reach){ context, memory, reaches };
             reaches = reach;
             atomic_store_explicit(&context->reach, memory, memory_order_release);
@@ -132,13 +130,12 @@ void reach_end(struct context *context) {
     free(gone);
 }
 
-void reach_changed_slowly(bool wait) {
-    pthread_mutex_lock(&lock);
+void reach_settle(void) {
+    if (atomic_load(&window.n_kernels) == 0)
+        return;
+    pthread_mutex_lock(&lock); /* which no running kernel takes */
     for (struct reach *reach = reaches; reach; reach = reach->next)
-        ptx_memory_changed(reach->memory, false);
-    if (wait) /* each kernel polls, and none takes this lock */
-        for (struct reach *reach = reaches; reach; reach = reach->next)
-            ptx_memory_changed(reach->memory, true);
+        ptx_memory_settle(reach->memory);
     pthread_mutex_unlock(&lock);
 }
 

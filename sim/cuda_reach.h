@@ -15,26 +15,14 @@
 
 struct ptx_memory;
 
-/* How many kernels of this process run. */
-extern _Atomic unsigned reach_running;
-
 /* The memory of a context, made when it is first asked for; NULL: no memory. Without any lock. */
 struct ptx_memory *reach_get(struct context *context);
 /* The context ends. Wants driver.lock. */
 void reach_end(struct context *context);
 
-/* Something was freed, unmapped or forbidden: kernels that run must ask again. Any thread. */
-void reach_changed_slowly(bool wait);
-static inline void reach_changed(void) {
-    if (__builtin_expect(atomic_load_explicit(&reach_running, memory_order_relaxed) != 0, 0))
-        reach_changed_slowly(false);
-}
-/* The same, and sleep until all have asked: after that the bytes may vanish. Without driver.lock.
- */
-static inline void reach_settle(void) {
-    if (__builtin_expect(atomic_load_explicit(&reach_running, memory_order_seq_cst) != 0, 0))
-        reach_changed_slowly(true);
-}
+/* Return when no kernel touches what was taken from the window any more: then the bytes may vanish.
+ * Without driver.lock. */
+void reach_settle(void);
 
 /* The allocation that lies nearest to an address, for reports. */
 struct allocation;

@@ -170,8 +170,13 @@ static CUresult set_access(struct range *range, const CUmemAccessDesc *desc) {
         return CUDA_SUCCESS;
     }
     bit = 1u << desc->location.id;
-    range->access_read = read ? range->access_read | bit : range->access_read & ~bit;
-    range->access_write = write ? range->access_write | bit : range->access_write & ~bit;
+    /* kernels look without the lock */
+    __atomic_store_n(&range->access_read,
+                     read ? range->access_read | bit : range->access_read & ~bit, __ATOMIC_RELAXED);
+    __atomic_store_n(&range->access_write,
+                     write ? range->access_write | bit : range->access_write & ~bit,
+                     __ATOMIC_RELAXED);
+    window_changed();
     return CUDA_SUCCESS;
 }
 

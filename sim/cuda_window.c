@@ -229,6 +229,7 @@ void window_enter(struct range *range, CUdeviceptr base, uint64_t bytes) {
 
     for (size_t i = first; i < first + n; i++)
         atomic_store_explicit(&window.table[i], range, memory_order_release);
+    window_changed();
 }
 
 uint64_t range_next_id(void) {
@@ -295,6 +296,8 @@ CUresult window_host_map(CUdeviceptr base, uint64_t bytes) {
 }
 
 void window_host_unmap(CUdeviceptr base, uint64_t bytes) {
+    if (atomic_load(&window.n_kernels) && window_host_map(base, bytes) == CUDA_SUCCESS)
+        return;
     window_hide(base, round_up(bytes, WINDOW_GRANULE));
 }
 

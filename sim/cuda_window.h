@@ -80,8 +80,17 @@ struct window {
     int fd;              /* of the backing; offset 0 is the first byte of the device window */
     uint64_t file_bytes; /* device_bytes for the window, then space for handles */
     _Atomic(struct range *) *table;
+    _Atomic uint64_t generation; /* larger whenever an address means something else */
+    _Atomic unsigned n_kernels;  /* that run, and may have looked up what is gone now */
 };
 extern struct window window;
+
+/* Addresses were freed or forbidden: kernels that run are to look them up again. */
+static inline void window_changed(void) {
+    atomic_store_explicit(&window.generation,
+                          atomic_load_explicit(&window.generation, memory_order_relaxed) + 1,
+                          memory_order_release);
+}
 
 /* Reserve it all. Called by cuInit(). */
 CUresult window_open(void);
@@ -131,7 +140,8 @@ CUresult window_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
 /* Let the host touch device addresses too (memory that is the host's), or no longer. */
 CUresult window_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
 void window_hide(CUdeviceptr base, uint64_t bytes);
-/* Give host addresses pages that can be touched, or take them away. */
+/* Give host addresses pages that can be touched, or take them away. While kernels run, zeros take
+ * their place, for who comes late. */
 CUresult window_host_map(CUdeviceptr base, uint64_t bytes);
 void window_host_unmap(CUdeviceptr base, uint64_t bytes);
 

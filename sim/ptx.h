@@ -56,13 +56,15 @@ int ptx_memory_new(struct ptx_memory **ret);
 /*
  * The same for an owner who has a table of his own: `find` fills in the extent that holds an
  * address, or answers -ENOENT. It is called by running kernels, from many threads at once. Nothing
- * can be added or removed then; ptx_memory_changed() stands for removals.
+ * can be added or removed then; instead the owner makes `generation` larger whenever extents are no
+ * longer as they were, and running kernels ask again from their next poll on.
  */
 typedef int (*ptx_find_fn)(void *user, uint64_t address, struct ptx_extent *ret);
-int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user);
-/* Extents are no longer as they were: running kernels ask again at their next poll. `wait`: return
- * only after all have polled, under the conditions of ptx_memory_remove(). */
-void ptx_memory_changed(struct ptx_memory *memory, bool wait);
+int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user,
+                          const _Atomic uint64_t *generation);
+/* Return when every kernel that runs has seen the present generation: what is gone from it is not
+ * touched any more. Under the conditions of ptx_memory_remove(). */
+void ptx_memory_settle(struct ptx_memory *memory);
 struct ptx_memory *ptx_memory_free(struct ptx_memory *memory); /* no launch may be running */
 /* -EEXIST if it overlaps another, -EINVAL if empty or inside one of the windows above. */
 int ptx_memory_add(struct ptx_memory *memory, const struct ptx_extent *extent);

@@ -31,7 +31,8 @@ struct ptx_memory {
     pthread_rwlock_t lock;
     struct leaf **leaves;
     size_t n_leaves, cap_leaves;
-    _Atomic uint64_t generation;
+    _Atomic uint64_t own_generation;
+    const _Atomic uint64_t *generation; /* `own_generation`, or the owner's */
     pthread_mutex_t readers_lock;
     struct ptx_reader *readers;
 };
@@ -43,17 +44,20 @@ int ptx_memory_new(struct ptx_memory **ret) {
         return -ENOMEM;
     pthread_rwlock_init(&memory->lock, NULL);
     pthread_mutex_init(&memory->readers_lock, NULL);
-    memory->generation = 1;
+    memory->own_generation = 1;
+    memory->generation = &memory->own_generation;
     *ret = memory;
     return 0;
 }
 
-int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user) {
+int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user,
+                          const _Atomic uint64_t *generation) {
     int r = ptx_memory_new(ret);
 
     if (r == 0) {
         (*ret)->find = find;
         (*ret)->user = user;
+        (*ret)->generation = generation;
     }
     return r;
 }
@@ -200,11 +204,8 @@ static void wait_for_readers(struct ptx_memory *memory, uint64_t generation) {
     }
 }
 
-void ptx_memory_changed(struct ptx_memory *memory, bool wait) {
-    uint64_t generation = atomic_fetch_add(&memory->generation, 1) + 1;
-
-    if (wait)
-        wait_for_readers(memory, generation);
+void ptx_memory_settle(struct ptx_memory *memory) {
+    wait_for_readers(memory, atomic_load(memory->generation));
 }
 
 int ptx_memory_remove(struct ptx_memory *memory, uint64_t base) {
@@ -227,7 +228,7 @@ int ptx_memory_remove(struct ptx_memory *memory, uint64_t base) {
                     (memory->n_leaves - (size_t)l - 1) * sizeof(*memory->leaves));
             memory->n_leaves--;
         }
-        generation = atomic_fetch_add(&memory->generation, 1) + 1;
+        generation = atomic_fetch_add(&memory->own_generation, 1) + 1;
         r = 0;
     }
     pthread_rwlock_unlock(&memory->lock);
@@ -299,14 +300,14 @@ int ptx_memory_write(struct ptx_memory *memory, uint64_t address, const void *by
 }
 
 uint64_t ptx_memory_generation(struct ptx_memory *memory) {
-    return atomic_load(&memory->generation);
+    return atomic_load(memory->generation);
 }
 
 uint64_t ptx_memory_enter(struct ptx_memory *memory, struct ptx_reader *reader) {
     uint64_t seen;
 
     pthread_mutex_lock(&memory->readers_lock);
-    seen = atomic_load(&memory->generation);
+    seen = atomic_load(memory->generation);
     atomic_store(&reader->seen, seen);
     reader->next = memory->readers;
     memory->readers = reader;

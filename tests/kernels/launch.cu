@@ -117,20 +117,6 @@ extern "C" __global__ void sum(const float *x, float *out, int n) {
         atomicAdd(out, part[0]);
 }
 
-extern "C" __global__ void write_int(int *p, int value) {
-    *p = value;
-}
-
-extern "C" __global__ void read_int(const int *p, int *out) {
-    *out = *p;
-}
-
-extern "C" __global__ void wait_for(volatile int *flag, int *done) {
-    while (*flag == 0)
-        ;
-    *done = 1;
-}
-
 extern "C" __global__ void check(int wanted) {
     assert(wanted == (int)threadIdx.x + 1);
 }
