@@ -21,6 +21,7 @@ declare -A suite_about=(
 )
 
 suite_long=             # yes: --long
+suite_scale=${ALLOT_TIME_SCALE:-1} # for slow or busy machines: every budget times this
 suite_passed=0 suite_failed=0 suite_skips=()    # of the suite that runs now
 
 # suite_count FILE: add what tally.py printed.
@@ -68,7 +69,7 @@ suite_meson() {
         env -u GPUSIM_BOX ALLOT_TEST_LONG="$suite_long" ALLOT_TEST_REAL_DRIVER_DIR="$clients_driver" \
         ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0 \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1 \
-        meson test -C "$dir" --no-rebuild --logbase "run-$name" "${args[@]}" || rc=$?
+        meson test -C "$dir" --no-rebuild -t "$suite_scale" --logbase "run-$name" "${args[@]}" || rc=$?
     suite_results "$name" "$rc" "$dir/meson-logs/run-$name.json"
 }
 
@@ -139,7 +140,7 @@ suite_clients() {
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TEST_LONG="$suite_long" \
         ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" \
         "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/clients" \
-        --timeout 60 --junitxml "$report" "$top/tests/clients" || rc=$?
+        --timeout $((60 * suite_scale)) --junitxml "$report" "$top/tests/clients" || rc=$?
     suite_results clients "$rc" "$report"
 }
 
@@ -163,6 +164,7 @@ suite_run() {
     suite_passed=0 suite_failed=0 suite_skips=()
     say "$1: ${suite_about[$1]}"
     [ -z "$suite_long" ] || budget=$((budget * 10))
+    budget=$((budget * suite_scale))
     deadline=$((SECONDS + budget))
     step_cut_off=
     "suite_$1"

@@ -38,7 +38,6 @@ struct kept_box {
 
 static struct kept_box *kept_boxes;
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
 
 uint64_t box_now_ns(void) {
     struct timespec ts;
@@ -341,15 +340,18 @@ static void unlock_kept(void) {
     pthread_mutex_unlock(&kept_lock);
 }
 
-/* A child must not inherit the lock from a thread that it does not have. */
-static void guard_forks(void) {
+/*
+ * A child must not inherit the lock from a thread that it does not have. Handlers run last come,
+ * first served: registered before those of the library around us (hence the priority), this lock is
+ * taken after theirs at a fork, as it is when they open a box.
+ */
+__attribute__((constructor(101))) static void guard_forks(void) {
     pthread_atfork(lock_kept, unlock_kept, unlock_kept);
 }
 
 int box_open(struct box **ret, const char *path, struct allot_error *err) {
     int r;
 
-    pthread_once(&kept_once, guard_forks);
     pthread_mutex_lock(&kept_lock);
     r = open_locked(ret, path, err);
     pthread_mutex_unlock(&kept_lock);

@@ -57,7 +57,8 @@ cp -L /etc/resolv.conf /etc/hosts "$tree/etc/"
 apt-config dump Acquire | grep -E '^Acquire::((http|https|ftp)::|Check-Valid-Until|Retries)' >"$tree/etc/apt/apt.conf.d/50host" || true
 [ ! -f /etc/pip.conf ] || cp /etc/pip.conf "$tree/etc/"
 settings=()
-for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_DEFAULT_TIMEOUT; do
+for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_DEFAULT_TIMEOUT \
+    ALLOT_TIME_SCALE; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
 done
 bundle=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,11 +157,13 @@ START_TEST(a_box_that_was_named_must_exist_and_the_default_one_appears) {
 }
 END_TEST
 
+static atomic_bool stop_opening;
+
 static void *open_and_close(void *argument) {
     struct simbox *s = argument;
     struct box *box;
 
-    for (int i = 0; i < 20000; i++)
+    while (!atomic_load(&stop_opening))
         if (box_open(&box, s->path, NULL) == 0)
             box_free(box);
     return NULL;
@@ -181,6 +184,7 @@ START_TEST(a_child_opens_the_box_whatever_its_parent_was_doing_when_it_forked) {
     pthread_create(&thread, NULL, open_and_close, &s);
     for (int i = 0; i < 60; i++)
         simbox_expect_success(simbox_fork(open_once, &s, NULL));
+    atomic_store(&stop_opening, true);
     pthread_join(thread, NULL);
     simbox_done(&s);
 }
