@@ -43,6 +43,13 @@ static uint64_t task_run(void *argument) {
     return cost_ns;
 }
 
+/* A context in error waits for nothing. */
+static bool task_poll(void *argument) {
+    const struct task *task = argument;
+
+    return context_check(task->context) != CUDA_SUCCESS || task->order.poll(task->order.argument);
+}
+
 CUresult task_new(struct context *context, const struct stream_order *order, struct task **ret) {
     struct task *task = malloc(sizeof(*task));
 
@@ -170,6 +177,7 @@ CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
         driver.engine,
         &(struct work_order){
             .run = order->run ? task_run : NULL,
+            .poll = order->poll ? task_poll : NULL,
             .argument = task,
             .release = task ? task_release : NULL,
             .on_host_thread = order->on_host_thread,

@@ -44,6 +44,7 @@ struct stream_order {
      * On a timing-only box it is called as well, and only has to know the cost.
      */
     work_fn run;
+    bool (*poll)(void *argument); /* NULL, or what must hold before, see sim/engine.h */
     void *argument;
     void (*release)(void *argument); /* may be NULL; any thread, any lock may be held: only frees */
     enum timeline_engine engine;     /* TIMELINE_NOTHING: takes no time */

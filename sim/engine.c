@@ -5,12 +5,16 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 
 /* As many pieces of work may be under way: a program that submits more waits for the oldest, as
  * with a real driver, whose queues are shorter. */
 #define MAX_UNRESOLVED 16384
+
+/* How often conditions are looked at that nobody tells us about. */
+#define POLL_NS 200000
 
 struct work {
     struct timeline_item item; /* first: timeline items are works */
@@ -19,6 +23,7 @@ struct work {
     bool on_host_thread;
     bool for_caller; /* can run, and does so in work_wait() */
     work_fn run;
+    bool (*poll)(void *argument); /* NULL once it holds */
     void *argument;
     void (*release)(void *argument);
 
@@ -38,9 +43,10 @@ struct engine {
     pthread_cond_t done; /* some work was executed */
     struct queue device; /* for the device threads */
     struct queue host;   /* for the one thread that calls the program back */
+    struct queue polled; /* for the one thread that looks whether conditions hold */
     unsigned n_threads;  /* wanted */
     unsigned n_running;  /* device threads started */
-    bool host_running;
+    bool host_running, polled_running;
     bool ending;
     unsigned refs; /* the owner and each thread */
     struct timeline timeline;
@@ -102,7 +108,10 @@ struct work *work_unref(struct engine *engine, struct work *work) {
 }
 
 static void make_runnable(struct engine *engine, struct work *work) {
-    queue_put(work->on_host_thread ? &engine->host : &engine->device, work);
+    queue_put(work->poll             ? &engine->polled
+              : work->on_host_thread ? &engine->host
+                                     : &engine->device,
+              work);
 }
 
 /*
@@ -123,7 +132,7 @@ static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
             /* `later` has its own reference from the engine until it is done. */
             if (--later->n_awaited)
                 continue;
-            if (later->run)
+            if (later->run || later->poll)
                 make_runnable(engine, later);
             else {
                 later->next = next;
@@ -147,6 +156,7 @@ static void engine_unref(struct engine *engine) {
     pthread_cond_destroy(&engine->done);
     pthread_cond_destroy(&engine->device.filled);
     pthread_cond_destroy(&engine->host.filled);
+    pthread_cond_destroy(&engine->polled.filled);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
 }
@@ -195,6 +205,55 @@ static void *serve_host(void *argument) {
     return NULL;
 }
 
+/* Ask for the condition of each work in the queue; those where it holds go on. Wants the lock. */
+static bool poll_all(struct engine *engine) {
+    struct work *work, *rest = engine->polled.first;
+    bool any = false;
+
+    engine->polled.first = engine->polled.last = NULL;
+    while ((work = rest)) {
+        bool holds;
+
+        rest = work->next;
+        pthread_mutex_unlock(&engine->lock);
+        holds = work->poll(work->argument);
+        pthread_mutex_lock(&engine->lock);
+        any |= holds;
+        if (holds)
+            work->poll = NULL;
+        if (holds && !work->run)
+            finish(engine, work, 0);
+        else
+            make_runnable(engine, work);
+    }
+    return any;
+}
+
+static void *serve_polled(void *argument) {
+    struct engine *engine = argument;
+
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->ending) {
+        struct timespec until;
+
+        if (!engine->polled.first) {
+            pthread_cond_wait(&engine->polled.filled, &engine->lock);
+            continue;
+        }
+        if (poll_all(engine))
+            continue;
+        /* Work of ours may change it, and so may the program, behind our back. */
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += POLL_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&engine->done, &engine->lock, &until);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    engine_unref(engine);
+    return NULL;
+}
+
 /* A thread of ours takes none of the program's signals. */
 static int start_thread(struct engine *engine, void *(*fn)(void *)) {
     sigset_t all, before;
@@ -224,6 +283,7 @@ int engine_new(struct engine **ret, unsigned n_threads) {
     pthread_cond_init(&engine->done, NULL);
     pthread_cond_init(&engine->device.filled, NULL);
     pthread_cond_init(&engine->host.filled, NULL);
+    pthread_cond_init(&engine->polled.filled, NULL);
     engine->n_threads = MAX(n_threads, 1u);
     engine->refs = 1;
     *ret = engine;
@@ -237,14 +297,22 @@ struct engine *engine_free(struct engine *engine) {
     engine->ending = true;
     pthread_cond_broadcast(&engine->device.filled);
     pthread_cond_broadcast(&engine->host.filled);
+    pthread_cond_broadcast(&engine->polled.filled);
     pthread_mutex_unlock(&engine->lock);
     engine_unref(engine);
     return NULL;
 }
 
 /* Threads start when there is something to do: most processes only look at the devices. */
-static int ensure_threads(struct engine *engine, bool host) {
+static int ensure_threads(struct engine *engine, bool host, bool polled) {
     int r = 0;
+
+    if (polled && !engine->polled_running) {
+        r = start_thread(engine, serve_polled);
+        if (r < 0)
+            return r;
+        engine->polled_running = true;
+    }
 
     if (host && !engine->host_running) {
         r = start_thread(engine, serve_host);
@@ -308,9 +376,9 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
         follow(work, order->before);
     for (size_t i = 0; i < order->n_after; i++)
         follow(work, order->after[i]);
-    if (!work->n_awaited && work->run && order->caller_waits)
+    if (!work->n_awaited && work->run && !work->poll && order->caller_waits)
         work->for_caller = true;
-    else if (!work->n_awaited && work->run)
+    else if (!work->n_awaited && (work->run || work->poll))
         make_runnable(engine, work);
     else if (!work->n_awaited)
         finish(engine, work, 0);
@@ -336,7 +404,7 @@ static void resolve(struct engine *engine, struct work *target) {
 
 int engine_submit(struct engine *engine, const struct work_order *order, struct work **ret) {
     struct work *work = calloc(1, sizeof(*work));
-    int r;
+    int r = 0;
 
     if (!work)
         return -ENOMEM;
@@ -347,13 +415,15 @@ int engine_submit(struct engine *engine, const struct work_order *order, struct 
     work->item.stream = order->stream;
     work->item.sequence = order->sequence;
     work->item.latency_ns = order->latency_ns;
-    work->item.cost_known = order->engine == TIMELINE_NOTHING;
+    work->item.cost_known = order->engine == TIMELINE_NOTHING && !order->poll;
     work->run = order->run;
+    work->poll = order->poll;
     work->argument = order->argument;
     work->on_host_thread = order->on_host_thread;
 
     pthread_mutex_lock(&engine->lock);
-    r = order->run ? ensure_threads(engine, order->on_host_thread) : 0;
+    if (order->run || order->poll)
+        r = ensure_threads(engine, order->on_host_thread, order->poll);
     if (r == 0)
         r = add(engine, order, work);
     if (r == 0) {

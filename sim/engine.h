@@ -25,8 +25,11 @@ struct work_order {
     work_fn run;                     /* NULL: nothing, an event for instance */
     void *argument;                  /* freed with `release` when the work is forgotten */
     void (*release)(void *argument); /* may be NULL */
-    bool on_host_thread;             /* a program's callback, which may take its time */
-    bool caller_waits; /* work_wait() comes next: it runs the work if nothing is before it */
+    /* NULL, or a condition: the work is not executed before it holds, which is asked again and
+     * again, without the engine's lock, once everything before the work is done. */
+    bool (*poll)(void *argument);
+    bool on_host_thread; /* a program's callback, which may take its time */
+    bool caller_waits;   /* work_wait() comes next: it runs the work if nothing is before it */
     enum timeline_engine engine;
     unsigned device, peer;
     int priority;

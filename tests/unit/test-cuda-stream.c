@@ -430,6 +430,53 @@ START_TEST(work_of_a_lost_device_is_not_done) {
 }
 END_TEST
 
+START_TEST(a_stream_waits_for_a_value_in_memory) {
+    CUstreamBatchMemOpParams batch[2] = {
+        { .writeValue = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .value64 = 77 } },
+        { .waitValue = { .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                         .value = 3,
+                         .flags = CU_STREAM_WAIT_VALUE_AND } },
+    };
+    volatile uint32_t *flag;
+    CUstream a, b;
+    CUdeviceptr p;
+    uint64_t wide = 0;
+    atomic_int n = 0;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    a = new_stream(CU_STREAM_NON_BLOCKING);
+    b = new_stream(CU_STREAM_NON_BLOCKING);
+    ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&flag, 64, 0));
+    p = cudalib_alloc(64);
+    ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 0, 64));
+    ck_assert_cuda_ok(CU(cuCtxSynchronize)());
+    *flag = 0;
+    /* The host lets one go, and that one the other. */
+    ck_assert_cuda_ok(CU(cuStreamWaitValue32_v2)(b, p, 5, CU_STREAM_WAIT_VALUE_EQ));
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(b, count, &n));
+    ck_assert_cuda_ok(CU(cuStreamWaitValue32_v2)(a, (uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    ck_assert_cuda_ok(CU(cuStreamWriteValue32_v2)(a, p, 5, 0));
+    ck_assert_cuda(CU(cuStreamQuery)(a), CUDA_ERROR_NOT_READY);
+    ck_assert_cuda(CU(cuStreamQuery)(b), CUDA_ERROR_NOT_READY);
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(b));
+    ck_assert_int_eq(n, 1);
+    batch[0].writeValue.address = p + 8;
+    batch[1].waitValue.address = (uintptr_t)(flag + 1);
+    __atomic_store_n(flag + 1, 0, __ATOMIC_RELEASE);
+    ck_assert_cuda_ok(CU(cuStreamBatchMemOp_v2)(a, 2, batch, 0));
+    ck_assert_cuda(CU(cuStreamQuery)(a), CUDA_ERROR_NOT_READY);
+    __atomic_store_n(flag + 1, 2, __ATOMIC_RELEASE);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(&wide, p + 8, 8));
+    ck_assert_uint_eq(wide, 77);
+    ck_assert_cuda(CU(cuStreamWriteValue32_v2)(a, p + 2, 5, 0), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_cuda(CU(cuStreamWriteValue32_v2)(a, 0x1000, 5, 0), CUDA_ERROR_INVALID_VALUE);
+    simbox_done(&s);
+}
+END_TEST
+
 static int leave_while_busy(struct simbox *s, void *argument) {
     struct gate gate = GATE_INIT;
     CUstream stream;
@@ -568,4 +615,5 @@ SUITE("cuda-stream", a_slow_callback_holds_up_its_stream_but_not_the_caller,
       memory_freed_in_stream_order_is_usable_until_then_and_reused_by_its_stream,
       pageable_memory_is_the_programs_again_when_the_call_returns,
       an_error_of_the_device_sticks_to_its_context_alone, work_of_a_lost_device_is_not_done,
-      a_program_can_end_while_work_runs, random_programs_leave_the_bytes_of_a_sequential_model)
+      a_stream_waits_for_a_value_in_memory, a_program_can_end_while_work_runs,
+      random_programs_leave_the_bytes_of_a_sequential_model)
