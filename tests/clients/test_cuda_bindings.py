@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cuda-bindings over the simulated driver: memory by every way that the driver has.
+"""cuda-bindings over the simulated driver: memory by every way that the driver has, streams, graphs.
 
 Each test runs a program with NVIDIA's own Python bindings, unmodified, and compares what it sees
 with the box's truth as gpusim shows it.
@@ -213,6 +213,7 @@ mine = ok(cu.cuMemPoolCreate(props))
 ok(cu.cuMemPoolSetAttribute(mine, attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, cu.cuuint64_t(16 * MIB)))
 p = ok(cu.cuMemAllocFromPoolAsync(20 * MIB, mine, stream))
 ok(cu.cuMemFreeAsync(p, stream))
+ok(cu.cuStreamSynchronize(stream))
 ok(cu.cuMemPoolTrimTo(mine, 4 * MIB))
 assert used(1) == 4 * MIB
 ok(cu.cuMemPoolDestroy(mine))
@@ -284,6 +285,88 @@ ok(cu.cuMemcpy2D(copy))
 assert bytes(back) == bytes(range(128))
 ok(cu.cuArrayDestroy(array))
 assert used() == empty
+"""
+    )
+
+
+def test_streams_and_events(run):
+    run(
+        """
+import time
+use()
+a, b = (ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value)) for _ in range(2))
+start, end = (ok(cu.cuEventCreate(0)) for _ in range(2))
+p = ok(cu.cuMemAlloc(64 * MIB))
+host = ok(cu.cuMemHostAlloc(64 * MIB, 0))
+view = (ctypes.c_ubyte * (64 * MIB)).from_address(int(host))
+
+# A callback that waits for us holds up its stream, not us.
+FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+opened = []
+def wait(_):
+    while not opened:
+        time.sleep(0.001)
+gate = FUNCTION(wait)
+ok(cu.cuEventRecord(start, a))
+ok(cu.cuLaunchHostFunc(a, cu.CUhostFn(_ptr=ctypes.addressof(gate)), 0))
+ok(cu.cuMemsetD8Async(p, 5, 64 * MIB, a))
+ok(cu.cuEventRecord(end, a))
+ok(cu.cuStreamWaitEvent(b, end, 0))
+ok(cu.cuMemcpyDtoHAsync(host, p, 64 * MIB, b))
+fails(cu.cuStreamQuery(a), "NOT_READY")
+fails(cu.cuStreamQuery(b), "NOT_READY")
+fails(cu.cuEventQuery(end), "NOT_READY")
+opened.append(True)
+ok(cu.cuStreamSynchronize(b))
+assert view[0] == view[64 * MIB - 1] == 5
+first = ok(cu.cuEventElapsedTime(start, end))
+assert 0.01 < first < 10, first
+
+# The same again takes the same modelled time.
+ok(cu.cuEventRecord(start, a))
+ok(cu.cuMemsetD8Async(p, 6, 64 * MIB, a))
+ok(cu.cuEventRecord(end, a))
+ok(cu.cuEventSynchronize(end))
+assert abs(ok(cu.cuEventElapsedTime(start, end)) - first) < 0.01
+
+library = ctypes.CDLL("libcuda.so.1")
+library.gpusimHostClock.restype = ctypes.c_ulonglong
+before = library.gpusimHostClock()
+library.gpusimHostWork(ctypes.c_ulonglong(12345))
+assert library.gpusimHostClock() == before + 12345
+"""
+    )
+
+
+def test_graphs(run):
+    run(
+        """
+use()
+stream = ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+p = ok(cu.cuMemAlloc(MIB))
+q = ok(cu.cuMemAlloc(MIB))
+put(p, bytes(MIB))
+ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+ok(cu.cuMemsetD8Async(p, 3, MIB, stream))
+ok(cu.cuMemcpyDtoDAsync(q, p, MIB, stream))
+fails(cu.cuMemAlloc(1), "STREAM_CAPTURE_UNSUPPORTED")
+fails(cu.cuStreamEndCapture(stream), "STREAM_CAPTURE_INVALIDATED")
+ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+ok(cu.cuMemsetD8Async(p, 3, MIB, stream))
+ok(cu.cuMemcpyDtoDAsync(q, p, MIB, stream))
+graph = ok(cu.cuStreamEndCapture(stream))
+assert get(p, 1) == b"\\0"
+nodes, n = ok(cu.cuGraphGetNodes(graph, 8))
+assert n == 2
+assert ok(cu.cuGraphNodeGetType(nodes[0])) == cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
+run = ok(cu.cuGraphInstantiate(graph, 0))
+for _ in range(3):
+    put(q, bytes(MIB))
+    ok(cu.cuGraphLaunch(run, stream))
+    ok(cu.cuStreamSynchronize(stream))
+    assert get(int(q) + MIB - 1, 1) == b"\\3"
+ok(cu.cuGraphExecDestroy(run))
+ok(cu.cuGraphDestroy(graph))
 """
     )
 
