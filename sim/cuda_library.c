@@ -26,8 +26,9 @@ struct kernel {
 struct library {
     struct slab_head head;
     struct image image;
-    struct code *code; /* for names and attributes */
-    bool code_used;    /* by a module, too; driver.lock */
+    struct code *code;    /* for names */
+    bool code_used;       /* by a module, too; driver.lock */
+    struct code *nowhere; /* for attributes where there is no context; NULL: not needed yet */
     struct kernel **kernels;
     size_t n_kernels;
     struct library_module {
@@ -65,6 +66,7 @@ static void library_free(struct library *library) {
     free(library->modules);
     image_done(&library->image);
     library->code = code_unref(library->code);
+    library->nowhere = code_unref(library->nowhere);
     pthread_mutex_destroy(&library->making);
     slab_free(&libraries, library);
 }
@@ -178,6 +180,39 @@ static CUresult library_module(struct library *library, struct context *context,
         r = make_module(library, context, ret);
     pthread_mutex_unlock(&library->making);
     return r;
+}
+
+/* Code that no context has: its variables are nowhere, but it can be translated. */
+static CUresult code_nowhere(struct library *library, struct code **ret) {
+    CUresult r = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&library->making);
+    if (!library->nowhere) {
+        r = code_new(&library->nowhere, &library->image, NULL, NULL);
+        if (r == CUDA_SUCCESS)
+            for (size_t i = 0; i < ptx_module_n_variables(library->nowhere->ptx); i++)
+                ptx_module_place(library->nowhere->ptx, i, WINDOW_GRANULE);
+    }
+    *ret = library->nowhere;
+    pthread_mutex_unlock(&library->making);
+    return r;
+}
+
+/* The attributes of a kernel. They come with its translation, which wants to know where variables
+ * are: in the current context, or nowhere. */
+static CUresult kernel_attributes(const struct kernel *kernel, struct ptx_attributes *ret) {
+    struct library *library = kernel->library;
+    struct context *context;
+    struct module *module;
+    struct code *code;
+
+    if (context_current(&context) == CUDA_SUCCESS &&
+        library_module(library, context, &module) == CUDA_SUCCESS)
+        code = module->code;
+    else
+        TRY(code_nowhere(library, &code));
+    return attributes_read(ptx_module_kernel(code->ptx, kernel->index),
+                           library->code->max_registers, ret);
 }
 
 CUresult kernel_function(CUkernel handle, struct context *context, struct function **ret) {
@@ -439,7 +474,7 @@ CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel han
         return CUDA_ERROR_INVALID_DEVICE;
     if (!pi)
         return CUDA_ERROR_INVALID_VALUE;
-    TRY(attributes_read(kernel_code(kernel), kernel->library->code->max_registers, &attributes));
+    TRY(kernel_attributes(kernel, &attributes));
     DRIVER_LOCKED();
     return attribute_get(&attributes, &kernel->settings[dev], device_get(dev), attrib, pi);
 }
@@ -456,7 +491,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel han
     if (!device_get(dev))
         return CUDA_ERROR_INVALID_DEVICE;
     library = kernel->library;
-    TRY(attributes_read(kernel_code(kernel), library->code->max_registers, &attributes));
+    TRY(kernel_attributes(kernel, &attributes));
     DRIVER_LOCKED();
     TRY(attribute_set(&attributes, &kernel->settings[dev], device_get(dev), attrib, val));
     for (size_t i = 0; i < library->n_modules; i++) { /* functions that are there already */
