@@ -17,7 +17,7 @@ declare -A suite_about=(
     [tsan]="unit and integration tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
     [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
-    [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings"
+    [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings, cuda-core, numba"
 )
 
 suite_long=             # yes: --long
