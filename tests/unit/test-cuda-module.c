@@ -533,24 +533,29 @@ END_TEST
 
 /* A megabyte of text of which one kernel is used. */
 START_TEST(a_large_module_loads_lazily) {
-    cleanup(freep) char *text = malloc(2 << 20);
+    cleanup(freep) char *text = NULL;
     struct timespec began, ended;
     CUfunction function;
     CUmodule module;
-    size_t n = (size_t)sprintf(text, "%s", HEAD);
+    size_t n = 0;
+    FILE *stream = open_memstream(&text, &n);
     double ms;
     struct simbox s;
 
-    for (int i = 0; n < 1 << 20; i++) {
-        n += (size_t)sprintf(text + n,
-                             ".visible .entry k%d(.param .u64 p)\n{\n .reg .b64 %%rd<3>;\n"
-                             " .reg .b32 %%r<40>;\n mov.u32 %%r1, %d;\n",
-                             i, i);
-        for (int j = 1; j < 39; j++)
-            n += (size_t)sprintf(text + n, " mad.lo.s32 %%r%d, %%r%d, %%r1, %d;\n", j + 1, j, j);
-        n += (size_t)sprintf(text + n, " ld.param.u64 %%rd1, [p];\n cvta.to.global.u64 %%rd2, "
-                                       "%%rd1;\n st.global.u32 [%%rd2], %%r1;\n ret;\n}\n");
+    ck_assert_ptr_nonnull(stream);
+    fputs(HEAD, stream);
+    for (int i = 0; ftell(stream) < 1 << 20; i++) {
+        fprintf(stream,
+                ".visible .entry k%d(.param .u64 p)\n{\n .reg .b64 %%rd<3>;\n"
+                " .reg .b32 %%r<40>;\n mov.u32 %%r1, %d;\n",
+                i, i);
+        for (int k = 1; k < 39; k++)
+            fprintf(stream, " mad.lo.s32 %%r%d, %%r%d, %%r1, %d;\n", k + 1, k, k);
+        fputs(" ld.param.u64 %rd1, [p];\n cvta.to.global.u64 %rd2, %rd1;\n"
+              " st.global.u32 [%rd2], %r1;\n ret;\n}\n",
+              stream);
     }
+    fclose(stream);
     cudalib_start(&s, &two_a100);
     clock_gettime(CLOCK_MONOTONIC, &began);
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, text));
