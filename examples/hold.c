@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cuda.h>
@@ -64,9 +63,25 @@ static void load_driver(void) {
 }
 
 static void usage(FILE *out) {
-    fputs("usage: hold [--device N] [--seconds N] SIZE\n"
-          "Take SIZE (bytes, or 512MiB, 8GiB) of GPU N, as CUDA counts them, until SIGTERM.\n",
-          out);
+    fputs(
+        "usage: hold [--device N] [--seconds N] SIZE\n"
+        "Take SIZE (bytes, or 512MiB, 8GiB) of GPU N, as CUDA counts them, until SIGTERM or for so "
+        "many seconds.\n",
+        out);
+}
+
+/* A whole number from 0 to `max`; -1: it is none. */
+static int parse_number(const char *text, long max) {
+    char *end;
+    const long n = strtol(text, &end, 10);
+
+    return end == text || *end || n < 0 || n > max ? -1 : (int)n;
+}
+
+/* Also from inside a driver that hangs: the driver takes back what a process held, however it
+ * ends. */
+static void leave(int signal) {
+    _exit(EXIT_SUCCESS);
 }
 
 int main(int argc, char **argv) {
@@ -79,17 +94,18 @@ int main(int argc, char **argv) {
     CUcontext context;
     CUdevice device;
     CUresult result;
-    sigset_t signals;
     uint64_t bytes;
-    int index = 0, seconds = 0, option;
+    int index = 0, seconds = -1, option;
 
     while ((option = getopt_long(argc, argv, "d:s:h", options, NULL)) != -1)
         switch (option) {
         case 'd':
-            index = atoi(optarg);
+            index = parse_number(optarg, 1023);
             break;
         case 's':
-            seconds = atoi(optarg);
+            seconds = parse_number(optarg, 1000000000);
+            if (seconds < 0)
+                index = -1;
             break;
         case 'h':
             usage(stdout);
@@ -98,16 +114,13 @@ int main(int argc, char **argv) {
             usage(stderr);
             return 2;
         }
-    if (optind + 1 != argc || units_parse_bytes(&bytes, argv[optind]) < 0) {
+    if (index < 0 || optind + 1 != argc || units_parse_bytes(&bytes, argv[optind]) < 0) {
         usage(stderr);
         return 2;
     }
 
-    /* Blocked before the driver starts threads, so that none of them takes the signal. */
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGTERM, leave);
+    signal(SIGINT, leave);
 
     load_driver();
     if ((result = p_cuInit(0)) || (result = p_cuDeviceGet(&device, index)) ||
@@ -120,9 +133,10 @@ int main(int argc, char **argv) {
     printf("pid %d holds %" PRIu64 " MiB on GPU %d, %s\n", getpid(), bytes >> 20, index, name);
     fflush(stdout);
 
-    if (seconds > 0)
-        sigtimedwait(&signals, NULL, &(struct timespec){ .tv_sec = seconds });
+    if (seconds >= 0)
+        sleep((unsigned)seconds);
     else
-        sigwaitinfo(&signals, NULL);
-    return EXIT_SUCCESS; /* the driver takes back what a process held, however it ends */
+        for (;;)
+            pause();
+    return EXIT_SUCCESS;
 }

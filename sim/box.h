@@ -72,15 +72,15 @@ struct box_setting {
     int32_t value;
 };
 
-/* One X per reading that `gpusim set` can fix; the unit is in the name people type. */
+/* One X per reading that `gpusim set` can fix: field, what people type, unit, largest value. */
 #define BOX_SETTINGS(X)                                                                            \
-    X(temperature, "temperature", "degrees Celsius")                                               \
-    X(power_mw, "power", "milliwatts")                                                             \
-    X(utilization, "utilization", "percent")                                                       \
-    X(memory_utilization, "memory-utilization", "percent")                                         \
-    X(fan, "fan", "percent")                                                                       \
-    X(sm_clock_mhz, "sm-clock", "MHz")                                                             \
-    X(memory_clock_mhz, "memory-clock", "MHz")
+    X(temperature, "temperature", "degrees Celsius", 200)                                          \
+    X(power_mw, "power", "milliwatts", 10000000)                                                   \
+    X(utilization, "utilization", "percent", 100)                                                  \
+    X(memory_utilization, "memory-utilization", "percent", 100)                                    \
+    X(fan, "fan", "percent", 100)                                                                  \
+    X(sm_clock_mhz, "sm-clock", "MHz", 100000)                                                     \
+    X(memory_clock_mhz, "memory-clock", "MHz", 100000)
 
 struct box_ecc {
     uint64_t corrected_volatile, uncorrected_volatile;
@@ -118,7 +118,7 @@ struct box_gpu {
     uint32_t last_xid; /* 0: none */
     struct box_ecc ecc;
 
-#define X(field, name, unit) struct box_setting field;
+#define X(field, name, unit, max) struct box_setting field;
     BOX_SETTINGS(X)
 #undef X
     uint64_t seen_bytes[BOX_PARTS]; /* what NVML shows as used when readings lag */
@@ -218,11 +218,11 @@ struct box_fault {
     uint32_t id;   /* what `gpusim inject --clear` takes */
     int32_t gpu;   /* -1: any */
     int32_t code;
-    char call[64]; /* NVML or CUDA name; a trailing * matches any ending */
+    char call[64]; /* NVML or CUDA name in all its versions; a trailing * matches any ending */
     uint64_t argument;
     uint64_t random;    /* state of the generator */
     uint32_t remaining; /* how many more times; 0: always */
-    uint32_t pad;
+    uint32_t spent;     /* a hang that takes no more calls, but keeps those that it has */
     uint64_t hits;
 };
 
@@ -252,7 +252,7 @@ struct box_file {
 
     uint64_t event_seq;   /* last event written */
     uint32_t event_futex; /* changes with event_seq and with faults: waiters sleep on it */
-    uint32_t n_faults;    /* read without the lock, as a hint that `fault` is worth a look */
+    uint32_t n_faults;    /* never 0 while there is a fault: read without the lock, as a hint */
     uint32_t next_fault_id;
     uint32_t proc_high;    /* slots ever used; grows only */
     uint32_t segment_high; /* likewise */

@@ -20,26 +20,54 @@
 #define XID_ROW_REMAP_FAILED 64
 #define XID_OFF_THE_BUS      79
 
-static bool matches(const struct box_fault *fault, const char *call, int gpu) {
-    const size_t n = strnlen(fault->call, sizeof(fault->call));
+/* Whether `rest` of a name only says which version of a call it is: "", "_v2", "_v2_ptds". */
+static bool is_version(const char *rest) {
+    while (*rest) {
+        if (!strncmp(rest, "_ptsz", 5) || !strncmp(rest, "_ptds", 5))
+            rest += 5;
+        else if (rest[0] == '_' && rest[1] == 'v' && rest[2] >= '0' && rest[2] <= '9')
+            for (rest += 3; *rest >= '0' && *rest <= '9'; rest++)
+                ;
+        else
+            return false;
+    }
+    return true;
+}
 
-    if (fault->gpu >= 0 && fault->gpu != gpu)
+bool fault_names(const char *pattern, const char *call) {
+    const size_t n = strlen(pattern);
+
+    if (n && pattern[n - 1] == '*')
+        return !strncmp(pattern, call, n - 1);
+    return !strncmp(pattern, call, n) && is_version(call + n);
+}
+
+static bool matches(const struct box_fault *fault, const char *call, int gpu) {
+    if (fault->spent || (fault->gpu >= 0 && fault->gpu != gpu))
         return false;
-    if (n && n < sizeof(fault->call) && fault->call[n - 1] == '*')
-        return !strncmp(fault->call, call, n - 1);
-    return !strncmp(fault->call, call, sizeof(fault->call));
+    return strnlen(fault->call, sizeof(fault->call)) < sizeof(fault->call) &&
+           fault_names(fault->call, call);
 }
 
 static void remove_fault(struct box *box, struct box_fault *fault) {
+    uint32_t n = 0;
+
     __atomic_store_n(&fault->kind, FAULT_NONE, __ATOMIC_RELEASE);
-    __atomic_sub_fetch(&box->file->n_faults, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < BOX_MAX_FAULTS; i++)
+        n += box->file->fault[i].kind != FAULT_NONE;
+    __atomic_store_n(&box->file->n_faults, n, __ATOMIC_RELEASE);
     event_wake(box);
 }
 
 /* One more time that `fault` struck; it goes when it was to strike so often and no more. */
 static void strike(struct box *box, struct box_fault *fault) {
     fault->hits++;
-    if (fault->remaining && --fault->remaining == 0)
+    if (!fault->remaining || --fault->remaining)
+        return;
+    /* A hang goes only when it is cleared: those that it keeps wait for that. */
+    if (fault->kind == FAULT_CALL_HANG)
+        fault->spent = true;
+    else
         remove_fault(box, fault);
 }
 
@@ -92,10 +120,7 @@ bool fault_call(struct box *box, const char *call, int gpu, int *ret_code) {
             *ret_code = fault->code;
             fail = true;
         }
-        if (fault->kind != FAULT_CALL_HANG)
-            strike(box, fault);
-        else
-            fault->hits++;
+        strike(box, fault);
     }
     box_unlock(box);
     if (slow_ns)
@@ -137,10 +162,13 @@ int fault_add(struct box *box, const struct box_fault *fault, uint32_t *ret_id) 
         if (slot->kind != FAULT_NONE)
             continue;
         filled.kind = FAULT_NONE;
+        filled.spent = false;
         filled.id = box->file->next_fault_id++;
         *slot = filled;
+        /* The hint first: whoever dies between the two leaves one look too many, not a fault that
+         * nobody looks for. */
+        __atomic_store_n(&box->file->n_faults, box->file->n_faults + 1, __ATOMIC_RELEASE);
         __atomic_store_n(&slot->kind, fault->kind, __ATOMIC_RELEASE);
-        __atomic_add_fetch(&box->file->n_faults, 1, __ATOMIC_RELEASE);
         *ret_id = filled.id;
         return 0;
     }

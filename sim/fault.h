@@ -14,6 +14,9 @@
  * True: answer `*ret_code`. Costs one load where nothing is injected.
  */
 bool fault_call(struct box *box, const char *call, int gpu, int *ret_code);
+/* Whether `pattern` means `call`: the name in any of its versions ("cuMemAlloc" is cuMemAlloc_v2
+ * too), or all that begin so ("cuMem*"). */
+bool fault_names(const char *pattern, const char *call);
 /* Whether an allocation of `bytes` is to fail. Wants the lock. */
 bool fault_alloc(struct box *box, int gpu, uint64_t bytes);
 

@@ -255,14 +255,14 @@ static int build_driver(const struct box_spec *spec, struct box_file *file,
     return 0;
 }
 
-/* How many GPUs somebody means who gave no number: one word names the model of a usual box. */
 static unsigned longest_list(const struct box_spec *spec) {
-    const char *const lists[] = { spec->models, spec->uuids, spec->buses, spec->minors };
+    const char *const lists[] = { spec->models, spec->memories, spec->uuids,
+                                  spec->buses,  spec->minors,   spec->numa_nodes };
     unsigned n = 1;
 
     for (size_t i = 0; i < ELEMENTSOF(lists); i++)
         n = MAX(n, n_items(lists[i]));
-    return n > 1 ? n : 4;
+    return n;
 }
 
 int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_error *err) {
@@ -272,8 +272,11 @@ int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_e
 
     if (!random && getrandom(&random, sizeof(random), 0) < 0)
         random = box_now_ns();
+    /* One word for all names the model of a usual box. */
     if (!n_gpus)
-        n_gpus = longest_list(spec);
+        n_gpus = longest_list(spec) > 1 ? longest_list(spec) : 4;
+    if (longest_list(spec) > n_gpus)
+        return error_set(err, -EINVAL, "a list of %u for %u GPUs", longest_list(spec), n_gpus);
     if (n_gpus > BOX_MAX_GPUS)
         return error_set(err, -EINVAL, "a box holds at most %d GPUs", BOX_MAX_GPUS);
 

@@ -137,6 +137,14 @@ static int take_option(int option, struct box_spec *spec, const char **box, unsi
     return r;
 }
 
+static const char *option_name(int c) {
+    const struct option *option = options;
+
+    while (option->name && option->val != c)
+        option++;
+    return option->name;
+}
+
 /* The folder of a box that nobody named is made along the way. */
 static void make_folder(const char *path) {
     char copy[PATH_MAX];
@@ -153,13 +161,15 @@ static int run(int argc, char **argv) {
     unsigned mode = 0600;
     int c, index = 0;
 
+    opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hg:", options, &index)) >= 0) {
         if (c == 'h')
             return print_help(&verb_create);
         if (c == '?')
-            return complain_usage(&verb_create, "no such option, or its argument is missing");
+            return complain_usage(&verb_create, "no such option, or its argument is missing: %s",
+                                  argv[optind - 1]);
         if (take_option(c, &spec, &given, &mode) < 0)
-            return complain_usage(&verb_create, "\"%s\" does not fit its option", optarg);
+            return complain_usage(&verb_create, "\"%s\" does not fit --%s", optarg, option_name(c));
     }
     if (optind < argc)
         return complain_usage(&verb_create, "\"%s\" is one word too many", argv[optind]);

@@ -23,11 +23,13 @@ static int run(int argc, char **argv) {
     struct box *box;
     int c, r = 0;
 
+    opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:f", options, NULL)) >= 0) {
         if (c == 'h')
             return print_help(&verb_destroy);
         if (c == '?')
-            return complain_usage(&verb_destroy, "no such option, or its argument is missing");
+            return complain_usage(&verb_destroy, "no such option, or its argument is missing: %s",
+                                  argv[optind - 1]);
         if (c == 'f')
             force = true;
         else

@@ -47,11 +47,13 @@ static int run(int argc, char **argv) {
     struct box *box;
     int c;
 
+    opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "+hb:", options, NULL)) >= 0) {
         if (c == 'h')
             return print_help(&verb_exec);
         if (c == '?')
-            return complain_usage(&verb_exec, "no such option, or its argument is missing");
+            return complain_usage(&verb_exec, "no such option, or its argument is missing: %s",
+                                  argv[optind - 1]);
         given = optarg;
     }
     if (optind >= argc)
@@ -61,7 +63,7 @@ static int run(int argc, char **argv) {
 
     /* Opened once here, so that a damaged or missing box is reported by the one who knows. */
     if (given) {
-        if (find_path(path, given, &err) < 0 || box_open(&box, path, &err) < 0)
+        if (find_path(path, given, &err) < 0 || open_named(&box, path, &err) < 0)
             return complain(&err);
     } else if (box_open_default(&box, &err) < 0 || find_path(path, NULL, &err) < 0)
         return complain(&err);

@@ -31,6 +31,8 @@ int print_help(const struct verb *verb);
 
 /* The box that --box, else GPUSIM_BOX, else the default names. `ret` gets its path, absolute. */
 int find_path(char ret[PATH_MAX], const char *given, struct allot_error *err);
+/* Open the box at `path`; -ENOENT says how to make one. */
+int open_named(struct box **ret, const char *path, struct allot_error *err);
 /* Open and lock it; the dead are already reaped. For verbs that end soon after. */
 int open_locked(struct box **ret, const char *given, struct allot_error *err);
 

@@ -73,7 +73,7 @@ static int do_ecc(const struct order *order, struct allot_error *err) {
     if (!uncorrected && strcmp(order->argv[1], "corrected"))
         return error_set(err, -EINVAL, "\"%s\": ECC errors are corrected or uncorrected",
                          order->argv[1]);
-    if (order->argc > 2 && parse_u64(order->argv[2], 1000000, &n) < 0)
+    if (order->argc > 2 && (parse_u64(order->argv[2], 1000000, &n) < 0 || !n))
         return error_set(err, -EINVAL, "\"%s\" is not a number of errors", order->argv[2]);
     fault_ecc(order->box, order->gpu, uncorrected, n);
     return 0;
@@ -111,10 +111,29 @@ static int do_alloc_random(const struct order *order, struct allot_error *err) {
     return add(order, &fault, err);
 }
 
+/* Every call of the two libraries. */
+static const char *const calls[] = {
+#define FUNCTION(name)    #name,
+#define DATA(name, bytes) /* no call */
+#include "sim/cuda_names.def"
+#undef FUNCTION
+#undef DATA
+#define X(name) #name,
+#include "sim/nvml_names.def"
+#undef X
+};
+
+static bool is_call(const char *pattern) {
+    for (size_t i = 0; i < ELEMENTSOF(calls); i++)
+        if (fault_names(pattern, calls[i]))
+            return true;
+    return false;
+}
+
 static int add_call(const struct order *order, struct box_fault *fault, struct allot_error *err) {
     const char *call = order->argv[1];
 
-    if (strncmp(call, "nvml", 4) && strncmp(call, "cu", 2))
+    if (!is_call(call))
         return error_set(err, -EINVAL,
                          "\"%s\" is no NVML or CUDA call (nvmlDeviceGetName, cuMemAlloc*)", call);
     if (strlen(call) >= sizeof(fault->call))
@@ -183,11 +202,13 @@ static int run(int argc, char **argv) {
     size_t k = 0;
     int c, r = 0;
 
+    opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:g:t:s:", options, NULL)) >= 0) {
         if (c == 'h')
             return print_help(&verb_inject);
         if (c == '?')
-            return complain_usage(&verb_inject, "no such option, or its argument is missing");
+            return complain_usage(&verb_inject, "no such option, or its argument is missing: %s",
+                                  argv[optind - 1]);
         if (c == 'b')
             given = optarg;
         else if (c == 'g')
@@ -240,6 +261,7 @@ const struct verb verb_inject = {
             "  fail CALL CODE               CALL answers CODE, of nvml.h or cuda.h\n"
             "  clear [NUMBER]               undo one, or all\n"
             "\n"
-            "CALL is an NVML or CUDA name; cuMem* is all that begin so.\n",
+            "CALL is an NVML or CUDA name, in all its versions: cuMemAlloc is cuMemAlloc_v2 too.\n"
+            "cuMem* is all that begin so.\n",
     .run = run,
 };

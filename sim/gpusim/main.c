@@ -64,6 +64,14 @@ int find_path(char ret[PATH_MAX], const char *given, struct allot_error *err) {
     return 0;
 }
 
+int open_named(struct box **ret, const char *path, struct allot_error *err) {
+    const int r = box_open(ret, path, err);
+
+    if (r == -ENOENT)
+        error_set(err, r, "there is no box at %s: \"gpusim create\" makes one", path);
+    return r;
+}
+
 int open_locked(struct box **ret, const char *given, struct allot_error *err) {
     char path[PATH_MAX];
     struct box *box;
@@ -72,9 +80,7 @@ int open_locked(struct box **ret, const char *given, struct allot_error *err) {
     r = find_path(path, given, err);
     if (r < 0)
         return r;
-    r = box_open(&box, path, err);
-    if (r == -ENOENT)
-        return error_set(err, r, "there is no box at %s: \"gpusim create\" makes one", path);
+    r = open_named(&box, path, err);
     if (r < 0)
         return r;
     r = box_lock(box);

@@ -17,10 +17,13 @@ static const struct option options[] = {
 };
 
 /* The reading called `name` (`n` characters) of a GPU; NULL: no such reading. */
-static struct box_setting *find_setting(struct box_gpu *gpu, const char *name, size_t n) {
-#define X(field, word, unit)                                                                       \
-    if (strlen(word) == n && !strncmp(word, name, n))                                              \
-        return &gpu->field;
+static struct box_setting *find_setting(struct box_gpu *gpu, const char *name, size_t n,
+                                        long *ret_max) {
+#define X(field, word, unit, max)                                                                  \
+    if (strlen(word) == n && !strncmp(word, name, n)) {                                            \
+        *ret_max = (max);                                                                          \
+        return &gpu->field;                                                                        \
+    }
     BOX_SETTINGS(X)
 #undef X
     return NULL;
@@ -28,9 +31,9 @@ static struct box_setting *find_setting(struct box_gpu *gpu, const char *name, s
 
 static int set_reading(struct box_gpu *gpu, const char *assignment, struct allot_error *err) {
     const char *equals = strchr(assignment, '=');
-    struct box_setting *setting = find_setting(gpu, assignment, equals - assignment);
+    long value, max = 0;
+    struct box_setting *setting = find_setting(gpu, assignment, equals - assignment, &max);
     char *end;
-    long value;
 
     if (!setting)
         return error_set(err, -EINVAL,
@@ -42,8 +45,9 @@ static int set_reading(struct box_gpu *gpu, const char *assignment, struct allot
     }
     errno = 0;
     value = strtol(equals + 1, &end, 10);
-    if (errno || end == equals + 1 || *end || value < 0 || value > 100000000)
-        return error_set(err, -EINVAL, "\"%s\": a whole number, or \"auto\"", assignment);
+    if (errno || end == equals + 1 || *end || value < 0 || value > max)
+        return error_set(err, -EINVAL, "\"%s\": a whole number up to %ld, or \"auto\"", assignment,
+                         max);
     setting->value = value;
     setting->fixed = true;
     return 0;
@@ -95,11 +99,13 @@ static int run(int argc, char **argv) {
     struct box *box;
     int c, r;
 
+    opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:", options, NULL)) >= 0) {
         if (c == 'h')
             return print_help(&verb_set);
         if (c == '?')
-            return complain_usage(&verb_set, "no such option, or its argument is missing");
+            return complain_usage(&verb_set, "no such option, or its argument is missing: %s",
+                                  argv[optind - 1]);
         given = optarg;
     }
     if (optind >= argc || (!strchr(argv[optind], '=') && optind + 1 >= argc))
@@ -112,7 +118,7 @@ static int run(int argc, char **argv) {
     return r < 0 ? complain(&err) : EXIT_SUCCESS;
 }
 
-#define X(field, word, unit) "  " word "=N|auto  (" unit ")\n"
+#define X(field, word, unit, max) "  " word "=N|auto  (" unit ")\n"
 const struct verb verb_set = {
     .name = "set",
     .summary = "fix a reading, or the pace of the box",

@@ -199,11 +199,13 @@ static int run(int argc, char **argv) {
     struct box *box;
     int c, r;
 
+    opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:j", options, NULL)) >= 0) {
         if (c == 'h')
             return print_help(&verb_show);
         if (c == '?')
-            return complain_usage(&verb_show, "no such option, or its argument is missing");
+            return complain_usage(&verb_show, "no such option, or its argument is missing: %s",
+                                  argv[optind - 1]);
         if (c == 'j')
             json = true;
         else

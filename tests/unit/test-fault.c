@@ -23,6 +23,14 @@ static uint32_t add(struct simbox *s, struct box_fault fault) {
     return id;
 }
 
+static void *call_that_hangs(void *argument) {
+    struct simbox *s = argument;
+    int code;
+
+    fault_call(s->box, "nvmlDeviceGetMemoryInfo", 0, &code);
+    return NULL;
+}
+
 START_TEST(a_failing_call_answers_its_code_as_often_as_ordered) {
     struct simbox s;
     int code = 0;
@@ -43,7 +51,7 @@ START_TEST(a_failing_call_answers_its_code_as_often_as_ordered) {
 }
 END_TEST
 
-START_TEST(names_match_whole_unless_they_end_in_a_star) {
+START_TEST(a_name_means_all_its_versions_and_a_star_all_that_begin_so) {
     struct simbox s;
     int code;
 
@@ -51,7 +59,57 @@ START_TEST(names_match_whole_unless_they_end_in_a_star) {
     add(&s,
         (struct box_fault){ .kind = FAULT_CALL_FAIL, .gpu = -1, .code = 2, .call = "cuMemAlloc" });
     ck_assert(fault_call(s.box, "cuMemAlloc", -1, &code));
-    ck_assert(!fault_call(s.box, "cuMemAlloc_v2", -1, &code));
+    ck_assert(fault_call(s.box, "cuMemAlloc_v2", -1, &code));
+    ck_assert(!fault_call(s.box, "cuMemAllocAsync", -1, &code));
+    simbox_done(&s);
+    ck_assert(fault_names("cuMemcpy", "cuMemcpy_ptds"));
+    ck_assert(fault_names("cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"));
+    ck_assert(!fault_names("cuMemcpyHtoD_v2", "cuMemcpyHtoD"));
+    ck_assert(!fault_names("nvmlInit", "nvmlInitWithFlags"));
+    ck_assert(fault_names("nvmlInit*", "nvmlInitWithFlags"));
+    ck_assert(!fault_names("cuMem", "cuMem_vx"));
+}
+END_TEST
+
+START_TEST(a_hang_takes_as_many_calls_as_ordered_and_keeps_them) {
+    pthread_t thread;
+    struct simbox s;
+    int code;
+
+    simbox_init(&s, NULL);
+    add(&s, (struct box_fault){ .kind = FAULT_CALL_HANG,
+                                .gpu = -1,
+                                .remaining = 1,
+                                .call = "nvmlDeviceGetMemoryInfo" });
+    pthread_create(&thread, NULL, call_that_hangs, &s);
+    for (bool hit = false; !hit; usleep(1000)) {
+        box_lock(s.box);
+        hit = s.box->file->fault[0].hits;
+        box_unlock(s.box);
+    }
+    ck_assert(!fault_call(s.box, "nvmlDeviceGetMemoryInfo", 0, &code));
+    ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
+    box_lock(s.box);
+    ck_assert_int_eq(fault_clear(s.box, 0), 0);
+    box_unlock(s.box);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    simbox_done(&s);
+}
+END_TEST
+
+START_TEST(the_hint_outlives_whoever_dies_while_injecting) {
+    struct simbox s;
+    int code;
+
+    simbox_init(&s, NULL);
+    add(&s, (struct box_fault){ .kind = FAULT_CALL_FAIL, .gpu = -1, .code = 2, .call = "cuInit" });
+    s.box->file->n_faults++; /* died before the fault was made valid */
+    box_lock(s.box);
+    ck_assert_int_eq(fault_clear(s.box, 0), 0);
+    box_unlock(s.box);
+    ck_assert_uint_eq(s.box->file->n_faults, 0);
+    add(&s, (struct box_fault){ .kind = FAULT_CALL_FAIL, .gpu = -1, .code = 2, .call = "cuInit" });
+    ck_assert(fault_call(s.box, "cuInit", -1, &code));
     simbox_done(&s);
 }
 END_TEST
@@ -70,14 +128,6 @@ START_TEST(a_slow_call_takes_its_time) {
     simbox_done(&s);
 }
 END_TEST
-
-static void *call_that_hangs(void *argument) {
-    struct simbox *s = argument;
-    int code;
-
-    fault_call(s->box, "nvmlDeviceGetMemoryInfo", 0, &code);
-    return NULL;
-}
 
 START_TEST(a_hanging_call_goes_on_when_the_fault_is_cleared) {
     pthread_t thread;
@@ -234,7 +284,9 @@ START_TEST(who_waits_is_woken_by_another_process) {
 END_TEST
 
 SUITE("fault", a_failing_call_answers_its_code_as_often_as_ordered,
-      names_match_whole_unless_they_end_in_a_star, a_slow_call_takes_its_time,
+      a_name_means_all_its_versions_and_a_star_all_that_begin_so, a_slow_call_takes_its_time,
+      a_hang_takes_as_many_calls_as_ordered_and_keeps_them,
+      the_hint_outlives_whoever_dies_while_injecting,
       a_hanging_call_goes_on_when_the_fault_is_cleared, allocations_fail_after_so_many_bytes,
       random_failures_keep_to_their_probability_and_their_seed,
       troubles_of_a_gpu_are_posted_as_events_and_can_be_undone,

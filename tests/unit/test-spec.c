@@ -93,6 +93,7 @@ static void refuse(struct box_spec spec, const char *word) {
 START_TEST(what_cannot_be_is_refused_in_words) {
     refuse((struct box_spec){ .models = "gtx1" }, "gtx1");
     refuse((struct box_spec){ .n_gpus = 17 }, "at most 16");
+    refuse((struct box_spec){ .n_gpus = 1, .models = "t4-16g,a100-40g" }, "a list of 2 for 1");
     refuse((struct box_spec){ .n_gpus = 1, .memories = "1M" }, "1M");
     refuse((struct box_spec){ .n_gpus = 1, .memories = "9999T" }, "9999T");
     refuse((struct box_spec){ .n_gpus = 1, .uuids = "GPU-1" }, "GPU-1");
