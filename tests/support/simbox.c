@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,8 +42,10 @@ pid_t simbox_fork(int (*fn)(struct simbox *simbox, void *argument), struct simbo
     const pid_t pid = fork();
 
     ck_assert_int_ge(pid, 0);
-    if (pid == 0)
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is cut off leaves nobody behind */
         _exit(fn(simbox, argument));
+    }
     return pid;
 }
 
