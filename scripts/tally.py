@@ -99,7 +99,9 @@ class Tally:
                 self.failed += 1
                 self.failures.append(f"{name}: {broken.get('message', '')}\n{broken.text or ''}")
             elif skip is not None:
-                self.skips.append(f"{name}: {skip.get('message') or 'no reason given'}")
+                # A whole file that skips itself has its reason in the text: (file, line, 'Skipped: why').
+                whole = re.search(r"Skipped: (.*?)['\"]\)?$", (skip.text or "").strip(), re.S)
+                self.skips.append(f"{name.lstrip('.')}: {whole[1] if whole else skip.get('message') or 'no reason given'}")
             else:
                 self.passed += 1
 
