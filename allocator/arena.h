@@ -99,6 +99,10 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
 /* Take `bytes` of the source at once. */
 int arena_grow_initial(struct arena *arena, uint64_t bytes);
 
+/* trim.c. Give the idle regions of a shard back, down to `keep_bytes` of the arena; `growing` is
+ * held. */
+void arena_trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes);
+
 /* stream.c. Look at events; true if memory became free for others. */
 bool streams_poll(struct arena *arena);
 /* Before failing: have `stream`, or the host, wait for what other streams still hold. */

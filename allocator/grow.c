@@ -11,17 +11,10 @@
  *  6. pages moved without a budget, and growth for the rest; idle regions given back, and growth
  *     for all of it;
  *  7. failure.
- *
- *     | live | free 3.4 pages      | live | hole | live | top
- *            | . |  P  |  P  | . . |                     ↑ P P
- *
- * Memory is placed at the top, or into a hole that earlier moves left, whichever takes fewer
- * pages: addresses are used again as memory is.
  */
-#include <assert.h>
 #include <errno.h>
 
-#include "allocator/arena.h"
+#include "allocator/spot.h"
 
 /* Growth beyond the need, as a part of what is held: few calls, and never 1 % too much. */
 #define BATCH_PART 256
@@ -39,35 +32,6 @@
 /* Misses after which a shard among several is fed, and by which part of what is held. */
 #define FEED_MISSES 32
 #define FEED_PART   64
-
-/* Where memory is to be mapped. Only the thread that holds `growing` changes holes and the end of
- * a top, so a spot stays good while its shard is not locked. */
-struct spot {
-    struct shard *shard;
-    bool hole;       /* inside a hole; else at the end of the top */
-    uint32_t beside; /* the free chunk that what is mapped will join, 0: none */
-    uint32_t start;  /* mapped so far: [start, offset) */
-    uint32_t offset; /* still to map: [offset, offset + size), whole pages */
-    uint32_t size;
-    uint32_t beside_too; /* a second one, behind, where all of a hole is to be filled */
-};
-
-static uint32_t pages_up(const struct shard *shard, uint64_t size) {
-    uint64_t up = (size + shard->page_size - 1) / shard->page_size * shard->page_size;
-
-    return up > shard->space_size ? UINT32_MAX : (uint32_t)up;
-}
-
-/* The wholly free pages of a chunk. */
-static uint32_t whole_pages(const struct shard *shard, const struct chunk *chunk,
-                            uint32_t *ret_offset) {
-    uint32_t page = shard->page_size;
-    uint64_t start = ((uint64_t)chunk->offset + page - 1) / page * page;
-    uint64_t end = chunk_end(chunk) / page * page;
-
-    *ret_offset = (uint32_t)start;
-    return end > start ? (uint32_t)(end - start) : 0;
-}
 
 static bool try_shard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
                       uint32_t *ret_chunk) {
@@ -138,156 +102,6 @@ static int source_grow(struct arena *arena, const struct shard *shard, uint32_t 
     return r;
 }
 
-/* The hole that this offset lies in. */
-static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
-    const struct chunk *chunks = shard->table.chunks;
-
-    for (unsigned bin = bins_next(shard->holes, 1); bin < BINS;
-         bin = bins_next(shard->holes, bin + 1))
-        for (uint32_t i = shard->holes->head[bin]; i; i = chunks[i].link_next)
-            if (offset - chunks[i].offset < chunks[i].size)
-                return i;
-    return 0;
-}
-
-/* The first `size` of the spot are mapped: put them to use. */
-static void occupy(struct spot *spot, uint32_t size) {
-    struct shard *shard = spot->shard;
-
-    lock_take(&shard->lock);
-    if (!spot->hole)
-        shard_extend(shard, size);
-    else if (shard_fill(shard, find_hole(shard, spot->offset), spot->offset, size) < 0) {
-        /* The host has no record for it: held, and of no use until the arena ends. */
-        shard->mapped_size += size;
-        shard->lost_size += size;
-    }
-    lock_drop(&shard->lock);
-    spot->offset += size;
-    spot->size -= size;
-}
-
-/* A chunk that must not give pages to the spot: it is part of what the spot is to become. */
-static bool part_of(const struct spot *spot, const struct shard *shard, uint32_t i) {
-    const struct chunk *chunk = &shard->table.chunks[i];
-
-    if (shard != spot->shard)
-        return false;
-    if (i == spot->beside || i == spot->beside_too || (i == shard->top && !spot->hole))
-        return true;
-    return chunk->offset < spot->offset && chunk_end(chunk) > spot->start;
-}
-
-/* Is this hole, with the free chunks beside it, a better spot? */
-static void consider_hole(struct shard *shard, uint32_t i, uint64_t want, struct spot *best) {
-    const struct chunk *chunks = shard->table.chunks, *hole = &chunks[i];
-    const struct chunk *before = &chunks[hole->prev], *behind = &chunks[hole->next];
-    bool joins_before = before->state == CHUNK_FREE && !before->stream;
-    bool joins_behind = behind->state == CHUNK_FREE && !behind->stream;
-    uint32_t need;
-
-    need = pages_up(shard, joins_before && before->size < want ? want - before->size : want);
-    if (need <= hole->size && need < best->size)
-        *best = (struct spot){ shard,        true,         joins_before ? hole->prev : 0,
-                               hole->offset, hole->offset, need };
-    if (!joins_behind)
-        return;
-    need = pages_up(shard, behind->size < want ? want - behind->size : want);
-    if (need <= hole->size && need < best->size)
-        *best =
-            (struct spot){ shard, true, hole->next, chunk_end(hole) - need, chunk_end(hole) - need,
-                           need };
-    if (joins_before && hole->size < best->size &&
-        (uint64_t)before->size + hole->size + behind->size >= want)
-        *best = (struct spot){ shard,        true,       hole->prev, hole->offset,
-                               hole->offset, hole->size, hole->next };
-}
-
-/* Where the fewest new pages make room for `size`. False: no addresses are left. */
-static bool find_spot(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
-                      struct spot *ret) {
-    const struct chunk *chunks = shard->table.chunks;
-    uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size;
-    const struct chunk *top, *below;
-    struct spot best = { .shard = shard, .size = UINT32_MAX };
-    uint32_t need, have;
-
-    lock_take(&shard->lock);
-    shard_settle(shard);
-    top = &chunks[shard->top];
-    below = &chunks[top->prev];
-    have = top->size;
-    if (below->state == CHUNK_FREE && (!below->stream || below->stream == stream))
-        have += below->size;
-    need = pages_up(shard, want > have ? want - have : 1);
-    if (need <= shard->space_size - chunk_end(top)) {
-        best.beside = have > top->size ? top->prev : 0;
-        best.start = best.offset = chunk_end(top);
-        best.size = need;
-    }
-
-    for (unsigned bin = bins_next(shard->holes, 1); bin < BINS;
-         bin = bins_next(shard->holes, bin + 1))
-        for (uint32_t i = shard->holes->head[bin]; i; i = chunks[i].link_next)
-            consider_hole(shard, i, want, &best);
-    lock_drop(&shard->lock);
-    if (best.size == UINT32_MAX)
-        return false;
-    *ret = best;
-    return true;
-}
-
-/* The smallest free chunk with whole pages that is not part of the spot: large ones are the more
- * useful as they are. Its shard is locked. */
-static uint32_t find_donor(struct arena *arena, const struct spot *spot, struct shard **ret_shard,
-                           uint32_t *ret_offset, uint32_t *ret_size) {
-    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
-
-    for (unsigned n = 0; n < n_shards; n++) {
-        struct shard *shard = arena->shards[(spot->shard->index + n) % n_shards];
-        struct bins *bins = shard->bins[0];
-
-        *ret_shard = shard;
-        lock_take(&shard->lock);
-        for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS;
-             bin = bins_next(bins, bin + 1))
-            for (uint32_t i = bins->head[bin]; i; i = shard->table.chunks[i].link_next) {
-                *ret_size = whole_pages(shard, &shard->table.chunks[i], ret_offset);
-                if (*ret_size && !part_of(spot, shard, i))
-                    return i;
-            }
-        *ret_size = whole_pages(shard, &shard->table.chunks[shard->top], ret_offset);
-        if (*ret_size && !part_of(spot, shard, shard->top))
-            return shard->top;
-        lock_drop(&shard->lock);
-    }
-    return 0;
-}
-
-/* Bytes in whole pages that find_donor() would find; stops counting at `enough`. */
-static uint64_t count_donors(struct arena *arena, const struct spot *spot, uint64_t enough) {
-    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
-    uint64_t found = 0;
-    uint32_t offset;
-
-    for (unsigned n = 0; n < n_shards && found < enough; n++) {
-        struct shard *shard = arena->shards[n];
-        struct bins *bins;
-
-        lock_take(&shard->lock);
-        bins = shard->bins[0];
-        if (!part_of(spot, shard, shard->top))
-            found += whole_pages(shard, &shard->table.chunks[shard->top], &offset);
-        for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS && found < enough;
-             bin = bins_next(bins, bin + 1))
-            for (uint32_t i = bins->head[bin]; i; i = shard->table.chunks[i].link_next)
-                if (!part_of(spot, shard, i))
-                    found += whole_pages(shard, &shard->table.chunks[i], &offset);
-        lock_drop(&shard->lock);
-    }
-    return found;
-}
-
 static bool can_move(const struct arena *arena) {
     return arena->source.remap || arena->source.trim;
 }
@@ -300,7 +114,7 @@ static int move_pages(struct arena *arena, struct spot *spot) {
         uint32_t offset, size, taken, kept;
         struct shard *donor;
         uint64_t from, to;
-        uint32_t i = find_donor(arena, spot, &donor, &offset, &size);
+        uint32_t i = donor_find(arena, spot, &donor, &offset, &size);
         int r;
 
         if (!i)
@@ -336,7 +150,7 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             r = source_grow(arena, spot->shard, spot->offset, size, &kept);
             if (r < 0) {
                 if (kept)
-                    occupy(spot, kept);
+                    spot_occupy(spot, kept);
                 return r;
             }
         }
@@ -345,7 +159,7 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
             arena_note(arena, NOTE_MAP, source->base + to, (uint64_t)size << 8, 0, 0);
         }
-        occupy(spot, size);
+        spot_occupy(spot, size);
     }
     return 0;
 }
@@ -385,7 +199,7 @@ static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
     if (r < 0) {
         if (kept) {
             spot->size = MAX(spot->size, kept);
-            occupy(spot, kept);
+            spot_occupy(spot, kept);
         }
         return r;
     }
@@ -394,7 +208,7 @@ static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
                    arena->source.base + shard->slice_offset + ((uint64_t)spot->offset << 8),
                    (uint64_t)size << 8, 0, 0);
     spot->size = size;
-    occupy(spot, size);
+    spot_occupy(spot, size);
     return 0;
 }
 
@@ -431,117 +245,21 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size) 
     return 0;
 }
 
-/* Give the idle regions of a shard back, down to `keep_bytes` of the arena. */
-static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {
-    const struct mem_source *source = &arena->source;
-
-    if (!source->region_free)
-        return;
-    for (uint32_t n = shard->n_regions; n-- > 0;) {
-        struct region region = shard->regions[n];
-        uint32_t i;
-        int r;
-
-        if (atomic_load(&arena->reserved_bytes) < keep_bytes + ((uint64_t)region.size << 8))
-            continue;
-        lock_take(&shard->lock);
-        i = shard_region_idle(shard, n);
-        if (i) {
-            bins_remove(shard->bins[0], shard->table.chunks, i);
-            shard->table.chunks[i].state = CHUNK_TAKEN;
-        }
-        lock_drop(&shard->lock);
-        if (!i)
-            continue;
-
-        r = source->region_free(source->userdata, region.address, (uint64_t)region.size << 8);
-        lock_take(&shard->lock);
-        if (r == 0)
-            shard_region_remove(shard, n);
-        else
-            shard_give(shard, i, 0, 0);
-        lock_drop(&shard->lock);
-        if (r < 0)
-            continue;
-        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
-        atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)region.size << 8);
-        if (arena->notes)
-            arena_note(arena, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
-    }
-}
-
-static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
-    const struct mem_source *source = &arena->source;
-    /* A spot beside nothing: every chunk is a donor, every top too. */
-    const struct spot anywhere = { .shard = arena->shards[0], .hole = true };
-
-    while (source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
-        uint64_t excess = (atomic_load(&arena->reserved_bytes) - keep_bytes) >> 8;
-        uint32_t offset, size, taken, i;
-        struct shard *shard;
-        uint64_t from;
-        int r;
-
-        i = find_donor(arena, &anywhere, &shard, &offset, &size);
-        if (!i)
-            return;
-        excess = excess / shard->page_size * shard->page_size;
-        if (size > excess) {
-            offset += size - (uint32_t)excess;
-            size = (uint32_t)excess;
-        }
-        r = size ? shard_carve(shard, i, offset, size, &taken) : -ENOMEM;
-        lock_drop(&shard->lock);
-        if (r < 0)
-            return;
-        from = shard->slice_offset + ((uint64_t)offset << 8);
-        r = source->trim(source->userdata, from, (uint64_t)size << 8);
-        lock_take(&shard->lock);
-        if (r == 0)
-            shard_hollow(shard, taken);
-        else
-            shard_give(shard, taken, 0, 0);
-        shard_settle(shard);
-        lock_drop(&shard->lock);
-        if (r < 0)
-            return;
-        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
-        atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)size << 8);
-        if (arena->notes)
-            arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
-    }
-}
-
-int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes) {
-    uint64_t before;
-    struct shard *shard;
-
-    streams_poll(arena);
-    pthread_mutex_lock(&arena->growing);
-    before = atomic_load(&arena->reserved_bytes);
-    trim_pages(arena, keep_bytes);
-    arena_foreach_shard(arena, shard) if (!shard->placed) trim_regions(arena, shard, keep_bytes);
-    if (ret_bytes)
-        *ret_bytes = before - atomic_load(&arena->reserved_bytes);
-    pthread_mutex_unlock(&arena->growing);
-    return 0;
-}
-
 /* Steps 2 to 4 in a placed shard. */
 static int grow_placed(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                        uint8_t stream) {
     struct spot spot;
     int r;
 
-    if (!find_spot(home, size, align_bytes, stream, &spot))
+    if (!spot_find(home, size, align_bytes, stream, &spot))
         return -ENOMEM;
     if (can_move(arena) && move_budget(arena, &spot) &&
-        count_donors(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0)
+        donor_count(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0)
         return 0;
-    if (!find_spot(home, size, align_bytes, stream, &spot))
+    if (!spot_find(home, size, align_bytes, stream, &spot))
         return -ENOMEM;
     r = grow_spot(arena, &spot, true);
-    if (r < 0 && find_spot(home, size, align_bytes, stream, &spot))
+    if (r < 0 && spot_find(home, size, align_bytes, stream, &spot))
         r = grow_spot(arena, &spot, false);
     return r;
 }
@@ -553,9 +271,9 @@ static int scrape_placed(struct arena *arena, struct shard *home, uint32_t size,
     uint64_t donors;
     int r;
 
-    if (!find_spot(home, size, align_bytes, stream, &spot))
+    if (!spot_find(home, size, align_bytes, stream, &spot))
         return -ENOMEM;
-    donors = can_move(arena) ? count_donors(arena, &spot, spot.size) : 0;
+    donors = can_move(arena) ? donor_count(arena, &spot, spot.size) : 0;
     if (((uint64_t)spot.size << 8) > (donors << 8) + room_under_cap(arena))
         return -ENOMEM;
 
@@ -567,7 +285,7 @@ static int scrape_placed(struct arena *arena, struct shard *home, uint32_t size,
         r = grow_spot(arena, &part, false);
         if (r < 0 || !donors)
             return r;
-        if (!find_spot(home, size, align_bytes, stream, &spot))
+        if (!spot_find(home, size, align_bytes, stream, &spot))
             return -ENOMEM;
     }
     return move_pages(arena, &spot);
@@ -576,7 +294,7 @@ static int scrape_placed(struct arena *arena, struct shard *home, uint32_t size,
 static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
                         uint64_t align_bytes) {
     uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size, room;
-    uint32_t need = pages_up(home, want), more;
+    uint32_t need = spot_pages_up(home, want), more;
     int r;
 
     if (need == UINT32_MAX)
@@ -584,7 +302,7 @@ static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
     room = room_under_cap(arena) >> 8;
     more = (uint32_t)MIN(atomic_load(&arena->reserved_bytes) / REGION_PART >> 8,
                          (uint64_t)home->space_size);
-    more = pages_up(home, MAX(more, need));
+    more = spot_pages_up(home, MAX(more, need));
     if (more > room)
         more = (uint32_t)(room / home->page_size * home->page_size);
     for (more = MAX(more, need);; more = MAX(more / 2 / home->page_size * home->page_size, need)) {
@@ -609,10 +327,10 @@ static void feed(struct arena *arena, struct shard *home, uint32_t size) {
         pthread_mutex_trylock(&arena->growing) != 0)
         return;
     part = MAX(part, (uint64_t)size);
-    if (find_spot(home, (uint32_t)MIN(part, (uint64_t)home->space_size), 0, 0, &spot) &&
+    if (spot_find(home, (uint32_t)MIN(part, (uint64_t)home->space_size), 0, 0, &spot) &&
         !(can_move(arena) && move_budget(arena, &spot) &&
-          count_donors(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0) &&
-        find_spot(home, size, 0, 0, &spot))
+          donor_count(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0) &&
+        spot_find(home, size, 0, 0, &spot))
         grow_spot(arena, &spot, false);
     pthread_mutex_unlock(&arena->growing);
 }
@@ -648,7 +366,7 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
         if (home->placed)
             r = scrape_placed(arena, home, size, align_bytes, stream);
         else {
-            trim_regions(arena, home, 0);
+            arena_trim_regions(arena, home, 0);
             r = grow_regions(arena, home, size, align_bytes);
         }
         if (r < 0) {
@@ -664,7 +382,7 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
 
 int arena_grow_initial(struct arena *arena, uint64_t bytes) {
     struct shard *shard = arena->shards[0];
-    uint32_t size = pages_up(shard, (bytes + 255) >> 8);
+    uint32_t size = spot_pages_up(shard, (bytes + 255) >> 8);
     struct spot spot = { .shard = shard, .size = size };
 
     if (size == UINT32_MAX)

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Giving memory back: whole free pages of the reservation, and regions that are idle. What is on
+ * its way is a CHUNK_TAKEN, so that no lock is held while the source works; what the source does
+ * not take is free again as it was.
+ */
+#include <errno.h>
+
+#include "allocator/spot.h"
+
+void arena_trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {
+    const struct mem_source *source = &arena->source;
+
+    if (!source->region_free)
+        return;
+    for (uint32_t n = shard->n_regions; n-- > 0;) {
+        struct region region = shard->regions[n];
+        uint32_t i;
+        int r;
+
+        if (atomic_load(&arena->reserved_bytes) < keep_bytes + ((uint64_t)region.size << 8))
+            continue;
+        lock_take(&shard->lock);
+        i = shard_region_idle(shard, n);
+        if (i) {
+            bins_remove(shard->bins[0], shard->table.chunks, i);
+            shard->table.chunks[i].state = CHUNK_TAKEN;
+        }
+        lock_drop(&shard->lock);
+        if (!i)
+            continue;
+
+        r = source->region_free(source->userdata, region.address, (uint64_t)region.size << 8);
+        lock_take(&shard->lock);
+        if (r == 0)
+            shard_region_remove(shard, n);
+        else
+            shard_give(shard, i, 0, 0);
+        lock_drop(&shard->lock);
+        if (r < 0)
+            continue;
+        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
+        atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)region.size << 8);
+        if (arena->notes)
+            arena_note(arena, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
+    }
+}
+
+static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
+    const struct mem_source *source = &arena->source;
+    /* A spot beside nothing: every chunk is a donor, every top too. */
+    const struct spot anywhere = { .shard = arena->shards[0], .hole = true };
+
+    while (source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
+        uint64_t excess = (atomic_load(&arena->reserved_bytes) - keep_bytes) >> 8;
+        uint32_t offset, size, taken, i;
+        struct shard *shard;
+        uint64_t from;
+        int r;
+
+        i = donor_find(arena, &anywhere, &shard, &offset, &size);
+        if (!i)
+            return;
+        excess = excess / shard->page_size * shard->page_size;
+        if (size > excess) {
+            offset += size - (uint32_t)excess;
+            size = (uint32_t)excess;
+        }
+        r = size ? shard_carve(shard, i, offset, size, &taken) : -ENOMEM;
+        lock_drop(&shard->lock);
+        if (r < 0)
+            return;
+        from = shard->slice_offset + ((uint64_t)offset << 8);
+        r = source->trim(source->userdata, from, (uint64_t)size << 8);
+        lock_take(&shard->lock);
+        if (r == 0)
+            shard_hollow(shard, taken);
+        else
+            shard_give(shard, taken, 0, 0);
+        shard_settle(shard);
+        lock_drop(&shard->lock);
+        if (r < 0)
+            return;
+        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
+        atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)size << 8);
+        if (arena->notes)
+            arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
+    }
+}
+
+int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes) {
+    uint64_t before;
+    struct shard *shard;
+
+    streams_poll(arena);
+    pthread_mutex_lock(&arena->growing);
+    before = atomic_load(&arena->reserved_bytes);
+    trim_pages(arena, keep_bytes);
+    arena_foreach_shard(arena, shard) if (!shard->placed)
+        arena_trim_regions(arena, shard, keep_bytes);
+    if (ret_bytes)
+        *ret_bytes = before - atomic_load(&arena->reserved_bytes);
+    pthread_mutex_unlock(&arena->growing);
+    return 0;
+}
