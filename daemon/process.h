@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Process: who somebody is, so surely that a pid used again is not mistaken for it.
+ *
+ * A pid alone names whoever has it now. With its start time it names one process of this boot, on
+ * paper too; with a pidfd it also tells of its end. All of it is read from the kernel, nothing is
+ * believed from a message.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* One process of this boot. */
+struct process_id {
+    pid_t pid;
+    uint64_t start; /* field 22 of /proc/PID/stat: clock ticks since boot; 0: not known */
+};
+
+static inline bool process_id_equal(const struct process_id *a, const struct process_id *b) {
+    return a->pid == b->pid && a->start == b->start;
+}
+
+/* Its identity now. -ESRCH: no such process, or a zombie that holds nothing any more. */
+int process_identify(struct process_id *ret, pid_t pid);
+
+/*
+ * A descriptor that becomes readable when exactly this process ends (to be closed by the caller).
+ * -ESRCH: it has ended already, whoever has its pid now.
+ */
+int process_open(int *ret_fd, const struct process_id *id);
+
+/* The other end of a connection, as of connect(). Nothing to free but `pidfd`. */
+struct process_peer {
+    struct process_id id;
+    uid_t uid;
+    gid_t gid;
+    int pidfd; /* owned; -1: the process was gone before it could be looked at */
+};
+
+/*
+ * Where the kernel has SO_PEERPIDFD the descriptor is of the very process that connected, else of
+ * the one that has its pid now. -ENOTCONN and the like for a socket without a peer; a peer that has
+ * ended is no error: its `pidfd` is -1 and `id.start` 0.
+ */
+int process_of_peer(struct process_peer *ret, int socket);
+
+/* The groups of the other end besides its `gid`, at most `max`; those beyond are left out. */
+size_t process_groups_of_peer(int socket, gid_t *ret, size_t max);
+
+/* Longest path of a cgroup that is looked at, with its NUL; a longer one is -ENAMETOOLONG. */
+#define PROCESS_CGROUP_SIZE 4096
+
+/* The path of its cgroup (version 2) below the mount point: "/user.slice/…". -ESRCH, -ENODATA. */
+int process_cgroup(char ret[static PROCESS_CGROUP_SIZE], pid_t pid);
+
+/* Whether `cgroup` is `scope` or lies below it. An empty scope has nobody. */
+bool process_is_within(const char *cgroup, const char *scope);
+
+/* Its short name (/proc/PID/comm) as printable ASCII; "?" where there is none. */
+#define PROCESS_NAME_SIZE 32
+void process_name(char ret[static PROCESS_NAME_SIZE], pid_t pid);
