@@ -18,6 +18,6 @@
 #define DATA(name, bytes)                                                                          \
     extern char name[bytes];                                                                       \
     EXPORT char name[bytes] __attribute__((aligned(8)));
-#include "sim/cuda_names.def"
+#include "vendor/cuda_names.def"
 #undef FUNCTION
 #undef DATA

@@ -31,7 +31,7 @@ struct symbol {
     extern void extra_##symbol##_##version(void) __asm__(#symbol)                                  \
         __attribute__((visibility("default")));
 #define EXTRA_THREAD(name, version, symbol, ending) EXTRA(name, version, symbol)
-#include "sim/cuda_symbols.def"
+#include "vendor/cuda_symbols.def"
 #undef SYMBOL
 #undef THREAD
 #undef EXTRA
@@ -44,7 +44,7 @@ struct symbol {
 #define THREAD(name, version, symbol, ending) SAME_TYPE(symbol, PFN_##name##_v##version##_##ending)
 #define EXTRA(name, version, symbol)
 #define EXTRA_THREAD(name, version, symbol, ending)
-#include "sim/cuda_symbols.def"
+#include "vendor/cuda_symbols.def"
 #undef SYMBOL
 #undef THREAD
 #undef EXTRA
@@ -59,7 +59,7 @@ struct symbol {
     ROW(name, version, true, extra_##symbol##_##version)
 
 static const struct symbol symbols[] = {
-#include "sim/cuda_symbols.def"
+#include "vendor/cuda_symbols.def"
 };
 
 /* The first row of `name`, or NULL. */

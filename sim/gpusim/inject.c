@@ -115,7 +115,7 @@ static int do_alloc_random(const struct order *order, struct allot_error *err) {
 static const char *const calls[] = {
 #define FUNCTION(name)    #name,
 #define DATA(name, bytes) /* no call */
-#include "sim/cuda_names.def"
+#include "vendor/cuda_names.def"
 #undef FUNCTION
 #undef DATA
 #define X(name) #name,

@@ -463,7 +463,7 @@ def test_a_killed_program_gives_its_bytes_back(run):
 
 def test_every_name_of_the_driver_resolves(run):
     """cuda-bindings looks up some 530 names; only those newer than the driver's list may be missing."""
-    names = pathlib.Path(__file__).resolve().parents[2] / "sim" / "cuda_names.def"
+    names = pathlib.Path(__file__).resolve().parents[2] / "vendor" / "cuda_names.def"
     known = set(re.findall(r"^FUNCTION\((\w+)\)", names.read_text(), re.M))
     out = run(
         """

@@ -17,7 +17,7 @@
 static const char *const names[] = {
 #define FUNCTION(name)    #name,
 #define DATA(name, bytes) #name,
-#include "sim/cuda_names.def"
+#include "vendor/cuda_names.def"
 #undef FUNCTION
 #undef DATA
 };
