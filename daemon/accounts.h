@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Accounts: who held how much for how long, in SQLite.
+ *
+ * The event loop notes, in memory; a thread of its own writes, a transaction a second, so a slow,
+ * hung or full disk costs nobody else anything: lines wait, up to a bound, then the oldest are
+ * dropped, counted and the loss is told. Owned by the manager; every call here is of the event-loop
+ * thread. Durations come from CLOCK_BOOTTIME (`now_usec`), dates from CLOCK_REALTIME (`real_usec`),
+ * so a clock that jumps moves what is noted, but never its amount.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/gpuid.h"
+
+struct accounts;
+
+/* `uid` of a process nobody could name (a container's, one that is gone already). */
+#define ACCOUNTS_NOBODY UINT32_MAX
+
+struct accounts_options {
+    const char *path;        /* of the database; it and its -wal and -shm are made 0640 */
+    uint64_t retention_usec; /* older lines are removed; UNITS_FOREVER: none */
+    uint64_t window_usec;    /* over which GiB·hours count, for accounts_spent(); 0: not wanted */
+};
+
+/*
+ * Open the database, make or upgrade its tables, start the thread. -EPROTO: it was made by a newer
+ * version. A database that is damaged is set aside as PATH.damaged and a new one is made; `notice`
+ * (may be NULL) then says so.
+ */
+int accounts_open(struct accounts **ret, const struct accounts_options *options,
+                  struct allot_error *notice, struct allot_error *err);
+
+/* Writes what is noted, waiting at most a few seconds for it. Accepts NULL, returns NULL. */
+struct accounts *accounts_free(struct accounts *accounts);
+
+/* Other options from now on; the path stays. */
+void accounts_configure(struct accounts *accounts, uint64_t retention_usec, uint64_t window_usec);
+
+/* ---- Notes: never fail, never wait ---- */
+
+struct accounts_lease {
+    uint64_t lease;
+    uid_t uid;
+    gid_t gid;
+    const char *name; /* may be NULL */
+    const char *mode;
+};
+void accounts_begin(struct accounts *accounts, const struct accounts_lease *lease,
+                    uint64_t real_usec);
+void accounts_end(struct accounts *accounts, uint64_t lease, const char *reason,
+                  uint64_t real_usec);
+
+/*
+ * From now on the lease holds so much of the device, and is guaranteed so much of it: the bytes are
+ * counted over time until the next such call; both 0 at its end. A hash lookup and no more.
+ */
+void accounts_charge(struct accounts *accounts, uint64_t lease, uid_t uid, gid_t gid,
+                     const struct gpuid *device, uint64_t held_bytes, uint64_t guaranteed_bytes,
+                     uint64_t now_usec);
+
+enum accounts_verdict { ACCOUNTS_GRANTED, ACCOUNTS_DENIED, ACCOUNTS_TIMEOUT, ACCOUNTS_CANCELLED };
+struct accounts_verdict_note {
+    enum accounts_verdict verdict; /* `denied` of Usage counts denials, deadlocks and timeouts */
+    bool is_growth;
+    uid_t uid;
+    gid_t gid;
+    uint64_t lease; /* 0: none */
+    uint64_t waited_usec;
+    const struct gpuid *devices; /* where it was granted, n_devices of them */
+    size_t n_devices;
+    const char *reason;
+};
+void accounts_verdict(struct accounts *accounts, const struct accounts_verdict_note *note,
+                      uint64_t real_usec);
+
+/* An enforcement action, or one that dry-run left out. */
+struct accounts_action_note {
+    const char *what; /* "warned", "growth refused", "SIGTERM", … */
+    bool is_dry_run;
+    uint64_t lease; /* 0: an unmanaged process */
+    pid_t pid;
+    uid_t uid; /* ACCOUNTS_NOBODY where not known */
+    gid_t gid;
+    const struct gpuid *device; /* may be NULL */
+    const char *reason;
+};
+void accounts_action(struct accounts *accounts, const struct accounts_action_note *note,
+                     uint64_t real_usec);
+
+void accounts_xid(struct accounts *accounts, const struct gpuid *device, uint64_t code,
+                  const char *text, uint64_t real_usec);
+
+/* Once a second: closes the second's sums and hands everything to the thread. */
+void accounts_tick(struct accounts *accounts, uint64_t now_usec, uint64_t real_usec);
+
+/* ---- Questions ---- */
+
+/*
+ * Byte·seconds that a user held within the window, as of a minute ago at most, what is noted since
+ * added; the larger of held and guaranteed counts, because that is what others could not have.
+ */
+uint64_t accounts_spent(struct accounts *accounts, uid_t uid);
+
+/* Why lines are kept back or were dropped; false and untouched while all is well. */
+bool accounts_trouble(struct accounts *accounts, struct allot_error *ret);
+
+enum accounts_by { ACCOUNTS_BY_USER, ACCOUNTS_BY_GROUP, ACCOUNTS_BY_DEVICE };
+struct accounts_row {
+    char key[GPUID_TEXT_SIZE]; /* name (number where there is none), or UUID, or "(unmanaged)" */
+    uint64_t leases;           /* that lived in this time */
+    uint64_t held_byte_seconds, guaranteed_byte_seconds; /* at most INT64_MAX */
+    uint64_t wait_usec, granted, denied, actions, xids;
+};
+struct accounts_query {
+    uint64_t since_usec, until_usec; /* of CLOCK_REALTIME; until is not included */
+    enum accounts_by by;
+    bool only_uid; /* rows of `uid` alone */
+    uid_t uid;
+};
+
+/*
+ * The answer comes from the thread: accounts_fd() polls readable, accounts_dispatch() calls `fn` in
+ * the event loop, once per query, with `error` set where it failed (-ENOMEM before that). Rows by
+ * key, largest held_byte_seconds first, borrowed for the call. What was noted before counts.
+ */
+typedef void (*accounts_usage_fn)(void *userdata, const struct accounts_row *rows, size_t n_rows,
+                                  const struct allot_error *error);
+int accounts_usage(struct accounts *accounts, const struct accounts_query *query,
+                   accounts_usage_fn fn, void *userdata);
+
+/* Nobody waits for the answers of `userdata` any more. */
+void accounts_forget(struct accounts *accounts, void *userdata);
+
+int accounts_fd(const struct accounts *accounts);
+void accounts_dispatch(struct accounts *accounts);
