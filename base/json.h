@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Json: a writer that appends to a growing text, and a reader that walks one without building a
+ * tree.
+ *
+ * Both are embedded in their owner; no locking. The reader works in the caller's text and changes
+ * it: strings are unescaped where they stand and ended by NUL, so they live as long as the text. It
+ * is strict (RFC 8259): UTF-8 is checked, control characters and U+0000 in strings are refused, and
+ * so is anything after the value. It never reads beyond `end` and its cost is one pass.
+ *
+ * json-c builds a tree of allocations for each message, keeps the last of two members of one name
+ * without a word and bends large numbers into range; and a library that is preloaded into any
+ * program must not bring json-c's symbols along.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+/*
+ * Commas are put by the writer. A failed allocation is remembered in `failed` and turns every later
+ * call into nothing, so only the end needs a check. Zeroed memory is an empty writer.
+ */
+struct json_writer {
+    char *data; /* owned; no NUL at its end; NULL before the first byte */
+    size_t len;
+    size_t size;
+    bool comma; /* the next value or name is not the first of its object or array */
+    bool failed;
+};
+
+void json_writer_done(struct json_writer *w); /* gives back the memory and leaves it empty */
+
+void json_begin(struct json_writer *w, char bracket); /* '{' or '[' */
+void json_end(struct json_writer *w, char bracket);   /* '}' or ']' */
+void json_name(struct json_writer *w, const char *name);
+
+void json_put_string(struct json_writer *w, const char *text); /* NULL: null */
+void json_put_string_n(struct json_writer *w, const char *text, size_t n);
+void json_put_int(struct json_writer *w, int64_t value);
+void json_put_uint(struct json_writer *w, uint64_t value); /* above INT64_MAX: INT64_MAX */
+void json_put_bool(struct json_writer *w, bool value);
+void json_put_null(struct json_writer *w);
+
+/* Bytes as they are, without comma: a member that was made before, a NUL, a line end. */
+void json_put_raw(struct json_writer *w, const char *bytes, size_t n);
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+#define JSON_DEPTH_MAX 16
+
+enum json_kind {
+    JSON_NOTHING, /* the end of the text, or something that begins no value */
+    JSON_NULL,
+    JSON_BOOL,
+    JSON_NUMBER,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT,
+};
+
+struct json_reader {
+    char *start;
+    char *at;
+    char *end;       /* one past the last byte; need not be NUL */
+    const char *why; /* after -EBADMSG: what is wrong at `at`, a static text */
+    unsigned depth;
+};
+
+void json_reader_init(struct json_reader *r, char *text, size_t n);
+
+/* The kind of the value that comes next. */
+enum json_kind json_peek(struct json_reader *r);
+
+/*
+ * Each takes the value that comes next. -EBADMSG with `why`: the text is no JSON there, or it nests
+ * deeper than JSON_DEPTH_MAX; -EPROTOTYPE: the value is of another kind and was not taken. -ERANGE
+ * of a number: it is no whole number, or none of 64 bits; it was taken. `1.0` and `1e3` are whole.
+ */
+int json_read_null(struct json_reader *r);
+int json_read_bool(struct json_reader *r, bool *ret);
+int json_read_int(struct json_reader *r, int64_t *ret);
+int json_read_string(struct json_reader *r, char **ret, size_t *ret_n); /* ret_n may be NULL */
+
+/*
+ *     r = json_enter(reader, JSON_OBJECT);
+ *     while (r >= 0 && (r = json_next_member(reader, &name, &n)) > 0)
+ *         r = …take one value…;
+ *
+ * 1: a name was taken, or in an array: an element follows; 0: the object or array has ended.
+ */
+int json_enter(struct json_reader *r, enum json_kind kind);
+int json_next_member(struct json_reader *r, char **ret_name, size_t *ret_n);
+int json_next_element(struct json_reader *r);
+
+/*
+ * Pass over any value, checking it but changing nothing, so that it can be read later from
+ * `*ret_text` (may be NULL).
+ */
+int json_skip(struct json_reader *r, char **ret_text, size_t *ret_n);
+
+/* 0 if nothing but blanks is left, else -EBADMSG. */
+int json_finish(struct json_reader *r);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Client: one connection to allotd, from the caller's side.
+ *
+ * Used by one thread at a time; whoever shares it locks. It neither starts threads nor installs
+ * signal handlers, writes no signal-raising bytes (MSG_NOSIGNAL), keeps its descriptor
+ * close-on-exec and above 2, and leaves the caller's errno alone. After fork() the child must not
+ * speak on its parent's connection: client_abandon() there, then connect anew.
+ *
+ * Replies of one connection come in order: a call that waits, or streams, has a connection of its
+ * own. Whatever goes wrong on the connection (the daemon ended, it answered nonsense, a call timed
+ * out) closes it, and calls give -ENOTCONN until it is connected again.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "wire/varlink.h"
+
+#define CLIENT_SOCKET_DEFAULT "/run/allot/io.allot"
+
+struct client;
+
+/*
+ * Not connected yet. `path` NULL: ALLOT_SOCKET of the environment (not in a setuid program), else
+ * CLIENT_SOCKET_DEFAULT. -ENAMETOOLONG for what is no path of a socket; -ENOMEM.
+ */
+int client_new(struct client **ret, const char *path, struct allot_error *err);
+struct client *client_free(struct client *client); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct client, client_freep, client_free)
+
+const char *client_path(const struct client *client);
+
+/*
+ * Once; 0 if it is connected already. -ENOENT or -ECONNREFUSED: no daemon there; -EACCES; -EAGAIN:
+ * its backlog is full; the text says what to do. Does not wait.
+ */
+int client_connect(struct client *client, struct allot_error *err);
+
+/*
+ * Try again and again, with growing pauses (10 ms up to 1 s, each shortened at random so that a
+ * thousand clients do not come at once), for at most `timeout_usec` (UINT64_MAX: for ever). Ends
+ * early with -ECANCELED when `cancel_fd` (-1: none) becomes readable. -ETIMEDOUT with the text of
+ * the last attempt.
+ */
+int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd,
+                     struct allot_error *err);
+
+bool client_is_connected(const struct client *client);
+void client_close(struct client *client);   /* ends the connection; connect again at will */
+void client_abandon(struct client *client); /* in a child: forget the parent's connection */
+int client_fd(const struct client *client); /* for poll; -1: not connected */
+
+/*
+ * Call and wait for the one reply. `parameters`: the struct of the method's call, or NULL. `ret`
+ * may be NULL; it, and `failure` (may be NULL), live until the next call on this client. 0;
+ * -ETIMEDOUT (UINT64_MAX: never); -ENOTCONN or what the socket says; a failure of the daemon is
+ * failure_errno() of it, and `failure->code` tells it from trouble of our own, where it is
+ * FAILURE_NONE. `err` has the sentence in each case.
+ */
+int client_call(struct client *client, enum wire_method method, const void *parameters,
+                uint64_t timeout_usec, union wire_reply *ret, struct failure *failure,
+                struct allot_error *err);
+
+/*
+ * The parts of it, for streams and for pipelines. Send: the bytes are handed to the kernel, waiting
+ * for room if need be. Receive: the next reply to `method`, waiting at most `timeout_usec`; 0 does
+ * not wait: -EAGAIN if no whole one is there, then poll client_fd() for reading. > 0: more replies
+ * of this call follow; 0: it was the last; errors as in client_call(), and -ECANCELED by
+ * `cancel_fd` (-1: none).
+ */
+int client_send(struct client *client, enum wire_method method, const void *parameters,
+                enum varlink_flags flags, struct allot_error *err);
+int client_receive(struct client *client, enum wire_method method, uint64_t timeout_usec,
+                   int cancel_fd, union wire_reply *ret, struct failure *failure,
+                   struct allot_error *err);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Snapshot: a box at one instant, kept: what GetBox answers, as a thing of its own that outlives
+ * the connection it came over. The daemon writes it, gpuctl reads it, and files hold it in tests.
+ *
+ * Owned by whoever read it; everything in `box` lives as long. Any thread, one at a time.
+ */
+#include <stddef.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "wire/message.h"
+
+struct snapshot {
+    struct wire_box box;
+    struct store store;
+    char *text;
+};
+
+/* `box` as one JSON object without line ends: the member `box` of GetBox's reply. */
+void snapshot_write(struct json_writer *w, const struct wire_box *box);
+
+/*
+ * Read such an object; the text is copied. -EBADMSG or -EINVAL with `err` naming the member that is
+ * wrong; members that are not known are passed over; -ENOMEM.
+ */
+int snapshot_read(struct snapshot **ret, const char *text, size_t n, struct allot_error *err);
+struct snapshot *snapshot_free(struct snapshot *snapshot); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct snapshot, snapshot_freep, snapshot_free)
+
+/* Look things up; NULL if the box has them not. A device by UUID, exactly. */
+const struct wire_device *snapshot_find_device(const struct wire_box *box, const char *uuid);
+const struct wire_lease *snapshot_find_lease(const struct wire_box *box, uint64_t id);
