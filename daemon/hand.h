@@ -78,7 +78,7 @@ struct hand_confine {
     uint64_t start;  /* field 22 of its /proc/PID/stat: another process of that pid is refused */
     uint32_t uid;    /* whose process it must be */
     bool want_scope; /* tier 2 */
-    bool want_limit; /* tier 1; needs the scope's cgroup, its own or the one it is in */
+    bool want_limit; /* tier 1; only in a scope of our own: other cgroups have other tenants */
     uint32_t n_devices;
     struct {
         struct gpuid id;
