@@ -37,11 +37,13 @@ enum record_kind {
 };
 
 /*
- * Once per log, at its head. Ids are never given twice, not even those of leases that ended: the
- * next one is the larger of what stands here and one more than any id that was read.
+ * Once per log, at its head; daemon/state makes it. Ids are never given twice, not even those of
+ * leases that ended: the next one is the larger of what stands here and one more than any id that
+ * was read.
  */
 struct record_meta {
     uint8_t boot_id[16];
+    bool is_lost; /* records went missing, and the books are not mended yet */
     uint64_t next_lease;
     uint64_t next_waiter;
     uint64_t next_order; /* of record_waiter.order */

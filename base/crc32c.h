@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Crc32c: the checksum of the Castagnoli polynomial, as iSCSI, ext4 and Btrfs have it. It finds
+ * accidents, not forgeries. Any thread.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+/* The checksum of `bytes` after those that gave `before`; 0 for the first. */
+uint32_t crc32c(uint32_t before, const void *bytes, size_t size);
+
+/* The same without the processor's help, for the test that compares both. */
+uint32_t crc32c_by_table(uint32_t before, const void *bytes, size_t size);
