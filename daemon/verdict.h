@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Verdict: the broker's answer to a request, in numbers for the program and in words for people.
+ *
+ * Plain value, filled by whoever decides, carried unchanged to the client. Only what `kind` and
+ * `refusal` name is set; the rest may hold anything, because the path of a Grow clears no buffers.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/gpuid.h"
+
+enum verdict_kind {
+    VERDICT_GRANT,
+    VERDICT_WAIT,
+    VERDICT_DENY,
+};
+
+/* Why not; in the order of the errors of the interface file. */
+enum refusal {
+    REFUSAL_NONE,
+    REFUSAL_NO_MEMORY,
+    REFUSAL_DENIED,
+    REFUSAL_NO_DEVICE,
+    REFUSAL_NOT_FOUND,
+    REFUSAL_TIMEOUT,
+    REFUSAL_DEADLOCK,
+    REFUSAL_DRAINING,
+    REFUSAL_BUSY,
+};
+
+#define VERDICT_REASON_SIZE 384
+#define VERDICT_HOLDERS_MAX 8
+
+struct verdict {
+    enum verdict_kind kind;
+    enum refusal refusal; /* DENY only */
+    uint64_t lease;       /* GRANT */
+    uint64_t waiter;      /* WAIT: to be named in broker_cancel() */
+    uint32_t place;       /* WAIT, and DENY for TIMEOUT: from 1; 0: none */
+    uint64_t held_bytes;  /* GRANT of growth: the lease's on that device, all its processes */
+    uint64_t limit_bytes; /* the same */
+    bool has_device;      /* DENY: `device` and `free_bytes` are set */
+    struct gpuid device;
+    uint64_t free_bytes;
+    uint32_t n_holders;               /* DENY for DEADLOCK: who holds what */
+    char reason[VERDICT_REASON_SIZE]; /* always a sentence, but "" for a grant of growth */
+    char holders[VERDICT_HOLDERS_MAX][128];
+};
