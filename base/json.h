@@ -67,6 +67,7 @@ struct json_reader {
     char *end;       /* one past the last byte; need not be NUL */
     const char *why; /* after -EBADMSG: what is wrong at `at`, a static text */
     unsigned depth;
+    bool fresh; /* nothing was taken yet of the object or array that was entered */
 };
 
 void json_reader_init(struct json_reader *r, char *text, size_t n);
