@@ -99,9 +99,9 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
 /* Take `bytes` of the source at once. */
 int arena_grow_initial(struct arena *arena, uint64_t bytes);
 
-/* trim.c. Give the idle regions of a shard back, down to `keep_bytes` of the arena; `growing` is
- * held. */
-void arena_trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes);
+/* trim.c. Before failing: give back what is idle and of no use to `home`, so that the source may
+ * give `bytes` to it. True if anything was. `growing` is held. */
+bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t bytes);
 
 /* stream.c. Look at events; true if memory became free for others. */
 bool streams_poll(struct arena *arena);

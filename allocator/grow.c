@@ -8,8 +8,8 @@
  *  3. growth, by a little more than is needed;
  *  4. refused: growth by exactly what is needed;
  *  5. have the stream, or the host, wait for memory that other streams freed;
- *  6. pages moved without a budget, and growth for the rest; idle regions given back, and growth
- *     for all of it;
+ *  6. pages moved without a budget, and growth for the rest; idle memory that cannot move here
+ *     given back, and growth for all of it;
  *  7. failure.
  */
 #include <errno.h>
@@ -365,10 +365,8 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             continue;
         if (home->placed)
             r = scrape_placed(arena, home, size, align_bytes, stream);
-        else {
-            arena_trim_regions(arena, home, 0);
-            r = grow_regions(arena, home, size, align_bytes);
-        }
+        if (r < 0 && arena_trim_idle(arena, home, ((uint64_t)size << 8) + align_bytes))
+            continue;
         if (r < 0) {
             r = try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk)
                     ? 0

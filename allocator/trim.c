@@ -8,7 +8,8 @@
 
 #include "allocator/spot.h"
 
-void arena_trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {
+/* Idle regions go back, down to `keep_bytes` of the arena. */
+static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {
     const struct mem_source *source = &arena->source;
 
     if (!source->region_free)
@@ -51,7 +52,7 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
     /* A spot beside nothing: every chunk is a donor, every top too. */
     const struct spot anywhere = { .shard = arena->shards[0], .hole = true };
 
-    while (source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
+    while (arena->slice_bytes && source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
         uint64_t excess = (atomic_load(&arena->reserved_bytes) - keep_bytes) >> 8;
         uint32_t offset, size, taken, i;
         struct shard *shard;
@@ -96,10 +97,21 @@ int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes) {
     pthread_mutex_lock(&arena->growing);
     before = atomic_load(&arena->reserved_bytes);
     trim_pages(arena, keep_bytes);
-    arena_foreach_shard(arena, shard) if (!shard->placed)
-        arena_trim_regions(arena, shard, keep_bytes);
+    arena_foreach_shard(arena, shard) if (!shard->placed) trim_regions(arena, shard, keep_bytes);
     if (ret_bytes)
         *ret_bytes = before - atomic_load(&arena->reserved_bytes);
     pthread_mutex_unlock(&arena->growing);
     return 0;
+}
+
+bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t bytes) {
+    uint64_t before = atomic_load(&arena->reserved_bytes), reserved;
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) if (!shard->placed) trim_regions(arena, shard, 0);
+    reserved = atomic_load(&arena->reserved_bytes);
+    /* Pages of the reservation can move to another placed shard, but not become a region. */
+    if (!home->placed)
+        trim_pages(arena, reserved - MIN(reserved, bytes + arena->page_bytes));
+    return atomic_load(&arena->reserved_bytes) < before;
 }

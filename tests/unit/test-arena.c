@@ -551,6 +551,31 @@ START_TEST(idle_regions_go_back_before_a_request_fails) {
 }
 END_TEST
 
+START_TEST(idle_memory_of_the_other_kind_goes_back_before_a_request_fails) {
+    static const struct shadow_options kinds[] = {
+        { .span_bytes = MIB(64), .regions = true },
+        { .span_bytes = MIB(64), .regions = true, .no_remap = true },
+    };
+
+    for (unsigned kind = 0; kind < ELEMENTSOF(kinds); kind++) {
+        struct arena_request plain = { .bytes = MIB(6), .flags = ARENA_PLAIN };
+        struct arena_block block, kept;
+
+        begin(&kinds[kind], &plainly);
+        kept = take(KIB(10));
+        for (unsigned n = 0; n < 2; n++) {
+            ck_assert_int_eq(arena_alloc(arena, &plain, &block, NULL), 0);
+            ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
+            give(take(MIB(7)));
+            right();
+        }
+        ck_assert_uint_le(stats().peak_reserved_bytes, MIB(8));
+        give(kept);
+        end();
+    }
+}
+END_TEST
+
 START_TEST(a_cap_can_be_changed) {
     begin(&placed, &plainly);
     arena_set_cap(arena, MIB(1));
@@ -691,6 +716,7 @@ SUITE("arena", blocks_of_no_bytes_have_an_address_each,
       pointers_lead_to_their_blocks_and_other_addresses_to_none,
       communication_buffers_lie_in_plain_regions,
       trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told,
-      idle_regions_go_back_before_a_request_fails, a_cap_can_be_changed,
+      idle_regions_go_back_before_a_request_fails,
+      idle_memory_of_the_other_kind_goes_back_before_a_request_fails, a_cap_can_be_changed,
       the_report_names_holders_and_what_would_help, classes_count_what_is_live_and_free,
       the_same_calls_give_the_same_offsets, a_source_that_cannot_work_is_refused)
