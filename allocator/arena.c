@@ -87,6 +87,7 @@ static int add_shard(struct arena *arena, unsigned n) {
     for (unsigned stream = 1; r == 0 && stream <= atomic_load(&arena->n_streams); stream++)
         r = shard_add_stream(shard, stream);
     if (r == 0) {
+        memcpy(shard->open, arena->shards[0]->open, sizeof(shard->open));
         lock_take(&shard->lock);
         arena->shards[n] = shard;
         atomic_store_explicit(&arena->n_shards, n + 1, memory_order_release);
@@ -161,7 +162,7 @@ static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct 
 }
 
 static uint64_t handle_of(const struct shard *shard, uint32_t i) {
-    return (uint64_t)shard->table.chunks[i].serial << HANDLE_SERIAL_SHIFT |
+    return (uint64_t)(shard->table.chunks[i].mark >> CHUNK_WASTE_BITS) << HANDLE_SERIAL_SHIFT |
            (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
 }
 
@@ -173,23 +174,22 @@ static inline int commit(struct arena *arena, struct shard *shard, uint32_t i,
     unsigned order = bin_order(chunk->size);
 
     if (pointer && lookup_reserve(&shard->lookup) < 0) {
-        shard_give(shard, i, chunk->stream, chunk->epoch);
+        shard_give(shard, i, chunk_stream(&shard->table, i));
         lock_drop(&shard->lock);
         return -ENOMEM;
     }
     if (shard->live_bytes + request->bytes <= shard->live_limit)
         shard->live_bytes += request->bytes;
     else {
-        chunk->state = CHUNK_TAKEN;
+        chunk_set(chunk, CHUNK_TAKEN, 0);
         count_at_peak(arena, shard, request->bytes);
     }
 
-    chunk->state = CHUNK_LIVE;
-    chunk->stream = request->stream;
-    chunk->tag = request->tag;
-    chunk->epoch = pointer;
-    chunk->waste = (uint16_t)(((uint64_t)chunk->size << 8) - request->bytes);
-    chunk->serial = ++shard->serial & HANDLE_SERIAL_MASK;
+    chunk_set(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE,
+              request->tag <= CHUNK_LINK_MASK ? request->tag : 0);
+    chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, 0 });
+    chunk->mark = ++shard->serial << CHUNK_WASTE_BITS |
+                  (uint32_t)(((uint64_t)chunk->size << 8) - request->bytes);
     ret->address = shard_address(shard, chunk);
     ret->handle = handle_of(shard, i);
     if (pointer)
@@ -288,7 +288,7 @@ static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
     struct chunk *chunk = &shard->table.chunks[i];
     uint64_t bytes = chunk_live_bytes(chunk), address = 0;
     unsigned order = bin_order(chunk->size);
-    uint32_t tag = chunk->tag;
+    uint32_t tag = chunk_tag(chunk);
     uint8_t stream = n_streams == 1 ? streams[0] : 0;
 
     if (__builtin_expect(arena->notes != NULL, 0))
@@ -301,7 +301,7 @@ static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
     if (__builtin_expect(n_streams > 1, 0))
         streams_limbo_add(arena, shard, i, streams, n_streams, limbo);
     else
-        shard_give(shard, i, stream, stream ? arena->streams[stream].open : 0);
+        shard_give(shard, i, (struct chunk_stream){ stream, shard->open[stream] });
     lock_drop(&shard->lock);
 
     if (__builtin_expect(arena->notes != NULL, 0))
@@ -322,8 +322,8 @@ static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
         return NULL;
     __builtin_prefetch(&shard->table.chunks[i]);
     lock_take(&shard->lock);
-    if (i && i < shard->table.n_used && shard->table.chunks[i].state == CHUNK_LIVE &&
-        shard->table.chunks[i].serial == handle >> HANDLE_SERIAL_SHIFT)
+    if (i && i < shard->table.n_used && chunk_is_live(&shard->table.chunks[i]) &&
+        shard->table.chunks[i].mark >> CHUNK_WASTE_BITS == handle >> HANDLE_SERIAL_SHIFT)
         return shard;
     lock_drop(&shard->lock);
     return NULL;
@@ -350,7 +350,7 @@ int arena_dealloc(struct arena *arena, uint64_t handle) {
 
     if (!shard)
         return -EINVAL;
-    if (__builtin_expect(shard->table.chunks[(uint32_t)handle].epoch, 0))
+    if (__builtin_expect(chunk_state(&shard->table.chunks[(uint32_t)handle]) == CHUNK_POINTED, 0))
         lookup_take(&shard->lookup, shard_address(shard, &shard->table.chunks[(uint32_t)handle]),
                     is_at, shard);
     return release(arena, shard, (uint32_t)handle, NULL, 0, NULL);
@@ -370,7 +370,7 @@ int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *stream
         free(limbo);
         return -EINVAL;
     }
-    if (__builtin_expect(shard->table.chunks[(uint32_t)handle].epoch, 0))
+    if (__builtin_expect(chunk_state(&shard->table.chunks[(uint32_t)handle]) == CHUNK_POINTED, 0))
         lookup_take(&shard->lookup, shard_address(shard, &shard->table.chunks[(uint32_t)handle]),
                     is_at, shard);
     return release(arena, shard, (uint32_t)handle, streams, n_streams, limbo);
@@ -452,7 +452,7 @@ int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret) {
         r = -ENOSPC;
     arena_foreach_shard(arena, shard) if (r == 0) r = shard_add_stream(shard, n);
     if (r == 0) {
-        arena->streams[n] = (struct stream){ .number = stream, .open = 1 };
+        arena->streams[n] = (struct stream){ .number = stream };
         atomic_store_explicit(&arena->n_streams, n, memory_order_release);
         *ret = (uint8_t)n;
     }
@@ -553,8 +553,8 @@ static void give_placed(const struct mem_source *source, const struct shard *sha
     uint32_t end = chunk_end(top);
 
     for (uint32_t i = shard->top; i; i = chunks[i].prev)
-        if (chunks[i].state == CHUNK_HOLE || !chunks[i].prev) {
-            uint32_t start = chunks[i].state == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
+        if (chunk_state(&chunks[i]) == CHUNK_HOLE || !chunks[i].prev) {
+            uint32_t start = chunk_state(&chunks[i]) == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
 
             if (end > start)
                 source->trim(source->userdata, shard->slice_offset + ((uint64_t)start << 8),

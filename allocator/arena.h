@@ -20,15 +20,14 @@
 /* Bits of a handle: serial, shard, index of the chunk. */
 #define HANDLE_SHARD_SHIFT  32
 #define HANDLE_SERIAL_SHIFT 40
-#define HANDLE_SERIAL_MASK  0xffffffu
 
 #define PLAIN_INDEX ARENA_SHARDS_MAX
 
 struct stream {
     uint64_t number; /* the caller's */
     uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
-    uint32_t closed; /* last epoch that `event` covers */
-    bool has_event;
+    bool closed;     /* the epoch before has ended, and what was freed in it may not have passed */
+    bool has_event;  /* … and this event, recorded after it ended, says when it may */
     uint64_t event;
 };
 

@@ -18,7 +18,7 @@ unsigned bins_last(const struct bins *bins) {
 uint32_t bins_largest(const struct bins *bins, const struct chunk *chunks) {
     uint32_t largest = 0, i = bins->head[bins_last(bins)];
 
-    for (unsigned looked = 0; i && looked < LARGEST_LOOK; looked++, i = chunks[i].link_next)
+    for (unsigned looked = 0; i && looked < LARGEST_LOOK; looked++, i = chunk_link_next(&chunks[i]))
         largest = MAX(largest, chunks[i].size);
     return largest;
 }

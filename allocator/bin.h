@@ -53,7 +53,7 @@ static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t
     unsigned bin = bin_of(chunk->size), order = bin_order(chunk->size);
     uint32_t head = bins->head[bin];
 
-    chunk->link_next = head;
+    chunk_set_link_next(chunk, head);
     chunks[head].link_prev = i; /* the edge's, where the bin was empty: nobody reads it */
     bins->head[bin] = i;
     bins->map[bin >> 6] |= (uint64_t)1 << (bin & 63);
@@ -69,15 +69,15 @@ static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t
     unsigned bin = bin_of(chunk->size), order = bin_order(chunk->size);
 
     if (bins->head[bin] == i) {
-        bins->head[bin] = chunk->link_next;
-        if (!chunk->link_next) {
+        bins->head[bin] = chunk_link_next(chunk);
+        if (!bins->head[bin]) {
             bins->map[bin >> 6] &= ~((uint64_t)1 << (bin & 63));
             if (!bins->map[bin >> 6])
                 bins->words[bin >> 12] &= ~((uint64_t)1 << ((bin >> 6) & 63));
         }
     } else {
-        chunks[chunk->link_prev].link_next = chunk->link_next;
-        chunks[chunk->link_next].link_prev = chunk->link_prev;
+        chunk_set_link_next(&chunks[chunk->link_prev], chunk_link_next(chunk));
+        chunks[chunk_link_next(chunk)].link_prev = chunk->link_prev;
     }
     bins->n_chunks--;
     bins->size -= chunk->size;
@@ -121,7 +121,7 @@ static inline uint32_t bins_find(const struct bins *bins, const struct chunk *ch
         for (unsigned looked = 0; i && looked < BIN_LOOK; looked++) {
             if (chunks[i].size >= size)
                 return i;
-            i = chunks[i].link_next;
+            i = chunk_link_next(&chunks[i]);
         }
         bin++;
     }

@@ -28,41 +28,44 @@ struct count {
 static int check_chunk(const struct shard *shard, uint32_t i, struct count *count,
                        struct allot_error *err) {
     const struct chunk *chunks = shard->table.chunks, *chunk = &chunks[i], *next;
+    uint8_t stream = chunk_stream(&shard->table, i).number;
+    uint8_t next_stream = chunk_stream(&shard->table, chunk->next).number;
 
     if (chunk->next && chunks[chunk->next].prev != i)
         return BROKEN("shard %u: chunk %u is not before its next", shard->index, i);
     if (chunk->next && chunks[chunk->next].offset != chunk_end(chunk))
         return BROKEN("shard %u: chunk %u does not end where chunk %u begins", shard->index, i,
                       chunk->next);
-    if (!chunk->size && chunk->state != CHUNK_TOP)
+    if (!chunk->size && chunk_state(chunk) != CHUNK_TOP)
         return BROKEN("shard %u: chunk %u is empty", shard->index, i);
     next = &chunks[chunk->next];
     count->records++;
-    switch (chunk->state) {
+    switch (chunk_state(chunk)) {
     case CHUNK_LIVE:
+    case CHUNK_POINTED:
         count->live++;
         count->live_size += chunk->size;
         count->live_bytes += chunk_live_bytes(chunk);
         count->order_live[bin_order(chunk->size)]++;
         count->order_live_size[bin_order(chunk->size)] += chunk->size;
-        count->pointers += chunk->epoch;
-        if (chunk->waste > 256)
-            return BROKEN("shard %u: chunk %u wastes %u bytes", shard->index, i, chunk->waste);
+        count->pointers += chunk_state(chunk) == CHUNK_POINTED;
+        if ((chunk->mark & CHUNK_WASTE_MASK) > 256)
+            return BROKEN("shard %u: chunk %u wastes %u bytes", shard->index, i,
+                          chunk->mark & CHUNK_WASTE_MASK);
         break;
     case CHUNK_LIMBO:
         count->limbo_size += chunk->size;
         break;
     case CHUNK_FREE:
-        if (!shard->bins[chunk->stream])
+        if (!shard->bins[stream])
             return BROKEN("shard %u: chunk %u is free for stream %u, which is not", shard->index, i,
-                          chunk->stream);
-        count->free[chunk->stream]++;
-        count->free_size[chunk->stream] += chunk->size;
-        if (next->state == CHUNK_FREE &&
-            (!next->stream || !chunk->stream || next->stream == chunk->stream))
+                          stream);
+        count->free[stream]++;
+        count->free_size[stream] += chunk->size;
+        if (chunk_state(next) == CHUNK_FREE && (!next_stream || !stream || next_stream == stream))
             return BROKEN("shard %u: free chunks %u and %u are not one", shard->index, i,
                           chunk->next);
-        if (next->state == CHUNK_TOP && !chunk->stream)
+        if (chunk_state(next) == CHUNK_TOP && !stream)
             return BROKEN("shard %u: free chunk %u is not the top's", shard->index, i);
         break;
     case CHUNK_HOLE:
@@ -70,7 +73,7 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
         count->hole_size += chunk->size;
         if (chunk->offset % shard->page_size || chunk->size % shard->page_size)
             return BROKEN("shard %u: hole %u is not whole pages", shard->index, i);
-        if (next->state == CHUNK_HOLE)
+        if (chunk_state(next) == CHUNK_HOLE)
             return BROKEN("shard %u: holes %u and %u are not one", shard->index, i, chunk->next);
         break;
     case CHUNK_TOP:
@@ -80,9 +83,9 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
     case CHUNK_TAKEN: /* another thread is at it */
         break;
     default:
-        return BROKEN("shard %u: chunk %u is in state %u", shard->index, i, chunk->state);
+        return BROKEN("shard %u: chunk %u is in state %u", shard->index, i, chunk_state(chunk));
     }
-    if (chunk->state != CHUNK_HOLE)
+    if (chunk_state(chunk) != CHUNK_HOLE)
         count->mapped_size += chunk->size;
     return 0;
 }
@@ -148,8 +151,9 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
         if (word != (bins->map[bin >> 6] != 0))
             return BROKEN("shard %u stream %u: word %u and its bit differ", shard->index, stream,
                           bin >> 6);
-        for (uint32_t i = bins->head[bin]; i; before = i, i = chunks[i].link_next) {
-            if (chunks[i].state != state || chunks[i].stream != stream ||
+        for (uint32_t i = bins->head[bin]; i; before = i, i = chunk_link_next(&chunks[i])) {
+            if (chunk_state(&chunks[i]) != state ||
+                (state == CHUNK_FREE && chunk_stream(&shard->table, i).number != stream) ||
                 bin_of(chunks[i].size) != bin)
                 return BROKEN("shard %u stream %u: chunk %u does not belong in bin %u",
                               shard->index, stream, i, bin);
@@ -194,8 +198,8 @@ static int check_shard(const struct shard *shard, struct allot_error *err) {
     if (r < 0)
         return r;
 
-    for (uint32_t i = shard->table.unused; i; i = shard->table.chunks[i].link_next)
-        if (shard->table.chunks[i].state != CHUNK_UNUSED || ++unused > shard->table.n_used)
+    for (uint32_t i = shard->table.unused; i; i = chunk_link_next(&shard->table.chunks[i]))
+        if (chunk_state(&shard->table.chunks[i]) != CHUNK_UNUSED || ++unused > shard->table.n_used)
             return BROKEN("shard %u: record %u is not unused", shard->index, i);
     if (unused != shard->table.n_unused || count.records + unused + 1 != shard->table.n_used)
         return BROKEN("shard %u: of %u records %llu are chunks and %llu unused", shard->index,
@@ -224,8 +228,7 @@ static int check_shard(const struct shard *shard, struct allot_error *err) {
         if (!i)
             continue;
         in_lookup++;
-        if (i >= shard->table.n_used || shard->table.chunks[i].state != CHUNK_LIVE ||
-            !shard->table.chunks[i].epoch)
+        if (i >= shard->table.n_used || chunk_state(&shard->table.chunks[i]) != CHUNK_POINTED)
             return BROKEN("shard %u: the lookup leads to chunk %u", shard->index, i);
     }
     if (in_lookup != count.pointers || in_lookup != shard->lookup.n)

@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 
-/* The kernel's huge page: a table that fills one is worth one, a million chunks touch 32 MiB. */
+/* The kernel's huge page: a table that fills one is worth one, a million chunks touch 24 MiB. */
 #define HUGE_BYTES  ((size_t)2 << 20)
 #define FIRST_BYTES ((size_t)16 << 10)
 
@@ -34,11 +34,26 @@ int chunk_table_init(struct chunk_table *table, uint32_t n_max) {
         chunk_table_done(table);
         return -ENOMEM;
     }
-    table->chunks[0].state = CHUNK_EDGE;
+    chunk_set(&table->chunks[0], CHUNK_EDGE, 0);
+    return 0;
+}
+
+int chunk_table_add_streams(struct chunk_table *table) {
+    void *streams;
+
+    if (table->streams)
+        return 0;
+    streams = mmap(NULL, table->n_max * sizeof(*table->streams), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (streams == MAP_FAILED)
+        return -ENOMEM;
+    table->streams = streams;
     return 0;
 }
 
 void chunk_table_done(struct chunk_table *table) {
+    if (table->streams)
+        munmap(table->streams, table->n_max * sizeof(*table->streams));
     if (table->chunks)
         munmap(table->chunks, reserve_bytes(table->n_max));
     *table = (struct chunk_table){ 0 };
@@ -46,21 +61,23 @@ void chunk_table_done(struct chunk_table *table) {
 
 uint32_t chunk_table_extend(struct chunk_table *table) {
     if (table->n_used == table->n_ready) {
-        size_t ready = table->n_ready * sizeof(struct chunk);
-        size_t step = ready ? MIN(ready, HUGE_BYTES) : FIRST_BYTES;
-        char *at = (char *)table->chunks + ready;
+        size_t step = table->ready_bytes ? MIN(table->ready_bytes, HUGE_BYTES) : FIRST_BYTES;
+        char *at = (char *)table->chunks + table->ready_bytes;
 
-        if (table->n_used >= table->n_max || ready + step > reserve_bytes(table->n_max))
+        if (table->n_used >= table->n_max ||
+            table->ready_bytes + step > reserve_bytes(table->n_max))
             return 0;
         if (mprotect(at, step, PROT_READ | PROT_WRITE) < 0)
             return 0;
         if (step == HUGE_BYTES)
             madvise(at, step, MADV_HUGEPAGE); /* a wish: kernels without it are slower */
-        table->n_ready += (uint32_t)(step / sizeof(struct chunk));
+        table->ready_bytes += step;
+        table->n_ready =
+            (uint32_t)MIN(table->ready_bytes / sizeof(struct chunk), (size_t)table->n_max);
     }
     return table->n_used++;
 }
 
 uint64_t chunk_table_bytes(const struct chunk_table *table) {
-    return table->n_ready * sizeof(struct chunk);
+    return table->ready_bytes + (table->streams ? table->n_used * sizeof(*table->streams) : 0);
 }

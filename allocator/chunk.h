@@ -5,11 +5,13 @@
  *
  * The chunks of a shard tile its space: `prev` and `next` lead to the neighbours in address
  * order, and free neighbours that may be one are one. A chunk is named by its index in the table,
- * which never moves, so that 32 bits and half a cache line per chunk are enough. Index 0 is the
+ * which never moves, so that 28 bits do for a link. Index 0 is the
  * edge: the neighbour of the first and last chunk of a region, never free.
  *
  * Owned by the shard, used under its lock.
  */
+#include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,38 +19,49 @@ enum chunk_state {
     CHUNK_UNUSED, /* a record without a chunk */
     CHUNK_EDGE,
     CHUNK_LIVE,
-    CHUNK_LIMBO, /* freed on several streams: waits, and is in no bin */
-    CHUNK_FREE,  /* in the bins of its stream, 0 where everybody may have it */
-    CHUNK_TOP,   /* the mapped rest above every other chunk; may be empty; in no bin */
-    CHUNK_HOLE,  /* addresses without memory, below the top */
-    CHUNK_TAKEN, /* neither live nor free for a moment: its pages are on their way */
+    CHUNK_POINTED, /* live, and to be found by its address */
+    CHUNK_LIMBO,   /* freed on several streams: waits, and is in no bin */
+    CHUNK_FREE,    /* in the bins of its stream, 0 where everybody may have it */
+    CHUNK_TOP,     /* the mapped rest above every other chunk; may be empty; in no bin */
+    CHUNK_HOLE,    /* addresses without memory, below the top */
+    CHUNK_TAKEN,   /* neither live nor free for a moment: its pages are on their way */
 };
 
+#define CHUNK_LINK_BITS  28
+#define CHUNK_LINK_MASK  (((uint32_t)1 << CHUNK_LINK_BITS) - 1)
+#define CHUNK_WASTE_BITS 9
+#define CHUNK_WASTE_MASK (((uint32_t)1 << CHUNK_WASTE_BITS) - 1)
+
+/* 24 bytes: a million blocks and what lies between them have some 36 MiB of records. Plain words,
+ * because a word that is written in parts and read as a whole stalls the processor. */
 struct chunk {
     uint32_t offset; /* granules from the start of the shard's space */
     uint32_t size;   /* granules */
     uint32_t prev, next;
-    union {
-        uint32_t link_next; /* free, hole: in its bin; unused: the next unused */
-        uint32_t tag;       /* live */
-    };
+    uint32_t word; /* upper 4 bits: state; below, free, hole, unused: the next in its bin or list;
+                      live: its tag */
     union {
         uint32_t link_prev; /* free, hole: in its bin, except for the first */
-        uint32_t serial;    /* live: 24 bits that tell this block from the last one here */
+        uint32_t mark;      /* live: 23 bits that tell this block from the last one here, and 9 for
+                               the bytes of its granules that were not asked for, 0 to 256 */
     };
-    uint32_t
-        epoch; /* free: the stream's event that makes it free for all; live: 1 if in the lookup */
-    uint16_t waste; /* live: bytes of its granules that were not asked for, 0 to 256 */
-    uint8_t state;
-    uint8_t stream; /* free: the only stream that may have it now; live: that allocated it */
+};
+static_assert(sizeof(struct chunk) == 24, "what the manual says of host memory");
+
+/* What streams add to a record, in a table of its own: nothing where there are none. */
+struct chunk_stream {
+    uint8_t number; /* free: the only stream that may have it now; live: that allocated it */
+    uint8_t epoch;  /* free: last bit of the stream's epoch in which it was freed */
 };
 
 struct chunk_table {
-    struct chunk *chunks; /* reserved address space, made accessible as it fills */
-    uint32_t unused;      /* list by link_next */
+    struct chunk *chunks;         /* reserved address space, made accessible as it fills */
+    struct chunk_stream *streams; /* by the same index; NULL: there are no streams */
+    uint32_t unused;              /* list by link_next */
     uint32_t n_unused;
     uint32_t n_used;  /* records handed out at least once, and the edge */
     uint32_t n_ready; /* accessible */
+    size_t ready_bytes;
     uint32_t n_max;
 };
 
@@ -59,19 +72,56 @@ void chunk_table_done(struct chunk_table *table);
 uint32_t chunk_table_extend(struct chunk_table *table);
 uint64_t chunk_table_bytes(const struct chunk_table *table);
 
+/* From now on chunks may belong to streams. */
+int chunk_table_add_streams(struct chunk_table *table);
+
+static inline unsigned chunk_state(const struct chunk *chunk) {
+    return chunk->word >> CHUNK_LINK_BITS;
+}
+
+static inline bool chunk_is_live(const struct chunk *chunk) {
+    return (chunk_state(chunk) | 1) == CHUNK_POINTED;
+}
+
+static inline uint32_t chunk_link_next(const struct chunk *chunk) {
+    return chunk->word & CHUNK_LINK_MASK;
+}
+
+static inline uint32_t chunk_tag(const struct chunk *chunk) {
+    return chunk->word & CHUNK_LINK_MASK;
+}
+
+/* State, and what shares its word: a link, a tag, or nothing (0). */
+static inline void chunk_set(struct chunk *chunk, enum chunk_state state, uint32_t rest) {
+    chunk->word = (uint32_t)state << CHUNK_LINK_BITS | rest;
+}
+
+static inline void chunk_set_link_next(struct chunk *chunk, uint32_t i) {
+    chunk->word = (chunk->word & ~CHUNK_LINK_MASK) | i;
+}
+
+static inline struct chunk_stream chunk_stream(const struct chunk_table *table, uint32_t i) {
+    return table->streams ? table->streams[i] : (struct chunk_stream){ 0, 0 };
+}
+
+static inline void chunk_set_stream(struct chunk_table *table, uint32_t i,
+                                    struct chunk_stream stream) {
+    if (table->streams)
+        table->streams[i] = stream;
+}
+
 static inline uint32_t chunk_new(struct chunk_table *table) {
     uint32_t i = table->unused;
 
     if (__builtin_expect(!i, 0))
         return chunk_table_extend(table);
-    table->unused = table->chunks[i].link_next;
+    table->unused = chunk_link_next(&table->chunks[i]);
     table->n_unused--;
     return i;
 }
 
 static inline void chunk_free(struct chunk_table *table, uint32_t i) {
-    table->chunks[i].state = CHUNK_UNUSED;
-    table->chunks[i].link_next = table->unused;
+    chunk_set(&table->chunks[i], CHUNK_UNUSED, table->unused);
     table->unused = i;
     table->n_unused++;
 }

@@ -140,7 +140,7 @@ static int move_pages(struct arena *arena, struct spot *spot) {
         if (r == 0)
             shard_hollow(donor, taken);
         else
-            shard_give(donor, taken, 0, 0);
+            shard_give(donor, taken, SHARD_FOR_ALL);
         lock_drop(&donor->lock);
         if (r < 0)
             return r;

@@ -44,7 +44,7 @@ int shard_new(struct shard **ret, unsigned index, uint64_t page_bytes, uint64_t 
     shard->space_size = (uint32_t)space;
 
     /* At worst every other granule is a chunk, plus the top and what moves. */
-    r = chunk_table_init(&shard->table, (uint32_t)MIN(space + 64, (uint64_t)1 << 28));
+    r = chunk_table_init(&shard->table, (uint32_t)MIN(space + 64, (uint64_t)1 << CHUNK_LINK_BITS));
     if (r < 0)
         return r;
     shard->holes = calloc(1, sizeof(*shard->holes));
@@ -63,7 +63,8 @@ int shard_new(struct shard **ret, unsigned index, uint64_t page_bytes, uint64_t 
         shard->top = chunk_new(&shard->table);
         if (!shard->top)
             return -ENOMEM;
-        shard->table.chunks[shard->top] = (struct chunk){ .state = CHUNK_TOP };
+        shard->table.chunks[shard->top] = (struct chunk){ 0 };
+        chunk_set(&shard->table.chunks[shard->top], CHUNK_TOP, 0);
     } else {
         void *delta;
 
@@ -95,6 +96,10 @@ struct shard *shard_free(struct shard *shard) {
 }
 
 int shard_add_stream(struct shard *shard, unsigned stream) {
+    int r = stream ? chunk_table_add_streams(&shard->table) : 0;
+
+    if (r < 0)
+        return r;
     if (!shard->bins[stream])
         shard->bins[stream] = calloc(1, sizeof(*shard->bins[stream]));
     return shard->bins[stream] ? 0 : -ENOMEM;
@@ -144,15 +149,15 @@ int shard_region_add(struct shard *shard, uint32_t offset, uint32_t size, uint64
         delta[offset / shard->page_size + page] = address - ((uint64_t)offset << 8);
     shard->table.chunks[i] = (struct chunk){ .offset = offset, .size = size };
     shard->mapped_size += size;
-    shard_give(shard, i, 0, 0);
+    shard_give(shard, i, SHARD_FOR_ALL);
     return 0;
 }
 
 uint32_t shard_region_idle(const struct shard *shard, uint32_t n) {
     const struct region *region = &shard->regions[n];
-    const struct chunk *chunk = &shard->table.chunks[region->first];
 
-    return chunk->state == CHUNK_FREE && !chunk->stream && chunk->size == region->size
+    return shard_is_free_for_all(shard, region->first) &&
+                   shard->table.chunks[region->first].size == region->size
                ? region->first
                : 0;
 }

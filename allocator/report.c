@@ -56,9 +56,9 @@ static struct holder *count_holders(struct arena *arena, uint32_t *ret_n) {
     arena_lock_all(arena);
     arena_foreach_shard(arena, shard) for (uint32_t i = 1; i < shard->table.n_used; i++) {
         const struct chunk *chunk = &shard->table.chunks[i];
-        uint32_t tag = chunk->state == CHUNK_LIVE && chunk->tag < n ? chunk->tag : 0;
+        uint32_t tag = chunk_is_live(chunk) && chunk_tag(chunk) < n ? chunk_tag(chunk) : 0;
 
-        if (chunk->state != CHUNK_LIVE)
+        if (!chunk_is_live(chunk))
             continue;
         holders[tag].bytes += chunk_live_bytes(chunk);
         holders[tag].blocks++;

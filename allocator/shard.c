@@ -28,11 +28,11 @@ static struct chunk *at(const struct shard *shard, uint32_t i) {
 }
 
 static void bin_insert(struct shard *shard, uint32_t i) {
-    bins_insert(shard->bins[at(shard, i)->stream], shard->table.chunks, i);
+    bins_insert(shard->bins[chunk_stream(&shard->table, i).number], shard->table.chunks, i);
 }
 
 static void bin_remove(struct shard *shard, uint32_t i) {
-    bins_remove(shard->bins[at(shard, i)->stream], shard->table.chunks, i);
+    bins_remove(shard->bins[chunk_stream(&shard->table, i).number], shard->table.chunks, i);
 }
 
 /* Link the new record `i` before `behind`. The edge's own links are written and never read. */
@@ -59,9 +59,8 @@ static void cut(struct shard *shard, uint32_t i, uint32_t size, uint32_t rest) {
 
     other->offset = chunk->offset + size;
     other->size = chunk->size - size;
-    other->state = chunk->state;
-    other->stream = chunk->stream;
-    other->epoch = chunk->epoch;
+    chunk_set(other, chunk_state(chunk), 0);
+    chunk_set_stream(&shard->table, rest, chunk_stream(&shard->table, i));
     chunk->size = size;
     other->prev = i;
     other->next = chunk->next;
@@ -112,7 +111,7 @@ static uint32_t take_from(struct shard *shard, uint32_t i, uint32_t pad, uint32_
 static uint32_t take_from_top(struct shard *shard, uint32_t size, uint64_t align_bytes,
                               uint8_t stream) {
     struct chunk *top = at(shard, shard->top), *below = at(shard, top->prev);
-    bool join = below->state == CHUNK_FREE && (below->stream == stream || !below->stream);
+    bool join = shard_is_free_for(shard, top->prev, stream);
     uint32_t pad = 0, i, front = 0;
 
     if (join) {
@@ -147,7 +146,7 @@ static uint32_t take_from_top(struct shard *shard, uint32_t size, uint64_t align
                 return i;
             rest = chunk_new(&shard->table);
             if (!rest) {
-                shard_give(shard, i, at(shard, i)->stream, at(shard, i)->epoch);
+                shard_give(shard, i, chunk_stream(&shard->table, i));
                 return 0;
             }
             cut(shard, i, size, rest);
@@ -177,13 +176,14 @@ static uint32_t take_from_top(struct shard *shard, uint32_t size, uint64_t align
         top->size -= pad;
     }
     link_before(shard, shard->top, i);
+    chunk_set_stream(&shard->table, i, SHARD_FOR_ALL);
     at(shard, i)->offset = top->offset;
     at(shard, i)->size = size;
     top->offset += size;
     top->size -= size;
     if (front) {
-        at(shard, i)->state = CHUNK_TAKEN; /* or the front would become one with it */
-        shard_give(shard, front, 0, 0);
+        chunk_set(at(shard, i), CHUNK_TAKEN, 0); /* or the front would become one with it */
+        shard_give(shard, front, SHARD_FOR_ALL);
     }
     return i;
 }
@@ -229,41 +229,35 @@ uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, ui
     return take_from_top(shard, size, 0, stream);
 }
 
-/* May these two be one, and whose would they be? Epochs are compared as differences: they wrap. */
-static bool join(struct chunk *into, const struct chunk *chunk) {
-    if (into->stream == chunk->stream) {
-        if ((int32_t)(chunk->epoch - into->epoch) > 0)
-            into->epoch = chunk->epoch;
+/* May a free chunk of `other` be one with one of `*stream`, and whose would it be? Of two epochs
+ * the later one is the open one. */
+static bool join(const struct shard *shard, struct chunk_stream *stream,
+                 struct chunk_stream other) {
+    if (stream->number == other.number) {
+        if (stream->epoch != other.epoch)
+            stream->epoch = shard->open[stream->number];
         return true;
     }
-    if (into->stream && chunk->stream)
+    if (stream->number && other.number)
         return false;
-    if (chunk->stream) {
-        into->stream = chunk->stream;
-        into->epoch = chunk->epoch;
-    }
+    if (other.number)
+        *stream = other;
     return true;
 }
 
-void shard_give(struct shard *shard, uint32_t i, uint8_t stream, uint32_t epoch) {
+void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream) {
     struct chunk *chunk = at(shard, i), *near;
     uint32_t other;
 
     __builtin_prefetch(at(shard, chunk->next)); /* the way there leads over a guess about prev */
-    chunk->state = CHUNK_FREE;
-    chunk->stream = stream;
-    chunk->epoch = epoch;
-
     other = chunk->prev;
     near = at(shard, other);
-    if (near->state == CHUNK_FREE) {
-        uint8_t was = near->stream;
+    if (chunk_state(near) == CHUNK_FREE) {
+        struct chunk_stream was = chunk_stream(&shard->table, other);
 
-        if (join(chunk, near)) {
-            bins_remove(shard->bins[was], shard->table.chunks, other);
+        if (join(shard, &stream, was)) {
+            bins_remove(shard->bins[was.number], shard->table.chunks, other);
             near->size += chunk->size;
-            near->stream = chunk->stream;
-            near->epoch = chunk->epoch;
             unlink_chunk(shard, i);
             i = other;
             chunk = near;
@@ -272,24 +266,27 @@ void shard_give(struct shard *shard, uint32_t i, uint8_t stream, uint32_t epoch)
 
     other = chunk->next;
     near = at(shard, other);
-    if (near->state == CHUNK_FREE) {
-        if (join(chunk, near)) {
-            bin_remove(shard, other);
+    if (chunk_state(near) == CHUNK_FREE) {
+        struct chunk_stream was = chunk_stream(&shard->table, other);
+
+        if (join(shard, &stream, was)) {
+            bins_remove(shard->bins[was.number], shard->table.chunks, other);
             chunk->size += near->size;
             unlink_chunk(shard, other);
         }
-    } else if (near->state == CHUNK_TOP && !chunk->stream) {
+    } else if (chunk_state(near) == CHUNK_TOP && !stream.number) {
         near->offset -= chunk->size;
         near->size += chunk->size;
         unlink_chunk(shard, i);
         return;
     }
     /* Behind a free chunk that was taken in may lie the top, but then the chunk is a stream's. */
-    bin_insert(shard, i);
+    chunk_set(chunk, CHUNK_FREE, 0);
+    chunk_set_stream(&shard->table, i, stream);
+    bins_insert(shard->bins[stream.number], shard->table.chunks, i);
 }
 
-bool shard_pass(struct shard *shard, uint8_t stream, uint32_t epoch, uint8_t to,
-                uint32_t to_epoch) {
+bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to) {
     struct bins *bins = shard->bins[stream];
     uint32_t list = 0, i;
 
@@ -297,33 +294,31 @@ bool shard_pass(struct shard *shard, uint8_t stream, uint32_t epoch, uint8_t to,
      * list is TAKEN, so nobody joins it; its links are its own. */
     for (unsigned bin = bins_next(bins, 0); bin < BINS; bin = bins_next(bins, bin + 1))
         for (uint32_t next, c = bins->head[bin]; c; c = next) {
-            next = at(shard, c)->link_next;
-            if ((int32_t)(at(shard, c)->epoch - epoch) > 0)
+            next = chunk_link_next(at(shard, c));
+            if (chunk_stream(&shard->table, c).epoch == shard->open[stream])
                 continue;
             bins_remove(bins, shard->table.chunks, c);
-            at(shard, c)->state = CHUNK_TAKEN;
-            at(shard, c)->link_next = list;
+            chunk_set(at(shard, c), CHUNK_TAKEN, list);
             list = c;
         }
     if (!list)
         return false;
     while ((i = list)) {
-        list = at(shard, i)->link_next;
-        shard_give(shard, i, to, to_epoch);
+        list = chunk_link_next(at(shard, i));
+        shard_give(shard, i, (struct chunk_stream){ to, shard->open[to] });
     }
     return true;
 }
 
 void shard_extend(struct shard *shard, uint32_t size) {
-    struct chunk *top = at(shard, shard->top), *below;
+    struct chunk *top = at(shard, shard->top);
 
     top->size += size;
     shard->mapped_size += size;
     assert(chunk_end(top) <= shard->space_size);
 
     /* A free chunk below an empty top can only be a stream's, or it would be the top. */
-    below = at(shard, top->prev);
-    assert(below->state != CHUNK_FREE || below->stream);
+    assert(!shard_is_free_for_all(shard, top->prev));
 }
 
 int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) {
@@ -353,7 +348,7 @@ int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) 
         bins_insert(shard->holes, shard->table.chunks, rest);
     }
     shard->mapped_size += size;
-    shard_give(shard, mid, 0, 0);
+    shard_give(shard, mid, SHARD_FOR_ALL);
     return 0;
 }
 
@@ -361,7 +356,7 @@ int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size,
     struct chunk *chunk = at(shard, i);
     uint32_t front = offset - chunk->offset, taken;
 
-    if (chunk->state == CHUNK_TOP) {
+    if (chunk_state(chunk) == CHUNK_TOP) {
         uint32_t rest = chunk->size - front - size;
 
         taken = chunk_new(&shard->table);
@@ -378,20 +373,20 @@ int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size,
             at(shard, below)->offset = chunk->offset;
             at(shard, below)->size = front;
             link_before(shard, i, taken);
-            at(shard, taken)->state = CHUNK_TAKEN;
-            shard_give(shard, below, 0, 0);
+            chunk_set(at(shard, taken), CHUNK_TAKEN, 0);
+            shard_give(shard, below, SHARD_FOR_ALL);
         } else
             link_before(shard, i, taken);
         at(shard, taken)->offset = offset;
         at(shard, taken)->size = size;
-        at(shard, taken)->state = CHUNK_TAKEN;
+        chunk_set(at(shard, taken), CHUNK_TAKEN, 0);
         chunk->offset = offset + size;
         chunk->size = rest;
     } else {
         taken = take_from(shard, i, front, size);
         if (!taken)
             return -ENOMEM;
-        at(shard, taken)->state = CHUNK_TAKEN;
+        chunk_set(at(shard, taken), CHUNK_TAKEN, 0);
     }
     *ret = taken;
     return 0;
@@ -401,10 +396,9 @@ void shard_hollow(struct shard *shard, uint32_t i) {
     struct chunk *chunk = at(shard, i), *near;
 
     shard->mapped_size -= chunk->size;
-    chunk->state = CHUNK_HOLE;
-    chunk->stream = 0;
+    chunk_set(chunk, CHUNK_HOLE, 0);
     near = at(shard, chunk->prev);
-    if (near->state == CHUNK_HOLE) {
+    if (chunk_state(near) == CHUNK_HOLE) {
         uint32_t other = chunk->prev;
 
         bins_remove(shard->holes, shard->table.chunks, other);
@@ -414,7 +408,7 @@ void shard_hollow(struct shard *shard, uint32_t i) {
         chunk = near;
     }
     near = at(shard, chunk->next);
-    if (near->state == CHUNK_HOLE) {
+    if (chunk_state(near) == CHUNK_HOLE) {
         bins_remove(shard->holes, shard->table.chunks, chunk->next);
         chunk->size += near->size;
         unlink_chunk(shard, chunk->next);
@@ -426,16 +420,16 @@ void shard_settle(struct shard *shard) {
     struct chunk *top = at(shard, shard->top);
     uint32_t i = top->prev;
 
-    if (!i || top->size || at(shard, i)->state != CHUNK_HOLE)
+    if (!i || top->size || chunk_state(at(shard, i)) != CHUNK_HOLE)
         return;
     bins_remove(shard->holes, shard->table.chunks, i);
     top->offset = at(shard, i)->offset;
     unlink_chunk(shard, i);
 
     i = top->prev;
-    if (at(shard, i)->state == CHUNK_FREE && !at(shard, i)->stream) {
+    if (shard_is_free_for_all(shard, i)) {
         bin_remove(shard, i);
-        shard_give(shard, i, 0, 0);
+        shard_give(shard, i, SHARD_FOR_ALL);
     }
 }
 
@@ -445,7 +439,7 @@ uint32_t shard_largest_free(const struct shard *shard) {
 
     for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++)
         largest = MAX(largest, bins_largest(shard->bins[stream], shard->table.chunks));
-    if (at(shard, top->prev)->state == CHUNK_FREE)
+    if (chunk_state(at(shard, top->prev)) == CHUNK_FREE)
         largest = MAX(largest, top->size + at(shard, top->prev)->size);
     return largest;
 }

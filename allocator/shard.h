@@ -56,7 +56,8 @@ struct shard {
 
     struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
     struct bins *holes;
-    struct lookup lookup; /* address → index, for the pointer API */
+    uint8_t open[ARENA_STREAMS_MAX + 1]; /* by stream: last bit of its open epoch */
+    struct lookup lookup;                /* address → index, for the pointer API */
 
     atomic_uint misses; /* allocations that found nothing here; for grow.c */
     bool placed;
@@ -79,12 +80,13 @@ int shard_add_stream(struct shard *shard, unsigned stream);
 /* A chunk of `size` granules at an address that is a multiple of `align_bytes` (0: any), which
  * `stream` may have now. It is neither in a bin nor marked live yet. 0: there is none. */
 uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
-/* A chunk that is in no bin becomes free for `stream` alone until its `epoch` is over, or for
- * all (0), and one with its neighbours. */
-void shard_give(struct shard *shard, uint32_t i, uint8_t stream, uint32_t epoch);
-/* Every chunk of the bins of `stream` whose epoch is not after `epoch` moves to those of `to`
- * (0: all), there with `to_epoch`. True if any did. */
-bool shard_pass(struct shard *shard, uint8_t stream, uint32_t epoch, uint8_t to, uint32_t to_epoch);
+/* A chunk that is in no bin becomes free for a stream alone until its epoch is over, or for all
+ * (0), and one with its neighbours. */
+void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream);
+#define SHARD_FOR_ALL ((struct chunk_stream){ 0, 0 })
+/* Every chunk of the bins of `stream` that was freed before its open epoch moves to those of `to`
+ * (0: all), there of the open epoch. True if any did. */
+bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to);
 
 /* Placed shards. Memory is now mapped at the top. */
 void shard_extend(struct shard *shard, uint32_t size);
@@ -115,5 +117,17 @@ static inline uint64_t shard_address(const struct shard *shard, const struct chu
 }
 
 static inline uint64_t chunk_live_bytes(const struct chunk *chunk) {
-    return ((uint64_t)chunk->size << 8) - chunk->waste;
+    return ((uint64_t)chunk->size << 8) - (chunk->mark & CHUNK_WASTE_MASK);
+}
+
+static inline bool shard_is_free_for_all(const struct shard *shard, uint32_t i) {
+    return chunk_state(&shard->table.chunks[i]) == CHUNK_FREE &&
+           !chunk_stream(&shard->table, i).number;
+}
+
+/* May `stream` have this chunk now? */
+static inline bool shard_is_free_for(const struct shard *shard, uint32_t i, uint8_t stream) {
+    uint8_t owner = chunk_stream(&shard->table, i).number;
+
+    return chunk_state(&shard->table.chunks[i]) == CHUNK_FREE && (!owner || owner == stream);
 }

@@ -19,8 +19,9 @@ static void copy_chunks(const struct shard *shard, uint32_t i, struct snapshot *
     for (; i; i = shard->table.chunks[i].next) {
         const struct chunk *chunk = &shard->table.chunks[i];
         struct snapshot_block *block = &snapshot->blocks[snapshot->n_blocks];
+        unsigned state = chunk_is_live(chunk) ? CHUNK_LIVE : chunk_state(chunk);
 
-        if (chunk->state == CHUNK_HOLE) {
+        if (state == CHUNK_HOLE) {
             segment = NULL;
             continue;
         }
@@ -38,16 +39,14 @@ static void copy_chunks(const struct shard *shard, uint32_t i, struct snapshot *
         *block = (struct snapshot_block){
             .address = shard_address(shard, chunk),
             .bytes = (uint64_t)chunk->size << 8,
-            .state = chunk->state == CHUNK_LIVE    ? CHUNK_LIVE
-                     : chunk->state == CHUNK_LIMBO ? CHUNK_LIMBO
-                                                   : CHUNK_FREE,
+            .state = state == CHUNK_LIVE || state == CHUNK_LIMBO ? (uint8_t)state : CHUNK_FREE,
         };
-        if (chunk->state == CHUNK_LIVE) {
+        if (state == CHUNK_LIVE) {
             block->requested_bytes = chunk_live_bytes(chunk);
-            block->tag = chunk->tag;
+            block->tag = chunk_tag(chunk);
         }
-        if (chunk->state == CHUNK_LIVE || chunk->state == CHUNK_FREE)
-            block->stream = chunk->stream;
+        if (state == CHUNK_LIVE || state == CHUNK_FREE)
+            block->stream = chunk_stream(&shard->table, i).number;
         segment->bytes += block->bytes;
         segment->n_blocks++;
         snapshot->n_blocks++;

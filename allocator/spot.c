@@ -34,7 +34,7 @@ static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
 
     for (unsigned bin = bins_next(shard->holes, 1); bin < BINS;
          bin = bins_next(shard->holes, bin + 1))
-        for (uint32_t i = shard->holes->head[bin]; i; i = chunks[i].link_next)
+        for (uint32_t i = shard->holes->head[bin]; i; i = chunk_link_next(&chunks[i]))
             if (offset - chunks[i].offset < chunks[i].size)
                 return i;
     return 0;
@@ -71,8 +71,8 @@ static bool part_of(const struct spot *spot, const struct shard *shard, uint32_t
 static void consider_hole(struct shard *shard, uint32_t i, uint64_t want, struct spot *best) {
     const struct chunk *chunks = shard->table.chunks, *hole = &chunks[i];
     const struct chunk *before = &chunks[hole->prev], *behind = &chunks[hole->next];
-    bool joins_before = before->state == CHUNK_FREE && !before->stream;
-    bool joins_behind = behind->state == CHUNK_FREE && !behind->stream;
+    bool joins_before = shard_is_free_for_all(shard, hole->prev);
+    bool joins_behind = shard_is_free_for_all(shard, hole->next);
     uint32_t need;
 
     need = spot_pages_up(shard, joins_before && before->size < want ? want - before->size : want);
@@ -105,7 +105,7 @@ bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t
     top = &chunks[shard->top];
     below = &chunks[top->prev];
     have = top->size;
-    if (below->state == CHUNK_FREE && (!below->stream || below->stream == stream))
+    if (shard_is_free_for(shard, top->prev, stream))
         have += below->size;
     need = spot_pages_up(shard, want > have ? want - have : 1);
     if (need <= shard->space_size - chunk_end(top)) {
@@ -116,7 +116,7 @@ bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t
 
     for (unsigned bin = bins_next(shard->holes, 1); bin < BINS;
          bin = bins_next(shard->holes, bin + 1))
-        for (uint32_t i = shard->holes->head[bin]; i; i = chunks[i].link_next)
+        for (uint32_t i = shard->holes->head[bin]; i; i = chunk_link_next(&chunks[i]))
             consider_hole(shard, i, want, &best);
     lock_drop(&shard->lock);
     if (best.size == UINT32_MAX)
@@ -137,7 +137,7 @@ uint32_t donor_find(struct arena *arena, const struct spot *spot, struct shard *
         lock_take(&shard->lock);
         for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS;
              bin = bins_next(bins, bin + 1))
-            for (uint32_t i = bins->head[bin]; i; i = shard->table.chunks[i].link_next) {
+            for (uint32_t i = bins->head[bin]; i; i = chunk_link_next(&shard->table.chunks[i])) {
                 *ret_size = whole_pages(shard, &shard->table.chunks[i], ret_offset);
                 if (*ret_size && !part_of(spot, shard, i))
                     return i;
@@ -165,7 +165,7 @@ uint64_t donor_count(struct arena *arena, const struct spot *spot, uint64_t enou
             found += whole_pages(shard, &shard->table.chunks[shard->top], &offset);
         for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS && found < enough;
              bin = bins_next(bins, bin + 1))
-            for (uint32_t i = bins->head[bin]; i; i = shard->table.chunks[i].link_next)
+            for (uint32_t i = bins->head[bin]; i; i = chunk_link_next(&shard->table.chunks[i]))
                 if (!part_of(spot, shard, i))
                     found += whole_pages(shard, &shard->table.chunks[i], &offset);
         lock_drop(&shard->lock);

@@ -11,7 +11,9 @@
  *     event                          e1 over     e2 recorded
  *     free for all          yes        | not yet  |  not yet
  *
- * The epoch is closed under every shard's lock: a free that read it happened before the event.
+ * The epoch is closed under every shard's lock: a free that read it happened before the event. The
+ * next one is not closed before all of it has passed, so there are two at a time, the closed and
+ * the open one, and a bit tells them apart.
  */
 #include "allocator/arena.h"
 
@@ -32,32 +34,36 @@ static bool is_waited_for(struct arena *arena, uint8_t stream) {
     return false;
 }
 
+/* Record an event for the epoch that has ended; if none has, end the open one where anything waits
+ * for it. */
 static void close_epoch(struct arena *arena, uint8_t n) {
     struct stream *stream = &arena->streams[n];
-    bool waited_for;
+    struct shard *shard;
 
-    arena_lock_all(arena);
-    waited_for = is_waited_for(arena, n);
-    if (waited_for)
-        stream->closed = stream->open++;
-    arena_unlock_all(arena);
-    if (!waited_for)
-        return;
+    if (!stream->closed) {
+        arena_lock_all(arena);
+        stream->closed = is_waited_for(arena, n);
+        if (stream->closed) {
+            stream->open++;
+            arena_foreach_shard(arena, shard) shard->open[n] = stream->open & 1;
+        }
+        arena_unlock_all(arena);
+    }
     /* A stream that cannot record keeps its memory to itself until it can. */
     stream->has_event =
+        stream->closed &&
         arena->stream_ops->record(arena->stream_userdata, stream->number, &stream->event) == 0;
 }
 
-/* What waited in limbo for this epoch of the stream waits no longer. */
-static bool pass_limbo(struct shard *shard, uint8_t stream, uint32_t epoch) {
+/* What waited in limbo for an epoch of the stream that is not open waits no longer. */
+static bool pass_limbo(struct shard *shard, uint8_t stream, uint32_t open) {
     bool any = false;
 
     for (struct limbo **at = &shard->limbo; *at;) {
         struct limbo *limbo = *at;
 
         for (unsigned n = 0; n < limbo->n_streams;)
-            if (limbo->streams[n].stream == stream &&
-                (int32_t)(limbo->streams[n].epoch - epoch) <= 0)
+            if (limbo->streams[n].stream == stream && limbo->streams[n].epoch != open)
                 limbo->streams[n] = limbo->streams[--limbo->n_streams];
             else
                 n++;
@@ -66,7 +72,7 @@ static bool pass_limbo(struct shard *shard, uint8_t stream, uint32_t epoch) {
             continue;
         }
         shard->limbo_size -= shard->table.chunks[limbo->chunk].size;
-        shard_give(shard, limbo->chunk, 0, 0);
+        shard_give(shard, limbo->chunk, SHARD_FOR_ALL);
         *at = limbo->next;
         free(limbo);
         any = true;
@@ -82,9 +88,9 @@ static bool pass_epoch(struct arena *arena, uint8_t n, uint8_t to) {
 
     arena_lock_all(arena);
     arena_foreach_shard(arena, shard) {
-        any |= shard_pass(shard, n, stream->closed, to, to ? arena->streams[to].open : 0);
+        any |= shard_pass(shard, n, to);
         if (!to)
-            any |= pass_limbo(shard, n, stream->closed);
+            any |= pass_limbo(shard, n, stream->open);
     }
     arena_unlock_all(arena);
     return any;
@@ -99,7 +105,7 @@ static bool poll_stream(struct arena *arena, uint8_t n) {
     if (!stream->has_event || ops->query(arena->stream_userdata, stream->event) != 1)
         return false;
     ops->discard(arena->stream_userdata, stream->event);
-    stream->has_event = false;
+    stream->has_event = stream->closed = false;
     return pass_epoch(arena, n, 0);
 }
 
@@ -141,7 +147,7 @@ bool streams_wait(struct arena *arena, uint8_t to) {
             any |= pass_epoch(arena, (uint8_t)n, to);
         else if (ops->wait && ops->wait(arena->stream_userdata, stream->event) == 0) {
             ops->discard(arena->stream_userdata, stream->event);
-            stream->has_event = false;
+            stream->has_event = stream->closed = false;
             any |= pass_epoch(arena, (uint8_t)n, 0);
         }
     }
@@ -161,7 +167,7 @@ void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
         limbo->streams[n].stream = streams[n];
         limbo->streams[n].epoch = arena->streams[streams[n]].open;
     }
-    shard->table.chunks[chunk].state = CHUNK_LIMBO;
+    chunk_set(&shard->table.chunks[chunk], CHUNK_LIMBO, 0);
     shard->limbo_size += shard->table.chunks[chunk].size;
     limbo->next = shard->limbo;
     shard->limbo = limbo;

@@ -25,7 +25,7 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
         i = shard_region_idle(shard, n);
         if (i) {
             bins_remove(shard->bins[0], shard->table.chunks, i);
-            shard->table.chunks[i].state = CHUNK_TAKEN;
+            chunk_set(&shard->table.chunks[i], CHUNK_TAKEN, 0);
         }
         lock_drop(&shard->lock);
         if (!i)
@@ -36,7 +36,7 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
         if (r == 0)
             shard_region_remove(shard, n);
         else
-            shard_give(shard, i, 0, 0);
+            shard_give(shard, i, SHARD_FOR_ALL);
         lock_drop(&shard->lock);
         if (r < 0)
             continue;
@@ -77,7 +77,7 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
         if (r == 0)
             shard_hollow(shard, taken);
         else
-            shard_give(shard, taken, 0, 0);
+            shard_give(shard, taken, SHARD_FOR_ALL);
         shard_settle(shard);
         lock_drop(&shard->lock);
         if (r < 0)
