@@ -67,7 +67,7 @@ struct player {
     const struct engine *engine;
     const struct trace *trace;
     void *arena;
-    uint64_t *slots;
+    uint64_t *slots, *sizes; /* of the trace's blocks: what free() wants, and bytes */
     pthread_barrier_t *barrier;
     uint64_t cpu_ns, wall_ns, pairs, failures, live, peak_live;
     bool count; /* peaks and failures too: not while it is timed */
@@ -95,9 +95,9 @@ static void play(struct player *player, size_t from, size_t to) {
 
 static void play_counting(struct player *player) {
     const struct trace *trace = player->trace;
-    cleanup(freep) uint64_t *sizes = calloc(trace->n_slots, sizeof(*sizes));
+    uint64_t *sizes = player->sizes;
 
-    for (size_t n = 0; sizes && n < trace->n_ops; n++) {
+    for (size_t n = 0; n < trace->n_ops; n++) {
         const struct trace_op *op = &trace->ops[n];
 
         if (op->bytes == TRACE_FREE && player->slots[op->slot])
@@ -161,21 +161,27 @@ static struct lap play_all(struct player *players, unsigned n_players, bool coun
     return lap;
 }
 
+/* All that replaying itself needs is made, and touched, before the engine's memory is counted. */
 static int players_init(struct player *players, unsigned n_players, const struct engine *engine,
-                        const struct trace *trace, void *arena) {
+                        const struct trace *trace) {
     for (unsigned n = 0; n < n_players; n++) {
-        players[n] = (struct player){ .engine = engine, .trace = trace, .arena = arena };
+        players[n] = (struct player){ .engine = engine, .trace = trace };
         players[n].pairs = MAX((trace->n_ops - trace->warm) / 2, (size_t)1);
-        players[n].slots = calloc(trace->n_slots, sizeof(uint64_t));
-        if (!players[n].slots)
+        players[n].slots = reallocarray(NULL, trace->n_slots + 1, sizeof(uint64_t));
+        players[n].sizes = reallocarray(NULL, trace->n_slots + 1, sizeof(uint64_t));
+        if (!players[n].slots || !players[n].sizes)
             return -ENOMEM;
+        for (size_t k = 0; k <= trace->n_slots; k++)
+            players[n].slots[k] = players[n].sizes[k] = 0;
     }
     return 0;
 }
 
 static void players_done(struct player *players, unsigned n_players) {
-    for (unsigned n = 0; n < n_players; n++)
+    for (unsigned n = 0; n < n_players; n++) {
         free(players[n].slots);
+        free(players[n].sizes);
+    }
 }
 
 static bool read_all(int fd, void *data, size_t size) {
@@ -194,14 +200,19 @@ static int serve(const struct engine *engine, const struct trace *trace,
                  const struct options *options, int in, int out) {
     struct player players[THREADS_MAX];
     struct result result = { 0 };
-    uint64_t before = status_kib("VmHWM:"), mapped_cold = 0;
+    uint64_t before, mapped_cold = 0;
     struct lap lap = { 0 };
     void *arena;
     char go;
 
-    arena = engine->start(options->capacity);
-    if (!arena || players_init(players, options->threads, engine, trace, arena) < 0)
+    if (players_init(players, options->threads, engine, trace) < 0)
         return EXIT_FAILURE;
+    before = status_kib("VmHWM:");
+    arena = engine->start(options->capacity);
+    if (!arena)
+        return EXIT_FAILURE;
+    for (unsigned n = 0; n < options->threads; n++)
+        players[n].arena = arena;
     play_all(players, options->threads, true);
     if (engine->mapped)
         mapped_cold = engine->mapped(arena);
@@ -351,10 +362,11 @@ static bool fits(const struct engine *engine, const struct trace *trace, uint64_
     int status = 0;
 
     if (pid == 0) {
-        void *arena = engine->start(capacity);
-
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (!arena || players_init(&player, 1, engine, trace, arena) < 0)
+        if (players_init(&player, 1, engine, trace) < 0)
+            _exit(EXIT_FAILURE);
+        player.arena = engine->start(capacity);
+        if (!player.arena)
             _exit(EXIT_FAILURE);
         play_all(&player, 1, true);
         if (!player.failures)
