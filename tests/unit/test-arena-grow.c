@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Growth: where memory comes from, what is tried before a failure, how it goes back. */
+#include "tests/support/stage.h"
+
+START_TEST(growth_is_in_pages_and_at_most_one_percent_beyond_the_need) {
+    begin(&(struct shadow_options){ .span_bytes = MIB(512) },
+          &(struct arena_options){ .max_shards = 1 });
+    for (unsigned n = 0; n < 3000; n++) {
+        struct arena_stats now;
+
+        take(KIB(60));
+        now = stats();
+        ck_assert_uint_eq(now.reserved_bytes % PAGE, 0);
+        ck_assert_uint_le(now.reserved_bytes, now.used_bytes + PAGE + now.used_bytes / 100);
+    }
+    ck_assert_uint_lt(stats().grows, 1500);
+    end();
+}
+END_TEST
+
+START_TEST(the_whole_share_can_be_taken_at_the_start) {
+    struct arena *second;
+
+    begin(&placed,
+          &(struct arena_options){ .cap_bytes = MIB(8), .initial_bytes = MIB(8), .max_shards = 1 });
+    ck_assert_uint_eq(stats().reserved_bytes, MIB(8));
+    take(MIB(8));
+    ck_assert_int_eq(try(1), -ENOMEM);
+    ck_assert_uint_eq(stats().grows, 1);
+    end();
+
+    ck_assert_int_eq(
+        shadow_new(&shadow, &(struct shadow_options){ .span_bytes = MIB(64), .page_bytes = PAGE }),
+        0);
+    shadow_fail(shadow, 1, true);
+    ck_assert_int_eq(arena_new(&second, shadow_source(shadow),
+                               &(struct arena_options){ .initial_bytes = MIB(8) }, NULL),
+                     -ENOMEM);
+    ck_assert_uint_eq(shadow_mapped_bytes(shadow), 0);
+    shadow = shadow_free(shadow);
+}
+END_TEST
+
+START_TEST(a_refused_growth_is_tried_smaller) {
+    /* The device has exactly what is needed, and nothing for a batch. */
+    begin(&(struct shadow_options){ .span_bytes = MIB(512), .device_bytes = MIB(64) },
+          &(struct arena_options){ .max_shards = 1 });
+    for (unsigned n = 0; n < 1024; n++)
+        take(PAGE);
+    ck_assert_uint_eq(stats().reserved_bytes, MIB(64));
+    ck_assert_uint_gt(stats().refusals, 0);
+    ck_assert_int_eq(try(1), -ENOMEM);
+    end();
+}
+END_TEST
+
+START_TEST(a_growth_that_fails_half_way_is_undone) {
+    begin(&placed, &plainly);
+    take(KIB(10));
+    shadow_fail(shadow, 1, true);
+    ck_assert_int_eq(try(MIB(2)), -ENOMEM);
+    ck_assert_uint_eq(shadow_mapped_bytes(shadow), stats().reserved_bytes);
+    ck_assert_uint_eq(stats().reserved_bytes, PAGE);
+    shadow_fail(shadow, 0, false);
+    take(MIB(2));
+    end();
+
+    /* What cannot be undone is kept, counted and used. */
+    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_trim = true }, &plainly);
+    shadow_fail(shadow, 1, true);
+    ck_assert_int_eq(try(MIB(2)), -ENOMEM);
+    ck_assert_uint_gt(stats().reserved_bytes, 0);
+    ck_assert_uint_eq(shadow_mapped_bytes(shadow), stats().reserved_bytes);
+    shadow_fail(shadow, 0, false);
+    take(MIB(2));
+    end();
+}
+END_TEST
+
+/* A program with every kind of growth in it; what fails is left out. */
+static void program(void) {
+    struct arena_block blocks[64] = { 0 };
+
+    for (unsigned n = 0; n < 200; n++) {
+        struct arena_block *block = &blocks[n * 29 % 64];
+
+        if (block->handle) {
+            give(*block);
+            block->handle = 0;
+        } else {
+            struct arena_request request = { .bytes = KIB(1) << n % 10,
+                                             .flags = n % 7 == 0 ? ARENA_PLAIN : 0 };
+
+            if (arena_alloc(arena, &request, block, NULL) == 0)
+                shadow_take(shadow, block->address, request.bytes, 0, 0);
+        }
+        if (n % 16 == 0)
+            right();
+    }
+    for (unsigned n = 0; n < 64; n++)
+        if (blocks[n].handle)
+            give(blocks[n]);
+}
+
+START_TEST(a_source_that_fails_at_any_call_does_no_harm) {
+    static const struct shadow_options kinds[] = {
+        { .span_bytes = MIB(64), .regions = true },
+        { .span_bytes = MIB(64), .regions = true, .no_remap = true },
+        { .span_bytes = MIB(64), .regions = true, .no_remap = true, .no_trim = true },
+        { .span_bytes = 0 },
+    };
+
+    for (unsigned kind = 0; kind < ELEMENTSOF(kinds); kind++) {
+        unsigned n_calls = 1;
+
+        for (unsigned n = 0; n <= n_calls; n++)
+            for (int part = 0; part < 2; part++) {
+                begin(&kinds[kind], &(struct arena_options){ .cap_bytes = MIB(2) });
+                shadow_fail(shadow, n, part);
+                program();
+                if (n == 0)
+                    n_calls = shadow_calls(shadow);
+                /* Once the source is well again, everything is there. */
+                shadow_fail(shadow, 0, false);
+                arena_trim(arena, 0, NULL);
+                if (!kinds[kind].no_trim)
+                    ck_assert_int_eq(try(MIB(2)), 0);
+                end();
+            }
+        ck_assert_uint_gt(n_calls, 3);
+    }
+}
+END_TEST
+
+/* Every other page is free, and the cap is reached. */
+static void fragment(const struct shadow_options *options) {
+    struct arena_block blocks[128];
+
+    begin(options, &plainly);
+    for (unsigned n = 0; n < 128; n++)
+        blocks[n] = take(PAGE);
+    for (unsigned n = 0; n < 128; n += 2)
+        give(blocks[n]);
+    ck_assert_uint_eq(stats().largest_free_bytes, PAGE);
+}
+
+START_TEST(wholly_free_pages_move_to_where_they_are_needed_before_anything_fails) {
+    struct arena_block large;
+
+    fragment(&placed);
+    large = take(MIB(4)); /* all 64 free pages at once */
+    ck_assert_uint_eq(stats().reserved_bytes, MIB(8));
+    ck_assert_uint_eq(stats().moved_bytes, MIB(4));
+    right();
+    ck_assert_int_eq(try(1), -ENOMEM);
+    give(large);
+    ck_assert_int_eq(try(MIB(4)), 0);
+    ck_assert_int_eq(try(MIB(4) + 1), -ENOMEM);
+    end();
+
+    /* By trim and grow, where the source cannot move. */
+    fragment(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true });
+    take(MIB(4));
+    ck_assert_uint_eq(stats().peak_reserved_bytes, MIB(8));
+    end();
+}
+END_TEST
+
+START_TEST(where_pages_cannot_move_the_report_says_so) {
+    char text[2048];
+
+    fragment(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true });
+    ck_assert_int_eq(try(MIB(2)), -ENOMEM);
+    arena_report(arena, &(struct arena_request){ .bytes = MIB(2) }, text, sizeof(text));
+    ck_assert_ptr_nonnull(strstr(text, "in pieces"));
+    ck_assert_ptr_nonnull(strstr(text, "cannot move"));
+    end();
+}
+END_TEST
+
+START_TEST(moved_pages_leave_holes_that_are_used_again) {
+    /* 64 MiB of addresses for 8 MiB of memory: without holes they would be gone soon. */
+    fragment(&placed);
+    for (unsigned n = 0; n < 100; n++) {
+        struct arena_block blocks[8];
+
+        for (unsigned k = 0; k < 8; k++)
+            blocks[k] = take(KIB(300) + k * KIB(30));
+        for (unsigned k = 0; k < 8; k++)
+            give(blocks[k * 3 % 8]);
+        right();
+    }
+    end();
+}
+END_TEST
+
+START_TEST(communication_buffers_lie_in_plain_regions) {
+    struct arena_request request = { .bytes = KIB(100), .flags = ARENA_PLAIN };
+    struct arena_block block, other;
+
+    begin(&(struct shadow_options){ .span_bytes = MIB(64), .regions = true }, &plainly);
+    ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
+    other = take(KIB(100));
+    ck_assert_uint_ge(block.address, shadow_source(shadow)->base + MIB(64));
+    ck_assert_uint_lt(other.address, shadow_source(shadow)->base + MIB(64));
+    ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
+    ck_assert_uint_eq(stats().live_bytes, KIB(100));
+    end();
+
+    begin(&placed, &plainly);
+    ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), -ENOTSUP);
+    end();
+}
+END_TEST
+
+START_TEST(trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told) {
+    uint64_t bytes;
+
+    fragment(&placed);
+    ck_assert_int_eq(arena_trim(arena, MIB(6), &bytes), 0);
+    ck_assert_uint_eq(bytes, MIB(2));
+    ck_assert_uint_eq(shadow_mapped_bytes(shadow), MIB(6));
+    ck_assert_int_eq(arena_trim(arena, 0, &bytes), 0);
+    ck_assert_uint_eq(shadow_mapped_bytes(shadow), MIB(4));
+    ck_assert_uint_eq(stats().trimmed_bytes, MIB(4));
+    ck_assert_uint_eq(stats().free_bytes, 0);
+    right();
+    take(MIB(4));
+    end();
+}
+END_TEST
+
+START_TEST(idle_regions_go_back_before_a_request_fails) {
+    struct arena_block blocks[8];
+
+    begin(&(struct shadow_options){ .device_bytes = MIB(8) }, &plainly);
+    for (unsigned n = 0; n < 8; n++)
+        blocks[n] = take(MIB(1));
+    for (unsigned n = 0; n < 8; n++)
+        give(blocks[n]);
+    take(MIB(8)); /* no region is that large */
+    ck_assert_uint_le(stats().peak_reserved_bytes, MIB(8));
+    end();
+}
+END_TEST
+
+START_TEST(idle_memory_of_the_other_kind_goes_back_before_a_request_fails) {
+    static const struct shadow_options kinds[] = {
+        { .span_bytes = MIB(64), .regions = true },
+        { .span_bytes = MIB(64), .regions = true, .no_remap = true },
+    };
+
+    for (unsigned kind = 0; kind < ELEMENTSOF(kinds); kind++) {
+        struct arena_request plain = { .bytes = MIB(6), .flags = ARENA_PLAIN };
+        struct arena_block block, kept;
+
+        begin(&kinds[kind], &plainly);
+        kept = take(KIB(10));
+        for (unsigned n = 0; n < 2; n++) {
+            ck_assert_int_eq(arena_alloc(arena, &plain, &block, NULL), 0);
+            ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
+            give(take(MIB(7)));
+            right();
+        }
+        ck_assert_uint_le(stats().peak_reserved_bytes, MIB(8));
+        give(kept);
+        end();
+    }
+}
+END_TEST
+
+START_TEST(a_cap_can_be_changed) {
+    begin(&placed, &plainly);
+    arena_set_cap(arena, MIB(1));
+    take(MIB(1));
+    ck_assert_int_eq(try(1), -ENOMEM);
+    arena_set_cap(arena, MIB(2));
+    take(MIB(1));
+    arena_set_cap(arena, 0);
+    take(MIB(10));
+    ck_assert_uint_eq(stats().cap_bytes, 0);
+    end();
+}
+END_TEST
+
+SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
+      the_whole_share_can_be_taken_at_the_start, a_refused_growth_is_tried_smaller,
+      a_growth_that_fails_half_way_is_undone, a_source_that_fails_at_any_call_does_no_harm,
+      wholly_free_pages_move_to_where_they_are_needed_before_anything_fails,
+      where_pages_cannot_move_the_report_says_so, moved_pages_leave_holes_that_are_used_again,
+      communication_buffers_lie_in_plain_regions,
+      trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told,
+      idle_regions_go_back_before_a_request_fails,
+      idle_memory_of_the_other_kind_goes_back_before_a_request_fails, a_cap_can_be_changed)
