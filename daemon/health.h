@@ -48,10 +48,9 @@ void health_decide_event(const struct health_rules *rules, const struct sample_e
                          struct health_decision *ret);
 
 /*
- * From two readings of one device; `before` is NULL for the first. What was so already when the
- * device was first seen, or resumed, counts for the state (a failed row drains) and not for
- * counters: an administrator who resumes a device has seen them. `accepted_uncorrected` is what the
- * counter was then.
+ * From a reading. A state drains (memory rows that failed); of a counter only what was added since
+ * `accepted_uncorrected` does: what it was when the device was first seen or last resumed, since an
+ * administrator who resumes a device has seen it.
  */
 void health_decide_reading(const struct health_rules *rules, const struct sample_device *now,
                            uint64_t accepted_uncorrected, struct health_decision *ret);
