@@ -1,53 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Exec: a graph made ready to be launched: its nodes as steps, each after those that it depends on,
- * child graphs among them.
- *
- * Modelled time of a launch is that of the same work submitted to streams. Steps that follow each
- * other, as in a stream, form a lane, with the latency of a launch between them; all other
- * dependencies are like events and have none. The first lane goes on where the stream is that it
- * is launched into, and the stream goes on where that lane ends.
- */
+#include "sim/cuda_exec.h"
+
 #include <stdlib.h>
 
 #include "base/cleanup.h"
-#include "sim/cuda_capture.h"
-#include "sim/cuda_graph.h"
-
-#define NO_STEP SIZE_MAX
-
-struct step {
-    const struct graph_node *source; /* only to compare; NULL: the end of a child graph */
-    struct node_content content;
-    size_t *before;
-    size_t n_before;
-    size_t follows; /* of these; NO_STEP: it begins a lane */
-    bool followed;  /* some step follows it */
-    bool is_leaf;   /* nothing comes after it */
-    bool in_origin;
-    bool disabled;
-    size_t lane;
-};
-
-struct exec {
-    struct slab_head head;
-    unsigned long long flags;
-    struct step *steps;
-    size_t n_steps, n_allocated;
-    struct lane *lanes; /* of lane 0 only the place is used */
-    size_t n_lanes;
-    struct work **last; /* leaves of the last launch: one launch at a time */
-    size_t n_last;
-    bool has_memory;
-};
 
 static struct slab execs = SLAB(struct exec);
 
-static struct exec *exec_get(CUgraphExec handle) {
+struct exec *exec_get(CUgraphExec handle) {
     return slab_live(&execs, handle) ? (struct exec *)handle : NULL;
 }
 
-static void forget_last(struct exec *exec) {
+void exec_forget_last(struct exec *exec) {
     for (size_t i = 0; i < exec->n_last; i++)
         work_unref(driver.engine, exec->last[i]);
     exec->n_last = 0;
@@ -62,7 +26,10 @@ static void steps_done(struct step *steps, size_t n) {
 }
 
 static void exec_free(struct exec *exec) {
-    forget_last(exec);
+    exec_forget_last(exec);
+    for (size_t i = 0; i < exec->n_rooms; i++)
+        graph_room_free(exec->rooms[i]);
+    free(exec->rooms);
     steps_done(exec->steps, exec->n_steps);
     free(exec->lanes);
     free(exec->last);
@@ -225,6 +192,47 @@ static CUresult make_lanes(struct exec *exec) {
     return CUDA_SUCCESS;
 }
 
+/* How much memory the steps have at most, in their order, of what they free again. */
+static CUresult make_rooms(struct exec *exec) {
+    uint64_t now[DRIVER_MAX_DEVICES] = { 0 }, most[DRIVER_MAX_DEVICES] = { 0 };
+    const char freed = 0, both = 0; /* marks */
+
+    for (size_t i = 0; i < exec->n_steps; i++)
+        if (exec->steps[i].content.type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+            graph_memory_set_mark(exec->steps[i].content.memory, &freed);
+    for (size_t i = 0; i < exec->n_steps; i++) {
+        struct step *step = &exec->steps[i];
+        const unsigned at =
+            step->content.memory ? (unsigned)graph_memory_device(step->content.memory)->ordinal : 0;
+
+        if (step->content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+            graph_memory_has_mark(step->content.memory, &freed)) {
+            graph_memory_set_mark(step->content.memory, &both);
+            step->within = true;
+            now[at] += graph_memory_room_bytes(step->content.memory);
+            most[at] = MAX(most[at], now[at]);
+        } else if (step->content.type == CU_GRAPH_NODE_TYPE_MEM_FREE &&
+                   graph_memory_has_mark(step->content.memory, &both)) {
+            graph_memory_set_mark(step->content.memory, NULL);
+            step->within = true;
+            now[at] -= graph_memory_room_bytes(step->content.memory);
+        }
+    }
+    for (size_t i = 0; i < exec->n_steps; i++) /* the marks are gone when we return */
+        if (exec->steps[i].content.memory)
+            graph_memory_set_mark(exec->steps[i].content.memory, NULL);
+    exec->memory_lane.number = lane_new();
+    exec->rooms = calloc((size_t)driver.n_devices, sizeof(struct graph_room *));
+    if (!exec->rooms)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (int i = 0; i < driver.n_devices; i++)
+        if (most[i]) {
+            TRY(graph_room_new(device_get(i), most[i], &exec->rooms[exec->n_rooms]));
+            exec->n_rooms++;
+        }
+    return CUDA_SUCCESS;
+}
+
 static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long flags) {
     const unsigned long long known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                      CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
@@ -249,6 +257,8 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
     r = flatten(exec, graph_get(handle), NULL, 0);
     if (r == CUDA_SUCCESS)
         r = make_lanes(exec);
+    if (r == CUDA_SUCCESS && exec->has_memory)
+        r = make_rooms(exec);
     if (r != CUDA_SUCCESS) {
         exec_free(exec);
         return r;
@@ -334,156 +344,6 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
         streams_lock();
     }
 }
-
-/* Everything must still be there that the graph works with. */
-static CUresult check_launch(const struct exec *exec) {
-    for (size_t i = 0; i < exec->n_steps; i++) {
-        const struct node_content *content = &exec->steps[i].content;
-
-        if (content->task) {
-            if (atomic_load(&content->task->context->id) != content->task->life)
-                return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-            TRY(context_check(content->task->context));
-        }
-        if (content->event && !event_live(content->event))
-            return CUDA_ERROR_INVALID_HANDLE;
-        if (content->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && *graph_memory_out(content->memory) &&
-            !(exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH))
-            return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
-}
-
-static CUresult launch_step(struct exec *exec, struct step *step, const struct stream *stream,
-                            const struct work_list *first, struct work *const *works,
-                            struct work **ret) {
-    cleanup(work_list_done) struct work_list after = { 0 };
-    struct task *task = step->disabled ? NULL : step->content.task;
-    struct work *before = step->follows != NO_STEP ? works[step->follows]
-                          : step->lane == 0        ? stream->tail
-                                                   : NULL;
-
-    for (size_t i = 0; i < step->n_before; i++)
-        if (step->before[i] != step->follows)
-            TRY(work_list_add(&after, works[step->before[i]]));
-    if (!step->n_before) {
-        for (size_t i = 0; i < first->n; i++)
-            TRY(work_list_add(&after, first->at[i]));
-        for (size_t i = 0; i < exec->n_last; i++)
-            TRY(work_list_add(&after, exec->last[i]));
-        if (stream->tail && before != stream->tail)
-            TRY(work_list_add(&after, stream->tail));
-    }
-    if (step->content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT && event_work(step->content.event))
-        TRY(work_list_add(&after, event_work(step->content.event)));
-    TRY(lane_submit(&exec->lanes[step->lane], task, before, &after, ret));
-    if (step->content.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
-        event_set_work(step->content.event, *ret);
-    if (step->content.memory)
-        *graph_memory_out(step->content.memory) =
-            step->content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-    return CUDA_SUCCESS;
-}
-
-/* Wants both locks. */
-static CUresult launch(struct exec *exec, struct stream *stream) {
-    cleanup(work_list_done) struct work_list first = { 0 };
-    cleanup(freep) struct work **works = calloc(exec->n_steps + 1, sizeof(*works));
-    struct work *tail = NULL;
-    CUresult r = CUDA_SUCCESS;
-    size_t n = 0;
-
-    if (!works)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!exec->n_steps)
-        return CUDA_SUCCESS;
-    TRY(check_launch(exec));
-    TRY(stream_awaits(stream, &first));
-    exec->lanes[0].number = stream->number;
-    exec->lanes[0].sequence = stream->sequence;
-    for (size_t i = 0; i < exec->n_lanes; i++)
-        exec->lanes[i].priority = stream->priority;
-    while (n < exec->n_steps && r == CUDA_SUCCESS) {
-        r = launch_step(exec, &exec->steps[n], stream, &first, works, &works[n]);
-        n += r == CUDA_SUCCESS;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (exec->steps[i].lane == 0)
-            tail = works[i];
-    if (tail)
-        stream_advance(stream, work_ref(tail), exec->lanes[0].sequence);
-    forget_last(exec);
-    for (size_t i = 0; i < n; i++) {
-        if (exec->steps[i].is_leaf && r == CUDA_SUCCESS) {
-            exec->last[exec->n_last++] = work_ref(works[i]);
-            if (works[i] != tail)
-                r = stream_await(stream, works[i]);
-        }
-        work_unref(driver.engine, works[i]);
-    }
-    return r;
-}
-
-/* A launch into a stream that is captured becomes a child graph there. */
-static CUresult launch_captured(struct exec *exec, struct stream *stream) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
-    cleanup(freep) struct graph_node **nodes = calloc(exec->n_steps + 1, sizeof(*nodes));
-    cleanup(freep) struct graph_node **before = calloc(exec->n_steps + 1, sizeof(*before));
-    CUresult r = nodes && before ? graph_new(&content.child) : CUDA_ERROR_OUT_OF_MEMORY;
-
-    for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
-        const struct step *step = &exec->steps[i];
-        struct node_content copy;
-
-        for (size_t k = 0; k < step->n_before; k++)
-            before[k] = nodes[step->before[k]];
-        r = step->content.memory ? CUDA_ERROR_NOT_SUPPORTED : content_copy(&step->content, &copy);
-        if (r != CUDA_SUCCESS)
-            break;
-        r = graph_add_locked(content.child, before, step->n_before, &copy, &nodes[i]);
-        if (r != CUDA_SUCCESS)
-            content_done(&copy);
-        else if (step->follows != NO_STEP)
-            nodes[i]->follows = nodes[step->follows];
-    }
-    if (r == CUDA_SUCCESS) {
-        content.child->is_child = true;
-        r = capture_content(stream, &content, NULL);
-    }
-    if (r != CUDA_SUCCESS)
-        graph_free(content.child);
-    return r;
-}
-
-CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-    struct stream *stream;
-    struct exec *exec;
-    bool captured;
-    CUresult r;
-
-    ENTER(context_gpu());
-    TRY(stream_find(hStream, &stream, NULL));
-    driver_lock();
-    streams_lock();
-    exec = exec_get(hGraphExec);
-    r = exec ? capture_admit(stream, &captured) : CUDA_ERROR_INVALID_VALUE;
-    if (r == CUDA_SUCCESS)
-        r = captured ? launch_captured(exec, stream) : launch(exec, stream);
-    streams_unlock();
-    driver_unlock();
-    if (r == CUDA_SUCCESS)
-        engine_throttle(driver.engine);
-    return r;
-}
-PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream s), exec, stream_own(s))
-
-CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-    ENTER(context_gpu());
-    TRY(stream_find(hStream, NULL, NULL));
-    DRIVER_LOCKED();
-    return exec_get(hGraphExec) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-PTSZ(cuGraphUpload, (CUgraphExec exec, CUstream s), exec, stream_own(s))
 
 static struct step *find_step(CUgraphExec handle, CUgraphNode node) {
     struct exec *exec = exec_get(handle);

@@ -81,16 +81,51 @@ CUresult content_of_order(struct context *context, const struct stream_order *or
                           struct node_content *ret);
 const struct stream_order *graph_node_order(CUgraphNode node, CUgraphNodeType type);
 
-/* Memory of graphs: sim/cuda_graphmem.c. Want driver.lock. */
+/*
+ * Memory of graphs: sim/cuda_graphmem.c. Want driver.lock.
+ *
+ * `out` is meant in the order of submissions: a launch allocated it and nobody freed it since.
+ */
 CUresult graph_memory_new(struct device *device, uint64_t bytes, struct graph_memory **ret);
 struct graph_memory *graph_memory_ref(struct graph_memory *memory);
 struct graph_memory *graph_memory_unref(struct graph_memory *memory);
 struct graph_memory *graph_memory_find(CUdeviceptr base); /* NULL: not of a graph */
 CUdeviceptr graph_memory_base(const struct graph_memory *memory);
 uint64_t graph_memory_bytes(const struct graph_memory *memory);
+/* What it counts in a room. */
+uint64_t graph_memory_room_bytes(const struct graph_memory *memory);
 struct device *graph_memory_device(const struct graph_memory *memory);
-/* Whether a launch allocated it and nobody freed it since. */
-bool *graph_memory_out(struct graph_memory *memory);
+bool graph_memory_is_out(const struct graph_memory *memory);
+/* Whether kernels may touch what begins at `base` at this moment. */
+bool graph_memory_is_live(CUdeviceptr base);
+/* A scratch mark, to find the memory that two lists have in common. */
+void graph_memory_set_mark(struct graph_memory *memory, const void *mark);
+bool graph_memory_has_mark(const struct graph_memory *memory, const void *mark);
+
+/* A launch allocates it and leaves it so: charge it, and let it live without its graph. */
+CUresult graph_memory_take_out(struct graph_memory *memory);
+/* Something was submitted that frees it; GRAPH_MEMORY_FREED is what takes the charge back. */
+void graph_memory_take_back(struct graph_memory *memory);
+enum graph_change {
+    GRAPH_MEMORY_BEGINS, /* kernels may touch it */
+    GRAPH_MEMORY_ENDS,   /* no longer; it is charged as a part of its graph's room */
+    GRAPH_MEMORY_FREED,  /* no longer, and a launch had left it allocated */
+};
+/* What does that in a stream, to be submitted or undone. */
+CUresult graph_memory_change(struct graph_memory *memory, enum graph_change what,
+                             struct stream_order *ret);
+void graph_memory_change_undo(struct stream_order *order);
+/* Free what is out, at once or when `handle` gets there; the latter lets the lock go. */
+CUresult graph_memory_free(struct graph_memory *memory);
+CUresult graph_memory_free_async(struct graph_memory *memory, CUstream handle);
+
+/* What a graph allocates and frees again, of one device: charged while launches are under way. */
+struct graph_room;
+struct berth;
+CUresult graph_room_new(struct device *device, uint64_t bytes, struct graph_room **ret);
+struct graph_room *graph_room_free(struct graph_room *room);
+CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct berth **ret);
+void graph_room_give(struct graph_room *room, struct berth *berth);
 
 /* What the event of a handle stands for, as a launch sees it. Want streams_lock(). */
 struct work *event_work(CUevent event);                /* borrowed; NULL: nothing */

@@ -22,12 +22,12 @@ static struct slab pools = SLAB(struct pool);
 static uint64_t last_number; /* of a file */
 static struct pool *defaults[DRIVER_MAX_DEVICES], *current[DRIVER_MAX_DEVICES];
 
-static CUresult pool_take(struct heap *heap, uint64_t bytes) {
-    struct pool *pool = heap->pool;
+CUresult pool_charge(struct pool *pool, uint64_t bytes) {
     uint64_t idle = pool->reserved_bytes - pool->granule_bytes;
 
     if (bytes > idle) {
-        uint64_t missing = bytes - idle, grow = MAX(missing, POOL_GROWTH);
+        uint64_t missing = bytes - idle;
+        uint64_t grow = pool->of_graphs ? missing : MAX(missing, POOL_GROWTH);
         CUresult r;
 
         if (pool->max_bytes && pool->reserved_bytes + missing > pool->max_bytes)
@@ -48,8 +48,16 @@ static CUresult pool_take(struct heap *heap, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
+void pool_uncharge(struct pool *pool, uint64_t bytes) {
+    pool->granule_bytes -= bytes;
+}
+
+static CUresult pool_take(struct heap *heap, uint64_t bytes) {
+    return pool_charge(heap->pool, bytes);
+}
+
 static void pool_give(struct heap *heap, uint64_t bytes) {
-    heap->pool->granule_bytes -= bytes;
+    pool_uncharge(heap->pool, bytes);
 }
 
 /* What the program has not freed. */
@@ -57,7 +65,7 @@ static uint64_t used(const struct pool *pool) {
     return pool->heap.used_bytes - pool->limbo_bytes;
 }
 
-static void trim(struct pool *pool, uint64_t keep) {
+void pool_trim(struct pool *pool, uint64_t keep) {
     uint64_t target = MAX(round_up(keep, WINDOW_GRANULE), pool->granule_bytes);
 
     if (keep > pool->reserved_bytes || pool->reserved_bytes <= target)
@@ -72,7 +80,7 @@ void pool_free_unused(struct pool *pool) {
 
 static void pool_end(struct pool *pool) {
     heap_done(&pool->heap);
-    trim(pool, 0);
+    pool_trim(pool, 0);
     if (pool->fd >= 0)
         close(pool->fd);
     slab_free(&pools, pool);
@@ -80,8 +88,8 @@ static void pool_end(struct pool *pool) {
 
 void pools_settle(const struct device *device) {
     for (struct pool *pool = slab_next(&pools, NULL); pool; pool = slab_next(&pools, pool))
-        if (pool->device == device)
-            trim(pool, pool->threshold);
+        if (pool->device == device && !pool->of_graphs)
+            pool_trim(pool, pool->threshold);
 }
 
 void pools_end(const struct device *device) {
@@ -91,7 +99,10 @@ void pools_end(const struct device *device) {
             continue;
         limbo_forget(pool);
         heap_done(&pool->heap);
-        trim(pool, 0);
+        if (pool->of_graphs) /* all of its work is done, so this is what was left allocated */
+            pool->granule_bytes -= pool->held_bytes;
+        pool->held_bytes = 0;
+        pool_trim(pool, 0);
         if (pool->destroyed)
             pool_end(pool);
     }
@@ -211,12 +222,6 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
-CUresult pool_alloc(struct pool *pool, uint64_t bytes, CUdeviceptr *ret) {
-    TRY(heap_alloc(&pool->heap, bytes, ret));
-    pool->used_high = MAX(pool->used_high, used(pool));
-    return CUDA_SUCCESS;
-}
-
 static CUresult alloc(struct pool *pool, const struct stream *stream, size_t bytes,
                       CUdeviceptr *ret) {
     CUresult r = CUDA_SUCCESS;
@@ -285,13 +290,10 @@ CUresult pool_free(const struct allocation *allocation) {
         return CUDA_SUCCESS;
     }
     pool = range->heap->pool;
-    if (pool->of_graphs) { /* it stays with its graph, for the next launch */
+    if (pool->of_graphs) {
         struct graph_memory *memory = graph_memory_find(allocation->base);
 
-        if (!memory || !*graph_memory_out(memory))
-            return CUDA_ERROR_INVALID_VALUE;
-        *graph_memory_out(memory) = false;
-        return CUDA_SUCCESS;
+        return memory ? graph_memory_free(memory) : CUDA_ERROR_INVALID_VALUE;
     }
     heap_free(allocation);
     if (pool->destroyed && pool->heap.used_bytes == 0)
@@ -318,6 +320,8 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
             : found.base != dptr || limbo_has(dptr) ||
                   (found.range->kind != RANGE_DEVICE && found.range->kind != RANGE_BLOCK))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_memory_find(dptr))
+        return graph_memory_free_async(graph_memory_find(dptr), hStream);
     return limbo_free(&found, hStream);
 }
 PTSZ(cuMemFreeAsync, (CUdeviceptr p, CUstream s), p, stream_own(s))
@@ -330,7 +334,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep) {
     pool = pool_get(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    trim(pool, minBytesToKeep);
+    pool_trim(pool, minBytesToKeep);
     return CUDA_SUCCESS;
 }
 

@@ -27,8 +27,9 @@ struct pool {
     bool destroyed;                     /* goes with its last allocation */
     bool is_default;
     bool imported;
-    bool of_graphs; /* holds what graphs allocate; no program has its handle */
-    int fd;         /* exportable: its memory; imported: the exporter's */
+    bool of_graphs;      /* holds what graphs allocate; no program has its handle */
+    uint64_t held_bytes; /* of graphs: what launches left allocated, in whole granules */
+    int fd;              /* exportable: its memory; imported: the exporter's */
     struct heap heap;
 };
 
@@ -38,8 +39,12 @@ void pool_free_unused(struct pool *pool);
 /* The pool of a handle, if it was not destroyed; NULL: there is none. */
 struct pool *pool_get(CUmemoryPool handle);
 
-/* Memory of a pool, in no stream's order. */
-CUresult pool_alloc(struct pool *pool, uint64_t bytes, CUdeviceptr *ret);
+/* Use `bytes` of what the pool has reserved, in whole granules, reserving more where that is too
+ * little; and the opposite. Of memory that graphs allocate: the heap does it for the others. */
+CUresult pool_charge(struct pool *pool, uint64_t bytes);
+void pool_uncharge(struct pool *pool, uint64_t bytes);
+/* Give back what is reserved above `keep` bytes and not in use. */
+void pool_trim(struct pool *pool, uint64_t keep);
 
 /* Somebody waited: idle memory above the thresholds goes back. */
 void pools_settle(const struct device *device);

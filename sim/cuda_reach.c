@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "sim/cuda_device.h"
+#include "sim/cuda_graph.h"
 #include "sim/cuda_ipc.h"
 #include "sim/cuda_managed.h"
 #include "sim/cuda_memory.h"
@@ -22,6 +23,16 @@ static struct reach {
 static bool of_pool(const struct range *range) {
     return range->kind == RANGE_IMPORTED ? range->import->pool != NULL
                                          : range->heap && range->heap->pool;
+}
+
+/* Memory of a graph has its address also while nothing is allocated there. */
+static bool is_absent(const struct allocation *allocation) {
+    const struct heap *heap = allocation->range->heap;
+
+    if (allocation->range->kind == RANGE_IMPORTED || !heap || !heap->pool || !heap->pool->of_graphs)
+        return false;
+    DRIVER_LOCKED();
+    return !graph_memory_is_live(allocation->base);
 }
 
 /* What the device of `context` may do with memory of another device, or of its own. */
@@ -83,7 +94,7 @@ static int find(void *user, uint64_t address, struct ptx_extent *ret) {
         use_managed(context, range, ret, address);
         return 0;
     default:
-        if (!may_touch(context, range))
+        if (!may_touch(context, range) || is_absent(&found))
             return -ENOENT;
         ret->host = window_bytes(ret->base);
         return 0;

@@ -60,6 +60,7 @@ struct range {
     struct range *previous, *next; /* of the same heap or context */
     uint64_t id;                   /* unique in this process */
     bool sync_memops;
+    unsigned n_held;                    /* of graphs: allocations in it that are charged */
     uint64_t segment;                   /* in the box, once it was exported; 0: private */
     uint32_t access_read, access_write; /* RANGE_MAPPED: bit per device ordinal */
     bool host_access;                   /* RANGE_MAPPED of host memory: the host may touch it too */

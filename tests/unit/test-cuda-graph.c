@@ -433,6 +433,7 @@ START_TEST(a_graph_has_memory_of_its_own) {
     ck_assert_uint_eq(used, 4 * MIB);
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
+    ck_assert_cuda_ok(CU(cuDeviceGraphMemTrim)(0));
     ck_assert_uint_eq(simbox_used(&s, 0), empty);
 
     /* What a launch leaves allocated must be freed before the next. */
