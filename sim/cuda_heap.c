@@ -351,22 +351,23 @@ bool block_find(const struct range *range, CUdeviceptr address, struct allocatio
     return true;
 }
 
-bool heap_resize(const struct allocation *allocation, uint64_t bytes) {
+bool heap_fits(const struct allocation *allocation, uint64_t bytes) {
+    if (allocation->range->kind != RANGE_BLOCK)
+        return round_up(bytes, WINDOW_GRANULE) == allocation->range->span;
+    return bytes < WINDOW_GRANULE &&
+           round_up(bytes, HEAP_UNIT) == round_up(allocation->bytes, HEAP_UNIT);
+}
+
+void heap_resize(const struct allocation *allocation, uint64_t bytes) {
     struct range *range = allocation->range;
 
     if (range->kind != RANGE_BLOCK) {
-        if (round_up(bytes, WINDOW_GRANULE) != range->span)
-            return false;
         range->bytes = bytes;
         range->id = range_next_id();
-        return true;
+        return;
     }
-    if (bytes >= WINDOW_GRANULE ||
-        round_up(bytes, HEAP_UNIT) != round_up(allocation->bytes, HEAP_UNIT))
-        return false;
     range->block->bytes[allocation->unit] = (uint32_t)bytes;
     range->block->id[allocation->unit] = ++last_small_id;
-    return true;
 }
 
 void heap_free(const struct allocation *allocation) {

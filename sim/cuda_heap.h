@@ -70,9 +70,10 @@ struct allocation {
 };
 /* The allocation of a RANGE_BLOCK that has `address`. No lock. */
 bool block_find(const struct range *range, CUdeviceptr address, struct allocation *ret);
-/* Let an allocation be one of `bytes`, with another id, if that needs exactly as much; else false.
- */
-bool heap_resize(const struct allocation *allocation, uint64_t bytes);
+/* Whether `bytes` need exactly as much memory as an allocation has; then it can become one of that
+ * size, with another id. */
+bool heap_fits(const struct allocation *allocation, uint64_t bytes);
+void heap_resize(const struct allocation *allocation, uint64_t bytes);
 /* Give back an allocation that was found in a heap's range. */
 void heap_free(const struct allocation *allocation);
 

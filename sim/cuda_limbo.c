@@ -14,6 +14,7 @@ struct entry {
     struct list in_limbo; /* of all, oldest first */
     struct pool *pool;    /* NULL: plain memory of a context */
     uint32_t stream;      /* number of the one that frees it */
+    struct work *work;    /* the one that frees it; NULL until it is submitted */
     CUdeviceptr base;
     uint64_t bytes; /* as they are counted */
     uint64_t id;    /* of the allocation */
@@ -27,6 +28,7 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static void leave(struct entry *entry) {
     if (entry->gone)
         return;
+    entry->work = work_unref(driver.engine, entry->work);
     entry->gone = true;
     list_remove(&entry->in_limbo);
     map_take(&by_base, entry->base);
@@ -67,6 +69,7 @@ static uint64_t counted(const struct allocation *allocation) {
 CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
     struct stream *stream;
     struct entry *entry;
+    struct work *work;
     CUresult r;
 
     TRY(stream_find(handle, &stream, NULL));
@@ -96,27 +99,57 @@ CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
                           .release = free, /* after it was run, which takes it out of limbo */
                           .regardless = true,
                       },
-                      NULL);
+                      &work);
     driver_lock();
     if (r != CUDA_SUCCESS) {
         leave(entry);
         free(entry);
         return r;
     }
+    /* `work` has the entry, so it is there even if it was run meanwhile. */
+    if (entry->gone)
+        work_unref(driver.engine, work);
+    else
+        entry->work = work;
     return CUDA_SUCCESS;
 }
 
-bool limbo_reuse(struct pool *pool, const struct stream *stream, uint64_t bytes, CUdeviceptr *ret) {
+/* Whether what comes next in `stream` comes after the entry was freed. */
+static bool is_before(const struct entry *entry, struct stream *stream) {
+    cleanup(work_list_done) struct work_list works = { 0 };
+    bool found = entry->stream == stream->number;
+
+    if (found || !entry->work || !entry->pool->reuse[POOL_FOLLOW_EVENTS])
+        return found;
+    STREAMS_LOCKED();
+    if (stream_awaits(stream, &works) != CUDA_SUCCESS)
+        return false;
+    if (stream->tail)
+        found = work_precedes(driver.engine, entry->work, stream->tail);
+    for (size_t i = 0; i < works.n && !found; i++)
+        found = work_precedes(driver.engine, entry->work, works.at[i]);
+    return found;
+}
+
+/* Let `stream` wait for the entry to be freed. */
+static bool await_entry(struct stream *stream, const struct entry *entry) {
+    STREAMS_LOCKED();
+    return entry->work && stream_await(stream, entry->work) == CUDA_SUCCESS;
+}
+
+bool limbo_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool anyhow,
+                 CUdeviceptr *ret) {
     struct allocation found;
     struct entry *entry;
 
     if (!pool->limbo_bytes)
         return false;
     list_foreach (entry, &limbo, in_limbo) {
-        if (entry->pool != pool || entry->stream != stream->number ||
-            !memory_find(entry->base, &found) || found.id != entry->id ||
-            !heap_resize(&found, bytes))
+        if (entry->pool != pool || !memory_find(entry->base, &found) || found.id != entry->id ||
+            !heap_fits(&found, bytes) ||
+            !(is_before(entry, stream) || (anyhow && await_entry(stream, entry))))
             continue;
+        heap_resize(&found, bytes);
         leave(entry);
         *ret = found.base;
         return true;
@@ -124,10 +157,20 @@ bool limbo_reuse(struct pool *pool, const struct stream *stream, uint64_t bytes,
     return false;
 }
 
-bool limbo_flush(struct pool *pool) {
-    if (!pool->limbo_bytes)
+static const struct entry *awaited(const struct pool *pool, struct stream *stream, bool anyhow) {
+    const struct entry *entry;
+
+    list_foreach (entry, &limbo, in_limbo) {
+        if (entry->pool == pool && (anyhow || is_before(entry, stream)))
+            return entry;
+    }
+    return NULL;
+}
+
+bool limbo_flush(struct pool *pool, struct stream *stream, bool anyhow) {
+    if (!awaited(pool, stream, anyhow))
         return false;
-    while (pool->limbo_bytes)
+    while (awaited(pool, stream, anyhow))
         pthread_cond_wait(&left, &driver.lock);
     return true;
 }

@@ -3,7 +3,8 @@
 /*
  * Limbo: memory that was freed in the order of a stream whose turn has not come. Until it has, work
  * before it may use the memory; the program may not, except that the same stream can be given it
- * again at once, as whatever it does with it comes later. Others get it when it is really free.
+ * again at once, as whatever it does with it comes later, and so can a stream that waits for that
+ * point already. Others get it when it is really free.
  *
  * Functions want driver.lock.
  */
@@ -18,10 +19,12 @@
 CUresult limbo_free(const struct allocation *allocation, CUstream handle);
 /* Whether the program freed the allocation at `base` already. */
 bool limbo_has(CUdeviceptr base);
-/* Memory of `pool` that `stream` itself freed and that `bytes` fit exactly; false: none. */
-bool limbo_reuse(struct pool *pool, const struct stream *stream, uint64_t bytes, CUdeviceptr *ret);
-/* Wait until all that `pool` has in limbo is really free, for which the lock is let go. False:
- * there was nothing. */
-bool limbo_flush(struct pool *pool);
+/* Memory of `pool` that `bytes` fit exactly and that was freed before whatever comes next in
+ * `stream`; false: none. `anyhow`: if there is other memory, let the stream wait for it. */
+bool limbo_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool anyhow,
+                 CUdeviceptr *ret);
+/* Wait until all that `pool` has in limbo (`anyhow`: not only what `stream` comes after) is really
+ * free, for which the lock is let go. False: there was nothing. */
+bool limbo_flush(struct pool *pool, struct stream *stream, bool anyhow);
 /* The pool's memory is gone, whoever freed it. */
 void limbo_forget(struct pool *pool);

@@ -222,14 +222,16 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
-static CUresult alloc(struct pool *pool, const struct stream *stream, size_t bytes,
-                      CUdeviceptr *ret) {
+static CUresult alloc(struct pool *pool, struct stream *stream, size_t bytes, CUdeviceptr *ret) {
+    const bool anyhow = pool->reuse[POOL_INTERNAL_DEPENDENCIES];
     CUresult r = CUDA_SUCCESS;
 
-    if (!limbo_reuse(pool, stream, bytes, ret)) {
+    if (!limbo_reuse(pool, stream, bytes, false, ret)) {
         r = heap_alloc(&pool->heap, bytes, ret);
-        /* Rather wait for what was freed than fail. */
-        if (r == CUDA_ERROR_OUT_OF_MEMORY && limbo_flush(pool))
+        /* Rather let the stream wait for what was freed, or wait ourselves, than fail. */
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && anyhow && limbo_reuse(pool, stream, bytes, true, ret))
+            r = CUDA_SUCCESS;
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && limbo_flush(pool, stream, anyhow))
             r = heap_alloc(&pool->heap, bytes, ret);
     }
     if (r == CUDA_SUCCESS)

@@ -13,13 +13,20 @@
 
 #include "sim/cuda_heap.h"
 
+/* Ways of reusing what another stream freed, in the order of their attributes. */
+enum pool_reuse {
+    POOL_FOLLOW_EVENTS,         /* what the allocating stream waits for already */
+    POOL_OPPORTUNISTIC,         /* what is free: always, the value is only kept */
+    POOL_INTERNAL_DEPENDENCIES, /* where memory is short: the stream is made to wait for it */
+};
+
 struct pool {
     struct slab_head head;
     struct device *device;
     CUmemAllocationHandleType handle_types;
     uint64_t max_bytes; /* 0: the device's */
     uint64_t threshold; /* how much may stay reserved without use */
-    int reuse[3];       /* follow events, opportunistic, internal dependencies: only kept */
+    int reuse[3];       /* enum pool_reuse: whether it is allowed */
     uint64_t reserved_bytes, reserved_high, used_high;
     uint64_t granule_bytes;             /* in use, in whole granules */
     uint64_t limbo_bytes;               /* of the heap: freed, but not yet by their stream */

@@ -31,6 +31,7 @@ struct work {
     struct work **dependents;
     size_t n_dependents, n_dependents_allocated;
     struct work *next; /* in the queue of those that can run */
+    uint64_t visited;  /* the last search that came by */
 };
 
 struct queue {
@@ -50,6 +51,7 @@ struct engine {
     bool ending;
     unsigned refs; /* the owner and each thread */
     struct timeline timeline;
+    uint64_t n_searches;
 };
 
 /* Higher priority (a lower number) first, else in the order of arrival. */
@@ -464,6 +466,33 @@ static void join(struct engine *engine, struct work *work) {
     }
     while (!work->done)
         pthread_cond_wait(&engine->done, &engine->lock);
+}
+
+bool work_precedes(struct engine *engine, struct work *work, struct work *later) {
+    struct work *todo = NULL;
+    bool found = work == later;
+
+    pthread_mutex_lock(&engine->lock);
+    found |= work->done;
+    engine->n_searches++;
+    /* What waits for something is in no queue, so its `next` is free. */
+    for (struct work *at = work; at && !found;) {
+        for (size_t i = 0; i < at->n_dependents && !found; i++) {
+            struct work *dependent = at->dependents[i];
+
+            found = dependent == later;
+            if (dependent->visited == engine->n_searches)
+                continue;
+            dependent->visited = engine->n_searches;
+            dependent->next = todo;
+            todo = dependent;
+        }
+        at = todo;
+        if (at)
+            todo = at->next;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return found;
 }
 
 void work_join(struct engine *engine, struct work *work) {

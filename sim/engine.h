@@ -57,6 +57,9 @@ struct work *work_unref(struct engine *engine, struct work *work); /* accepts NU
 
 /* Whether it has been executed. */
 bool work_is_done(struct engine *engine, struct work *work);
+/* Whether `later` (not NULL) is executed after `work` in any case: because it was submitted so, or
+ * because `work` is done. */
+bool work_precedes(struct engine *engine, struct work *work, struct work *later);
 /* Sleep until it has been executed; no clock goes on. */
 void work_join(struct engine *engine, struct work *work);
 /* Sleep until it has been executed, and let the host clock go on to its end. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/cudalib.h"
+#include "tests/support/gate.h"
 #include "tests/support/suite.h"
 
 static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute which) {
@@ -153,6 +154,111 @@ START_TEST(access_of_peers_is_asked_for) {
 }
 END_TEST
 
+static CUstream new_stream(void) {
+    CUstream stream;
+
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static void allow(CUmemoryPool pool, CUmemPool_attribute what, int value) {
+    ck_assert_cuda_ok(CU(cuMemPoolSetAttribute)(pool, what, &value));
+}
+
+static void record_and_wait(CUstream from, CUstream to) {
+    CUevent event;
+
+    ck_assert_cuda_ok(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
+    ck_assert_cuda_ok(CU(cuEventRecord)(event, from));
+    ck_assert_cuda_ok(CU(cuStreamWaitEvent)(to, event, 0));
+    ck_assert_cuda_ok(CU(cuEventDestroy_v2)(event));
+}
+
+START_TEST(a_stream_that_waits_for_a_free_gets_the_memory) {
+    struct gate gate = GATE_INIT;
+    CUstream a, b, c, late;
+    CUdeviceptr p, q, big, small;
+    CUmemoryPool pool;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    a = new_stream();
+    b = new_stream();
+    c = new_stream();
+    late = new_stream();
+    ck_assert_cuda_ok(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&big, 5 * MIB, a));
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&small, 3000, a));
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(a, gate_pass, &gate));
+    gate_await(&gate);
+    record_and_wait(a, late); /* before the memory is freed: nothing to do with it */
+    ck_assert_cuda_ok(CU(cuMemFreeAsync)(big, a));
+    ck_assert_cuda_ok(CU(cuMemFreeAsync)(small, a));
+
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 5 * MIB, b));
+    ck_assert_uint_ne(p, big);
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, 3000, late));
+    ck_assert_uint_ne(q, small);
+
+    /* By way of a third stream, and of work in it. */
+    record_and_wait(a, c);
+    ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 1, 100, c));
+    record_and_wait(c, b);
+    allow(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, 5 * MIB, b));
+    ck_assert_uint_ne(q, big);
+    allow(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1);
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, 5 * MIB - 100, b));
+    ck_assert_uint_eq(q, big);
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, 2900, c));
+    ck_assert_uint_eq(q, small);
+    ck_assert_cuda_ok(CU(cuMemsetD8Async)(big, 2, 5 * MIB - 100, b));
+    ck_assert_cuda(CU(cuStreamQuery)(b), CUDA_ERROR_NOT_READY);
+    gate_open(&gate);
+    ck_assert_cuda_ok(CU(cuCtxSynchronize)());
+    ck_assert_cuda_ok(CU(cuMemFree_v2)(big));
+    ck_assert_cuda_ok(CU(cuMemFree_v2)(small));
+    simbox_done(&s);
+}
+END_TEST
+
+START_TEST(where_memory_is_short_a_stream_waits_for_what_another_freed) {
+    struct gate gate = GATE_INIT;
+    unsigned char seen[4];
+    CUmemoryPool pool;
+    CUdeviceptr p, q;
+    CUstream a, b;
+    uint64_t most;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    a = new_stream();
+    b = new_stream();
+    most = cudalib_free_bytes() / 3 * 2;
+    ck_assert_cuda_ok(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, most, a));
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(a, gate_pass, &gate));
+    gate_await(&gate);
+    ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 1, 4, a));
+    ck_assert_cuda_ok(CU(cuMemFreeAsync)(p, a));
+    allow(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    ck_assert_cuda(CU(cuMemAllocAsync)(&q, most, b), CUDA_ERROR_OUT_OF_MEMORY);
+    allow(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, most, b)); /* the gate is closed: nobody waits */
+    ck_assert_uint_eq(q, p);
+    ck_assert_cuda_ok(CU(cuMemsetD8Async)(q, 2, 4, b));
+    ck_assert_cuda(CU(cuStreamQuery)(b), CUDA_ERROR_NOT_READY);
+    gate_open(&gate);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(b));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, q, 4));
+    ck_assert_int_eq(seen[3], 2);
+    ck_assert_cuda_ok(CU(cuMemFree_v2)(q));
+    simbox_done(&s);
+}
+END_TEST
+
 SUITE("cuda-pool", a_pool_keeps_what_was_freed_until_somebody_waits, the_threshold_is_what_may_stay,
       a_pool_of_ones_own_has_a_size_and_an_end,
-      a_pool_takes_less_than_it_likes_when_there_is_little, access_of_peers_is_asked_for)
+      a_pool_takes_less_than_it_likes_when_there_is_little, access_of_peers_is_asked_for,
+      a_stream_that_waits_for_a_free_gets_the_memory,
+      where_memory_is_short_a_stream_waits_for_what_another_freed)
