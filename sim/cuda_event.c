@@ -2,10 +2,16 @@
 /*
  * Event: a point in a stream, as a piece of work that does nothing. Recording it again makes it
  * another point; who waits for the first one goes on waiting for that.
+ *
+ * An event that other processes have too follows their records: before it is used, a record that
+ * was made elsewhere becomes a piece of work here, which is done when that record was reached.
  */
+#include <stdlib.h>
+
 #include "base/cleanup.h"
 #include "sim/cuda_capture.h"
 #include "sim/cuda_graph.h"
+#include "sim/cuda_ipcevent.h"
 
 struct event {
     struct slab_head head;
@@ -13,6 +19,9 @@ struct event {
     unsigned flags;
     struct work *work;             /* the last record; NULL: never recorded. streams_lock() */
     struct capture_point captured; /* the last record, if that was captured. streams_lock() */
+    struct ipc_event *shared;      /* with other processes; NULL: not. streams_lock() */
+    uint64_t record;               /* of these, the one that `work` stands for. streams_lock() */
+    struct lane lane;              /* of what is done for them */
 };
 
 static struct slab events = SLAB(struct event);
@@ -22,6 +31,7 @@ static void event_free(struct event *event) {
     STREAMS_LOCKED();
     event->work = work_unref(driver.engine, event->work);
     capture_point_done(&event->captured);
+    event->shared = ipc_event_unref(event->shared);
     slab_free(&events, event);
 }
 
@@ -85,17 +95,115 @@ static void set_work(struct event *event, struct work *work) {
     capture_point_done(&event->captured);
 }
 
+/* A record, as the argument of work. */
+struct shared_record {
+    struct ipc_event *event;
+    uint64_t number;
+    unsigned n_looks;
+};
+
+static uint64_t shared_reach(void *argument) {
+    const struct shared_record *record = argument;
+
+    ipc_event_reach(record->event, record->number);
+    return 0;
+}
+
+static bool shared_reached(void *argument) {
+    struct shared_record *record = argument;
+
+    return ipc_event_reached(record->event, record->number, record->n_looks++ % 128 == 127);
+}
+
+static void shared_release(void *argument) {
+    struct shared_record *record = argument;
+
+    ipc_event_unref(record->event);
+    free(record);
+}
+
+/* Work that reaches a record of ours once `after` is done, or is done once another's is reached.
+ * Wants streams_lock(). */
+static CUresult shared_work(struct event *event, uint64_t number, struct work *after,
+                            struct work **ret) {
+    struct shared_record *record = malloc(sizeof(*record));
+    struct work *list[] = { after };
+    struct task *task;
+    CUresult r;
+
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *record = (struct shared_record){ ipc_event_ref(event->shared), number, 0 };
+    r = task_new(event->context,
+                 &(struct stream_order){ .run = after ? shared_reach : NULL,
+                                         .poll = after ? NULL : shared_reached,
+                                         .argument = record,
+                                         .release = shared_release,
+                                         .regardless = true },
+                 &task);
+    if (r != CUDA_SUCCESS) {
+        shared_release(record);
+        return r;
+    }
+    r = lane_submit(&event->lane, task, NULL, &(struct work_list){ .at = list, .n = after != NULL },
+                    ret);
+    task_unref(task);
+    return r;
+}
+
+/* `event` was recorded here, as `work`: tell the others. Wants streams_lock(). */
+static CUresult share_record(struct event *event) {
+    uint64_t number;
+    struct work *reach;
+
+    number = ipc_event_record(event->shared);
+    CUresult r = shared_work(event, number, event->work, &reach);
+    if (r != CUDA_SUCCESS) {
+        ipc_event_reach(event->shared, number); /* rather too early than never */
+        return r;
+    }
+    work_unref(driver.engine, event->work);
+    event->work = reach;
+    event->record = number;
+    return CUDA_SUCCESS;
+}
+
+/* Follow what others recorded since. Wants streams_lock(). */
+static CUresult follow(struct event *event) {
+    struct work *reached;
+    uint64_t last;
+
+    if (!event->shared)
+        return CUDA_SUCCESS;
+    last = ipc_event_last(event->shared);
+    if (last == event->record)
+        return CUDA_SUCCESS;
+    TRY(shared_work(event, last, NULL, &reached));
+    set_work(event, reached);
+    event->record = last;
+    return CUDA_SUCCESS;
+}
+
 bool event_live(CUevent handle) {
     return slab_live(&events, handle);
 }
 
 struct work *event_work(CUevent handle) {
-    return event_live(handle) ? ((struct event *)handle)->work : NULL;
+    struct event *event = (struct event *)handle;
+
+    if (!event_live(handle) || follow(event) != CUDA_SUCCESS)
+        return NULL;
+    return event->work;
 }
 
 void event_set_work(CUevent handle, struct work *work) {
-    if (event_live(handle))
-        set_work((struct event *)handle, work_ref(work));
+    struct event *event = (struct event *)handle;
+
+    if (!event_live(handle))
+        return;
+    set_work(event, work_ref(work));
+    if (event->shared)
+        share_record(event);
 }
 
 static CUresult record(struct event *event, struct stream *stream, bool external) {
@@ -114,7 +222,11 @@ static CUresult record(struct event *event, struct stream *stream, bool external
         return capture_record(stream, &event->captured);
     TRY(stream_mark(stream, &work));
     set_work(event, work);
-    return CUDA_SUCCESS;
+    if (!event->shared)
+        return CUDA_SUCCESS;
+    TRY(share_record(event));
+    /* Who waits for the stream has waited for the record too. */
+    return stream_await(stream, event->work);
 }
 
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
@@ -143,12 +255,18 @@ static CUresult recorded(struct event *event, struct work **ret) {
     STREAMS_LOCKED();
     if (event->captured.id)
         return CUDA_ERROR_CAPTURED_EVENT;
+    TRY(follow(event));
     *ret = event->work ? work_ref(event->work) : NULL;
     return CUDA_SUCCESS;
 }
 
 static void unrefp(struct work **work) {
     work_unref(driver.engine, *work);
+}
+
+static bool shared_is_reached(struct event *event) {
+    STREAMS_LOCKED();
+    return event->shared && ipc_event_reached(event->shared, event->record, false);
 }
 
 CUresult cuEventQuery(CUevent hEvent) {
@@ -159,7 +277,8 @@ CUresult cuEventQuery(CUevent hEvent) {
     TRY(find(hEvent, &event));
     TRY(capture_forbid_unsafe());
     TRY(recorded(event, &work));
-    if (work && !work_is_done(driver.engine, work))
+    /* The others' word counts at once; the work that follows it may come a moment later. */
+    if (work && !work_is_done(driver.engine, work) && !shared_is_reached(event))
         return CUDA_ERROR_NOT_READY;
     return context_check(event->context);
 }
@@ -219,6 +338,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     DRIVER_LOCKED();
     STREAMS_LOCKED();
     TRY(capture_admit(stream, &captured));
+    TRY(follow(event));
     if (captured && Flags & CU_EVENT_WAIT_EXTERNAL)
         return capture_content(
             stream,
@@ -245,7 +365,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
     STREAMS_LOCKED();
     TRY(context_mark(context, &work));
     set_work(event, work);
-    return CUDA_SUCCESS;
+    return event->shared ? share_record(event) : CUDA_SUCCESS;
 }
 
 CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
@@ -259,7 +379,54 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
     TRY(context_check(context));
     TRY(find(hEvent, &event));
     STREAMS_LOCKED();
+    TRY(follow(event));
     for (struct stream *stream = context->streams; stream && event->work; stream = stream->next)
         TRY(stream_await(stream, event->work));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent hEvent) {
+    struct context *context;
+    struct event *event;
+
+    ENTER_CONTEXT(context);
+    if (!pHandle)
+        return CUDA_ERROR_INVALID_VALUE;
+    TRY(find(hEvent, &event));
+    if (!(event->flags & CU_EVENT_INTERPROCESS))
+        return CUDA_ERROR_INVALID_HANDLE;
+    DRIVER_LOCKED();
+    STREAMS_LOCKED();
+    if (!event->shared) {
+        TRY(ipc_event_new(&event->shared));
+        event->lane.number = lane_new();
+        if (event->work) /* recorded before others could know */
+            TRY(share_record(event));
+    }
+    return ipc_event_name(event->shared, pHandle);
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
+    struct ipc_event *shared;
+    struct context *context;
+    struct event *event;
+
+    ENTER_CONTEXT(context);
+    if (!phEvent)
+        return CUDA_ERROR_INVALID_VALUE;
+    DRIVER_LOCKED();
+    TRY(ipc_event_open(&shared, &handle));
+    event = slab_new(&events);
+    if (!event) {
+        ipc_event_unref(shared);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    STREAMS_LOCKED();
+    event->context = context;
+    event->flags = CU_EVENT_DISABLE_TIMING;
+    event->shared = shared;
+    event->lane.number = lane_new();
+    slab_publish(event);
+    *phEvent = (CUevent)event;
     return CUDA_SUCCESS;
 }

@@ -28,6 +28,7 @@ uint64_t proc_start_time(pid_t pid) {
     cleanup(fclosep) FILE *f = NULL;
     char path[64], line[1024], *p;
     unsigned long long start = 0;
+    char state;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     f = fopen(path, "re");
@@ -38,10 +39,10 @@ uint64_t proc_start_time(pid_t pid) {
         return 0;
     /* After the command come fields 3 (state) to 21, then the start time. */
     if (sscanf(p + 1,
-               " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-               &start) != 1)
+               " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+               &state, &start) != 2)
         return 0;
-    return start;
+    return state == 'Z' || state == 'X' ? 0 : start; /* ended, but nobody asked for its status */
 }
 
 /* Who this process is. Read from /proc once by each thread, and again in a forked child: a lock

@@ -35,5 +35,5 @@ void proc_reap(struct box *box);
 /* The pid of slot `slot` as this process's pid namespace shows it; 0: not visible from here. */
 pid_t proc_visible_pid(const struct box *box, uint32_t slot);
 
-/* Start time of `pid` in clock ticks after boot; 0: no such process. */
+/* Start time of `pid` in clock ticks after boot; 0: no such process, or it has ended. */
 uint64_t proc_start_time(pid_t pid);

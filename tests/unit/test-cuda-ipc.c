@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "tests/support/cudalib.h"
+#include "tests/support/gate.h"
 #include "tests/support/suite.h"
 
 static int open_and_use(struct simbox *s, void *argument) {
@@ -203,6 +204,190 @@ START_TEST(a_pool_is_shared_by_its_descriptor_and_pointers) {
 }
 END_TEST
 
+static CUstream new_stream(void) {
+    CUstream stream;
+
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static CUevent shared_event(CUipcEventHandle *ret) {
+    CUevent event;
+
+    ck_assert_cuda_ok(CU(cuEventCreate)(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    ck_assert_cuda_ok(CU(cuIpcGetEventHandle)(ret, event));
+    return event;
+}
+
+static void count(void *argument) {
+    ++*(volatile int *)argument;
+}
+
+/* The stream gets no further until the test says so. */
+static void hold(CUstream stream, struct gate *gate) {
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, gate_pass, gate));
+    gate_await(gate);
+}
+
+static int wait_and_answer(struct simbox *s, void *argument) {
+    struct cudalib_pair *pair = argument;
+    struct gate gate = GATE_INIT;
+    CUipcEventHandle handles[2];
+    CUevent theirs, ours;
+    volatile int n = 0;
+    CUstream stream;
+    float ms;
+    char c;
+
+    (void)s;
+    cudalib_receive(pair->to_child[0], handles, sizeof(handles));
+    cudalib_use(0);
+    stream = new_stream();
+    ck_assert_cuda_ok(CU(cuIpcOpenEventHandle)(&theirs, handles[0]));
+    ck_assert_cuda_ok(CU(cuIpcOpenEventHandle)(&ours, handles[1]));
+    ck_assert_cuda(CU(cuIpcGetEventHandle)(&handles[0], theirs), CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_cuda(CU(cuEventElapsedTime_v2)(&ms, theirs, ours), CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_cuda_ok(CU(cuEventQuery)(ours)); /* never recorded */
+    ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, ours, 0));
+    ck_assert_cuda(CU(cuEventQuery)(theirs), CUDA_ERROR_NOT_READY);
+    ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, theirs, 0));
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, count, (void *)&n));
+    ck_assert_cuda(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
+    cudalib_send(pair->to_parent[1], "", 1);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_int_eq(n, 1);
+    ck_assert_cuda_ok(CU(cuEventQuery)(theirs));
+    ck_assert_cuda_ok(CU(cuEventDestroy_v2)(theirs));
+
+    hold(stream, &gate);
+    ck_assert_cuda_ok(CU(cuEventRecord)(ours, stream));
+    cudalib_send(pair->to_parent[1], "", 1);
+    cudalib_receive(pair->to_child[0], &c, 1);
+    gate_open(&gate);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    cudalib_send(pair->to_parent[1], "", 1);
+    cudalib_receive(pair->to_child[0], &c, 1);
+    return 0;
+}
+
+START_TEST(streams_of_two_processes_wait_for_each_others_events) {
+    struct gate gate = GATE_INIT;
+    CUipcEventHandle handles[2];
+    struct cudalib_pair pair;
+    CUevent ours, theirs;
+    volatile int n = 0;
+    CUstream stream;
+    struct simbox s;
+    pid_t pid;
+    char c;
+
+    simbox_init(&s, NULL);
+    cudalib_pair_init(&pair);
+    pid = simbox_fork(wait_and_answer, &s, &pair);
+    cudalib_use(0);
+    stream = new_stream();
+    /* Recorded before anybody knows that it will be shared. */
+    ck_assert_cuda_ok(CU(cuEventCreate)(&ours, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    hold(stream, &gate);
+    ck_assert_cuda_ok(CU(cuEventRecord)(ours, stream));
+    ck_assert_cuda_ok(CU(cuIpcGetEventHandle)(&handles[0], ours));
+    theirs = shared_event(&handles[1]);
+    cudalib_send(pair.to_child[1], handles, sizeof(handles));
+    cudalib_receive(pair.to_parent[0], &c, 1);
+    gate_open(&gate);
+
+    /* Now the child records, and we wait. */
+    cudalib_receive(pair.to_parent[0], &c, 1);
+    ck_assert_cuda(CU(cuEventQuery)(theirs), CUDA_ERROR_NOT_READY);
+    ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, theirs, 0));
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, count, (void *)&n));
+    ck_assert_cuda(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
+    cudalib_send(pair.to_child[1], "", 1);
+    ck_assert_cuda_ok(CU(cuEventSynchronize)(theirs));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_int_eq(n, 1);
+    cudalib_receive(pair.to_parent[0], &c, 1);
+    ck_assert_cuda_ok(CU(cuEventQuery)(theirs));
+    /* Recorded here again, it is ours. */
+    ck_assert_cuda_ok(CU(cuEventRecord)(theirs, stream));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    ck_assert_cuda_ok(CU(cuEventQuery)(theirs));
+    cudalib_send(pair.to_child[1], "", 1);
+    simbox_expect_success(pid);
+    simbox_done(&s);
+}
+END_TEST
+
+static int record_and_stay(struct simbox *s, void *argument) {
+    struct cudalib_pair *pair = argument;
+    struct gate gate = GATE_INIT;
+    CUipcEventHandle handle;
+    CUstream stream;
+    CUevent event;
+    char c;
+
+    (void)s;
+    cudalib_receive(pair->to_child[0], &handle, sizeof(handle));
+    cudalib_use(0);
+    stream = new_stream();
+    ck_assert_cuda_ok(CU(cuIpcOpenEventHandle)(&event, handle));
+    hold(stream, &gate);
+    ck_assert_cuda_ok(CU(cuEventRecord)(event, stream));
+    cudalib_send(pair->to_parent[1], "", 1);
+    cudalib_receive(pair->to_child[0], &c, 1);
+    _exit(0); /* without ever getting there */
+}
+
+START_TEST(nobody_waits_for_an_event_of_the_dead) {
+    CUipcEventHandle handle;
+    struct cudalib_pair pair;
+    CUstream stream;
+    CUevent event;
+    struct simbox s;
+    char c;
+
+    simbox_init(&s, NULL);
+    cudalib_pair_init(&pair);
+    simbox_fork(record_and_stay, &s, &pair);
+    cudalib_use(0);
+    stream = new_stream();
+    event = shared_event(&handle);
+    cudalib_send(pair.to_child[1], &handle, sizeof(handle));
+    cudalib_receive(pair.to_parent[0], &c, 1);
+    ck_assert_cuda(CU(cuEventQuery)(event), CUDA_ERROR_NOT_READY);
+    ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, event, 0));
+    cudalib_send(pair.to_child[1], "", 1);
+    ck_assert_cuda_ok(CU(cuEventSynchronize)(event));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
+    simbox_done(&s);
+}
+END_TEST
+
+START_TEST(handles_of_events_are_not_trusted) {
+    CUipcEventHandle handle, broken;
+    CUevent plain, event;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    ck_assert_cuda_ok(CU(cuEventCreate)(&plain, CU_EVENT_DISABLE_TIMING));
+    ck_assert_cuda(CU(cuIpcGetEventHandle)(&handle, plain), CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_cuda(CU(cuIpcGetEventHandle)(&handle, NULL), CUDA_ERROR_INVALID_HANDLE);
+    event = shared_event(&handle);
+    ck_assert_cuda(CU(cuIpcGetEventHandle)(NULL, event), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_cuda(CU(cuIpcOpenEventHandle)(&plain, handle), CUDA_ERROR_INVALID_CONTEXT);
+    for (size_t i = 0; i < sizeof(handle) - 28; i++) { /* the rest is padding */
+        broken = handle;
+        ((unsigned char *)&broken)[i] ^= 0x41;
+        ck_assert_int_ne(CU(cuIpcOpenEventHandle)(&plain, broken), CUDA_SUCCESS);
+    }
+    memset(&broken, 0, sizeof(broken));
+    ck_assert_cuda(CU(cuIpcOpenEventHandle)(&plain, broken), CUDA_ERROR_INVALID_HANDLE);
+    simbox_done(&s);
+}
+END_TEST
+
 SUITE("cuda-ipc", memory_is_shared_between_processes_and_charged_once,
       an_exporter_that_is_killed_leaves_the_memory_to_its_user,
-      only_plain_device_memory_has_a_handle, a_pool_is_shared_by_its_descriptor_and_pointers)
+      only_plain_device_memory_has_a_handle, a_pool_is_shared_by_its_descriptor_and_pointers,
+      streams_of_two_processes_wait_for_each_others_events, nobody_waits_for_an_event_of_the_dead,
+      handles_of_events_are_not_trusted)
