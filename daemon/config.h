@@ -14,51 +14,23 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-
-struct policy; /* daemon/policy.h */
+#include "daemon/health.h"
+#include "daemon/policy.h"
+#include "daemon/watch.h"
 
 #define CONFIG_FILE        "/etc/allot/allotd.conf"
 #define CONFIG_ADMIN_GROUP "allot-admin"
-#define CONFIG_XIDS_MAX    64
 #define CONFIG_NAME_SIZE   64
-
-/* How far the watch goes against a holder that is over its limit, step after step. */
-enum config_step { CONFIG_LOG, CONFIG_REFUSE, CONFIG_TERMINATE, CONFIG_KILL };
-
-enum config_unmanaged { CONFIG_ALLOW, CONFIG_WARN, CONFIG_END };
-
-/* [watch] */
-struct config_watch {
-    bool is_on;
-    bool is_dry_run;            /* says what it would do, and does none of it */
-    enum config_step last_step; /* the furthest it may go */
-    uint64_t tolerance_bytes;   /* over the limit by at most this, or by the next: not an offence */
-    uint32_t tolerance_permyriad; /* of the limit; the larger of both counts */
-    uint32_t samples;             /* in a row that must be over before each step; at least 1 */
-    uint64_t kill_after_usec;     /* from SIGTERM to SIGKILL */
-    enum config_unmanaged unmanaged;
-    uint64_t unmanaged_grace_usec; /* that a process without a lease has before it is dealt with */
-};
-
-/* [health] */
-struct config_health {
-    uint32_t n_xids;
-    uint32_t xids[CONFIG_XIDS_MAX]; /* ascending: each of them drains its device */
-    bool drain_ecc;                 /* an uncorrected memory error does, too */
-    uint64_t resume_usec;           /* after so long without another; 0: only by `Resume` */
-};
 
 struct config {
     bool is_locked;           /* nodes are closed outside leases, says the administrator */
-    uint64_t grace_usec;      /* for re-attaching after a restart */
     uint64_t sample_usec;     /* between two readings of the devices */
     uint32_t max_connections; /* of one user */
     char admin_group[CONFIG_NAME_SIZE];
-    uint64_t retention_usec; /* of accounts */
-    uint64_t window_usec;    /* over which GiB·hours count */
-    struct config_watch watch;
-    struct config_health health;
-    struct policy *policy; /* owned; never NULL */
+    uint64_t retention_usec; /* of accounts; UNITS_FOREVER: all is kept */
+    struct policy policy;    /* its quota_period_usec is the same for everybody */
+    struct watch_rules watch;
+    struct health_rules health;
 };
 
 /* What a check found, for people; the first one is also the error. */

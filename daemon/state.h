@@ -31,7 +31,7 @@ struct state_report {
     bool is_lost;     /* records are missing: rebuild from what re-attaches and from NVML */
     uint32_t n_leases, n_holders, n_waiters;
     char aside[RECORD_PATH_SIZE]; /* where the damaged file was put; empty: it was whole */
-    char text[512];               /* the same for people; empty where there is nothing to tell */
+    char text[1024];              /* the same for people; empty where there is nothing to tell */
 };
 
 /*
