@@ -114,6 +114,8 @@ struct allot_lease_options {
     uint64_t time_limit_usec; /* the lease ends by itself after so long; 0: as the policy says */
     int cancel_fd;            /* readable: stop waiting; -1: none */
 
+    bool credits;            /* asks for bytes ahead of need, and answers each recall by a shrink */
+    uint8_t tier;            /* enforcement that this process brings: 3 the guard, 4 arenas; 0: none */
     uint64_t reconnect_usec; /* calls wait so long for a daemon that is away; 0: 60 s */
     allot_lease_progress_fn progress;
     allot_lease_notice_fn notice;
@@ -129,7 +131,8 @@ struct allot_lease_share {
     char device[96]; /* UUID */
     uint64_t limit_bytes;
     uint64_t guaranteed_bytes;
-    uint64_t held_bytes; /* by this process */
+    uint64_t held_bytes;    /* by this process */
+    uint64_t context_bytes; /* what a context costs there: to be asked for before one is made */
 };
 
 /* Ask for a lease, wait for it, and make this process its holder. `options` NULL: all defaults. */
@@ -174,7 +177,12 @@ int allot_lease_environment(const struct allot_lease *lease, size_t i, const cha
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err);
 
-/* Give back `bytes`, after they were freed. -EINVAL: more than this process holds. */
+/* What all processes of the lease hold on `device` together, now. */
+int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,
+                     struct allot_error *err);
+
+/* Give back `bytes`, after they were freed. -EINVAL: more than this process holds. 0 bytes answer a
+ * recall where there is nothing to give. */
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err);
 
