@@ -167,8 +167,8 @@ static uint64_t window_of(const struct ptx_access *access) {
                                            : 0;
 }
 
-static uint64_t address_of(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
-                           int64_t offset, unsigned lane) {
+uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
+                          int64_t offset, unsigned lane) {
     const char *a = w->base[ref & 3] + (ref & ~3);
     uint64_t base =
         access->address_bytes == 8 ? ((const uint64_t *)a)[lane] : ((const uint32_t *)a)[lane];
@@ -201,6 +201,11 @@ static unsigned char *reach(struct ptx_warp *w, const struct ptx_code *in, unsig
     return host;
 }
 
+void ptx_warp_spins(struct ptx_warp *w) {
+    w->spins = N_SPINS;
+    w->fuel = 1;
+}
+
 PTX_HANDLER(atom) {
     const struct ptx_access *access = in->aux;
     char *d = in->d >= 0 ? w->base[in->d & 3] + (in->d & ~3) : NULL;
@@ -213,7 +218,7 @@ PTX_HANDLER(atom) {
         w->fuel = 1;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         unsigned lane = (unsigned)__builtin_ctz(rest);
-        uint64_t address = address_of(w, access, in->a, in->imm, lane), old = 0;
+        uint64_t address = ptx_lane_address(w, access, in->a, in->imm, lane), old = 0;
         bool unbacked;
         unsigned char *p = reach(w, in, lane, address, n, true, &unbacked);
 
@@ -254,8 +259,8 @@ PTX_HANDLER(cp_async) {
     memcpy(&to_offset, &to->refs[2], sizeof(to_offset));
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         unsigned lane = (unsigned)__builtin_ctz(rest);
-        uint64_t target = address_of(w, to, to->refs[0], to_offset, lane);
-        uint64_t origin = address_of(w, from, in->a, in->imm, lane);
+        uint64_t target = ptx_lane_address(w, to, to->refs[0], to_offset, lane);
+        uint64_t origin = ptx_lane_address(w, from, in->a, in->imm, lane);
         uint32_t bytes =
             in->b >= 0 ? ((const uint32_t *)(w->base[in->b & 3] + (in->b & ~3)))[lane] : in->bytes;
         unsigned char *p, *q;

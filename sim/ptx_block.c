@@ -12,11 +12,12 @@
 
 #include "base/cleanup.h"
 
-#define FUEL         4096
-#define SPIN_ROUNDS  4 /* turns in which every warp only polled, until the block is put aside */
-#define SAMPLE_LIMIT (UINT64_C(1) << 24)
-#define STACK_BYTES  (64U << 10)
-#define MAX_LOCAL    (512U << 10)
+#define FUEL          4096
+#define SPIN_ROUNDS   4 /* turns in which every warp only polled, until the block is put aside */
+#define SAMPLE_LIMIT  (UINT64_C(1) << 24)
+#define STACK_BYTES   (64U << 10)
+#define RESERVED_1_AT 128 /* of the reserved shared memory: cooperative groups' part */
+#define MAX_LOCAL     (512U << 10)
 
 static void *get_lanes(size_t bytes) {
     void *p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
@@ -168,6 +169,7 @@ static void fill(struct ptx_block *block, int sreg, uint32_t value) {
 
 static void fill_specials(struct ptx_block *block) {
     const struct ptx_launch *launch = block->worker->launch;
+    const uint32_t reserved_at = block->worker->run->reserved_at;
     uint32_t *lanes = (uint32_t *)block->specials;
 
     for (int i = 0; i < 3; i++) {
@@ -177,7 +179,11 @@ static void fill_specials(struct ptx_block *block) {
     fill(block, PTX_SREG_nwarpid, block->n_warps);
     fill(block, PTX_SREG_nsmid, MAX(launch->n_sms, 1U));
     fill(block, PTX_SREG_dynamic_smem_size, launch->dynamic_shared_bytes);
-    fill(block, PTX_SREG_total_smem_size, block->shared_bytes);
+    fill(block, PTX_SREG_total_smem_size, block->worker->run->shared_bytes);
+    fill(block, PTX_SREG_reserved_begin, reserved_at);
+    fill(block, PTX_SREG_reserved_1, reserved_at + RESERVED_1_AT);
+    fill(block, PTX_SREG_reserved_end, reserved_at + PTX_RESERVED_BYTES);
+    fill(block, PTX_SREG_reserved_cap, PTX_RESERVED_BYTES);
     fill(block, PTX_SREG_one, 1);
     fill(block, PTX_SREG_envreg1, launch->cooperative ? (uint32_t)(PTX_GRID_BASE >> 32) : 0);
     fill(block, PTX_SREG_envreg2, launch->cooperative ? (uint32_t)PTX_GRID_BASE : 0);
@@ -201,7 +207,8 @@ struct ptx_block *ptx_block_new(struct ptx_worker *worker) {
         return NULL;
     block->worker = worker;
     block->n_warps = (n_threads + PTX_LANES - 1) / PTX_LANES;
-    block->shared_bytes = worker->run->shared_bytes;
+    block->shared_bytes = worker->run->reserved_at ? worker->run->reserved_at + PTX_RESERVED_BYTES
+                                                   : worker->run->shared_bytes;
     block->shared = get_lanes(MAX(block->shared_bytes, 1U));
     block->specials = get_lanes((PTX_N_LANE_SREGS + 1) * 4 * PTX_LANES);
     block->warps = calloc(block->n_warps, sizeof(*block->warps));

@@ -13,6 +13,7 @@ void ptx_block_start(struct ptx_block *block, uint64_t number);
 enum ptx_block_end ptx_block_run(struct ptx_block *block);
 
 /* One launch in progress, shared by its workers. */
+enum { PTX_RESERVED_BYTES = 1024 };
 /* Blocks that stand for others on a run that computes only some of them. */
 enum { PTX_MAX_SAMPLES = 4 };
 struct ptx_samples {
@@ -32,6 +33,7 @@ struct ptx_run {
     pthread_mutex_t lock; /* fault, stats */
     struct ptx_result *result;
     uint32_t dynamic_at, shared_bytes;
+    uint32_t reserved_at; /* shared memory after the program's own, where a module wants it */
     uint32_t workspace[16] __attribute__((aligned(16))); /* at PTX_GRID_BASE, if cooperative */
 };
 

@@ -466,7 +466,11 @@ static int build_inst(struct ptx_builder *b, const struct ptx_inst *inst, struct
         code->run = runs[PTX_RUN_nanosleep];
         return 0;
     case PTX_OP_cp:
+        if (PTX_HAS(&opcode->mods, mbarrier))
+            return ptx_build_mbarrier(b, inst, code);
         return ptx_build_cp(b, inst, code);
+    case PTX_OP_mbarrier:
+        return ptx_build_mbarrier(b, inst, code);
     case PTX_OP_createpolicy: /* any value does: the hint that uses it is ignored */
     case PTX_OP_prefetch:
     case PTX_OP_prefetchu:

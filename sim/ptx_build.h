@@ -39,6 +39,7 @@ void *ptx_build_get(struct ptx_builder *b, size_t bytes); /* zeroed, lives with 
 /* ld, st, atom, red, cp.async, and addresses of symbols; in ptx_build_mem.c. */
 int ptx_build_access(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 int ptx_build_atomic(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
+int ptx_build_mbarrier(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 int ptx_build_cp(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 int ptx_build_address(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 int ptx_build_sync(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);

@@ -199,6 +199,54 @@ int ptx_build_cp(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_
     return 0;
 }
 
+static enum ptx_mbarrier_op mbarrier_op(const struct ptx_opcode *opcode) {
+    const struct ptx_mods *m = &opcode->mods;
+
+    if (opcode->op == PTX_OP_cp)
+        return PTX_HAS(m, noinc) ? PTX_MBARRIER_ARRIVE : PTX_MBARRIER_AFTER_COPIES;
+    if (PTX_HAS(m, test_wait) || PTX_HAS(m, try_wait))
+        return PTX_HAS(m, parity) ? PTX_MBARRIER_TEST_PARITY : PTX_MBARRIER_TEST;
+    return PTX_HAS(m, init)            ? PTX_MBARRIER_INIT
+           : PTX_HAS(m, inval)         ? PTX_MBARRIER_INVAL
+           : PTX_HAS(m, arrive_drop)   ? PTX_MBARRIER_ARRIVE_DROP
+           : PTX_HAS(m, pending_count) ? PTX_MBARRIER_PENDING
+           : PTX_HAS(m, complete_tx)   ? PTX_MBARRIER_COMPLETE_TX
+           : !PTX_HAS(m, expect_tx)    ? PTX_MBARRIER_ARRIVE
+           : PTX_HAS(m, arrive)        ? PTX_MBARRIER_ARRIVE_EXPECT_TX
+                                       : PTX_MBARRIER_EXPECT_TX;
+}
+
+/* mbarrier.x {d,} [a] {, b {, ignored}}; mbarrier.pending_count d, b */
+int ptx_build_mbarrier(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code) {
+    const struct ptx_operand *o = b->f->operands + inst->operands;
+    struct ptx_access *access = ptx_build_get(b, sizeof(*access));
+    uint32_t at = !o[0].address, bytes;
+    int r;
+
+    if (!access)
+        return -ENOMEM;
+    access->op = (uint8_t)mbarrier_op(inst->opcode);
+    bytes = access->op == PTX_MBARRIER_TEST || access->op == PTX_MBARRIER_PENDING ? 8 : 4;
+    code->d = code->b = -1;
+    if (access->op == PTX_MBARRIER_PENDING) {
+        code->b = ptx_build_source(b, &o[1], bytes, PTX_b64);
+    } else {
+        r = build_base(b, &o[at], inst->opcode->space, code, access, &code->a);
+        if (r < 0)
+            return r;
+        if (inst->n_operands > at + 1)
+            code->b = ptx_build_source(b, &o[at + 1], bytes, bytes == 8 ? PTX_b64 : PTX_u32);
+    }
+    if (at && o[0].kind == PTX_OPERAND_REG)
+        code->d = b->f->reg_types[o[0].reg] == PTX_pred ? ptx_build_pred_word(b, &o[0])
+                                                        : ptx_build_reg(b, o[0].reg);
+    code->run = b->isa->runs[PTX_RUN_mbarrier];
+    code->aux = access;
+    code->bytes = 8;
+    code->n = 1;
+    return 0;
+}
+
 static uint64_t window(enum ptx_ir_space space) {
     switch (space) {
     case PTX_IN_SHARED:

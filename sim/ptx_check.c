@@ -391,10 +391,47 @@ static int check_bar(const struct check *c) {
     return 0;
 }
 
+/* mbarrier.x {d,} [a] {, b {, c}} */
+static int check_mbarrier(const struct check *c) {
+    const struct ptx_opcode *opcode = c->inst->opcode;
+    const struct ptx_mods *m = &opcode->mods;
+    const bool waits = PTX_HAS(m, test_wait) || PTX_HAS(m, try_wait);
+    const bool arrives = PTX_HAS(m, arrive) || PTX_HAS(m, arrive_drop);
+    const bool counts = PTX_HAS(m, init) || PTX_HAS(m, expect_tx) || PTX_HAS(m, complete_tx) ||
+                        PTX_HAS(m, noComplete);
+    const unsigned at = waits || arrives;
+    const unsigned n_most = at + 1 + (waits ? 1 + PTX_HAS(m, try_wait) : arrives || counts);
+    int r;
+
+    if (opcode->n_types != 1 || opcode->types[0] != PTX_b64 ||
+        (opcode->space != PTX_IN_GENERIC && opcode->space != PTX_IN_SHARED) ||
+        (PTX_HAS(m, arrive_drop) && PTX_HAS(m, expect_tx)))
+        return unsupported(c);
+    if (PTX_HAS(m, pending_count))
+        return check_list(c, "wq");
+    if (!waits && !arrives && !counts && !PTX_HAS(m, inval))
+        return unsupported(c);
+    if (c->n < at + 1 + (waits || counts) || c->n > n_most)
+        return bad_count(c);
+    if (waits ? !is_pred(c, &c->o[0])
+              : arrives && c->o[0].kind != PTX_OPERAND_SINK && !is_reg(c, 0, 8))
+        return bad(c, "wrong kind or width", 0);
+    r = check_address(c, at);
+    for (unsigned i = at + 1; !r && i < c->n; i++)
+        if (!is_source(c, i, waits && i == at + 1 && !PTX_HAS(m, parity) ? 8 : 4))
+            r = bad(c, "wrong kind or width", i);
+    return r;
+}
+
 static int check_cp(const struct check *c) {
     const struct ptx_mods *m = &c->inst->opcode->mods;
     int r;
 
+    if (PTX_HAS(m, async) && PTX_HAS(m, mbarrier) && PTX_HAS(m, arrive)) {
+        if (c->inst->opcode->n_types != 1 || c->inst->opcode->types[0] != PTX_b64)
+            return unsupported(c);
+        return c->n == 1 ? check_address(c, 0) : bad_count(c);
+    }
     if (!PTX_HAS(m, async) || c->inst->opcode->n_types)
         return unsupported(c);
     if (PTX_HAS(m, commit_group) || PTX_HAS(m, wait_group) || PTX_HAS(m, wait_all))
@@ -513,6 +550,8 @@ int ptx_check_inst(struct ptx_parser *p, const struct ptx_inst *inst) {
         return check_bar(&c);
     case PTX_OP_cp:
         return check_cp(&c);
+    case PTX_OP_mbarrier:
+        return check_mbarrier(&c);
     case PTX_OP_call:
         return check_call(&c);
     default:

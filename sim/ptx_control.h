@@ -27,6 +27,13 @@ PTX_HANDLER(elect);
 PTX_HANDLER(activemask);
 PTX_HANDLER(atom);
 PTX_HANDLER(cp_async);
+PTX_HANDLER(mbarrier);
+
+/* The generic address of one lane's access. */
+uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
+                          int64_t offset, unsigned lane);
+/* The running lanes poll: let others run soon. */
+void ptx_warp_spins(struct ptx_warp *w);
 
 /* Pick up the split that should run, merging those that met; NULL: none can. */
 const struct ptx_code *ptx_warp_next(struct ptx_warp *w);

@@ -54,6 +54,21 @@ struct ptx_code {
     int32_t e; /* one more ref */
 };
 
+/* What is done to an mbarrier object. */
+enum ptx_mbarrier_op {
+    PTX_MBARRIER_INIT,
+    PTX_MBARRIER_INVAL,
+    PTX_MBARRIER_ARRIVE,
+    PTX_MBARRIER_ARRIVE_DROP,
+    PTX_MBARRIER_ARRIVE_EXPECT_TX,
+    PTX_MBARRIER_EXPECT_TX,
+    PTX_MBARRIER_COMPLETE_TX,
+    PTX_MBARRIER_TEST,        /* by a state */
+    PTX_MBARRIER_TEST_PARITY, /* by the parity of a phase */
+    PTX_MBARRIER_PENDING,     /* how many a state still waited for */
+    PTX_MBARRIER_AFTER_COPIES /* cp.async.mbarrier.arrive without .noinc: nothing is left to wait */
+};
+
 /* What an access needs beside ptx_code. */
 struct ptx_access {
     int32_t refs[8];
@@ -199,7 +214,8 @@ struct ptx_worker {
     X(alu) X(setp) X(set) X(selp) X(pred_logic) X(cvt) X(carry) X(pack) X(unpack) X(ld) X(st)     \
     X(ld_param) X(ld_shared) X(st_shared) X(atom) X(cp_async) X(address) X(isspacep) X(sreg)      \
     X(setp_pair) X(join) X(bra) X(brx) X(call) X(ret) X(exit) X(trap) X(nop) X(fence)             \
-    X(nanosleep) X(bar) X(warp_sync) X(vote) X(shfl) X(match) X(redux) X(elect) X(activemask)
+    X(nanosleep) X(bar) X(warp_sync) X(vote) X(shfl) X(match) X(redux) X(elect) X(activemask) \
+    X(mbarrier)
 /* clang-format on */
 
 enum ptx_run_kind {

@@ -56,6 +56,8 @@ uint32_t ptx_inst_writes(const struct ptx_inst *inst, const struct ptx_operand *
     case PTX_OP_bar:
     case PTX_OP_barrier:
         return PTX_HAS(&inst->opcode->mods, red) ? 1 : 0;
+    case PTX_OP_mbarrier:
+        return inst->n_operands && !operands[0].address;
     case PTX_OP_call:
         return inst->n_operands && operands[0].kind == PTX_OPERAND_LIST ? 1 : 0;
     default:

@@ -38,7 +38,7 @@ enum ptx_type {
     X(bfi) X(bfind) X(bmsk) X(bra) X(brev) X(brkpt) X(brx) X(call) X(clz) X(cnot) X(copysign)     \
     X(cos) X(cp) X(createpolicy) X(cvt) X(cvta) X(discard) X(div) X(dp2a) X(dp4a) X(elect)        \
     X(ex2) X(exit) X(fence) X(fma) X(fns) X(griddepcontrol) X(isspacep) X(ld) X(ldu) X(lg2)       \
-    X(lop3) X(mad) X(mad24) X(madc) X(match) X(max) X(membar) X(min) X(mov) X(mul) X(mul24)       \
+    X(lop3) X(mad) X(mad24) X(madc) X(match) X(max) X(mbarrier) X(membar) X(min) X(mov) X(mul) X(mul24)       \
     X(nanosleep) X(neg) X(not) X(or) X(pmevent) X(popc) X(prefetch) X(prefetchu) X(prmt) X(rcp)   \
     X(red) X(redux) X(rem) X(ret) X(rsqrt) X(sad) X(selp) X(set) X(setp) X(shf) X(shfl) X(shl)    \
     X(shr) X(sin) X(slct) X(sqrt) X(st) X(sub) X(subc) X(szext) X(tanh) X(testp) X(trap) X(vote)  \
@@ -69,7 +69,9 @@ enum ptx_op {
     X(infinite) X(number) X(notanumber) X(normal) X(subnormal) X(async) X(commit_group)           \
     X(wait_group) X(wait_all) X(L1) X(L2) X(launch_dependents) X(wait) X(level_L1) X(level_L2)    \
     X(hint) X(async_bulk) X(fractional) X(evict_last) X(evict_normal) X(tensormap)                \
-    X(mbarrier_init) X(async_global) X(async_shared_cta)
+    X(mbarrier_init) X(async_global) X(async_shared_cta) X(init) X(inval) X(arrive_drop)           \
+    X(test_wait) X(try_wait) X(pending_count) X(expect_tx) X(complete_tx) X(noComplete)           \
+    X(parity) X(noinc) X(mbarrier)
 /* clang-format on */
 
 enum ptx_mod {
@@ -127,7 +129,8 @@ enum ptx_ir_space {
     X(tid_x) X(tid_y) X(tid_z) X(ntid_x) X(ntid_y) X(ntid_z) X(ctaid_x) X(ctaid_y) X(ctaid_z)     \
     X(nctaid_x) X(nctaid_y) X(nctaid_z) X(laneid) X(warpid) X(nwarpid) X(smid) X(nsmid)           \
     X(lanemask_eq) X(lanemask_lt) X(lanemask_le) X(lanemask_gt) X(lanemask_ge) X(gridid)          \
-    X(dynamic_smem_size) X(total_smem_size) X(zero) X(one) X(envreg1) X(envreg2)
+    X(dynamic_smem_size) X(total_smem_size) X(zero) X(one) X(envreg1) X(envreg2)                  \
+    X(reserved_begin) X(reserved_1) X(reserved_end) X(reserved_cap)
 /* clang-format on */
 
 enum ptx_sreg {
@@ -317,6 +320,7 @@ struct ptx_module {
     uint32_t shared_bytes; /* module-level, and of device functions */
     uint32_t const_bytes;
     uint32_t dynamic_align; /* of extern .shared arrays */
+    bool reserves_shared;   /* uses the shared memory that the system keeps for itself */
     bool linked;
     pthread_mutex_t lock; /* translation */
 };
@@ -337,6 +341,8 @@ int ptx_opcode_get(struct ptx_module *module, const char *text, size_t n,
 
 /* Follow externs and aliases. */
 struct ptx_symbol *ptx_symbol_resolve(struct ptx_symbol *sym);
+/* Add what the module calls of CUDA's device runtime, where it is ours to bring. */
+int ptx_runtime_add(struct ptx_module *module, struct allot_error *err);
 /* Functions that the executor brings along: vprintf, malloc, free, __assertfail. 0: none. */
 enum ptx_builtin { PTX_NOT_BUILTIN, PTX_VPRINTF, PTX_MALLOC, PTX_FREE, PTX_ASSERTFAIL };
 enum ptx_builtin ptx_builtin_find(const char *name);

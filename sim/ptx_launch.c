@@ -194,6 +194,8 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
     if (launch->dynamic_shared_bytes > MAX_SHARED_BYTES || run.shared_bytes > MAX_SHARED_BYTES)
         return error_set(err, -EINVAL, "'%s': %u bytes of shared memory, at most %u", f->name,
                          run.shared_bytes, MAX_SHARED_BYTES);
+    if (f->module->reserves_shared) /* not at 0, where it is on hardware: there is our own */
+        run.reserved_at = MAX((run.shared_bytes + 127) & ~127U, 128U);
 
     *ret = (struct ptx_result){ 0 };
     run.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];

@@ -223,7 +223,9 @@ int ptx_module_link(struct ptx_module *module, struct allot_error *err) {
 
     if (module->linked)
         return 0;
-    r = resolve(module, err);
+    r = ptx_runtime_add(module, err);
+    if (!r)
+        r = resolve(module, err);
     if (!r)
         r = lay_out(module, err);
     if (r == -ENOMEM)

@@ -30,16 +30,15 @@ static const char *const mod_names[] = {
 
 /* Known to the PTX manual, and not to us: the message should say so. */
 static const char *const not_implemented[] = {
-    "mma",        "wmma",         "wgmma",     "ldmatrix", "stmatrix",
-    "movmatrix",  "tex",          "tld4",      "txq",      "suld",
-    "sust",       "sured",        "suq",       "istypep",  "mbarrier",
-    "tcgen05",    "multimem",     "tensormap", "mapa",     "getctarank",
-    "setmaxnreg", "stackrestore", "stacksave", "alloca",   "clusterlaunchcontrol",
-    "vadd",       "vsub",         "vabsdiff",  "vmin",     "vmax",
-    "vshl",       "vshr",         "vmad",      "vset",     "vadd2",
-    "vsub2",      "vavrg2",       "vabsdiff2", "vmin2",    "vmax2",
-    "vset2",      "vadd4",        "vsub4",     "vavrg4",   "vabsdiff4",
-    "vmin4",      "vmax4",        "vset4",     "st_async", "red_async",
+    "mma",        "wmma",       "wgmma",        "ldmatrix",  "stmatrix",  "movmatrix",
+    "tex",        "tld4",       "txq",          "suld",      "sust",      "sured",
+    "suq",        "istypep",    "tcgen05",      "multimem",  "tensormap", "mapa",
+    "getctarank", "setmaxnreg", "stackrestore", "stacksave", "alloca",    "clusterlaunchcontrol",
+    "vadd",       "vsub",       "vabsdiff",     "vmin",      "vmax",      "vshl",
+    "vshr",       "vmad",       "vset",         "vadd2",     "vsub2",     "vavrg2",
+    "vabsdiff2",  "vmin2",      "vmax2",        "vset2",     "vadd4",     "vsub4",
+    "vavrg4",     "vabsdiff4",  "vmin4",        "vmax4",     "vset4",     "st_async",
+    "red_async",
 };
 
 const char *ptx_op_name(enum ptx_op op) {
@@ -266,6 +265,7 @@ static bool is_arithmetic(enum ptx_op op) {
     case PTX_OP_ld:
     case PTX_OP_ldu:
     case PTX_OP_match:
+    case PTX_OP_mbarrier:
     case PTX_OP_membar:
     case PTX_OP_nanosleep:
     case PTX_OP_pmevent:

@@ -74,6 +74,11 @@ static const struct {
     { "%dynamic_smem_size", PTX_SREG_dynamic_smem_size },
     { "%total_smem_size", PTX_SREG_total_smem_size },
     { "%aggr_smem_size", PTX_SREG_total_smem_size },
+    { "%reserved_smem_offset_begin", PTX_SREG_reserved_begin },
+    { "%reserved_smem_offset_0", PTX_SREG_reserved_begin },
+    { "%reserved_smem_offset_1", PTX_SREG_reserved_1 },
+    { "%reserved_smem_offset_end", PTX_SREG_reserved_end },
+    { "%reserved_smem_offset_cap", PTX_SREG_reserved_cap },
     { "%envreg1", PTX_SREG_envreg1 },
     { "%envreg2", PTX_SREG_envreg2 },
     { "%clock", PTX_SREG_clock },
@@ -101,6 +106,8 @@ static int read_special(struct ptx_parser *p, struct ptx_operand *o) {
         if (!strcmp(specials[i].name, text)) {
             o->kind = PTX_OPERAND_SREG;
             o->reg = specials[i].value;
+            p->module->reserves_shared |=
+                o->reg >= PTX_SREG_reserved_begin && o->reg <= PTX_SREG_reserved_cap;
             ptx_lex_next(lexer);
             return 0;
         }

@@ -370,6 +370,7 @@ static const ptx_run_fn runs[PTX_N_RUNS] = {
     [PTX_RUN_match] = ptx_run_match,
     [PTX_RUN_redux] = ptx_run_redux,
     [PTX_RUN_elect] = ptx_run_elect,
+    [PTX_RUN_mbarrier] = ptx_run_mbarrier,
     [PTX_RUN_activemask] = ptx_run_activemask,
 };
 
