@@ -142,9 +142,9 @@ START_TEST(what_is_not_at_the_same_time_shares_memory) {
     CUgraphNode node = NULL;
     uint64_t empty, most;
     CUgraphExec exec, other;
+    CUgraph graph, second;
     CUstream stream;
     CUdeviceptr p;
-    CUgraph graph;
     struct simbox s;
 
     cudalib_start(&s, NULL);
@@ -157,7 +157,10 @@ START_TEST(what_is_not_at_the_same_time_shares_memory) {
         node = add_free(graph, &node, p);
     }
     exec = ready(graph, 0);
-    other = ready(set_and_free(true, stream, most), 0);
+    second = new_graph();
+    node = add_alloc(second, NULL, most, &p);
+    add_free(second, &node, p);
+    other = ready(second, 0);
     for (int i = 0; i < 3; i++) { /* and graphs in a stream */
         ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
         ck_assert_cuda_ok(CU(cuGraphLaunch)(other, stream));
