@@ -10,7 +10,8 @@
  *
  * Replies of one connection come in order: a call that waits, or streams, has a connection of its
  * own. Whatever goes wrong on the connection (the daemon ended, it answered nonsense, a call timed
- * out) closes it, and calls give -ENOTCONN until it is connected again.
+ * out) closes it, and calls give -ENOTCONN until it is connected again; client_is_connected()
+ * tells.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,10 +41,10 @@ const char *client_path(const struct client *client);
 int client_connect(struct client *client, struct allot_error *err);
 
 /*
- * Try again and again, with growing pauses (10 ms up to 1 s, each shortened at random so that a
- * thousand clients do not come at once), for at most `timeout_usec` (UINT64_MAX: for ever). Ends
- * early with -ECANCELED when `cancel_fd` (-1: none) becomes readable. -ETIMEDOUT with the text of
- * the last attempt.
+ * Try again and again, with growing pauses (5 ms up to 200 ms, after ten seconds up to 1 s, each
+ * shortened at random so that a thousand clients do not come at once), for at most `timeout_usec`
+ * (UINT64_MAX: for ever). Ends early with -ECANCELED when `cancel_fd` (-1: none) becomes readable,
+ * and with what no waiting mends, such as -EACCES. -ETIMEDOUT with the text of the last attempt.
  */
 int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd,
                      struct allot_error *err);
@@ -56,7 +57,8 @@ int client_fd(const struct client *client); /* for poll; -1: not connected */
 /*
  * Call and wait for the one reply. `parameters`: the struct of the method's call, or NULL. `ret`
  * may be NULL; it, and `failure` (may be NULL), live until the next call on this client. 0;
- * -ETIMEDOUT (UINT64_MAX: never); -ENOTCONN or what the socket says; a failure of the daemon is
+ * -ETIMEDOUT (UINT64_MAX: never), which closes the connection; -ENOTCONN, -ECONNRESET: the daemon
+ * ended, or what else the socket says; a failure of the daemon is
  * failure_errno() of it, and `failure->code` tells it from trouble of our own, where it is
  * FAILURE_NONE. `err` has the sentence in each case.
  */
@@ -68,8 +70,8 @@ int client_call(struct client *client, enum wire_method method, const void *para
  * The parts of it, for streams and for pipelines. Send: the bytes are handed to the kernel, waiting
  * for room if need be. Receive: the next reply to `method`, waiting at most `timeout_usec`; 0 does
  * not wait: -EAGAIN if no whole one is there, then poll client_fd() for reading. > 0: more replies
- * of this call follow; 0: it was the last; errors as in client_call(), and -ECANCELED by
- * `cancel_fd` (-1: none).
+ * of this call follow; 0: it was the last; errors as in client_call(), but that -ETIMEDOUT, and
+ * -ECANCELED by `cancel_fd` (-1: none), leave the connection as it is.
  */
 int client_send(struct client *client, enum wire_method method, const void *parameters,
                 enum varlink_flags flags, struct allot_error *err);

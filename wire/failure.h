@@ -59,5 +59,12 @@ enum failure_code failure_find(const char *name);
 /* The -errno beside each code above, 0 for FAILURE_NONE. */
 int failure_errno(enum failure_code code);
 
+/* What stands for a reason where none was given. */
+const char *failure_text(enum failure_code code);
+
 /* The sentence to show, made of the members where no reason came along. Returns failure_errno(). */
 int failure_to_error(const struct failure *failure, struct allot_error *err);
+
+/* For wire/varlink: all members that errors have, and of a failure those that its error has. */
+extern const struct wire_type failure_type;
+struct failure failure_prune(const struct failure *failure);

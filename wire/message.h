@@ -145,6 +145,7 @@ struct wire_share {
     uint64_t limit_bytes;
     uint64_t guaranteed_bytes;
     uint64_t held_bytes;
+    uint64_t context_bytes;
     struct wire_maybe used_bytes;
 };
 
@@ -340,6 +341,7 @@ struct wire_attach {
     const struct wire_held *held; /* optional */
     size_t n_held;
     struct wire_maybe tier;
+    struct wire_maybe credits; /* bool */
 };
 struct wire_attach_reply {
     const struct wire_share *shares; /* optional */

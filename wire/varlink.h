@@ -17,14 +17,14 @@
 
 #define VARLINK_INTERFACE "io.allot.Manager"
 
-/* Methods of org.varlink.service, after those of our own. */
+/* Methods of org.varlink.service, after those of our own; WIRE_METHODS itself is none. */
 enum {
-    VARLINK_GET_INFO = WIRE_METHODS,
+    VARLINK_GET_INFO = WIRE_METHODS + 1,
     VARLINK_GET_INTERFACE_DESCRIPTION,
 };
 
 struct varlink_call {
-    unsigned method; /* enum wire_method, or one of the two above */
+    unsigned method; /* enum wire_method, or one of the two above; WIRE_METHODS: not known */
     bool more;       /* the caller takes many replies */
     bool oneway;     /* the caller takes none: nothing may be written, errors neither */
     union wire_call parameters;
@@ -43,10 +43,6 @@ int varlink_call_read(struct varlink_call *ret, char *text, size_t n, struct sto
 /* Write one reply; `reply` is the struct of the method's reply. `continues`: more will follow. */
 void varlink_reply_write(struct json_writer *w, unsigned method, const void *reply, bool continues);
 void varlink_failure_write(struct json_writer *w, const struct failure *failure);
-
-/* Grow and Shrink, which are most of all traffic: the same bytes, sooner. */
-void varlink_grow_reply_write(struct json_writer *w, const struct wire_grow_reply *reply);
-void varlink_shrink_reply_write(struct json_writer *w, const struct wire_shrink_reply *reply);
 
 /* Answer one of the two methods of org.varlink.service, or write its failure. */
 struct varlink_service {

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client against a server that is a thread of the test and says what the test tells it to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "tests/support/suite.h"
+#include "wire/client.h"
+
+#define FOREVER UINT64_MAX
+
+static char folder[64];
+static char path[96];
+
+static void folder_make(void) {
+    strcpy(folder, "/tmp/allot-client-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/socket", folder);
+}
+
+static void folder_remove(void) {
+    unlink(path);
+    rmdir(folder);
+}
+
+static int listen_at(const char *where) {
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    strcpy(address.sun_path, where);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(listen(fd, 8), 0);
+    return fd;
+}
+
+/* Takes one connection; for each NUL that comes in, the next line of the script goes out. */
+struct server {
+    pthread_t thread;
+    int listener;
+    const char *const *script; /* NULL at the end: the connection is closed */
+    char heard[4096];          /* the calls, each ended by a line end */
+};
+
+static void *serve(void *argument) {
+    struct server *server = argument;
+    int fd = accept(server->listener, NULL, NULL);
+    const char *const *line = server->script;
+    size_t n = 0;
+    char c;
+
+    while (fd >= 0 && *line && read(fd, &c, 1) == 1) {
+        if (n + 2 < sizeof(server->heard))
+            server->heard[n++] = c ? c : '\n';
+        if (!c) {
+            if (send(fd, *line, strlen(*line) + 1, MSG_NOSIGNAL) < 0)
+                break;
+            line++;
+        }
+    }
+    close(fd);
+    return NULL;
+}
+
+static void server_start(struct server *server, const char *const *script) {
+    *server = (struct server){ .script = script };
+    server->listener = listen_at(path);
+    ck_assert_int_eq(pthread_create(&server->thread, NULL, serve, server), 0);
+}
+
+static void server_end(struct server *server) {
+    ck_assert_int_eq(pthread_join(server->thread, NULL), 0);
+    close(server->listener);
+    unlink(path);
+}
+
+START_TEST(a_call_is_answered_or_fails_with_what_the_daemon_says) {
+    static const char *const script[] = {
+        "{\"parameters\":{\"held_bytes\":5,\"limit_bytes\":9}}",
+        "{\"error\":\"io.allot.Manager.Timeout\",\"parameters\":{\"reason\":\"too "
+        "long\",\"place\":2}}",
+        "{\"parameters\":{}}",
+        NULL,
+    };
+    const struct wire_grow grow = { .lease = 1, .device = "GPU-a", .bytes = 5 };
+    struct allot_error err = { 0 };
+    struct failure failure;
+    struct server server;
+    struct client *client;
+    union wire_reply reply;
+
+    folder_make();
+    server_start(&server, script);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_str_eq(client_path(client), path);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_GROW, &grow, FOREVER, &reply, NULL, &err),
+                     -ENOTCONN);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    ck_assert_int_gt(client_fd(client), 2);
+    ck_assert(fcntl(client_fd(client), F_GETFD) & FD_CLOEXEC);
+
+    errno = 42;
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_GROW, &grow, FOREVER, &reply, &failure, &err),
+                     0);
+    ck_assert_uint_eq(reply.grow.limit_bytes, 9);
+    ck_assert_int_eq(failure.code, FAILURE_NONE);
+
+    /* The daemon's Timeout is an answer: the connection goes on. */
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_GROW, &grow, FOREVER, &reply, NULL, &err),
+                     -ETIMEDOUT);
+    ck_assert_str_eq(err.text, "too long");
+    ck_assert(client_is_connected(client));
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ 1 }, FOREVER,
+                                 NULL, NULL, NULL),
+                     0);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_GROW, &grow, FOREVER, &reply, &failure, &err),
+                     -ECONNRESET);
+    ck_assert_int_eq(failure.code, FAILURE_NONE);
+    ck_assert_int_eq(client_fd(client), -1);
+    ck_assert_int_eq(errno, 42);
+    server_end(&server);
+    ck_assert_ptr_eq(strstr(server.heard,
+                            "{\"method\":\"io.allot.Manager.Grow\",\"parameters\":{\"lease\":1,"
+                            "\"device\":\"GPU-a\",\"bytes\":5}}\n"),
+                     server.heard);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+START_TEST(a_stream_is_received_line_by_line) {
+    struct wire_request request = { .name = "job" };
+    struct allot_error err = { 0 };
+    struct client *client;
+    union wire_reply reply;
+    int listener, fd, stop[2];
+
+    folder_make();
+    listener = listen_at(path);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    fd = accept(listener, NULL, NULL);
+    ck_assert_int_eq(client_send(client, WIRE_METHOD_ACQUIRE, &(struct wire_acquire){ &request },
+                                 VARLINK_MORE, &err),
+                     0);
+    ck_assert_int_eq(client_receive(client, WIRE_METHOD_ACQUIRE, 0, -1, &reply, NULL, &err),
+                     -EAGAIN);
+    ck_assert_int_eq(client_receive(client, WIRE_METHOD_ACQUIRE, 1000, -1, &reply, NULL, &err),
+                     -ETIMEDOUT);
+    ck_assert_int_eq(pipe(stop), 0);
+    ck_assert_int_eq((int)write(stop[1], "", 1), 1);
+    ck_assert_int_eq(
+        client_receive(client, WIRE_METHOD_ACQUIRE, FOREVER, stop[0], &reply, NULL, &err),
+        -ECANCELED);
+    ck_assert(client_is_connected(client));
+
+    dprintf(fd, "{\"parameters\":{\"place\":2,\"reason\":\"full\"},\"continues\":true}%c{\"param",
+            0);
+    ck_assert_int_eq(client_receive(client, WIRE_METHOD_ACQUIRE, FOREVER, -1, &reply, NULL, &err),
+                     1);
+    ck_assert_int_eq(reply.acquire.place.value, 2);
+    ck_assert_str_eq(reply.acquire.reason, "full");
+    ck_assert_int_eq(client_receive(client, WIRE_METHOD_ACQUIRE, 0, -1, &reply, NULL, &err),
+                     -EAGAIN);
+    dprintf(fd,
+            "eters\":{\"grant\":{\"lease\":4,\"shares\":[],\"environment\":{},\"reason\":\"\"}}}%c",
+            0);
+    ck_assert_int_eq(client_receive(client, WIRE_METHOD_ACQUIRE, FOREVER, -1, &reply, NULL, &err),
+                     0);
+    ck_assert_uint_eq(reply.acquire.grant->lease, 4);
+
+    /* Nonsense ends the connection. */
+    dprintf(fd, "{nonsense%c", 0);
+    ck_assert_int_eq(client_receive(client, WIRE_METHOD_ACQUIRE, FOREVER, -1, &reply, NULL, &err),
+                     -EBADMSG);
+    ck_assert(!client_is_connected(client));
+    close(stop[0]);
+    close(stop[1]);
+    close(fd);
+    close(listener);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+START_TEST(a_call_that_times_out_ends_the_connection) {
+    struct allot_error err = { 0 };
+    struct client *client;
+    int listener;
+
+    folder_make();
+    listener = listen_at(path);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_GET_BOX, NULL, 1000, NULL, NULL, &err),
+                     -ETIMEDOUT);
+    ck_assert(!client_is_connected(client));
+    close(listener);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+static void *come_late(void *argument) {
+    struct server *server = argument;
+
+    server->listener = listen_at(path);
+    return serve(server);
+}
+
+START_TEST(reconnecting_waits_for_the_daemon_and_can_be_cancelled) {
+    static const char *const script[] = { "{\"parameters\":{}}", NULL };
+    struct server server = { .script = script };
+    struct allot_error err = { 0 };
+    struct client *client;
+    int stop[2];
+
+    folder_make();
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), -ENOENT);
+    ck_assert_ptr_nonnull(strstr(err.text, "ALLOT_SOCKET"));
+    ck_assert_int_eq(client_reconnect(client, 20000, -1, &err), -ETIMEDOUT);
+    ck_assert_ptr_nonnull(strstr(err.text, path));
+    ck_assert_int_eq(err.code, -ETIMEDOUT);
+    ck_assert_int_eq(pipe(stop), 0);
+    ck_assert_int_eq((int)write(stop[1], "", 1), 1);
+    ck_assert_int_eq(client_reconnect(client, FOREVER, stop[0], &err), -ECANCELED);
+
+    ck_assert_int_eq(pthread_create(&server.thread, NULL, come_late, &server), 0);
+    ck_assert_int_eq(client_reconnect(client, FOREVER, -1, &err), 0);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELOAD, NULL, FOREVER, NULL, NULL, &err), 0);
+    client_close(client);
+    server_end(&server);
+    close(stop[0]);
+    close(stop[1]);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+START_TEST(the_path_comes_from_the_caller_the_environment_or_the_default) {
+    struct allot_error err = { 0 };
+    struct client *client;
+    char name[300];
+
+    unsetenv("ALLOT_SOCKET");
+    ck_assert_int_eq(client_new(&client, NULL, &err), 0);
+    ck_assert_str_eq(client_path(client), "/run/allot/io.allot");
+    client_free(client);
+    setenv("ALLOT_SOCKET", "/nowhere/s", 1);
+    ck_assert_int_eq(client_new(&client, NULL, &err), 0);
+    ck_assert_str_eq(client_path(client), "/nowhere/s");
+    client_free(client);
+    ck_assert_int_eq(client_new(&client, "/here", &err), 0);
+    ck_assert_str_eq(client_path(client), "/here");
+    client_free(client);
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    ck_assert_int_eq(client_new(&client, name, &err), -ENAMETOOLONG);
+    ck_assert_ptr_null(client_free(NULL));
+}
+END_TEST
+
+/* The server answers each call before it reads the next, with more than the sockets can hold. */
+static void *serve_much(void *argument) {
+    struct server *server = argument;
+    int fd = accept(server->listener, NULL, NULL);
+    size_t n_calls = 0;
+    char c;
+
+    while (n_calls < 300 && read(fd, &c, 1) == 1) {
+        if (c)
+            continue;
+        n_calls++;
+        for (int i = 0; i < 200; i++)
+            if (send(fd, "                                                  ", 50, MSG_NOSIGNAL) <
+                0)
+                break;
+        dprintf(fd, "{\"parameters\":{\"held_bytes\":%zu,\"limit_bytes\":1}}%c", n_calls, 0);
+    }
+    close(fd);
+    return NULL;
+}
+
+START_TEST(a_pipeline_does_not_stall_when_both_sides_have_much_to_say) {
+    static char device[40000];
+    const struct wire_grow grow = { .lease = 1, .device = device, .bytes = 5 };
+    struct server server = { 0 };
+    struct allot_error err = { 0 };
+    struct client *client;
+    union wire_reply reply;
+
+    memset(device, 'd', sizeof(device) - 1);
+    folder_make();
+    server.listener = listen_at(path);
+    ck_assert_int_eq(pthread_create(&server.thread, NULL, serve_much, &server), 0);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    for (int i = 0; i < 300; i++)
+        ck_assert_msg(client_send(client, WIRE_METHOD_GROW, &grow, 0, &err) == 0, "%s", err.text);
+    for (unsigned i = 1; i <= 300; i++) {
+        ck_assert_msg(client_receive(client, WIRE_METHOD_GROW, FOREVER, -1, &reply, NULL, &err) ==
+                          0,
+                      "%s", err.text);
+        ck_assert_uint_eq(reply.grow.held_bytes, i);
+    }
+    server_end(&server);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+START_TEST(a_call_that_is_too_long_is_refused_here) {
+    static char device[70000];
+    const struct wire_grow grow = { .lease = 1, .device = device, .bytes = 5 };
+    struct allot_error err = { 0 };
+    struct client *client;
+    int listener;
+
+    memset(device, 'd', sizeof(device) - 1);
+    folder_make();
+    listener = listen_at(path);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    ck_assert_int_eq(client_send(client, WIRE_METHOD_GROW, &grow, 0, &err), -EMSGSIZE);
+    ck_assert(client_is_connected(client));
+    close(listener);
+    client_free(client);
+    folder_remove();
+}
+END_TEST
+
+SUITE("client", a_call_is_answered_or_fails_with_what_the_daemon_says,
+      a_stream_is_received_line_by_line, a_call_that_times_out_ends_the_connection,
+      reconnecting_waits_for_the_daemon_and_can_be_cancelled,
+      the_path_comes_from_the_caller_the_environment_or_the_default,
+      a_pipeline_does_not_stall_when_both_sides_have_much_to_say,
+      a_call_that_is_too_long_is_refused_here)
