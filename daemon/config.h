@@ -27,8 +27,9 @@ struct config {
     uint64_t sample_usec;     /* between two readings of the devices */
     uint32_t max_connections; /* of one user */
     char admin_group[CONFIG_NAME_SIZE];
-    uint64_t retention_usec; /* of accounts; UNITS_FOREVER: all is kept */
-    struct policy policy;    /* its quota_period_usec is the same for everybody */
+    uint64_t retention_usec;    /* of accounts; UNITS_FOREVER: all is kept */
+    uint64_t quota_period_usec; /* over which GiB·hours count; the same for everybody */
+    struct policy policy;
     struct watch_rules watch;
     struct health_rules health;
 };
@@ -41,9 +42,9 @@ struct config_report {
 void config_report_done(struct config_report *report);
 
 /*
- * Read `path` and its drop-ins. A main file that is missing is no error (the defaults then count)
- * but is told in `report` (may be NULL), as is all that is odd without being wrong. -EINVAL: there
- * is a mistake; `err` has the first, with file and line, `report` has all.
+ * Read `path` and its drop-ins. CONFIG_FILE may be missing (what is built in then counts), which is
+ * told in `report` (may be NULL), as is all that is odd without being wrong; another file may not.
+ * -EINVAL: there is a mistake; `err` has the first, with file and line, `report` has all.
  */
 int config_read(struct config **ret, const char *path, struct config_report *report,
                 struct allot_error *err);
