@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Call: one question to allotd for a verb, whose failure is told and becomes the exit status.
+ */
+#include "ctl/gpuctl.h"
+#include "wire/client.h"
+
+/*
+ * Connect to allotd. EXIT_OK, or the exit status after telling why not. `ret` is client_free()'d by
+ * the caller.
+ */
+int call_connect(struct client **ret, const struct gpuctl *ctl);
+
+/* Call and wait for the reply, which lives until the next call on `client`. As above. */
+int call_make(struct client *client, enum wire_method method, const void *parameters,
+              union wire_reply *ret);
+
+/* The exit status for what a call answered, told with the text of `err`. */
+int call_complain(int r, const struct failure *failure, const struct allot_error *err);

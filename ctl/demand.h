@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Demand: a request as people write it on the command line of `run`, `explain` and `cdi`.
+ *
+ * Embedded in its verb; strings are borrowed from argv and the environment.
+ */
+#include "ctl/gpuctl.h"
+#include "wire/message.h"
+
+#define DEMAND_DEVICES_MAX 64
+
+struct demand {
+    struct wire_request request;
+    struct wire_amount amount;
+    struct wire_amount amounts[DEMAND_DEVICES_MAX]; /* where each device has its own */
+    const char *devices[DEMAND_DEVICES_MAX];
+    char *list;    /* the text of --devices, cut at its commas; owned */
+    bool no_wait;  /* as said */
+    bool is_slurm; /* the devices are those that Slurm gave */
+
+    /* As said, before it is all known. */
+    const char *fraction, *mem, *min, *max;
+    bool grow, exclusive;
+};
+
+/* Ids of the options below; those of a verb's own begin at DEMAND_OPTIONS_END. */
+enum {
+    DEMAND_GPUS = 1,
+    DEMAND_DEVICES,
+    DEMAND_FRACTION,
+    DEMAND_GROW,
+    DEMAND_MIN,
+    DEMAND_MAX,
+    DEMAND_MEM,
+    DEMAND_EXCLUSIVE,
+    DEMAND_CHOOSE,
+    DEMAND_WAIT,
+    DEMAND_NO_WAIT,
+    DEMAND_PRIORITY,
+    DEMAND_NAME,
+    DEMAND_TIME_LIMIT,
+    DEMAND_OPTIONS_END,
+};
+
+/* clang-format off */
+#define DEMAND_OPTIONS                                                                             \
+    { DEMAND_GPUS, 'g', "gpus", "N", "how many devices, any that fit; 1 if nothing is said" },     \
+    { DEMAND_DEVICES, 'd', "devices", "LIST", "these devices: index, UUID or bus id, by commas",   \
+      WORD_DEVICES },                                                                              \
+    { DEMAND_FRACTION, 'f', "fraction", "F", "a share of each: 0.4 or 40%; by commas for each",    \
+      WORD_FRACTION },                                                                             \
+    { DEMAND_GROW, 0, "grow", NULL, "memory that grows as needed, from --min up to --max" },       \
+    { DEMAND_MIN, 0, "min", "SIZE", "guaranteed from the start: 2G", WORD_SIZE },                  \
+    { DEMAND_MAX, 0, "max", "SIZE", "never more than this: 8G or 50%", WORD_SIZE },                \
+    { DEMAND_MEM, 'm', "mem", "SIZE", "so much of each: 8G, 512MiB, 40%; by commas for each",      \
+      WORD_SIZE },                                                                                 \
+    { DEMAND_EXCLUSIVE, 'x', "exclusive", NULL, "whole devices, nobody else on them" },            \
+    { DEMAND_CHOOSE, 0, "choose", "HOW", "pack, spread, or links (those joined best)",             \
+      WORD_CHOICE, "pack spread links" },                                                          \
+    { DEMAND_WAIT, 0, "wait", "[=TIME]", "wait until it fits, at most so long: --wait=2h",         \
+      WORD_DURATION },                                                                             \
+    { DEMAND_NO_WAIT, 0, "no-wait", NULL, "now or not at all" },                                   \
+    { DEMAND_PRIORITY, 'p', "priority", "N", "higher goes first, as far as policy lets you" },     \
+    { DEMAND_NAME, 'n', "name", "NAME", "what the lease is called in the views" },                 \
+    { DEMAND_TIME_LIMIT, 't', "time-limit", "TIME", "the lease ends after this: 8h",               \
+      WORD_DURATION }
+/* clang-format on */
+
+void demand_init(struct demand *demand);
+void demand_done(struct demand *demand);
+
+/* Take in one option; < 0: it was no good, and that was said. */
+int demand_option(struct demand *demand, const struct verb *verb, int id, const char *value);
+
+/*
+ * All options are known: make the request of them, with what the environment says about visible
+ * devices, or what Slurm gave. < 0: they contradict each other, and that was said.
+ */
+int demand_finish(struct demand *demand, const struct verb *verb);

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * gpuctl: the tool that people touch. One verb per file; a verb's options are one table, from which
+ * come its parsing, its --help and its completion.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "ctl/term.h"
+#include "driver/load.h"
+
+/* Exit codes, as in gpuctl(1). */
+enum {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_NO_DAEMON = 3, /* allotd does not answer */
+    EXIT_REFUSED = 4,   /* denied, not permitted, draining, busy */
+    EXIT_WAITING = 5,   /* waited in vain, or would have to wait */
+    EXIT_NOT_FOUND = 6, /* no such device or lease */
+    EXIT_UNSOUND = 7,   /* doctor found something wrong */
+
+    /* Of `run` alone; below these it is the command's own. */
+    EXIT_RUN_WAITING = 124,
+    EXIT_RUN_FAILED = 125,
+    EXIT_RUN_NOT_EXECUTABLE = 126,
+    EXIT_RUN_NO_COMMAND = 127,
+};
+
+/* What an option's value or an operand is, for completion. */
+enum word_kind {
+    WORD_ANY,
+    WORD_NONE, /* a verb without operands */
+    WORD_DEVICE,
+    WORD_DEVICES, /* several, by commas */
+    WORD_LEASE,
+    WORD_USER,
+    WORD_FILE,
+    WORD_COMMAND,
+    WORD_SIZE,
+    WORD_FRACTION,
+    WORD_DURATION,
+    WORD_SIGNAL,
+    WORD_VERB,
+    WORD_CHOICE, /* those of `choices` */
+};
+
+struct option_def {
+    int id;           /* what options_next() gives, > 0 */
+    char letter;      /* 0: none */
+    const char *name; /* without dashes */
+    const char
+        *value; /* how --help calls it, "[=SECONDS]" if it may be left out; NULL: takes none */
+    const char *help;
+    enum word_kind word;
+    const char *choices; /* for WORD_CHOICE: by blanks */
+};
+
+/* What all verbs share; main() fills it, options_next() adds the common options. */
+struct gpuctl {
+    struct term term;
+    enum term_choice colour;
+    bool ascii;
+    const char *socket;        /* NULL: ALLOT_SOCKET, else the usual place */
+    const char *host;          /* -H; NULL: here */
+    enum driver_choice driver; /* for looking without a daemon */
+    char **argv;               /* as main() got it */
+};
+
+struct verb {
+    const char *name;
+    const char *operands; /* for the synopsis: "LEASE…"; "" for none */
+    const char *summary;
+    const struct option_def *options;
+    size_t n_options;
+    enum word_kind word; /* of its operands */
+    bool stops;          /* options end at the first operand, which begins a command */
+    const char *notes;   /* what --help says after the options */
+    int (*run)(struct gpuctl *ctl, int argc,
+               char **argv); /* argv[0] is the verb; the exit status */
+};
+
+#define VERB_OPTIONS(table) .options = table, .n_options = sizeof(table) / sizeof((table)[0])
+
+/* X(name) */
+#define VERBS(X)                                                                                   \
+    X(status)                                                                                      \
+    X(top)                                                                                         \
+    X(run)                                                                                         \
+    X(devices)                                                                                     \
+    X(leases)                                                                                      \
+    X(queue)                                                                                       \
+    X(explain)                                                                                     \
+    X(usage)                                                                                       \
+    X(drain)                                                                                       \
+    X(resume)                                                                                      \
+    X(release)                                                                                     \
+    X(kill)                                                                                        \
+    X(monitor)                                                                                     \
+    X(cdi)                                                                                         \
+    X(doctor)                                                                                      \
+    X(reload)                                                                                      \
+    X(version)
+
+#define X(name) extern const struct verb verb_##name;
+VERBS(X)
+#undef X
+
+extern const struct verb *const verbs[];
+extern const size_t n_verbs;
+const struct verb *verb_find(const char *name);
+
+/* Options of every verb, before or after it. */
+extern const struct option_def common_options[];
+extern const size_t n_common_options;
+
+/* One pass over the options of a verb. */
+struct options {
+    struct gpuctl *ctl;
+    const struct verb *verb;
+    int argc;
+    char **argv;
+    const char *value; /* of the option just given; NULL: none */
+    int first;         /* after the last option: index of the first operand in argv */
+    int status;        /* when options_next() gave < 0: the exit status */
+    struct option *longs;
+    char *shorts;
+};
+
+void options_init(struct options *options, struct gpuctl *ctl, const struct verb *verb, int argc,
+                  char **argv);
+/*
+ * The next option's id. 0: there is none any more, and ctl->term stands. < 0: the verb ends here
+ * with options->status (--help, or a mistake that was told). With -H it does not come back from the
+ * last one: the other host's gpuctl runs instead.
+ */
+int options_next(struct options *options);
+
+/* "gpuctl VERB: …" and where to read more; EXIT_USAGE. `verb` may be NULL. */
+int complain_usage(const struct verb *verb, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* "gpuctl: …" and `status`. */
+int complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void print_help(const struct verb *verb); /* NULL: of gpuctl itself */
+
+/* Replace this process by gpuctl on ctl->host: argv without -H, `first` as in struct options. */
+int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first);
+
+/* Candidates for the last of `words` (what follows "gpuctl" on the command line), one a line. */
+int complete_words(struct gpuctl *ctl, int n_words, char **words);

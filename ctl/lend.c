@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/lend.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "ctl/show.h"
+#include "ctl/text.h"
+
+/* One line on stderr that is written over on a terminal, else a line per change. */
+struct progress {
+    struct term term;
+    bool quiet;
+    bool shown; /* something stands on the terminal's line */
+};
+
+static void progress_say(struct progress *progress, struct wire_maybe place, const char *reason) {
+    cleanup(freep) char *line = NULL;
+    cleanup(freep) char *clean = NULL;
+    char number[SHOW_SIZE];
+
+    if (progress->quiet)
+        return;
+    if (asprintf(&line, "gpuctl: waiting, place %s: %s", show_maybe(place, "", number),
+                 reason ? reason : "") < 0) {
+        line = NULL;
+        return;
+    }
+    clean = text_clean(line, progress->term.utf8);
+    if (!clean)
+        return;
+    if (progress->term.is_tty) {
+        text_cut(clean, progress->term.width - 1, progress->term.utf8);
+        fprintf(stderr, "\r\033[K%s", clean);
+        progress->shown = true;
+    } else
+        fprintf(stderr, "%s\n", clean);
+    fflush(stderr);
+}
+
+static void progress_end(struct progress *progress) {
+    if (progress->shown)
+        fputs("\r\033[K", stderr);
+    progress->shown = false;
+}
+
+int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
+                 struct client *client, const struct wire_grant **ret) {
+    const struct wire_acquire call = { &demand->request };
+    struct progress progress = { .quiet = quiet };
+    struct allot_error err = {};
+    int r;
+
+    term_init(&progress.term, stderr, ctl->colour, ctl->ascii);
+    for (;;) {
+        struct failure failure = {};
+        union wire_reply reply;
+
+        r = client_send(client, WIRE_METHOD_ACQUIRE, &call, VARLINK_MORE, &err);
+        while (r >= 0) {
+            r = client_receive(client, WIRE_METHOD_ACQUIRE, UINT64_MAX, -1, &reply, &failure, &err);
+            if (r < 0)
+                break;
+            if (reply.acquire.grant) {
+                progress_end(&progress);
+                *ret = reply.acquire.grant;
+                return EXIT_OK;
+            }
+            progress_say(&progress, reply.acquire.place, reply.acquire.reason);
+            if (r == 0)
+                r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
+        }
+        progress_end(&progress);
+        if (failure.code == FAILURE_TIMEOUT || failure.code == FAILURE_NO_MEMORY)
+            return complain(EXIT_RUN_WAITING, "%s", err.text);
+        if (failure.code != FAILURE_NONE || client_is_connected(client))
+            return complain(EXIT_RUN_FAILED, "%s", err.text);
+        if (!quiet)
+            fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
+        client_close(client);
+        r = client_reconnect(client, UINT64_MAX, -1, &err);
+        if (r < 0)
+            return complain(EXIT_RUN_FAILED, "%s", err.text);
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/gpuctl.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
+    static char status[] = "status", *status_argv[] = { status, NULL };
+    const struct verb *verb;
+
+    if (argc == 0) {
+        argc = 1;
+        argv = status_argv;
+    }
+    if (!strcmp(argv[0], "help")) {
+        verb = argc > 1 ? verb_find(argv[1]) : NULL;
+        if (argc > 1 && !verb)
+            return complain_usage(NULL, "there is no verb \"%s\"", argv[1]);
+        print_help(verb);
+        return EXIT_OK;
+    }
+    /* What the shells' completions call; see ctl/completion. */
+    if (!strcmp(argv[0], "__complete"))
+        return complete_words(ctl, argc - 1, argv + 1);
+    verb = verb_find(argv[0]);
+    if (!verb)
+        return complain_usage(NULL, "there is no verb \"%s\"", argv[0]);
+    return verb->run(ctl, argc, argv);
+}
+
+int main(int argc, char **argv) {
+    struct gpuctl ctl = { .driver = DRIVER_AUTO, .argv = argv };
+    static char version[] = "version";
+    struct options options;
+    int status;
+
+    signal(SIGPIPE, SIG_IGN);
+    if (argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")))
+        argv[1] = version;
+    options_init(&options, &ctl, NULL, argc, argv);
+    if (options_next(&options) < 0)
+        return options.status;
+    status = run_verb(&ctl, argc - options.first, argv + options.first);
+    /* A full disk or a closed pipe is noticed, not passed over. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK)
+        status = complain(EXIT_FAILED, "not everything could be written: %m");
+    return status;
+}

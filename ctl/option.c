@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Options: getopt_long() driven by a verb's table, and the --help that is made of the same table.
+ */
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "ctl/gpuctl.h"
+#include "ctl/text.h"
+
+enum { COMMON_HELP = 1000, COMMON_HOST, COMMON_SOCKET, COMMON_COLOR, COMMON_ASCII, COMMON_DRIVER };
+
+const struct option_def common_options[] = {
+    { COMMON_HOST, 'H', "host", "HOST", "do it on another host, over ssh: [USER@]HOST[:PORT]" },
+    { COMMON_SOCKET, 0, "socket", "PATH",
+      "where allotd listens (ALLOT_SOCKET, /run/allot/io.allot)", WORD_FILE },
+    { COMMON_COLOR, 0, "color", "WHEN", "auto, always or never; NO_COLOR is respected", WORD_CHOICE,
+      "auto always never" },
+    { COMMON_ASCII, 0, "ascii", NULL, "nothing but ASCII, whatever the locale says" },
+    { COMMON_DRIVER, 0, "driver", "WHICH", "auto, nvidia or sim, for looking without allotd",
+      WORD_CHOICE, "auto nvidia sim" },
+    { COMMON_HELP, 'h', "help", NULL, "this text" },
+};
+const size_t n_common_options = ELEMENTSOF(common_options);
+
+int complain(int status, const char *format, ...) {
+    cleanup(freep) char *text = NULL;
+    cleanup(freep) char *clean = NULL;
+    va_list args;
+
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    va_end(args);
+    fflush(stdout);
+    clean = text_clean(text ? text : "out of memory", true);
+    fprintf(stderr, "gpuctl: %s\n", clean ? clean : "out of memory");
+    return status;
+}
+
+int complain_usage(const struct verb *verb, const char *format, ...) {
+    va_list args;
+
+    fflush(stdout);
+    fprintf(stderr, "gpuctl%s%s: ", verb ? " " : "", verb ? verb->name : "");
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "\n\"gpuctl %s%s--help\" says what there is\n", verb ? verb->name : "",
+            verb ? " " : "");
+    return EXIT_USAGE;
+}
+
+static bool value_is_optional(const struct option_def *def) {
+    return def->value && def->value[0] == '[';
+}
+
+static void print_options(const struct option_def *defs, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char left[64], letter[8] = "    ";
+
+        if (defs[i].letter)
+            snprintf(letter, sizeof(letter), "-%c, ", defs[i].letter);
+        snprintf(left, sizeof(left), "%s--%s%s%s", letter, defs[i].name,
+                 defs[i].value && !value_is_optional(&defs[i]) ? " " : "",
+                 defs[i].value ? defs[i].value : "");
+        if (strlen(left) > 24)
+            printf("  %s\n  %24s  %s\n", left, "", defs[i].help);
+        else
+            printf("  %-24s  %s\n", left, defs[i].help);
+    }
+}
+
+void print_help(const struct verb *verb) {
+    if (verb) {
+        printf("gpuctl %s: %s\n\nusage: gpuctl %s [OPTION…]%s%s\n", verb->name, verb->summary,
+               verb->name, *verb->operands ? " " : "", verb->operands);
+        if (verb->n_options) {
+            printf("\n");
+            print_options(verb->options, verb->n_options);
+        }
+        printf("\nWith every verb:\n");
+        print_options(common_options, n_common_options);
+        if (verb->notes)
+            printf("\n%s", verb->notes);
+        return;
+    }
+    printf("usage: gpuctl [OPTION…] VERB [OPTION…]\n\n"
+           "Who holds which GPU memory of this box, and programs run under a lease.\n\n");
+    for (size_t i = 0; i < n_verbs; i++)
+        printf("  %-9s %s\n", verbs[i]->name, verbs[i]->summary);
+    printf("\nWith every verb:\n");
+    print_options(common_options, n_common_options);
+    printf("\n\"gpuctl VERB --help\" and gpuctl(1) say more. Without a verb: status.\n");
+}
+
+/* Tables of getopt_long(): the verb's options, then the common ones; `flag` finds the definition.
+ */
+static int prepare(struct options *options) {
+    const struct verb *verb = options->verb;
+    const size_t n = (verb ? verb->n_options : 0) + n_common_options;
+    size_t at = 0;
+
+    options->longs = calloc(n + 1, sizeof(*options->longs));
+    options->shorts = calloc(2 * n + 3, 1);
+    if (!options->longs || !options->shorts)
+        return -1;
+    if (!verb || verb->stops)
+        options->shorts[at++] = '+';
+    options->shorts[at++] = ':';
+    for (size_t i = 0; i < n; i++) {
+        const struct option_def *def = verb && i < verb->n_options
+                                           ? &verb->options[i]
+                                           : &common_options[i - (verb ? verb->n_options : 0)];
+
+        options->longs[i] = (struct option){
+            .name = def->name,
+            .has_arg = !def->value              ? no_argument
+                       : value_is_optional(def) ? optional_argument
+                                                : required_argument,
+            .val = def->id,
+        };
+        if (def->letter) {
+            options->shorts[at++] = def->letter;
+            if (def->value && !value_is_optional(def))
+                options->shorts[at++] = ':';
+        }
+    }
+    return 0;
+}
+
+void options_init(struct options *options, struct gpuctl *ctl, const struct verb *verb, int argc,
+                  char **argv) {
+    *options = (struct options){ .ctl = ctl, .verb = verb, .argc = argc, .argv = argv };
+}
+
+static int end(struct options *options, int status) {
+    free(options->longs);
+    free(options->shorts);
+    options->longs = NULL;
+    options->shorts = NULL;
+    options->status = status;
+    return -1;
+}
+
+/* A letter's definition, or a long option's by its id. */
+static const struct option_def *find(const struct options *options, int c) {
+    const struct verb *verb = options->verb;
+
+    for (size_t i = 0; verb && i < verb->n_options; i++)
+        if (verb->options[i].id == c || (verb->options[i].letter && verb->options[i].letter == c))
+            return &verb->options[i];
+    for (size_t i = 0; i < n_common_options; i++)
+        if (common_options[i].id == c ||
+            (common_options[i].letter && common_options[i].letter == c))
+            return &common_options[i];
+    return NULL;
+}
+
+/* A common option: done here. < 0: the verb ends. */
+static int common(struct options *options, int id) {
+    struct gpuctl *ctl = options->ctl;
+
+    switch (id) {
+    case COMMON_HELP:
+        print_help(options->verb);
+        return end(options, EXIT_OK);
+    case COMMON_HOST:
+        ctl->host = optarg;
+        return 0;
+    case COMMON_SOCKET:
+        ctl->socket = optarg;
+        return 0;
+    case COMMON_COLOR:
+        if (term_choice_parse(&ctl->colour, optarg) < 0)
+            return end(options,
+                       complain_usage(options->verb, "--color is auto, always or never, not \"%s\"",
+                                      optarg));
+        return 0;
+    case COMMON_ASCII:
+        ctl->ascii = true;
+        return 0;
+    default:
+        if (driver_choice_parse(&ctl->driver, optarg) < 0)
+            return end(options,
+                       complain_usage(options->verb, "--driver is auto, nvidia or sim, not \"%s\"",
+                                      optarg));
+        return 0;
+    }
+}
+
+int options_next(struct options *options) {
+    const struct option_def *def;
+    int c, r;
+
+    if (!options->longs) {
+        optind = 0; /* also forgets what getopt knew of another argv */
+        opterr = 0;
+        if (prepare(options) < 0)
+            return end(options, complain(EXIT_FAILED, "out of memory"));
+    }
+    for (;;) {
+        const int before = optind ? optind : 1;
+
+        c = getopt_long(options->argc, options->argv, options->shorts, options->longs, NULL);
+        if (c == -1)
+            break;
+        if (c == '?' || c == ':') {
+            const char *word = options->argv[optopt && optopt < 256 ? before : optind - 1];
+
+            /* optopt is the letter, the id of a known long option, or 0 for one unknown */
+            def = optopt ? find(options, optopt) : NULL;
+            if (c == ':' && def)
+                return end(options, complain_usage(options->verb, "--%s needs a value: %s",
+                                                   def->name, def->value));
+            if (def && !def->value)
+                return end(options,
+                           complain_usage(options->verb, "--%s takes no value", def->name));
+            if (optopt && optopt < 256)
+                return end(options,
+                           complain_usage(options->verb, "there is no option -%c", optopt));
+            return end(options,
+                       complain_usage(options->verb,
+                                      "there is no option %s, or it could be several", word));
+        }
+        def = find(options, c);
+        if (def->id >= COMMON_HELP) {
+            r = common(options, def->id);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        options->value = optarg;
+        return def->id;
+    }
+    options->first = optind;
+    if (options->ctl->host && options->verb) {
+        r = remote_exec(options->ctl, options->argc, options->argv, options->first);
+        return end(options, r);
+    }
+    term_init(&options->ctl->term, stdout, options->ctl->colour, options->ctl->ascii);
+    end(options, EXIT_OK);
+    return 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "ctl/gpuctl.h"
+#include "wire/client.h"
+
+static int run(struct gpuctl *ctl, int argc, char **argv) {
+    cleanup(client_freep) struct client *client = NULL;
+    struct allot_error err = {};
+    union wire_reply reply;
+    struct options options;
+    int r;
+
+    options_init(&options, ctl, &verb_version, argc, argv);
+    if (options_next(&options) < 0)
+        return options.status;
+    if (options.first < argc)
+        return complain_usage(&verb_version, "what is \"%s\"?", argv[options.first]);
+    printf("gpuctl %s\n", ALLOT_VERSION);
+    r = client_new(&client, ctl->socket, &err);
+    if (r == 0)
+        r = client_connect(client, &err);
+    if (r == 0)
+        r = client_call(client, WIRE_METHOD_GET_BOX, NULL, 5000000, &reply, NULL, &err);
+    if (r == 0)
+        printf("allotd %s, driver %s (%s)\n", reply.get_box.box->version,
+               reply.get_box.box->driver_version ? reply.get_box.box->driver_version : "N/A",
+               reply.get_box.box->driver);
+    else
+        printf("allotd: %s\n", err.text);
+    return EXIT_OK;
+}
+
+const struct verb verb_version = {
+    .name = "version",
+    .operands = "",
+    .summary = "of gpuctl and of the allotd that answers",
+    .word = WORD_NONE,
+    .run = run,
+};

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Whose: the person, the command and the container behind a pid, as /proc says.
+ *
+ * Plain; a process that is gone, or hidden, leaves things unknown. The texts come from that process
+ * and are to be cleaned before they are shown.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct whose {
+    bool has_uid;
+    uid_t uid;
+    char user[64];     /* its name, or the number where it has none */
+    char command[256]; /* words by blanks, cut at the end; "?" if unknown */
+    bool has_namespace_pid;
+    uint64_t namespace_pid; /* its pid in its own pid namespace, where that is another one */
+    char container[72];     /* docker, podman, Kubernetes, LXC, nspawn; "" for none */
+};
+
+void whose_read(struct whose *ret, pid_t pid);
+
+/* The container of a line of /proc/PID/cgroup, as above; what `path` is NUL-terminated. */
+void whose_container(char ret[static 72], const char *path);
