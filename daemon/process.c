@@ -12,15 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* Linux 6.5 */
-#endif
+#include "wire/peer.h"
 
 /* A file of /proc/PID, NUL-terminated; its length. */
 static ssize_t read_proc(pid_t pid, const char *file, char *ret, size_t size) {
@@ -94,44 +90,19 @@ int process_open(int *ret_fd, const struct process_id *id) {
     return 0;
 }
 
-int process_of_peer(struct process_peer *ret, int socket) {
-    cleanup(closep) int fd = -1;
-    struct ucred cred;
-    struct process_id id = { 0 };
-    socklen_t len = sizeof(cred), fd_len = sizeof(fd);
+int process_of_peer(struct process_id *ret, const struct peer *peer) {
+    struct process_id id;
+    int r;
 
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
-        return -errno;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &fd_len) < 0) {
-        fd = -1;
-        if (errno != ENOPROTOOPT && errno != ESRCH && errno != EINVAL && errno != ENODATA)
-            return -errno;
-        if (errno == ENOPROTOOPT && cred.pid > 0)
-            fd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
-    }
-    if (fd >= 0 && (process_identify(&id, cred.pid) < 0 || has_ended(fd))) {
-        close(fd);
-        fd = -1;
-    }
-    if (fd < 0)
-        id = (struct process_id){ cred.pid, 0 };
-    *ret = (struct process_peer){ id, cred.uid, cred.gid, TAKE_FD(fd) };
+    if (peer->pidfd < 0)
+        return -ESRCH;
+    r = process_identify(&id, peer->pid);
+    if (r < 0)
+        return r;
+    if (has_ended(peer->pidfd))
+        return -ESRCH;
+    *ret = id;
     return 0;
-}
-
-size_t process_groups_of_peer(int socket, gid_t *ret, size_t max) {
-    cleanup(freep) gid_t *all = NULL;
-    socklen_t len = (socklen_t)(max * sizeof(*ret));
-
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, ret, &len) == 0)
-        return len / sizeof(*ret);
-    if (errno != ERANGE || !(all = malloc(len)))
-        return 0;
-    /* More than there is room for: the kernel has put the true length into `len`. */
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, all, &len) < 0)
-        return 0;
-    memcpy(ret, all, max * sizeof(*ret));
-    return max;
 }
 
 int process_cgroup(char ret[static PROCESS_CGROUP_SIZE], pid_t pid) {

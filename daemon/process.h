@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct peer;
+
 /* One process of this boot. */
 struct process_id {
     pid_t pid;
@@ -31,23 +33,11 @@ int process_identify(struct process_id *ret, pid_t pid);
  */
 int process_open(int *ret_fd, const struct process_id *id);
 
-/* The other end of a connection, as of connect(). Nothing to free but `pidfd`. */
-struct process_peer {
-    struct process_id id;
-    uid_t uid;
-    gid_t gid;
-    int pidfd; /* owned; -1: the process was gone before it could be looked at */
-};
-
 /*
- * Where the kernel has SO_PEERPIDFD the descriptor is of the very process that connected, else of
- * the one that has its pid now. -ENOTCONN and the like for a socket without a peer; a peer that has
- * ended is no error: its `pidfd` is -1 and `id.start` 0.
+ * Who is at the other end of a connection. -ESRCH: it has ended, or its pid cannot be seen from
+ * here.
  */
-int process_of_peer(struct process_peer *ret, int socket);
-
-/* The groups of the other end besides its `gid`, at most `max`; those beyond are left out. */
-size_t process_groups_of_peer(int socket, gid_t *ret, size_t max);
+int process_of_peer(struct process_id *ret, const struct peer *peer);
 
 /* Longest path of a cgroup that is looked at, with its NUL; a longer one is -ENAMETOOLONG. */
 #define PROCESS_CGROUP_SIZE 4096

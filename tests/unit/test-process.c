@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -10,6 +9,7 @@
 
 #include "daemon/process.h"
 #include "tests/support/suite.h"
+#include "wire/peer.h"
 
 /* A child that sleeps until it is killed. */
 static pid_t child(void) {
@@ -99,70 +99,32 @@ START_TEST(a_name_is_printable_and_may_hold_brackets) {
 END_TEST
 
 START_TEST(a_peer_is_who_the_kernel_says) {
-    struct process_peer peer;
-    gid_t groups[4];
+    struct process_id id;
+    struct peer peer;
     int pair[2];
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    ck_assert_int_eq(process_of_peer(&peer, pair[0]), 0);
-    ck_assert_int_eq(peer.id.pid, getpid());
-    ck_assert_int_eq((int)peer.uid, (int)getuid());
-    ck_assert_int_ge(peer.pidfd, 0);
-    ck_assert_uint_gt(peer.id.start, 0);
-    ck_assert_uint_le(process_groups_of_peer(pair[0], groups, ELEMENTSOF(groups)),
-                      ELEMENTSOF(groups));
-    close(peer.pidfd);
-    ck_assert_int_lt(process_of_peer(&peer, STDIN_FILENO), 0);
+    ck_assert_int_eq(peer_get(&peer, pair[0]), 0);
+    ck_assert_int_eq(process_of_peer(&id, &peer), 0);
+    ck_assert_int_eq(id.pid, getpid());
+    ck_assert_uint_gt(id.start, 0);
+    peer_done(&peer);
 }
 END_TEST
 
-START_TEST(a_peer_that_has_ended_has_no_descriptor) {
-    struct process_peer peer;
-    int pair[2];
-    pid_t pid;
+START_TEST(a_peer_that_has_ended_is_nobody) {
+    struct process_id id;
+    pid_t pid = child();
+    struct peer peer = { .pid = pid };
 
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    /* The credentials of a socket pair are those of who made it: make one in the child. */
-    pid = fork();
-    if (pid == 0) {
-        int inner[2];
-        struct iovec iov = { &(char){ 'x' }, 1 };
-        union {
-            struct cmsghdr head;
-            char bytes[CMSG_SPACE(sizeof(int))];
-        } control = { 0 };
-        struct msghdr message = { .msg_iov = &iov,
-                                  .msg_iovlen = 1,
-                                  .msg_control = &control,
-                                  .msg_controllen = sizeof(control) };
-
-        if (socketpair(AF_UNIX, SOCK_STREAM, 0, inner) < 0)
-            _exit(1);
-        control.head = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
-        memcpy(CMSG_DATA(&control.head), &inner[0], sizeof(int));
-        _exit(sendmsg(pair[1], &message, 0) < 0);
-    }
-    {
-        char byte;
-        union {
-            struct cmsghdr head;
-            char bytes[CMSG_SPACE(sizeof(int))];
-        } control;
-        struct iovec iov = { &byte, 1 };
-        struct msghdr message = { .msg_iov = &iov,
-                                  .msg_iovlen = 1,
-                                  .msg_control = &control,
-                                  .msg_controllen = sizeof(control) };
-        int fd;
-
-        ck_assert_int_eq((int)recvmsg(pair[0], &message, 0), 1);
-        memcpy(&fd, CMSG_DATA(&control.head), sizeof(int));
-        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-        ck_assert_int_eq(process_of_peer(&peer, fd), 0);
-        ck_assert_int_eq(peer.pidfd, -1);
-        ck_assert_uint_eq(peer.id.start, 0);
-        close(fd);
-    }
+    ck_assert_int_eq(process_identify(&id, pid), 0);
+    ck_assert_int_eq(process_open(&peer.pidfd, &id), 0);
+    ck_assert_int_eq(process_of_peer(&id, &peer), 0);
+    end(pid);
+    ck_assert_int_eq(process_of_peer(&id, &peer), -ESRCH);
+    close(peer.pidfd);
+    peer.pidfd = -1;
+    ck_assert_int_eq(process_of_peer(&id, &peer), -ESRCH);
 }
 END_TEST
 
@@ -182,5 +144,4 @@ END_TEST
 SUITE("process", a_process_keeps_its_identity_until_it_ends, a_zombie_is_nobody,
       a_pid_used_again_is_not_the_same_process, odd_pids_name_nobody,
       a_name_is_printable_and_may_hold_brackets, a_peer_is_who_the_kernel_says,
-      a_peer_that_has_ended_has_no_descriptor,
-      a_cgroup_lies_within_its_scope_and_not_within_its_namesake)
+      a_peer_that_has_ended_is_nobody, a_cgroup_lies_within_its_scope_and_not_within_its_namesake)

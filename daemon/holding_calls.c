@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of those who have a lease: attach to it, be confined, grow, shrink, release, kill. Grow
+ * may have to wait, as Acquire (daemon/asking_calls.c).
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sha256.h"
+#include "daemon/herald.h"
+#include "daemon/manager.h"
+#include "daemon/methods.h"
+#include "daemon/pending.h"
+#include "daemon/scope.h"
+#include "daemon/state.h"
+#include "daemon/survey.h"
+
+/* ---- Belonging to a lease ----------------------------------------------------------------------
+ */
+
+/*
+ * Whether the process may act as one of the lease: by its cgroup, or by the token. Others' leases
+ * are not even there. If not, it was told.
+ */
+static bool belongs(struct session *session, const struct varlink_call *call,
+                    const struct lease *lease, const char *token) {
+    char cgroup[PROCESS_CGROUP_SIZE];
+    uint8_t digest[SHA256_SIZE];
+
+    if (lease->uid != session->peer.uid) {
+        methods_fail(session, call, FAILURE_NOT_FOUND,
+                     "no lease %llu of yours: it has ended, or "
+                     "was never there",
+                     (unsigned long long)lease->id);
+        return false;
+    }
+    if (lease->cgroup[0] && process_cgroup(cgroup, session->process.pid) >= 0 &&
+        process_is_within(cgroup, lease->cgroup))
+        return true;
+    if (lease->has_token && token) {
+        sha256(digest, token, strlen(token));
+        if (sha256_equal(digest, lease->token))
+            return true;
+    }
+    methods_fail(session, call, FAILURE_DENIED,
+                 lease->has_token ? "the token is not that of lease %llu: it came with the grant, "
+                                    "and in ALLOT_TOKEN of the job"
+                                  : "process is not within the scope of lease %llu: only "
+                                    "processes that the job started are of it",
+                 (unsigned long long)lease->id);
+    return false;
+}
+
+/* `held` of Attach; false: it was told. */
+static bool read_held(struct session *session, const struct varlink_call *call,
+                      const struct wire_attach *wire, struct broker_attach *ret) {
+    struct broker_held *held;
+
+    if (!wire->held || wire->n_held == 0)
+        return true;
+    held = store_get(&session->manager->store, wire->n_held * sizeof(*held));
+    if (!held) {
+        pending_no_memory(session, call);
+        return false;
+    }
+    for (size_t i = 0; i < wire->n_held; i++) {
+        if (!pending_read_device(session, call, wire->held[i].device, &held[i].device))
+            return false;
+        held[i].bytes = wire->held[i].bytes;
+    }
+    ret->held = held;
+    ret->n_held = wire->n_held;
+    return true;
+}
+
+unsigned lease_attach(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_attach *wire = &call->parameters.attach;
+    struct broker_peer peer = methods_peer(session);
+    const struct lease *lease = broker_lease(manager->broker, wire->lease);
+    struct broker_attach attach = {
+        .lease = wire->lease,
+        .tier = wire->tier.has && wire->tier.value <= 5 ? (uint8_t)wire->tier.value : 0,
+        .credits = wire->credits.has && wire->credits.value,
+        .cookie = session,
+    };
+    struct wire_attach_reply reply = { 0 };
+    struct verdict verdict;
+
+    if (!pending_may_promise(session, call) || !read_held(session, call, wire, &attach))
+        return 1;
+    if (lease && !belongs(session, call, lease, wire->token))
+        return 1;
+    if (session_add_lease(session, wire->lease) < 0 ||
+        broker_attach(manager->broker, &peer, &attach, manager_now(manager), &verdict) < 0)
+        return pending_no_memory(session, call);
+    store_reset(&manager->reply);
+    if (verdict.kind != VERDICT_GRANT) {
+        struct failure failure = methods_refusal(&verdict, &manager->reply);
+
+        session_fail(session, call, &failure);
+        return 2;
+    }
+    lease = broker_lease(manager->broker, wire->lease);
+    reply.shares = lease ? pending_shares(&manager->reply, lease, &reply.n_shares) : NULL;
+    if (!reply.shares)
+        return pending_no_memory(session, call);
+    if (call->more) {
+        session_block(session, call, NULL, NULL);
+        session_stream(session, &reply);
+    } else
+        session_reply(session, call, &reply);
+    return 2;
+}
+
+/* ---- Bytes -------------------------------------------------------------------------------------
+ */
+
+unsigned lease_grow(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_grow *wire = &call->parameters.grow;
+    struct broker_growth growth = {
+        .lease = wire->lease,
+        .bytes = wire->bytes,
+        .wait = wire->wait.has && wire->wait.value,
+        .timeout_usec = pending_limit(wire->timeout_usec),
+    };
+    struct pending *pending = NULL;
+    struct verdict verdict;
+    struct failure failure;
+    struct allot_error err;
+    int r;
+
+    if (!pending_read_device(session, call, wire->device, &growth.device))
+        return 1;
+    if (!state_is_ready(manager->state, &err))
+        return methods_fail(session, call, FAILURE_BUSY, "%s", err.text);
+    if (growth.bytes && survey_refuses(manager, growth.lease, &growth.device))
+        return methods_fail(session, call, FAILURE_NO_MEMORY,
+                            "lease %llu uses more than its limit on %s: no growth until it is "
+                            "back under it",
+                            (unsigned long long)growth.lease, wire->device);
+    r = broker_grow(manager->broker, &session->process, &growth, session, manager_now(manager),
+                    &verdict);
+    if (r < 0)
+        return pending_no_memory(session, call);
+    if (verdict.kind == VERDICT_GRANT) {
+        session_reply(session, call,
+                      &(struct wire_grow_reply){ verdict.held_bytes, verdict.limit_bytes });
+        return 1;
+    }
+    if (verdict.kind == VERDICT_WAIT) {
+        pending = calloc(1, sizeof(*pending));
+        if (pending) {
+            pending->waiter = verdict.waiter;
+            session_block(session, call, pending, pending_cancel);
+            return 2;
+        }
+        broker_cancel(manager->broker, verdict.waiter, manager_now(manager));
+        return pending_no_memory(session, call);
+    }
+    store_reset(&manager->reply);
+    failure = methods_refusal(&verdict, &manager->reply);
+    session_fail(session, call, &failure);
+    return 1;
+}
+
+unsigned lease_shrink(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_shrink *wire = &call->parameters.shrink;
+    struct gpuid device;
+    struct verdict verdict;
+    struct failure failure;
+
+    if (!pending_read_device(session, call, wire->device, &device))
+        return 1;
+    broker_shrink(manager->broker, &session->process, wire->lease, &device, wire->bytes,
+                  manager_now(manager), &verdict);
+    if (verdict.kind == VERDICT_GRANT) {
+        session_reply(session, call, &(struct wire_shrink_reply){ verdict.held_bytes });
+        return 1;
+    }
+    store_reset(&manager->reply);
+    failure = methods_refusal(&verdict, &manager->reply);
+    session_fail(session, call, &failure);
+    return 1;
+}
+
+unsigned lease_release(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    struct broker_peer peer = methods_peer(session);
+    struct verdict verdict;
+    struct failure failure;
+
+    broker_release(manager->broker, &peer, call->parameters.release.lease, manager_now(manager),
+                   &verdict);
+    if (verdict.kind == VERDICT_GRANT) {
+        session_reply(session, call, &(struct wire_nothing){ 0 });
+        return 2;
+    }
+    store_reset(&manager->reply);
+    failure = methods_refusal(&verdict, &manager->reply);
+    session_fail(session, call, &failure);
+    return 1;
+}
+
+/* ---- By the hand --------------------------------------------------------------------------------
+ */
+
+static void on_confined(void *userdata, int r, const struct hand_answer *answer,
+                        const struct allot_error *err) {
+    struct session *session = userdata;
+    struct manager *manager = session->manager;
+    struct pending *pending = session->call.data;
+    uint64_t tiers[8];
+    const char *details[HAND_DETAILS_MAX + 1];
+    struct wire_confine_reply reply = { .tiers = tiers, .detail = details };
+
+    if (r < 0)
+        details[reply.n_detail++] = err->text;
+    else {
+        const struct hand_confined *confined = &answer->confined;
+
+        broker_confined(manager->broker, pending->lease,
+                        confined->scope[0] ? confined->scope : NULL, confined->cgroup,
+                        confined->tiers, manager_now(manager));
+        if (broker_lease(manager->broker, pending->lease))
+            scope_watch(manager, pending->lease, confined->cgroup);
+        reply.scope = confined->scope[0] ? confined->scope : NULL;
+        for (unsigned tier = 1; tier < ELEMENTSOF(tiers); tier++)
+            if (confined->tiers >> tier & 1)
+                tiers[reply.n_tiers++] = tier;
+        for (uint32_t i = 0; i < MIN(confined->n_details, (uint32_t)HAND_DETAILS_MAX); i++)
+            details[reply.n_detail++] = confined->details[i];
+    }
+    session_finish(session, &reply);
+    free(pending);
+    manager_settle(manager);
+}
+
+unsigned lease_confine(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_confine *wire = &call->parameters.confine;
+    const struct lease *lease = broker_lease(manager->broker, wire->lease);
+    struct hand_confine confine = { .lease = wire->lease };
+    struct pending *pending;
+    int r;
+
+    if (!lease || lease->uid != session->peer.uid)
+        return methods_fail(session, call, FAILURE_NOT_FOUND,
+                            "no lease %llu of yours: it has ended, or was never there",
+                            (unsigned long long)wire->lease);
+    if (lease->cgroup[0])
+        return methods_fail(session, call, FAILURE_DENIED,
+                            "lease %llu has its scope already (%s): start the process inside it",
+                            (unsigned long long)lease->id, lease->scope);
+    /* A lease that was meant to be confined has no token: then its owner's word is enough. */
+    if (lease->has_token && !belongs(session, call, lease, wire->token))
+        return 1;
+    if (!pending_may_promise(session, call))
+        return 1;
+    pending = calloc(1, sizeof(*pending));
+    if (!pending)
+        return pending_no_memory(session, call);
+
+    confine.pid = session->process.pid;
+    confine.start = session->process.start;
+    confine.uid = session->peer.uid;
+    confine.want_scope = confine.want_limit = true;
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        if (lease->shares[i].book) {
+            confine.devices[confine.n_devices].id = lease->shares[i].book->device.seen.id;
+            confine.devices[confine.n_devices++].limit_bytes = lease->shares[i].limit_bytes;
+        }
+    pending->lease = lease->id;
+    session_block(session, call, pending, pending_cancel);
+    r = hand_confine(manager->hand, &pending->hand_call, &confine, on_confined, session);
+    if (r < 0) {
+        session->blocked = false;
+        free(pending);
+        return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
+                            strerror(-r));
+    }
+    return 8;
+}
+
+static void on_killed(void *userdata, int r, uint32_t n_processes, const struct allot_error *err) {
+    struct session *session = userdata;
+    struct pending *pending = session->call.data;
+
+    if (r < 0)
+        session_finish_failed(session,
+                              &(struct failure){ .code = FAILURE_BUSY, .reason = err->text });
+    else
+        session_finish(session, &(struct wire_kill_reply){ n_processes });
+    free(pending);
+}
+
+unsigned lease_kill(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_kill *wire = &call->parameters.kill;
+    const struct lease *lease = broker_lease(manager->broker, wire->lease);
+    int number = wire->signal.has ? (int)MIN(wire->signal.value, INT64_C(1000)) : SIGTERM;
+    struct pending *pending;
+    int r;
+
+    if (!lease || !session_owns(session, lease->uid))
+        return methods_fail(session, call, FAILURE_NOT_FOUND,
+                            "no lease %llu of yours: it has ended, or was never there",
+                            (unsigned long long)wire->lease);
+    if (number < 1 || number > SIGRTMAX) {
+        session_fail(session, call,
+                     &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
+                                        .parameter = "signal",
+                                        .reason = "is no signal of this system" });
+        return 1;
+    }
+    pending = calloc(1, sizeof(*pending));
+    if (!pending)
+        return pending_no_memory(session, call);
+    herald_say(manager, LOG_NOTICE,
+               &(struct log_about){ .message = LOG_SIGNALLED,
+                                    .lease = lease->id,
+                                    .pid = session->peer.pid,
+                                    .has_uid = true,
+                                    .uid = session->peer.uid },
+               "action", "uid %u sends signal %d to the processes of lease %llu", session->peer.uid,
+               number, (unsigned long long)lease->id);
+    session_block(session, call, pending, pending_cancel);
+    r = volley_new(&pending->volley, manager, lease, number, on_killed, session);
+    if (r > 0)
+        return 8;
+    session->blocked = false;
+    free(pending);
+    if (r < 0)
+        return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
+                            strerror(-r));
+    session_reply(session, call, &(struct wire_kill_reply){ 0 });
+    return 2;
+}

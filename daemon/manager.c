@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Order is everything here.
+ *
+ *     start:   config → state (the last life) → accounts → broker ← records → hand → socket
+ *     a turn:  something happens → broker changes, records, replies in buffers
+ *              → manager_settle: line → commit → send
+ *     end:     socket → hand → … in reverse; the state stays on disk
+ *
+ * Nothing of a turn is sent before its records are written. If they cannot be written, nothing is
+ * sent at all until they can: a promise that is not on disk may be made twice.
+ */
+#include "daemon/manager.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-id128.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/accounts.h"
+#include "daemon/eviction.h"
+#include "daemon/herald.h"
+#include "daemon/inventory.h"
+#include "daemon/log.h"
+#include "daemon/methods.h"
+#include "daemon/restore.h"
+#include "daemon/scope.h"
+#include "daemon/server.h"
+#include "daemon/state.h"
+#include "daemon/status.h"
+#include "daemon/survey.h"
+#include "daemon/tenure.h"
+
+#define USEC_PER_SEC    UINT64_C(1000000)
+#define TICK_USEC       USEC_PER_SEC
+#define TIMER_ACCURACY  UINT64_C(1000)   /* of a deadline in the line: somebody waits for it */
+#define TICK_ACCURACY   UINT64_C(250000) /* of the tick: nobody does */
+#define RETRY_USEC      UINT64_C(100000) /* until a failed commit is tried again */
+#define SETTLE_ROUNDS   16
+#define FILES_KEPT_BACK 128 /* descriptors for everything that is no client */
+#define URGENT_PRIORITY 0   /* before the clients' turns (10) */
+
+/* ---- Time -------------------------------------------------------------------------------------
+ */
+
+uint64_t manager_real(struct manager *manager) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+}
+
+static uint64_t boot_usec(struct manager *manager) {
+    uint64_t usec = 0;
+
+    if (sd_event_now(manager->event, CLOCK_BOOTTIME, &usec) < 0) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_BOOTTIME, &now);
+        usec = (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+    }
+    return usec;
+}
+
+/* Local time is looked up once a minute, and when the clock was set back. */
+static uint16_t week_minute(struct manager *manager) {
+    time_t now = time(NULL);
+
+    if ((uint64_t)now >= manager->next_minute || (uint64_t)now + 60 < manager->next_minute) {
+        struct tm local;
+
+        if (!localtime_r(&now, &local))
+            memset(&local, 0, sizeof(local));
+        manager->week_minute =
+            (uint16_t)((local.tm_wday + 6) % 7 * 24 * 60 + local.tm_hour * 60 + local.tm_min);
+        manager->next_minute = (uint64_t)now + 60 - (uint64_t)MIN(local.tm_sec, 59);
+    }
+    return manager->week_minute;
+}
+
+struct moment manager_now(struct manager *manager) {
+    return (struct moment){ boot_usec(manager), week_minute(manager) };
+}
+
+uint64_t manager_date(struct manager *manager, uint64_t usec) {
+    uint64_t now = boot_usec(manager), real = manager_real(manager);
+
+    if (usec == 0)
+        return 0;
+    return usec >= now ? real + (usec - now) : real - MIN(now - usec, real);
+}
+
+/* ---- Turns ------------------------------------------------------------------------------------
+ */
+
+/* Write what this turn put down. Whether replies may be sent. */
+static bool commit(struct manager *manager) {
+    struct allot_error err = { 0 };
+
+    if (!manager->unwritten)
+        return !manager->held_back;
+    if (state_commit(manager->state, &err) < 0) {
+        if (!manager->held_back)
+            log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL },
+                     "%s; clients wait for their answers until it can be written", err.text);
+        manager->held_back = true;
+        return false;
+    }
+    if (manager->held_back)
+        log_line(LOG_NOTICE, NULL, "the state can be written again: clients get their answers");
+    manager->unwritten = manager->held_back = false;
+    return true;
+}
+
+static void arm_timer(struct manager *manager) {
+    uint64_t deadline = broker_deadline(manager->broker), now = boot_usec(manager);
+
+    if (manager->held_back)
+        deadline = MIN(deadline, now + RETRY_USEC);
+    if (deadline == manager->armed_usec)
+        return;
+    manager->armed_usec = deadline;
+    if (deadline == UINT64_MAX) {
+        sd_event_source_set_enabled(manager->turn_timer, SD_EVENT_OFF);
+        return;
+    }
+    sd_event_source_set_time(manager->turn_timer, deadline);
+    sd_event_source_set_enabled(manager->turn_timer, SD_EVENT_ONESHOT);
+}
+
+void manager_settle(struct manager *manager) {
+    if (manager->is_settling)
+        return;
+    manager->is_settling = true;
+    /* Sending can end sessions, whose waits and holders then are gone: that is written, too. */
+    for (unsigned round = 0; round < SETTLE_ROUNDS; round++) {
+        struct moment now = manager_now(manager);
+
+        if (broker_deadline(manager->broker) <= now.usec &&
+            broker_turn(manager->broker, now) == -ENOMEM)
+            log_line(LOG_WARNING, NULL, "no memory to run the line: it is tried again");
+        restore_settle(manager, now);
+        server_flush(manager->server, commit(manager));
+        if (!manager->unwritten && broker_deadline(manager->broker) > now.usec)
+            break;
+        if (manager->held_back)
+            break;
+    }
+    arm_timer(manager);
+    manager->is_settling = false;
+}
+
+static int on_turn_timer(sd_event_source *source, uint64_t usec, void *data) {
+    struct manager *manager = data;
+
+    manager->armed_usec = 0;
+    manager_settle(manager);
+    return 0;
+}
+
+static int on_tick(sd_event_source *source, uint64_t usec, void *data) {
+    struct manager *manager = data;
+    struct moment now = manager_now(manager);
+
+    if (manager->accounts)
+        accounts_tick(manager->accounts, now.usec, manager_real(manager));
+    scope_tick(manager, now);
+    eviction_tick(manager, now);
+    survey_tick(manager, now);
+    manager_settle(manager);
+    sd_event_source_set_time(source, now.usec + TICK_USEC);
+    return 0;
+}
+
+static int on_accounts(sd_event_source *source, int fd, uint32_t events, void *data) {
+    struct manager *manager = data;
+
+    accounts_dispatch(manager->accounts);
+    manager_settle(manager);
+    return 0;
+}
+
+/* ---- Configuration ----------------------------------------------------------------------------
+ */
+
+static void apply_config(struct manager *manager) {
+    const struct config *config = manager->config;
+    struct group *group = getgrnam(config->admin_group);
+
+    manager->has_admin_gid = group != NULL;
+    manager->admin_gid = group ? group->gr_gid : 0;
+    if (manager->accounts)
+        accounts_configure(manager->accounts, config->retention_usec, config->quota_period_usec);
+    if (manager->server)
+        manager->server->max_per_uid = config->max_connections;
+}
+
+int manager_reload(struct manager *manager, struct allot_error *err) {
+    struct config_report report = { 0 };
+    struct config *config, *old;
+    int r;
+
+    r = config_read(&config, manager->options.config, &report, err);
+    config_report_done(&report);
+    if (r >= 0) {
+        r = broker_policy_set(manager->broker, &config->policy, manager_now(manager));
+        if (r < 0) {
+            error_set(err, r, "no memory for the new configuration");
+            config_free(config);
+        }
+    }
+    if (r < 0) {
+        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_CONFIG_KEPT },
+                 "%s; the configuration stays as it was", err->text);
+        return r;
+    }
+    old = manager->config;
+    manager->config = config;
+    apply_config(manager);
+    config_free(old);
+    log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_CONFIG_READ },
+             "the configuration was read again: %s", manager->options.config);
+    return 0;
+}
+
+/* ---- Signals ----------------------------------------------------------------------------------
+ */
+
+static int on_end(sd_event_source *source, const struct signalfd_siginfo *info, void *data) {
+    struct manager *manager = data;
+
+    log_line(LOG_INFO, NULL, "told to end: leases stay, and are there again at the next start");
+    return sd_event_exit(manager->event, 0);
+}
+
+static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *info, void *data) {
+    struct manager *manager = data;
+    struct allot_error err = { 0 };
+
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+               (unsigned long long)boot_usec(manager)); /* what it said is in the log */
+    manager_reload(manager, &err);
+    manager_settle(manager);
+    sd_notify(0, "READY=1");
+    return 0;
+}
+
+static int add_signal(struct manager *manager, unsigned slot, int number,
+                      sd_event_signal_handler_t handler) {
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return -errno;
+    return sd_event_add_signal(manager->event, &manager->signals[slot], number, handler, manager);
+}
+
+/* ---- Building ---------------------------------------------------------------------------------
+ */
+
+static int read_config(struct manager *manager, struct allot_error *err) {
+    struct config_report report = { 0 };
+    int r = config_read(&manager->config, manager->options.config, &report, err);
+
+    if (report.text)
+        for (char *rest = report.text, *line; (line = strsep(&rest, "\n"));)
+            if (*line)
+                log_line(r < 0 ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
+    config_report_done(&report);
+    return r;
+}
+
+static void open_accounts(struct manager *manager) {
+    struct accounts_options options = { .path = manager->options.db,
+                                        .retention_usec = manager->config->retention_usec,
+                                        .window_usec = manager->config->quota_period_usec };
+    struct allot_error err = { 0 }, notice = { 0 };
+    int r = accounts_open(&manager->accounts, &options, &notice, &err);
+
+    if (r < 0) { /* a box without accounts is better than none */
+        log_line(LOG_ERR, &(struct log_about){ .message = LOG_ACCOUNTS_LOST },
+                 "%s; nothing is accounted until the daemon is started anew", err.text);
+        manager->accounts = NULL;
+        return;
+    }
+    if (notice.code)
+        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_ACCOUNTS_LOST }, "%s",
+                 notice.text);
+    sd_event_add_io(manager->event, &manager->accounts_source, accounts_fd(manager->accounts),
+                    EPOLLIN, on_accounts, manager);
+}
+
+/* The system's daemon finds the system's hand; a private one starts its own. */
+static const char *hand_socket(const struct manager *manager) {
+    if (manager->options.hand)
+        return manager->options.hand;
+    if (strcmp(manager->options.state_dir, MANAGER_STATE_DIR) == 0 &&
+        access(HAND_SOCKET, F_OK) == 0)
+        return HAND_SOCKET;
+    return NULL;
+}
+
+static int start_hand(struct manager *manager, struct allot_error *err) {
+    struct hand_options options = {
+        .event = manager->event,
+        .driver = manager->driver,
+        .socket = hand_socket(manager),
+        .period_usec = manager->config->sample_usec,
+        .watcher = survey_watcher(manager),
+    };
+
+    return hand_new(&manager->hand, &options, err);
+}
+
+static int add_timers(struct manager *manager) {
+    int r;
+
+    r = sd_event_add_time(manager->event, &manager->turn_timer, CLOCK_BOOTTIME, UINT64_MAX,
+                          TIMER_ACCURACY, on_turn_timer, manager);
+    if (r >= 0)
+        r = sd_event_source_set_enabled(manager->turn_timer, SD_EVENT_OFF);
+    if (r >= 0)
+        r = sd_event_add_time(manager->event, &manager->tick_timer, CLOCK_BOOTTIME,
+                              boot_usec(manager) + TICK_USEC, TICK_ACCURACY, on_tick, manager);
+    if (r >= 0)
+        r = sd_event_source_set_enabled(manager->tick_timer, SD_EVENT_ON);
+    if (r >= 0)
+        r = add_signal(manager, 0, SIGTERM, on_end);
+    if (r >= 0)
+        r = add_signal(manager, 1, SIGINT, on_end);
+    if (r >= 0)
+        r = add_signal(manager, 2, SIGHUP, on_hangup);
+    return r;
+}
+
+/* Folders that are ours to make: of a private box, or below /run/allot. */
+static int make_folder(const char *path, struct allot_error *err) {
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return error_set(err, -errno, "cannot make the folder %s: %s; give another --state-dir",
+                         path, strerror(errno));
+    return 0;
+}
+
+static int open_state(struct manager *manager, struct state_report *report,
+                      struct allot_error *err) {
+    sd_id128_t boot;
+    int r = make_folder(manager->options.state_dir, err);
+
+    if (r < 0)
+        return r;
+    r = sd_id128_get_boot(&boot);
+    if (r < 0)
+        return error_set(err, r, "this boot has no id (/proc/sys/kernel/random/boot_id): %s",
+                         strerror(-r));
+    return state_open(&manager->state, manager->options.state_dir, boot.bytes, report, err);
+}
+
+int manager_new(struct manager **ret, const struct manager_options *options,
+                struct allot_error *err) {
+    cleanup(manager_freep) struct manager *manager = calloc(1, sizeof(*manager));
+    struct driver_options driver = driver_options_read(options->driver);
+    struct broker_sink sink;
+    struct state_report report = { 0 };
+    int r;
+
+    if (!manager)
+        return error_set(err, -ENOMEM, "no memory");
+    manager->options = *options;
+    manager->driver = driver_resolve(&driver);
+    manager->own_uid = geteuid();
+    manager->is_settling = true; /* nothing is sent before all is restored */
+    list_init(&manager->monitors);
+    list_init(&manager->volleys);
+    list_init(&manager->closings);
+    gethostname(manager->host, sizeof(manager->host) - 1);
+    manager->started_usec = manager_real(manager);
+
+    r = sd_event_default(&manager->event);
+    if (r < 0)
+        return error_set(err, r, "no event loop: %s", strerror(-r));
+    r = read_config(manager, err);
+    if (r < 0)
+        return r;
+    r = open_state(manager, &report, err);
+    if (r < 0)
+        return r == -EINVAL ? -EIO : r; /* -EINVAL is the configuration's */
+    open_accounts(manager);
+
+    sink = herald_sink(manager);
+    r = broker_new(&manager->broker, &manager->config->policy, &sink);
+    if (r >= 0)
+        r = survey_new(manager);
+    if (r < 0)
+        return error_set(err, r, "no memory for the books");
+    apply_config(manager);
+    r = restore_begin(manager, &report, err);
+    if (r < 0)
+        return r;
+    r = start_hand(manager, err);
+    if (r < 0)
+        return r;
+    r = add_timers(manager);
+    if (r < 0)
+        return error_set(err, r, "the event loop does not take timers and signals: %s",
+                         strerror(-r));
+    r = server_new(&manager->server, manager, manager->options.socket,
+                   (options->max_files - MIN(options->max_files / 2, (size_t)FILES_KEPT_BACK)) / 2,
+                   err);
+    if (r < 0)
+        return r;
+    manager->server->max_per_uid = manager->config->max_connections;
+    manager->is_settling = false;
+    manager_settle(manager);
+    *ret = TAKE(manager);
+    return 0;
+}
+
+int manager_run(struct manager *manager, struct allot_error *err) {
+    int r;
+
+    sd_event_set_watchdog(manager->event, true);
+    log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_STARTED },
+             "allotd " ALLOT_VERSION " serves %s, driver %s", manager->server->path,
+             driver_choice_name(manager->driver));
+    sd_notify(0, "READY=1");
+    r = sd_event_loop(manager->event);
+    sd_notify(0, "STOPPING=1");
+    return r < 0 ? error_set(err, r, "the event loop ended: %s", strerror(-r)) : 0;
+}
+
+struct manager *manager_free(struct manager *manager) {
+    if (!manager)
+        return NULL;
+    manager->is_down = manager->is_settling = true; /* nothing is told, nothing is written */
+    server_free(manager->server);
+    manager->hand = hand_free(manager->hand);
+    methods_free_all(manager);
+    eviction_free_all(manager);
+    status_free(manager);
+    scope_free_all(manager);
+    tenure_free_all(manager);
+    for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)
+        sd_event_source_disable_unref(manager->signals[i]);
+    sd_event_source_disable_unref(manager->turn_timer);
+    sd_event_source_disable_unref(manager->tick_timer);
+    sd_event_source_disable_unref(manager->accounts_source);
+    broker_free(manager->broker);
+    survey_free(manager);
+    accounts_free(manager->accounts);
+    state_free(manager->state);
+    config_free(manager->config);
+    store_done(&manager->store);
+    store_done(&manager->reply);
+    sd_event_unref(manager->event);
+    free(manager);
+    return NULL;
+}

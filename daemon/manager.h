@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Manager: owns every part of allotd, builds them in order and takes them down in reverse.
+ *
+ * There is one, made by main(); event-loop thread only. Whatever happens (a client's call, the end
+ * of a process, a sample, a timer) changes the broker and ends in manager_settle().
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "base/store.h"
+#include "daemon/broker.h"
+#include "daemon/config.h"
+#include "daemon/hand.h"
+#include "daemon/health.h"
+#include "daemon/watch.h"
+#include "driver/load.h"
+
+struct accounts;
+struct inventory;
+struct server;
+struct state;
+
+#define MANAGER_SOCKET    "/run/allot/io.allot"
+#define MANAGER_STATE_DIR "/run/allot/state"
+#define MANAGER_DB        "/var/lib/allot/accounts.db"
+
+/* All borrowed for the manager's life. */
+struct manager_options {
+    const char *config;
+    const char *socket;
+    const char *state_dir;
+    const char *db;
+    const char
+        *hand; /* the hand's socket; NULL: the system's where this is its daemon, else none */
+    enum driver_choice driver;
+    size_t max_files; /* descriptors this process may have */
+};
+
+struct manager {
+    struct manager_options options;
+    enum driver_choice driver; /* DRIVER_AUTO settled */
+    sd_event *event;
+    struct config *config;
+    struct state *state;
+    struct accounts *accounts; /* NULL: could not be opened, and nothing is accounted */
+    struct inventory *inventory;
+    struct broker *broker;
+    struct watch *watch;
+    struct hand *hand;
+    struct server *server;
+
+    struct map tenures;    /* process → struct tenure: those whose end concerns the broker */
+    struct map scopes;     /* lease → struct scope: cgroups that say when a lease ends */
+    struct map evictions;  /* lease → struct eviction: told to end, and what comes next */
+    struct list volleys;   /* signals that the hand was asked for */
+    struct list closings;  /* handles that it was asked to close or open */
+    struct map names;      /* uid → its name, owned: looked up once */
+    struct list monitors;  /* sessions that get events: session.in_monitors */
+    struct sample *sample; /* the last one, owned; NULL: none yet */
+    struct hand_probes probes;
+    bool has_probes, is_probing;
+    struct map charts; /* UUID → struct chart: what is known of a device beyond its readings */
+    uint64_t n_over;   /* times that the watch found somebody over; 0: it never did */
+    bool accounts_trouble; /* was told */
+    uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
+    char stale_reason[256];
+
+    struct store store; /* of the message in hand */
+    struct store reply; /* of the reply in hand */
+
+    uid_t own_uid; /* whom it runs as: an administrator of a private box */
+    bool has_admin_gid;
+    gid_t admin_gid;
+    char host[65];
+    uint64_t started_usec; /* CLOCK_REALTIME */
+    uint64_t next_minute;  /* when week_minute changes, seconds of CLOCK_REALTIME */
+    uint64_t armed_usec;   /* what turn_timer is set to; 0: nothing */
+    uint16_t week_minute;
+
+    bool is_down;     /* the daemon ends: leases stay as they are */
+    bool unwritten;   /* records were put since the last commit */
+    bool is_settling; /* manager_settle() is at work */
+    bool held_back;   /* the last commit failed: nothing is sent until one succeeds */
+    bool books_lost;  /* the state was damaged, and the grace time runs */
+    sd_event_source *turn_timer, *tick_timer, *accounts_source, *signals[4];
+};
+
+/* Open everything, restore the last life, listen. -EINVAL: the configuration has a mistake. */
+int manager_new(struct manager **ret, const struct manager_options *options,
+                struct allot_error *err);
+struct manager *manager_free(struct manager *manager); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct manager, manager_freep, manager_free)
+
+/* Run until told to end. */
+int manager_run(struct manager *manager, struct allot_error *err);
+
+/*
+ * The end of a turn: run the line, write the records, and only then send the replies. Everything
+ * that changes the broker ends here; inside it, it does nothing.
+ */
+void manager_settle(struct manager *manager);
+
+/* Now: CLOCK_BOOTTIME as of this turn, with the minute of the week; and CLOCK_REALTIME. */
+struct moment manager_now(struct manager *manager);
+uint64_t manager_real(struct manager *manager);
+
+/* The date (CLOCK_REALTIME) of a moment of CLOCK_BOOTTIME; 0 stays 0. */
+uint64_t manager_date(struct manager *manager, uint64_t usec);
+
+/* Read the configuration again; on error the old one stays. */
+int manager_reload(struct manager *manager, struct allot_error *err);

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Patrol: the watch (daemon/watch.h) put to work on each sample, and its decisions carried out.
+ *
+ * Part of the manager; event-loop thread only.
+ */
+#include "daemon/broker.h"
+#include "daemon/sample.h"
+
+struct manager;
+
+/* Judge what the sample shows; after broker_sample(). */
+void patrol_turn(struct manager *manager, const struct sample *sample, struct moment now);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A restart in the middle of anything must look like a pause. Records say what was promised; then
+ * the world is asked what is left of it: a holder whose process is gone is released at once, one
+ * that lives is watched and has the grace time to come back. A record that contradicts the others
+ * is left out, loudly, and the books then count as lost: they are rebuilt from who comes back.
+ */
+#include "daemon/restore.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/herald.h"
+#include "daemon/manager.h"
+#include "daemon/scope.h"
+#include "daemon/survey.h"
+#include "daemon/tenure.h"
+
+struct replay {
+    struct manager *manager;
+    struct moment now;
+    unsigned n_wrong;
+    struct process_id *processes; /* owned: of the holders */
+    size_t n_processes, size;
+};
+
+static int note_process(struct replay *replay, const struct process_id *process) {
+    if (replay->n_processes == replay->size) {
+        size_t size = replay->size * 2 + 64;
+        struct process_id *more = reallocarray(replay->processes, size, sizeof(*more));
+
+        if (!more)
+            return -ENOMEM;
+        replay->processes = more;
+        replay->size = size;
+    }
+    replay->processes[replay->n_processes++] = *process;
+    return 0;
+}
+
+static int on_record(void *userdata, const struct record *record) {
+    struct replay *replay = userdata;
+    int r;
+
+    if (record->kind == RECORD_DEVICE)
+        return survey_restore(replay->manager, &record->device);
+    r = broker_restore(replay->manager->broker, record, replay->now);
+    if (r == -EBADMSG) {
+        replay->n_wrong++;
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    if (record->kind == RECORD_HOLDER && record->holder.releasing_usec == 0)
+        return note_process(replay,
+                            &(struct process_id){ record->holder.pid, record->holder.start });
+    if (record->kind == RECORD_WAITER)
+        return note_process(replay,
+                            &(struct process_id){ record->waiter.pid, record->waiter.start });
+    if (record->kind == RECORD_LEASE && record->lease.cgroup[0])
+        scope_watch(replay->manager, record->lease.id, record->lease.cgroup);
+    return 0;
+}
+
+int restore_begin(struct manager *manager, const struct state_report *report,
+                  struct allot_error *err) {
+    struct replay replay = { .manager = manager, .now = manager_now(manager) };
+    cleanup(freep) struct process_id *processes = NULL;
+    int r;
+
+    if (report->text[0])
+        log_line(report->is_lost ? LOG_ERR : LOG_NOTICE,
+                 &(struct log_about){ .message = report->is_lost ? LOG_STATE_LOST : LOG_PLAIN },
+                 "%s", report->text);
+    r = state_replay(manager->state, on_record, &replay);
+    processes = replay.processes;
+    if (r < 0)
+        return error_set(err, r == -EINVAL ? -EIO : r, "cannot take back the last state: %s",
+                         strerror(-r));
+    if (replay.n_wrong)
+        log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST },
+                 "%u records of the last state contradict the others and were left out",
+                 replay.n_wrong);
+
+    manager->books_lost = report->is_lost || replay.n_wrong > 0;
+    if (manager->books_lost)
+        broker_books_lost(manager->broker);
+    if (manager->books_lost || report->n_leases || report->n_waiters) {
+        broker_grace_begin(manager->broker, replay.now);
+        log_line(LOG_NOTICE, NULL,
+                 "%u leases, %u holders and %u waiting requests are back; nothing new is granted "
+                 "until the holders are, too",
+                 report->n_leases, report->n_holders, report->n_waiters);
+    }
+    for (size_t i = 0; i < replay.n_processes; i++) {
+        r = tenure_watch(manager, &processes[i]);
+        if (r == -ESRCH)
+            broker_process_gone(manager->broker, &processes[i], replay.now);
+        else if (r < 0)
+            log_line(LOG_WARNING, &(struct log_about){ .pid = processes[i].pid },
+                     "the end of process %d will not be seen: %s", (int)processes[i].pid,
+                     strerror(-r));
+    }
+    return 0;
+}
+
+void restore_settle(struct manager *manager, struct moment now) {
+    if (!manager->books_lost || broker_grace_until(manager->broker) != 0)
+        return;
+    manager->books_lost = false;
+    state_mended(manager->state);
+    manager->unwritten = true;
+    herald_say(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_LOST }, "mended",
+               "the books stand again: of what was lost, all that came back is in them");
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All sessions sit in one epoll set, and that set is one source of the event loop. A turn asks it
+ * once who is readable, gives each a slice (session_turn), and ends in manager_settle(): one write
+ * of all records, then all replies. So 64 busy clients cost one wait, one record write and one
+ * broker turn between them, not 64, and a client that pipelines a thousand calls gets its slice
+ * beside everybody else's: what is left in its buffer waits in `ready` for the next turn.
+ *
+ *     event loop ── listen_fd  → accept, cap, session_new
+ *                ├─ epoll_fd   → turn: readable sessions, each a slice → settle
+ *                └─ ready      → turn: sessions with messages left, each a slice → settle
+ */
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/log.h"
+#include "daemon/manager.h"
+#include "daemon/session.h"
+
+#define ACCEPTS_PER_TURN 64
+#define EVENTS_PER_TURN  128
+#define SERVER_PRIORITY  10 /* after the ends of processes, the hand and the timers */
+
+/* The connections of one uid. */
+struct guest {
+    uid_t uid;
+    uint32_t n_sessions;
+};
+
+static int take_activated(struct server *server, struct allot_error *err) {
+    int n = sd_listen_fds(1);
+
+    if (n <= 0)
+        return 0;
+    for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++)
+        if (sd_is_socket(fd, AF_UNIX, SOCK_STREAM, 1) > 0) {
+            int flags = fcntl(fd, F_GETFL);
+
+            if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+                return error_set(err, -errno, "the socket that systemd passed: %s",
+                                 strerror(errno));
+            server->listen_fd = fd;
+            return 1;
+        }
+    return error_set(err, -ENOTSOCK,
+                     "systemd passed %d descriptors and none is a listening Unix stream socket: "
+                     "ListenStream= in allotd.socket",
+                     n);
+}
+
+/* Whether somebody answers at `address`; a file that nobody listens on is removed. */
+static int clear_path(const struct sockaddr_un *address, struct allot_error *err) {
+    cleanup(closep) int fd = -1;
+    struct stat st;
+
+    if (lstat(address->sun_path, &st) < 0)
+        return errno == ENOENT ? 0
+                               : error_set(err, -errno, "cannot look at %s: %s", address->sun_path,
+                                           strerror(errno));
+    if (!S_ISSOCK(st.st_mode))
+        return error_set(err, -EEXIST,
+                         "%s is there and no socket: remove it, or give another --socket",
+                         address->sun_path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return error_set(err, -errno, "no socket: %s", strerror(errno));
+    if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EAGAIN)
+        return error_set(err, -EADDRINUSE,
+                         "another daemon answers at %s: end it, or give another --socket",
+                         address->sun_path);
+    if (errno != ECONNREFUSED)
+        return error_set(err, -errno, "cannot tell whether %s is in use: %s", address->sun_path,
+                         strerror(errno));
+    if (unlink(address->sun_path) < 0 && errno != ENOENT)
+        return error_set(err, -errno, "cannot remove the old socket %s: %s", address->sun_path,
+                         strerror(errno));
+    return 0;
+}
+
+static int bind_path(struct server *server, const char *path, struct allot_error *err) {
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    cleanup(closep) int fd = -1;
+    int r;
+
+    if (strlen(path) >= sizeof(address.sun_path))
+        return error_set(err, -ENAMETOOLONG,
+                         "a socket's path may have %zu characters, %s has %zu: give a shorter one",
+                         sizeof(address.sun_path) - 1, path, strlen(path));
+    strcpy(address.sun_path, path);
+    strcpy(server->path, path);
+    r = clear_path(&address, err);
+    if (r < 0)
+        return r;
+
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return error_set(err, -errno, "no socket: %s", strerror(errno));
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        return error_set(err, -errno, "cannot bind %s: %s", path, strerror(errno));
+    server->bound = true;
+    /* Anybody may ask; who gets what is policy, by the uid that the kernel tells. */
+    if (chmod(path, 0666) < 0 || listen(fd, SOMAXCONN) < 0)
+        return error_set(err, -errno, "cannot listen at %s: %s", path, strerror(errno));
+    server->listen_fd = TAKE_FD(fd);
+    return 0;
+}
+
+/* ---- Accepting --------------------------------------------------------------------------------
+ */
+
+/* What somebody gets who is one too many: the reason in words, if its buffer takes it, and the end.
+ */
+static void turn_away(struct server *server, int fd, const char *reason) {
+    char text[256];
+    int n = snprintf(text, sizeof(text),
+                     "{\"error\":\"io.allot.Manager.Busy\",\"parameters\":{\"reason\":\"%s\"}}",
+                     reason);
+
+    server->n_refused++;
+    (void)!send(fd, text, (size_t)n + 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    close(fd);
+}
+
+static void welcome(struct server *server, int fd) {
+    struct guest *guest = NULL;
+    struct ucred cred;
+    socklen_t len = sizeof(cred);
+    char reason[128];
+    int r;
+
+    if (server->n_sessions >= server->max_sessions) {
+        turn_away(server, fd, "the daemon has as many connections as it can keep: try again later");
+        return;
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+        close(fd);
+        return;
+    }
+    guest = map_find(&server->guests, cred.uid);
+    if (guest && guest->n_sessions >= server->max_per_uid) {
+        snprintf(reason, sizeof(reason),
+                 "uid %u has %u connections open and may have no more: close some", cred.uid,
+                 guest->n_sessions);
+        turn_away(server, fd, reason);
+        log_line(LOG_WARNING,
+                 &(struct log_about){
+                     .message = LOG_CLIENT, .pid = cred.pid, .has_uid = true, .uid = cred.uid },
+                 "uid %u has %u connections open: a new one was turned away", cred.uid,
+                 guest->n_sessions);
+        return;
+    }
+    if (!guest) {
+        guest = calloc(1, sizeof(*guest));
+        if (!guest || map_put(&server->guests, cred.uid, guest) < 0) {
+            free(guest);
+            turn_away(server, fd, "the daemon is out of memory: try again later");
+            return;
+        }
+        guest->uid = cred.uid;
+    }
+    r = session_new(server, fd);
+    if (r < 0) {
+        if (guest->n_sessions == 0)
+            free(map_take(&server->guests, cred.uid));
+        turn_away(server, fd, "the daemon is out of memory or descriptors: try again later");
+    }
+}
+
+/* Without a descriptor left nobody could even be turned away: one is kept back for that. */
+static void accept_with_reserve(struct server *server) {
+    int fd;
+
+    if (server->reserve_fd >= 0)
+        close(server->reserve_fd);
+    fd = accept4(server->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        turn_away(server, fd, "the daemon is out of descriptors: try again later");
+    server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static int on_accept(sd_event_source *source, int listen_fd, uint32_t events, void *data) {
+    struct server *server = data;
+
+    for (unsigned i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd >= 0)
+            welcome(server, fd);
+        else if (errno == EMFILE || errno == ENFILE)
+            accept_with_reserve(server);
+        else if (errno != EINTR && errno != ECONNABORTED)
+            break;
+    }
+    return 0;
+}
+
+/* ---- Turns ------------------------------------------------------------------------------------
+ */
+
+/* Who is readable is asked in every turn: a session that always has more is not served alone. */
+static int run_turn(struct server *server) {
+    struct epoll_event events[EVENTS_PER_TURN];
+    struct list turn;
+    int n = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, 0);
+
+    /* Those with messages left first: they have waited since the last turn. A slice may put its
+     * session back into `ready`, for the next turn, so that list is taken away first. */
+    list_init(&turn);
+    list_move_all(&turn, &server->ready);
+    while (!list_is_empty(&turn)) {
+        struct session *session = list_first(&turn, struct session, in_ready);
+
+        list_remove(&session->in_ready);
+        session_turn(session, 0);
+    }
+    for (int i = 0; i < n; i++)
+        session_turn(events[i].data.ptr, events[i].events);
+
+    manager_settle(server->manager);
+    return 0;
+}
+
+static int on_turn(sd_event_source *source, int fd, uint32_t events, void *data) {
+    return run_turn(data);
+}
+
+static int on_ready(sd_event_source *source, void *data) {
+    return run_turn(data);
+}
+
+void server_flush(struct server *server, bool may_send) {
+    struct session *session, *following;
+
+    if (may_send)
+        list_foreach_safe (session, following, &server->dirty, in_dirty)
+            session_flush(session);
+    while ((session = list_first(&server->dead, struct session, in_server)))
+        session_free(session);
+    sd_event_source_set_enabled(server->ready_source,
+                                list_is_empty(&server->ready) ? SD_EVENT_OFF : SD_EVENT_ON);
+}
+
+void server_enter(struct server *server, struct session *session) {
+    struct guest *guest = map_find(&server->guests, session->peer.uid);
+
+    list_append(&server->sessions, &session->in_server);
+    server->n_sessions++;
+    if (guest)
+        guest->n_sessions++;
+}
+
+void server_leave(struct server *server, struct session *session) {
+    struct guest *guest = map_find(&server->guests, session->peer.uid);
+
+    list_remove(&session->in_server);
+    server->n_sessions--;
+    if (guest && --guest->n_sessions == 0)
+        free(map_take(&server->guests, guest->uid));
+}
+
+/* ---- Life -------------------------------------------------------------------------------------
+ */
+
+static int add_sources(struct server *server) {
+    sd_event *event = server->manager->event;
+    int r;
+
+    r = sd_event_add_io(event, &server->accept_source, server->listen_fd, EPOLLIN, on_accept,
+                        server);
+    if (r >= 0)
+        r = sd_event_add_io(event, &server->turn_source, server->epoll_fd, EPOLLIN, on_turn,
+                            server);
+    if (r >= 0)
+        r = sd_event_add_defer(event, &server->ready_source, on_ready, server);
+    if (r >= 0)
+        r = sd_event_source_set_enabled(server->ready_source, SD_EVENT_OFF);
+    if (r >= 0)
+        r = sd_event_source_set_priority(server->turn_source, SERVER_PRIORITY);
+    if (r >= 0)
+        r = sd_event_source_set_priority(server->ready_source, SERVER_PRIORITY);
+    if (r >= 0)
+        r = sd_event_source_set_priority(server->accept_source, SERVER_PRIORITY);
+    return r;
+}
+
+int server_new(struct server **ret, struct manager *manager, const char *path, size_t max_sessions,
+               struct allot_error *err) {
+    cleanup(server_freep) struct server *server = calloc(1, sizeof(*server));
+    int r;
+
+    if (!server)
+        return error_set(err, -ENOMEM, "no memory for the server");
+    server->manager = manager;
+    server->max_sessions = max_sessions;
+    server->max_per_uid = SERVER_SESSIONS_PER_UID;
+    server->listen_fd = server->epoll_fd = server->reserve_fd = -1;
+    list_init(&server->sessions);
+    list_init(&server->ready);
+    list_init(&server->dirty);
+    list_init(&server->dead);
+
+    r = take_activated(server, err);
+    if (r == 0)
+        r = bind_path(server, path, err);
+    if (r < 0)
+        return r;
+    server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (server->epoll_fd < 0 || server->reserve_fd < 0)
+        return error_set(err, -errno, "no descriptors for the server: %s", strerror(errno));
+    r = add_sources(server);
+    if (r < 0)
+        return error_set(err, r, "the event loop does not take the server: %s", strerror(-r));
+    *ret = TAKE(server);
+    return 0;
+}
+
+struct server *server_free(struct server *server) {
+    struct session *session;
+
+    if (!server)
+        return NULL;
+    while ((session = list_first(&server->sessions, struct session, in_server)))
+        session_free(session);
+    while ((session = list_first(&server->dead, struct session, in_server)))
+        session_free(session);
+    sd_event_source_disable_unref(server->accept_source);
+    sd_event_source_disable_unref(server->turn_source);
+    sd_event_source_disable_unref(server->ready_source);
+    if (server->bound)
+        unlink(server->path);
+    closep(&server->listen_fd);
+    closep(&server->epoll_fd);
+    closep(&server->reserve_fd);
+    map_done(&server->guests);
+    free(server);
+    return NULL;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Server: the listening socket, the connections, and whose turn it is.
+ *
+ * Made by the manager, before which all sessions go. Event-loop thread only. Connections are capped
+ * in number and per uid, so that nobody can take them all; a turn gives each connection that has
+ * something to say a slice, so that nobody can talk all the time.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <systemd/sd-event.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "base/map.h"
+
+struct manager;
+struct session;
+
+/* What one uid may have open at a time; more get Busy and are closed. */
+#define SERVER_SESSIONS_PER_UID 1024
+
+struct server {
+    struct manager *manager; /* owner */
+    struct list sessions;    /* all: session.in_server */
+    struct list ready;       /* those with whole messages that were not handled yet */
+    struct list dirty;       /* those with something to send */
+    struct list dead;        /* those that ended in this turn, out of `sessions` */
+    struct map guests;       /* uid → struct guest: connections counted per uid */
+    size_t n_sessions, max_sessions;
+    uint32_t max_per_uid;
+    uint64_t n_refused; /* connections turned away, in all */
+    int listen_fd, epoll_fd, reserve_fd;
+    bool bound; /* the socket file is ours: to be removed at the end */
+    char path[108];
+    sd_event_source *accept_source, *turn_source, *ready_source;
+};
+
+/*
+ * Listen at `path`, or on the socket that systemd passed (then `path` is not looked at). A file
+ * left behind by a daemon that died is replaced; a socket that somebody answers on is -EADDRINUSE.
+ * `max_sessions` bounds connections in all, by what descriptors there are.
+ */
+int server_new(struct server **ret, struct manager *manager, const char *path, size_t max_sessions,
+               struct allot_error *err);
+struct server *server_free(struct server *server); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct server, server_freep, server_free)
+
+/*
+ * Send what the sessions have to say, if it may be sent, and free those that ended. To be called at
+ * the end of every turn, after the records of what they say were written: manager_settle() does
+ * both.
+ */
+void server_flush(struct server *server, bool may_send);
+
+/* For sessions alone: counted from the one to the other. */
+void server_enter(struct server *server, struct session *session);
+void server_leave(struct server *server, struct session *session);

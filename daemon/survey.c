@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *     hand ─sample─▶ inventory ─changes─▶ broker_device_set
+ *                 ├─▶ health  ─▶ drain, resume            (charts: what is known of each device)
+ *                 ├─▶ broker_sample                       (charges, releasing, unmanaged, idle)
+ *                 └─▶ watch (daemon/patrol.c)             (who is over)
+ *
+ * A chart holds what the driver does not tell: why a device is drained, what a context costs on it,
+ * how many errors an administrator has accepted. It is recorded, so that a restart forgets no
+ * drain.
+ */
+#include "daemon/survey.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "daemon/accounts.h"
+#include "daemon/herald.h"
+#include "daemon/inventory.h"
+#include "daemon/manager.h"
+#include "daemon/patrol.h"
+
+#define MIB(n) ((uint64_t)(n) << 20)
+
+struct chart {
+    char uuid[GPUID_TEXT_SIZE]; /* its key */
+    struct record_device record;
+    uint64_t
+        accepted_uncorrected; /* ECC errors that were there when it was first seen, or resumed */
+    bool is_new;              /* appeared in the sample in hand */
+    bool has_returned;        /* was lost and came back since health drained it */
+};
+
+/* ---- Charts -----------------------------------------------------------------------------------
+ */
+
+static struct chart *find_chart(struct manager *manager, const struct gpuid *id) {
+    char uuid[GPUID_TEXT_SIZE];
+
+    return map_find_text(&manager->charts, gpuid_format(id, uuid));
+}
+
+static struct chart *get_chart(struct manager *manager, const struct gpuid *id) {
+    struct chart *chart = find_chart(manager, id);
+
+    if (chart)
+        return chart;
+    chart = calloc(1, sizeof(*chart));
+    if (!chart)
+        return NULL;
+    gpuid_format(id, chart->uuid);
+    chart->record.id = *id;
+    chart->is_new = true;
+    if (map_put_text(&manager->charts, chart->uuid, chart) < 0) {
+        free(chart);
+        return NULL;
+    }
+    return chart;
+}
+
+static void keep_chart(struct manager *manager, const struct chart *chart) {
+    struct record record = { .kind = RECORD_DEVICE, .device = chart->record };
+
+    herald_record(manager, &record);
+}
+
+int survey_restore(struct manager *manager, const struct record_device *record) {
+    struct chart *chart = get_chart(manager, &record->id);
+
+    if (!chart)
+        return -ENOMEM;
+    chart->record = *record;
+    return 0;
+}
+
+/* ---- What a context costs ---------------------------------------------------------------------
+ */
+
+/*
+ * Nobody tells, so it is believed until it is seen: what drivers of 2024 take on devices of this
+ * compute capability, and then the least that any process was seen to use, because whoever uses a
+ * device has a context on it.
+ */
+static uint64_t believed_context(const struct sample_device *device) {
+    uint64_t capability = device->has & SAMPLE_HAS(capability) ? device->capability : 0;
+
+    if (capability >= 900)
+        return MIB(520);
+    if (capability >= 800)
+        return MIB(414);
+    return capability ? MIB(128) : MIB(300);
+}
+
+static uint64_t context_bytes(struct manager *manager, const struct sample_device *device) {
+    struct chart *chart = find_chart(manager, &device->id);
+
+    return chart && chart->record.context_bytes ? chart->record.context_bytes
+                                                : books_round_up(believed_context(device));
+}
+
+/* Less than this is a process in the middle of making its context, or of leaving. */
+#define CONTEXT_LEAST MIB(32)
+
+static void measure_contexts(struct manager *manager, const struct sample *sample,
+                             struct moment now) {
+    for (size_t i = 0; i < sample->n_processes; i++) {
+        const struct sample_process *process = &sample->processes[i];
+        const struct device *device;
+        struct chart *chart;
+
+        if (!process->has_used || process->kinds != SAMPLE_COMPUTE ||
+            process->used_bytes < CONTEXT_LEAST)
+            continue;
+        device = inventory_find(manager->inventory, &process->device);
+        chart = device ? find_chart(manager, &process->device) : NULL;
+        if (!chart || books_round_up(process->used_bytes) >= context_bytes(manager, &device->seen))
+            continue;
+        chart->record.context_bytes = books_round_up(process->used_bytes);
+        keep_chart(manager, chart);
+        broker_device_set(manager->broker, device, chart->record.context_bytes, now);
+    }
+}
+
+/* ---- Devices that come and go ------------------------------------------------------------------
+ */
+
+static void on_change(void *userdata, enum inventory_change change, const struct device *device) {
+    static const struct {
+        const char *kind, *text;
+        int level;
+        enum log_message message;
+    } words[] = {
+        [INVENTORY_APPEARED] = { "appeared", "is there", LOG_INFO, LOG_PLAIN },
+        [INVENTORY_CHANGED] = { "changed", "is another than it was", LOG_NOTICE, LOG_PLAIN },
+        [INVENTORY_LOST] = { "lost", "is lost", LOG_ERR, LOG_DEVICE_LOST },
+        [INVENTORY_RETURNED] = { "returned", "is back", LOG_NOTICE, LOG_RESUMED },
+        [INVENTORY_DRAINED] = { "drained", "takes no new leases", LOG_WARNING, LOG_DRAINED },
+        [INVENTORY_RESUMED] = { "resumed", "takes leases again", LOG_NOTICE, LOG_RESUMED },
+    };
+    struct manager *manager = userdata;
+    struct chart *chart = get_chart(manager, &device->seen.id);
+    char uuid[GPUID_TEXT_SIZE];
+
+    if (chart && change == INVENTORY_RETURNED)
+        chart->has_returned = true;
+    herald_say(manager, words[change].level,
+               &(struct log_about){ .message = words[change].message, .device = &device->seen.id },
+               words[change].kind, "%s (%s) %s%s%s", gpuid_format(&device->seen.id, uuid),
+               device->seen.name, words[change].text, device->reason[0] ? ": " : "",
+               device->reason);
+    if (broker_device_set(manager->broker, device, context_bytes(manager, &device->seen),
+                          manager_now(manager)) < 0)
+        log_line(LOG_ERR, NULL, "no memory for the books of %s: it is left out", uuid);
+}
+
+int survey_drain(struct manager *manager, const struct gpuid *id, const char *reason) {
+    struct chart *chart = get_chart(manager, id);
+
+    if (!chart)
+        return -ENOMEM;
+    chart->record.drained = true;
+    chart->record.by_health = false;
+    chart->record.drained_usec = manager_now(manager).usec;
+    snprintf(chart->record.reason, sizeof(chart->record.reason), "%s", reason);
+    keep_chart(manager, chart);
+    return inventory_drain(manager->inventory, id, DRAIN_ADMIN, reason);
+}
+
+int survey_resume(struct manager *manager, const struct gpuid *id) {
+    struct chart *chart = get_chart(manager, id);
+    const struct device *device = inventory_find(manager->inventory, id);
+
+    if (!chart)
+        return -ENOMEM;
+    if (device && device->seen.has & SAMPLE_HAS(ecc_uncorrected))
+        chart->accepted_uncorrected = device->seen.ecc_uncorrected;
+    chart->record.drained = chart->record.by_health = false;
+    chart->record.drained_usec = 0;
+    chart->record.reason[0] = 0;
+    keep_chart(manager, chart);
+    inventory_resume(manager->inventory, id, DRAIN_HEALTH);
+    return inventory_resume(manager->inventory, id, DRAIN_ADMIN);
+}
+
+/* ---- Health -----------------------------------------------------------------------------------
+ */
+
+static void drain_by_health(struct manager *manager, struct chart *chart, const char *reason) {
+    uint64_t now = manager_now(manager).usec;
+
+    chart->has_returned = false;
+    if (!chart->record.drained || chart->record.by_health) {
+        chart->record.drained = chart->record.by_health = true;
+        chart->record.drained_usec = now;
+        snprintf(chart->record.reason, sizeof(chart->record.reason), "%s", reason);
+        keep_chart(manager, chart);
+    }
+    inventory_drain(manager->inventory, &chart->record.id, DRAIN_HEALTH, reason);
+}
+
+static void check_device(struct manager *manager, const struct sample_device *seen,
+                         struct moment now) {
+    struct chart *chart = get_chart(manager, &seen->id);
+    const struct device *device = inventory_find(manager->inventory, &seen->id);
+    struct health_decision decision;
+
+    if (!chart || !device)
+        return;
+    if (chart->is_new) {
+        chart->is_new = false;
+        if (seen->has & SAMPLE_HAS(ecc_uncorrected))
+            chart->accepted_uncorrected = seen->ecc_uncorrected;
+        if (chart->record.drained) {
+            inventory_drain(manager->inventory, &seen->id,
+                            chart->record.by_health ? DRAIN_HEALTH : DRAIN_ADMIN,
+                            chart->record.reason);
+            if (!chart->record.by_health && !seen->is_mig)
+                hand_close_device(manager->hand, NULL, &seen->id, true, survey_ignore, NULL);
+        }
+    }
+    if (seen->health != SAMPLE_OK)
+        return;
+    health_decide_reading(&manager->config->health, seen, chart->accepted_uncorrected, &decision);
+    if (decision.verdict == HEALTH_DRAIN && !(device->drains & DRAIN_HEALTH))
+        drain_by_health(manager, chart, decision.reason);
+    else if (decision.verdict != HEALTH_DRAIN && device->drains & DRAIN_HEALTH &&
+             chart->record.by_health &&
+             health_decide_recovery(&manager->config->health, device, chart->has_returned,
+                                    chart->record.drained_usec, now.usec)) {
+        chart->record.drained = chart->record.by_health = chart->has_returned = false;
+        chart->record.reason[0] = 0;
+        keep_chart(manager, chart);
+        inventory_resume(manager->inventory, &seen->id, DRAIN_HEALTH);
+    }
+}
+
+static void on_happened(void *userdata, const struct sample_event *event) {
+    struct manager *manager = userdata;
+    struct chart *chart = find_chart(manager, &event->device);
+    struct health_decision decision;
+    char uuid[GPUID_TEXT_SIZE];
+
+    health_decide_event(&manager->config->health, event, &decision);
+    if (event->kind == SAMPLE_EVENT_XID && manager->accounts)
+        accounts_xid(manager->accounts, &event->device, event->data, decision.reason,
+                     manager_real(manager));
+    if (decision.verdict != HEALTH_FINE)
+        herald_say(manager, decision.verdict == HEALTH_DRAIN ? LOG_ERR : LOG_WARNING,
+                   &(struct log_about){ .message = LOG_XID, .device = &event->device }, "health",
+                   "%s: %s", gpuid_format(&event->device, uuid), decision.reason);
+    if (decision.verdict == HEALTH_DRAIN && chart)
+        drain_by_health(manager, chart, decision.reason);
+    hand_sample(manager->hand);
+    manager_settle(manager);
+}
+
+/* ---- Samples ----------------------------------------------------------------------------------
+ */
+
+/* What status shows is of the last sample: kept. */
+static void keep_sample(struct manager *manager, const struct sample *sample) {
+    cleanup(sample_freep) struct sample *copy = calloc(1, sizeof(*copy));
+
+    if (!copy)
+        return;
+    *copy = *sample;
+    copy->devices = NULL; /* the inventory has them */
+    copy->n_devices = 0;
+    copy->processes = NULL;
+    if (sample->n_processes) {
+        copy->processes = malloc(sample->n_processes * sizeof(*sample->processes));
+        if (!copy->processes)
+            return;
+        memcpy(copy->processes, sample->processes,
+               sample->n_processes * sizeof(*sample->processes));
+    }
+    sample_free(manager->sample);
+    manager->sample = TAKE(copy);
+}
+
+static void on_probed(void *userdata, int r, const struct hand_answer *answer,
+                      const struct allot_error *err) {
+    struct manager *manager = userdata;
+
+    if (r < 0) {
+        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
+                 "the tiers of enforcement could not be tried: %s", err->text);
+        return;
+    }
+    manager->probes = answer->probes;
+    manager->has_probes = true;
+    for (unsigned tier = 1; tier < ELEMENTSOF(answer->probes.tiers); tier++)
+        if (tier != 3 && tier != 4)
+            log_line(LOG_INFO, &(struct log_about){ .message = LOG_TIER }, "tier %u is %s: %s",
+                     tier, answer->probes.tiers[tier].proven ? "proven" : "absent",
+                     answer->probes.tiers[tier].detail);
+}
+
+void survey_ignore(void *userdata, int r, const struct hand_answer *answer,
+                   const struct allot_error *err) {
+    if (r < 0)
+        log_line(LOG_WARNING, NULL, "%s", err->text);
+}
+
+static void on_sampled(void *userdata, const struct sample *sample) {
+    struct manager *manager = userdata;
+    struct moment now = manager_now(manager);
+
+    if (manager->stale_usec) {
+        manager->stale_usec = 0;
+        herald_say(manager, LOG_NOTICE, &(struct log_about){ 0 }, "fresh",
+                   "devices are read again");
+    }
+    if (!manager->has_probes && !manager->is_probing) {
+        manager->is_probing = true;
+        hand_probe(manager->hand, NULL, on_probed, manager);
+        if (manager->config->is_locked)
+            hand_lock(manager->hand, NULL, true, survey_ignore, NULL);
+    }
+    if (inventory_update(manager->inventory, sample) < 0) {
+        log_line(LOG_WARNING, NULL, "no memory for a sample: it is left out");
+        return;
+    }
+    for (size_t i = 0; i < sample->n_devices; i++)
+        check_device(manager, &sample->devices[i], now);
+    measure_contexts(manager, sample, now);
+    if (broker_sample(manager->broker, sample, now) < 0)
+        log_line(LOG_WARNING, NULL, "no memory for a sample: charges stay as they were");
+    keep_sample(manager, sample);
+    patrol_turn(manager, sample, now);
+    manager_settle(manager);
+}
+
+static void on_stale(void *userdata, uint64_t since_usec, const char *reason) {
+    struct manager *manager = userdata;
+
+    manager->stale_usec = since_usec ? since_usec : 1;
+    snprintf(manager->stale_reason, sizeof(manager->stale_reason), "%s", reason);
+    inventory_stale(manager->inventory);
+    herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_HAND_STUCK }, "stale",
+               "devices cannot be read: %s; what is shown of them is old", reason);
+    manager_settle(manager);
+}
+
+struct hand_watcher survey_watcher(struct manager *manager) {
+    return (struct hand_watcher){ manager, on_sampled, on_happened, on_stale };
+}
+
+void survey_tick(struct manager *manager, struct moment now) {
+    struct allot_error err;
+    bool trouble = manager->accounts && accounts_trouble(manager->accounts, &err);
+
+    if (trouble && !manager->accounts_trouble)
+        herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_ACCOUNTS_FULL },
+                   "accounts", "%s", err.text);
+    manager->accounts_trouble = trouble;
+}
+
+/* ---- Life -------------------------------------------------------------------------------------
+ */
+
+int survey_new(struct manager *manager) {
+    int r = inventory_new(&manager->inventory, on_change, manager);
+
+    return r < 0 ? r : watch_new(&manager->watch);
+}
+
+void survey_free(struct manager *manager) {
+    struct chart *chart;
+
+    for (size_t pos = 0; (chart = map_next(&manager->charts, &pos));) {
+        map_take_text(&manager->charts, chart->uuid);
+        free(chart);
+    }
+    map_done(&manager->charts);
+    watch_free(manager->watch);
+    inventory_free(manager->inventory);
+    sample_free(manager->sample);
+}
+
+bool survey_refuses(struct manager *manager, uint64_t lease, const struct gpuid *device) {
+    return !manager->config->watch.dry_run && manager->n_over > 0 &&
+           watch_refuses(manager->watch, lease, device);
+}
