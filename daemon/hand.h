@@ -151,14 +151,16 @@ int hand_probe(struct hand *hand, struct hand_call **ret, hand_fn done, void *us
 /*
  * Close every handle to a GPU (its instances with it), or read it again. Remembered: a successor is
  * told, too. The answer comes when the handles are closed; until it is opened the samples have the
- * device as SAMPLE_CLOSED.
+ * device as SAMPLE_CLOSED. -ENOENT: nobody has read such a GPU yet (so after the first sample).
  */
 int hand_close_device(struct hand *hand, struct hand_call **ret, const struct gpuid *gpu,
                       bool closed, hand_fn done, void *userdata);
 
 /*
  * Locked mode: close the GPUs' device nodes to users' sessions and managers, so that only the
- * scopes of leases have them; false opens them again. Remembered like the above.
+ * scopes of leases have them; false opens them again. 0 for a lock only if it was tried and holds.
+ * It outlives hand and daemon until it is opened or the machine starts anew. To be asked after the
+ * first sample: it needs to know the devices.
  */
 int hand_lock(struct hand *hand, struct hand_call **ret, bool locked, hand_fn done, void *userdata);
 

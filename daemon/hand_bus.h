@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Bus: what the hand asks of systemd, over D-Bus. Each call waits for its end, seconds at most.
+ *
+ * Errors: -ENOSYS, this machine was not booted by systemd; otherwise what the bus answered.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+struct bus;
+
+int bus_new(struct bus **ret, struct allot_error *err);
+struct bus *bus_free(struct bus *bus); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct bus, bus_freep, bus_free)
+
+#define BUS_NAME_SIZE  256
+#define BUS_LIMITS_MAX 8
+
+/* A limit of a unit, as the property of that name has it. */
+struct bus_limit {
+    const char *property;
+    uint64_t value;
+};
+
+/* Where a process is. */
+struct bus_place {
+    char unit[BUS_NAME_SIZE];
+    char slice[BUS_NAME_SIZE]; /* that the unit is in; of a slice itself, that slice */
+    size_t n_limits;           /* the unit's own, without those that are infinite */
+    struct bus_limit limits[BUS_LIMITS_MAX];
+};
+
+int bus_find_place(struct bus *bus, pid_t pid, struct bus_place *ret, struct allot_error *err);
+
+#define BUS_PATH_SIZE 64
+#define BUS_ALLOW_MAX 160 /* nodes of 64 devices with MIG, and those common to all */
+
+struct bus_scope {
+    const char *name;
+    const char *slice;
+    const char *description;
+    size_t n_pids;
+    pid_t pids[2];
+    bool is_closed; /* DevicePolicy=closed, with `allow`; else every device is open */
+    size_t n_allow;
+    char (*allow)[BUS_PATH_SIZE];
+    size_t n_limits;
+    const struct bus_limit *limits;
+};
+
+/* Make a transient scope around the processes. -EEXIST: there is one of that name. */
+int bus_start_scope(struct bus *bus, const struct bus_scope *scope, struct allot_error *err);
+/* Put a process into a scope that is there. */
+int bus_attach(struct bus *bus, const char *scope, const pid_t *pids, size_t n,
+               struct allot_error *err);
+/* The cgroup2 path of a unit. */
+int bus_unit_cgroup(struct bus *bus, const char *unit, char *ret, size_t size,
+                    struct allot_error *err);
+
+/* Which devices a running unit may open from now on: `allow` in strict policy, NULL: all. */
+int bus_set_devices(struct bus *bus, const char *unit, const char *const *allow, size_t n,
+                    struct allot_error *err);
+/* The running units whose names match one of two patterns, each told once. */
+int bus_list_units(struct bus *bus, const char *pattern, const char *other_pattern,
+                   void (*each)(void *userdata, const char *unit), void *userdata,
+                   struct allot_error *err);
+/* Read unit files again. */
+int bus_reload(struct bus *bus, struct allot_error *err);
