@@ -19,7 +19,7 @@
  *  - Memory. What is left, and how low each of it could come, is all that matters of a branch: one
  *    that failed is not tried again below another branch that leads to the same.
  *  - Turns. Which of several buffers at the same height goes first is decided by one of several
- *    rules; each gets a turn with a limit, the limits grow, and later turns shuffle.
+ *    rules; each gets turns with a limit, and later turns shuffle.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -272,8 +272,16 @@ static bool solve(struct search *search, uint32_t start, uint32_t n, int32_t flo
     return solved;
 }
 
-/* What may go first: a letter per key, most first. Length, Area, Total load, Sections, Bytes. */
-static const char *const rules[] = { "LAT", "TAL", "TLA", "SAT", "TAS" };
+/* What may go first: a letter per key, most first. Length, Area, Total load. */
+static const char *const rules[] = { "TLA", "TAL", "LAT" };
+
+/* After the first turn of each rule lengths and areas are a little off, in 1024ths, so that a
+ * branch without a way out is not entered for ever. */
+static const uint32_t shuffles[] = { 205, 512, 102, 358 };
+
+/* Nodes of a short turn, per buffer. How long turns are is Luby's sequence, 1 1 2 1 1 2 4 …: the
+ * best there is where nobody knows how long it will take. */
+#define TURN_NODES 8
 
 struct keyed {
     uint64_t keys[3];
@@ -293,24 +301,24 @@ static void set_turns(struct search *search, struct keyed *keyed, unsigned round
                       uint64_t *random) {
     const struct pack *pack = &search->pack;
     const char *rule = rules[round % ELEMENTSOF(rules)];
+    uint32_t shuffle = shuffles[round / ELEMENTSOF(rules) % ELEMENTSOF(shuffles)];
 
     for (uint32_t i = 0; i < pack->n; i++) {
-        uint64_t sections = pack->to[i] - pack->from[i];
         int32_t load = 0;
 
         for (uint32_t s = pack->from[i]; s < pack->to[i]; s++)
             load = MAX(load, pack->left[s]);
         keyed[i].entry = i;
-        for (unsigned k = 0; k < 3; k++) {
-            uint64_t key = rule[k] == 'S'   ? sections
+        for (unsigned k = 0; k < ELEMENTSOF(keyed->keys); k++) {
+            uint64_t key = rule[k] == 'T'   ? (uint64_t)load
                            : rule[k] == 'A' ? (uint64_t)pack->size[i] * pack->length[i]
-                           : rule[k] == 'T' ? (uint64_t)load
-                           : rule[k] == 'L' ? pack->length[i]
-                                            : (uint64_t)pack->size[i];
+                                            : pack->length[i];
 
-            /* Every third time around, a little shuffled. */
-            if (round / ELEMENTSOF(rules) % 3 == 2)
-                key = key / 8 * (6 + random_next(random) % 5);
+            if (round >= ELEMENTSOF(rules) && rule[k] != 'T') {
+                uint64_t part = 1024 - shuffle + random_next(random) % (2 * shuffle + 1);
+
+                key = key / 1024 * part + key % 1024 * part / 1024;
+            }
             keyed[i].keys[k] = key;
         }
     }
@@ -319,7 +327,19 @@ static void set_turns(struct search *search, struct keyed *keyed, unsigned round
         search->turn[keyed[k].entry] = k;
 }
 
-/* Rounds with growing limits until it is solved or time is up. */
+/* The n-th of Luby's sequence, from 1: the last of 2^k - 1 is 2^(k-1), and up to there it repeats.
+ */
+static uint64_t luby(unsigned n) {
+    for (;;) {
+        unsigned k = 32 - (unsigned)__builtin_clz(n);
+
+        if (n == (1u << k) - 1)
+            return (uint64_t)1 << (k - 1);
+        n -= (1u << (k - 1)) - 1;
+    }
+}
+
+/* Turns until it is solved or time is up. */
 static bool search_limit(struct search *search, uint64_t limit_bytes, uint64_t deadline_usec) {
     struct pack *pack = &search->pack;
     uint64_t random = 1;
@@ -327,8 +347,6 @@ static bool search_limit(struct search *search, uint64_t limit_bytes, uint64_t d
 
     search->deadline_usec = deadline_usec;
     for (unsigned round = 0; keyed && now_usec() < deadline_usec; round++) {
-        unsigned doublings = MIN((unsigned)(round / ELEMENTSOF(rules)), 24u);
-
         if (!pack_begin(pack, limit_bytes))
             return false;
         for (uint32_t i = 0; i < pack->n; i++)
@@ -336,7 +354,7 @@ static bool search_limit(struct search *search, uint64_t limit_bytes, uint64_t d
         memset(search->failures, 0, FAILURES * sizeof(*search->failures));
         search->n_choices = search->n_parts = 0;
         search->nodes = 0;
-        search->nodes_max = (uint64_t)pack->n * 16 << doublings;
+        search->nodes_max = pack->n * TURN_NODES * luby(round / ELEMENTSOF(rules) + 1);
         search->stop = false;
         set_turns(search, keyed, round, &random);
         if (solve_parts(search, 0, pack->n, 0, 0))
