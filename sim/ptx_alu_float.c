@@ -54,7 +54,54 @@ FLOAT2(add_f32, f32, a + b)
 FLOAT2(sub_f32, f32, a - b)
 FLOAT2(mul_f32, f32, a *b)
 FLOAT2(div_f32, f32, a / b)
+#ifdef __FMA__
 FLOAT3(fma_f32, f32, __builtin_fmaf(a, b, c))
+#else
+/*
+ * a × b + c, rounded once, without an instruction for it: the product is exact in a double, and a
+ * sum that is not exact is made odd, so that rounding it again goes wrong nowhere. Directed modes
+ * may round twice as it is. In vectors by hand: a call of libm for each lane is slow, and much
+ * slower where libm has no such instruction either.
+ */
+typedef f32 singles __attribute__((vector_size(8)));
+typedef f64 doubles __attribute__((vector_size(16)));
+typedef s64 masks __attribute__((vector_size(16)));
+
+static inline void fuse(f32 *d, const f32 *x, const f32 *y, const f32 *z, bool nearest) {
+    for (int i = 0; i < PTX_LANES; i += 2) {
+        doubles a = __builtin_convertvector(*(const singles *)(x + i), doubles);
+        doubles b = __builtin_convertvector(*(const singles *)(y + i), doubles);
+        doubles c = __builtin_convertvector(*(const singles *)(z + i), doubles);
+        doubles product = a * b, sum = product + c, back = sum - product;
+        doubles rest = (product - (sum - back)) + (c - back);
+        masks more = rest > 0.0, bits = (masks)sum;
+        masks inexact = (more | (rest < 0.0)) & ((bits & 1) - 1);
+        masks step = (~(more ^ (sum > 0.0)) & 2) - 1; /* away from zero, or towards it */
+
+        bits += nearest ? inexact & step : (masks){ 0 };
+        *(singles *)(d + i) = __builtin_convertvector((doubles)bits, singles);
+    }
+}
+ALU(fma_f32) {
+    fuse(ALIGNED(d_), ALIGNED(a_), ALIGNED(b_), ALIGNED(c_), true);
+}
+ALU(fma_f32_x) {
+    f32 x[PTX_LANES] LOCAL_LANES, y[PTX_LANES] LOCAL_LANES, z[PTX_LANES] LOCAL_LANES;
+    int mode;
+
+    prepare_f32(x, a_, in->flags);
+    prepare_f32(y, b_, in->flags);
+    prepare_f32(z, c_, in->flags);
+    mode = round_begin(in->flags);
+    KEEP_HERE(x);
+    KEEP_HERE(y);
+    KEEP_HERE(z);
+    fuse(ALIGNED(d_), x, y, z, mode < 0);
+    KEEP_HERE(d_);
+    round_end(mode);
+    finish_f32(ALIGNED(d_), in->flags);
+}
+#endif
 FLOAT1(sqrt_f32, f32, __builtin_sqrtf(a))
 FLOAT1(rcp_f32, f32, 1 / a)
 FLOAT1(neg_f32, f32, -a)
