@@ -71,6 +71,10 @@ static int read_registers(struct ptx_parser *p) {
 
         if (token.kind != PTX_TOKEN_NAME)
             return ptx_parse_bad(p, "register expected");
+        name = ptx_names_find(&p->names, token.text, token.n);
+        if (name && name->depth == p->depth)
+            return ptx_parse_bad(p, "'%.*s' is defined twice", (int)MIN(token.n, (size_t)40),
+                                 token.text);
         ptx_lex_next(lexer);
         if (ptx_lex_accept(lexer, '<')) {
             r = ptx_parse_uint(p, MAX_REGS, &count);

@@ -77,6 +77,38 @@ static uint32_t sig_bytes(char sig) {
     return sig == 'h' ? 2 : sig == 'w' ? 4 : sig == 'q' ? 8 : sig == 'x' ? 16 : 0;
 }
 
+/* Whether a register of one type may stand for another: bits go with everything, integers with
+ * integers, floats with their own kind. Widths are checked elsewhere. */
+static bool types_agree(enum ptx_type declared, enum ptx_type wanted) {
+    char a = ptx_type_class(declared), b = ptx_type_class(wanted);
+
+    if (a == 'b' || b == 'b' || declared == wanted)
+        return true;
+    return (a == 'u' || a == 's') && (b == 'u' || b == 's');
+}
+
+/* The same for an operand: a register, or a number. */
+static bool agrees(const struct check *c, const struct ptx_operand *o, enum ptx_type wanted) {
+    char class = ptx_type_class(wanted);
+
+    if (o->kind == PTX_OPERAND_REG && !o->address)
+        return c->f->reg_types[o->reg] == PTX_pred || types_agree(c->f->reg_types[o->reg], wanted);
+    if (o->kind == PTX_OPERAND_IMM && !o->address)
+        return class == 'f' ? o->is_float : (class != 'u' && class != 's') || !o->is_float;
+    return true;
+}
+
+static int bad_type(const struct check *c, unsigned i) {
+    return bad(c, "wrong type", i);
+}
+
+/* Which of the opcode's types operand `i` of plain arithmetic has. */
+static enum ptx_type operand_type(const struct ptx_opcode *opcode, unsigned i) {
+    bool second = opcode->op == PTX_OP_cvt ? i > 0 : opcode->op == PTX_OP_slct && i == 3;
+
+    return opcode->types[second && opcode->n_types > 1];
+}
+
 static int check_sig(const struct check *c, const char *sig) {
     if (strlen(sig) != c->n)
         return bad_count(c);
@@ -88,6 +120,9 @@ static int check_sig(const struct check *c, const char *sig) {
 
         if (!good)
             return bad(c, "wrong kind or width", i);
+        if (sig[i] != 'p' && sig[i] != 'i' && c->inst->opcode->n_types &&
+            !agrees(c, &c->o[i], operand_type(c->inst->opcode, i)))
+            return bad_type(c, i);
     }
     return 0;
 }
@@ -122,16 +157,20 @@ static int check_compare(const struct check *c) {
     }
     if (c->n != at + 2 + combine)
         return bad_count(c);
-    for (unsigned i = at; i < at + 2; i++)
+    for (unsigned i = at; i < at + 2; i++) {
         if (!is_source(c, i, bytes))
             return bad(c, "wrong kind or width", i);
+        if (!agrees(c, &c->o[i], c->inst->opcode->types[c->inst->opcode->n_types - 1]))
+            return bad_type(c, i);
+    }
     if (combine && !is_pred_source(c, at + 2))
         return bad(c, "predicate expected", at + 2);
     return 0;
 }
 
 static int check_vector(const struct check *c, const struct ptx_operand *o, unsigned i,
-                        unsigned count, uint32_t bytes, bool exact, bool source) {
+                        unsigned count, uint32_t bytes, bool exact, bool source,
+                        enum ptx_type type) {
     if (o->kind != PTX_OPERAND_VEC || o->count != count)
         return bad(c, "vector expected", i);
     for (unsigned k = 0; k < count; k++) {
@@ -146,6 +185,8 @@ static int check_vector(const struct check *c, const struct ptx_operand *o, unsi
         if (e->kind != PTX_OPERAND_REG || !width(c, e) ||
             (exact ? width(c, e) != MAX(bytes, 2U) : width(c, e) < bytes))
             return bad(c, "wrong kind or width", i);
+        if (!types_agree(c->f->reg_types[e->reg], type))
+            return bad_type(c, i);
     }
     return 0;
 }
@@ -170,10 +211,13 @@ static int check_mov(const struct check *c) {
         if (vec == &o[1] ? !is_reg(c, 0, bytes) : !is_reg(c, 1, bytes) && !is_source(c, 1, bytes))
             return bad(c, "wrong kind or width", vec == &o[1] ? 0 : 1);
         return check_vector(c, vec, vec == &o[0] ? 0 : 1, vec->count, bytes / vec->count, true,
-                            vec == &o[1]);
+                            vec == &o[1], PTX_b32);
     }
     if (!is_reg(c, 0, bytes))
         return bad(c, "wrong kind or width", 0);
+    for (unsigned i = 0; i < 2; i++)
+        if (!agrees(c, &o[i], type))
+            return bad_type(c, i);
     if (o[1].kind == PTX_OPERAND_SREG)
         return bytes == 4 || bytes == 8 ? 0 : bad(c, "wrong width", 1);
     if (o[1].kind == PTX_OPERAND_SYM && !o[1].address)
@@ -183,7 +227,7 @@ static int check_mov(const struct check *c) {
     return is_source(c, 1, bytes) ? 0 : bad(c, "wrong kind or width", 1);
 }
 
-static int check_address(const struct check *c, unsigned i) {
+static int check_address(const struct check *c, unsigned i, enum ptx_ir_space space) {
     const struct ptx_operand *o = &c->o[i];
 
     if (i >= c->n || !o->address)
@@ -192,7 +236,17 @@ static int check_address(const struct check *c, unsigned i) {
         return bad(c, "an address has 32 or 64 bits", i);
     if (o->kind == PTX_OPERAND_SYM && o->sym->kind == PTX_SYM_FUNCTION)
         return bad(c, "a function cannot be read", i);
+    if (o->kind == PTX_OPERAND_SYM && space != PTX_IN_GENERIC && o->sym->space != PTX_IN_REG &&
+        o->sym->space != space)
+        return bad(c, "the variable is in another state space", i);
     return 0;
+}
+
+static bool is_input(const struct ptx_function *f, const struct ptx_symbol *sym) {
+    for (uint32_t i = 0; i < f->n_params; i++)
+        if (f->params[i] == sym)
+            return true;
+    return false;
 }
 
 static int check_access(const struct check *c) {
@@ -207,13 +261,16 @@ static int check_access(const struct check *c) {
         return unsupported(c);
     if (c->n != 2U + PTX_HAS(&opcode->mods, hint))
         return bad_count(c);
-    r = check_address(c, at);
+    r = check_address(c, at, c->inst->opcode->space);
     if (r < 0)
         return r;
     if (store && opcode->space == PTX_IN_CONST)
-        return unsupported(c);
+        return bad(c, "constants cannot be written", at);
+    if (store && c->o[at].kind == PTX_OPERAND_SYM && c->o[at].sym->formal &&
+        c->o[at].sym->space == PTX_IN_PARAM && is_input(c->f, c->o[at].sym))
+        return bad(c, "an input parameter cannot be written", at);
     if (opcode->vec > 1)
-        return check_vector(c, o, data, opcode->vec, bytes, false, store);
+        return check_vector(c, o, data, opcode->vec, bytes, false, store, opcode->types[0]);
     if (o->kind == PTX_OPERAND_VEC)
         return bad(c, "register expected", data);
     if (store && (o->kind == PTX_OPERAND_IMM || o->kind == PTX_OPERAND_SREG))
@@ -222,7 +279,7 @@ static int check_access(const struct check *c) {
         return 0;
     if (o->kind != PTX_OPERAND_REG || o->address || width(c, o) < bytes || !width(c, o))
         return bad(c, "wrong kind or width", data);
-    return 0;
+    return agrees(c, o, opcode->types[0]) ? 0 : bad_type(c, data);
 }
 
 static int atomic_op(const struct ptx_opcode *opcode) {
@@ -260,7 +317,7 @@ static int check_atomic(const struct check *c) {
         return unsupported(c);
     if (c->n != at + 1 + sources + PTX_HAS(&opcode->mods, hint))
         return bad_count(c);
-    r = check_address(c, at);
+    r = check_address(c, at, c->inst->opcode->space);
     if (r < 0)
         return r;
     if (!red && c->o[0].kind != PTX_OPERAND_SINK && !is_reg(c, 0, bytes))
@@ -268,6 +325,9 @@ static int check_atomic(const struct check *c) {
     for (unsigned i = at + 1; i < at + 1 + sources; i++)
         if (!is_source(c, i, bytes))
             return bad(c, "wrong kind or width", i);
+    for (unsigned i = 0; i < at + 1 + sources; i++)
+        if (i != at && !agrees(c, &c->o[i], type))
+            return bad_type(c, i);
     return 0;
 }
 
@@ -289,6 +349,8 @@ static int check_cvt(const struct check *c) {
         if (c->o[i].kind != PTX_OPERAND_REG || c->o[i].address || !width(c, &c->o[i]) ||
             width(c, &c->o[i]) < bytes || width(c, &c->o[i]) > 8)
             return bad(c, "wrong kind or width", i);
+        if (!agrees(c, &c->o[i], opcode->types[i]))
+            return bad_type(c, i);
     }
     return 0;
 }
@@ -305,6 +367,30 @@ static int check_carry(const struct check *c) {
     for (unsigned i = 0; i < n; i++)
         if (i ? !is_source(c, i, bytes) : !is_reg(c, i, bytes))
             return bad(c, "wrong kind or width", i);
+        else if (!agrees(c, &c->o[i], c->inst->opcode->types[0]))
+            return bad_type(c, i);
+    return 0;
+}
+
+/* What is handed over against what the function was declared with. */
+static int check_arguments(const struct check *c, unsigned at) {
+    const struct ptx_function *callee = c->o[at].sym->function;
+
+    if (callee->entry)
+        return bad(c, "a kernel cannot be called", at);
+    if ((c->n > at + 1 ? c->o[at + 1].count : 0) != callee->n_params ||
+        (at ? c->o[0].count : 0) != callee->n_rets)
+        return bad(c, "other arguments than the function was declared with", at);
+    for (unsigned i = 0; i < c->n; i++) {
+        struct ptx_symbol *const *formals = i ? callee->params : callee->rets;
+
+        for (unsigned k = 0; i != at && k < c->o[i].count; k++) {
+            const struct ptx_operand *e = &c->f->elems[c->o[i].reg + (int32_t)k];
+
+            if (e->kind == PTX_OPERAND_SYM && formals[k] && e->sym->bytes != formals[k]->bytes)
+                return bad(c, "an argument of another size than the function was declared with", i);
+        }
+    }
     return 0;
 }
 
@@ -333,7 +419,7 @@ static int check_call(const struct check *c) {
                 return bad(c, "argument expected", i);
         }
     }
-    return 0;
+    return c->o[at].kind == PTX_OPERAND_SYM ? check_arguments(c, at) : 0;
 }
 
 /* shfl d[|p], a, b, c[, mask] and its like: a list of widths, '|' for an optional predicate. */
@@ -388,6 +474,10 @@ static int check_bar(const struct check *c) {
     for (unsigned i = 0; i < c->n; i++)
         if (!is_source(c, i, 4))
             return bad(c, "wrong kind or width", i);
+    if (c->o[0].kind == PTX_OPERAND_IMM && (uint64_t)c->o[0].imm >= PTX_N_BARRIERS)
+        return bad(c, "barriers are 0 to 15", 0);
+    if (c->n > 1 && c->o[1].kind == PTX_OPERAND_IMM && c->o[1].imm % PTX_LANES)
+        return bad(c, "a multiple of 32 threads expected", 1);
     return 0;
 }
 
@@ -416,7 +506,7 @@ static int check_mbarrier(const struct check *c) {
     if (waits ? !is_pred(c, &c->o[0])
               : arrives && c->o[0].kind != PTX_OPERAND_SINK && !is_reg(c, 0, 8))
         return bad(c, "wrong kind or width", 0);
-    r = check_address(c, at);
+    r = check_address(c, at, c->inst->opcode->space);
     for (unsigned i = at + 1; !r && i < c->n; i++)
         if (!is_source(c, i, waits && i == at + 1 && !PTX_HAS(m, parity) ? 8 : 4))
             r = bad(c, "wrong kind or width", i);
@@ -430,7 +520,7 @@ static int check_cp(const struct check *c) {
     if (PTX_HAS(m, async) && PTX_HAS(m, mbarrier) && PTX_HAS(m, arrive)) {
         if (c->inst->opcode->n_types != 1 || c->inst->opcode->types[0] != PTX_b64)
             return unsupported(c);
-        return c->n == 1 ? check_address(c, 0) : bad_count(c);
+        return c->n == 1 ? check_address(c, 0, PTX_IN_SHARED) : bad_count(c);
     }
     if (!PTX_HAS(m, async) || c->inst->opcode->n_types)
         return unsupported(c);
@@ -438,14 +528,16 @@ static int check_cp(const struct check *c) {
         return 0;
     if (c->n < 3 || c->n > 4U + PTX_HAS(m, hint))
         return bad_count(c);
-    r = check_address(c, 0);
+    r = check_address(c, 0, PTX_IN_SHARED);
     if (!r)
-        r = check_address(c, 1);
+        r = check_address(c, 1, PTX_IN_GLOBAL);
     if (r < 0)
         return r;
     if (c->o[2].kind != PTX_OPERAND_IMM ||
         (c->o[2].imm != 4 && c->o[2].imm != 8 && c->o[2].imm != 16))
         return bad(c, "4, 8 or 16 bytes expected", 2);
+    if (PTX_HAS(m, cg) && c->o[2].imm != 16)
+        return bad(c, "16 bytes expected", 2);
     if (c->n > 3 && !is_source(c, 3, 4) && !is_pred(c, &c->o[3]) && !PTX_HAS(m, hint))
         return bad(c, "wrong kind or width", 3);
     return 0;
@@ -479,13 +571,15 @@ static int check_other(const struct check *c) {
     case PTX_OP_brkpt:
         return c->n ? bad_count(c) : 0;
     case PTX_OP_membar:
-    case PTX_OP_fence:
+    case PTX_OP_griddepcontrol:
+        return c->n ? bad_count(c) : 0;
     case PTX_OP_prefetch:
     case PTX_OP_prefetchu:
-    case PTX_OP_discard:
     case PTX_OP_applypriority:
+    case PTX_OP_discard:
+        return check_address(c, 0, PTX_IN_GENERIC);
+    case PTX_OP_fence: /* some take an address and a size */
     case PTX_OP_pmevent:
-    case PTX_OP_griddepcontrol:
         return 0;
     case PTX_OP_createpolicy:
         return c->n && is_reg(c, 0, 8) ? 0 : bad_count(c);
@@ -524,6 +618,10 @@ int ptx_check_inst(struct ptx_parser *p, const struct ptx_inst *inst) {
                        .o = p->function->operands + inst->operands,
                        .n = inst->n_operands };
 
+    if (p->input->target && opcode->first_target > p->input->target)
+        return error_set(p->err, -EINVAL, "line %u: '%.*s' requires .target sm_%u or higher",
+                         inst->line, (int)MIN(opcode->text_bytes, 80), opcode->text,
+                         opcode->first_target);
     switch (opcode->op) {
     case PTX_OP_mov:
         return check_mov(&c);
@@ -533,6 +631,9 @@ int ptx_check_inst(struct ptx_parser *p, const struct ptx_inst *inst) {
     case PTX_OP_selp:
         if (!opcode->alu)
             return unsupported(&c);
+        for (unsigned i = 0; i < MIN(c.n, 3U); i++)
+            if (!agrees(&c, &c.o[i], opcode->types[0]))
+                return bad_type(&c, i);
         return check_list(&c, opcode->alu->sig[0] == 'h'   ? "hhhp"
                               : opcode->alu->sig[0] == 'w' ? "wwwp"
                                                            : "qqqp");

@@ -106,9 +106,10 @@ struct ptx_opcode {
     uint16_t text_bytes;
     uint8_t op; /* enum ptx_op */
     uint8_t n_types;
-    uint8_t types[5]; /* enum ptx_type, in order */
-    uint8_t vec;      /* 1, 2, 4 or 8 */
-    uint8_t space;    /* of an access: enum ptx_ir_space */
+    uint8_t types[5];      /* enum ptx_type, in order */
+    uint8_t vec;           /* 1, 2, 4 or 8 */
+    uint8_t space;         /* of an access: enum ptx_ir_space */
+    uint16_t first_target; /* sm_… that has it; 0: all */
     struct ptx_mods mods;
     const struct ptx_alu *alu; /* NULL: not arithmetic */
 };
@@ -338,6 +339,9 @@ enum ptx_type ptx_type_find(const char *text, size_t n);
 /* The opcode spelled so, from the module's table. -EINVAL, -EOPNOTSUPP with the reason in err. */
 int ptx_opcode_get(struct ptx_module *module, const char *text, size_t n,
                    const struct ptx_opcode **ret, struct allot_error *err);
+
+/* The opcode's modifiers against the manual's rules. -EINVAL with the reason in err. */
+int ptx_rules_check(struct ptx_opcode *opcode, struct allot_error *err);
 
 /* Follow externs and aliases. */
 struct ptx_symbol *ptx_symbol_resolve(struct ptx_symbol *sym);

@@ -322,7 +322,10 @@ static int examine(struct ptx_opcode *opcode, struct allot_error *err) {
     else if (PTX_HAS(&opcode->mods, param) || PTX_HAS(&opcode->mods, param_entry) ||
              PTX_HAS(&opcode->mods, param_func))
         opcode->space = PTX_IN_PARAM;
-    return is_arithmetic((enum ptx_op)op) ? find_arithmetic(opcode, err) : 0;
+    r = ptx_rules_check(opcode, err);
+    if (!r && is_arithmetic((enum ptx_op)op))
+        r = find_arithmetic(opcode, err);
+    return r;
 }
 
 static int grow_table(struct ptx_module *module) {

@@ -178,6 +178,8 @@ static int read_directives(struct ptx_parser *p, struct ptx_function *f) {
             r = read_dims(p, dims);
             if (r < 0)
                 return r;
+            if (!dims[0] || !dims[1] || !dims[2])
+                return ptx_parse_bad(p, "a block has at least one thread");
             f->max_threads = (uint32_t)MIN((uint64_t)dims[0] * dims[1] * dims[2], (uint64_t)1024);
             if (!max)
                 memcpy(f->required_block, dims, sizeof(dims));
@@ -346,8 +348,15 @@ static int read_target(struct ptx_parser *p) {
         ptx_lex_next(lexer);
         if (lexer->token.kind != PTX_TOKEN_NAME)
             return ptx_parse_bad(p, "target expected");
-        if (lexer->token.n > 3 && !memcmp(lexer->token.text, "sm_", 3))
-            p->input->target = (uint32_t)strtoul(lexer->token.text + 3, NULL, 10);
+        if (lexer->token.n > 3 && !memcmp(lexer->token.text, "sm_", 3)) {
+            char *end;
+
+            p->input->target = (uint32_t)strtoul(lexer->token.text + 3, &end, 10);
+            /* sm_90a and so on: what only that generation has; none before it has such a name. */
+            if (end - lexer->token.text != (ptrdiff_t)lexer->token.n &&
+                (p->input->target < 90 || (*end != 'a' && *end != 'f')))
+                return ptx_parse_bad(p, "unknown target");
+        }
         ptx_lex_next(lexer);
     } while (ptx_lex_is(lexer, ','));
     return 0;
@@ -386,6 +395,9 @@ static int read_statement(struct ptx_parser *p) {
         else
             break;
     }
+    if (!p->input->target && !ptx_lex_is_directive(lexer, "version") &&
+        !ptx_lex_is_directive(lexer, "target") && !ptx_lex_is_directive(lexer, "address_size"))
+        return ptx_parse_bad(p, ".target expected after .version");
     if (ptx_lex_is_directive(lexer, "entry"))
         return read_function(p, true, linkage == PTX_LINK_STATIC ? PTX_LINK_VISIBLE : linkage);
     if (ptx_lex_is_directive(lexer, "func"))

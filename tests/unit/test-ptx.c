@@ -10,7 +10,7 @@
 #include "tests/support/ptxworld.h"
 #include "tests/support/suite.h"
 
-#define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
+#define HEAD ".version 8.0\n.target sm_90\n.address_size 64\n"
 #define KERNEL(body)                                                                               \
     HEAD ".visible .entry k(.param .u64 out)\n{\n.reg .b32 %r<9>;\n.reg .b64 %d<9>;\n"             \
          ".reg .pred %p<9>;\n.reg .f32 %f<9>;\n.reg .b16 %h<9>;\n.reg .f64 %g<9>;\n" body "\n}\n"
@@ -72,6 +72,60 @@ START_TEST(bad_text_is_refused_with_line_and_reason) {
         int r = load(cases[i].text, &err);
 
         ck_assert_msg(r == cases[i].code, "case %zu: %d, %s", i, r, err.text);
+        ck_assert_msg(strstr(err.text, cases[i].says) != NULL, "case %zu: %s", i, err.text);
+    }
+}
+END_TEST
+
+/* What an assembler refuses and an interpreter could run all the same. */
+START_TEST(what_breaks_the_rules_of_the_manual_is_refused) {
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { KERNEL("add.u32 %f1, %f2, %f3;"), "line 12: wrong type, operand 1 of 'add.u32'" },
+        { KERNEL("{ .reg .u32 u; add.f32 %f1, u, %f3; }"), "wrong type, operand 2" },
+        { KERNEL("setp.lt.f32 %p1, %f1, 1;"), "wrong type, operand 3" },
+        { KERNEL("add.s32 %r1, %r2, 1.5;"), "wrong type, operand 3" },
+        { KERNEL("{ .reg .u32 u; ld.global.f32 u, [%d1]; }"), "wrong type" },
+        { KERNEL("add.rn.s32 %r1, %r2, %r3;"), "illegal rounding modifier, in 'add.rn.s32'" },
+        { KERNEL("ld.global.rn.f32 %f1, [%d1];"), "illegal rounding modifier" },
+        { KERNEL("add.rn.rz.f32 %f1, %f2, %f3;"), "more than one rounding modifier" },
+        { KERNEL("fma.f32 %f1, %f2, %f3, %f4;"), "rounding modifier required" },
+        { KERNEL("div.f32 %f1, %f2, %f3;"), "rounding modifier or '.approx' required" },
+        { KERNEL("cvt.s32.f32 %r1, %f1;"), "rounding modifier required" },
+        { KERNEL("cvt.f32.s32 %f1, %r1;"), "rounding modifier required" },
+        { KERNEL("cvt.rn.s32.f32 %r1, %f1;"), "illegal rounding modifier" },
+        { KERNEL("add.global.s32 %r1, %r2, %r3;"), "no state space expected" },
+        { KERNEL("ld.global.shared.u32 %r1, [%d1];"), "more than one state space" },
+        { KERNEL("atom.local.add.u32 %r1, [%d1], 1;"), "no such state space" },
+        { KERNEL("setp.lo.f32 %p1, %f1, %f2;"), "comparison and type" },
+        { KERNEL("setp.hi.s32 %p1, %r1, %r2;"), "comparison and type" },
+        { KERNEL("add.ftz.s32 %r1, %r1, %r2;"), "illegal modifier '.ftz'" },
+        { KERNEL(".shared .b32 s; ld.global.u32 %r1, [s];"), "another state space" },
+        { KERNEL("bar.sync 16;"), "barriers are 0 to 15" },
+        { KERNEL("bar.sync 0, 33;"), "a multiple of 32" },
+        { KERNEL("membar.gl %r1;"), "wrong number of operands" },
+        { KERNEL(".reg .b32 %r<3>;"), "'%r' is defined twice" },
+        { ".version 8.0\n.visible .entry k() { ret; }", ".target expected" },
+        { ".version 8.0\n.target sm_80a\n.visible .entry k() { ret; }", "unknown target" },
+        { ".version 8.0\n.target sm_75\n.visible .entry k() { .reg .b32 %r<2>;\n"
+          "redux.sync.add.u32 %r1, %r1, -1; ret; }",
+          "line 4: 'redux.sync.add.u32' requires .target sm_80" },
+        { HEAD ".visible .entry k() .maxntid 0, 1, 1 { ret; }", "at least one thread" },
+        { HEAD ".entry g() { ret; } .entry k() { call g; ret; }", "a kernel cannot be called" },
+        { HEAD ".func f(.param .b32 a) { ret; } .entry k() { .param .b32 x, y;"
+               " call f, (x, y); ret; }",
+          "other arguments" },
+        { HEAD ".func f(.param .b32 a) { ret; } .entry k() { .param .b64 x; call f, (x); ret; }",
+          "another size" },
+        { HEAD ".entry k(.param .b32 a) { st.param.b32 [a], 1; ret; }", "input parameter" },
+    };
+
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        struct allot_error err = { 0 };
+        int r = load(cases[i].text, &err);
+
+        ck_assert_msg(r == -EINVAL, "case %zu: %d, %s", i, r, err.text);
         ck_assert_msg(strstr(err.text, cases[i].says) != NULL, "case %zu: %s", i, err.text);
     }
 }
@@ -170,7 +224,7 @@ START_TEST(attributes_tell_what_a_kernel_needs) {
     ck_assert_uint_eq(a.max_threads, 128);
     ck_assert_uint_eq(a.required_block[1], 2);
     ck_assert_uint_eq(a.ptx_version, 80);
-    ck_assert_uint_eq(a.target, 80);
+    ck_assert_uint_eq(a.target, 90);
     ck_assert_uint_ge(a.n_regs, 16);
     ptx_function_param(k, 1, &param);
     ck_assert_uint_eq(param.offset, 16);
@@ -329,7 +383,8 @@ START_TEST(single_instructions_do_what_the_manual_says) {
 }
 END_TEST
 
-SUITE("ptx", bad_text_is_refused_with_line_and_reason, good_text_of_every_kind_is_taken,
+SUITE("ptx", bad_text_is_refused_with_line_and_reason,
+      what_breaks_the_rules_of_the_manual_is_refused, good_text_of_every_kind_is_taken,
       inputs_are_linked_together, attributes_tell_what_a_kernel_needs,
       impossible_launches_are_refused, approximations_are_within_their_bounds,
       single_instructions_do_what_the_manual_says)
