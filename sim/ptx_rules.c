@@ -74,6 +74,8 @@ static int check_convert(const struct ptx_opcode *opcode, unsigned n_float, unsi
             return wrong(opcode, err, "illegal rounding modifier");
         return n_float ? 0 : wrong(opcode, err, "rounding modifier required");
     }
+    if (from == PTX_bf16 && to == PTX_f32 && n_float)
+        return 0; /* taken, and means nothing */
     return n_float || (n_whole && from != to) ? wrong(opcode, err, "illegal rounding modifier") : 0;
 }
 
@@ -111,7 +113,8 @@ static int check_rounding(const struct ptx_opcode *opcode, struct allot_error *e
     default:
         return n_float + n_whole ? wrong(opcode, err, "illegal rounding modifier") : 0;
     }
-    if (n_whole || (n_float && !is_float(type)))
+    if (n_whole || (n_float && !is_float(type)) ||
+        (n_float && (type == PTX_f16 || type == PTX_f16x2) && !has(opcode, PTX_MOD_rn)))
         return wrong(opcode, err, "illegal rounding modifier");
     return 0;
 }
@@ -164,15 +167,54 @@ static int check_compare(const struct ptx_opcode *opcode, struct allot_error *er
     return 0;
 }
 
-static int check_flush(const struct ptx_opcode *opcode, struct allot_error *err) {
-    if (!has(opcode, PTX_MOD_ftz))
-        return 0;
+static bool is_bf16(enum ptx_type type) {
+    return type == PTX_bf16 || type == PTX_bf16x2;
+}
+
+static bool takes_flush(const struct ptx_opcode *opcode) {
+    if (opcode->op == PTX_OP_rcp || opcode->op == PTX_OP_rsqrt)
+        return true; /* of doubles too, where it is a coarse start */
     for (unsigned i = 0; i < opcode->n_types; i++)
-        if (opcode->types[i] == PTX_f32 || ptx_type_class(opcode->types[i]) == 'h')
-            return 0;
-    if ((opcode->op == PTX_OP_rcp || opcode->op == PTX_OP_rsqrt) && has(opcode, PTX_MOD_approx))
-        return 0; /* a coarse start for doubles */
-    return wrong(opcode, err, "illegal modifier '.ftz'");
+        if (opcode->types[i] == PTX_f32 || opcode->types[i] == PTX_f16 ||
+            opcode->types[i] == PTX_f16x2 ||
+            (is_bf16(opcode->types[i]) && (opcode->op == PTX_OP_ex2 || opcode->op == PTX_OP_cvt ||
+                                           opcode->op == PTX_OP_setp || opcode->op == PTX_OP_set)))
+            return true;
+    return false;
+}
+
+/* What changes the result, and the types that have such a variant. */
+static int check_variants(const struct ptx_opcode *opcode, struct allot_error *err) {
+    const enum ptx_type type = opcode->n_types ? opcode->types[0] : PTX_TYPE_NONE;
+    const char class = ptx_type_class(type);
+
+    if (has(opcode, PTX_MOD_ftz) && !takes_flush(opcode))
+        return wrong(opcode, err, "illegal modifier '.ftz'");
+    if (has(opcode, PTX_MOD_noftz) && class != 'h')
+        return wrong(opcode, err, "illegal modifier '.noftz'");
+    if (has(opcode, PTX_MOD_cc) && class != 'u' && class != 's')
+        return wrong(opcode, err, "illegal modifier '.cc'");
+    if ((has(opcode, PTX_MOD_NaN) || has(opcode, PTX_MOD_xorsign)) && !is_float(type))
+        return wrong(opcode, err, "a modifier of floating-point minima and maxima");
+    if (opcode->op == PTX_OP_cvt)
+        return 0;
+    if (has(opcode, PTX_MOD_sat) && (type == PTX_f64 || is_bf16(type)))
+        return wrong(opcode, err, "illegal modifier '.sat'");
+    if (has(opcode, PTX_MOD_relu) && class == 'f')
+        return wrong(opcode, err, "illegal modifier '.relu'");
+    return 0;
+}
+
+static int check_atomic(const struct ptx_opcode *opcode, struct allot_error *err) {
+    const enum ptx_type type = opcode->n_types ? opcode->types[0] : PTX_TYPE_NONE;
+
+    if (opcode->op != PTX_OP_atom && opcode->op != PTX_OP_red)
+        return 0;
+    if ((opcode->op == PTX_OP_red && has(opcode, PTX_MOD_exch)) ||
+        ((has(opcode, PTX_MOD_inc) || has(opcode, PTX_MOD_dec)) && type != PTX_u32) ||
+        (has(opcode, PTX_MOD_add) && type == PTX_s64))
+        return wrong(opcode, err, "no such operation on this type");
+    return 0;
 }
 
 /* The first generation that has an instruction. */
@@ -191,22 +233,29 @@ static uint16_t first_target(const struct ptx_opcode *opcode) {
     case PTX_OP_applypriority:
         return 80;
     case PTX_OP_tanh:
-        return 75;
+        return is_bf16(type) ? 90 : 75;
+    case PTX_OP_ex2:
+        return is_bf16(type) ? 90 : type == PTX_f16 || type == PTX_f16x2 ? 75 : 0;
+    case PTX_OP_setp:
+    case PTX_OP_set:
+        return is_bf16(opcode->types[opcode->n_types ? opcode->n_types - 1 : 0]) ? 90 : 0;
     case PTX_OP_match:
     case PTX_OP_nanosleep:
         return 70;
     case PTX_OP_fma:
     case PTX_OP_abs:
     case PTX_OP_neg:
+        return is_bf16(type) ? 80 : 0;
     case PTX_OP_min:
     case PTX_OP_max:
-        return type == PTX_bf16 || type == PTX_bf16x2 ? 80 : 0;
+        return has(opcode, PTX_MOD_relu) && type == PTX_s32           ? 90
+               : has(opcode, PTX_MOD_xorsign)                         ? 86
+               : is_float(type) && type != PTX_f32 && type != PTX_f64 ? 80
+                                                                      : 0;
     case PTX_OP_add:
     case PTX_OP_sub:
     case PTX_OP_mul:
-        return type == PTX_bf16 || type == PTX_bf16x2 ? 90
-               : type == PTX_f16 || type == PTX_f16x2 ? 53
-                                                      : 0;
+        return is_bf16(type) ? 90 : type == PTX_f16 || type == PTX_f16x2 ? 53 : 0;
     default:
         return 0;
     }
@@ -220,7 +269,9 @@ int ptx_rules_check(struct ptx_opcode *opcode, struct allot_error *err) {
     if (!r)
         r = check_compare(opcode, err);
     if (!r)
-        r = check_flush(opcode, err);
+        r = check_variants(opcode, err);
+    if (!r)
+        r = check_atomic(opcode, err);
     opcode->first_target = first_target(opcode);
     return r;
 }
