@@ -20,11 +20,13 @@
 struct lease;
 struct tenant;
 struct member;
+struct debt;
 
 /* A process's part of one share. */
 struct part {
     uint64_t declared_bytes; /* by Grow and Shrink */
     uint64_t seen_bytes;     /* by NVML, in granules */
+    uint64_t fresh_bytes;    /* the same while a sample is read */
     bool is_recalled;        /* told to give back, and has not answered yet */
 };
 
@@ -40,6 +42,7 @@ struct holder {
     uint8_t tier;     /* 3 guard, 4 arenas, 0 neither */
     void *cookie;     /* of broker_attach(): the session of the server */
     struct list in_lease, in_member;
+    struct debt *debt;   /* owned: room for what it leaves behind, so that an end cannot fail */
     struct part parts[]; /* one per share of the lease */
 };
 
@@ -52,6 +55,7 @@ struct lease {
     enum lease_mode mode;
     bool declares_max;
     bool is_ending;  /* no more growth; gone when its processes are */
+    bool evicts;     /* by us, not by its user: its processes are ended in the end */
     bool is_evicted; /* its processes were asked to be ended */
     bool has_token;
     uint8_t idle_step; /* 0 none, 1 told, 2 priority dropped, 3 ended */
@@ -67,9 +71,12 @@ struct lease {
     char scope[RECORD_TEXT_SIZE], cgroup[RECORD_PATH_SIZE]; /* "": none */
     struct tenant *tenant;                                  /* its user */
     struct member *owner; /* the process that acquired it, while it lives; may be NULL */
-    struct list in_owner;
+    struct list in_owner, in_declared;
     struct list holders; /* of struct holder, by in_lease */
     uint32_t n_holders;
+    uint32_t n_growths;     /* of them wait for growth */
+    uint64_t mark;          /* of safety.c and knot.c */
+    bool is_busy, is_vague; /* while a sample is read: computes; some process does not say */
     uint32_t n_shares;
     struct share shares[];
 };

@@ -173,11 +173,14 @@ struct policy_face {
     struct gpuid id;
     struct pci_id pci;
     uint32_t index;             /* bus order among GPUs */
-    const struct gpuid *parent; /* of a MIG instance: its GPU; it has the names of its GPU too */
+    const struct gpuid *parent; /* of a MIG instance: its GPU, whose names mean it too */
+    uint32_t place;             /* of a MIG instance within its GPU: "2:0" is the first of GPU 2 */
 };
 
-/* Whether a name means this device: exact, or the beginning of its UUID ("GPU-9e8d"). */
+/* Whether a name means this very device: exact, or the beginning of its UUID ("GPU-9e8d"). */
 bool policy_name_fits(const char *name, const struct policy_face *face);
+
+/* Whether one of the names means it, or the GPU that it is an instance of. */
 bool policy_names_fit(const struct policy_names *names, const struct policy_face *face);
 
 /* Bytes that the administrator keeps back on a device of `total_bytes`. */

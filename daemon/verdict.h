@@ -47,5 +47,5 @@ struct verdict {
     uint64_t free_bytes;
     uint32_t n_holders;               /* DENY for DEADLOCK: who holds what */
     char reason[VERDICT_REASON_SIZE]; /* always a sentence, but "" for a grant of growth */
-    char holders[VERDICT_HOLDERS_MAX][128];
+    char holders[VERDICT_HOLDERS_MAX][288];
 };

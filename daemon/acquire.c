@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A demand becomes a waiter, and a waiter a lease.
+ *
+ * Everybody who is not denied outright joins the line, also who will be served at once: then the
+ * line decides, and there is no second set of rules for the first in it. Explaining is the same up
+ * to the point where something would change.
+ */
+#include "daemon/brokerage.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t until(uint64_t now, uint64_t usec) {
+    return usec > UINT64_MAX - now ? UINT64_MAX : now + usec;
+}
+
+/* ---- Reasons -----------------------------------------------------------------------------------
+ */
+
+static void reason_device(const struct broker *broker, const struct waiter *waiter, char *text,
+                          size_t size) {
+    const struct claim *claim = waiter->claim;
+    const struct option *best = NULL;
+    uint32_t n_fit = 0;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    for (uint32_t i = 0; i < claim->n_options; i++) {
+        const struct option *option = &claim->options[i];
+        uint64_t left = book_free(broker->books[option->slot]);
+
+        if (left >= option->guaranteed_bytes)
+            n_fit++;
+        else if (!best || left > book_free(broker->books[best->slot]))
+            best = option;
+    }
+    if (!best)
+        snprintf(text, size, "there is enough free, and others come first");
+    else if (claim->is_named)
+        snprintf(text, size, "needs %s on %s, where %s is free",
+                 units_format_bytes(best->guaranteed_bytes, a), broker->books[best->slot]->name,
+                 units_format_bytes(book_free(broker->books[best->slot]), b));
+    else
+        snprintf(text, size,
+                 "needs %s on each of %u of %u devices, %u of which have that much free; %s has %s",
+                 units_format_bytes(best->guaranteed_bytes, a), claim->n_wanted, claim->n_options,
+                 n_fit, broker->books[best->slot]->name,
+                 units_format_bytes(book_free(broker->books[best->slot]), b));
+}
+
+static void reason_quota(const struct waiter *waiter, char *text, size_t size) {
+    const struct tenant *tenant = waiter->tenant;
+    const struct policy_rules *rules = &tenant->rules;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    if (!waiter->holder && tenant->n_leases >= rules->max_leases)
+        snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
+                 tenant->n_leases, rules->max_leases);
+    else if (!waiter->holder && tenant->n_slots >= rules->quota_devices)
+        snprintf(text, size, "you use %u devices of at most %u; it starts when one is free of you",
+                 tenant->n_slots, rules->quota_devices);
+    else if (rules->quota_bytes != UNITS_FOREVER)
+        snprintf(text, size, "you have %s of your quota of %s; it starts when enough is given back",
+                 units_format_bytes(tenant->charged_bytes, a),
+                 units_format_bytes(rules->quota_bytes, b));
+    else
+        snprintf(text, size,
+                 "you may have %s of a device in all; it starts when enough of yours is given back",
+                 units_format_permyriad(rules->quota_permyriad, a));
+}
+
+void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
+                   size_t size) {
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    switch (waiter->why) {
+    case WHY_DEVICE:
+    case WHY_BEHIND:
+        if (waiter->holder) {
+            const struct book *book = waiter->holder->lease->shares[waiter->share].book;
+
+            snprintf(text, size, "needs %s more on %s, where %s is free%s",
+                     units_format_bytes(waiter->bytes, a), book->name,
+                     units_format_bytes(book_free(book), b),
+                     waiter->why == WHY_BEHIND ? " and other growth comes first" : "");
+        } else if (waiter->why == WHY_BEHIND) {
+            snprintf(text, size, "there is enough free, but it is kept for those who come first");
+        } else {
+            reason_device(broker, waiter, text, size);
+        }
+        return;
+    case WHY_UNSAFE:
+        snprintf(text, size,
+                 "there is enough free, but then not every running job could have the maximum that "
+                 "it declared; it goes on when one of them gives back");
+        return;
+    case WHY_QUOTA:
+        reason_quota(waiter, text, size);
+        return;
+    case WHY_HOURS:
+        snprintf(text, size, "%s is kept for others at this hour",
+                 waiter->blocked >= 0 ? broker->books[waiter->blocked]->name : "the device");
+        return;
+    case WHY_HEALTH:
+        snprintf(text, size, "%s", waiter->trouble);
+        return;
+    case WHY_RECALL:
+        snprintf(text, size,
+                 "the lease's limit is reached; its other processes are asked to give back");
+        return;
+    case WHY_GRACE:
+        snprintf(text, size, "the daemon has just started and waits for running jobs to come back");
+        return;
+    }
+}
+
+/* ---- Grants ------------------------------------------------------------------------------------
+ */
+
+int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
+                struct verdict *ret) {
+    const struct demand *demand = waiter->demand;
+    struct lease *lease = lease_new(broker, fit->n_chosen);
+    struct book *books[BOOKS_SHARES_MAX];
+    uint64_t life = MIN(demand->time_limit_usec, waiter->tenant->rules.lease_usec);
+    char text[UNITS_TEXT_SIZE];
+
+    if (!lease)
+        return -ENOMEM;
+    lease->id = broker->next_lease;
+    if (map_put(&broker->leases, lease->id, lease) < 0) {
+        free(lease);
+        return -ENOMEM;
+    }
+    broker->next_lease++;
+    lease->tenant = waiter->tenant;
+    lease->uid = waiter->tenant->uid;
+    lease->gid = waiter->tenant->gid;
+    lease->mode = fit->chosen[0]->mode;
+    lease->priority = waiter->priority;
+    lease->created_usec = broker->now_usec;
+    if (life != UNITS_FOREVER) {
+        lease->expires_usec = until(broker->now_usec, life);
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    }
+    lease->has_token = demand->has_token;
+    memcpy(lease->token, demand->token, sizeof(lease->token));
+    memcpy(lease->name, waiter->name, sizeof(lease->name));
+    for (uint32_t i = 0; i < fit->n_chosen; i++) {
+        const struct option *option = fit->chosen[i];
+
+        books[i] = broker->books[option->slot];
+        lease->declares_max |= option->declares_max;
+        lease->shares[i] = (struct share){
+            .limit_bytes = option->limit_bytes,
+            .guaranteed_bytes = option->guaranteed_bytes,
+            .declares_max = option->declares_max,
+            .is_exclusive = option->mode == LEASE_EXCLUSIVE,
+        };
+    }
+    lease->owner = waiter->member;
+    list_append(&waiter->member->leases, &lease->in_owner);
+    member_hook(broker, waiter->member);
+    lease_enter(broker, lease, books);
+    keep_lease(broker, lease);
+    keep_owner(broker, lease);
+
+    ret->kind = VERDICT_GRANT;
+    ret->lease = lease->id;
+    ret->place = 0;
+    snprintf(ret->reason, sizeof(ret->reason), "%u device%s, at most %s on %s%s; %s", fit->n_chosen,
+             fit->n_chosen == 1 ? "" : "s", units_format_bytes(lease->shares[0].limit_bytes, text),
+             books[0]->name, fit->n_chosen > 1 ? " and so on" : "", fit->how);
+    return 0;
+}
+
+/* ---- Requests ----------------------------------------------------------------------------------
+ */
+
+__attribute__((format(printf, 3, 4))) static void refuse(struct verdict *ret, enum refusal refusal,
+                                                         const char *format, ...) {
+    va_list args;
+
+    ret->kind = VERDICT_DENY;
+    ret->refusal = refusal;
+    ret->place = 0;
+    ret->n_holders = 0;
+    ret->has_device = false;
+    va_start(args, format);
+    vsnprintf(ret->reason, sizeof(ret->reason), format, args);
+    va_end(args);
+}
+
+int demand_judge(const struct broker *broker, const struct tenant *tenant,
+                 const struct demand *demand, struct claim **ret_claim, struct verdict *ret) {
+    const struct policy_rules *rules = &tenant->rules;
+    int r;
+
+    if (demand->has_priority && demand->priority > rules->priority_max) {
+        refuse(ret, REFUSAL_DENIED, "priority %d is above %d, the highest that you may ask for",
+               demand->priority, rules->priority_max);
+        return -EPERM;
+    }
+    if (demand->has_priority && demand->priority < -POLICY_PRIORITY_MAX) {
+        refuse(ret, REFUSAL_DENIED, "the lowest priority is %d", -POLICY_PRIORITY_MAX);
+        return -EPERM;
+    }
+    if (demand->time_limit_usec == 0) {
+        refuse(ret, REFUSAL_DENIED, "a lease with a time limit of 0 would end before it begins");
+        return -EPERM;
+    }
+    r = claim_new(ret_claim, ret, broker->books, broker->n_books, rules, demand);
+    if (r < 0)
+        return r;
+    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds) {
+        refuse(ret, REFUSAL_DENIED,
+               "your GiB·hours are used up; they come back as their period passes");
+        free(*ret_claim);
+        *ret_claim = NULL;
+        return -EPERM;
+    }
+    return 0;
+}
+
+bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
+    const struct process_id *process = &waiter->member->process;
+    struct ghost *ghost;
+
+    list_foreach (ghost, &broker->ghosts, in_broker) {
+        const struct record_waiter *r = &ghost->record;
+
+        if (r->is_growth != (waiter->holder != NULL) || r->pid != process->pid ||
+            r->start != process->start || r->uid != waiter->tenant->uid ||
+            memcmp(r->digest, waiter->digest, RECORD_DIGEST_SIZE) != 0)
+            continue;
+        waiter->id = r->id;
+        waiter->arrival = r->order;
+        waiter->since_usec = r->since_usec;
+        waiter->timeout_usec = r->timeout_usec;
+        waiter->is_kept = true;
+        list_remove(&ghost->in_broker);
+        free(ghost);
+        return true;
+    }
+    return false;
+}
+
+static struct waiter *make_waiter(struct broker *broker, struct tenant *tenant,
+                                  const struct broker_peer *peer, const struct demand *demand) {
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t longest = MIN(demand->timeout_usec, rules->wait_usec);
+    struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+    if (!waiter)
+        return NULL;
+    waiter->demand = demand_copy(demand);
+    waiter->member = member_get(broker, &peer->process);
+    if (!waiter->demand || !waiter->member) {
+        member_put(broker, waiter->member);
+        free(waiter->demand);
+        free(waiter);
+        return NULL;
+    }
+    waiter->tenant = tenant;
+    waiter->blocked = -1;
+    waiter->no_wait = demand->no_wait;
+    waiter->priority = demand->has_priority ? demand->priority : rules->priority;
+    waiter->why = broker->grace_usec ? WHY_GRACE : WHY_DEVICE;
+    snprintf(waiter->name, sizeof(waiter->name), "%s", demand->name ? demand->name : "");
+    demand_describe(demand, rules, waiter->asked, sizeof(waiter->asked));
+    demand_digest(demand, waiter->digest);
+
+    if (!waiter_haunt(broker, waiter)) {
+        waiter->id = broker->next_waiter++;
+        waiter->arrival = broker->next_arrival++;
+        waiter->since_usec = broker->now_usec;
+        if (longest != UNITS_FOREVER)
+            waiter->timeout_usec = until(broker->now_usec, longest);
+    }
+    return waiter;
+}
+
+int broker_submit(struct broker *broker, const struct broker_peer *peer,
+                  const struct demand *demand, void *cookie, struct moment now,
+                  struct verdict *ret) {
+    struct tenant *tenant = tenant_get(broker, peer->uid, peer->gid);
+    struct claim *claim = NULL;
+    struct waiter *waiter;
+    char reason[VERDICT_REASON_SIZE];
+    int r;
+
+    broker->now_usec = now.usec;
+    if (!tenant)
+        return -ENOMEM;
+    r = tenant_groups(broker, tenant, peer);
+    if (r == 0)
+        r = demand_judge(broker, tenant, demand, &claim, ret);
+    if (r == 0 && tenant->n_waiting >= tenant->rules.max_waiting) {
+        refuse(ret, REFUSAL_BUSY,
+               "you have %u requests in line already, which is all that you may have",
+               tenant->n_waiting);
+        free(claim);
+        r = -EBUSY;
+    }
+    if (r < 0) {
+        if (r != -ENOMEM)
+            tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+        tenant_put(broker, tenant);
+        return r == -ENOMEM ? r : 0;
+    }
+
+    waiter = make_waiter(broker, tenant, peer, demand);
+    if (!waiter) {
+        free(claim);
+        tenant_put(broker, tenant);
+        return -ENOMEM;
+    }
+    waiter->claim = claim;
+    waiter->cookie = cookie;
+    waiter->answer = ret;
+    ret->kind = VERDICT_WAIT;
+    r = waiter_enter(broker, waiter);
+    if (r < 0) {
+        waiter_free(broker, waiter);
+        return r;
+    }
+    line_run(broker, now);
+    if (ret->kind == VERDICT_WAIT && !waiter->no_wait && broker->is_knot_due)
+        knot_resolve(broker);
+    if (ret->kind != VERDICT_WAIT)
+        return 0;
+
+    waiter_reason(broker, waiter, reason, sizeof(reason));
+    if (waiter->no_wait) {
+        const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
+
+        waiter_deny(broker, waiter,
+                    waiter->why == WHY_GRACE    ? REFUSAL_BUSY
+                    : waiter->why == WHY_QUOTA  ? REFUSAL_DENIED
+                    : waiter->why == WHY_HOURS  ? REFUSAL_DENIED
+                    : waiter->why == WHY_HEALTH ? REFUSAL_DRAINING
+                                                : REFUSAL_NO_MEMORY,
+                    book, "%s", reason);
+        return 0;
+    }
+    waiter->answer = NULL;
+    waiter->is_kept = true;
+    keep_waiter(broker, waiter);
+    ret->waiter = waiter->id;
+    ret->place = waiter->told_place = waiter_place(broker, waiter);
+    waiter->told_why = waiter->why;
+    snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
+    tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+    return 0;
+}
+
+int broker_cancel(struct broker *broker, uint64_t id, struct moment now) {
+    struct waiter *waiter = map_find(&broker->waiters, id);
+
+    broker->now_usec = now.usec;
+    if (!waiter)
+        return -ENOENT;
+    tell_cancelled(broker, waiter);
+    waiter_free(broker, waiter);
+    return 0;
+}

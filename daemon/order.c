@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A treap: a search tree by key that is a heap by a number mixed from the tie, which makes it as
+ * deep as a tree of random insertions, about 2 ln n, whatever order things come in. Each node knows
+ * the size of its subtree, so a rank is a walk to the root.
+ */
+#include "daemon/order.h"
+
+static bool before(const struct order_node *a, const struct order_node *b) {
+    return a->key != b->key ? a->key < b->key : a->tie < b->tie;
+}
+
+static void count(struct order_node *node) {
+    node->n = 1 + order_count(node->left) + order_count(node->right);
+}
+
+/* Where the pointer to `node` stands: in its parent, or the root. */
+static struct order_node **link_of(struct order_node **root, struct order_node *node) {
+    if (!node->parent)
+        return root;
+    return node->parent->left == node ? &node->parent->left : &node->parent->right;
+}
+
+/* Put `node`, a child, in the place of its parent. */
+static void rotate_up(struct order_node **root, struct order_node *node) {
+    struct order_node *parent = node->parent, *middle;
+
+    *link_of(root, parent) = node;
+    node->parent = parent->parent;
+    if (parent->left == node) {
+        middle = node->right;
+        node->right = parent;
+        parent->left = middle;
+    } else {
+        middle = node->left;
+        node->left = parent;
+        parent->right = middle;
+    }
+    if (middle)
+        middle->parent = parent;
+    parent->parent = node;
+    count(parent);
+    count(node);
+}
+
+void order_insert(struct order_node **root, struct order_node *node) {
+    struct order_node **link = root, *parent = NULL;
+    uint64_t mixed = node->tie * UINT64_C(0x9e3779b97f4a7c15);
+
+    while (*link) {
+        parent = *link;
+        parent->n++;
+        link = before(node, parent) ? &parent->left : &parent->right;
+    }
+    node->left = node->right = NULL;
+    node->parent = parent;
+    node->n = 1;
+    node->heap = (uint32_t)((mixed ^ mixed >> 29) >> 16);
+    *link = node;
+    while (node->parent && node->parent->heap < node->heap)
+        rotate_up(root, node);
+}
+
+void order_remove(struct order_node **root, struct order_node *node) {
+    struct order_node *child;
+
+    if (node->n == 0)
+        return;
+    while (node->left && node->right)
+        rotate_up(root, node->left->heap > node->right->heap ? node->left : node->right);
+    child = node->left ? node->left : node->right;
+    *link_of(root, node) = child;
+    if (child)
+        child->parent = node->parent;
+    for (struct order_node *up = node->parent; up; up = up->parent)
+        up->n--;
+    node->left = node->right = node->parent = NULL;
+    node->n = 0;
+}
+
+struct order_node *order_first(struct order_node *root) {
+    while (root && root->left)
+        root = root->left;
+    return root;
+}
+
+struct order_node *order_next(const struct order_node *node) {
+    if (node->right)
+        return order_first(node->right);
+    while (node->parent && node->parent->right == node)
+        node = node->parent;
+    return node->parent;
+}
+
+struct order_node *order_at(struct order_node *root, uint32_t i) {
+    while (root) {
+        uint32_t n_left = order_count(root->left);
+
+        if (i == n_left)
+            return root;
+        if (i < n_left) {
+            root = root->left;
+        } else {
+            i -= n_left + 1;
+            root = root->right;
+        }
+    }
+    return NULL;
+}
+
+uint32_t order_rank(const struct order_node *node) {
+    uint32_t rank = order_count(node->left);
+
+    for (; node->parent; node = node->parent)
+        if (node->parent->right == node)
+            rank += order_count(node->parent->left) + 1;
+    return rank;
+}
+
+uint32_t order_rank_of(const struct order_node *root, int64_t key) {
+    uint32_t rank = 0;
+
+    while (root) {
+        if (root->key <= key) {
+            rank += order_count(root->left) + 1;
+            root = root->right;
+        } else {
+            root = root->left;
+        }
+    }
+    return rank;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Order: things sorted by a key, each of which can say its rank.
+ *
+ * Intrusive: the node is a member of the thing and belongs to its owner; the tree is a pointer to
+ * the root, NULL when it is empty. Smaller keys come first, equal ones by `tie`, which is unique.
+ * Everything costs O(log n); the shape depends on the ties alone, so runs repeat exactly. No
+ * locking.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct order_node {
+    int64_t key;
+    uint64_t tie;
+    struct order_node *left, *right, *parent;
+    uint32_t n;    /* of the subtree; 0: in no tree */
+    uint32_t heap; /* a parent's is at least its children's */
+};
+
+/* `key` and `tie` are set; the node is in no tree. */
+void order_insert(struct order_node **root, struct order_node *node);
+
+/* Does no harm to a node that is in no tree. */
+void order_remove(struct order_node **root, struct order_node *node);
+
+struct order_node *order_first(struct order_node *root);          /* NULL: empty */
+struct order_node *order_next(const struct order_node *node);     /* NULL: it was the last */
+struct order_node *order_at(struct order_node *root, uint32_t i); /* from 0; NULL past the end */
+uint32_t order_rank(const struct order_node *node);               /* from 0 */
+
+/* How many come before a node that had this key and the largest tie. */
+uint32_t order_rank_of(const struct order_node *root, int64_t key);
+
+static inline uint32_t order_count(const struct order_node *root) {
+    return root ? root->n : 0;
+}
+
+/* The struct around a node, NULL for NULL. */
+#define order_entry(node, type, member)                                                            \
+    ({                                                                                             \
+        __typeof__(node) entry_node_ = (node);                                                     \
+        entry_node_ ? (type *)(void *)((char *)entry_node_ - offsetof(type, member)) : NULL;       \
+    })

@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attaching, and coming back after a restart.
+ *
+ * What was recorded is there again at once: leases with their shares, holders as absent, what was
+ * releasing as debts, places in the line as ghosts. A process that comes back says what it holds;
+ * it may not be more than what was recorded of it. Only where records were lost is a lease made
+ * again from what its processes say, and then by the rules of anybody's new lease: what the user
+ * may see, its quotas, hours, and what is really free.
+ */
+#include "daemon/brokerage.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/visibility.h"
+
+/* Numbers that somebody could have had: beyond lies what JSON readers cannot hold. */
+#define LEASE_ID_MAX (UINT64_C(1) << 53)
+
+__attribute__((format(printf, 3, 4))) static int refuse(struct verdict *ret, enum refusal refusal,
+                                                        const char *format, ...) {
+    va_list args;
+
+    ret->kind = VERDICT_DENY;
+    ret->refusal = refusal;
+    ret->place = 0;
+    ret->n_holders = 0;
+    ret->has_device = false;
+    va_start(args, format);
+    vsnprintf(ret->reason, sizeof(ret->reason), format, args);
+    va_end(args);
+    return -EPERM;
+}
+
+/* ---- Rebuilding --------------------------------------------------------------------------------
+ */
+
+/* The shares of a rebuilt lease, by the rules. */
+static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
+                         const struct broker_attach *attach, struct moment now, struct book **books,
+                         struct share *shares, struct verdict *ret) {
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t sum = 0;
+    uint32_t n_new = 0;
+
+    if (tenant->n_leases >= rules->max_leases)
+        return refuse(ret, REFUSAL_DENIED, "you have %u leases already, which is all that you may",
+                      tenant->n_leases);
+    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds)
+        return refuse(ret, REFUSAL_DENIED, "your GiB·hours are used up");
+    if (attach->n_held == 0 || attach->n_held > BOOKS_SHARES_MAX)
+        return refuse(ret, REFUSAL_NOT_FOUND,
+                      "there is no lease %llu, and nothing was said of what it holds",
+                      (unsigned long long)attach->lease);
+
+    for (size_t i = 0; i < attach->n_held; i++) {
+        struct book *book = book_find(broker, &attach->held[i].device);
+        uint64_t held = books_round_up(attach->held[i].bytes), quota;
+        struct policy_face face;
+
+        if (!book || !device_is_leasable(&book->device))
+            return refuse(ret, REFUSAL_NO_DEVICE, "a device of the lease is not there any more");
+        for (size_t j = 0; j < i; j++)
+            if (books[j] == book)
+                return refuse(ret, REFUSAL_DENIED, "%s is named twice", book->name);
+        face = book_face(book);
+        if (!policy_names_fit(&rules->devices, &face))
+            return refuse(ret, REFUSAL_DENIED, "the administrator's rules do not let you use %s",
+                          book->name);
+        if (!policy_hours_allow(broker->policy, &face, now.week_minute, tenant->uid, tenant->gids,
+                                tenant->n_gids, false, NULL))
+            return refuse(ret, REFUSAL_DENIED, "%s is kept for others at this hour", book->name);
+        quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
+        if (held > quota || tenant->slot_bytes[book->slot] > quota - held)
+            return refuse(ret, REFUSAL_DENIED, "it holds more of %s than your rules allow",
+                          book->name);
+        /* NVML may have seen these bytes already, as nobody's. */
+        if (held > book_free(book) + book->unmanaged_bytes)
+            return refuse(ret, REFUSAL_NO_MEMORY, "%s has not as much as it says that it holds",
+                          book->name);
+        books[i] = book;
+        n_new += tenant->slot_leases[book->slot] == 0;
+        if (__builtin_add_overflow(sum, held, &sum))
+            sum = UINT64_MAX;
+        shares[i] = (struct share){
+            .guaranteed_bytes = held,
+            .limit_bytes = MIN(quota, books_round_down(rules->quota_bytes)),
+        };
+        if (shares[i].limit_bytes < held)
+            shares[i].limit_bytes = held;
+    }
+    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes))
+        return refuse(ret, REFUSAL_DENIED, "it holds more than is left of your quota");
+    if (n_new > rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots))
+        return refuse(ret, REFUSAL_DENIED, "it holds more devices than your quota allows");
+    return 0;
+}
+
+/*
+ * A lease that no record tells of. Whoever had its number is not known: another user's claim to the
+ * same number gets one of its own, and goes on calling it by the old.
+ */
+static int rebuild(struct broker *broker, const struct broker_peer *peer,
+                   const struct broker_attach *attach, struct moment now, struct lease **ret_lease,
+                   struct verdict *ret) {
+    struct tenant *tenant = tenant_get(broker, peer->uid, peer->gid);
+    struct book *books[BOOKS_SHARES_MAX];
+    struct share shares[BOOKS_SHARES_MAX];
+    struct alias *alias = NULL;
+    struct member *owner;
+    struct lease *lease;
+    int r;
+
+    if (!tenant)
+        return -ENOMEM;
+    r = tenant_groups(broker, tenant, peer);
+    if (r == 0 && (attach->lease == 0 || attach->lease > LEASE_ID_MAX))
+        r = refuse(ret, REFUSAL_NOT_FOUND, "there is no lease %llu",
+                   (unsigned long long)attach->lease);
+    if (r == 0)
+        r = judge_rebuilt(broker, tenant, attach, now, books, shares, ret);
+    if (r < 0) {
+        if (r != -ENOMEM)
+            tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+        tenant_put(broker, tenant);
+        return r;
+    }
+
+    lease = lease_new(broker, (uint32_t)attach->n_held);
+    owner = member_get(broker, &peer->process);
+    if (broker_lease(broker, attach->lease))
+        alias = calloc(1, sizeof(*alias));
+    if (!lease || !owner || (broker_lease(broker, attach->lease) && !alias))
+        goto fail;
+    lease->id = alias ? MAX(broker->next_lease, attach->lease + 1) : attach->lease;
+    if (map_put(&broker->leases, lease->id, lease) < 0)
+        goto fail;
+
+    broker->next_lease = MAX(broker->next_lease, lease->id + 1);
+    if (alias) {
+        *alias = (struct alias){
+            .uid = peer->uid,
+            .called = attach->lease,
+            .lease = lease->id,
+        };
+        list_append(&broker->aliases, &alias->in_broker);
+    }
+    lease->tenant = tenant;
+    lease->uid = peer->uid;
+    lease->gid = peer->gid;
+    lease->mode = LEASE_GROW;
+    lease->priority = tenant->rules.priority;
+    lease->created_usec = now.usec;
+    if (tenant->rules.lease_usec != UNITS_FOREVER) {
+        lease->expires_usec = now.usec + tenant->rules.lease_usec;
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    }
+    memcpy(lease->shares, shares, attach->n_held * sizeof(shares[0]));
+    lease->owner = owner;
+    list_append(&owner->leases, &lease->in_owner);
+    lease_enter(broker, lease, books);
+    keep_lease(broker, lease);
+    tell_event(broker, "rebuilt", lease, peer->process.pid, NULL,
+               "lease %llu of uid %u was made again from what process %d holds",
+               (unsigned long long)lease->id, (unsigned)lease->uid, (int)peer->process.pid);
+    *ret_lease = lease;
+    return 0;
+
+fail:
+    free(lease);
+    free(alias);
+    member_put(broker, owner);
+    tenant_put(broker, tenant);
+    return -ENOMEM;
+}
+
+/* ---- Attach ------------------------------------------------------------------------------------
+ */
+
+static int judge_held(const struct broker *broker, struct lease *lease, const struct holder *holder,
+                      const struct broker_attach *attach, uint64_t *declared, struct verdict *ret) {
+    for (size_t i = 0; i < attach->n_held; i++) {
+        uint64_t bytes = books_round_up(attach->held[i].bytes), most, others;
+        struct share *share;
+        unsigned at;
+
+        share = lease_share(lease, &attach->held[i].device, &at);
+        if (!share)
+            return refuse(ret, REFUSAL_NO_DEVICE, "lease %llu has no such device",
+                          (unsigned long long)lease->id);
+        if (declared[at] != 0)
+            return refuse(ret, REFUSAL_DENIED, "%s is named twice", share->book->name);
+        most = holder ? holder->parts[at].declared_bytes : 0;
+        if (broker->is_lost) {
+            others = share->held_bytes - (holder ? part_held(&holder->parts[at]) : 0);
+            others = share->limit_bytes - MIN(share->limit_bytes, others);
+            most = MAX(most, others);
+        }
+        if (bytes > most)
+            return refuse(ret, REFUSAL_DENIED,
+                          "it says that it holds more of %s than was recorded of it",
+                          share->book->name);
+        declared[at] = bytes;
+    }
+    return 0;
+}
+
+int broker_attach(struct broker *broker, const struct broker_peer *peer,
+                  const struct broker_attach *attach, struct moment now, struct verdict *ret) {
+    struct lease *lease = lease_of_peer(broker, attach->lease, peer->uid);
+    uint64_t declared[BOOKS_SHARES_MAX] = { 0 };
+    struct holder *holder;
+    bool is_rebuilt = false;
+    int r;
+
+    broker->now_usec = now.usec;
+    if ((!lease || lease->uid != peer->uid) && broker->is_lost && broker->grace_usec) {
+        r = rebuild(broker, peer, attach, now, &lease, ret);
+        if (r < 0)
+            return r == -ENOMEM ? r : 0;
+        is_rebuilt = true;
+    }
+    if (!lease || lease->uid != peer->uid) {
+        refuse(ret, REFUSAL_NOT_FOUND, "you have no lease %llu", (unsigned long long)attach->lease);
+        return 0;
+    }
+    if (lease->is_ending && !holder_find(lease, &peer->process)) {
+        refuse(ret, REFUSAL_DENIED, "lease %llu ends: %s", (unsigned long long)lease->id,
+               lease->reason);
+        return 0;
+    }
+
+    holder = holder_find(lease, &peer->process);
+    if (judge_held(broker, lease, holder, attach, declared, ret) < 0)
+        return 0;
+    if (!holder) {
+        holder = holder_new(broker, lease, &peer->process);
+        if (!holder) {
+            if (is_rebuilt)
+                lease_gone(broker, lease, "the daemon is out of memory");
+            return -ENOMEM;
+        }
+    }
+    if (holder->is_absent) {
+        holder->is_absent = false;
+        broker->n_absent--;
+    }
+    if (!holder->is_attached)
+        tell_event(broker, "attached", lease, peer->process.pid, NULL,
+                   "process %d holds lease %llu", (int)peer->process.pid,
+                   (unsigned long long)lease->id);
+    holder->is_attached = true;
+    holder->attached_usec = holder->attached_usec ? holder->attached_usec : MAX(now.usec, 1u);
+    holder->tier = attach->tier;
+    holder->credits = attach->credits;
+    holder->cookie = attach->cookie;
+    for (uint32_t i = 0; i < lease->n_shares; i++) {
+        holder->parts[i].is_recalled = false;
+        if (attach->held)
+            holder_set(broker, holder, i, declared[i], holder->parts[i].seen_bytes);
+    }
+    keep_holder(broker, holder);
+    ret->kind = VERDICT_GRANT;
+    ret->lease = lease->id;
+    ret->place = 0;
+    ret->reason[0] = '\0';
+    return 0;
+}
+
+/* ---- Records -----------------------------------------------------------------------------------
+ */
+
+static int restore_lease(struct broker *broker, const struct record_lease *r) {
+    struct book *books[BOOKS_SHARES_MAX];
+    struct tenant *tenant;
+    struct lease *lease;
+
+    if (r->id == 0 || r->n_shares == 0 || r->n_shares > BOOKS_SHARES_MAX ||
+        r->mode > LEASE_EXCLUSIVE)
+        return -EBADMSG;
+    if (broker_lease(broker, r->id))
+        return 0;
+    for (uint32_t i = 0; i < r->n_shares; i++) {
+        if (r->shares[i].guaranteed_bytes > r->shares[i].limit_bytes ||
+            r->shares[i].limit_bytes > INT64_MAX)
+            return -EBADMSG;
+        books[i] = book_get(broker, &r->shares[i].device);
+        if (!books[i])
+            return broker->n_books == BOOKS_MAX ? -EBADMSG : -ENOMEM;
+        for (uint32_t j = 0; j < i; j++)
+            if (books[j] == books[i])
+                return -EBADMSG;
+    }
+    tenant = tenant_get(broker, r->uid, r->gid);
+    if (!tenant)
+        return -ENOMEM;
+    lease = lease_new(broker, r->n_shares);
+    if (!lease || map_put(&broker->leases, r->id, lease) < 0) {
+        free(lease);
+        tenant_put(broker, tenant);
+        return -ENOMEM;
+    }
+    lease->id = r->id;
+    lease->tenant = tenant;
+    lease->uid = r->uid;
+    lease->gid = r->gid;
+    lease->mode = (enum lease_mode)r->mode;
+    lease->declares_max = r->declares_max;
+    lease->is_ending = r->ending;
+    lease->ending_usec = broker->now_usec;
+    lease->evicts = r->ending && strcmp(r->reason, LEASE_RELEASED) != 0;
+    lease->has_token = r->has_token;
+    lease->idle_step = r->idle_step;
+    lease->idle_usec = r->idle_usec;
+    lease->tiers = r->tiers;
+    lease->priority = r->priority;
+    lease->created_usec = r->created_usec;
+    lease->expires_usec = r->expires_usec;
+    if (lease->expires_usec)
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    if (lease->evicts)
+        broker->next_expiry_usec =
+            MIN(broker->next_expiry_usec, broker->now_usec + broker->policy->ending_usec);
+    memcpy(lease->token, r->token, sizeof(lease->token));
+    snprintf(lease->name, sizeof(lease->name), "%s", r->name);
+    snprintf(lease->reason, sizeof(lease->reason), "%s", r->reason);
+    snprintf(lease->scope, sizeof(lease->scope), "%s", r->scope);
+    snprintf(lease->cgroup, sizeof(lease->cgroup), "%s", r->cgroup);
+    if (lease->cgroup[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0)
+        lease->cgroup[0] = '\0';
+    for (uint32_t i = 0; i < r->n_shares; i++)
+        lease->shares[i] = (struct share){
+            .limit_bytes = r->shares[i].limit_bytes,
+            .guaranteed_bytes = r->shares[i].guaranteed_bytes,
+            .declares_max = r->declares_max,
+            .is_exclusive = r->mode == LEASE_EXCLUSIVE,
+        };
+    lease_enter(broker, lease, books);
+    broker->next_lease = MAX(broker->next_lease, r->id + 1);
+    return 0;
+}
+
+static int restore_debt(struct broker *broker, const struct record_holder *r) {
+    struct process_id process = { .pid = r->pid, .start = r->start };
+    struct debt *debt;
+
+    list_foreach (debt, &broker->debts, in_broker) {
+        if (debt->lease == r->lease && process_id_equal(&debt->process, &process))
+            return 0;
+    }
+    debt = debt_new(r->n_held);
+    if (!debt)
+        return -ENOMEM;
+    debt->process = process;
+    debt->lease = r->lease;
+    debt->uid = r->uid;
+    debt->since_usec = r->releasing_usec;
+    for (uint32_t i = 0; i < r->n_held; i++) {
+        struct book *book = book_get(broker, &r->held[i].device);
+
+        if (!book) {
+            free(debt);
+            return broker->n_books == BOOKS_MAX ? -EBADMSG : -ENOMEM;
+        }
+        debt->parts[debt->n_parts].book = book;
+        debt->parts[debt->n_parts++].bytes = r->held[i].held_bytes + r->held[i].context_bytes;
+    }
+    debt_enter(broker, debt);
+    return 0;
+}
+
+static int restore_holder(struct broker *broker, const struct record_holder *r) {
+    struct process_id process = { .pid = r->pid, .start = r->start };
+    struct lease *lease = broker_lease(broker, r->lease);
+    struct member *member;
+    struct holder *holder;
+
+    if (r->n_held > BOOKS_SHARES_MAX)
+        return -EBADMSG;
+    for (uint32_t i = 0; i < r->n_held; i++)
+        if (r->held[i].held_bytes > INT64_MAX / 2 || r->held[i].context_bytes > INT64_MAX / 2)
+            return -EBADMSG;
+    if (r->releasing_usec)
+        return restore_debt(broker, r);
+    if (!lease || lease->uid != r->uid)
+        return -EBADMSG;
+    for (uint32_t i = 0; i < r->n_held; i++)
+        if (!lease_share(lease, &r->held[i].device, NULL))
+            return -EBADMSG;
+
+    member = member_get(broker, &process);
+    if (!member)
+        return -ENOMEM;
+    if (!lease->owner) {
+        lease->owner = member;
+        list_append(&member->leases, &lease->in_owner);
+    }
+    holder = holder_find(lease, &process);
+    if (r->attached_usec == 0 || holder) {
+        member_put(broker, member);
+        return 0;
+    }
+    holder = holder_new(broker, lease, &process);
+    if (!holder)
+        return -ENOMEM;
+    holder->is_absent = true;
+    broker->n_absent++;
+    holder->attached_usec = r->attached_usec;
+    holder->tier = r->tier;
+    for (uint32_t i = 0; i < r->n_held; i++) {
+        unsigned at;
+
+        lease_share(lease, &r->held[i].device, &at);
+        holder_set(broker, holder, at,
+                   books_round_up(r->held[i].held_bytes + r->held[i].context_bytes), 0);
+    }
+    return 0;
+}
+
+static int restore_waiter(struct broker *broker, const struct record_waiter *r) {
+    struct ghost *ghost;
+
+    broker->next_waiter = MAX(broker->next_waiter, r->id + 1);
+    broker->next_arrival = MAX(broker->next_arrival, r->order + 1);
+    list_foreach (ghost, &broker->ghosts, in_broker) {
+        if (ghost->record.id == r->id)
+            return 0;
+    }
+    ghost = calloc(1, sizeof(*ghost));
+    if (!ghost)
+        return -ENOMEM;
+    ghost->record = *r;
+    list_append(&broker->ghosts, &ghost->in_broker);
+    return 0;
+}
+
+int broker_restore(struct broker *broker, const struct record *record, struct moment now) {
+    struct process_id process;
+    struct lease *lease;
+    struct holder *holder;
+    struct ghost *ghost, *next;
+    struct debt *debt, *next_debt;
+
+    broker->now_usec = now.usec;
+    switch (record->kind) {
+    case RECORD_META:
+        broker->next_lease = MAX(broker->next_lease, record->meta.next_lease);
+        broker->next_waiter = MAX(broker->next_waiter, record->meta.next_waiter);
+        broker->next_arrival = MAX(broker->next_arrival, record->meta.next_order);
+        return 0;
+    case RECORD_DEVICE:
+        return 0; /* the inventory's */
+    case RECORD_LEASE:
+        return restore_lease(broker, &record->lease);
+    case RECORD_LEASE_GONE:
+        lease = broker_lease(broker, record->lease_gone);
+        if (lease)
+            lease_gone(broker, lease, "it had ended before");
+        return 0;
+    case RECORD_HOLDER:
+        return restore_holder(broker, &record->holder);
+    case RECORD_HOLDER_GONE:
+        process = (struct process_id){ record->holder_gone.pid, record->holder_gone.start };
+        lease = broker_lease(broker, record->holder_gone.lease);
+        holder = lease ? holder_find(lease, &process) : NULL;
+        if (holder)
+            holder_gone(broker, holder, false);
+        list_foreach_safe (debt, next_debt, &broker->debts, in_broker) {
+            if (debt->lease == record->holder_gone.lease &&
+                process_id_equal(&debt->process, &process))
+                debt_free(broker, debt);
+        }
+        return 0;
+    case RECORD_WAITER:
+        return restore_waiter(broker, &record->waiter);
+    case RECORD_WAITER_GONE:
+        list_foreach_safe (ghost, next, &broker->ghosts, in_broker) {
+            if (ghost->record.id == record->waiter_gone) {
+                list_remove(&ghost->in_broker);
+                free(ghost);
+            }
+        }
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+void broker_next_ids(const struct broker *broker, struct record_meta *ret) {
+    ret->next_lease = broker->next_lease;
+    ret->next_waiter = broker->next_waiter;
+    ret->next_order = broker->next_arrival;
+}
