@@ -189,20 +189,19 @@ static char **add_device(char **command, char *option) {
     return words;
 }
 
-static int run_command(struct client *client, const struct wire_grant *grant, char **command) {
+static int become(void *userdata) {
+    return job_exec(userdata, environ);
+}
+
+static int run_command(const struct wire_grant *grant, char **command) {
     cleanup(freep) char **words = NULL;
     char option[64];
-    bool started;
 
     snprintf(option, sizeof(option), "--device=" CDI_KIND "=%" PRIu64, grant->lease);
     words = add_device(command, option);
     if (!words)
         return complain(EXIT_RUN_FAILED, "out of memory");
-    return job_run(&(struct job){ .argv = words,
-                                  .environment = environ,
-                                  .socket = client_path(client),
-                                  .lease = grant->lease },
-                   &started);
+    return job_run(become, words);
 }
 
 /* Hold the lease until a signal says that it is enough. */
@@ -246,7 +245,7 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
             return status;
     }
     if (*command)
-        status = run_command(client, grant, command);
+        status = run_command(grant, command);
     else {
         fprintf(stderr,
                 "gpuctl: lease %" PRIu64 " is held until this is interrupted; meanwhile:\n"

@@ -116,7 +116,7 @@ const struct verb *verb_find(const char *name);
 extern const struct option_def common_options[];
 extern const size_t n_common_options;
 
-/* One pass over the options of a verb. */
+/* One pass over the options of a verb; one at a time, as getopt has it. */
 struct options {
     struct gpuctl *ctl;
     const struct verb *verb;
@@ -125,8 +125,7 @@ struct options {
     const char *value; /* of the option just given; NULL: none */
     int first;         /* after the last option: index of the first operand in argv */
     int status;        /* when options_next() gave < 0: the exit status */
-    struct option *longs;
-    char *shorts;
+    bool begun;
 };
 
 void options_init(struct options *options, struct gpuctl *ctl, const struct verb *verb, int argc,

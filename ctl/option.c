@@ -2,6 +2,7 @@
 /*
  * Options: getopt_long() driven by a verb's table, and the --help that is made of the same table.
  */
+#include <assert.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -98,26 +99,26 @@ void print_help(const struct verb *verb) {
     printf("\n\"gpuctl VERB --help\" and gpuctl(1) say more. Without a verb: status.\n");
 }
 
-/* Tables of getopt_long(): the verb's options, then the common ones; `flag` finds the definition.
- */
-static int prepare(struct options *options) {
-    const struct verb *verb = options->verb;
-    const size_t n = (verb ? verb->n_options : 0) + n_common_options;
+/* getopt_long()'s tables: the verb's options, then the common ones. More than any verb has. */
+#define OPTIONS_MAX 48
+
+static struct option longs[OPTIONS_MAX + 1];
+static char shorts[2 * OPTIONS_MAX + 3];
+
+static void prepare(const struct verb *verb) {
+    const size_t n_own = verb ? verb->n_options : 0, n = n_own + n_common_options;
     size_t at = 0;
 
-    options->longs = calloc(n + 1, sizeof(*options->longs));
-    options->shorts = calloc(2 * n + 3, 1);
-    if (!options->longs || !options->shorts)
-        return -1;
+    assert(n <= OPTIONS_MAX);
+    memset(longs, 0, sizeof(longs));
+    memset(shorts, 0, sizeof(shorts));
     if (!verb || verb->stops)
-        options->shorts[at++] = '+';
-    options->shorts[at++] = ':';
+        shorts[at++] = '+';
+    shorts[at++] = ':';
     for (size_t i = 0; i < n; i++) {
-        const struct option_def *def = verb && i < verb->n_options
-                                           ? &verb->options[i]
-                                           : &common_options[i - (verb ? verb->n_options : 0)];
+        const struct option_def *def = i < n_own ? &verb->options[i] : &common_options[i - n_own];
 
-        options->longs[i] = (struct option){
+        longs[i] = (struct option){
             .name = def->name,
             .has_arg = !def->value              ? no_argument
                        : value_is_optional(def) ? optional_argument
@@ -125,12 +126,11 @@ static int prepare(struct options *options) {
             .val = def->id,
         };
         if (def->letter) {
-            options->shorts[at++] = def->letter;
+            shorts[at++] = def->letter;
             if (def->value && !value_is_optional(def))
-                options->shorts[at++] = ':';
+                shorts[at++] = ':';
         }
     }
-    return 0;
 }
 
 void options_init(struct options *options, struct gpuctl *ctl, const struct verb *verb, int argc,
@@ -139,10 +139,6 @@ void options_init(struct options *options, struct gpuctl *ctl, const struct verb
 }
 
 static int end(struct options *options, int status) {
-    free(options->longs);
-    free(options->shorts);
-    options->longs = NULL;
-    options->shorts = NULL;
     options->status = status;
     return -1;
 }
@@ -197,16 +193,16 @@ int options_next(struct options *options) {
     const struct option_def *def;
     int c, r;
 
-    if (!options->longs) {
+    if (!options->begun) {
+        options->begun = true;
         optind = 0; /* also forgets what getopt knew of another argv */
         opterr = 0;
-        if (prepare(options) < 0)
-            return end(options, complain(EXIT_FAILED, "out of memory"));
+        prepare(options->verb);
     }
     for (;;) {
         const int before = optind ? optind : 1;
 
-        c = getopt_long(options->argc, options->argv, options->shorts, options->longs, NULL);
+        c = getopt_long(options->argc, options->argv, shorts, longs, NULL);
         if (c == -1)
             break;
         if (c == '?' || c == ':') {
@@ -243,6 +239,5 @@ int options_next(struct options *options) {
         return end(options, r);
     }
     term_init(&options->ctl->term, stdout, options->ctl->colour, options->ctl->ascii);
-    end(options, EXIT_OK);
     return 0;
 }

@@ -35,13 +35,24 @@ static const struct option_def options_table[] = {
     { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
 };
 
-struct settings {
+/* What a scope takes to be made: systemd answers in milliseconds, unless the box is on its knees.
+ */
+#define CONFINE_USEC (60 * UINT64_C(1000000))
+
+/* All that was asked for. */
+struct order {
+    struct gpuctl *ctl;
     struct demand demand;
+    char **command;
     bool by_index, no_guard, no_confine, verbose, quiet;
 };
 
 /* ---- The command
  * ---------------------------------------------------------------------------------- */
+
+static void order_done(struct order *order) {
+    demand_done(&order->demand);
+}
 
 /* Container engines have a daemon or a monitor start the job, outside of what is confined here. */
 static void warn_about_containers(const char *command) {
@@ -61,7 +72,7 @@ static void warn_about_containers(const char *command) {
 }
 
 /* --visible index: numbers in bus order, which hold only where other devices cannot be opened. */
-static int check_index(const struct gpuctl *ctl, const struct wire_box *box) {
+static int check_index(const struct wire_box *box) {
     for (size_t i = 0; i < box->n_tiers; i++)
         if (box->tiers[i].number == 2 && box->tiers[i].proven)
             return EXIT_OK;
@@ -71,52 +82,84 @@ static int check_index(const struct gpuctl *ctl, const struct wire_box *box) {
                     "why; leave --visible away");
 }
 
-static int start(struct gpuctl *ctl, const struct settings *settings, struct client *client,
-                 const struct wire_grant *grant, char **command) {
+/* Have this process confined: a scope of its own, only the lease's devices, the driver's limit. */
+static int confine(struct client *client, uint64_t lease, const char *token, bool verbose) {
+    const struct wire_confine call = { .lease = lease, .token = token };
+    struct allot_error err = {};
+    union wire_reply reply;
+
+    if (client_call(client, WIRE_METHOD_CONFINE, &call, CONFINE_USEC, &reply, NULL, &err) < 0)
+        return complain(EXIT_RUN_FAILED,
+                        "the command was not started, because it could not be confined: %s",
+                        err.text);
+    if (!verbose)
+        return EXIT_OK;
+    fprintf(stderr, "gpuctl: %s%s, enforced by tier", reply.confine.scope ? "scope " : "no scope",
+            reply.confine.scope ? reply.confine.scope : "");
+    for (size_t i = 0; i < reply.confine.n_tiers; i++)
+        fprintf(stderr, "%s%" PRIu64, i ? ", " : " ", reply.confine.tiers[i]);
+    fprintf(stderr, "%s\n", reply.confine.n_tiers ? "" : " none of 1 and 2");
+    for (size_t i = 0; i < reply.confine.n_detail; i++)
+        fprintf(stderr, "gpuctl:   %s\n", reply.confine.detail[i]);
+    return EXIT_OK;
+}
+
+/* With the lease at hand: the environment, the guard, the walls, and off it goes. */
+static int start(const struct order *order, struct client *client, const struct wire_grant *grant) {
+    cleanup(freep) char *token = grant->token ? strdup(grant->token) : NULL;
     cleanup(jobenv_done) struct jobenv env;
-    struct job job = {
-        .argv = command,
-        .socket = client_path(client),
-        .lease = grant->lease,
-        .token = grant->token,
-        .confine = !settings->no_confine,
-        .verbose = settings->verbose,
-    };
-    bool started;
-    int status;
+    const uint64_t lease = grant->lease;
+    int status = EXIT_OK;
 
     jobenv_init(&env);
-    if (settings->verbose) {
+    if (order->verbose) {
         cleanup(freep) char *reason = text_clean(grant->reason, true);
 
-        fprintf(stderr, "gpuctl: lease %" PRIu64 ": %s\n", grant->lease, reason ? reason : "");
+        fprintf(stderr, "gpuctl: lease %" PRIu64 ": %s\n", lease, reason ? reason : "");
     }
-    status = jobenv_make(&env, grant, client_path(client), settings->by_index);
-    if (status == 0 && !settings->no_guard)
-        status = jobenv_add_guard(&env, settings->verbose);
-    if (status < 0)
-        status = complain(EXIT_RUN_FAILED, "out of memory");
-    else {
-        job.environment = env.list;
-        status = job_run(&job, &started);
-        if (started)
+    if ((grant->token && !token) ||
+        jobenv_make(&env, grant, client_path(client), order->by_index) < 0 ||
+        (!order->no_guard && jobenv_add_guard(&env, order->verbose) < 0))
+        return complain(EXIT_RUN_FAILED, "out of memory");
+    if (!order->no_confine)
+        status = confine(client, lease, token, order->verbose);
+    return status == EXIT_OK ? job_exec(order->command, env.list) : status;
+}
+
+/* In the child. */
+static int become(void *userdata) {
+    const struct order *order = userdata;
+    cleanup(client_freep) struct client *client = NULL;
+    const struct wire_grant *grant;
+    struct allot_error err = {};
+    union wire_reply reply;
+    int r, status;
+
+    r = client_new(&client, order->ctl->socket, &err);
+    if (r == 0)
+        r = client_connect(client, &err);
+    if (r < 0)
+        return complain(EXIT_RUN_FAILED, "%s", err.text);
+    if (order->by_index) {
+        status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
+        if (status != EXIT_OK)
+            return EXIT_RUN_FAILED;
+        status = check_index(reply.get_box.box);
+        if (status != EXIT_OK)
             return status;
     }
-    /* Nobody holds it: without this it would stand until allotd notices. */
-    client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ job.lease }, 5000000, NULL,
-                NULL, NULL);
-    return status;
+    status = lend_acquire(order->ctl, &order->demand, order->quiet, client, &grant);
+    return status == EXIT_OK ? start(order, client, grant) : status;
 }
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
-    cleanup(client_freep) struct client *client = NULL;
-    struct settings settings = {};
-    const struct wire_grant *grant;
-    struct allot_error err = {};
+    cleanup(order_done) struct order order = { .ctl = ctl };
+    struct wire_request *request = &order.demand.request;
     struct options options;
-    int id, r, status;
+    const char *slash;
+    int id;
 
-    demand_init(&settings.demand);
+    demand_init(&order.demand);
     options_init(&options, ctl, &verb_run, argc, argv);
     while ((id = options_next(&options)) > 0)
         switch (id) {
@@ -124,22 +167,22 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
             if (strcmp(options.value, "uuid") && strcmp(options.value, "index"))
                 return complain_usage(&verb_run, "--visible is uuid or index, not \"%s\"",
                                       options.value);
-            settings.by_index = !strcmp(options.value, "index");
+            order.by_index = !strcmp(options.value, "index");
             break;
         case OPT_NO_GUARD:
-            settings.no_guard = true;
+            order.no_guard = true;
             break;
         case OPT_NO_CONFINE:
-            settings.no_confine = true;
+            order.no_confine = true;
             break;
         case OPT_VERBOSE:
-            settings.verbose = true;
+            order.verbose = true;
             break;
         case OPT_QUIET:
-            settings.quiet = true;
+            order.quiet = true;
             break;
         default:
-            if (demand_option(&settings.demand, &verb_run, id, options.value) < 0)
+            if (demand_option(&order.demand, &verb_run, id, options.value) < 0)
                 return EXIT_USAGE;
         }
     if (id < 0)
@@ -147,41 +190,18 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (options.first == argc)
         return complain_usage(&verb_run,
                               "which command? gpuctl run --fraction 0.4 -- python train.py");
-    if (demand_finish(&settings.demand, &verb_run) < 0) {
-        demand_done(&settings.demand);
+    if (demand_finish(&order.demand, &verb_run) < 0)
         return EXIT_USAGE;
-    }
+    order.command = argv + options.first;
     /* Waiting is what a queue is for: only --no-wait refuses it. */
-    if (!settings.demand.request.wait.has)
-        settings.demand.request.wait = wire_some(true);
-    settings.demand.request.confine = wire_some(!settings.no_confine);
-    if (!settings.demand.request.name) {
-        const char *slash = strrchr(argv[options.first], '/');
-
-        settings.demand.request.name = slash && slash[1] ? slash + 1 : argv[options.first];
-    }
-    warn_about_containers(argv[options.first]);
-
-    r = client_new(&client, ctl->socket, &err);
-    if (r == 0)
-        r = client_connect(client, &err);
-    if (r < 0) {
-        demand_done(&settings.demand);
-        return complain(EXIT_RUN_FAILED, "%s", err.text);
-    }
-    status = EXIT_OK;
-    if (settings.by_index) {
-        union wire_reply reply;
-
-        status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
-        status = status == EXIT_OK ? check_index(ctl, reply.get_box.box) : EXIT_RUN_FAILED;
-    }
-    if (status == EXIT_OK)
-        status = lend_acquire(ctl, &settings.demand, settings.quiet, client, &grant);
-    if (status == EXIT_OK)
-        status = start(ctl, &settings, client, grant, argv + options.first);
-    demand_done(&settings.demand);
-    return status;
+    if (!request->wait.has)
+        request->wait = wire_some(true);
+    request->confine = wire_some(!order.no_confine);
+    slash = strrchr(order.command[0], '/');
+    if (!request->name)
+        request->name = slash && slash[1] ? slash + 1 : order.command[0];
+    warn_about_containers(order.command[0]);
+    return job_run(become, &order);
 }
 
 const struct verb verb_run = {

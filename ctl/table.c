@@ -66,8 +66,9 @@ void table_row(struct table *table) {
     table->next = 0;
 }
 
-static void fill(struct table *table, struct cell *cell, enum term_style style, const char *format,
-                 va_list args) {
+__attribute__((format(printf, 4, 0))) static void fill(struct table *table, struct cell *cell,
+                                                       enum term_style style, const char *format,
+                                                       va_list args) {
     cell->style = style;
     if (vasprintf(&cell->text, format, args) < 0) {
         cell->text = NULL;
@@ -217,7 +218,7 @@ int table_print(struct table *table, const struct term *term, size_t indent) {
         return -ENOMEM;
     decide_widths(table, term->width > indent ? term->width - indent : 1, widths);
     for (size_t c = 0; c < table->n_columns; c++) {
-        head[c] = (struct cell){ strdup(table->columns[c].title), STYLE_HEAD };
+        head[c] = (struct cell){ text_clean(table->columns[c].title, term->utf8), STYLE_HEAD };
         table->failed |= !head[c].text;
     }
     if (!table->failed) {

@@ -36,7 +36,7 @@ struct client {
 static void errno_restore(const int *kept) {
     errno = *kept;
 }
-#define KEEP_ERRNO cleanup(errno_restore) const int errno_kept = errno
+#define KEEP_ERRNO cleanup(errno_restore) __attribute__((unused)) const int errno_kept = errno
 
 static uint64_t now_usec(void) {
     struct timespec t;
