@@ -4,8 +4,9 @@
  *
  * Every thread begins in shard 0. One that meets another there several times moves on to the next
  * shard and stays, so that threads which take turns share one shard, as tightly packed as one
- * thread would, and threads that run at the same time soon never meet. A block goes back to the
- * shard it came from, whoever frees it.
+ * thread would, and threads that run at the same time soon never meet. One that finds its memory in
+ * a shard which nobody else uses goes there. A block goes back to the shard it came from, whoever
+ * frees it.
  *
  * Numbers are kept per shard, under its lock, and summed when somebody asks. The peak of live bytes
  * over all shards is exact all the same: each shard has a limit, and as long as all stay below
@@ -28,9 +29,12 @@
 /* Requests above this cannot be counted in granules; no device is that large. */
 #define BYTES_MAX ((uint64_t)0xffffff00u << 8)
 
-/* Meetings with another thread that make a thread move on, unless 256 allocations without one lie
- * between them. */
+/* Meetings with another thread that allocates make a thread move on, unless 256 allocations without
+ * one lie between them. */
 #define MEETINGS_MAX 4
+/* Times that a shard which nobody else allocates in helped out, after which a thread stays there.
+ */
+#define QUIET_MAX 32
 
 #define HINTS 4
 static _Thread_local struct {
@@ -38,6 +42,8 @@ static _Thread_local struct {
     uint8_t shard;
     uint8_t meetings;
     uint8_t calm;
+    uint8_t found, quiet;  /* where memory was found instead, and how often in a row nobody … */
+    uint64_t found_allocs; /* … else had allocated there since */
 } hints[HINTS];
 
 void arena_lock_all(struct arena *arena) {
@@ -100,7 +106,7 @@ static int add_shard(struct arena *arena, unsigned n) {
 
 static __attribute__((noinline)) struct shard *enter_contended(struct arena *arena) {
     typeof(&hints[0]) hint = &hints[arena->id % HINTS];
-    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), next;
     struct shard *shard;
 
     if (hint->arena_id != arena->id) {
@@ -110,35 +116,73 @@ static __attribute__((noinline)) struct shard *enter_contended(struct arena *are
     }
     shard = arena->shards[hint->shard];
     if (lock_try(&shard->lock)) {
-        if (++hint->calm == 0)
-            hint->meetings = 0;
+        shard->allocates = hints;
         return shard;
     }
 
-    hint->calm = 0;
-    if (++hint->meetings >= MEETINGS_MAX && arena->max_shards > 1) {
-        unsigned next = (hint->shard + 1u) % arena->max_shards;
-
-        hint->meetings = 0;
-        /* Somebody may be growing, which can take long: then try again another time. */
-        if (next >= n && pthread_mutex_trylock(&arena->growing) == 0) {
-            if (next >= atomic_load(&arena->n_shards))
-                add_shard(arena, atomic_load(&arena->n_shards));
-            n = atomic_load(&arena->n_shards);
-            pthread_mutex_unlock(&arena->growing);
-        }
-        hint->shard = (uint8_t)(next < n ? next : 0);
-        shard = arena->shards[hint->shard];
-    }
+    /* Whoever only gives back what it had from here is no reason to leave. */
     lock_take(&shard->lock);
+    if (shard->allocates == hints)
+        return shard;
+    shard->allocates = hints;
+    hint->calm = 0;
+    if (++hint->meetings < MEETINGS_MAX || arena->max_shards == 1)
+        return shard;
+
+    lock_drop(&shard->lock);
+    hint->meetings = 0;
+    next = (hint->shard + 1u) % arena->max_shards;
+    /* Somebody may be growing, which can take long: then try again another time. */
+    if (next >= n && pthread_mutex_trylock(&arena->growing) == 0) {
+        if (next >= atomic_load(&arena->n_shards))
+            add_shard(arena, atomic_load(&arena->n_shards));
+        n = atomic_load(&arena->n_shards);
+        pthread_mutex_unlock(&arena->growing);
+    }
+    hint->shard = (uint8_t)(next < n ? next : 0);
+    shard = arena->shards[hint->shard];
+    lock_take(&shard->lock);
+    shard->allocates = hints;
     return shard;
 }
 
+/* This shard, which is locked, had what the thread's own had not: go where the memory is. */
+static void follow(struct arena *arena, const struct shard *shard) {
+    typeof(&hints[0]) hint = &hints[arena->id % HINTS];
+
+    if (shard->index == PLAIN_INDEX || hint->arena_id != arena->id || shard->index == hint->shard)
+        return;
+    if (hint->found == shard->index && hint->found_allocs == shard->allocs)
+        hint->quiet++;
+    else
+        hint->quiet = 0;
+    hint->found = shard->index;
+    hint->found_allocs = shard->allocs + 1;
+    if (hint->quiet < QUIET_MAX)
+        return;
+    hint->shard = shard->index;
+    hint->quiet = 0;
+}
+
 static inline struct shard *enter(struct arena *arena) {
-    if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1 &&
-        lock_try(&arena->shards[0]->lock))
-        return arena->shards[0];
-    return enter_contended(arena);
+    typeof(&hints[0]) hint;
+    struct shard *shard;
+
+    if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1) {
+        if (lock_try(&arena->shards[0]->lock))
+            return arena->shards[0];
+        return enter_contended(arena);
+    }
+    hint = &hints[arena->id % HINTS];
+    if (__builtin_expect(hint->arena_id != arena->id, 0))
+        return enter_contended(arena);
+    shard = arena->shards[hint->shard];
+    if (__builtin_expect(!lock_try(&shard->lock), 0))
+        return enter_contended(arena);
+    shard->allocates = hints;
+    if (++hint->calm == 0)
+        hint->meetings = 0;
+    return shard;
 }
 
 /* The arena may have a new peak: count the bytes at an instant at which all shards stand still.
@@ -253,6 +297,7 @@ static inline int alloc(struct arena *arena, const struct arena_request *request
         r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
         if (r < 0)
             return refuse(arena, request, err);
+        follow(arena, shard);
     }
     r = commit(arena, shard, i, request, pointer, ret);
     if (__builtin_expect(r < 0, 0))

@@ -39,6 +39,7 @@ struct shard {
     uint32_t top; /* index of the CHUNK_TOP; 0 in a shard of regions: the edge, which is empty */
     uint32_t serial;
     uint32_t delta_shift;
+    const void *allocates; /* the thread that last came to allocate, by an address of its own */
     const uint64_t *delta; /* [offset >> delta_shift]: address minus offset */
     struct chunk_table table;
 
