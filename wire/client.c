@@ -103,16 +103,27 @@ int client_fd(const struct client *client) {
 
 void client_close(struct client *client) {
     KEEP_ERRNO;
+    int fd = client->fd;
 
-    closep(&client->fd);
+    /* First, so that a fork in between leaves the child no number that may be another's. */
     client->fd = -1;
+    if (fd >= 0) {
+        shutdown(fd, SHUT_RDWR); /* a child may have a copy, and the daemon would not see the end */
+        close(fd);
+    }
     frame_in_done(&client->in);
     frame_out_done(&client->out);
 }
 
 void client_abandon(struct client *client) {
-    /* Closing our copy of the descriptor leaves the parent's connection open. */
-    client_close(client);
+    KEEP_ERRNO;
+
+    closep(&client->fd);
+    client->fd = -1;
+    /* Another thread of the parent may have been at work on them: they are left to themselves. */
+    frame_in_init(&client->in, client->in.max);
+    frame_out_init(&client->out, client->out.max);
+    client->store = (struct store){ 0 };
 }
 
 static int connect_failed(const struct client *client, int code, struct allot_error *err) {

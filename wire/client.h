@@ -51,7 +51,7 @@ int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd
 
 bool client_is_connected(const struct client *client);
 void client_close(struct client *client);   /* ends the connection; connect again at will */
-void client_abandon(struct client *client); /* in a child: forget the parent's connection */
+void client_abandon(struct client *client); /* in a child: leave the parent's connection to it */
 int client_fd(const struct client *client); /* for poll; -1: not connected */
 
 /*

@@ -24,6 +24,9 @@
 #include "base/json.h"
 #include "base/store.h"
 
+/* Devices give memory by so much: Grow rounds up to it, Shrink down. */
+#define WIRE_GRANULE ((uint64_t)2 << 20)
+
 struct wire_maybe {
     bool has;
     int64_t value; /* a bool: 0 or 1 */

@@ -33,12 +33,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "error.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct allot_lease;
 
@@ -114,17 +116,24 @@ struct allot_lease_options {
     uint64_t time_limit_usec; /* the lease ends by itself after so long; 0: as the policy says */
     int cancel_fd;            /* readable: stop waiting; -1: none */
 
-    bool credits;            /* asks for bytes ahead of need, and answers each recall by a shrink */
-    uint8_t tier;            /* enforcement that this process brings: 3 the guard, 4 arenas; 0: none */
+    bool credits; /* asks for bytes ahead of need, and answers each recall by a shrink */
+    uint8_t tier; /* enforcement that this process brings: 3 the guard, 4 arenas; 0: none */
     uint64_t reconnect_usec; /* calls wait so long for a daemon that is away; 0: 60 s */
     allot_lease_progress_fn progress;
     allot_lease_notice_fn notice;
     void *userdata; /* of both */
 };
 
-/* The initialiser for C and C++: size, no cancel_fd. */
-#define ALLOT_LEASE_OPTIONS_INIT allot_lease_options_init(sizeof(struct allot_lease_options))
-struct allot_lease_options allot_lease_options_init(size_t size);
+/* The initialiser for C and C++. Inline, because its size is that of the caller's header. */
+#define ALLOT_LEASE_OPTIONS_INIT allot_lease_options_init()
+static inline struct allot_lease_options allot_lease_options_init(void) {
+    struct allot_lease_options options;
+
+    memset(&options, 0, sizeof(options));
+    options.size = sizeof(options);
+    options.cancel_fd = -1;
+    return options;
+}
 
 /* The bytes of one device that the lease may use. */
 struct allot_lease_share {
@@ -171,8 +180,9 @@ int allot_lease_environment(const struct allot_lease *lease, size_t i, const cha
 
 /*
  * Ask for `bytes` more on `device` (UUID; NULL: the lease's only one), all or nothing, before they
- * are allocated. 0: they are this process's. Waits for others to give back where `timeout_usec` is
- * not 0 (UINT64_MAX: as long as the policy allows); 0: -ENOSPC at once.
+ * are allocated. Rounded up to 2 MiB, in which devices give memory. 0: they are this process's.
+ * Waits for others to give back where `timeout_usec` is not 0 (UINT64_MAX: as long as the policy
+ * allows); 0: -ENOSPC at once.
  */
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err);
@@ -181,14 +191,17 @@ int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t byt
 int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,
                      struct allot_error *err);
 
-/* Give back `bytes`, after they were freed. -EINVAL: more than this process holds. 0 bytes answer a
- * recall where there is nothing to give. */
+/*
+ * Give back `bytes`, after they were freed, rounded down to 2 MiB. -EINVAL: more than this process
+ * holds. 0 bytes answer a recall where there is nothing to give.
+ */
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err);
 
 /* End the lease for all of its processes: they are told, and its bytes are free when they go. */
 int allot_lease_release(struct allot_lease *lease, struct allot_error *err);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -64,7 +64,7 @@ END_TEST
 START_TEST(a_request_is_read_with_all_that_is_in_it) {
     struct heard h = hear(
         "{" M "Acquire\",\"more\":true,\"parameters\":{\"request\":{\"name\":\"job\",\"amounts\":[{"
-              "\"mode\":"
+        "\"mode\":"
         "\"grow\",\"min_bytes\":1,\"max_bytes\":2},{\"mode\":\"fraction\",\"permyriad\":4000}],"
         "\"devices\":["
         "\"0\",\"GPU-b\"],\"choose\":\"links\",\"priority\":-3,\"wait\":false,\"confine\":true,"

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From options to a request, from a request to a lease. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libclient/lease/lease.h"
+
+static struct wire_maybe given(uint64_t number) {
+    return number ? wire_some(number) : (struct wire_maybe){ 0 };
+}
+
+static int make_amount(struct wire_amount *ret, const struct allot_lease_amount *amount,
+                       struct allot_error *err) {
+    static const enum wire_mode modes[] = {
+        [ALLOT_LEASE_FRACTION] = WIRE_MODE_FRACTION,
+        [ALLOT_LEASE_GROW] = WIRE_MODE_GROW,
+        [ALLOT_LEASE_FIXED] = WIRE_MODE_FIXED,
+        [ALLOT_LEASE_EXCLUSIVE] = WIRE_MODE_EXCLUSIVE,
+    };
+
+    if ((size_t)amount->mode >= ELEMENTSOF(modes) || !modes[amount->mode])
+        return error_set(err, -EINVAL, "%d is no mode of a lease", (int)amount->mode);
+    *ret = (struct wire_amount){
+        .mode = modes[amount->mode],
+        .permyriad = given(amount->permyriad),
+        .bytes = given(amount->bytes),
+        .min_bytes = given(amount->min_bytes),
+        .max_bytes = given(amount->max_bytes),
+    };
+    return 0;
+}
+
+/* The amounts of a request, in one array; none where the administrator's default is wanted. */
+static int make_amounts(struct wire_request *request, const struct allot_lease_options *options,
+                        struct wire_amount **ret, struct allot_error *err) {
+    size_t n = options->n_amounts ? options->n_amounts : 1;
+    struct wire_amount *amounts;
+    int r = 0;
+
+    if (!options->n_amounts && options->amount.mode == ALLOT_LEASE_DEFAULT)
+        return 0;
+    amounts = calloc(n, sizeof(*amounts));
+    if (!amounts)
+        return error_set(err, -ENOMEM, "out of memory for a request of %zu amounts", n);
+    for (size_t i = 0; i < n && r >= 0; i++)
+        r = make_amount(&amounts[i], options->n_amounts ? &options->amounts[i] : &options->amount,
+                        err);
+    *ret = amounts;
+    if (options->n_amounts) {
+        request->amounts = amounts;
+        request->n_amounts = n;
+    } else {
+        request->amount = amounts;
+    }
+    return r;
+}
+
+static int make_request(struct wire_request *ret, const struct allot_lease_options *options,
+                        struct wire_amount **ret_amounts, struct allot_error *err) {
+    static const enum wire_choose chooses[] = {
+        [ALLOT_LEASE_PACK] = WIRE_CHOOSE_PACK,
+        [ALLOT_LEASE_SPREAD] = WIRE_CHOOSE_SPREAD,
+        [ALLOT_LEASE_LINKS] = WIRE_CHOOSE_LINKS,
+    };
+
+    if ((size_t)options->choose >= ELEMENTSOF(chooses))
+        return error_set(err, -EINVAL, "%d is no way to choose devices", (int)options->choose);
+    *ret = (struct wire_request){
+        .name = options->name,
+        .gpus = given(options->gpus),
+        .devices = options->n_devices ? options->devices : NULL,
+        .n_devices = options->n_devices,
+        .choose = chooses[options->choose],
+        .visible_devices = options->visible_devices,
+        .device_order = options->device_order,
+        .wait = wire_some(!options->no_wait),
+        .timeout_usec = given(options->timeout_usec),
+        .time_limit_usec = given(options->time_limit_usec),
+        /* A process that runs already cannot be put in a scope of its own: the token shows that it
+         * belongs to the lease. */
+        .confine = wire_some(0),
+    };
+    if (options->has_priority)
+        ret->priority = (struct wire_maybe){ true, options->priority };
+    if (!ret->visible_devices)
+        ret->visible_devices = getenv("CUDA_VISIBLE_DEVICES");
+    if (!ret->device_order)
+        ret->device_order = getenv("CUDA_DEVICE_ORDER");
+    return make_amounts(ret, options, ret_amounts, err);
+}
+
+/* Keep what the grant says beyond this call. */
+static int take_grant(struct allot_lease *lease, const struct wire_grant *grant,
+                      struct allot_error *err) {
+    lease->id = grant->lease;
+    if (grant->token) {
+        lease->token = strdup(grant->token);
+        if (!lease->token)
+            return error_set(err, -ENOMEM, "out of memory for a lease");
+    }
+    lease->environment = calloc(grant->n_environment + 1, sizeof(*lease->environment));
+    if (!lease->environment)
+        return error_set(err, -ENOMEM, "out of memory for a lease");
+    for (size_t i = 0; i < grant->n_environment; i++) {
+        struct lease_variable *variable = &lease->environment[lease->n_environment++];
+
+        variable->name = strdup(grant->environment[i].name);
+        variable->value = strdup(grant->environment[i].value);
+        if (!variable->name || !variable->value)
+            return error_set(err, -ENOMEM, "out of memory for a lease");
+    }
+    return 0;
+}
+
+/* Send the request and wait for its last reply, telling of those before it. */
+static int ask(struct client *client, const struct wire_request *request,
+               const struct allot_lease_options *options, union wire_reply *reply,
+               struct failure *failure, struct allot_error *err) {
+    const struct wire_acquire call = { request };
+    int r;
+
+    *failure = (struct failure){ 0 };
+    r = client_send(client, WIRE_METHOD_ACQUIRE, &call, VARLINK_MORE, err);
+    while (r >= 0) {
+        r = client_receive(client, WIRE_METHOD_ACQUIRE, UINT64_MAX, options->cancel_fd, reply,
+                           failure, err);
+        if (r == 0 && !reply->acquire.grant)
+            return error_set(err, -EPROTO, "the daemon answered Acquire without a grant");
+        if (r <= 0)
+            return r;
+        if (options->progress)
+            options->progress(options->userdata,
+                              reply->acquire.place.has ? (uint64_t)reply->acquire.place.value : 0,
+                              reply->acquire.reason ? reply->acquire.reason : "");
+    }
+    return r;
+}
+
+/*
+ * A daemon that is restarted while we wait knows our place from its records, but our connection is
+ * gone: come back and ask again.
+ */
+static int ask_until_answered(struct client *client, const struct wire_request *request,
+                              const struct allot_lease_options *options, union wire_reply *reply,
+                              struct allot_error *err) {
+    struct failure failure;
+    int r;
+
+    r = client_connect(client, err);
+    if (r == -ENOENT || r == -ECONNREFUSED)
+        return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+    if (r == -EAGAIN)
+        r = client_reconnect(client, options->reconnect_usec, options->cancel_fd, err);
+    while (r >= 0) {
+        r = ask(client, request, options, reply, &failure, err);
+        if (r >= 0 || r == -ECANCELED || failure.code != FAILURE_NONE ||
+            client_is_connected(client) || r == -EBADMSG || r == -EINVAL)
+            return r;
+        r = client_reconnect(client, options->reconnect_usec, options->cancel_fd, err);
+    }
+    return r == -ETIMEDOUT ? (err ? (err->code = -ENOTCONN) : -ENOTCONN) : r;
+}
+
+int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_options *given_options,
+                        struct allot_error *err) {
+    cleanup(client_freep) struct client *client = NULL;
+    cleanup(lease_freep) struct allot_lease *lease = NULL;
+    cleanup(freep) struct wire_amount *amounts = NULL;
+    struct allot_lease_options options;
+    struct wire_request request;
+    union wire_reply reply;
+    int r;
+
+    r = lease_options_take(&options, given_options, err);
+    if (r >= 0)
+        r = make_request(&request, &options, &amounts, err);
+    if (r >= 0)
+        r = lease_new(&lease, &options, err);
+    if (r >= 0)
+        r = client_new(&client, lease->path, err);
+    if (r >= 0)
+        r = ask_until_answered(client, &request, &options, &reply, err);
+    if (r < 0)
+        return r;
+
+    r = take_grant(lease, reply.acquire.grant, err);
+    if (r >= 0)
+        r = lease_hold(lease, err);
+    if (r < 0) {
+        /* Nobody will ever hold it. */
+        client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ lease->id },
+                    lease->options.reconnect_usec, NULL, NULL, NULL);
+        return r;
+    }
+    *ret = TAKE(lease);
+    return 0;
+}
+
+/* ALLOT_LEASE of the environment; 0: this process belongs to no job. */
+static uint64_t job_lease(void) {
+    const char *text = secure_getenv("ALLOT_LEASE");
+    char *end = NULL;
+    uint64_t id;
+
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    errno = 0;
+    id = strtoull(text, &end, 10);
+    return errno || *end || id > INT64_MAX ? 0 : id;
+}
+
+int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
+                       const struct allot_lease_options *given_options, struct allot_error *err) {
+    cleanup(lease_freep) struct allot_lease *lease = NULL;
+    struct allot_lease_options options;
+    uint64_t job = job_lease();
+    int r;
+
+    if (!id && !job)
+        return error_set(err, -ENOENT,
+                         "this process belongs to no lease (ALLOT_LEASE is not set): start it by "
+                         "gpuctl run, or acquire one");
+    id = id ? id : job;
+    if (!token && id == job)
+        token = secure_getenv("ALLOT_TOKEN");
+    r = lease_options_take(&options, given_options, err);
+    if (r >= 0)
+        r = lease_new(&lease, &options, err);
+    if (r < 0)
+        return r;
+    lease->id = id;
+    if (token) {
+        lease->token = strdup(token);
+        if (!lease->token)
+            return error_set(err, -ENOMEM, "out of memory for a lease");
+    }
+    r = lease_hold(lease, err);
+    if (r < 0)
+        return r;
+    *ret = TAKE(lease);
+    return 0;
+}

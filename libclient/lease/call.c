@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "libclient/lease/lease.h"
+
+/* More idle connections than this are closed: threads that wait at once are few. */
+#define IDLE_MAX 4
+
+/* How long the daemon may take to answer what does not wait. A daemon that hangs is ended by its
+ * watchdog sooner than that. */
+#define ANSWER_USEC UINT64_C(120000000)
+
+struct call {
+    struct list in_lease;
+    struct client *client;
+};
+
+static struct timespec timespec_of(uint64_t usec) {
+    return (struct timespec){ .tv_sec = (time_t)(usec / 1000000),
+                              .tv_nsec = (long)(usec % 1000000) * 1000 };
+}
+
+static uint64_t now_usec(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+uint64_t lease_deadline(uint64_t timeout_usec) {
+    uint64_t now = now_usec();
+
+    return timeout_usec > UINT64_MAX - now ? UINT64_MAX : now + timeout_usec;
+}
+
+uint64_t lease_left(uint64_t deadline_usec) {
+    uint64_t now = now_usec();
+
+    if (deadline_usec == UINT64_MAX)
+        return UINT64_MAX;
+    return deadline_usec > now ? deadline_usec - now : 0;
+}
+
+static struct call *call_free(struct call *call) {
+    if (!call)
+        return NULL;
+    client_free(call->client);
+    free(call);
+    return NULL;
+}
+
+void lease_calls_free(struct allot_lease *lease) {
+    struct call *call, *following;
+
+    list_foreach_safe (call, following, &lease->calls, in_lease) {
+        list_remove(&call->in_lease);
+        call_free(call);
+    }
+    lease->n_idle = 0;
+}
+
+void lease_calls_abandon(struct allot_lease *lease) {
+    struct call *call, *following;
+
+    /* Held by a thread that was at work on the list when the parent forked: then the list is
+     * broken, and its descriptors go with the next exec. */
+    if (pthread_mutex_trylock(&lease->lock) != 0)
+        return;
+    list_foreach_safe (call, following, &lease->calls, in_lease) {
+        list_remove(&call->in_lease);
+        client_abandon(call->client);
+        call_free(call);
+    }
+    pthread_mutex_unlock(&lease->lock);
+}
+
+/* Wait until the process is attached. Locked; 0, or why it is not. */
+static int wait_attached(struct allot_lease *lease, struct allot_error *err) {
+    uint64_t deadline = lease_deadline(lease->options.reconnect_usec);
+    struct timespec until = timespec_of(MIN(deadline, (uint64_t)INT64_MAX));
+    bool own_thread = lease->has_thread && pthread_equal(lease->thread, pthread_self());
+
+    while (lease->state == LEASE_AWAY) {
+        /* A notice's callback runs on the thread that would have to bring the daemon back. */
+        if (own_thread)
+            return error_set(err, -ENOTCONN, "the daemon at %s is away", lease->path);
+        if (pthread_cond_timedwait(&lease->changed, &lease->lock, &until) == ETIMEDOUT &&
+            lease->state == LEASE_AWAY)
+            return error_set(err, -ENOTCONN, "the daemon did not come back: %s",
+                             lease->why.text[0] ? lease->why.text : lease->path);
+    }
+    if (lease->state == LEASE_ENDED)
+        return error_set(err, lease->why.code, "%s", lease->why.text);
+    return 0;
+}
+
+/* Has the daemon ended this connection while nobody looked? Nothing is due on an idle one. */
+static bool is_stale(const struct client *client) {
+    struct pollfd fd = { .fd = client_fd(client), .events = POLLIN };
+
+    return poll(&fd, 1, 0) != 0;
+}
+
+/* A connection for one call: an idle one, else a new one. */
+static int call_take(struct allot_lease *lease, struct call **ret, struct allot_error *err) {
+    struct call *call;
+    int r;
+
+    while ((call = list_first(&lease->calls, struct call, in_lease))) {
+        list_remove(&call->in_lease);
+        lease->n_idle--;
+        if (!is_stale(call->client)) {
+            *ret = call;
+            return 0;
+        }
+        call_free(call);
+    }
+    call = calloc(1, sizeof(*call));
+    if (!call)
+        return error_set(err, -ENOMEM, "out of memory for a call");
+    r = client_new(&call->client, lease->path, err);
+    if (r < 0) {
+        free(call);
+        return r;
+    }
+    *ret = call;
+    return 0;
+}
+
+static void call_put_back(struct allot_lease *lease, struct call *call) {
+    if (client_is_connected(call->client) && lease->n_idle < IDLE_MAX) {
+        list_prepend(&lease->calls, &call->in_lease);
+        lease->n_idle++;
+    } else {
+        call_free(call);
+    }
+}
+
+/* ---- What a call does to our count. Locked -------------------------------------------------- */
+
+static int count_before(struct allot_lease *lease, enum wire_method method, const void *parameters,
+                        struct allot_error *err) {
+    const struct wire_shrink *shrink = parameters;
+    struct allot_lease_share *share;
+    int r;
+
+    if (method != WIRE_METHOD_SHRINK)
+        return 0;
+    r = lease_find_share(lease, shrink->device, &share, err);
+    if (r < 0)
+        return r;
+    if (shrink->bytes > share->held_bytes)
+        return error_set(err, -EINVAL,
+                         "%ju bytes of %s cannot be given back: this process holds %ju",
+                         (uintmax_t)shrink->bytes, share->device, (uintmax_t)share->held_bytes);
+    share->held_bytes -= shrink->bytes;
+    return 0;
+}
+
+static void count_after(struct allot_lease *lease, enum wire_method method, const void *parameters,
+                        int result) {
+    const struct wire_shrink *shrink = parameters;
+    const struct wire_grow *grow = parameters;
+    struct allot_lease_share *share;
+
+    if (method == WIRE_METHOD_GROW && result == 0 &&
+        lease_find_share(lease, grow->device, &share, NULL) >= 0)
+        share->held_bytes += grow->bytes;
+    if (method == WIRE_METHOD_SHRINK && result < 0 && result != -ERESTART &&
+        lease_find_share(lease, shrink->device, &share, NULL) >= 0)
+        share->held_bytes += shrink->bytes;
+}
+
+/* ---- Calling -------------------------------------------------------------------------------- */
+
+/* -ERESTART: it may have been done, for all we know. A refusal of the daemon is no such thing. */
+static int call_do(struct allot_lease *lease, struct client *client, enum wire_method method,
+                   const void *parameters, union wire_reply *ret, struct allot_error *err) {
+    uint64_t timeout_usec = ANSWER_USEC;
+    struct failure failure;
+    int r;
+
+    if (method == WIRE_METHOD_GROW && ((const struct wire_grow *)parameters)->wait.value)
+        timeout_usec = UINT64_MAX;
+    r = client_reconnect(client, lease->options.reconnect_usec, lease->interrupt_fd, err);
+    if (r == -ETIMEDOUT)
+        return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+    if (r == -ECANCELED)
+        return -ERESTART;
+    if (r < 0)
+        return r;
+    r = client_send(client, method, parameters, 0, err);
+    if (r < 0)
+        return client_is_connected(client) ? r : -ERESTART;
+    r = client_receive(client, method, timeout_usec, lease->interrupt_fd, ret, &failure, err);
+    /* A daemon that was restarted, sooner than our thread saw it, does not know us yet. Whether the
+     * lease is really gone is what attaching will tell. */
+    if (failure.code == FAILURE_NOT_FOUND && method != WIRE_METHOD_RELEASE)
+        return -ERESTART;
+    if (r >= 0 || failure.code != FAILURE_NONE)
+        return MIN(r, 0);
+    client_close(client);
+    return -ERESTART;
+}
+
+/* Begin: attached, counted, and a connection at hand. Locked. */
+static int call_begin(struct allot_lease *lease, enum wire_method method, const void *parameters,
+                      struct call **ret, struct allot_error *err) {
+    int r;
+
+    r = wait_attached(lease, err);
+    /* A notice's callback that gives back while the daemon is away: our word will say so. */
+    if (r == -ENOTCONN && method == WIRE_METHOD_SHRINK && lease->state == LEASE_AWAY) {
+        r = count_before(lease, method, parameters, err);
+        return r < 0 ? r : -ERESTART;
+    }
+    if (r < 0)
+        return r;
+    r = call_take(lease, ret, err);
+    if (r < 0)
+        return r;
+    r = count_before(lease, method, parameters, err);
+    if (r < 0) {
+        call_put_back(lease, *ret);
+        return r;
+    }
+    lease->n_calls++;
+    return 0;
+}
+
+int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
+               union wire_reply *ret, struct allot_error *err) {
+    struct call *call = NULL;
+    int r;
+
+    pthread_mutex_lock(&lease->lock);
+    r = call_begin(lease, method, parameters, &call, err);
+    pthread_mutex_unlock(&lease->lock);
+    if (r < 0)
+        return r;
+
+    r = call_do(lease, call->client, method, parameters, ret, err);
+
+    pthread_mutex_lock(&lease->lock);
+    if (r == -ERESTART)
+        lease_suspect(lease);
+    count_after(lease, method, parameters, r);
+    call_put_back(lease, call);
+    lease->n_calls--;
+    pthread_cond_broadcast(&lease->changed);
+    pthread_mutex_unlock(&lease->lock);
+    return r;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a holder asks of its lease. */
+#include <errno.h>
+#include <string.h>
+
+#include "libclient/lease/lease.h"
+
+/* The whole name of the device that is meant, in the caller's memory: shares may be made anew. */
+static int name_device(struct allot_lease *lease, const char *device, char name[static 96],
+                       struct allot_error *err) {
+    struct allot_lease_share *share;
+    int r;
+
+    r = lease_check_process(lease, err);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&lease->lock);
+    r = lease_find_share(lease, device, &share, err);
+    if (r >= 0)
+        memcpy(name, share->device, sizeof(share->device));
+    pthread_mutex_unlock(&lease->lock);
+    return r;
+}
+
+/* Calls were cut off again and again. */
+static int gave_up(const struct allot_lease *lease, struct allot_error *err) {
+    return error_set(err, -ENOTCONN, "the daemon at %s cuts off every call; look at its log",
+                     lease->path);
+}
+
+static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
+                uint64_t timeout_usec, struct wire_grow_reply *ret, struct allot_error *err) {
+    uint64_t deadline = lease_deadline(timeout_usec);
+    uint64_t patience = lease_deadline(lease->options.reconnect_usec);
+    struct wire_grow call = { .lease = lease->id };
+    union wire_reply reply;
+    char name[96];
+    int r;
+
+    r = name_device(lease, device, name, err);
+    if (r < 0)
+        return r;
+    if (bytes > INT64_MAX - WIRE_GRANULE)
+        return error_set(err, -EINVAL, "%ju bytes are more than any device has", (uintmax_t)bytes);
+    call.bytes = (bytes + WIRE_GRANULE - 1) / WIRE_GRANULE * WIRE_GRANULE;
+    call.device = name;
+    do {
+        uint64_t left = lease_left(deadline);
+
+        if (timeout_usec > 0)
+            call.wait = wire_some(1);
+        if (timeout_usec > 0 && deadline != UINT64_MAX)
+            call.timeout_usec = wire_some(left);
+        r = lease_call(lease, WIRE_METHOD_GROW, &call, &reply, err);
+        /* The daemon was restarted: what became of it was settled by attaching, so ask again. */
+    } while (r == -ERESTART && lease_left(patience) > 0);
+    if (r == -ERESTART)
+        return gave_up(lease, err);
+    if (r == 0)
+        *ret = reply.grow;
+    return r;
+}
+
+int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
+                     uint64_t timeout_usec, struct allot_error *err) {
+    struct wire_grow_reply reply;
+
+    return grow(lease, device, bytes, timeout_usec, &reply, err);
+}
+
+int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,
+                     struct allot_error *err) {
+    struct wire_grow_reply reply;
+    int r;
+
+    r = grow(lease, device, 0, 0, &reply, err);
+    if (r >= 0)
+        *ret_bytes = reply.held_bytes;
+    return r;
+}
+
+int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
+                       struct allot_error *err) {
+    struct wire_shrink call = { .lease = lease->id, .bytes = bytes / WIRE_GRANULE * WIRE_GRANULE };
+    union wire_reply reply;
+    char name[96];
+    int r;
+
+    r = name_device(lease, device, name, err);
+    if (r < 0)
+        return r;
+    call.device = name;
+    r = lease_call(lease, WIRE_METHOD_SHRINK, &call, &reply, err);
+    return r == -ERESTART ? 0 : r;
+}
+
+int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
+    const struct wire_release call = { .lease = lease->id };
+    uint64_t patience = lease_deadline(lease->options.reconnect_usec);
+    int r;
+
+    r = lease_check_process(lease, err);
+    if (r < 0)
+        return r;
+    do
+        r = lease_call(lease, WIRE_METHOD_RELEASE, &call, NULL, err);
+    while (r == -ERESTART && lease_left(patience) > 0);
+    return r == -ERESTART ? gave_up(lease, err) : r;
+}

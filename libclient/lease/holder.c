@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that stands for the process: it waits for notices on the holder connection and, when
+ * that breaks, brings the process back to its lease. It never takes a signal of the program's.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libclient/lease/lease.h"
+
+/* An answer to Attach; the daemon is quick, or it is replaced. */
+#define ATTACH_USEC UINT64_C(60000000)
+
+/* Between attempts that reached the daemon and failed. */
+#define AGAIN_USEC 200000
+
+static void event_raise(int fd) {
+    uint64_t one = 1;
+    ssize_t n = write(fd, &one, sizeof(one));
+
+    (void)n; /* an eventfd that is full is raised already */
+}
+
+static void event_lower(int fd) {
+    uint64_t value;
+    ssize_t n = read(fd, &value, sizeof(value));
+
+    (void)n; /* one that is not raised has nothing to read */
+}
+
+/* ---- Attaching ------------------------------------------------------------------------------ */
+
+static int take_shares(struct allot_lease *lease, const struct wire_attach_reply *reply,
+                       struct allot_error *err) {
+    struct allot_lease_share *shares = calloc(reply->n_shares + 1, sizeof(*shares));
+
+    if (!shares)
+        return error_set(err, -ENOMEM, "out of memory for the shares of a lease");
+    for (size_t i = 0; i < reply->n_shares; i++) {
+        const struct wire_share *share = &reply->shares[i];
+        struct allot_lease_share *old;
+
+        if (strlen(share->device) >= sizeof(shares[i].device)) {
+            free(shares);
+            return error_set(err, -EPROTO, "the daemon names a device %.96s…", share->device);
+        }
+        strcpy(shares[i].device, share->device);
+        shares[i].limit_bytes = share->limit_bytes;
+        shares[i].guaranteed_bytes = share->guaranteed_bytes;
+        shares[i].context_bytes = share->context_bytes;
+        if (lease_find_share(lease, share->device, &old, NULL) >= 0)
+            shares[i].held_bytes = old->held_bytes;
+    }
+    free(lease->shares);
+    lease->shares = shares;
+    lease->n_shares = reply->n_shares;
+    return 0;
+}
+
+/* What this process holds, for Attach. NULL the first time. */
+static int make_held(struct allot_lease *lease, struct wire_held **ret, struct allot_error *err) {
+    struct wire_held *held = NULL;
+
+    if (lease->again) {
+        held = calloc(lease->n_shares + 1, sizeof(*held));
+        if (!held)
+            return error_set(err, -ENOMEM, "out of memory to attach to a lease");
+        for (size_t i = 0; i < lease->n_shares; i++)
+            held[i] = (struct wire_held){ lease->shares[i].device, lease->shares[i].held_bytes };
+    }
+    *ret = held;
+    return 0;
+}
+
+/*
+ * Over a connection that is there. No call is under way and no other thread changes the shares: the
+ * lease is AWAY. `failure` as in client_receive().
+ */
+static int attach(struct allot_lease *lease, struct failure *failure, struct allot_error *err) {
+    cleanup(freep) struct wire_held *held = NULL;
+    struct wire_attach call = { .lease = lease->id, .token = lease->token };
+    union wire_reply reply;
+    int r;
+
+    *failure = (struct failure){ 0 };
+    r = make_held(lease, &held, err);
+    if (r < 0)
+        return r;
+    call.held = held;
+    call.n_held = held ? lease->n_shares : 0;
+    if (lease->options.tier)
+        call.tier = wire_some(lease->options.tier);
+    if (lease->options.credits)
+        call.credits = wire_some(1);
+    r = client_send(lease->holder, WIRE_METHOD_ATTACH, &call, VARLINK_MORE, err);
+    if (r < 0)
+        return r;
+    r = client_receive(lease->holder, WIRE_METHOD_ATTACH, ATTACH_USEC, lease->wake_fd, &reply,
+                       failure, err);
+    if (r < 0) {
+        client_close(lease->holder);
+        return r;
+    }
+    if (!reply.attach.shares || r == 0)
+        return error_set(err, -EPROTO, "the daemon attached to lease %ju without its shares",
+                         (uintmax_t)lease->id);
+
+    pthread_mutex_lock(&lease->lock);
+    r = take_shares(lease, &reply.attach, err);
+    if (r >= 0) {
+        lease->state = LEASE_ATTACHED;
+        lease->again = true;
+        pthread_cond_broadcast(&lease->changed);
+    }
+    pthread_mutex_unlock(&lease->lock);
+    return r;
+}
+
+/* ---- The thread ----------------------------------------------------------------------------- */
+
+_Static_assert((int)ALLOT_LEASE_RECALL == WIRE_NOTICE_RECALL &&
+                   (int)ALLOT_LEASE_IDLE == WIRE_NOTICE_IDLE &&
+                   (int)ALLOT_LEASE_OVER == WIRE_NOTICE_OVER &&
+                   (int)ALLOT_LEASE_DRAINING == WIRE_NOTICE_DRAINING &&
+                   (int)ALLOT_LEASE_ENDING == WIRE_NOTICE_ENDING &&
+                   (int)ALLOT_LEASE_LOST == WIRE_NOTICE_LOST,
+               "events and notices are numbered alike");
+
+static void tell(struct allot_lease *lease, const struct wire_notice *notice) {
+    const struct allot_lease_notice told = {
+        .event = (enum allot_lease_event)notice->kind,
+        .device = notice->device,
+        .bytes = notice->bytes.has ? (uint64_t)notice->bytes.value : 0,
+        .text = notice->text,
+    };
+
+    if (lease->options.notice)
+        lease->options.notice(lease->options.userdata, &told);
+}
+
+/* The lease is gone for good. */
+static void end(struct allot_lease *lease, int code, const char *text) {
+    struct wire_notice notice = { .kind = WIRE_NOTICE_LOST };
+
+    pthread_mutex_lock(&lease->lock);
+    lease->state = LEASE_ENDED;
+    error_set(&lease->why, code, "lease %ju has ended: %s", (uintmax_t)lease->id, text);
+    pthread_cond_broadcast(&lease->changed);
+    pthread_mutex_unlock(&lease->lock);
+    notice.text = lease->why.text;
+    tell(lease, &notice);
+}
+
+static bool must_stop(struct allot_lease *lease) {
+    bool stop;
+
+    event_lower(lease->wake_fd);
+    pthread_mutex_lock(&lease->lock);
+    stop = lease->stop;
+    pthread_mutex_unlock(&lease->lock);
+    return stop;
+}
+
+/* Interrupt the calls that are under way, and wait until none is. */
+static void quiet_calls(struct allot_lease *lease) {
+    pthread_mutex_lock(&lease->lock);
+    lease->state = LEASE_AWAY;
+    event_raise(lease->interrupt_fd);
+    while (lease->n_calls > 0)
+        pthread_cond_wait(&lease->changed, &lease->lock);
+    event_lower(lease->interrupt_fd);
+    lease_calls_free(lease);
+    pthread_mutex_unlock(&lease->lock);
+}
+
+static void note_why(struct allot_lease *lease, const struct allot_error *err) {
+    pthread_mutex_lock(&lease->lock);
+    lease->why = *err;
+    pthread_mutex_unlock(&lease->lock);
+}
+
+static bool is_final(const struct failure *failure) {
+    return failure->code != FAILURE_NONE && failure->code != FAILURE_BUSY;
+}
+
+/*
+ * Attach anew, however long it takes. A holder connection that is still good stays until then: its
+ * end would take from the process what it holds. False: the thread is to end.
+ */
+static bool come_back(struct allot_lease *lease) {
+    cleanup(client_freep) struct client *former = NULL;
+    struct client *fresh;
+
+    if (client_is_connected(lease->holder) && client_new(&fresh, lease->path, NULL) >= 0) {
+        former = lease->holder;
+        lease->holder = fresh;
+    }
+    client_close(lease->holder);
+    quiet_calls(lease);
+    if (must_stop(lease))
+        return false;
+    for (;;) {
+        struct pollfd wake = { .fd = lease->wake_fd, .events = POLLIN };
+        struct allot_error err = { 0 };
+        struct failure failure = { 0 };
+        int r;
+
+        r = client_reconnect(lease->holder, UINT64_MAX, lease->wake_fd, &err);
+        if (r >= 0)
+            r = attach(lease, &failure, &err);
+        if (r >= 0)
+            return true;
+        if (is_final(&failure)) {
+            end(lease, failure_errno(failure.code), err.text);
+            return false;
+        }
+        client_close(lease->holder);
+        if (r != -ECANCELED) {
+            note_why(lease, &err);
+            poll(&wake, 1, AGAIN_USEC / 1000);
+        }
+        if (must_stop(lease))
+            return false;
+    }
+}
+
+static void *run(void *argument) {
+    struct allot_lease *lease = argument;
+
+    for (;;) {
+        struct allot_error err = { 0 };
+        struct failure failure;
+        union wire_reply reply;
+        bool suspected;
+        int r;
+
+        r = client_receive(lease->holder, WIRE_METHOD_ATTACH, UINT64_MAX, lease->wake_fd, &reply,
+                           &failure, &err);
+        if (r >= 0 && reply.attach.notice)
+            tell(lease, reply.attach.notice);
+        if (r == 0) {
+            end(lease, -ENOENT, "the daemon took it back");
+            return NULL;
+        }
+        if (failure.code != FAILURE_NONE) {
+            end(lease, failure_errno(failure.code), err.text);
+            return NULL;
+        }
+        if (r == -ECANCELED && must_stop(lease))
+            return NULL;
+        pthread_mutex_lock(&lease->lock);
+        suspected = lease->state == LEASE_AWAY;
+        pthread_mutex_unlock(&lease->lock);
+        if ((suspected || !client_is_connected(lease->holder)) && !come_back(lease))
+            return NULL;
+    }
+}
+
+static int thread_start(struct allot_lease *lease, struct allot_error *err) {
+    sigset_t all, before;
+    int r;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    r = pthread_create(&lease->thread, NULL, run, lease);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (r != 0)
+        return error_set(err, -r, "cannot start the thread that watches lease %ju: %s",
+                         (uintmax_t)lease->id, strerror(r));
+    lease->has_thread = true;
+    return 0;
+}
+
+int lease_hold(struct allot_lease *lease, struct allot_error *err) {
+    struct failure failure;
+    int r;
+
+    r = client_connect(lease->holder, err);
+    if (r == -ENOENT || r == -ECONNREFUSED)
+        return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+    if (r >= 0)
+        r = attach(lease, &failure, err);
+    if (r >= 0)
+        r = thread_start(lease, err);
+    if (r < 0)
+        client_close(lease->holder);
+    return r;
+}
+
+void lease_let_go(struct allot_lease *lease) {
+    if (lease->has_thread) {
+        pthread_mutex_lock(&lease->lock);
+        lease->stop = true;
+        pthread_mutex_unlock(&lease->lock);
+        event_raise(lease->wake_fd);
+        pthread_join(lease->thread, NULL);
+        lease->has_thread = false;
+    }
+    if (lease->holder)
+        client_close(lease->holder);
+}
+
+void lease_suspect(struct allot_lease *lease) {
+    if (lease->state != LEASE_ATTACHED)
+        return;
+    lease->state = LEASE_AWAY;
+    event_raise(lease->wake_fd);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Lease, inside: who may touch what.
+ *
+ * Two kinds of connections. The *holder connection* stands for the process: a thread of its own
+ * (holder.c) waits on it for notices, and makes it anew when the daemon was away. *Calls* (call.c)
+ * go over others, one per thread that is in a call, kept for the next one: a growth that waits must
+ * not keep a shrink from being said.
+ *
+ * What the process holds is counted here, because after a restart it is our word that the daemon
+ * compares with its records. For that word to be exact no call may be under way while it is given:
+ *
+ *     ATTACHED ──connection lost──▶ AWAY: calls are interrupted, new ones wait
+ *         ▲                           │ none under way any more
+ *         └──── Attach(held) ◀────────┘           ENDED: the lease is gone, for good
+ *
+ * A grow counts when its answer is here; if that was lost, our word takes it back and it is asked
+ * again. A shrink counts before it is sent: the bytes are free already, whatever becomes of the
+ * call.
+ */
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "base/cleanup.h"
+#include "base/list.h"
+#include "libclient/allot/lease.h"
+#include "wire/client.h"
+
+enum lease_state { LEASE_AWAY, LEASE_ATTACHED, LEASE_ENDED };
+
+struct lease_variable {
+    char *name;
+    char *value;
+};
+
+struct allot_lease {
+    /* Never changed once it is built. */
+    uint64_t id;
+    char *token; /* NULL: none */
+    char *path;  /* of the socket */
+    struct lease_variable *environment;
+    size_t n_environment;
+    struct allot_lease_options options; /* its texts and arrays are void: the caller's */
+
+    pid_t pid; /* the process that holds; in any other this is a copy left by fork() */
+
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t changed;
+    enum lease_state state;
+    struct allot_error why; /* ENDED: what is said of it; AWAY: of the last attempt */
+    struct allot_lease_share *shares;
+    size_t n_shares;
+    unsigned n_calls;  /* under way */
+    struct list calls; /* struct call: idle connections, and how many */
+    unsigned n_idle;
+    bool stop;
+    bool again; /* it was attached before: say what is held */
+
+    /* The thread's: nobody else's while it runs. */
+    struct client *holder;
+    pthread_t thread;
+    bool has_thread;
+    int wake_fd;      /* eventfd: look at `stop` and `state` */
+    int interrupt_fd; /* eventfd: readable while calls are to give up */
+};
+
+/* ---- lease.c -------------------------------------------------------------------------------- */
+
+/* An empty lease that speaks to `socket` (NULL: the default). */
+int lease_new(struct allot_lease **ret, const struct allot_lease_options *options,
+              struct allot_error *err);
+DEFINE_FREEP(struct allot_lease, lease_freep, allot_lease_free)
+
+/* The caller's options as this library knows them, whatever version the caller is of. */
+int lease_options_take(struct allot_lease_options *ret, const struct allot_lease_options *given,
+                       struct allot_error *err);
+
+/* -ECHILD in a child that has not attached itself. */
+int lease_check_process(const struct allot_lease *lease, struct allot_error *err);
+
+/* The share that is meant; -ENODEV, -EINVAL. Locked. */
+int lease_find_share(struct allot_lease *lease, const char *device, struct allot_lease_share **ret,
+                     struct allot_error *err);
+
+/* ---- holder.c ------------------------------------------------------------------------------- */
+
+/* Attach, take the shares over, and start the thread. */
+int lease_hold(struct allot_lease *lease, struct allot_error *err);
+
+/* End the thread and the holder connection. */
+void lease_let_go(struct allot_lease *lease);
+
+/* Something is wrong with the connection to the daemon: attach anew. Locked. */
+void lease_suspect(struct allot_lease *lease);
+
+/* ---- call.c --------------------------------------------------------------------------------- */
+
+/*
+ * Call a method for this process, as soon as it is attached, and count what Grow and Shrink do.
+ * -ERESTART: the daemon went away during the call, and what became of it is not known; our count is
+ * what the daemon goes by, so that a Grow is to be asked again and a Shrink is done.
+ */
+int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
+               union wire_reply *ret, struct allot_error *err);
+
+/* `deadline_usec` of CLOCK_MONOTONIC, from now; UINT64_MAX stays. */
+uint64_t lease_deadline(uint64_t timeout_usec);
+uint64_t lease_left(uint64_t deadline_usec);
+
+void lease_calls_free(struct allot_lease *lease);    /* the idle connections */
+void lease_calls_abandon(struct allot_lease *lease); /* the same in a child */
