@@ -25,7 +25,7 @@ struct accounts;
 struct accounts_options {
     const char *path;        /* of the database; it and its -wal and -shm are made 0640 */
     uint64_t retention_usec; /* older lines are removed; UNITS_FOREVER: none */
-    uint64_t window_usec;    /* over which GiB·hours count, for accounts_spent(); 0: not wanted */
+    uint64_t window_usec;    /* over which GiB·hours count, at most 366 days; 0: they do not */
 };
 
 /*
@@ -51,6 +51,8 @@ struct accounts_lease {
     const char *name; /* may be NULL */
     const char *mode;
 };
+/* Also for a lease that is back from an earlier life, which then has its line already: those that
+ * are not back within two minutes are taken to have ended while the daemon was away. */
 void accounts_begin(struct accounts *accounts, const struct accounts_lease *lease,
                     uint64_t real_usec);
 void accounts_end(struct accounts *accounts, uint64_t lease, const char *reason,
@@ -127,7 +129,8 @@ struct accounts_query {
 /*
  * The answer comes from the thread: accounts_fd() polls readable, accounts_dispatch() calls `fn` in
  * the event loop, once per query, with `error` set where it failed (-ENOMEM before that). Rows by
- * key, largest held_byte_seconds first, borrowed for the call. What was noted before counts.
+ * key, largest held_byte_seconds first, borrowed for the call. What was noted before counts, bytes
+ * held up to the last tick.
  */
 typedef void (*accounts_usage_fn)(void *userdata, const struct accounts_row *rows, size_t n_rows,
                                   const struct allot_error *error);
