@@ -327,7 +327,9 @@ PTX_HANDLER(ret) {
     if (!frame->parent)
         return leave_kernel(w, in, mask);
     split_off(w, mask, in + 1);
-    copy_values(w, frame->parent, call->rets, frame, frame->program->rets, call->n_rets, mask);
+    /* Another input may have declared a result that the function does not give. */
+    copy_values(w, frame->parent, call->rets, frame, frame->program->rets,
+                MIN(call->n_rets, frame->program->n_rets), mask);
     w->frame = frame->parent;
     ptx_warp_park(w, frame->return_to, PTX_READY);
     frame->lanes &= ~mask;

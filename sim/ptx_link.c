@@ -113,6 +113,13 @@ static int resolve(struct ptx_module *module, struct allot_error *err) {
         name = ptx_names_find(&globals, sym->name, strlen(sym->name));
         if (name && name->sym->kind == sym->kind)
             sym->target = name->sym;
+        if (sym->target && sym->kind == PTX_SYM_FUNCTION &&
+            sym->function->n_params != ptx_symbol_resolve(sym)->function->n_params)
+            r = error_set(err, -EINVAL, "%s: '%s' takes other arguments in %s",
+                          sym->function->input->name, sym->name,
+                          ptx_symbol_resolve(sym)->function->input->name);
+        else if (sym->target)
+            continue;
         else if (sym->kind == PTX_SYM_VARIABLE || !ptx_builtin_find(sym->name))
             r = error_set(err, -ENOENT, "unresolved extern %s '%s'",
                           sym->kind == PTX_SYM_VARIABLE ? "variable" : "function", sym->name);

@@ -23,6 +23,7 @@ ALL = SHORT | {
     "test_array_args": 10,
     "test_atomics": 120,
     "test_blackscholes": 1,
+    "test_cooperative_groups": 8,
     "test_laplace": 1,
     "test_localmem": 10,
     "test_operator": 12,
@@ -37,7 +38,7 @@ FAILS = {
 
 
 def numba(box, *arguments, timeout):
-    env = {"PYTHONPATH": str(HERE / "nojitlink"), "PYTHONWARNINGS": "ignore", "NUMBA_CACHE_DIR": str(box.path.parent)}
+    env = {"PYTHONPATH": str(HERE / "nojitlink"), "NUMBA_CACHE_DIR": str(box.path.parent)}
     return box.run([sys.executable, *arguments], env=env, check=False, timeout=timeout)
 
 
@@ -75,6 +76,32 @@ cuda.synchronize()
     done = numba(box, "-c", code, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "0 hop! 999\n1 hop! 999\n2 hop! 999\n"
+
+
+def test_numba_keeps_a_grid_in_step(box):
+    code = """
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def step(a, rounds):
+    grid = cuda.cg.this_grid()
+    i = cuda.grid(1)
+    for _ in range(rounds):
+        other = a[(i + cuda.blockDim.x) % a.size]
+        grid.sync()
+        a[i] += other
+        grid.sync()
+
+a = np.arange(256, dtype=np.int64)
+want = a.copy()
+for _ in range(5):
+    want = want + np.roll(want, -32)
+step[8, 32](a, 5)
+print((a == want).all())
+"""
+    done = numba(box, "-c", code, timeout=60)
+    assert done.stdout == "True\n", done.stdout + done.stderr
 
 
 def test_a_wild_kernel_is_an_exception_not_a_crash(box):

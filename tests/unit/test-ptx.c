@@ -163,6 +163,38 @@ START_TEST(good_text_of_every_kind_is_taken) {
 }
 END_TEST
 
+/* Machine code is linked by name: what two inputs say of a function need not agree in everything.
+ */
+START_TEST(declarations_of_other_inputs_are_taken_as_far_as_they_go) {
+    static const char *const user =
+        HEAD ".extern .func (.param .b64 r) give(.param .b64 p);\n"
+             ".visible .entry k(.param .u64 out) { .reg .b64 %d<3>; .param .b64 a; .param .b64 b;\n"
+             " ld.param.u64 %d1, [out]; st.param.b64 [a], %d1; call (b), give, (a); ret; }\n";
+    static const char *const library =
+        HEAD ".visible .func give(.param .b64 p) { .reg .b64 %d<3>;\n"
+             " ld.param.u64 %d1, [p]; st.u32 [%d1], 42; ret; }\n";
+    static const char *const other = HEAD ".visible .func give() { ret; }\n";
+    struct allot_error err = { 0 };
+    struct ptx_module *module;
+
+    for (int i = 0; i < 2; i++) {
+        const char *second = i ? other : library;
+
+        ck_assert_int_eq(ptx_module_new(&module), 0);
+        ck_assert_int_eq(ptx_module_add(module, "user", user, strlen(user), &err), 0);
+        ck_assert_int_eq(ptx_module_add(module, "library", second, strlen(second), &err), 0);
+        ck_assert_int_eq(ptx_module_link(module, &err), i ? -EINVAL : 0);
+        if (i)
+            ck_assert_str_eq(err.text, "user: 'give' takes other arguments in library");
+        else
+            ck_assert_int_eq(ptx_function_attributes(ptx_module_find(module, "k"),
+                                                     &(struct ptx_attributes){ 0 }, &err),
+                             0);
+        ptx_module_free(module);
+    }
+}
+END_TEST
+
 START_TEST(inputs_are_linked_together) {
     static const char *const user = HEAD
         ".extern .global .u32 shared_value;\n.extern .func (.param .b32 r) twice(.param .b32 a);\n"
@@ -388,6 +420,6 @@ END_TEST
 
 SUITE("ptx", bad_text_is_refused_with_line_and_reason,
       what_breaks_the_rules_of_the_manual_is_refused, good_text_of_every_kind_is_taken,
-      inputs_are_linked_together, attributes_tell_what_a_kernel_needs,
-      impossible_launches_are_refused, approximations_are_within_their_bounds,
-      single_instructions_do_what_the_manual_says)
+      inputs_are_linked_together, declarations_of_other_inputs_are_taken_as_far_as_they_go,
+      attributes_tell_what_a_kernel_needs, impossible_launches_are_refused,
+      approximations_are_within_their_bounds, single_instructions_do_what_the_manual_says)
