@@ -315,6 +315,7 @@ static int start_hand(struct manager *manager, struct allot_error *err) {
         .event = manager->event,
         .driver = manager->driver,
         .socket = hand_socket(manager),
+        .program = manager->options.hand_program,
         .period_usec = manager->config->sample_usec,
         .watcher = survey_watcher(manager),
     };
@@ -379,6 +380,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->driver = driver_resolve(&driver);
     manager->own_uid = geteuid();
     manager->is_settling = true; /* nothing is sent before all is restored */
+    manager->handle = methods_handle;
     list_init(&manager->monitors);
     list_init(&manager->volleys);
     list_init(&manager->closings);

@@ -27,7 +27,9 @@
 struct accounts;
 struct inventory;
 struct server;
+struct session;
 struct state;
+struct varlink_call;
 
 #define MANAGER_SOCKET    "/run/allot/io.allot"
 #define MANAGER_STATE_DIR "/run/allot/state"
@@ -41,6 +43,7 @@ struct manager_options {
     const char *db;
     const char
         *hand; /* the hand's socket; NULL: the system's where this is its daemon, else none */
+    const char *hand_program; /* to start where there is no socket; NULL: beside this program */
     enum driver_choice driver;
     size_t max_files; /* descriptors this process may have */
 };
@@ -73,6 +76,9 @@ struct manager {
     bool accounts_trouble; /* was told */
     uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
     char stale_reason[256];
+
+    /* What answers a call: methods_handle(). A benchmark puts something empty in its place. */
+    unsigned (*handle)(struct session *session, const struct varlink_call *call);
 
     struct store store; /* of the message in hand */
     struct store reply; /* of the reply in hand */

@@ -21,7 +21,6 @@
 #include "base/cleanup.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
-#include "daemon/methods.h"
 
 #define SLICE_COST 32                 /* cheap calls in a turn */
 #define OUT_HIGH   ((size_t)64 << 10) /* unsent bytes above which no further call is taken */
@@ -171,7 +170,7 @@ static unsigned take_message(struct session *session, char *text, size_t n) {
     store_reset(&manager->store);
     r = varlink_call_read(&call, text, n, &manager->store, &failure);
     if (r >= 0)
-        return methods_handle(session, &call);
+        return manager->handle(session, &call);
     if (r == -ENOMEM)
         failure = (struct failure){ .code = FAILURE_BUSY,
                                     .reason = "the daemon is out of memory: try again later" };
