@@ -130,6 +130,18 @@ void debt_enter(struct broker *broker, struct debt *debt) {
     keep_debt(broker, debt);
 }
 
+/* Its record stands under the same key as that of a living process. */
+static bool has_debt(const struct broker *broker, uint64_t lease,
+                     const struct process_id *process) {
+    const struct debt *debt;
+
+    list_foreach (debt, &broker->debts, in_broker) {
+        if (debt->lease == lease && process_id_equal(&debt->process, process))
+            return true;
+    }
+    return false;
+}
+
 void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_t bytes) {
     assert(bytes <= debt->parts[part].bytes);
     if (bytes == debt->parts[part].bytes)
@@ -450,7 +462,8 @@ void broker_process_gone(struct broker *broker, const struct process_id *process
            (lease = list_first(&member->leases, struct lease, in_owner))) {
         list_remove(&lease->in_owner);
         lease->owner = NULL;
-        keep_holder_gone(broker, lease->id, process);
+        if (!has_debt(broker, lease->id, process))
+            keep_holder_gone(broker, lease->id, process);
         lease_end_if_empty(broker, lease);
         member_put(broker, member_find(broker, process));
     }

@@ -31,9 +31,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNMET_MAX 32
-#define AHEAD_MAX 256
-#define AGE_MAX   (UINT64_C(1000) * 365 * 24 * 3600 * 1000000) /* a thousand years: never */
+#define UNMET_MAX  32
+#define AHEAD_MAX  256
+#define HOOKED_MAX 8
+#define AGE_MAX    (UINT64_C(1000) * 365 * 24 * 3600 * 1000000) /* a thousand years: never */
 
 /* ---- Kinds -------------------------------------------------------------------------------------
  */
@@ -312,9 +313,7 @@ struct run {
     uint64_t kept_bytes[BOOKS_MAX];   /* kept in all */
     uint64_t left_bytes[BOOKS_MAX];   /* free - kept, at least 0 */
     struct slots open;                /* of which something is left */
-    struct waiter *unmet[AHEAD_MAX];  /* new leases that keep something */
-    uint32_t n_unmet;
-    bool is_cut; /* there were more */
+    bool has_unmet;                   /* somebody keeps something */
 };
 
 static void run_measure(struct broker *broker, struct run *run, unsigned slot) {
@@ -397,45 +396,82 @@ static bool waits_for(const struct broker *broker, const struct waiter *waiter,
     return n < waiter->claim->n_wanted;
 }
 
+/* What those before the waiter keep, but for those who wait for what its process has. */
+static bool kept_by_others(const struct broker *broker, const struct run *run,
+                           const struct waiter *waiter, uint64_t *kept) {
+    uint32_t n = 0;
+
+    memcpy(kept, run->growth_bytes, sizeof(run->growth_bytes));
+    for (struct order_node *node = order_first(broker->requests); node != &waiter->in_line;
+         node = order_next(node)) {
+        const struct waiter *other = order_entry(node, struct waiter, in_line);
+
+        if (!other->kind)
+            continue;
+        if (n++ == AHEAD_MAX)
+            return false;
+        if (waits_for(broker, other, waiter->member))
+            continue;
+        for (uint32_t i = 0; i < other->claim->n_options; i++) {
+            const struct option *option = &other->claim->options[i];
+
+            if (__builtin_add_overflow(kept[option->slot], option->guaranteed_bytes,
+                                       &kept[option->slot]))
+                kept[option->slot] = UINT64_MAX;
+        }
+    }
+    return true;
+}
+
+static void run_grant(struct broker *broker, struct run *run, struct waiter *waiter,
+                      const struct fit *fit) {
+    struct verdict verdict;
+    uint8_t slots[BOOKS_SHARES_MAX];
+    uint32_t n = fit->n_chosen;
+
+    for (uint32_t i = 0; i < n; i++)
+        slots[i] = fit->chosen[i]->slot;
+    if (lease_grant(broker, waiter, fit, &verdict) < 0) {
+        waiter_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
+        return;
+    }
+    waiter_decide(broker, waiter, &verdict);
+    for (uint32_t i = 0; i < n; i++)
+        run_measure(broker, run, slots[i]);
+}
+
 /*
  * A process that has a lease and waits for another, behind somebody who waits for the first:
  * neither would ever move. Passing cannot delay the one in front, because it cannot start before
- * this process ends anyway.
+ * this process ends anyway. Rare, so a few are looked at in each run.
  */
-static void fit_past(struct broker *broker, const struct run *run, const struct waiter *waiter,
-                     struct fit *fit) {
-    uint64_t left[BOOKS_MAX], kept[BOOKS_MAX];
-    bool may_pass = false;
+static void run_hooked(struct broker *broker, struct run *run) {
+    struct member *member, *next_member;
+    struct waiter *waiter, *next;
+    uint64_t kept[BOOKS_MAX], left[BOOKS_MAX];
+    unsigned n = 0;
+    struct fit fit;
 
-    if (run->is_cut ||
-        (list_is_empty(&waiter->member->holders) && list_is_empty(&waiter->member->leases)))
-        return;
-    memcpy(kept, run->growth_bytes, sizeof(kept));
-    for (uint32_t i = 0; i < run->n_unmet; i++) {
-        const struct claim *claim = run->unmet[i]->claim;
-
-        if (waits_for(broker, run->unmet[i], waiter->member)) {
-            may_pass = true;
-            continue;
+    list_foreach_safe (member, next_member, &broker->hooked, in_hooked) {
+        list_foreach_safe (waiter, next, &member->waiters, in_member) {
+            if (!waiter->kind || waiter->holder)
+                continue;
+            if (n++ == HOOKED_MAX)
+                return;
+            claim_fit(broker, waiter->tenant, waiter->claim, run->free_bytes, run->now, &fit);
+            if (fit.n_chosen == 0 || fit.is_spent || !kept_by_others(broker, run, waiter, kept))
+                continue;
+            for (size_t i = 0; i < broker->n_books; i++)
+                left[i] = run->free_bytes[i] - MIN(run->free_bytes[i], kept[i]);
+            claim_fit(broker, waiter->tenant, waiter->claim, left, run->now, &fit);
+            if (fit.n_chosen > 0)
+                run_grant(broker, run, waiter, &fit);
         }
-        for (uint32_t j = 0; j < claim->n_options; j++)
-            if (__builtin_add_overflow(kept[claim->options[j].slot],
-                                       claim->options[j].guaranteed_bytes,
-                                       &kept[claim->options[j].slot]))
-                kept[claim->options[j].slot] = UINT64_MAX;
     }
-    if (!may_pass)
-        return;
-    for (size_t i = 0; i < broker->n_books; i++)
-        left[i] = run->free_bytes[i] - MIN(run->free_bytes[i], kept[i]);
-    claim_fit(broker, waiter->tenant, waiter->claim, left, run->now, fit);
 }
 
 static void run_request(struct broker *broker, struct run *run, struct waiter *waiter) {
-    struct verdict verdict;
     struct fit fit;
-    uint8_t slots[BOOKS_SHARES_MAX];
-    uint32_t n;
 
     claim_fit(broker, waiter->tenant, waiter->claim, run->left_bytes, run->now, &fit);
     if (fit.is_spent) {
@@ -443,20 +479,8 @@ static void run_request(struct broker *broker, struct run *run, struct waiter *w
                     "your GiB·hours are used up; they come back as their period passes");
         return;
     }
-    if (fit.n_chosen == 0 && fit.why == WHY_DEVICE)
-        fit_past(broker, run, waiter, &fit);
-
-    n = fit.n_chosen;
-    if (n > 0) {
-        for (uint32_t i = 0; i < n; i++)
-            slots[i] = fit.chosen[i]->slot;
-        if (lease_grant(broker, waiter, &fit, &verdict) < 0) {
-            waiter_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
-            return;
-        }
-        waiter_decide(broker, waiter, &verdict);
-        for (uint32_t i = 0; i < n; i++)
-            run_measure(broker, run, slots[i]);
+    if (fit.n_chosen > 0) {
+        run_grant(broker, run, waiter, &fit);
         return;
     }
 
@@ -470,7 +494,7 @@ static void run_request(struct broker *broker, struct run *run, struct waiter *w
         struct fit raw;
 
         /* For the reason only: is it memory that is short, or the others that come first? */
-        if (run->n_unmet > 0) {
+        if (run->has_unmet) {
             claim_fit(broker, waiter->tenant, waiter->claim, run->free_bytes, run->now, &raw);
             if (raw.n_chosen > 0)
                 waiter->why = WHY_BEHIND;
@@ -479,10 +503,7 @@ static void run_request(struct broker *broker, struct run *run, struct waiter *w
     for (uint32_t i = 0; i < waiter->claim->n_options; i++)
         run_keep(broker, run, waiter->claim->options[i].slot,
                  waiter->claim->options[i].guaranteed_bytes);
-    if (run->n_unmet < AHEAD_MAX)
-        run->unmet[run->n_unmet++] = waiter;
-    else
-        run->is_cut = true;
+    run->has_unmet = true;
     waiter->kind->n_unmet++;
 }
 
@@ -592,8 +613,6 @@ void line_run(struct broker *broker, struct moment now) {
                     run_keep(broker, &run, (unsigned)slot, UINT64_MAX);
                     if (kind->is_growth)
                         run.growth_bytes[slot] = UINT64_MAX;
-                    else
-                        run.is_cut = true;
                 }
         } else {
             kind->next = NULL;
@@ -602,6 +621,8 @@ void line_run(struct broker *broker, struct moment now) {
             heap[0] = heap[--n];
         sift_down(heap, n, 0);
     }
+    if (!list_is_empty(&broker->hooked))
+        run_hooked(broker, &run);
     broker->is_running = false;
     for (size_t pos = 0; (kind = map_next(&broker->kinds, &pos));)
         kind_put(broker, kind);

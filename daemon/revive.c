@@ -275,16 +275,43 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
 /* ---- Records -----------------------------------------------------------------------------------
  */
 
+/* What may change in the life of a lease. */
+static void update_lease(struct broker *broker, struct lease *lease, const struct record_lease *r) {
+    lease->is_ending = r->ending;
+    lease->ending_usec = broker->now_usec;
+    lease->evicts = r->ending && strcmp(r->reason, LEASE_RELEASED) != 0;
+    lease->idle_step = r->idle_step;
+    lease->idle_usec = r->idle_usec;
+    lease->tiers = r->tiers;
+    lease->expires_usec = r->expires_usec;
+    if (lease->expires_usec)
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    if (lease->evicts)
+        broker->next_expiry_usec =
+            MIN(broker->next_expiry_usec, broker->now_usec + broker->policy->ending_usec);
+    if (lease->cgroup[0])
+        map_take_text(&broker->cgroups, lease->cgroup);
+    snprintf(lease->reason, sizeof(lease->reason), "%s", r->reason);
+    snprintf(lease->scope, sizeof(lease->scope), "%s", r->scope);
+    snprintf(lease->cgroup, sizeof(lease->cgroup), "%s", r->cgroup);
+    if (lease->cgroup[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0)
+        lease->cgroup[0] = '\0';
+}
+
 static int restore_lease(struct broker *broker, const struct record_lease *r) {
     struct book *books[BOOKS_SHARES_MAX];
     struct tenant *tenant;
-    struct lease *lease;
+    struct lease *lease = broker_lease(broker, r->id);
 
     if (r->id == 0 || r->n_shares == 0 || r->n_shares > BOOKS_SHARES_MAX ||
         r->mode > LEASE_EXCLUSIVE)
         return -EBADMSG;
-    if (broker_lease(broker, r->id))
+    if (lease) {
+        if (lease->uid != r->uid)
+            return -EBADMSG;
+        update_lease(broker, lease, r);
         return 0;
+    }
     for (uint32_t i = 0; i < r->n_shares; i++) {
         if (r->shares[i].guaranteed_bytes > r->shares[i].limit_bytes ||
             r->shares[i].limit_bytes > INT64_MAX)
@@ -311,28 +338,12 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
     lease->gid = r->gid;
     lease->mode = (enum lease_mode)r->mode;
     lease->declares_max = r->declares_max;
-    lease->is_ending = r->ending;
-    lease->ending_usec = broker->now_usec;
-    lease->evicts = r->ending && strcmp(r->reason, LEASE_RELEASED) != 0;
     lease->has_token = r->has_token;
-    lease->idle_step = r->idle_step;
-    lease->idle_usec = r->idle_usec;
-    lease->tiers = r->tiers;
     lease->priority = r->priority;
     lease->created_usec = r->created_usec;
-    lease->expires_usec = r->expires_usec;
-    if (lease->expires_usec)
-        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
-    if (lease->evicts)
-        broker->next_expiry_usec =
-            MIN(broker->next_expiry_usec, broker->now_usec + broker->policy->ending_usec);
     memcpy(lease->token, r->token, sizeof(lease->token));
     snprintf(lease->name, sizeof(lease->name), "%s", r->name);
-    snprintf(lease->reason, sizeof(lease->reason), "%s", r->reason);
-    snprintf(lease->scope, sizeof(lease->scope), "%s", r->scope);
-    snprintf(lease->cgroup, sizeof(lease->cgroup), "%s", r->cgroup);
-    if (lease->cgroup[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0)
-        lease->cgroup[0] = '\0';
+    update_lease(broker, lease, r);
     for (uint32_t i = 0; i < r->n_shares; i++)
         lease->shares[i] = (struct share){
             .limit_bytes = r->shares[i].limit_bytes,
@@ -345,18 +356,26 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
     return 0;
 }
 
-static int restore_debt(struct broker *broker, const struct record_holder *r) {
-    struct process_id process = { .pid = r->pid, .start = r->start };
-    struct debt *debt;
+/* Whatever was said of this process and lease before counts no more. */
+static void forget_holder(struct broker *broker, uint64_t id, const struct process_id *process) {
+    struct lease *lease = broker_lease(broker, id);
+    struct holder *holder = lease ? holder_find(lease, process) : NULL;
+    struct debt *debt, *next;
 
-    list_foreach (debt, &broker->debts, in_broker) {
-        if (debt->lease == r->lease && process_id_equal(&debt->process, &process))
-            return 0;
+    if (holder)
+        holder_gone(broker, holder, false);
+    list_foreach_safe (debt, next, &broker->debts, in_broker) {
+        if (debt->lease == id && process_id_equal(&debt->process, process))
+            debt_free(broker, debt);
     }
-    debt = debt_new(r->n_held);
+}
+
+static int restore_debt(struct broker *broker, const struct record_holder *r) {
+    struct debt *debt = debt_new(r->n_held);
+
     if (!debt)
         return -ENOMEM;
-    debt->process = process;
+    debt->process = (struct process_id){ .pid = r->pid, .start = r->start };
     debt->lease = r->lease;
     debt->uid = r->uid;
     debt->since_usec = r->releasing_usec;
@@ -385,8 +404,10 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
     for (uint32_t i = 0; i < r->n_held; i++)
         if (r->held[i].held_bytes > INT64_MAX / 2 || r->held[i].context_bytes > INT64_MAX / 2)
             return -EBADMSG;
-    if (r->releasing_usec)
+    if (r->releasing_usec) {
+        forget_holder(broker, r->lease, &process);
         return restore_debt(broker, r);
+    }
     if (!lease || lease->uid != r->uid)
         return -EBADMSG;
     for (uint32_t i = 0; i < r->n_held; i++)
@@ -396,13 +417,14 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
     member = member_get(broker, &process);
     if (!member)
         return -ENOMEM;
+    /* Who acquired it, or the first who held it, keeps it as long as it lives. */
     if (!lease->owner) {
         lease->owner = member;
         list_append(&member->leases, &lease->in_owner);
     }
-    holder = holder_find(lease, &process);
-    if (r->attached_usec == 0 || holder) {
-        member_put(broker, member);
+    forget_holder(broker, r->lease, &process);
+    if (r->attached_usec == 0) {
+        member_put(broker, member_find(broker, &process));
         return 0;
     }
     holder = holder_new(broker, lease, &process);
@@ -442,9 +464,7 @@ static int restore_waiter(struct broker *broker, const struct record_waiter *r) 
 int broker_restore(struct broker *broker, const struct record *record, struct moment now) {
     struct process_id process;
     struct lease *lease;
-    struct holder *holder;
     struct ghost *ghost, *next;
-    struct debt *debt, *next_debt;
 
     broker->now_usec = now.usec;
     switch (record->kind) {
@@ -467,13 +487,13 @@ int broker_restore(struct broker *broker, const struct record *record, struct mo
     case RECORD_HOLDER_GONE:
         process = (struct process_id){ record->holder_gone.pid, record->holder_gone.start };
         lease = broker_lease(broker, record->holder_gone.lease);
-        holder = lease ? holder_find(lease, &process) : NULL;
-        if (holder)
-            holder_gone(broker, holder, false);
-        list_foreach_safe (debt, next_debt, &broker->debts, in_broker) {
-            if (debt->lease == record->holder_gone.lease &&
-                process_id_equal(&debt->process, &process))
-                debt_free(broker, debt);
+        forget_holder(broker, record->holder_gone.lease, &process);
+        if (lease && lease->owner && process_id_equal(&lease->owner->process, &process)) {
+            struct member *owner = lease->owner;
+
+            list_remove(&lease->in_owner);
+            lease->owner = NULL;
+            member_put(broker, owner);
         }
         return 0;
     case RECORD_WAITER:
