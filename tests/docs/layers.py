@@ -17,7 +17,7 @@ LAYERS = {
     "wire": ["base"],
     "allocator": ["base"],
     "libclient": ["base", "driver", "wire", "allocator"],
-    "guard": ["base", "wire"],
+    "guard": ["base", "vendor", "libclient/allot"],
     "daemon": ["base", "driver", "wire"],
     "ctl": ["base", "driver", "wire", "libclient/allot", "libclient/core", "libclient/lease"],
     "sim": ["base", "vendor"],

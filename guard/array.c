@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Array: charged by its shape, and then by what the driver says that it takes, where it says so.
+ */
+#include "base/cleanup.h"
+#include "guard/memory.h"
+
+static uint64_t element_bytes(CUarray_format format, unsigned channels) {
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return channels;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return channels * UINT64_C(2);
+    default: /* 32 bits a channel; packed and compressed formats take no more */
+        return channels * UINT64_C(4);
+    }
+}
+
+static uint64_t shape_bytes(uint64_t width, uint64_t height, uint64_t depth, uint64_t element) {
+    uint64_t bytes;
+
+    if (__builtin_mul_overflow(width, element, &bytes) ||
+        __builtin_mul_overflow(bytes, height ? height : 1, &bytes) ||
+        __builtin_mul_overflow(bytes, depth ? depth : 1, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+static uint64_t bytes_of_3d(const CUDA_ARRAY3D_DESCRIPTOR *shape) {
+    if (shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+        return 0; /* memory is mapped to it, and was charged when its handle was made */
+    return shape_bytes(shape->Width, shape->Height, shape->Depth,
+                       element_bytes(shape->Format, shape->NumChannels));
+}
+
+static CUresult finish(struct memory_charge *charge, CUresult r, const CUarray *array) {
+    CUDA_ARRAY_MEMORY_REQUIREMENTS really;
+    CUdevice device;
+
+    if (r != CUDA_SUCCESS) {
+        memory_drop(charge);
+        return r;
+    }
+    if (charge->bytes && charge->share >= 0 && memory_device_of(charge->share, &device) &&
+        REAL(cuArrayGetMemoryRequirements) &&
+        REAL(cuArrayGetMemoryRequirements)(&really, *array, device) == CUDA_SUCCESS)
+        memory_settle(charge, credit_size(really.size));
+    if (!memory_keep(charge, TABLE_ARRAY, (uintptr_t)*array, memory_context())) {
+        REAL(cuArrayDestroy)(*array);
+        memory_drop(charge);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return r;
+}
+
+#define CREATE_ARRAY(symbol, shape, bytes)                                                         \
+    __typeof__(&symbol) real = REAL(symbol);                                                       \
+    struct memory_charge charge;                                                                   \
+    CUresult r;                                                                                    \
+                                                                                                   \
+    OR_NOT_SUPPORTED(real);                                                                        \
+    if (!pHandle || !(shape))                                                                      \
+        return real(pHandle, shape);                                                               \
+    r = memory_take(&charge, bytes);                                                               \
+    if (r != CUDA_SUCCESS)                                                                         \
+        return r;                                                                                  \
+    return finish(&charge, real(pHandle, shape), pHandle)
+
+CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *shape) {
+    CREATE_ARRAY(cuArrayCreate_v2, shape,
+                 shape_bytes(shape->Width, shape->Height, 1,
+                             element_bytes(shape->Format, shape->NumChannels)));
+}
+
+CUresult cuArrayCreate(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *shape) {
+    CREATE_ARRAY(cuArrayCreate, shape,
+                 shape_bytes(shape->Width, shape->Height, 1,
+                             element_bytes(shape->Format, shape->NumChannels)));
+}
+
+CUresult cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR *shape) {
+    CREATE_ARRAY(cuArray3DCreate_v2, shape, bytes_of_3d(shape));
+}
+
+CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *shape) {
+    CREATE_ARRAY(cuArray3DCreate, shape,
+                 shape_bytes(shape->Width, shape->Height, shape->Depth,
+                             element_bytes(shape->Format, shape->NumChannels)));
+}
+
+MEMORY_GIVES_BACK(cuArrayDestroy, CUarray, TABLE_ARRAY)
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+                                const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+                                unsigned int numMipmapLevels) {
+    __typeof__(&cuMipmappedArrayCreate) real = REAL(cuMipmappedArrayCreate);
+    struct memory_charge charge;
+    uint64_t bytes = 0;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    if (!pHandle || !pMipmappedArrayDesc)
+        return real(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+    for (unsigned level = 0; level < MIN(numMipmapLevels, 64u); level++) {
+        CUDA_ARRAY3D_DESCRIPTOR shape = *pMipmappedArrayDesc;
+        uint64_t more;
+
+        shape.Width = MAX(shape.Width >> level, (size_t)1);
+        shape.Height = shape.Height ? MAX(shape.Height >> level, (size_t)1) : 0;
+        shape.Depth = shape.Depth ? MAX(shape.Depth >> level, (size_t)1) : 0;
+        more = bytes_of_3d(&shape);
+        bytes = bytes + more < bytes ? UINT64_MAX : bytes + more;
+    }
+    r = memory_take(&charge, bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = real(pHandle, pMipmappedArrayDesc, numMipmapLevels);
+    if (r != CUDA_SUCCESS) {
+        memory_drop(&charge);
+    } else if (!memory_keep(&charge, TABLE_MIPMAP, (uintptr_t)*pHandle, memory_context())) {
+        REAL(cuMipmappedArrayDestroy)(*pHandle);
+        memory_drop(&charge);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return r;
+}
+
+MEMORY_GIVES_BACK(cuMipmappedArrayDestroy, CUmipmappedArray, TABLE_MIPMAP)

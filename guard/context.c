@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Context: what a context costs is charged before it is made, and all that lives in it goes with
+ * it. A device that is not the lease's has no context to give.
+ *
+ * Before the driver is initialised CUDA_VISIBLE_DEVICES is set to what it means inside the lease:
+ * the lease's devices, or those of them that the program's own value names. A launcher that numbers
+ * its workers 0, 1, 2… thereby numbers the lease's devices, not the box's.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/visible.h"
+#include "guard/memory.h"
+#include "guard/note.h"
+
+enum { DEVICES = 64 };
+
+/* ---- Visibility ------------------------------------------------------------------------------ */
+
+static void set_visible(void) {
+    const char *devices = getenv("CUDA_VISIBLE_DEVICES"), *form = getenv("ALLOT_VISIBLE");
+    struct visible_gpu gpus[CREDIT_SHARES_MAX] = { 0 };
+    struct visible_env env = visible_env(devices, "PCI_BUS_ID");
+    struct visible_box box = { .gpus = gpus };
+    static struct visible_list list; /* large; cuInit is called once */
+    char text[CREDIT_SHARES_MAX * 64] = "";
+    size_t length = 0;
+
+    /* By index: the box has closed the other devices' nodes, and the program cannot read UUIDs. */
+    if (credit_n_shares() == 0 || (form && strcmp(form, "index") == 0))
+        return;
+    for (int i = 0; i < credit_n_shares(); i++) {
+        if (strncmp(credit_uuid(i), "MIG-", 4) == 0) {
+            /* CUDA shows a process one instance. */
+            setenv("CUDA_VISIBLE_DEVICES", credit_uuid(i), 1);
+            return;
+        }
+        gpus[i] = (struct visible_gpu){ .uuid = credit_uuid(i), .pci = { .domain = (uint32_t)i } };
+        box.n_gpus++;
+    }
+    if (visible_decide(&list, &box, &env) < 0)
+        return;
+    for (size_t i = 0; i < list.n_devices && length < sizeof(text); i++)
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i ? "," : "",
+                                   gpus[list.devices[i].gpu].uuid);
+    setenv("CUDA_VISIBLE_DEVICES", text, 1);
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+}
+
+CUresult cuInit(unsigned int Flags) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static bool done;
+    __typeof__(&cuInit) real = REAL(cuInit);
+
+    OR_NOT_SUPPORTED(real);
+    pthread_mutex_lock(&lock);
+    if (!done)
+        set_visible();
+    done = true;
+    pthread_mutex_unlock(&lock);
+    return real(Flags);
+}
+
+/* ---- Contexts that programs make --------------------------------------------------------------
+ */
+
+static void let_go(const struct table_entry *entry) {
+    memory_gone(entry);
+}
+
+static CUresult begin_context(struct memory_charge *charge, CUdevice device) {
+    int share = memory_share_of(device);
+
+    *charge = (struct memory_charge){ CREDIT_NONE, 0 };
+    if (share == CREDIT_REFUSED) {
+        note(NOTE_REFUSED, "device %d is not one of this job's lease: it gets no context there",
+             device);
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return share < 0 ? CUDA_SUCCESS : memory_take_on(charge, share, credit_context(share));
+}
+
+static CUresult end_context(struct memory_charge *charge, CUresult r, const CUcontext *context) {
+    if (r != CUDA_SUCCESS) {
+        memory_drop(charge);
+    } else if (!memory_keep(charge, TABLE_CONTEXT, (uintptr_t)*context, NULL)) {
+        REAL(cuCtxDestroy_v2)(*context);
+        memory_drop(charge);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return r;
+}
+
+/* The body of a call that makes a context, whatever its other arguments are. */
+#define MAKE_CONTEXT(symbol, arguments)                                                            \
+    __typeof__(&symbol) real = REAL(symbol);                                                       \
+    struct memory_charge charge;                                                                   \
+    CUresult r;                                                                                    \
+                                                                                                   \
+    OR_NOT_SUPPORTED(real);                                                                        \
+    r = begin_context(&charge, dev);                                                               \
+    if (r != CUDA_SUCCESS)                                                                         \
+        return r;                                                                                  \
+    return end_context(&charge, real arguments, pctx)
+
+CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+    MAKE_CONTEXT(cuCtxCreate, (pctx, flags, dev));
+}
+
+CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
+    MAKE_CONTEXT(cuCtxCreate_v2, (pctx, flags, dev));
+}
+
+CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                        unsigned int flags, CUdevice dev) {
+    MAKE_CONTEXT(cuCtxCreate_v3, (pctx, paramsArray, numParams, flags, dev));
+}
+
+CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                        CUdevice dev) {
+    MAKE_CONTEXT(cuCtxCreate_v4, (pctx, ctxCreateParams, flags, dev));
+}
+
+static CUresult end(CUresult r, CUcontext context) {
+    struct table_entry entry;
+
+    if (r == CUDA_SUCCESS && table_take(TABLE_CONTEXT, (uintptr_t)context, &entry)) {
+        memory_gone(&entry);
+        table_drop_context(context, let_go);
+    }
+    return r;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx) {
+    __typeof__(&cuCtxDestroy_v2) real = REAL(cuCtxDestroy_v2);
+
+    OR_NOT_SUPPORTED(real);
+    return end(real(ctx), ctx);
+}
+
+CUresult cuCtxDestroy(CUcontext ctx) {
+    __typeof__(&cuCtxDestroy) real = REAL(cuCtxDestroy);
+
+    OR_NOT_SUPPORTED(real);
+    return end(real(ctx), ctx);
+}
+
+CUresult cuCtxDetach(CUcontext ctx) {
+    __typeof__(&cuCtxDetach) real = REAL(cuCtxDetach);
+    CUcontext current = NULL;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = real(ctx);
+    /* Destroyed only if that was its last use: then it is no longer current either. */
+    if (r == CUDA_SUCCESS && REAL(cuCtxGetCurrent))
+        REAL(cuCtxGetCurrent)(&current);
+    return current == ctx ? r : end(r, ctx);
+}
+
+/* ---- Primary contexts ------------------------------------------------------------------------ */
+
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
+static CUcontext primaries[DEVICES]; /* that are charged for */
+static struct memory_charge primary_charges[DEVICES];
+
+static bool is_active(CUdevice device) {
+    unsigned flags;
+    int active = 0;
+
+    return REAL(cuDevicePrimaryCtxGetState) &&
+           REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Before a call that may make it: charges unless it is there. The lock is held until end_primary.
+ */
+static CUresult begin_primary(struct memory_charge *charge, CUdevice device) {
+    *charge = (struct memory_charge){ CREDIT_NONE, 0 };
+    pthread_mutex_lock(&primary_lock);
+    if (device < 0 || device >= DEVICES || is_active(device))
+        return CUDA_SUCCESS;
+    return begin_context(charge, device);
+}
+
+static void end_primary(struct memory_charge *charge, CUresult r, CUdevice device,
+                        CUcontext context) {
+    if (r != CUDA_SUCCESS) {
+        memory_drop(charge);
+    } else if (charge->share >= 0) {
+        primaries[device] = context;
+        primary_charges[device] = *charge;
+    }
+    pthread_mutex_unlock(&primary_lock);
+}
+
+static CUresult ended_primary(CUresult r, CUdevice device) {
+    pthread_mutex_lock(&primary_lock);
+    if (r == CUDA_SUCCESS && device >= 0 && device < DEVICES && primaries[device] &&
+        !is_active(device)) {
+        memory_drop(&primary_charges[device]);
+        table_drop_context(primaries[device], let_go);
+        primaries[device] = NULL;
+    }
+    pthread_mutex_unlock(&primary_lock);
+    return r;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    __typeof__(&cuDevicePrimaryCtxRetain) real = REAL(cuDevicePrimaryCtxRetain);
+    struct memory_charge charge;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = begin_primary(&charge, dev);
+    if (r == CUDA_SUCCESS)
+        r = real(pctx, dev);
+    end_primary(&charge, r, dev, r == CUDA_SUCCESS ? *pctx : NULL);
+    return r;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+                          unsigned int flags) {
+    __typeof__(&cuGreenCtxCreate) real = REAL(cuGreenCtxCreate);
+    struct memory_charge charge;
+    CUcontext context = NULL;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = begin_primary(&charge, dev);
+    if (r == CUDA_SUCCESS)
+        r = real(phCtx, desc, dev, flags);
+    /* It retains the primary context; ask for its name, which is free now that it exists. */
+    if (r == CUDA_SUCCESS && charge.share >= 0 &&
+        REAL(cuDevicePrimaryCtxRetain)(&context, dev) == CUDA_SUCCESS)
+        REAL(cuDevicePrimaryCtxRelease_v2)(dev);
+    end_primary(&charge, r, dev, context);
+    return r;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
+    __typeof__(&cuDevicePrimaryCtxRelease_v2) real = REAL(cuDevicePrimaryCtxRelease_v2);
+
+    OR_NOT_SUPPORTED(real);
+    return ended_primary(real(dev), dev);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+    __typeof__(&cuDevicePrimaryCtxRelease) real = REAL(cuDevicePrimaryCtxRelease);
+
+    OR_NOT_SUPPORTED(real);
+    return ended_primary(real(dev), dev);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+    __typeof__(&cuDevicePrimaryCtxReset_v2) real = REAL(cuDevicePrimaryCtxReset_v2);
+
+    OR_NOT_SUPPORTED(real);
+    return ended_primary(real(dev), dev);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
+    __typeof__(&cuDevicePrimaryCtxReset) real = REAL(cuDevicePrimaryCtxReset);
+
+    OR_NOT_SUPPORTED(real);
+    return ended_primary(real(dev), dev);
+}
+
+/* ---- The heap of kernels' own malloc() ---------------------------------------------------------
+ */
+
+/* What the heap is without being asked for lies in the context's cost. */
+#define HEAP_DEFAULT (UINT64_C(8) << 20)
+
+static uint64_t heap_size(uint64_t bytes) {
+    return bytes > HEAP_DEFAULT ? credit_size(bytes - HEAP_DEFAULT) : 0;
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    __typeof__(&cuCtxSetLimit) real = REAL(cuCtxSetLimit);
+    struct memory_charge charge = { CREDIT_NONE, 0 };
+    size_t before = 0, after = 0;
+    int share = CREDIT_NONE;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && REAL(cuCtxGetLimit) &&
+        REAL(cuCtxGetLimit)(&before, limit) == CUDA_SUCCESS)
+        share = memory_share_here();
+    if (share < 0)
+        return real(limit, value);
+    if (heap_size(value) > heap_size(before)) {
+        r = memory_take_on(&charge, share, heap_size(value) - heap_size(before));
+        if (r != CUDA_SUCCESS)
+            return r;
+    }
+    r = real(limit, value);
+    if (r != CUDA_SUCCESS || REAL(cuCtxGetLimit)(&after, limit) != CUDA_SUCCESS)
+        after = before;
+    /* It goes with the context, as everything in it does. */
+    if (heap_size(after) <= heap_size(before)) {
+        memory_drop(&charge);
+    } else {
+        static _Atomic uint64_t number; /* each has a key of its own; nobody gives it back */
+
+        memory_settle(&charge, heap_size(after) - heap_size(before));
+        memory_keep(&charge, TABLE_MEMORY, UINT64_MAX - number++, memory_context());
+    }
+    return r;
+}
+
+static void forget_contexts(void) {
+    pthread_mutex_init(&primary_lock, NULL);
+    memset(primaries, 0, sizeof(primaries));
+    memset(primary_charges, 0, sizeof(primary_charges));
+}
+
+__attribute__((constructor)) static void begin(void) {
+    pthread_atfork(NULL, NULL, forget_contexts);
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Credit: two words per device, `used` ≤ `held`. Taking is a compare-and-swap on `used`; only where
+ * it would pass `held` is the lock taken and the daemon asked: for a batch, and if that is too
+ * much, for exactly what is missing. The first thread that meets the limit while others free
+ * memory sees their frees, because `used` falls at once and `held` only later.
+ *
+ *        0         used              held                       limit
+ *        |----------|.................|--------------------------|
+ *         allocated   credit in hand    others of the job, or free
+ *
+ * What is freed stays in hand for LINGER_MSEC, because most programs allocate it again at once;
+ * then the keeper, a thread of the guard's own, gives it back down to one batch.
+ *
+ * The client of the daemon is liballot, loaded when the first credit is needed: a program that
+ * never touches a GPU gets neither it nor a thread. It is loaded so that it prefers its own
+ * symbols to the program's (RTLD_DEEPBIND): a program may have other libraries of like names.
+ */
+#include "guard/credit.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/gpuid.h"
+#include "base/units.h"
+#include "guard/note.h"
+#include "guard/resolve.h"
+#include "libclient/allot/lease.h"
+
+#define PAGE        (UINT64_C(2) << 20)
+#define UNIT        UINT64_C(512)
+#define BATCH_MAX   (UINT64_C(64) << 20)
+#define BATCH_MIN   (UINT64_C(8) << 20)
+#define LINGER_MSEC 200
+
+struct share {
+    _Atomic uint64_t used; /* may pass `held` only by credit_force() */
+    _Atomic uint64_t held;
+    uint64_t limit, batch, context;
+    uint8_t uuid[16];
+    char text[GPUID_TEXT_SIZE];
+};
+
+/* liballot's functions that we call. */
+#define LEASE_CALLS(X)                                                                             \
+    X(allot_lease_attach)                                                                          \
+    X(allot_lease_free)                                                                            \
+    X(allot_lease_grow)                                                                            \
+    X(allot_lease_held)                                                                            \
+    X(allot_lease_shares)                                                                          \
+    X(allot_lease_shrink)
+
+static struct {
+    pthread_mutex_t lock; /* of everything but the words of a share */
+    struct allot_lease *lease;
+    struct share shares[CREDIT_SHARES_MAX];
+    int n_shares;
+    uint64_t wait_usec; /* how long a growth may wait; 0: not */
+    int wake;           /* eventfd of the keeper */
+    _Atomic bool lingering;
+    void (*settle)(int share);
+#define X(name) __typeof__(&name) name;
+    struct {
+        LEASE_CALLS(X)
+    } calls;
+#undef X
+} credit = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = -1 };
+
+enum { UNASKED = 0, ATTACHED = 1 };
+_Atomic int credit_state; /* of these, or CREDIT_NONE, or CREDIT_REFUSED */
+
+uint64_t credit_size(uint64_t bytes) {
+    uint64_t unit = bytes >= PAGE / 2 ? PAGE : UNIT;
+
+    if (bytes > UINT64_MAX - PAGE)
+        return UINT64_MAX;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t pages(uint64_t bytes) {
+    return bytes > UINT64_MAX - PAGE ? UINT64_MAX : (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+void credit_on_short(void (*settle)(int share)) {
+    credit.settle = settle;
+}
+
+/* ---- The lease ------------------------------------------------------------------------------ */
+
+/* liballot lies beside the guard where both are installed, or in the folder next door of a build.
+ */
+static void *open_client(char *text, size_t size) {
+    static const char *const places[] = { "liballot.so.0", "../liballot.so.0",
+                                          "../libclient/liballot.so.0" };
+    char path[PATH_MAX];
+    const char *why = NULL;
+    Dl_info info;
+    int flags = RTLD_NOW | RTLD_LOCAL;
+    void *handle;
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    flags |= RTLD_DEEPBIND; /* the sanitizers cannot have it */
+#endif
+    if (dladdr(&credit, &info) == 0 || !info.dli_fname)
+        return NULL;
+    for (size_t i = 0; i < ELEMENTSOF(places); i++) {
+        const char *slash = strrchr(info.dli_fname, '/');
+        int folder = slash ? (int)(slash - info.dli_fname) : 0;
+
+        snprintf(path, sizeof(path), "%.*s/%s", slash ? folder : 1, slash ? info.dli_fname : ".",
+                 places[i]);
+        if (access(path, R_OK) < 0)
+            continue;
+        handle = dlopen(path, flags);
+        if (handle)
+            return handle;
+        why = dlerror();
+    }
+    snprintf(text, size, "%s", why ? why : "liballot.so.0 is not beside the guard");
+    return NULL;
+}
+
+static int load_calls(struct allot_error *err) {
+    char why[256] = "";
+    void *handle = open_client(why, sizeof(why));
+
+    if (!handle) {
+        snprintf(err->text, sizeof(err->text), "the client library cannot be loaded: %s", why);
+        return -ENOENT;
+    }
+#define X(name)                                                                                    \
+    credit.calls.name = (__typeof__(&name))dlsym(handle, #name);                                   \
+    if (!credit.calls.name) {                                                                      \
+        snprintf(err->text, sizeof(err->text),                                                     \
+                 "the client library has no %s: it is older than the guard", #name);               \
+        return -ENOENT;                                                                            \
+    }
+    LEASE_CALLS(X)
+#undef X
+    return 0;
+}
+
+/* Give back what is held and not used, but for `keep` bytes. */
+static void give_back(struct share *share, uint64_t keep) {
+    uint64_t used, held, spare;
+
+    pthread_mutex_lock(&credit.lock);
+    used = pages(share->used);
+    held = share->held;
+    spare = held > used && held - used > keep ? held - used - keep : 0;
+    spare -= spare % PAGE;
+    if (spare) {
+        /* First ours no more, then the daemon's: a thread that takes meanwhile finds less, not the
+         * same bytes. One may have taken them just now. */
+        share->held -= spare;
+        if (share->used > share->held) {
+            share->held += spare;
+            spare = 0;
+        }
+    }
+    pthread_mutex_unlock(&credit.lock);
+    if (credit.lease && spare &&
+        credit.calls.allot_lease_shrink(credit.lease, share->text, spare, NULL) < 0)
+        /* The daemon is away: it learns what we hold when we attach again. */
+        share->held += spare;
+}
+
+static struct share *share_of_text(const char *uuid) {
+    for (int i = 0; i < credit.n_shares; i++)
+        if (strcmp(credit.shares[i].text, uuid) == 0)
+            return &credit.shares[i];
+    return NULL;
+}
+
+static void on_notice(void *userdata, const struct allot_lease_notice *notice) {
+    (void)userdata;
+    if (notice->event == ALLOT_LEASE_RECALL) {
+        struct share *share = notice->device ? share_of_text(notice->device) : NULL;
+        uint64_t before = share ? share->held : 0;
+
+        if (!share || credit_state != ATTACHED)
+            return;
+        if (credit.settle)
+            credit.settle((int)(share - credit.shares));
+        give_back(share, 0);
+        if (share->held >= before) /* nothing to give is an answer too: somebody waits for it */
+            credit.calls.allot_lease_shrink(credit.lease, share->text, 0, NULL);
+    } else if (notice->event == ALLOT_LEASE_ENDING || notice->event == ALLOT_LEASE_LOST) {
+        note(NOTE_DAEMON, "%s", notice->text);
+    }
+}
+
+static void *keep(void *unused) {
+    (void)unused;
+    for (;;) {
+        struct pollfd poll_fd = { .fd = credit.wake, .events = POLLIN };
+        uint64_t count;
+
+        if (poll(&poll_fd, 1, -1) < 0 || read(credit.wake, &count, sizeof(count)) < 0)
+            continue;
+        poll(NULL, 0, LINGER_MSEC);
+        credit.lingering = false;
+        for (int i = 0; i < credit.n_shares; i++)
+            give_back(&credit.shares[i], credit.shares[i].batch);
+    }
+    return NULL;
+}
+
+static void start_keeper(void) {
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+
+    credit.wake = eventfd(0, EFD_CLOEXEC);
+    if (credit.wake < 0)
+        return; /* then credits go back by recall alone */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attributes, keep, NULL) != 0) {
+        close(credit.wake);
+        credit.wake = -1;
+    }
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void learn_shares(void) {
+    struct allot_lease_share shares[CREDIT_SHARES_MAX];
+    size_t n = credit.calls.allot_lease_shares(credit.lease, shares, CREDIT_SHARES_MAX);
+
+    credit.n_shares = 0;
+    for (size_t i = 0; i < n && i < CREDIT_SHARES_MAX; i++) {
+        struct share *share = &credit.shares[credit.n_shares];
+        struct gpuid id;
+        uint64_t batch;
+
+        if (gpuid_parse(&id, shares[i].device) < 0)
+            continue;
+        memcpy(share->uuid, id.uuid, sizeof(share->uuid));
+        gpuid_format(&id, share->text);
+        batch = shares[i].limit_bytes / 64 / PAGE * PAGE;
+        share->batch = MAX(MIN(batch, BATCH_MAX), BATCH_MIN);
+        share->limit = shares[i].limit_bytes;
+        share->context = shares[i].context_bytes;
+        credit.n_shares++;
+    }
+}
+
+static void attach(void) {
+    const char *lease = secure_getenv("ALLOT_LEASE"), *wait = secure_getenv("ALLOT_WAIT");
+    struct allot_lease_options options;
+    struct allot_error err = { 0 };
+
+    if (!lease || !*lease) {
+        credit_state = CREDIT_NONE;
+        return;
+    }
+    if (wait && units_parse_usec(&credit.wait_usec, wait) < 0)
+        credit.wait_usec = 0;
+    if (!credit.calls.allot_lease_attach && load_calls(&err) < 0)
+        goto fail;
+    options = allot_lease_options_init();
+    options.notice = on_notice;
+    options.credits = true;
+    options.tier = 3;
+    if (credit.calls.allot_lease_attach(&credit.lease, 0, NULL, &options, &err) < 0)
+        goto fail;
+    learn_shares();
+    start_keeper();
+    credit_state = ATTACHED;
+    return;
+
+fail:
+    note(NOTE_DAEMON, "lease %s cannot be used, so no GPU memory is to be had: %s", lease,
+         err.text);
+    credit_state = CREDIT_REFUSED;
+}
+
+/* The child of a fork holds nothing; its parent's threads and connections are not its own. */
+static void after_fork(void) {
+    pthread_mutex_init(&credit.lock, NULL);
+    if (credit.lease)
+        credit.lease = credit.calls.allot_lease_free(credit.lease);
+    if (credit.wake >= 0)
+        close(credit.wake);
+    credit.wake = -1;
+    credit.lingering = false;
+    for (int i = 0; i < credit.n_shares; i++)
+        credit.shares[i].used = credit.shares[i].held = 0;
+    credit.n_shares = 0;
+    if (credit_state != CREDIT_NONE)
+        credit_state = UNASKED;
+}
+
+static void before_fork(void) {
+    pthread_mutex_lock(&credit.lock);
+}
+
+static void after_fork_in_parent(void) {
+    pthread_mutex_unlock(&credit.lock);
+}
+
+static bool is_attached(void) {
+    static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+
+    if (__builtin_expect(credit_state == ATTACHED, 1))
+        return true;
+    if (credit_state == CREDIT_NONE)
+        return false;
+    pthread_mutex_lock(&attaching);
+    if (credit_state == UNASKED)
+        attach();
+    pthread_mutex_unlock(&attaching);
+    return credit_state == ATTACHED;
+}
+
+__attribute__((constructor)) static void begin(void) {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork);
+}
+
+int credit_share(const uint8_t uuid[16]) {
+    if (!is_attached())
+        return credit_state == CREDIT_NONE ? CREDIT_NONE : CREDIT_REFUSED;
+    for (int i = 0; i < credit.n_shares; i++)
+        if (memcmp(credit.shares[i].uuid, uuid, 16) == 0)
+            return i;
+    return CREDIT_REFUSED;
+}
+
+int credit_n_shares(void) {
+    return is_attached() ? credit.n_shares : 0;
+}
+
+const char *credit_uuid(int share) {
+    return credit.shares[share].text;
+}
+
+/* ---- Taking and giving ---------------------------------------------------------------------- */
+
+static bool take_from_hand(struct share *share, uint64_t bytes) {
+    uint64_t used = share->used;
+
+    do {
+        uint64_t held = share->held;
+
+        if (used > held || bytes > held - used)
+            return false;
+    } while (!atomic_compare_exchange_weak(&share->used, &used, used + bytes));
+    return true;
+}
+
+/* With the lock: ask for `bytes`. */
+static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
+    int r = credit.calls.allot_lease_grow(credit.lease, share->text, bytes, wait_usec, err);
+
+    if (r == 0)
+        share->held += bytes;
+    return r;
+}
+
+static uint64_t missing(const struct share *share, uint64_t bytes) {
+    uint64_t used = share->used, held = share->held;
+    uint64_t needed = pages(used + bytes < used ? UINT64_MAX : used + bytes);
+
+    return needed > held ? needed - held : 0;
+}
+
+static void refuse(const struct share *share, uint64_t bytes, const struct allot_error *err) {
+    char asked[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], limit[UNITS_TEXT_SIZE];
+
+    note(NOTE_REFUSED, "%s refused on %s: this process uses %s, the job may use %s: %s",
+         units_format_bytes(bytes, asked), share->text, units_format_bytes(share->used, used),
+         units_format_bytes(share->limit, limit),
+         err->text[0] ? err->text : "it would not fit even alone");
+}
+
+static bool take_slowly(struct share *share, uint64_t bytes) {
+    struct allot_error err = { 0 };
+    bool taken = false;
+    int r = 0;
+
+    if (bytes > share->limit) {
+        refuse(share, bytes, &err);
+        return false;
+    }
+    if (credit.settle)
+        credit.settle((int)(share - credit.shares));
+    pthread_mutex_lock(&credit.lock);
+    while (!(taken = take_from_hand(share, bytes)) && r >= 0) {
+        uint64_t need = missing(share, bytes);
+
+        if (need == 0)
+            continue; /* somebody freed just now */
+        r = -ENOSPC;
+        /* A batch only where nobody can miss it. */
+        if (need < share->batch && share->held + share->batch <= share->limit)
+            r = ask(share, share->batch, 0, &err);
+        if (r < 0)
+            r = ask(share, need, 0, &err);
+        if (r < 0 && credit.wait_usec) {
+            pthread_mutex_unlock(&credit.lock);
+            r = credit.calls.allot_lease_grow(credit.lease, share->text, need, credit.wait_usec,
+                                              &err);
+            pthread_mutex_lock(&credit.lock);
+            if (r == 0)
+                share->held += need;
+        }
+    }
+    pthread_mutex_unlock(&credit.lock);
+    if (!taken)
+        refuse(share, bytes, &err);
+    return taken;
+}
+
+bool credit_take(int share, uint64_t bytes) {
+    if (__builtin_expect(take_from_hand(&credit.shares[share], bytes), 1))
+        return true;
+    return take_slowly(&credit.shares[share], bytes);
+}
+
+void credit_force(int i, uint64_t bytes) {
+    struct share *share = &credit.shares[i];
+    struct allot_error err = { 0 };
+    uint64_t need;
+
+    share->used += bytes;
+    pthread_mutex_lock(&credit.lock);
+    need = missing(share, 0);
+    if (need && ask(share, need, 0, &err) < 0)
+        note(NOTE_OVER, "the driver took more on %s than the job may use: %s", share->text,
+             err.text);
+    pthread_mutex_unlock(&credit.lock);
+}
+
+void credit_give(int i, uint64_t bytes) {
+    struct share *share = &credit.shares[i];
+    uint64_t used = atomic_fetch_sub(&share->used, bytes) - bytes, held = share->held;
+
+    if (held > used && held - used > 2 * share->batch && credit.wake >= 0 && !credit.lingering &&
+        !atomic_exchange(&credit.lingering, true)) {
+        uint64_t one = 1;
+
+        if (write(credit.wake, &one, sizeof(one)) < 0)
+            credit.lingering = false;
+    }
+}
+
+bool credit_view(int i, struct credit_view *ret) {
+    struct share *share = &credit.shares[i];
+    uint64_t held, used, ours;
+
+    if (credit.settle)
+        credit.settle(i);
+    if (credit.calls.allot_lease_held(credit.lease, share->text, &held, NULL) < 0)
+        return false;
+    used = pages(share->used);
+    ours = share->held;
+    if (ours > used) /* what is only in hand is as good as free */
+        held -= MIN(held, ours - used);
+    *ret = (struct credit_view){ share->limit, held };
+    return true;
+}
+
+uint64_t credit_limit(int share) {
+    return credit.shares[share].limit;
+}
+
+uint64_t credit_context(int share) {
+    return credit.shares[share].context;
+}

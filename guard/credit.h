@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Credit: the bytes of the job's lease that this process has, and those of them that it uses.
+ *
+ * The daemon keeps the books; it alone decides. Bytes are asked from it ahead of need, in batches,
+ * so that most allocations touch two words of memory and nobody else. Unused ones go back some time
+ * after they were freed, and at once when the daemon recalls them because another process of the
+ * job starves. What the process has is lost to it with its connection: a killed process gives all
+ * back. Any thread; a forked child begins with nothing and attaches in its own name.
+ *
+ * Amounts are counted as the driver hands memory out: credit_size().
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Places of the lease. */
+enum {
+    CREDIT_SHARES_MAX = 64,
+    CREDIT_NONE = -1,    /* no lease in the environment: the program is not held to anything */
+    CREDIT_REFUSED = -2, /* there is a lease, but it has no such device, or cannot be reached */
+};
+
+/* Whether there is no lease in the environment; false also while nobody has asked yet. */
+extern _Atomic int credit_state;
+static inline bool credit_is_off(void) {
+    return credit_state == CREDIT_NONE;
+}
+
+/*
+ * The share of the lease with device `uuid` (16 bytes). Attaches to the lease at the first call;
+ * that may wait for a daemon that is just being restarted.
+ */
+int credit_share(const uint8_t uuid[16]);
+
+/* What an allocation of `bytes` takes: the driver hands out 2 MiB pages, and packs what is smaller
+ * than half of one into shared pages, in units of 512 bytes. UINT64_MAX stays that. */
+uint64_t credit_size(uint64_t bytes);
+
+/*
+ * Use `bytes`, which are not there yet. False: the lease has not that much left; the program is
+ * told by a line on stderr, once. May wait where the job was started so (ALLOT_WAIT).
+ */
+bool credit_take(int share, uint64_t bytes);
+/* They are there whether we like it or not: counted, asked for, but never refused. */
+void credit_force(int share, uint64_t bytes);
+void credit_give(int share, uint64_t bytes);
+
+/* What the job has: its limit, and what all of its processes hold, this one's unused credits left
+ * out. False: the lease cannot be asked. */
+struct credit_view {
+    uint64_t limit_bytes;
+    uint64_t held_bytes;
+};
+bool credit_view(int share, struct credit_view *ret);
+uint64_t credit_limit(int share);
+uint64_t credit_context(int share); /* what a context costs on this device */
+
+/* The lease's devices, in its order: how many, and the UUID text of each. */
+int credit_n_shares(void);
+const char *credit_uuid(int share);
+
+/*
+ * Called when credits are short, before the daemon is asked: give back what is not really used.
+ * Set once, before the first credit.
+ */
+void credit_on_short(void (*settle)(int share));

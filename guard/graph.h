@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Graph: memory that CUDA graphs allocate when they run.
+ *
+ * The driver keeps it, per device, in a store of its own that grows at a launch and shrinks by
+ * cuDeviceGraphMemTrim; the charge is what that store has reserved. Launches of graphs without
+ * memory of their own pass with a look at one word. Any thread.
+ */
+
+/* Some graph of this process allocates, from now on. */
+void graphs_have_memory(void);
+
+/* As pools_settle(), for what graphs reserved. */
+void graphs_settle(int share);

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Hook: the guard's function and the driver's own behind it, for every name of hooks.def.
+ *
+ * The guard exports the driver's names, so a program that was linked to libcuda binds to it by
+ * itself; resolve.c sends those who ask by name. The driver's functions are known from the moment
+ * that some libcuda is loaded; until then the guard does nothing at all. Any thread.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Every version of every prototype; no name is a macro for another. */
+#define __CUDA_API_VERSION_INTERNAL        1
+#define __CUDA_API_PUSH_VISIBILITY_DEFAULT 1
+#include <cuda.h>
+
+/* What newer headers declare as well. */
+#pragma GCC visibility push(default)
+CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph,
+                           const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+                           size_t numDependencies, CUgraphNodeParams *nodeParams);
+#pragma GCC visibility pop
+
+/* What the guard asks the driver itself and does not stand in front of. */
+#define HOOK_USES(X)                                                                               \
+    X(cuArrayGetMemoryRequirements)                                                                \
+    X(cuCtxGetCurrent)                                                                             \
+    X(cuCtxGetDevice)                                                                              \
+    X(cuCtxGetLimit)                                                                               \
+    X(cuDeviceGetCount)                                                                            \
+    X(cuDeviceGetDefaultMemPool)                                                                   \
+    X(cuDeviceGetGraphMemAttribute)                                                                \
+    X(cuDeviceGetMemPool)                                                                          \
+    X(cuDeviceGetUuid)                                                                             \
+    X(cuDeviceGetUuid_v2)                                                                          \
+    X(cuDevicePrimaryCtxGetState)                                                                  \
+    X(cuDriverGetVersion)                                                                          \
+    X(cuGraphChildGraphNodeGetGraph)                                                               \
+    X(cuGraphGetNodes)                                                                             \
+    X(cuGraphMemAllocNodeGetParams)                                                                \
+    X(cuGraphNodeGetType)                                                                          \
+    X(cuMemPoolGetAttribute)                                                                       \
+    X(cuStreamIsCapturing)                                                                         \
+    X(cuStreamIsCapturing_ptsz)
+
+enum hook {
+#define HOOK(symbol) HOOK_##symbol,
+#define PASS(symbol, why)
+#include "guard/hooks.def"
+#undef HOOK
+#undef PASS
+    N_HOOKS,
+    BEFORE_USES = N_HOOKS - 1,
+#define X(symbol) HOOK_##symbol,
+    HOOK_USES(X)
+#undef X
+        N_REALS,
+};
+
+/* The driver's function, for a call: REAL(cuMemAlloc_v2)(&pointer, bytes). NULL where the loaded
+ * driver has none, or none is loaded. */
+#define REAL(symbol) ((__typeof__(&symbol))hook_real(HOOK_##symbol))
+
+extern _Atomic(void *) hook_reals[N_REALS];
+void *hook_find_real(enum hook hook);
+
+static inline void *hook_real(enum hook hook) {
+    void *real = hook_reals[hook];
+
+    return __builtin_expect(real != NULL, 1) ? real : hook_find_real(hook);
+}
+
+/* Whether some libcuda is loaded, and is known from now on. */
+bool hook_driver_is_here(void);
+/* `address` was found under one of libcuda's names: if it lies in a libcuda, that is the driver
+ * now, where none was known. */
+bool hook_learn(const void *address);
+
+/* The hook of a name, or of a driver's function; N_HOOKS: none. */
+enum hook hook_by_name(const char *name);
+enum hook hook_by_real(const void *real);
+const char *hook_name(enum hook hook);
+/* What the guard has in its place. */
+void *hook_function(enum hook hook);

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Module: code and variables on the device. What they take is read off the image (image.h) and
+ * charged before the driver loads it. Libraries are loaded into each context that uses them; they
+ * are charged once, where they are first seen.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "guard/image.h"
+#include "guard/memory.h"
+
+/* What a file takes; what cannot be read the driver will refuse. */
+static uint64_t file_bytes(const char *path) {
+    cleanup(closep) int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    struct stat stat;
+    uint64_t bytes;
+    void *image;
+
+    if (fd < 0 || fstat(fd, &stat) < 0 || stat.st_size <= 0)
+        return 0;
+    image = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (image == MAP_FAILED)
+        return (uint64_t)stat.st_size;
+    bytes = image_bytes(image, (size_t)stat.st_size);
+    munmap(image, (size_t)stat.st_size);
+    return bytes;
+}
+
+static CUresult loaded(struct memory_charge *charge, CUresult r, const CUmodule *module) {
+    if (r != CUDA_SUCCESS) {
+        memory_drop(charge);
+    } else if (!memory_keep(charge, TABLE_MODULE, (uintptr_t)*module, memory_context())) {
+        REAL(cuModuleUnload)(*module);
+        memory_drop(charge);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return r;
+}
+
+/* The body of a call that loads `bytes` of module. */
+#define LOAD_MODULE(symbol, bytes, arguments)                                                      \
+    __typeof__(&symbol) real = REAL(symbol);                                                       \
+    struct memory_charge charge;                                                                   \
+    CUresult r;                                                                                    \
+                                                                                                   \
+    OR_NOT_SUPPORTED(real);                                                                        \
+    r = memory_take(&charge, bytes);                                                               \
+    if (r != CUDA_SUCCESS)                                                                         \
+        return r;                                                                                  \
+    return loaded(&charge, real arguments, module)
+
+CUresult cuModuleLoad(CUmodule *module, const char *fname) {
+    LOAD_MODULE(cuModuleLoad, file_bytes(fname), (module, fname));
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    LOAD_MODULE(cuModuleLoadData, image ? image_bytes(image, IMAGE_UNKNOWN_LENGTH) : 0,
+                (module, image));
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+                            CUjit_option *options, void **optionValues) {
+    LOAD_MODULE(cuModuleLoadDataEx, image ? image_bytes(image, IMAGE_UNKNOWN_LENGTH) : 0,
+                (module, image, numOptions, options, optionValues));
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
+    LOAD_MODULE(cuModuleLoadFatBinary, fatCubin ? image_bytes(fatCubin, IMAGE_UNKNOWN_LENGTH) : 0,
+                (module, fatCubin));
+}
+
+MEMORY_GIVES_BACK(cuModuleUnload, CUmodule, TABLE_MODULE)
+
+static CUresult library_loaded(struct memory_charge *charge, CUresult r, const CUlibrary *library) {
+    if (r != CUDA_SUCCESS) {
+        memory_drop(charge);
+    } else if (!memory_keep(charge, TABLE_LIBRARY, (uintptr_t)*library, NULL)) {
+        REAL(cuLibraryUnload)(*library);
+        memory_drop(charge);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return r;
+}
+
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+                           void **jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption *libraryOptions, void **libraryOptionValues,
+                           unsigned int numLibraryOptions) {
+    __typeof__(&cuLibraryLoadData) real = REAL(cuLibraryLoadData);
+    struct memory_charge charge;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = memory_take(&charge, code ? image_bytes(code, IMAGE_UNKNOWN_LENGTH) : 0);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = real(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
+             libraryOptionValues, numLibraryOptions);
+    return library_loaded(&charge, r, library);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
+                               void **jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption *libraryOptions, void **libraryOptionValues,
+                               unsigned int numLibraryOptions) {
+    __typeof__(&cuLibraryLoadFromFile) real = REAL(cuLibraryLoadFromFile);
+    struct memory_charge charge;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = memory_take(&charge, file_bytes(fileName));
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = real(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
+             libraryOptionValues, numLibraryOptions);
+    return library_loaded(&charge, r, library);
+}
+
+MEMORY_GIVES_BACK(cuLibraryUnload, CUlibrary, TABLE_LIBRARY)

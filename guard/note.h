@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Note: what the guard says, on the program's standard error, in lines that begin with "allot: ".
+ *
+ * It is a guest in somebody's program, so it says each kind of thing once, and nothing at all where
+ * ALLOT_GUARD_LOG is "none"; "all" says everything. Any thread; allocates nothing; keeps errno.
+ */
+enum note {
+    NOTE_REFUSED, /* an allocation was refused */
+    NOTE_DAEMON,  /* the lease cannot be reached */
+    NOTE_UNKNOWN, /* a call that no guard knows */
+    NOTE_OVER,    /* the driver took more than was asked for */
+    N_NOTES,
+};
+
+void note(enum note kind, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nvml: a table of names like libcuda's, but short. The devices that may be seen are those of the
+ * lease and, for an instance of a partitioned GPU, that GPU; their list is made anew whenever
+ * somebody counts.
+ */
+#include "guard/nvml.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NVML_NO_UNVERSIONED_FUNC_DEFS 1
+#pragma GCC visibility push(default)
+#include <nvml.h>
+#pragma GCC visibility pop
+
+#include "base/cleanup.h"
+#include "base/gpuid.h"
+#include "guard/credit.h"
+#include "guard/elf.h"
+
+#define NVML_HOOKS(X)                                                                              \
+    X(nvmlDeviceGetCount)                                                                          \
+    X(nvmlDeviceGetCount_v2)                                                                       \
+    X(nvmlDeviceGetHandleByIndex)                                                                  \
+    X(nvmlDeviceGetHandleByIndex_v2)                                                               \
+    X(nvmlDeviceGetHandleByUUID)                                                                   \
+    X(nvmlDeviceGetHandleByPciBusId)                                                               \
+    X(nvmlDeviceGetHandleByPciBusId_v2)                                                            \
+    X(nvmlDeviceGetHandleBySerial)                                                                 \
+    X(nvmlDeviceGetMigDeviceHandleByIndex)                                                         \
+    X(nvmlDeviceGetIndex)                                                                          \
+    X(nvmlDeviceGetMemoryInfo)                                                                     \
+    X(nvmlDeviceGetMemoryInfo_v2)
+#define NVML_USES(X)                                                                               \
+    X(nvmlDeviceGetUUID)                                                                           \
+    X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
+
+enum {
+#define X(symbol) NVML_##symbol,
+    NVML_HOOKS(X) N_NVML_HOOKS,
+    NVML_BEFORE_USES = N_NVML_HOOKS - 1,
+    NVML_USES(X) N_NVML_REALS,
+#undef X
+};
+
+static _Atomic(void *) reals[N_NVML_REALS];
+static _Atomic bool library_known;
+
+static const struct {
+    const char *name;
+    void (*function)(void);
+} hooks[N_NVML_REALS] = {
+#define X(symbol) [NVML_##symbol] = { #symbol, (void (*)(void))symbol },
+    NVML_HOOKS(X)
+#undef X
+#define X(symbol) [NVML_##symbol] = { #symbol, NULL },
+        NVML_USES(X)
+#undef X
+};
+
+static bool adopt(const struct elf_object *object, void *user) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+    (void)user;
+    if (!object->soname || strcmp(object->soname, "libnvidia-ml.so.1") != 0)
+        return false;
+    pthread_mutex_lock(&lock);
+    if (!library_known)
+        for (size_t i = 0; i < N_NVML_REALS; i++)
+            reals[i] = elf_symbol(object, hooks[i].name);
+    library_known = true;
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+static void *find_real(size_t i) {
+    if (!library_known)
+        elf_each(adopt, NULL);
+    return reals[i];
+}
+
+#define NVML_REAL(symbol) ((__typeof__(&symbol))find_real(NVML_##symbol))
+
+struct resolve_pick nvml_pick(void *handle, const char *name, const char *version,
+                              void *(*real_dlsym)(void *, const char *),
+                              void *(*real_dlvsym)(void *, const char *, const char *)) {
+    struct resolve_pick pass = { NULL, 0 };
+    void *real, *ours;
+    size_t i = 0;
+
+    if (!name || strncmp(name, "nvml", 4) != 0)
+        return pass;
+    while (i < N_NVML_HOOKS && strcmp(hooks[i].name, name) != 0)
+        i++;
+    if (i == N_NVML_HOOKS)
+        return pass;
+    memcpy(&ours, &hooks[i].function, sizeof(ours));
+    if (handle == RTLD_NEXT)
+        return (struct resolve_pick){ find_real(i) ? ours : NULL, find_real(i) != NULL };
+    real = version ? real_dlvsym(handle, name, version) : real_dlsym(handle, name);
+    if (real == ours && !find_real(i)) /* only the guard has the name */
+        real = real_dlsym(RTLD_NEXT, name);
+    else if (real && (real == ours || real == find_real(i)))
+        real = ours;
+    return (struct resolve_pick){ real, 1 };
+}
+
+/* ---- Which devices ----------------------------------------------------------------------------
+ */
+
+static bool is_held_to_lease(void) {
+    const char *lease = secure_getenv("ALLOT_LEASE");
+
+    return lease && *lease && credit_n_shares() > 0;
+}
+
+/* The share that a device stands for; -1: none. `*ret_parent`: it is the GPU of an instance. */
+static int share_of(nvmlDevice_t device, bool *ret_parent) {
+    char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+    struct gpuid id;
+    int share;
+
+    *ret_parent = false;
+    if (!NVML_REAL(nvmlDeviceGetUUID) ||
+        NVML_REAL(nvmlDeviceGetUUID)(device, uuid, sizeof(uuid)) != NVML_SUCCESS ||
+        gpuid_parse(&id, uuid) < 0)
+        return -1;
+    share = credit_share(id.uuid);
+    for (int i = 0; share < 0 && i < credit_n_shares(); i++) {
+        nvmlDevice_t instance, parent;
+
+        if (strncmp(credit_uuid(i), "MIG-", 4) == 0 && NVML_REAL(nvmlDeviceGetHandleByUUID) &&
+            NVML_REAL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) &&
+            NVML_REAL(nvmlDeviceGetHandleByUUID)(credit_uuid(i), &instance) == NVML_SUCCESS &&
+            NVML_REAL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)(instance, &parent) ==
+                NVML_SUCCESS &&
+            parent == device) {
+            *ret_parent = true;
+            share = i;
+        }
+    }
+    return share < 0 ? -1 : share;
+}
+
+static bool may_see(nvmlDevice_t device) {
+    bool parent;
+
+    return !is_held_to_lease() || share_of(device, &parent) >= 0;
+}
+
+/* The job's devices as the library counts them: how many, and the i-th. */
+static nvmlReturn_t seen(unsigned wanted, nvmlDevice_t *ret, unsigned *ret_n) {
+    unsigned n = 0, n_seen = 0;
+    nvmlReturn_t r;
+
+    if (!NVML_REAL(nvmlDeviceGetCount_v2) || !NVML_REAL(nvmlDeviceGetHandleByIndex_v2))
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    r = NVML_REAL(nvmlDeviceGetCount_v2)(&n);
+    if (r != NVML_SUCCESS)
+        return r;
+    r = NVML_ERROR_INVALID_ARGUMENT;
+    for (unsigned i = 0; i < n; i++) {
+        nvmlDevice_t device;
+
+        if (NVML_REAL(nvmlDeviceGetHandleByIndex_v2)(i, &device) != NVML_SUCCESS ||
+            !may_see(device))
+            continue;
+        if (n_seen++ == wanted && ret) {
+            *ret = device;
+            r = NVML_SUCCESS;
+        }
+    }
+    if (ret_n) {
+        *ret_n = n_seen;
+        r = NVML_SUCCESS;
+    }
+    return r;
+}
+
+static nvmlReturn_t count(nvmlReturn_t (*real)(unsigned *), unsigned *n) {
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    return n && is_held_to_lease() ? seen(0, NULL, n) : real(n);
+}
+
+nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount) {
+    return count(NVML_REAL(nvmlDeviceGetCount), deviceCount);
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount) {
+    return count(NVML_REAL(nvmlDeviceGetCount_v2), deviceCount);
+}
+
+static nvmlReturn_t by_index(nvmlReturn_t (*real)(unsigned, nvmlDevice_t *), unsigned index,
+                             nvmlDevice_t *device) {
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    return device && is_held_to_lease() ? seen(index, device, NULL) : real(index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+    return by_index(NVML_REAL(nvmlDeviceGetHandleByIndex), index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    return by_index(NVML_REAL(nvmlDeviceGetHandleByIndex_v2), index, device);
+}
+
+/* A device that the library found by one of its names. */
+static nvmlReturn_t found(nvmlReturn_t r, const nvmlDevice_t *device) {
+    return r == NVML_SUCCESS && !may_see(*device) ? NVML_ERROR_NOT_FOUND : r;
+}
+
+static nvmlReturn_t by_text(nvmlReturn_t (*real)(const char *, nvmlDevice_t *), const char *text,
+                            nvmlDevice_t *device) {
+    return real ? found(real(text, device), device) : NVML_ERROR_FUNCTION_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    return by_text(NVML_REAL(nvmlDeviceGetHandleByUUID), uuid, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *device) {
+    return by_text(NVML_REAL(nvmlDeviceGetHandleByPciBusId), pciBusId, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t *device) {
+    return by_text(NVML_REAL(nvmlDeviceGetHandleByPciBusId_v2), pciBusId, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
+    return by_text(NVML_REAL(nvmlDeviceGetHandleBySerial), serial, device);
+}
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+                                                 nvmlDevice_t *migDevice) {
+    __typeof__(&nvmlDeviceGetMigDeviceHandleByIndex) real =
+        NVML_REAL(nvmlDeviceGetMigDeviceHandleByIndex);
+
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    return found(real(device, index, migDevice), migDevice);
+}
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
+    __typeof__(&nvmlDeviceGetIndex) real = NVML_REAL(nvmlDeviceGetIndex);
+    unsigned n = 0;
+    nvmlReturn_t r;
+
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    r = real(device, index);
+    if (r != NVML_SUCCESS || !is_held_to_lease() || seen(0, NULL, &n) != NVML_SUCCESS)
+        return r;
+    for (unsigned i = 0; i < n; i++) {
+        nvmlDevice_t ours;
+
+        if (seen(i, &ours, NULL) == NVML_SUCCESS && ours == device)
+            *index = i;
+    }
+    return r;
+}
+
+/* ---- How much memory ------------------------------------------------------------------------- */
+
+/* The job's share of a device; false: not to be said, or not of this one. */
+static bool share_view(nvmlDevice_t device, struct credit_view *ret) {
+    bool parent;
+    int share = is_held_to_lease() ? share_of(device, &parent) : -1;
+
+    return share >= 0 && !parent && credit_view(share, ret);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    __typeof__(&nvmlDeviceGetMemoryInfo) real = NVML_REAL(nvmlDeviceGetMemoryInfo);
+    struct credit_view view;
+    nvmlReturn_t r;
+
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    r = real(device, memory);
+    if (r == NVML_SUCCESS && share_view(device, &view)) {
+        memory->total = MIN(memory->total, view.limit_bytes);
+        memory->used = MIN(view.held_bytes, memory->total);
+        memory->free = memory->total - memory->used;
+    }
+    return r;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = NVML_REAL(nvmlDeviceGetMemoryInfo_v2);
+    struct credit_view view;
+    nvmlReturn_t r;
+
+    if (!real)
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    r = real(device, memory);
+    if (r == NVML_SUCCESS && share_view(device, &view)) {
+        memory->total = MIN(memory->total, view.limit_bytes);
+        memory->reserved = 0;
+        memory->used = MIN(view.held_bytes, memory->total);
+        memory->free = memory->total - memory->used;
+    }
+    return r;
+}

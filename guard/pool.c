@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pool: before the driver is called, what the pool cannot have in store is charged; afterwards the
+ * charge is set to what the driver reserved. A pool grows in larger steps than it was asked for: if
+ * the lease has not that much left, it is told to give the rest of the step back.
+ *
+ * `charged` counts credits that were really taken. A charge that was taken for a call that is still
+ * under way must not be given back by somebody who settles meanwhile: `n_under_way` says so.
+ */
+#include "guard/pool.h"
+
+#include <pthread.h>
+
+#include "base/cleanup.h"
+#include "guard/graph.h"
+#include "guard/memory.h"
+
+enum { POOLS_MAX = 1024 };
+
+#define PAGE (UINT64_C(2) << 20)
+
+static struct pool {
+    CUmemoryPool handle; /* NULL: free place */
+    int share;
+    bool destroyed; /* by its program; its memory lives until the last pointer goes */
+    unsigned n_under_way;
+    uint64_t charged;
+    uint64_t used; /* handed out, in units */
+} pools[POOLS_MAX];
+static size_t n_pools; /* places that were ever used */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t pages(uint64_t bytes) {
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* ---- Which pool ----------------------------------------------------------------------------- */
+
+static struct pool *find(CUmemoryPool handle) {
+    for (size_t i = 0; i < n_pools; i++)
+        if (pools[i].handle == handle && !pools[i].destroyed)
+            return &pools[i];
+    return NULL;
+}
+
+static struct pool *add(CUmemoryPool handle, int share) {
+    size_t i = 0;
+
+    while (i < n_pools && pools[i].handle)
+        i++;
+    if (i == POOLS_MAX)
+        return NULL;
+    n_pools = MAX(n_pools, i + 1);
+    pools[i] = (struct pool){ .handle = handle, .share = share };
+    return &pools[i];
+}
+
+/* Whose default pool it is: programs get those without any call that we see. */
+static int share_of_default(CUmemoryPool handle) {
+    int n = 0;
+
+    if (!REAL(cuDeviceGetCount) || !REAL(cuDeviceGetDefaultMemPool) ||
+        REAL(cuDeviceGetCount)(&n) != CUDA_SUCCESS)
+        return CREDIT_REFUSED;
+    for (CUdevice device = 0; device < n; device++) {
+        CUmemoryPool theirs;
+
+        if (REAL(cuDeviceGetDefaultMemPool)(&theirs, device) == CUDA_SUCCESS && theirs == handle)
+            return memory_share_of(device);
+    }
+    return CREDIT_NONE; /* no pool of a device: the driver will say what it thinks of it */
+}
+
+/* ---- What it has reserved ------------------------------------------------------------------- */
+
+static bool read_reserved(const struct pool *pool, uint64_t *ret) {
+    cuuint64_t reserved = 0;
+
+    if (pool->destroyed || !REAL(cuMemPoolGetAttribute) ||
+        REAL(cuMemPoolGetAttribute)(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                    &reserved) != CUDA_SUCCESS)
+        reserved = pages(pool->used);
+    *ret = reserved;
+    return true;
+}
+
+/* With the lock: give back what the pool no longer has. */
+static void settle(struct pool *pool) {
+    uint64_t reserved;
+
+    if (pool->n_under_way || pool->share < 0 || !read_reserved(pool, &reserved))
+        return;
+    if (reserved < pool->charged) {
+        credit_give(pool->share, pool->charged - reserved);
+        pool->charged = reserved;
+    }
+    if (pool->destroyed && pool->used == 0)
+        pool->handle = NULL;
+}
+
+void pools_settle(int share) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_pools; i++)
+        if (pools[i].handle && pools[i].share == share)
+            settle(&pools[i]);
+    pthread_mutex_unlock(&lock);
+    graphs_settle(share);
+}
+
+/* With the lock, after the driver was called: it may have reserved more than was charged. */
+static void settle_up(struct pool *pool) {
+    uint64_t reserved, more;
+
+    if (!read_reserved(pool, &reserved) || reserved <= pool->charged)
+        return;
+    more = reserved - pool->charged;
+    /* Its pool lock is free meanwhile: taking credits may settle pools. */
+    pool->n_under_way++;
+    pthread_mutex_unlock(&lock);
+    if (!credit_take(pool->share, more)) {
+        if (REAL(cuMemPoolTrimTo))
+            REAL(cuMemPoolTrimTo)(pool->handle, 0);
+        pthread_mutex_lock(&lock);
+        read_reserved(pool, &reserved);
+        more = reserved > pool->charged ? reserved - pool->charged : 0;
+        pthread_mutex_unlock(&lock);
+        if (more)
+            credit_force(pool->share, more);
+    }
+    pthread_mutex_lock(&lock);
+    pool->charged += more;
+    pool->n_under_way--;
+}
+
+/* ---- Allocating ----------------------------------------------------------------------------- */
+
+/* Charge what an allocation may make the pool grow by. NULL in `ret`: nothing is to be charged. */
+static CUresult begin_alloc(struct pool **ret, CUmemoryPool handle, int share, uint64_t bytes) {
+    struct pool *pool;
+    uint64_t need;
+
+    *ret = NULL;
+    pthread_mutex_lock(&lock);
+    pool = find(handle);
+    if (!pool) {
+        pthread_mutex_unlock(&lock);
+        if (share == CREDIT_REFUSED)
+            share = share_of_default(handle);
+        if (share == CREDIT_NONE)
+            return CUDA_SUCCESS;
+        if (share < 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        pthread_mutex_lock(&lock);
+        pool = find(handle);
+        if (!pool)
+            pool = add(handle, share);
+        if (!pool) {
+            pthread_mutex_unlock(&lock);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (pool->share < 0) {
+        pthread_mutex_unlock(&lock);
+        return pool->share == CREDIT_NONE ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (bytes > UINT64_MAX / 2 - pool->used) {
+        pthread_mutex_unlock(&lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pool->used += bytes;
+    need = pages(pool->used);
+    need = need > pool->charged ? need - pool->charged : 0;
+    pthread_mutex_unlock(&lock);
+    if (need && !credit_take(pool->share, need)) {
+        pthread_mutex_lock(&lock);
+        pool->used -= bytes;
+        pthread_mutex_unlock(&lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    pool->charged += need;
+    pool->n_under_way++;
+    pthread_mutex_unlock(&lock);
+    *ret = pool;
+    return CUDA_SUCCESS;
+}
+
+static CUresult end_alloc(struct pool *pool, uint64_t bytes, CUresult r, CUdeviceptr pointer) {
+    struct table_entry entry = { .key = pointer, .bytes = bytes, .kind = TABLE_POOL };
+
+    if (!pool)
+        return r;
+    entry.share = (int16_t)pool->share;
+    entry.extra = (uint64_t)(pool - pools);
+    if (r == CUDA_SUCCESS && !table_put(&entry)) {
+        REAL(cuMemFree_v2)(pointer);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    pool->n_under_way--;
+    if (r == CUDA_SUCCESS) {
+        settle_up(pool);
+    } else {
+        pool->used -= bytes;
+        settle(pool);
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+void pool_freed(const struct table_entry *entry) {
+    struct pool *pool = &pools[entry->extra];
+
+    pthread_mutex_lock(&lock);
+    pool->used -= MIN(pool->used, entry->bytes);
+    if (pool->destroyed)
+        settle(pool);
+    pthread_mutex_unlock(&lock);
+}
+
+/* In a capture nothing is allocated: a node is made. */
+static bool is_capturing(CUstream stream, bool per_thread) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    __typeof__(&cuStreamIsCapturing) ask =
+        per_thread ? REAL(cuStreamIsCapturing_ptsz) : REAL(cuStreamIsCapturing);
+
+    if (!ask || ask(stream, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    graphs_have_memory();
+    return true;
+}
+
+static CUresult alloc_async(__typeof__(&cuMemAllocAsync) real, bool per_thread, CUdeviceptr *dptr,
+                            size_t bytesize, CUstream stream) {
+    uint64_t bytes = credit_size(bytesize);
+    CUmemoryPool handle = NULL;
+    struct pool *pool;
+    CUdevice device;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    if (!dptr || bytesize == 0 || is_capturing(stream, per_thread) || !REAL(cuDeviceGetMemPool) ||
+        !REAL(cuCtxGetDevice) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+        REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS)
+        return real(dptr, bytesize, stream);
+    r = begin_alloc(&pool, handle, memory_share_of(device), bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = real(dptr, bytesize, stream);
+    return end_alloc(pool, bytes, r, r == CUDA_SUCCESS ? *dptr : 0);
+}
+
+CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+    return alloc_async(REAL(cuMemAllocAsync), false, dptr, bytesize, hStream);
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
+    return alloc_async(REAL(cuMemAllocAsync_ptsz), true, dptr, bytesize, hStream);
+}
+
+static CUresult alloc_from(__typeof__(&cuMemAllocFromPoolAsync) real, bool per_thread,
+                           CUdeviceptr *dptr, size_t bytesize, CUmemoryPool handle,
+                           CUstream stream) {
+    uint64_t bytes = credit_size(bytesize);
+    struct pool *pool;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    if (!dptr || bytesize == 0 || !handle || is_capturing(stream, per_thread))
+        return real(dptr, bytesize, handle, stream);
+    r = begin_alloc(&pool, handle, CREDIT_REFUSED, bytes);
+    if (r != CUDA_SUCCESS)
+        return r;
+    r = real(dptr, bytesize, handle, stream);
+    return end_alloc(pool, bytes, r, r == CUDA_SUCCESS ? *dptr : 0);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream hStream) {
+    return alloc_from(REAL(cuMemAllocFromPoolAsync), false, dptr, bytesize, pool, hStream);
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream) {
+    return alloc_from(REAL(cuMemAllocFromPoolAsync_ptsz), true, dptr, bytesize, pool, hStream);
+}
+
+static CUresult free_async(__typeof__(&cuMemFreeAsync) real, CUdeviceptr dptr, CUstream stream) {
+    struct table_entry entry;
+    bool known;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    known = memory_lift(&entry, TABLE_POOL, dptr) || memory_lift(&entry, TABLE_MEMORY, dptr);
+    r = real(dptr, stream);
+    if (known && r != CUDA_SUCCESS)
+        memory_put_back(&entry);
+    else if (known && entry.kind == TABLE_POOL)
+        pool_freed(&entry);
+    else if (known)
+        memory_gone(&entry);
+    return r;
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+    return free_async(REAL(cuMemFreeAsync), dptr, hStream);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+    return free_async(REAL(cuMemFreeAsync_ptsz), dptr, hStream);
+}
+
+/* ---- Pools themselves ----------------------------------------------------------------------- */
+
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
+    __typeof__(&cuMemPoolCreate) real = REAL(cuMemPoolCreate);
+    int share = CREDIT_NONE; /* of host memory */
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = real(pool, poolProps);
+    if (r != CUDA_SUCCESS)
+        return r;
+    if (poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        share = memory_share_of(poolProps->location.id);
+    pthread_mutex_lock(&lock);
+    if (!add(*pool, share))
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_unlock(&lock);
+    if (r != CUDA_SUCCESS)
+        REAL(cuMemPoolDestroy)(*pool);
+    return r;
+}
+
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                            CUmemAllocationHandleType handleType,
+                                            unsigned long long flags) {
+    __typeof__(&cuMemPoolImportFromShareableHandle) real = REAL(cuMemPoolImportFromShareableHandle);
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = real(pool_out, handle, handleType, flags);
+    if (r == CUDA_SUCCESS) {
+        pthread_mutex_lock(&lock);
+        add(*pool_out, CREDIT_NONE); /* whoever made it is charged for it */
+        pthread_mutex_unlock(&lock);
+    }
+    return r;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    __typeof__(&cuMemPoolDestroy) real = REAL(cuMemPoolDestroy);
+    struct pool *ours;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = real(pool);
+    if (r != CUDA_SUCCESS)
+        return r;
+    pthread_mutex_lock(&lock);
+    ours = find(pool);
+    if (ours) {
+        ours->destroyed = true;
+        settle(ours);
+        if (ours->share < 0)
+            ours->handle = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
+    __typeof__(&cuMemPoolTrimTo) real = REAL(cuMemPoolTrimTo);
+    struct pool *ours;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = real(pool, minBytesToKeep);
+    if (r == CUDA_SUCCESS) {
+        pthread_mutex_lock(&lock);
+        ours = find(pool);
+        if (ours)
+            settle(ours);
+        pthread_mutex_unlock(&lock);
+    }
+    return r;
+}
+
+/* ---- Forks ---------------------------------------------------------------------------------- */
+
+static void lock_pools(void) {
+    pthread_mutex_lock(&lock);
+}
+
+static void unlock_pools(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+static void forget_pools(void) {
+    n_pools = 0;
+    pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    credit_on_short(pools_settle);
+    pthread_atfork(lock_pools, unlock_pools, forget_pools);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Pool: memory that the driver keeps for reuse: stream-ordered pools, and what graphs reserve.
+ *
+ * A pool takes more from the device than it hands out and keeps what was freed, so the charge is
+ * what the driver says that it has reserved, read again whenever it can have changed. Any thread.
+ */
+#include "guard/table.h"
+
+/* A pointer of a pool was freed, by whichever call. */
+void pool_freed(const struct table_entry *entry);
+
+/* Compare all pools of a share with what the driver says: gives back what they gave back. */
+void pools_settle(int share);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Resolve: dlsym() looks at its return address to know who asks, which RTLD_NEXT depends on. So the
+ * guard's dlsym is a few instructions that ask resolve_dlsym() and, where that has no answer, jump
+ * to the C library's with arguments and return address as they were.
+ *
+ * cuGetProcAddress is left to the driver, which alone knows what a version and a flag mean; what it
+ * returns is recognised by its address. A driver may return an address that it does not export
+ * under that name: then vendor/cuda_symbols.def says which symbol it stands for.
+ */
+#include "guard/resolve.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "guard/elf.h"
+#include "guard/hook.h"
+#include "guard/note.h"
+#include "guard/nvml.h"
+
+typedef void *(*dlsym_fn)(void *handle, const char *name);
+typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);
+
+/* Read by the jumps below. */
+__attribute__((visibility("hidden"))) dlsym_fn resolve_real_dlsym;
+__attribute__((visibility("hidden"))) dlvsym_fn resolve_real_dlvsym;
+
+#if defined(__x86_64__)
+#define STUB(symbol, pick, real)                                                                   \
+    __asm__(".pushsection .text\n"                                                                 \
+            ".globl " #symbol "\n.type " #symbol ", @function\n" #symbol ":\n"                     \
+            "endbr64\n"                                                                            \
+            "push %rdi\npush %rsi\npush %rdx\n"                                                    \
+            "call " #pick "\n"                                                                     \
+            "mov %rdx, %rcx\n"                                                                     \
+            "pop %rdx\npop %rsi\npop %rdi\n"                                                       \
+            "test %rcx, %rcx\n"                                                                    \
+            "jnz 1f\n"                                                                             \
+            "jmp *" #real "(%rip)\n"                                                               \
+            "1: ret\n"                                                                             \
+            ".size " #symbol ", . - " #symbol "\n.popsection\n")
+#elif defined(__aarch64__)
+#define STUB(symbol, pick, real)                                                                   \
+    __asm__(".pushsection .text\n"                                                                 \
+            ".globl " #symbol "\n.type " #symbol ", %function\n" #symbol ":\n"                     \
+            "stp x29, x30, [sp, #-48]!\nmov x29, sp\n"                                             \
+            "stp x0, x1, [sp, #16]\nstr x2, [sp, #32]\n"                                           \
+            "bl " #pick "\n"                                                                       \
+            "mov x16, x0\nmov x17, x1\n"                                                           \
+            "ldp x0, x1, [sp, #16]\nldr x2, [sp, #32]\nldp x29, x30, [sp], #48\n"                  \
+            "cbnz x17, 1f\n"                                                                       \
+            "adrp x16, " #real "\nldr x16, [x16, :lo12:" #real "]\nbr x16\n"                       \
+            "1: mov x0, x16\nret\n"                                                                \
+            ".size " #symbol ", . - " #symbol "\n.popsection\n")
+#else
+#error "the guard's dlsym is written for x86-64 and aarch64"
+#endif
+
+STUB(dlsym, resolve_dlsym, resolve_real_dlsym);
+STUB(dlvsym, resolve_dlvsym, resolve_real_dlvsym);
+
+static bool find_dl(const struct elf_object *object, void *user) {
+    (void)user;
+    /* libc has them since 2.34, libdl before. */
+    if (!object->soname ||
+        (strcmp(object->soname, "libc.so.6") != 0 && strcmp(object->soname, "libdl.so.2") != 0))
+        return false;
+    if (!resolve_real_dlsym)
+        resolve_real_dlsym = (dlsym_fn)elf_symbol(object, "dlsym");
+    if (!resolve_real_dlvsym)
+        resolve_real_dlvsym = (dlvsym_fn)elf_symbol(object, "dlvsym");
+    return resolve_real_dlsym && resolve_real_dlvsym;
+}
+
+/* Another library's constructor may ask before ours ran. */
+static void prepare(void) {
+    if (!resolve_real_dlsym || !resolve_real_dlvsym)
+        elf_each(find_dl, NULL);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    prepare();
+}
+
+/* The guard's function for what `name` really is; NULL: the name is not ours to answer. */
+static void *instead(const char *name, void *real, bool *ret_is_ours) {
+    enum hook hook = hook_by_name(name);
+
+    *ret_is_ours = hook < N_HOOKS;
+    if (!*ret_is_ours)
+        return NULL;
+    if (real && real != hook_function(hook)) {
+        /* Some library's own function of that name, not the driver's: leave it. */
+        if (!hook_learn(real) || hook_reals[hook] != real) {
+            struct elf_object object;
+            void *version = NULL;
+
+            if (elf_object_of(real, &object))
+                version = elf_symbol(&object, "cuDriverGetVersion");
+            if (!version)
+                return real;
+        }
+        return hook_function(hook);
+    }
+    return hook_driver_is_here() && hook_reals[hook] ? hook_function(hook) : NULL;
+}
+
+static bool refuses_unknown(const char *name);
+
+static struct resolve_pick pick(void *handle, const char *name, const char *version) {
+    void *real = NULL, *address;
+    bool is_ours;
+
+    prepare();
+    if (!name || strncmp(name, "cu", 2) != 0)
+        return nvml_pick(handle, name, version, resolve_real_dlsym, resolve_real_dlvsym);
+    if (hook_by_name(name) == N_HOOKS)
+        return (struct resolve_pick){ NULL, refuses_unknown(name) };
+    /* RTLD_NEXT is relative to whoever calls; what comes after everybody is the driver. */
+    if (handle != RTLD_NEXT) {
+        real =
+            version ? resolve_real_dlvsym(handle, name, version) : resolve_real_dlsym(handle, name);
+        if (!real)
+            return (struct resolve_pick){ NULL, 1 };
+    }
+    address = instead(name, real, &is_ours);
+    if (!address)
+        /* Only the guard has that name: no driver is loaded. The C library knows how to say so. */
+        resolve_real_dlsym(RTLD_NEXT, name);
+    return (struct resolve_pick){ address, 1 };
+}
+
+__attribute__((used)) struct resolve_pick resolve_dlsym(void *handle, const char *name) {
+    return pick(handle, name, NULL);
+}
+
+__attribute__((used)) struct resolve_pick resolve_dlvsym(void *handle, const char *name,
+                                                         const char *version) {
+    return pick(handle, name, version);
+}
+
+/* ---- cuGetProcAddress ---------------------------------------------------------------------- */
+
+struct row {
+    const char *name;
+    int version;
+    bool per_thread;
+    const char *symbol;
+};
+
+static const struct row rows[] = {
+#define SYMBOL(name, version, symbol)               { #name, version, false, #symbol },
+#define THREAD(name, version, symbol, ending)       { #name, version, true, #symbol },
+#define EXTRA(name, version, symbol)                SYMBOL(name, version, symbol)
+#define EXTRA_THREAD(name, version, symbol, ending) THREAD(name, version, symbol, ending)
+#include "vendor/cuda_symbols.def"
+#undef SYMBOL
+#undef THREAD
+#undef EXTRA
+#undef EXTRA_THREAD
+};
+
+/* The symbol that a name of some version means, as far as we know; `*ret_known`: the name at all.
+ */
+static const char *symbol_of(const char *name, int version, cuuint64_t flags, bool *ret_known) {
+    bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    const struct row *plain = NULL, *thread = NULL;
+
+    *ret_known = false;
+    for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
+        if (strcmp(rows[i].name, name) != 0)
+            continue;
+        *ret_known = true;
+        if (rows[i].version > version)
+            continue;
+        if (rows[i].per_thread)
+            thread = &rows[i];
+        else
+            plain = &rows[i];
+    }
+    if (per_thread && thread && plain && thread->version >= plain->version)
+        return thread->symbol;
+    return plain ? plain->symbol : NULL;
+}
+
+/* Whether a name of the driver API sounds as if it took device memory. */
+static bool sounds_allocating(const char *name) {
+    static const char *const words[] = { "Alloc",  "MemCreate",  "ArrayCreate", "CtxCreate",
+                                         "Import", "ModuleLoad", "LibraryLoad" };
+
+    if (name[2] < 'A' || name[2] > 'Z' || strstr(name, "Host") || strstr(name, "Semaphore"))
+        return false;
+    for (size_t i = 0; i < ELEMENTSOF(words); i++)
+        if (strstr(name, words[i]))
+            return true;
+    return false;
+}
+
+static bool is_strict(void) {
+    const char *wanted = secure_getenv("ALLOT_GUARD_STRICT");
+
+    return wanted && strcmp(wanted, "0") != 0 && *wanted;
+}
+
+/* A name that is newer than the guard and may allocate: count it; whether to refuse it. */
+static bool refuses_unknown(const char *name) {
+    static const char *const known[] = {
+#define FUNCTION(name) #name,
+#define DATA(name, bytes)
+#include "vendor/cuda_names.def"
+#undef FUNCTION
+#undef DATA
+    };
+    static _Atomic unsigned n_unknown;
+    bool strict;
+
+    if (!sounds_allocating(name))
+        return false;
+    for (size_t i = 0; i < ELEMENTSOF(known); i++)
+        if (strcmp(known[i], name) == 0)
+            return false;
+    strict = is_strict();
+    note(NOTE_UNKNOWN,
+         "%s is newer than this guard and may take memory that is not counted%s (%u so far)", name,
+         strict ? ": refused, because ALLOT_GUARD_STRICT is set" : "",
+         atomic_fetch_add(&n_unknown, 1) + 1);
+    return strict;
+}
+
+/* What the program gets for the driver's answer; false: nothing. */
+static bool exchange(const char *name, void **address, int version, cuuint64_t flags) {
+    enum hook hook;
+    const char *symbol;
+    bool known;
+
+    if (!*address)
+        return true;
+    hook = hook_by_real(*address);
+    if (hook < N_HOOKS) {
+        *address = hook_function(hook);
+        return true;
+    }
+    symbol = symbol_of(name, version, flags, &known);
+    hook = symbol ? hook_by_name(symbol) : N_HOOKS;
+    if (hook < N_HOOKS) {
+        *address = hook_function(hook);
+        return true;
+    }
+    return known || !refuses_unknown(name);
+}
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *symbolStatus) {
+    __typeof__(&cuGetProcAddress_v2) real = REAL(cuGetProcAddress_v2);
+    CUresult r =
+        real ? real(symbol, pfn, cudaVersion, flags, symbolStatus) : CUDA_ERROR_NOT_SUPPORTED;
+
+    if (r == CUDA_SUCCESS && symbol && pfn && !exchange(symbol, pfn, cudaVersion, flags)) {
+        *pfn = NULL;
+        if (!symbolStatus)
+            return CUDA_ERROR_NOT_FOUND;
+        *symbolStatus = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    }
+    return r;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
+    __typeof__(&cuGetProcAddress) real = REAL(cuGetProcAddress);
+    CUresult r = real ? real(symbol, pfn, cudaVersion, flags) : CUDA_ERROR_NOT_SUPPORTED;
+
+    if (r == CUDA_SUCCESS && symbol && pfn && !exchange(symbol, pfn, cudaVersion, flags)) {
+        *pfn = NULL;
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    return r;
+}

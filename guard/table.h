@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Table: what is alive, by the pointer or handle that the program will give back.
+ *
+ * Divided by key into parts with a lock each, so that threads that allocate do not meet; a part is
+ * an open hash table, so that 100,000 entries cost no more than one. Any thread; after a fork the
+ * child starts with an empty one, because what its parent allocated is not in its hands.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+enum table_kind {
+    TABLE_MEMORY = 1, /* device pointer: cuMemFree */
+    TABLE_POOL,       /* device pointer of a pool; `extra`: the pool */
+    TABLE_EXTERNAL,   /* CUexternalMemory */
+    TABLE_HANDLE,     /* CUmemGenericAllocationHandle; `extra`: uses of it */
+    TABLE_ARRAY,
+    TABLE_MIPMAP,
+    TABLE_MODULE,
+    TABLE_LIBRARY,
+    TABLE_CONTEXT,
+    TABLE_GRAPH, /* CUgraphExec with memory of its own; `extra`: launched before */
+};
+
+struct table_entry {
+    uint64_t key;
+    uint64_t bytes;
+    uint64_t extra;
+    void *context; /* dies with this context; NULL: with none */
+    int16_t share;
+    uint8_t kind; /* 0: no entry */
+};
+
+/* False: no host memory. What was there under the same kind and key is replaced. */
+bool table_put(const struct table_entry *entry);
+/* Take it out; false: it is not there. `ret` may be NULL. */
+bool table_take(enum table_kind kind, uint64_t key, struct table_entry *ret);
+bool table_get(enum table_kind kind, uint64_t key, struct table_entry *ret);
+
+/* Take out all entries of `context`, each told to `gone`. */
+void table_drop_context(void *context, void (*gone)(const struct table_entry *entry));
