@@ -427,10 +427,31 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     return 0;
 }
 
+/* How long the first look at the box may take before clients are served without it. */
+#define FIRST_LOOK_USEC (UINT64_C(5) * 1000 * 1000)
+
+/*
+ * Clients that are answered before the box was looked at once hear that it has no devices. They
+ * wait in the socket's backlog instead, unless the driver hangs.
+ */
+static void look_first(struct manager *manager) {
+    uint64_t deadline = boot_usec(manager) + FIRST_LOOK_USEC, now;
+
+    sd_event_source_set_enabled(manager->server->accept_source, SD_EVENT_OFF);
+    while (!manager->sample && (now = boot_usec(manager)) < deadline)
+        if (sd_event_run(manager->event, deadline - now) < 0)
+            break; /* told to end */
+    if (!manager->sample)
+        log_line(LOG_WARNING, NULL,
+                 "the devices did not answer yet: clients are served without them");
+    sd_event_source_set_enabled(manager->server->accept_source, SD_EVENT_ON);
+}
+
 int manager_run(struct manager *manager, struct allot_error *err) {
     int r;
 
     sd_event_set_watchdog(manager->event, true);
+    look_first(manager);
     log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_STARTED },
              "allotd " ALLOT_VERSION " serves %s, driver %s", manager->server->path,
              driver_choice_name(manager->driver));
