@@ -66,7 +66,7 @@ class Box:
         """Run Python code with the venv's packages; its output. Arguments are in sys.argv[1:]."""
         return self.run([sys.executable, "-c", code, *args], **options).stdout
 
-    def start(self, argv, *, env=None, ready=None, timeout=20, **options):
+    def start(self, argv, *, env=None, ready=None, timeout=20, output=subprocess.PIPE, **options):
         """Start a program that lives on; with `ready`, wait until it prints a line with that text.
 
         What it printed so far is in process.said. Its stdin is a pipe: write to it or close it.
@@ -75,7 +75,7 @@ class Box:
             [str(arg) for arg in argv],
             env=self.env | (env or {}),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
             bufsize=1,
@@ -122,7 +122,7 @@ class Box:
         for process in self.processes:
             if process.poll() is None:
                 self.kill(process)
-            for pipe in (process.stdin, process.stdout):
+            for pipe in filter(None, (process.stdin, process.stdout)):
                 with contextlib.suppress(OSError):
                     pipe.close()
         self.run([GPUSIM, "destroy"], check=False)

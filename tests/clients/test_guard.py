@@ -1,0 +1,673 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs nobody here wrote, under `gpuctl run` on a simulated box: they reach their share exactly.
+
+Each test runs a program that takes device memory by some way of the driver, and compares what it
+got, and what the box says it has, with its lease.
+"""
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from conftest import BUILD, GPUSIM
+
+pytest.importorskip("cuda.bindings")
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = pathlib.Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+GIB = 1 << 30
+CONTEXT = 414  # MiB that a context costs on a simulated A100
+PATIENCE = 120  # seconds, for what takes milliseconds on a quiet machine
+
+PRELUDE = """
+import ctypes, os, signal, subprocess, sys, threading, time
+from cuda.bindings import driver as cu
+
+MIB = 1 << 20
+OK = cu.CUresult.CUDA_SUCCESS
+OOM = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+
+def must(result):
+    error, *values = result if isinstance(result, tuple) else (result,)
+    if error != OK:
+        raise SystemExit(f"{error.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+def use(ordinal=0):
+    must(cu.cuInit(0))
+    device = must(cu.cuDeviceGet(ordinal))
+    must(cu.cuCtxSetCurrent(must(cu.cuDevicePrimaryCtxRetain(device))))
+    return device
+
+def fill(alloc, bytes):
+    '''Allocate until it is refused; what was got.'''
+    got = []
+    while True:
+        result = alloc(bytes)
+        if result[0] != OK:
+            assert result[0] == OOM, result[0].name
+            return got
+        got.append(result[1])
+
+def info():
+    free, total = must(cu.cuMemGetInfo())
+    return free // MIB, total // MIB
+"""
+
+
+class Jobs:
+    """A box of two cards with a daemon, and jobs on it."""
+
+    def __init__(self, box, folder):
+        self.box, self.folder = box, folder
+        self.env = {"ALLOT_SOCKET": str(folder / "io.allot")}
+        self.gpuctl = BUILD / "ctl" / "gpuctl"
+        self.start_daemon()
+
+    def start_daemon(self):
+        config = self.folder / "allotd.conf"
+        with open(self.folder / "allotd.log", "ab") as log:
+            self.daemon = self.box.start(
+                [BUILD / "daemon" / "allotd", "--driver", "sim", "--socket", self.env["ALLOT_SOCKET"],
+                 "--state-dir", self.folder / "state", "--db", self.folder / "accounts.db",
+                 *(["--config", config] if config.exists() else [])],
+                env=self.env, output=log)
+        deadline = time.monotonic() + PATIENCE
+        while not self.answers():
+            assert self.daemon.poll() is None, (self.folder / "allotd.log").read_text()
+            assert time.monotonic() < deadline, (self.folder / "allotd.log").read_text()
+            time.sleep(0.05)
+
+    def answers(self):
+        with socket.socket(socket.AF_UNIX) as peer:
+            return peer.connect_ex(self.env["ALLOT_SOCKET"]) == 0
+
+    def command(self, options, argv):
+        return [self.gpuctl, "run", "--no-wait" if "--wait" not in options else "--wait",
+                *[o for o in options if o != "--wait"], "--", *argv]
+
+    def run(self, options, code, *args, check=True, env=None, setup=""):
+        program = [sys.executable, "-c", PRELUDE + setup + textwrap.dedent(code), *args]
+        return self.box.run(self.command(options, program), env=self.env | (env or {}), check=check, timeout=PATIENCE)
+
+    def start(self, options, code, *args, ready=None):
+        program = [sys.executable, "-u", "-c", PRELUDE + MAKERS + textwrap.dedent(code), *args]
+        return self.box.start(self.command(options, program), env=self.env, ready=ready, timeout=PATIENCE)
+
+    def status(self):
+        return json.loads(self.box.run([self.gpuctl, "status", "--json"], env=self.env).stdout)["box"]
+
+    def used(self):
+        """MiB that processes have, by card, as the box itself says."""
+        shown = json.loads(self.box.gpusim("show", "--json"))
+        return [gpu["used_bytes"] // MIB for gpu in shown["gpus"]]
+
+
+@pytest.fixture
+def make_jobs(make_box, tmp_path):
+    def make(config="", gpus=2):
+        folder = tmp_path / "allot"
+        folder.mkdir()
+        if config:
+            (folder / "allotd.conf").write_text(textwrap.dedent(config))
+        return Jobs(make_box("--gpus", str(gpus), "--model", "a100-40g"), folder)
+
+    return make
+
+
+@pytest.fixture
+def jobs(make_jobs):
+    return make_jobs()
+
+
+# ---- Every way to take memory -----------------------------------------------------------------------
+
+WAYS = {
+    "alloc": "lambda n: cu.cuMemAlloc(n)",
+    "managed": "lambda n: cu.cuMemAllocManaged(n, cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value)",
+    "async": "lambda n: cu.cuMemAllocAsync(n, 0)",
+    "pitch": "lambda n: cu.cuMemAllocPitch(2048, n // 2048, 4)",
+    "pool": "pool_alloc()",
+    "vmm": "vmm_alloc()",
+    "array": "array_alloc()",
+    "array3d": "array3d_alloc()",
+}
+
+MAKERS = """
+def place():
+    where = cu.CUmemLocation()
+    where.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    where.id = 0
+    return where
+
+def pool_alloc():
+    props = cu.CUmemPoolProps()
+    props.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    props.location = place()
+    pool = must(cu.cuMemPoolCreate(props))
+    return lambda n: cu.cuMemAllocFromPoolAsync(n, pool, 0)
+
+def vmm_alloc():
+    prop = cu.CUmemAllocationProp()
+    prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.location = place()
+    return lambda n: cu.cuMemCreate(n, prop, 0)
+
+def array_alloc():
+    def make(n):
+        shape = cu.CUDA_ARRAY_DESCRIPTOR()
+        shape.Width, shape.Height = 1024, n // 4096
+        shape.Format, shape.NumChannels = cu.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+        return cu.cuArrayCreate(shape)
+    return make
+
+def array3d_alloc():
+    def make(n):
+        shape = cu.CUDA_ARRAY3D_DESCRIPTOR()
+        shape.Width, shape.Height, shape.Depth = 256, 64, n // 65536
+        shape.Format, shape.NumChannels = cu.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+        return cu.cuArray3DCreate(shape)
+    return make
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_program_reaches_its_share_exactly_and_not_a_byte_more(jobs, way):
+    job = jobs.start(["--mem", "1G"], f"""
+    use()
+    got = fill({WAYS[way]}, 2 * MIB)
+    print("got", len(got) * 2, *info(), flush=True)
+    sys.stdin.read()
+    """)
+    got, free, total = map(int, jobs.box.wait_for(job, "got ", PATIENCE).split()[1:])
+    assert got == 1024 - CONTEXT
+    assert (free, total) == (0, 1024)
+    # What the box itself has given away; managed memory comes to the card when it is touched.
+    assert max(jobs.used()) == (CONTEXT if way == "managed" else 1024)
+    job.stdin.close()
+    assert job.wait(PATIENCE) == 0
+
+
+def test_memory_that_is_freed_can_be_had_again_and_many_times(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    for size in (2, 32, 300, 604) * 20:
+        got = fill(cu.cuMemAlloc, size * MIB)
+        assert len(got) == 610 // size, (size, len(got))
+        for pointer in got:
+            must(cu.cuMemFree(pointer))
+    print(info())
+    """)
+    assert out.stdout.strip() == str((1024 - CONTEXT, 1024))
+
+
+def test_small_allocations_share_pages_as_the_driver_packs_them(jobs):
+    out = jobs.run(["--mem", "512M"], """
+    use()
+    got = fill(cu.cuMemAlloc, 4096)
+    print(len(got) * 4096 // MIB, info()[0])
+    """)
+    assert out.stdout.split() == [str(512 - CONTEXT), "0"]
+
+
+def test_a_free_of_what_is_not_ours_reaches_the_driver(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    print(cu.cuMemFree(0x1234500)[0].name, cu.cuMemFree(0)[0].name)
+    """)
+    assert out.stdout.split() == ["CUDA_ERROR_INVALID_VALUE", "CUDA_SUCCESS"]
+
+
+def test_a_mapped_handle_is_charged_until_its_last_use_is_gone(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    prop = cu.CUmemAllocationProp()
+    prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.location = place()
+    handle = must(cu.cuMemCreate(512 * MIB, prop, 0))
+    address = must(cu.cuMemAddressReserve(512 * MIB, 0, 0, 0))
+    must(cu.cuMemMap(address, 512 * MIB, 0, handle, 0))
+    seen = [info()[0]]
+    must(cu.cuMemRelease(handle))
+    seen.append(info()[0])
+    again = must(cu.cuMemRetainAllocationHandle(int(address)))
+    must(cu.cuMemUnmap(address, 512 * MIB))
+    seen.append(info()[0])
+    must(cu.cuMemRelease(again))
+    seen.append(info()[0])
+    print(*seen)
+    """, setup=MAKERS)
+    assert out.stdout.split() == ["98", "98", "98", "610"]
+
+
+def test_a_pool_gives_back_what_it_no_longer_keeps(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    stream = must(cu.cuStreamCreate(0))
+    for _ in range(10):
+        got = [must(cu.cuMemAllocAsync(100 * MIB, stream)) for _ in range(6)]
+        for pointer in got:
+            must(cu.cuMemFreeAsync(pointer, stream))
+        must(cu.cuStreamSynchronize(stream))
+    pointer = must(cu.cuMemAlloc(600 * MIB))
+    print(info()[0])
+    """)
+    assert out.stdout.strip() == "10"
+
+
+# ---- Graphs --------------------------------------------------------------------------------------------
+
+GRAPH = MAKERS + """
+def graph_of(mib):
+    params = cu.CUDA_MEM_ALLOC_NODE_PARAMS()
+    params.poolProps.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    params.poolProps.location = place()
+    params.bytesize = mib * MIB
+    graph = must(cu.cuGraphCreate(0))
+    return cu.cuGraphAddMemAllocNode(graph, None, 0, params)[0], graph
+
+def captured(mib):
+    must(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    r = cu.cuMemAllocAsync(mib * MIB, stream)[0]
+    return r, must(cu.cuStreamEndCapture(stream))
+
+device = use()
+stream = must(cu.cuStreamCreate(1))
+room = info()[0]
+"""
+
+
+@pytest.mark.parametrize("way", ["graph_of", "captured"])
+def test_a_graph_that_allocates_too_much_is_not_launched(jobs, way):
+    out = jobs.run(["--mem", "1G"], f"""
+    r, graph = {way}(700)
+    assert r == OK, r.name
+    ready = cu.cuGraphInstantiate(graph, 0)
+    r = cu.cuGraphLaunch(ready[1], stream)[0] if ready[0] == OK else ready[0]
+    print(r.name, room - info()[0])
+    """, setup=GRAPH)
+    assert out.stdout.split() == ["CUDA_ERROR_OUT_OF_MEMORY", "0"]
+
+
+@pytest.mark.parametrize("way", ["graph_of", "captured"])
+def test_a_graph_is_launched_again_and_again_and_gives_back(jobs, way):
+    out = jobs.run(["--mem", "1G"], f"""
+    r, graph = {way}(600)
+    assert r == OK, r.name
+    ready = must(cu.cuGraphInstantiate(graph, cu.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH))
+    for _ in range(5):
+        must(cu.cuGraphLaunch(ready, stream))
+    must(cu.cuStreamSynchronize(stream))
+    held = room - info()[0]
+    must(cu.cuGraphExecDestroy(ready))
+    must(cu.cuGraphDestroy(graph))
+    must(cu.cuDeviceGraphMemTrim(device))
+    reserved = must(cu.cuDeviceGetGraphMemAttribute(device, cu.CUgraphMem_attribute.CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
+    print(held, room - info()[0], int(reserved) // MIB)
+    """, setup=GRAPH)
+    held, after, reserved = map(int, out.stdout.split())
+    assert 600 <= held < 640
+    # What the driver still keeps stays charged, and nothing else does.
+    assert after == reserved
+
+
+# ---- Modules -------------------------------------------------------------------------------------------
+
+def test_variables_of_a_module_are_charged_before_it_is_loaded(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    ptx = lambda mib: f".version 7.0\\n.target sm_75\\n.address_size 64\\n.visible .global .align 16 .b8 big[{mib * MIB}];\\n.visible .entry f() {{ ret; }}\\n\\0".encode()
+    print(cu.cuModuleLoadData(ptx(700))[0].name)
+    module = must(cu.cuModuleLoadData(ptx(500)))
+    held = info()[0]
+    must(cu.cuModuleUnload(module))
+    print(held, info()[0])
+    """)
+    first, second = out.stdout.splitlines()
+    assert first == "CUDA_ERROR_OUT_OF_MEMORY"
+    held, after = map(int, second.split())
+    assert 98 <= held <= 112 and after == 610
+
+
+# ---- The limit is the job's ------------------------------------------------------------------------------
+
+def test_children_and_threads_share_one_limit(jobs):
+    out = jobs.run(["--mem", "4G"], """
+    code = sys.argv[1]
+    children = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    use()
+    for child in children:
+        assert child.stdout.readline() == "ready\\n"
+    for child in children:
+        child.stdin.write("go\\n")
+        child.stdin.flush()
+    got = []
+    threads = [threading.Thread(target=lambda: (must(cu.cuCtxSetCurrent(must(cu.cuDevicePrimaryCtxRetain(must(cu.cuDeviceGet(0)))))), got.extend(fill(cu.cuMemAlloc, 2 * MIB)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(2 * len(got) + sum(int(child.stdout.readline()) for child in children), info()[0], flush=True)
+    for child in children:
+        child.communicate()
+    """, PRELUDE + textwrap.dedent("""
+    use()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(2 * len(fill(cu.cuMemAlloc, 2 * MIB)), flush=True)
+    sys.stdin.read()
+    """))
+    got, free = map(int, out.stdout.split())
+    assert (got, free) == (4096 - 4 * CONTEXT, 0)
+
+
+def test_credits_that_a_sibling_does_not_use_are_recalled(jobs):
+    out = jobs.run(["--mem", "2G"], """
+    use()
+    pointer = must(cu.cuMemAlloc(1000 * MIB))
+    must(cu.cuMemFree(pointer))        # in hand, but not used
+    child = subprocess.run([sys.executable, "-c", sys.argv[1]], capture_output=True, text=True)
+    print(child.stdout, child.stderr)
+    """, PRELUDE + textwrap.dedent("""
+    use()
+    print(2 * len(fill(cu.cuMemAlloc, 2 * MIB)))
+    """))
+    assert out.stdout.split()[0] == str(2048 - 2 * CONTEXT)
+
+
+def test_a_killed_process_gives_its_bytes_back_to_the_job(jobs):
+    out = jobs.run(["--mem", "2G"], """
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child.stdout.readline()
+    use()
+    before = 2 * len(fill(cu.cuMemAlloc, 2 * MIB))
+    child.kill()
+    child.wait()
+    deadline = time.monotonic() + 100
+    while info()[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    more = before
+    while more < 2048 - 414 and time.monotonic() < deadline:
+        more += 2 * len(fill(cu.cuMemAlloc, 2 * MIB))
+    print(before, more)
+    """, PRELUDE + textwrap.dedent("""
+    use()
+    must(cu.cuMemAlloc(500 * MIB))
+    print("holds", flush=True)
+    sys.stdin.read()
+    """))
+    before, after = map(int, out.stdout.split())
+    assert before == 2048 - 2 * CONTEXT - 500
+    assert after == 2048 - CONTEXT
+
+
+def test_a_forked_child_that_did_not_touch_the_card_yet_attaches_itself(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    if os.fork() == 0:
+        use()
+        print(2 * len(fill(cu.cuMemAlloc, 2 * MIB)), flush=True)
+        os._exit(0)
+    os.wait()
+    """)
+    assert out.stdout.strip() == str(1024 - CONTEXT)
+
+
+def test_the_daemon_is_killed_and_the_job_goes_on(jobs):
+    job = jobs.start(["--mem", "1G"], """
+    use()
+    got = [must(cu.cuMemAlloc(2 * MIB)) for _ in range(100)]
+    print("first", flush=True)
+    sys.stdin.readline()
+    got += fill(cu.cuMemAlloc, 2 * MIB)
+    print("second", 2 * len(got), flush=True)
+    """, ready="first")
+    jobs.box.kill(jobs.daemon)
+    jobs.start_daemon()
+    job.stdin.write("\n")
+    job.stdin.flush()
+    assert jobs.box.wait_for(job, "second", PATIENCE) == f"second {1024 - CONTEXT}"
+    assert job.wait(PATIENCE) == 0
+
+
+# ---- What a program sees -----------------------------------------------------------------------------------
+
+def test_nvml_inside_a_job_shows_its_card_and_its_share(jobs, nvidia_smi):
+    listed = jobs.box.run(jobs.command(["--mem", "3G"], [nvidia_smi, "-L"]), env=jobs.env).stdout.splitlines()
+    assert len(listed) == 1 and listed[0].startswith("GPU 0:")
+    asked = jobs.box.run(
+        jobs.command(["--mem", "3G"], [nvidia_smi, "--query-gpu=memory.total,index", "--format=csv,noheader,nounits"]),
+        env=jobs.env).stdout
+    assert asked.replace(" ", "").strip() == "3072,0"
+
+
+def test_visible_devices_count_within_the_lease(jobs):
+    code = """
+    os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[1]
+    r = cu.cuInit(0)[0]
+    print(must(cu.cuDeviceGetCount()), must(cu.cuDeviceGetUuid(0)).bytes.hex()) if r == OK else print(r.name)
+    """
+    every = [gpu["uuid"].replace("-", "")[3:] for gpu in json.loads(jobs.box.gpusim("show", "--json"))["gpus"]]
+    out = jobs.run(["--mem", "1G", "--devices", "1"], code, "0").stdout.split()
+    assert out == ["1", every[1]], "0 is the lease's first card, which is the box's second"
+    assert jobs.run(["--mem", "1G", "--devices", "1"], code, "5").stdout.split() == ["CUDA_ERROR_NO_DEVICE"]
+    assert jobs.run(["--mem", "1G", "--devices", "0,1"], code, "1,0").stdout.split() == ["2", every[1]]
+
+
+def test_total_memory_is_the_share(jobs):
+    out = jobs.run(["--fraction", "0.25"], """
+    device = use()
+    print(must(cu.cuDeviceTotalMem(device)) == must(cu.cuMemGetInfo())[1], must(cu.cuDeviceTotalMem(device)) // MIB)
+    """)
+    same, total = out.stdout.split()
+    assert same == "True" and 9000 < int(total) < 10240
+
+
+# ---- Ways around it -------------------------------------------------------------------------------------------
+
+def far_too_much(call="libcuda.cuMemAlloc_v2"):
+    return f"""
+    import ctypes
+    context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+    assert libcuda.cuInit(0) == 0
+    assert libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert libcuda.cuCtxSetCurrent(context) == 0
+    print({call}(ctypes.byref(pointer), ctypes.c_size_t(5 << 30)), flush=True)
+    """
+
+
+def test_libcuda_by_its_path_and_a_copy_of_it(jobs, tmp_path):
+    real = (BUILD / "sim" / "lib" / "libcuda.so.1").resolve()
+    copy = tmp_path / "innocent.so"
+    shutil.copy(real, copy)
+    for path in (real, copy):
+        out = jobs.run(["--mem", "1G"], f"libcuda = __import__('ctypes').CDLL('{path}')\n" + textwrap.dedent(far_too_much()))
+        assert out.stdout.strip() == "2", path
+
+
+def test_a_pointer_from_rtld_next_and_one_from_the_driver_itself(jobs):
+    out = jobs.run(["--mem", "1G"], "libcuda = __import__('ctypes').CDLL('libcuda.so.1')\n" + textwrap.dedent(far_too_much()) + textwrap.dedent("""
+    libc = ctypes.CDLL(None)
+    libc.dlsym.restype = ctypes.c_void_p
+    libc.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    alloc = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+    next_one = libc.dlsym(ctypes.c_void_p(-1), b"cuMemAlloc_v2")
+    print(alloc(next_one)(ctypes.addressof(pointer), 5 << 30))
+    found = ctypes.c_void_p()
+    for version in (3020, 12000, 13000):
+        for flags in (0, 1, 2):
+            assert libcuda.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(found), version, ctypes.c_uint64(flags), None) == 0
+            assert alloc(found.value)(ctypes.addressof(pointer), 5 << 30) == 2
+    again = ctypes.c_void_p()
+    assert libcuda.cuGetProcAddress_v2(b"cuGetProcAddress", ctypes.byref(again), 12000, ctypes.c_uint64(0), None) == 0
+    ask = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)(again.value)
+    assert ask(b"cuMemAlloc", ctypes.addressof(found), 12000, 0, None) == 0
+    print(alloc(found.value)(ctypes.addressof(pointer), 5 << 30))
+    """))
+    assert out.stdout.split() == ["2", "2", "2"]
+
+
+def test_a_clone_without_exec(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    pid = os.fork()
+    if pid == 0:
+        use()
+        print(cu.cuMemAlloc(5 << 30)[0].name, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    """)
+    assert out.stdout.strip() == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+TAKES_TOO_MUCH = """
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert calls["cuInit"](0) == 0
+assert calls["cuDevicePrimaryCtxRetain"](ctypes.byref(context), 0) == 0
+assert calls["cuCtxSetCurrent"](context) == 0
+assert calls["cuMemAlloc_v2"](ctypes.byref(pointer), ctypes.c_size_t(5 << 30)) == 0
+print("got it", flush=True)
+sys.stdin.read()
+"""
+
+AGAIN = """
+code = "import ctypes, sys; libcuda = ctypes.CDLL('libcuda.so.1'); calls = {n: getattr(libcuda, n) for n in ('cuInit', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent', 'cuMemAlloc_v2')}" + sys.argv[1]
+os.execve(sys.executable, [sys.executable, "-u", "-c", code], env)
+"""
+
+WATCHED = {
+    # The program is started again without what makes the guard work.
+    "without the guard": "env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}\n" + AGAIN,
+    "without its lease": "env = {k: v for k, v in os.environ.items() if k != 'ALLOT_LEASE'}\n" + AGAIN,
+    # A second driver in a namespace of its own.
+    "dlmopen": """
+libc = ctypes.CDLL(None)
+libc.dlmopen.restype = ctypes.c_void_p
+libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
+handle = libc.dlmopen(-1, b"libcuda.so.1", 2)
+assert handle, "dlmopen"
+""",
+    # The driver's functions out of its file, by their offsets.
+    "walked by hand": """
+import re
+libcuda = ctypes.CDLL("libcuda.so.1")
+base, path = next((int(line.split("-")[0], 16), line.split()[-1]) for line in open("/proc/self/maps") if "libcuda.so" in line)
+offsets = dict((m[2], int(m[1], 16)) for m in re.finditer(r"^([0-9a-f]+) T (\\w+)", subprocess.run(["nm", "-D", path], capture_output=True, text=True).stdout, re.M))
+calls = {n: ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(base + offsets[n]) for n, kinds in {
+    "cuInit": [ctypes.c_uint], "cuDevicePrimaryCtxRetain": [ctypes.c_void_p, ctypes.c_int],
+    "cuCtxSetCurrent": [ctypes.c_void_p], "cuMemAlloc_v2": [ctypes.c_void_p, ctypes.c_size_t]}.items()}
+exec(sys.argv[1])
+""",
+}
+# Symbols of the other namespace come from dlsym, which the guard answers; from its table they do not.
+WATCHED["dlmopen"] += WATCHED["walked by hand"].replace('libcuda = ctypes.CDLL("libcuda.so.1")\n', "")
+
+
+@pytest.mark.parametrize("way", WATCHED)
+def test_who_gets_around_the_guard_is_seen_by_the_watch(jobs, way):
+    job = jobs.start(["--mem", "1G"], WATCHED[way], TAKES_TOO_MUCH, ready="got it")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        processes = [p for p in jobs.status()["processes"] if (p["used_bytes"] or 0) > 5 << 30]
+        if processes and (processes[0]["offence"] or processes[0]["lease"] is None):
+            break
+        assert time.monotonic() < deadline, jobs.status()
+        time.sleep(0.1)
+    job.stdin.close()
+    assert job.wait(PATIENCE) == 0
+
+
+# ---- Any program runs under it -----------------------------------------------------------------------------------
+
+def test_programs_without_a_gpu_do_not_notice(jobs):
+    env = jobs.env | {"LD_PRELOAD": str(BUILD / "guard" / "liballot-guard.so")}
+    assert jobs.box.run(["sh", "-c", "echo $((6 * 7)) | cat; ls / >/dev/null"], env=env).stdout.strip() == "42"
+    assert jobs.box.run([sys.executable, "-c", "import ctypes, ssl, sqlite3; print(ctypes.CDLL(None).cuMemAlloc_v2 is None)"],
+                        env=env, check=False).returncode != 0, "no driver: no such symbol"
+    assert jobs.box.run(["mount", "--version"], env=env).stdout.startswith("mount")
+
+
+def test_the_table_of_hooks_has_every_name_of_the_newest_headers():
+    headers = [path for path in pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/**/cuda.h")]
+    assert headers
+    done = subprocess.run([TOP / "tests" / "docs" / "hooks.py", *headers], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+# ---- Programs of other makers ---------------------------------------------------------------------------------------
+
+def test_numba_programs_stay_within_their_share(jobs):
+    pytest.importorskip("numba_cuda")
+    out = jobs.run(["--mem", "1G"], """
+    import numpy as np
+    from numba import cuda
+    from numba.cuda.cudadrv.driver import CudaAPIError
+    held = []
+    try:
+        while True:
+            held.append(cuda.device_array(4 * MIB, dtype=np.float32))
+    except CudaAPIError as error:
+        assert "OUT_OF_MEMORY" in str(error), error
+    print(len(held) * 16)
+    held.pop()
+    @cuda.jit
+    def add(a, b):
+        i = cuda.grid(1)
+        if i < a.size:
+            a[i] += b[i]
+    a, b = cuda.to_device(np.arange(1000.0)), cuda.to_device(np.ones(1000))
+    add[8, 128](a, b)
+    print(a.copy_to_host()[999])
+    """, env={"PYTHONPATH": str(HERE / "nojitlink"), "NUMBA_CACHE_DIR": str(jobs.folder)})
+    got, last = out.stdout.split()
+    assert 1024 - CONTEXT - 64 <= int(got) <= 1024 - CONTEXT
+    assert last == "1000.0"
+
+
+def test_cuda_core_programs_stay_within_their_share(jobs):
+    pytest.importorskip("cuda.core")
+    out = jobs.run(["--mem", "1G"], """
+    try:
+        from cuda.core import Device
+    except ImportError:
+        from cuda.core.experimental import Device
+    device = Device()
+    device.set_current()
+    stream = device.create_stream()
+    held = []
+    try:
+        while True:
+            held.append(device.allocate(16 * MIB, stream=stream))
+    except Exception as error:
+        assert "OUT_OF_MEMORY" in str(error), error
+    print(len(held) * 16)
+    """)
+    assert 1024 - CONTEXT - 64 <= int(out.stdout) <= 1024 - CONTEXT
+
+
+def test_two_of_four_tenths_run_and_the_third_waits(jobs):
+    code = """
+    use()
+    print("runs", flush=True)
+    sys.stdin.read()
+    """
+    first = jobs.start(["--fraction", "0.4", "--devices", "0"], code, ready="runs")
+    second = jobs.start(["--fraction", "0.4", "--devices", "0"], code, ready="runs")
+    third = jobs.start(["--fraction", "0.4", "--devices", "0", "--wait"], code)
+    deadline = time.monotonic() + PATIENCE
+    while len(jobs.status()["queue"]) != 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "runs" not in third.said
+    first.stdin.close()
+    assert first.wait(PATIENCE) == 0
+    jobs.box.wait_for(third, "runs", PATIENCE)
+    for job in (second, third):
+        job.stdin.close()
+        assert job.wait(PATIENCE) == 0
