@@ -255,6 +255,23 @@ OP3(prmt_ecr, u32, u32, u32, u32,
                                    : 0x3210))
 OP3(prmt_rc16, u32, u32, u32, u32, permute(CONCAT, c & 1 ? 0x3232 : 0x1010))
 
+/* |a - b| of each byte, or half, of a word; apart, or added up. */
+static inline u32 differences(u32 a, u32 b, unsigned bits, bool sum) {
+    u32 r = 0;
+
+    for (unsigned k = 0; k < 32; k += bits) {
+        u32 x = a >> k & ((1U << bits) - 1), y = b >> k & ((1U << bits) - 1);
+        u32 d = x < y ? y - x : x - y;
+
+        r += sum ? d : d << k;
+    }
+    return r;
+}
+OP3(vabsdiff2, u32, u32, u32, u32, differences(a, b, 16, false) + 0 * c)
+OP3(vabsdiff4, u32, u32, u32, u32, differences(a, b, 8, false) + 0 * c)
+OP3(vabsdiff2_add, u32, u32, u32, u32, differences(a, b, 16, true) + c)
+OP3(vabsdiff4_add, u32, u32, u32, u32, differences(a, b, 8, true) + c)
+
 #define BYTE(x, k, sign) ((sign) ? (s32)(s8)((x) >> 8 * (k)) : (s32)(u8)((x) >> 8 * (k)))
 #define HALF(x, k, sign) ((sign) ? (s32)(s16)((x) >> 16 * (k)) : (s32)(u16)((x) >> 16 * (k)))
 #define DOT(name, sa, sb)                                                                          \
@@ -296,6 +313,10 @@ const struct ptx_alu ISA(ptx_alu_int)[] = {
     WIDTH(32, "w"),
     WIDTH(64, "q"),
     ROW("mov.b128", "xx", mov_128),
+    ROW("vabsdiff2.u32.u32.u32", "wwww", vabsdiff2),
+    ROW("vabsdiff4.u32.u32.u32", "wwww", vabsdiff4),
+    ROW("vabsdiff2.add.u32.u32.u32", "wwww", vabsdiff2_add),
+    ROW("vabsdiff4.add.u32.u32.u32", "wwww", vabsdiff4_add),
     US("mul.wide", "16", "whh", mul_wide_u16, mul_wide_s16),
     US("mul.wide", "32", "qww", mul_wide_u32, mul_wide_s32),
     US("mad.wide", "16", "whhw", mad_wide_u16, mad_wide_s16),

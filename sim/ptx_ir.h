@@ -41,8 +41,8 @@ enum ptx_type {
     X(lop3) X(mad) X(mad24) X(madc) X(match) X(max) X(mbarrier) X(membar) X(min) X(mov) X(mul) X(mul24)       \
     X(nanosleep) X(neg) X(not) X(or) X(pmevent) X(popc) X(prefetch) X(prefetchu) X(prmt) X(rcp)   \
     X(red) X(redux) X(rem) X(ret) X(rsqrt) X(sad) X(selp) X(set) X(setp) X(shf) X(shfl) X(shl)    \
-    X(shr) X(sin) X(slct) X(sqrt) X(st) X(sub) X(subc) X(szext) X(tanh) X(testp) X(trap) X(vote)  \
-    X(xor)
+    X(shr) X(sin) X(slct) X(sqrt) X(st) X(sub) X(subc) X(szext) X(tanh) X(testp) X(trap)           \
+    X(vabsdiff2) X(vabsdiff4) X(vote) X(xor)
 /* clang-format on */
 
 enum ptx_op {

@@ -36,9 +36,8 @@ static const char *const not_implemented[] = {
     "getctarank", "setmaxnreg", "stackrestore", "stacksave", "alloca",    "clusterlaunchcontrol",
     "vadd",       "vsub",       "vabsdiff",     "vmin",      "vmax",      "vshl",
     "vshr",       "vmad",       "vset",         "vadd2",     "vsub2",     "vavrg2",
-    "vabsdiff2",  "vmin2",      "vmax2",        "vset2",     "vadd4",     "vsub4",
-    "vavrg4",     "vabsdiff4",  "vmin4",        "vmax4",     "vset4",     "st_async",
-    "red_async",
+    "vmin2",      "vmax2",      "vset2",        "vadd4",     "vsub4",     "vavrg4",
+    "vmin4",      "vmax4",      "vset4",        "st_async",  "red_async",
 };
 
 const char *ptx_op_name(enum ptx_op op) {
@@ -124,7 +123,7 @@ static const uint8_t key_mods[] = {
     PTX_MOD_l,      PTX_MOD_r,         PTX_MOD_wrap,     PTX_MOD_clamp,  PTX_MOD_shiftamt,
     PTX_MOD_f4e,    PTX_MOD_b4e,       PTX_MOD_rc8,      PTX_MOD_ecl,    PTX_MOD_ecr,
     PTX_MOD_rc16,   PTX_MOD_finite,    PTX_MOD_infinite, PTX_MOD_number, PTX_MOD_notanumber,
-    PTX_MOD_normal, PTX_MOD_subnormal, PTX_MOD_abs,
+    PTX_MOD_normal, PTX_MOD_subnormal, PTX_MOD_abs,      PTX_MOD_add,
 };
 
 static bool has_mod(const struct ptx_mods *mods, unsigned mod) {

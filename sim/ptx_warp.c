@@ -212,7 +212,10 @@ RUN(unpack) {
     return in + 1;
 }
 
-/* add.cc and its family; see build_carry() for the bits of op. */
+/*
+ * add.cc and its family; see build_carry() for the bits of op. A difference is a + ~b + 1, and what
+ * it carries is that it needed no borrow: code that nvcc makes follows subc.cc by addc to see it.
+ */
 RUN(carry) {
     u32 flags = *pred(w, PTX_CARRY_OFFSET);
     unsigned bits = in->d_bytes * 8U;
@@ -220,7 +223,7 @@ RUN(carry) {
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int i = __builtin_ctz(rest);
         unsigned __int128 a, b, c = 0, r;
-        u64 carry = in->op & 1 ? flags >> i & 1 : 0;
+        u64 carry = in->op & 1 ? flags >> i & 1 : in->op >> 2 & 1;
 
 #define LANE(ref) (bits == 32 ? ((const u32 *)at(w, ref))[i] : ((const u64 *)at(w, ref))[i])
         a = LANE(in->a);
@@ -237,7 +240,9 @@ RUN(carry) {
             b = c;
         }
 #undef LANE
-        r = in->op & 4 ? a - b - carry : a + b + carry;
+        if (in->op & 4)
+            b = bits == 32 ? (u32)~b : (u64)~b;
+        r = a + b + carry;
         if (bits == 32)
             ((u32 *)at(w, in->d))[i] = (u32)r;
         else

@@ -323,3 +323,22 @@ extern "C" __global__ void block_votes(int *out) {
     out[256 + threadIdx.x] = __syncthreads_and(threadIdx.x < 96);
     out[512 + threadIdx.x] = __syncthreads_or(threadIdx.x == 50);
 }
+
+/* Division of 128 bits, which nvcc makes of carry chains that mix sums and differences, and the
+ * instructions that see a word as bytes. */
+extern "C" __global__ void wide(const unsigned long long *in, unsigned long long *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+    if (i < n) {
+        unsigned __int128 a = (unsigned __int128)in[3 * i] << 64 | in[3 * i + 1];
+        unsigned __int128 q = a / in[3 * i + 2];
+        __int128 r = (__int128)a % (long long)in[3 * i + 2];
+        unsigned x = (unsigned)in[3 * i], y = (unsigned)in[3 * i + 1];
+
+        out[5 * i] = (unsigned long long)(q >> 64);
+        out[5 * i + 1] = (unsigned long long)q;
+        out[5 * i + 2] = (unsigned long long)r;
+        out[5 * i + 3] = __vabsdiffu4(x, y);
+        out[5 * i + 4] = (unsigned long long)__vsadu4(x, y) << 32 | __vsadu2(x, y);
+    }
+}

@@ -304,9 +304,10 @@ static int do_carry(struct world *w, struct thread *t, const struct ptx_inst *in
         a = (uint32_t)a;
         b = (uint32_t)b;
     }
-    r = sub ? a - b - (use && t->carry) : a + b + (use && t->carry);
+    /* What a difference carries is that there was nothing to borrow. */
+    r = sub ? a - b - (use && !t->carry) : a + b + (use && t->carry);
     if (PTX_HAS(&opcode->mods, cc))
-        t->carry = r >> bits & 1;
+        t->carry = (r >> bits & 1) != sub;
     set(w, t, operand(w, inst, 0), (uint64_t)r, type);
     return 0;
 }

@@ -415,6 +415,41 @@ START_TEST(atomics_lose_nothing) {
 }
 END_TEST
 
+START_TEST(wide_integers_and_bytes_agree_with_the_cpu) {
+    EACH_BUILD(language) {
+        int n = 300;
+        uint64_t in = ptxworld_alloc(&world, (uint64_t)n * 24);
+        uint64_t out = ptxworld_alloc(&world, (uint64_t)n * 40);
+        unsigned long long *x = ptxworld_host(&world, in), *got = ptxworld_host(&world, out);
+
+        for (unsigned i = 0; i < 3U * (unsigned)n; i++)
+            x[i] = (i + 1) * 0x9e3779b97f4a7c15 >> (i % 3 == 2 ? i % 61 : i % 13 * 4) | 1;
+        ptxworld_run(&world, "wide", 3, 128, 0, PTX_PARAMS(&in, &out, &n));
+        for (int i = 0; i < n; i++) {
+            unsigned __int128 a = (unsigned __int128)x[3 * i] << 64 | x[3 * i + 1];
+            unsigned __int128 q = a / x[3 * i + 2];
+            unsigned u = (unsigned)x[3 * i], v = (unsigned)x[3 * i + 1], apart = 0, sum = 0,
+                     sum2 = 0;
+
+            for (int k = 0; k < 32; k += 8) {
+                int d = abs((int)(u >> k & 255) - (int)(v >> k & 255));
+
+                apart |= (unsigned)d << k;
+                sum += (unsigned)d;
+            }
+            for (int k = 0; k < 32; k += 16)
+                sum2 += (unsigned)abs((int)(u >> k & 0xffff) - (int)(v >> k & 0xffff));
+            ck_assert_uint_eq(got[5 * i], (unsigned long long)(q >> 64));
+            ck_assert_uint_eq(got[5 * i + 1], (unsigned long long)q);
+            ck_assert_uint_eq(got[5 * i + 2],
+                              (unsigned long long)((__int128)a % (long long)x[3 * i + 2]));
+            ck_assert_uint_eq(got[5 * i + 3], apart);
+            ck_assert_uint_eq(got[5 * i + 4], (unsigned long long)sum << 32 | sum2);
+        }
+    }
+}
+END_TEST
+
 START_TEST(integers_agree_with_the_cpu) {
     EACH_BUILD(language) {
         int n = 256;
@@ -540,5 +575,6 @@ SUITE_TIMEOUT("ptx-kernels", 60, elementwise_kernels_agree_with_the_cpu,
               variables_and_structs_are_where_they_should_be, local_arrays_sort,
               lanes_that_go_different_ways_come_back, warps_vote_and_shuffle,
               threads_that_wait_for_threads_get_there, the_last_block_sees_what_all_wrote,
-              atomics_lose_nothing, integers_agree_with_the_cpu, halves_agree_with_the_cpu,
+              atomics_lose_nothing, integers_agree_with_the_cpu,
+              wide_integers_and_bytes_agree_with_the_cpu, halves_agree_with_the_cpu,
               kernels_print_and_assert_and_allocate, barriers_with_names_and_votes)
