@@ -70,7 +70,6 @@ struct share {
     uint64_t guaranteed_bytes; /* ≤ limit */
     uint64_t held_bytes;       /* Σ over processes max(declared, seen): may be over the limit */
     uint64_t seen_bytes;       /* Σ of what NVML shows */
-    bool has_seen;             /* NVML showed something of it in the last sample */
     bool declares_max, is_exclusive;
 };
 

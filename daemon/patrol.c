@@ -184,7 +184,7 @@ void patrol_turn(struct manager *manager, const struct sample *sample, struct mo
     }
     for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));) {
         for (uint32_t i = 0; i < lease->n_shares; i++)
-            if (lease->shares[i].book && lease->shares[i].has_seen)
+            if (lease->shares[i].book && lease->shares[i].seen_bytes > 0)
                 add_lease(&docket, sample, lease, i);
         list_foreach (holder, &lease->holders, in_lease)
             map_put(&holders, key_of(&holder->process), holder);

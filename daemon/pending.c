@@ -85,7 +85,8 @@ const struct wire_share *pending_shares(struct store *store, const struct lease 
             .guaranteed_bytes = share->guaranteed_bytes,
             .held_bytes = share->held_bytes,
             .context_bytes = share->book->context_bytes,
-            .used_bytes = share->has_seen ? wire_some(share->seen_bytes) : (struct wire_maybe){ 0 },
+            .used_bytes =
+                share->seen_bytes ? wire_some(share->seen_bytes) : (struct wire_maybe){ 0 },
         };
     }
     return shares;

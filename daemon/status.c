@@ -201,6 +201,7 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
     };
     struct wire_share *shares = get(making, lease->n_shares, sizeof(*shares));
     uint64_t *tiers = get(making, 8, sizeof(*tiers));
+    bool is_fresh = making->manager->sample && !making->manager->stale_usec;
 
     *ret = (struct wire_lease){
         .id = lease->id,
@@ -231,8 +232,8 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
                 .guaranteed_bytes = lease->shares[i].guaranteed_bytes,
                 .held_bytes = lease->shares[i].held_bytes,
                 .context_bytes = lease->shares[i].book->context_bytes,
-                .used_bytes = lease->shares[i].has_seen ? wire_some(lease->shares[i].seen_bytes)
-                                                        : (struct wire_maybe){ 0 },
+                .used_bytes =
+                    is_fresh ? wire_some(lease->shares[i].seen_bytes) : (struct wire_maybe){ 0 },
             };
     make_holders(making, lease, ret);
 }

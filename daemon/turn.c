@@ -183,10 +183,13 @@ static void end_grace(struct broker *broker) {
                broker->leases.n, n_missing);
 }
 
+/* Everybody who was recorded is back or known to be gone: the grace need not last. */
+static bool all_are_back(const struct broker *broker) {
+    return broker->n_absent == 0 && list_is_empty(&broker->ghosts) && !broker->is_lost;
+}
+
 static void run_grace(struct broker *broker) {
-    if (broker->grace_usec &&
-        (broker->now_usec >= broker->grace_usec ||
-         (broker->n_absent == 0 && list_is_empty(&broker->ghosts) && !broker->is_lost)))
+    if (broker->grace_usec && (broker->now_usec >= broker->grace_usec || all_are_back(broker)))
         end_grace(broker);
 }
 
@@ -213,6 +216,8 @@ uint64_t broker_deadline(const struct broker *broker) {
     uint64_t next = MIN(broker->next_timeout_usec, broker->next_expiry_usec);
 
     if (!broker->grace_usec && (broker->is_stirred || broker->is_knot_due))
+        return 0;
+    if (broker->grace_usec && all_are_back(broker))
         return 0;
     if (broker->grace_usec)
         next = MIN(next, broker->grace_usec);
