@@ -345,6 +345,67 @@ END_TEST
 
 /* ---- Files ---- */
 
+/* Every commented key of the file that is installed says what holds anyway; its examples are fine.
+ */
+START_TEST(the_installed_file_tells_the_truth) {
+    cleanup(fclosep) FILE *f = fopen(CONF, "r");
+    char text[16384] = "", line[512];
+    struct config *config, *built_in = parse("");
+    bool is_example = false;
+    size_t n_keys = 0;
+
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f)) {
+        size_t length = strlen(text);
+        bool is_key = line[0] == '#' && line[1] >= 'a' && line[1] <= 'z' && strstr(line, " = ");
+
+        is_example |= strncmp(line, "# A group", 9) == 0;
+        if (is_example || (line[0] == '#' && !is_key))
+            continue;
+        n_keys += is_key;
+        snprintf(text + length, sizeof(text) - length, "%s", line + is_key);
+    }
+    ck_assert_uint_gt(n_keys, 10);
+    config = parse(text);
+    ck_assert_int_eq(config->is_locked, built_in->is_locked);
+    ck_assert_str_eq(config->admin_group, built_in->admin_group);
+    ck_assert_uint_eq(config->retention_usec, built_in->retention_usec);
+    ck_assert_uint_eq(config->quota_period_usec, built_in->quota_period_usec);
+    ck_assert_uint_eq(config->policy.grace_usec, built_in->policy.grace_usec);
+    ck_assert_uint_eq(config->policy.age_usec, built_in->policy.age_usec);
+    ck_assert_mem_eq(&config->watch, &built_in->watch, sizeof(config->watch));
+    ck_assert_mem_eq(&config->health, &built_in->health, sizeof(config->health));
+    {
+        struct policy_rules mine, theirs;
+
+        policy_rules_for(&mine, &config->policy, 5, NULL, 0);
+        policy_rules_for(&theirs, &built_in->policy, 5, NULL, 0);
+#define X(type, member, value) ck_assert(mine.member == theirs.member);
+        POLICY_RULES(X)
+#undef X
+        ck_assert(mine.devices.all && theirs.devices.all);
+        ck_assert_int_eq(mine.amount.mode, theirs.amount.mode);
+    }
+    config_free(config);
+
+    /* The examples, which are all behind one #. */
+    rewind(f);
+    text[0] = '\0';
+    is_example = false;
+    while (fgets(line, sizeof(line), f)) {
+        size_t length = strlen(text);
+
+        is_example |= strncmp(line, "# A group", 9) == 0;
+        if (is_example && line[0] == '#' && line[1] != ' ')
+            snprintf(text + length, sizeof(text) - length, "%s", line + 1);
+    }
+    config = parse(text);
+    ck_assert_uint_eq(config->policy.n_devices, 1);
+    config_free(config);
+    config_free(built_in);
+}
+END_TEST
+
 static char path[4200];
 
 static void write_file(const char *name, const char *text) {
@@ -425,4 +486,4 @@ SUITE("config", an_empty_text_gives_what_is_built_in, every_key_arrives_where_it
       long_lists_need_no_long_patience, mistakes_are_named_with_their_line,
       all_mistakes_are_told_at_once, a_nul_byte_and_control_characters_are_no_trap,
       dropins_come_after_the_file_and_in_their_order, a_dropin_completes_what_the_file_began,
-      a_file_that_is_not_there_is_told)
+      a_file_that_is_not_there_is_told, the_installed_file_tells_the_truth)
