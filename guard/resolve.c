@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,8 +119,15 @@ static struct resolve_pick pick(void *handle, const char *name, const char *vers
     prepare();
     if (!name || strncmp(name, "cu", 2) != 0)
         return nvml_pick(handle, name, version, resolve_real_dlsym, resolve_real_dlvsym);
-    if (hook_by_name(name) == N_HOOKS)
-        return (struct resolve_pick){ NULL, refuses_unknown(name) };
+    if (hook_by_name(name) == N_HOOKS) {
+        char refused[128];
+
+        if (!refuses_unknown(name))
+            return (struct resolve_pick){ NULL, 0 };
+        /* Programs ask dlerror() what is wrong: let the C library say it, of this very text. */
+        snprintf(refused, sizeof(refused), "%s (refused by liballot-guard.so)", name);
+        return (struct resolve_pick){ resolve_real_dlsym(RTLD_DEFAULT, refused), 1 };
+    }
     /* RTLD_NEXT is relative to whoever calls; what comes after everybody is the driver. */
     if (handle != RTLD_NEXT) {
         real =

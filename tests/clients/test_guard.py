@@ -593,6 +593,40 @@ def test_programs_without_a_gpu_do_not_notice(jobs):
     assert jobs.box.run(["mount", "--version"], env=env).stdout.startswith("mount")
 
 
+DRIVER_OF_TOMORROW = """
+typedef int CUresult;
+int cuMemAllocTomorrow(void) { return 0; }
+int cuMemHostAllocTomorrow(void) { return 0; }
+int cuDriverGetVersion(int *version) { *version = 99000; return 0; }
+int cuGetExportTable(void) { return 801; }
+int cuGetProcAddress_v2(const char *name, void **ret, int version, unsigned long flags, int *status) {
+    *ret = name[5] == 'A' ? (void *)cuMemAllocTomorrow : (void *)cuMemHostAllocTomorrow;
+    if (status)
+        *status = 0;
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("strict", ["0", "1"])
+def test_a_call_that_is_newer_than_the_guard_is_told_or_refused(box, tmp_path, strict):
+    (tmp_path / "driver.c").write_text(DRIVER_OF_TOMORROW)
+    box.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"])
+    out = box.run([sys.executable, "-c", """
+import ctypes, sys
+libcuda = ctypes.CDLL(sys.argv[1])
+found, status = ctypes.c_void_p(), ctypes.c_int(7)
+r = libcuda.cuGetProcAddress_v2(b"cuMemAllocTomorrow", ctypes.byref(found), 99000, ctypes.c_uint64(0), ctypes.byref(status))
+print(r, bool(found.value), status.value, hasattr(libcuda, "cuMemAllocTomorrow"))
+r = libcuda.cuGetProcAddress_v2(b"cuMemHostAllocTomorrow", ctypes.byref(found), 99000, ctypes.c_uint64(0), ctypes.byref(status))
+print(r, bool(found.value), status.value, hasattr(libcuda, "cuMemHostAllocTomorrow"))
+""", tmp_path / "libcuda.so.1"], env={"LD_PRELOAD": str(BUILD / "guard" / "liballot-guard.so"), "ALLOT_GUARD_STRICT": strict})
+    ours, hosts = out.stdout.splitlines()
+    assert ours == ("0 False 1 False" if strict == "1" else "0 True 0 True")
+    assert hosts == "0 True 0 True", "host memory is nobody's business"
+    assert "cuMemAllocTomorrow is newer than this guard" in out.stderr
+
+
 def test_the_table_of_hooks_has_every_name_of_the_newest_headers():
     headers = [path for path in pathlib.Path(sys.prefix).glob("lib/python3*/site-packages/nvidia/**/cuda.h")]
     assert headers
