@@ -78,6 +78,7 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
     uint32_t n, n_new_left, n_new = 0;
     bool in[BOOKS_MAX] = { false };
     uint64_t sum = 0;
+    bool is_unsafe = false;
 
     ret->blocked = -1;
     ret->n_chosen = 0;
@@ -95,6 +96,10 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
         if (free_bytes[option->slot] < option->guaranteed_bytes) {
             if (ret->blocked < 0 || free_bytes[option->slot] > free_bytes[ret->blocked])
                 ret->blocked = option->slot;
+            continue;
+        }
+        if (claim->n_wanted == 1 && option->declares_max && !safety_admits(broker, &option, 1)) {
+            is_unsafe = true;
             continue;
         }
         n_new += tenant->slot_leases[option->slot] == 0;
@@ -121,8 +126,10 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
         request.n_order = kept;
         memset(in, 0, sizeof(in));
     }
-    if (request.n_order < claim->n_wanted)
+    if (request.n_order < claim->n_wanted) {
+        ret->why = is_unsafe ? WHY_UNSAFE : WHY_DEVICE;
         return;
+    }
 
     placement_decide(&placement, &request);
     for (uint32_t i = 0; i < placement.n_chosen; i++)
@@ -136,7 +143,7 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
     if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes)) {
         ret->why = WHY_QUOTA;
         ret->n_chosen = 0;
-    } else if (ret->n_chosen > 0 && ret->chosen[0]->declares_max &&
+    } else if (ret->n_chosen > 1 && ret->chosen[0]->declares_max &&
                !safety_admits(broker, ret->chosen, ret->n_chosen)) {
         ret->why = WHY_UNSAFE;
         ret->n_chosen = 0;

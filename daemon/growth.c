@@ -70,6 +70,8 @@ void growth_take(struct broker *broker, struct holder *holder, unsigned i, uint6
 
     holder_set(broker, holder, i, part->declared_bytes + bytes, part->seen_bytes);
     keep_holder(broker, holder);
+    /* The device that was best, and unsafe, may be full now, and the next best safe. */
+    broker->is_stirred |= broker->has_unsafe;
     ret->kind = VERDICT_GRANT;
     ret->lease = holder->lease->id;
     ret->held_bytes = holder->lease->shares[i].held_bytes;

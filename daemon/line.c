@@ -314,6 +314,7 @@ struct run {
     uint64_t left_bytes[BOOKS_MAX];   /* free - kept, at least 0 */
     struct slots open;                /* of which something is left */
     bool has_unmet;                   /* somebody keeps something */
+    bool is_unsettled;                /* somebody who keeps may have come to its quota since */
 };
 
 static void run_measure(struct broker *broker, struct run *run, unsigned slot) {
@@ -428,6 +429,7 @@ static void run_grant(struct broker *broker, struct run *run, struct waiter *wai
     struct verdict verdict;
     uint8_t slots[BOOKS_SHARES_MAX];
     uint32_t n = fit->n_chosen;
+    bool waits_more = waiter->tenant->n_waiting > 1;
 
     for (uint32_t i = 0; i < n; i++)
         slots[i] = fit->chosen[i]->slot;
@@ -436,6 +438,7 @@ static void run_grant(struct broker *broker, struct run *run, struct waiter *wai
         return;
     }
     waiter_decide(broker, waiter, &verdict);
+    run->is_unsettled |= run->has_unmet && waits_more;
     for (uint32_t i = 0; i < n; i++)
         run_measure(broker, run, slots[i]);
 }
@@ -486,6 +489,7 @@ static void run_request(struct broker *broker, struct run *run, struct waiter *w
 
     waiter->why = fit.why;
     waiter->blocked = fit.blocked;
+    broker->has_unsafe |= fit.why == WHY_UNSAFE;
     if (fit.why >= WHY_QUOTA) {
         park(broker, waiter);
         return;
@@ -512,6 +516,7 @@ static void run_growth(struct broker *broker, struct run *run, struct waiter *wa
     struct book *book = holder->lease->shares[waiter->share].book;
     struct growth_fit fit;
     struct verdict verdict;
+    bool waits_more = waiter->tenant->n_waiting > 1;
 
     growth_fit(broker, holder, waiter->share, waiter->bytes, run->left_bytes[book->slot], &fit);
     if (fit.is_spent) {
@@ -528,6 +533,7 @@ static void run_growth(struct broker *broker, struct run *run, struct waiter *wa
     if (fit.fits) {
         growth_take(broker, holder, waiter->share, waiter->bytes, &verdict);
         waiter_decide(broker, waiter, &verdict);
+        run->is_unsettled |= run->has_unmet && waits_more;
         run_measure(broker, run, book->slot);
         return;
     }
@@ -541,6 +547,7 @@ static void run_growth(struct broker *broker, struct run *run, struct waiter *wa
     if (__builtin_add_overflow(run->growth_bytes[book->slot], fit.rise_bytes,
                                &run->growth_bytes[book->slot]))
         run->growth_bytes[book->slot] = UINT64_MAX;
+    run->has_unmet = true;
     waiter->kind->n_unmet++;
 }
 
@@ -572,19 +579,12 @@ void line_left(struct broker *broker, int64_t key, uint64_t ret_left[static BOOK
     memcpy(ret_left, run.left_bytes, sizeof(run.left_bytes));
 }
 
-void line_run(struct broker *broker, struct moment now) {
+/* One walk; whether another is needed. */
+static bool walk(struct broker *broker, struct moment now) {
     struct kind *kind, **heap = broker->heap;
     struct run run = { .now = now };
     size_t n = 0;
 
-    if (now.week_minute != broker->week_minute) {
-        broker->week_minute = now.week_minute;
-        line_wake(broker);
-        heap = broker->heap;
-    }
-    broker->is_stirred = false;
-    if (broker->grace_usec || broker->kinds.n == 0)
-        return;
     for (size_t i = 0; i < broker->n_books; i++)
         run_measure(broker, &run, (unsigned)i);
 
@@ -597,8 +597,7 @@ void line_run(struct broker *broker, struct moment now) {
     for (size_t i = n / 2; i-- > 0;)
         sift_down(heap, n, i);
 
-    broker->is_running = true;
-    while (n > 0) {
+    while (n > 0 && !run.is_unsettled) {
         struct waiter *waiter = order_entry(heap[0]->next, struct waiter, in_kind);
 
         kind = heap[0];
@@ -621,8 +620,27 @@ void line_run(struct broker *broker, struct moment now) {
             heap[0] = heap[--n];
         sift_down(heap, n, 0);
     }
-    if (!list_is_empty(&broker->hooked))
+    if (!run.is_unsettled && !list_is_empty(&broker->hooked))
         run_hooked(broker, &run);
+    return run.is_unsettled;
+}
+
+void line_run(struct broker *broker, struct moment now) {
+    struct kind *kind;
+
+    if (now.week_minute != broker->week_minute) {
+        broker->week_minute = now.week_minute;
+        line_wake(broker);
+    }
+    broker->is_stirred = false;
+    if (broker->grace_usec || broker->kinds.n == 0)
+        return;
+
+    /* Who was served may have used up the quota of its user, who then keeps nothing any more. */
+    broker->is_running = true;
+    broker->has_unsafe = false;
+    while (walk(broker, now))
+        continue;
     broker->is_running = false;
     for (size_t pos = 0; (kind = map_next(&broker->kinds, &pos));)
         kind_put(broker, kind);
