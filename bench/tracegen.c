@@ -3,7 +3,7 @@
  * Traces of programs as they are, made from a seed: the same on every machine.
  *
  *     tracegen --all DIR       every trace below into DIR/NAME.trace
- *     tracegen NAME > FILE
+ *     tracegen [--seed N] NAME > FILE
  */
 #include <errno.h>
 #include <math.h>
@@ -18,6 +18,7 @@
 struct gen {
     FILE *file;
     uint64_t random, next_id;
+    uint64_t seed; /* 0: the trace that is meant by its name */
 };
 
 static uint64_t below(struct gen *gen, uint64_t n) {
@@ -182,45 +183,83 @@ static void gen_training(struct gen *gen, unsigned n_steps) {
 }
 
 /*
- * Phases, each with blocks a little larger than those of the phase before, as with growing batches
- * or sequences. What belongs together, four blocks, goes together, in any order of fours; what the
- * old ones leave does not quite fit the new ones. Every eighth phase begins again with the
- * smallest.
+ * Phases, each with blocks of another size than those of the phase before, as with growing batches
+ * or sequences. What belongs together goes together, in any order; what the old ones leave does not
+ * quite fit the new ones. The trace "shift" has blocks a little larger from phase to phase, in
+ * fours; another seed, another way of shifting.
  */
-#define GROUP 4
+#define GROUP_MAX 8
+
+enum order { ANY, OLDEST, NEWEST };
+
+struct shift {
+    uint64_t total_bytes, first_bytes, more_bytes; /* of a block, and per phase */
+    uint64_t jitter_part;                          /* sizes differ by up to this part */
+    unsigned group, cycle;                         /* blocks; phases until it begins again */
+    enum order order;
+};
+
+static struct shift any_shift(struct gen *gen) {
+    struct shift shift = {
+        .total_bytes = (2 + below(gen, 7)) << 30,
+        .first_bytes = log_uniform(gen, 100e3, 1e6),
+        .jitter_part = (uint64_t)16 << below(gen, 5),
+        .group = 4 + (unsigned)below(gen, GROUP_MAX - 3),
+        .cycle = 4 + (unsigned)below(gen, 9),
+        .order = (enum order)below(gen, 3),
+    };
+
+    shift.more_bytes = 1 + shift.first_bytes * (2 + below(gen, 14)) / 100;
+    return shift;
+}
 
 static void gen_shift(struct gen *gen, unsigned n_phases) {
-    const uint64_t total = (uint64_t)4 << 30;
-    static struct { uint64_t ids[GROUP], bytes; } groups[8192];
+    static struct { uint64_t ids[GROUP_MAX], bytes; } groups[65536];
+    struct shift shift = { (uint64_t)4 << 30, 220000, 18000, 64, 4, 8, ANY };
+    unsigned first = 0, n = 0; /* groups[first, n) live; those before `old` are of older phases */
     uint64_t live = 0;
-    unsigned n = 0;
 
+    if (gen->seed)
+        shift = any_shift(gen);
     for (unsigned phase = 0; phase < n_phases; phase++) {
-        uint64_t each = 220000 + 18000 * (phase % 8);
-        unsigned old = n;
+        uint64_t each =
+            shift.more_bytes
+                ? shift.first_bytes + shift.more_bytes * (phase % shift.cycle)
+                : log_uniform(gen, (double)shift.first_bytes / 8, (double)shift.first_bytes * 2);
+        unsigned old;
 
+        memmove(groups, groups + first, (n - first) * sizeof(*groups));
+        n -= first;
+        old = n;
+        first = 0;
         if (phase == n_phases / 4)
             warm(gen);
         for (;;) {
-            /* While the room lasts, new ones; else old ones go, any of them. */
-            if (live + each * (GROUP + 1) <= total && n < ELEMENTSOF(groups)) {
+            /* While the room lasts, new ones; else old ones go. */
+            if (live + each * (shift.group + 1) <= shift.total_bytes && n < ELEMENTSOF(groups)) {
                 groups[n].bytes = 0;
-                for (unsigned k = 0; k < GROUP; k++) {
-                    uint64_t bytes = each + below(gen, each / 64);
+                for (unsigned k = 0; k < shift.group; k++) {
+                    uint64_t bytes = each + below(gen, each / shift.jitter_part);
 
                     groups[n].ids[k] = take(gen, bytes);
                     groups[n].bytes += bytes;
                 }
                 live += groups[n++].bytes;
-            } else if (old > 0) {
-                unsigned gone = (unsigned)below(gen, old);
+            } else if (old > first) {
+                unsigned gone = shift.order == OLDEST   ? first
+                                : shift.order == NEWEST ? old - 1
+                                                        : first + (unsigned)below(gen, old - first);
 
-                for (unsigned k = 0; k < GROUP; k++)
+                for (unsigned k = 0; k < shift.group; k++)
                     give(gen, groups[gone].ids[k]);
                 live -= groups[gone].bytes;
-                /* The last old one takes its place, the last new one the last old one's. */
-                groups[gone] = groups[--old];
-                groups[old] = groups[--n];
+                if (shift.order == OLDEST)
+                    first++;
+                else {
+                    /* The last old one takes its place, the last new one the last old one's. */
+                    groups[gone] = groups[--old];
+                    groups[old] = groups[--n];
+                }
             } else
                 break;
         }
@@ -321,8 +360,8 @@ static const struct {
     { "serving", gen_serving, 4000 },
 };
 
-static int write_trace(unsigned n, FILE *file) {
-    struct gen gen = { .file = file, .random = 20250000 + n };
+static int write_trace(unsigned n, uint64_t seed, FILE *file) {
+    struct gen gen = { .file = file, .random = 20250000 + n + (seed << 32), .seed = seed };
 
     fprintf(file, "# allot-trace 1\n# %s\n", traces[n].name);
     traces[n].make(&gen, traces[n].n);
@@ -330,25 +369,33 @@ static int write_trace(unsigned n, FILE *file) {
 }
 
 int main(int argc, char **argv) {
+    uint64_t seed = 0;
+
+    if (argc > 2 && strcmp(argv[1], "--seed") == 0) {
+        seed = strtoull(argv[2], NULL, 0);
+        argv += 2;
+        argc -= 2;
+    }
     for (unsigned n = 0; n < ELEMENTSOF(traces); n++) {
         cleanup(fclosep) FILE *file = NULL;
         char path[4096];
 
         if (argc == 2 && strcmp(argv[1], traces[n].name) == 0)
-            return write_trace(n, stdout) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+            return write_trace(n, seed, stdout) < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
         if (argc != 3 || strcmp(argv[1], "--all") != 0)
             continue;
         mkdir(argv[2], 0777);
         snprintf(path, sizeof(path), "%s/%s.trace", argv[2], traces[n].name);
         file = fopen(path, "we");
-        if (!file || write_trace(n, file) < 0) {
+        if (!file || write_trace(n, seed, file) < 0) {
             fprintf(stderr, "tracegen: %s: %s\n", path, strerror(errno));
             return EXIT_FAILURE;
         }
         if (n + 1 == ELEMENTSOF(traces))
             return EXIT_SUCCESS;
     }
-    fprintf(stderr, "usage: tracegen NAME > FILE, or tracegen --all DIR; names:");
+    fprintf(stderr,
+            "usage: tracegen [--seed N] NAME > FILE, or tracegen [--seed N] --all DIR; names:");
     for (unsigned n = 0; n < ELEMENTSOF(traces); n++)
         fprintf(stderr, " %s", traces[n].name);
     fputc('\n', stderr);
