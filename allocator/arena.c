@@ -251,12 +251,18 @@ static inline int commit(struct arena *arena, struct shard *shard, uint32_t i,
     return 0;
 }
 
+/* -ENOMEM, of the device; or of the host, which no report about the device would explain. */
 static __attribute__((noinline)) int refuse(struct arena *arena,
-                                            const struct arena_request *request,
+                                            const struct arena_request *request, bool host,
                                             struct allot_error *err) {
     atomic_fetch_add(&arena->failures, 1);
     if (arena->notes)
         arena_note(arena, NOTE_OOM, 0, request->bytes, request->tag, request->stream);
+    if (host)
+        return error_set(err, -ENOMEM,
+                         "%s: the host has no memory left for the arena's own records; the "
+                         "device's was not asked for",
+                         arena->name);
     if (err) {
         err->code = -ENOMEM;
         arena_report(arena, request, err->text, sizeof(err->text));
@@ -272,7 +278,7 @@ static inline int alloc(struct arena *arena, const struct arena_request *request
     int r;
 
     if (__builtin_expect(request->bytes > BYTES_MAX || align_bytes > BYTES_MAX, 0))
-        return refuse(arena, request, err);
+        return refuse(arena, request, false, err);
     if (__builtin_expect((align_bytes & (align_bytes - 1)) != 0, 0) && align_bytes)
         return error_set(err, -EINVAL, "alignment of %llu bytes is not a power of two",
                          (unsigned long long)align_bytes);
@@ -296,13 +302,11 @@ static inline int alloc(struct arena *arena, const struct arena_request *request
         lock_drop(&shard->lock);
         r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
         if (r < 0)
-            return refuse(arena, request, err);
+            return refuse(arena, request, r == -ENOBUFS, err);
         follow(arena, shard);
     }
     r = commit(arena, shard, i, request, pointer, ret);
-    if (__builtin_expect(r < 0, 0))
-        return error_set(err, r, "the host has no memory left for the arena's own tables");
-    return 0;
+    return __builtin_expect(r < 0, 0) ? refuse(arena, request, true, err) : 0;
 }
 
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,

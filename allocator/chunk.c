@@ -59,23 +59,29 @@ void chunk_table_done(struct chunk_table *table) {
     *table = (struct chunk_table){ 0 };
 }
 
-uint32_t chunk_table_extend(struct chunk_table *table) {
-    if (table->n_used == table->n_ready) {
-        size_t step = table->ready_bytes ? MIN(table->ready_bytes, HUGE_BYTES) : FIRST_BYTES;
-        char *at = (char *)table->chunks + table->ready_bytes;
+/* A stretch more of the reserved addresses becomes accessible. */
+static bool make_ready(struct chunk_table *table) {
+    size_t step = table->ready_bytes ? MIN(table->ready_bytes, HUGE_BYTES) : FIRST_BYTES;
+    char *at = (char *)table->chunks + table->ready_bytes;
 
-        if (table->n_used >= table->n_max ||
-            table->ready_bytes + step > reserve_bytes(table->n_max))
-            return 0;
-        if (mprotect(at, step, PROT_READ | PROT_WRITE) < 0)
-            return 0;
-        if (step == HUGE_BYTES)
-            madvise(at, step, MADV_HUGEPAGE); /* a wish: kernels without it are slower */
-        table->ready_bytes += step;
-        table->n_ready =
-            (uint32_t)MIN(table->ready_bytes / sizeof(struct chunk), (size_t)table->n_max);
-    }
+    if (table->n_ready >= table->n_max || table->ready_bytes + step > reserve_bytes(table->n_max) ||
+        mprotect(at, step, PROT_READ | PROT_WRITE) < 0)
+        return false;
+    if (step == HUGE_BYTES)
+        madvise(at, step, MADV_HUGEPAGE); /* a wish: kernels without it are slower */
+    table->ready_bytes += step;
+    table->n_ready = (uint32_t)MIN(table->ready_bytes / sizeof(struct chunk), (size_t)table->n_max);
+    return true;
+}
+
+uint32_t chunk_table_extend(struct chunk_table *table) {
+    if (table->n_used == table->n_ready && !make_ready(table))
+        return 0;
     return table->n_used++;
+}
+
+bool chunk_table_has(struct chunk_table *table, uint32_t n) {
+    return table->n_unused + (table->n_ready - table->n_used) >= n || make_ready(table);
 }
 
 uint64_t chunk_table_bytes(const struct chunk_table *table) {

@@ -70,6 +70,8 @@ int chunk_table_init(struct chunk_table *table, uint32_t n_max);
 void chunk_table_done(struct chunk_table *table);
 /* Slow part of chunk_new(): an index that was never used, 0 where the host has no memory left. */
 uint32_t chunk_table_extend(struct chunk_table *table);
+/* Are there `n` records, fewer than the host gives at a time, still to be had? */
+bool chunk_table_has(struct chunk_table *table, uint32_t n);
 uint64_t chunk_table_bytes(const struct chunk_table *table);
 
 /* From now on chunks may belong to streams. */

@@ -29,6 +29,8 @@
 #define MOVE_PART      2048
 #define MOVE_PART_MOST 64
 #define UNUSED_PART    6
+/* Records that growth and what is then taken may need. */
+#define RECORDS 8
 /* Misses after which a shard among several is fed, and by which part of what is held. */
 #define FEED_MISSES 32
 #define FEED_PART   64
@@ -335,6 +337,16 @@ static void feed(struct arena *arena, struct shard *home, uint32_t size) {
     pthread_mutex_unlock(&arena->growing);
 }
 
+/* Growth is no help to a host that has no records left. */
+static bool has_records(struct shard *shard) {
+    bool has;
+
+    lock_take(&shard->lock);
+    has = chunk_table_has(&shard->table, RECORDS);
+    lock_drop(&shard->lock);
+    return has;
+}
+
 int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
     int r = -ENOMEM;
@@ -348,6 +360,8 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
     if (streams_poll(arena) &&
         try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
+    if (!has_records(home))
+        return -ENOBUFS;
 
     pthread_mutex_lock(&arena->growing);
     /* Others may take what was grown before we do; not for ever. */

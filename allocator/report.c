@@ -86,8 +86,9 @@ static void say_holders(struct text *text, struct arena *arena) {
 }
 
 /* What would have to be different, the cheapest first. */
-static void say_help(struct text *text, struct arena *arena, uint64_t asked,
+static void say_help(struct text *text, struct arena *arena, const struct arena_request *request,
                      const struct arena_stats *stats) {
+    uint64_t asked = request->bytes, page = arena->page_bytes, need;
     uint64_t room =
         stats->cap_bytes > stats->reserved_bytes ? stats->cap_bytes - stats->reserved_bytes : 0;
     char bytes[UNITS_TEXT_SIZE];
@@ -102,12 +103,16 @@ static void say_help(struct text *text, struct arena *arena, uint64_t asked,
         say(text, " Enough is free, but in pieces:%s freeing what lies between would help.",
             arena->source.remap || arena->source.trim ? " no piece holds enough whole pages;"
                                                       : " the source cannot move memory;");
-    if (!stats->cap_bytes || room >= asked)
+
+    /* Memory comes in whole pages, and an alignment may leave a gap before the block. */
+    if (__builtin_add_overflow(asked, request->align_bytes + page - 1, &need))
+        return;
+    need = need / page * page;
+    if (!stats->cap_bytes || room >= need)
         say(text, " The cap allows it, but the device refused: others hold its memory.");
     else
         say(text, " A cap larger by %s would do, or freeing as much.",
-            units_format_bytes(
-                asked > stats->free_bytes ? asked - MIN(stats->free_bytes, asked) : asked, bytes));
+            units_format_bytes(need - room, bytes));
 }
 
 int arena_report(struct arena *arena, const struct arena_request *request, char *text_at,
@@ -122,6 +127,8 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
         *text_at = 0;
     say(&text, "%s: out of memory: asked for %s", arena->name,
         units_format_bytes(request->bytes, asked));
+    if (request->align_bytes > ARENA_GRANULE_BYTES)
+        say(&text, " aligned to %s", units_format_bytes(request->align_bytes, asked));
     if (request->tag)
         say(&text, " for %s", arena_tag_name(arena, request->tag));
     say(&text, "; live %s in %llu blocks, reserved %s", units_format_bytes(stats.live_bytes, live),
@@ -136,7 +143,7 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
             units_format_bytes(stats.pending_bytes, asked));
     say(&text, ".");
     say_holders(&text, arena);
-    say_help(&text, arena, request->bytes, &stats);
+    say_help(&text, arena, request, &stats);
     if (arena->source.describe) {
         char others[512] = "";
 

@@ -33,7 +33,7 @@ struct shadow {
     uint64_t region_next, random;
 
     unsigned n_calls, fail_at;
-    bool fail_part;
+    bool fail_part, fail_once;
 
     uint32_t queued[SHADOW_STREAMS], done[SHADOW_STREAMS];
     uint32_t knows[SHADOW_STREAMS][SHADOW_STREAMS]; /* what a queues now runs after b's work here */
@@ -65,7 +65,8 @@ static __attribute__((format(printf, 2, 3))) void wrong(struct shadow *shadow, c
 /* Does this call of the source fail? */
 static bool fails(struct shadow *shadow) {
     shadow->n_calls++;
-    return shadow->fail_at && shadow->n_calls >= shadow->fail_at;
+    return shadow->fail_at && shadow->n_calls >= shadow->fail_at &&
+           (!shadow->fail_once || shadow->n_calls == shadow->fail_at);
 }
 
 static void set_mapped(struct shadow *shadow, uint64_t offset, uint64_t bytes, bool mapped) {
@@ -121,11 +122,15 @@ static int source_grow(void *userdata, uint64_t offset, uint64_t bytes, uint64_t
 
 static int source_trim(void *userdata, uint64_t offset, uint64_t bytes) {
     struct shadow *shadow = userdata;
+    int r = 0;
 
     pthread_mutex_lock(&shadow->lock);
-    set_mapped(shadow, offset, bytes, false);
+    if (shadow->options.trim_fails && fails(shadow))
+        r = -EIO;
+    else
+        set_mapped(shadow, offset, bytes, false);
     pthread_mutex_unlock(&shadow->lock);
-    return 0;
+    return r;
 }
 
 static int source_remap(void *userdata, uint64_t from, uint64_t to, uint64_t bytes) {
@@ -166,6 +171,7 @@ static int source_region_new(void *userdata, uint64_t bytes, uint64_t *ret_addre
 static int source_region_free(void *userdata, uint64_t address, uint64_t bytes) {
     struct shadow *shadow = userdata;
     unsigned n = 0;
+    int r = 0;
 
     pthread_mutex_lock(&shadow->lock);
     while (n < shadow->n_regions &&
@@ -173,6 +179,8 @@ static int source_region_free(void *userdata, uint64_t address, uint64_t bytes) 
         n++;
     if (n == shadow->n_regions)
         wrong(shadow, "a region was given back that never was");
+    else if (shadow->options.trim_fails && fails(shadow))
+        r = -EIO;
     else {
         set_mapped(shadow, address - BASE, bytes, false);
         shadow->regions[n] = shadow->regions[--shadow->n_regions];
@@ -180,7 +188,7 @@ static int source_region_free(void *userdata, uint64_t address, uint64_t bytes) 
             shadow->region_next = shadow->options.span_bytes;
     }
     pthread_mutex_unlock(&shadow->lock);
-    return 0;
+    return r;
 }
 
 int shadow_new(struct shadow **ret, const struct shadow_options *options) {
@@ -235,6 +243,14 @@ void shadow_fail(struct shadow *shadow, unsigned n, bool part) {
     pthread_mutex_lock(&shadow->lock);
     shadow->fail_at = n ? shadow->n_calls + n : 0;
     shadow->fail_part = part;
+    shadow->fail_once = false;
+    pthread_mutex_unlock(&shadow->lock);
+}
+
+void shadow_fail_once(struct shadow *shadow, unsigned n, bool part) {
+    shadow_fail(shadow, n, part);
+    pthread_mutex_lock(&shadow->lock);
+    shadow->fail_once = true;
     pthread_mutex_unlock(&shadow->lock);
 }
 

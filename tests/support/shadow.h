@@ -24,6 +24,7 @@ struct shadow_options {
     uint64_t page_bytes;
     uint64_t device_bytes;        /* more than this is refused; 0: never */
     bool no_trim, no_remap;       /* the source has no such call */
+    bool trim_fails;              /* what shadow_fail() says goes for giving back, too */
     bool regions, no_region_free; /* it has region_new; it lacks region_free */
     bool no_wait, no_order;       /* the streams have no such call */
     uint64_t seed;
@@ -40,6 +41,8 @@ const struct stream_ops *shadow_stream_ops(void);
 /* Let the next calls of the source fail: the n-th from now on (1: the next) and every one after
  * it, until 0 ends it. With `part`, a growth that fails has mapped half of its pages. */
 void shadow_fail(struct shadow *shadow, unsigned n, bool part);
+/* Only the n-th call fails. */
+void shadow_fail_once(struct shadow *shadow, unsigned n, bool part);
 /* Calls of the source that could have failed, so far. */
 unsigned shadow_calls(struct shadow *shadow);
 

@@ -303,7 +303,8 @@ static void step(struct walk *walk) {
         arena_trim(walk->arena, below(walk, 2) ? 0 : number(walk) % (8u MIB), NULL);
     else if (what < 250) {
         if (walk->options->failures)
-            shadow_fail(walk->shadow, 1 + below(walk, 4), below(walk, 2));
+            (below(walk, 2) ? shadow_fail : shadow_fail_once)(walk->shadow, 1 + below(walk, 4),
+                                                              below(walk, 2));
     } else if (what < 254)
         shadow_fail(walk->shadow, 0, false);
     else
@@ -319,6 +320,7 @@ char *walk_run(const struct walk_options *options, struct walk_numbers *numbers,
         .history = options->history,
         .stream_ops = options->n_streams ? shadow_stream_ops() : NULL,
     };
+    struct shadow_options shadow_options = options->shadow;
     struct allot_error err = { 0 };
     char *mistake = NULL;
 
@@ -326,7 +328,8 @@ char *walk_run(const struct walk_options *options, struct walk_numbers *numbers,
         return strdup("no memory");
     walk->options = options;
     walk->numbers = numbers;
-    if (shadow_new(&walk->shadow, &options->shadow) < 0) {
+    shadow_options.trim_fails = options->failures;
+    if (shadow_new(&walk->shadow, &shadow_options) < 0) {
         free(walk);
         return strdup("no shadow");
     }

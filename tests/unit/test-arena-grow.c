@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Growth: where memory comes from, what is tried before a failure, how it goes back. */
+#include <sys/resource.h>
+
+#include "base/units.h"
 #include "tests/support/stage.h"
 
 START_TEST(growth_is_in_pages_and_at_most_one_percent_beyond_the_need) {
@@ -108,15 +111,18 @@ START_TEST(a_source_that_fails_at_any_call_does_no_harm) {
         { .span_bytes = MIB(64), .regions = true, .no_remap = true },
         { .span_bytes = MIB(64), .regions = true, .no_remap = true, .no_trim = true },
         { .span_bytes = 0 },
+        { .span_bytes = MIB(64), .regions = true, .trim_fails = true },
+        { .span_bytes = MIB(64), .regions = true, .no_remap = true, .trim_fails = true },
+        { .span_bytes = 0, .trim_fails = true },
     };
 
     for (unsigned kind = 0; kind < ELEMENTSOF(kinds); kind++) {
         unsigned n_calls = 1;
 
         for (unsigned n = 0; n <= n_calls; n++)
-            for (int part = 0; part < 2; part++) {
+            for (int how = 0; how < 4; how++) {
                 begin(&kinds[kind], &(struct arena_options){ .cap_bytes = MIB(2) });
-                shadow_fail(shadow, n, part);
+                (how & 2 ? shadow_fail_once : shadow_fail)(shadow, n, how & 1);
                 program();
                 if (n == 0)
                     n_calls = shadow_calls(shadow);
@@ -269,6 +275,81 @@ START_TEST(idle_memory_of_the_other_kind_goes_back_before_a_request_fails) {
 }
 END_TEST
 
+START_TEST(a_host_without_memory_for_records_costs_the_device_nothing) {
+    struct rlimit limit;
+    struct arena_block *blocks = calloc(400000, sizeof(*blocks));
+    struct allot_error err = { 0 };
+    unsigned n = 0;
+    uint64_t reserved;
+    int r;
+
+    ck_assert_ptr_nonnull(blocks);
+    begin(&(struct shadow_options){ .span_bytes = MIB(256) },
+          &(struct arena_options){ .cap_bytes = MIB(128), .max_shards = 1 });
+    take(MIB(100)); /* the memory is there, in one piece */
+    give(take(MIB(20)));
+    reserved = stats().reserved_bytes;
+    /* Nothing of the host's from now on, not even a page more of what it reserved. */
+    ck_assert_int_eq(getrlimit(RLIMIT_DATA, &limit), 0);
+    limit.rlim_cur = 4096;
+    ck_assert_int_eq(setrlimit(RLIMIT_DATA, &limit), 0);
+    do
+        r = arena_alloc(arena, &(struct arena_request){ .bytes = 1 }, &blocks[n], &err);
+    while (r == 0 && ++n < 400000);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_DATA, &limit), 0);
+    /* Sanitizers and huge pages may have had it all along. */
+    if (r < 0) {
+        ck_assert_int_eq(r, -ENOMEM);
+        ck_assert_msg(strstr(err.text, "host"), "%s", err.text);
+        ck_assert_uint_eq(stats().reserved_bytes, reserved);
+    }
+    right();
+    while (n-- > 0)
+        ck_assert_int_eq(arena_dealloc(arena, blocks[n].handle), 0);
+    right();
+    free(blocks);
+    end();
+}
+END_TEST
+
+/* What the report says would do, does. */
+START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
+    static const struct {
+        uint64_t cap, first, asked, align;
+        const char *words;
+    } cases[] = {
+        { MIB(1), KIB(900), KIB(200), 0, "A cap larger by 192 KiB" },
+        { KIB(32), 0, KIB(4), 0, "A cap larger by 32 KiB" }, /* less than a page */
+        { MIB(1), KIB(1000), 1, KIB(256), "aligned to 256 KiB" },
+        { MIB(1), KIB(1000), KIB(1000), 0, "A cap larger by 1 MiB" },
+    };
+
+    for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
+        struct arena_request request = { .bytes = cases[n].asked, .align_bytes = cases[n].align };
+        struct arena_block block;
+        struct allot_error err = { 0 };
+        const char *larger;
+        uint64_t more;
+        char amount[32];
+
+        begin(&placed, &(struct arena_options){ .cap_bytes = cases[n].cap, .max_shards = 1 });
+        if (cases[n].first)
+            take(cases[n].first);
+        ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -ENOMEM);
+        ck_assert_msg(strstr(err.text, cases[n].words), "%u: %s", n, err.text);
+        larger = strstr(err.text, "A cap larger by ");
+        ck_assert_msg(larger, "%u: %s", n, err.text);
+        snprintf(amount, sizeof(amount), "%s", larger + strlen("A cap larger by "));
+        *strstr(amount, " would") = 0;
+        ck_assert_int_eq(units_parse_bytes(&more, amount), 0);
+        arena_set_cap(arena, cases[n].cap + more);
+        ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
+        end();
+    }
+}
+END_TEST
+
 START_TEST(a_cap_can_be_changed) {
     begin(&placed, &plainly);
     arena_set_cap(arena, MIB(1));
@@ -291,4 +372,6 @@ SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
       communication_buffers_lie_in_plain_regions,
       trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told,
       idle_regions_go_back_before_a_request_fails,
-      idle_memory_of_the_other_kind_goes_back_before_a_request_fails, a_cap_can_be_changed)
+      idle_memory_of_the_other_kind_goes_back_before_a_request_fails,
+      a_host_without_memory_for_records_costs_the_device_nothing,
+      a_cap_as_much_larger_as_the_report_says_is_enough, a_cap_can_be_changed)
