@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An input is a stream of bytes, cut into messages as a connection would. Each is tried as a call,
- * and as a reply to every method. What is accepted is written and must read the same again; what is
- * refused has a reason; and the stream, cut elsewhere, gives the same messages.
+ * as a reply to methods, and as a box. What is accepted is written and must read the same again;
+ * what is refused has a reason; and the stream, cut elsewhere, gives the same messages.
  */
 #include <errno.h>
 #include <string.h>
@@ -132,13 +132,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size_t n = end ? (size_t)(end - text) : left;
 
         try_call(text, n);
+        /* All of a short one; of a long one those that its length picks. */
         for (enum wire_method method = 0; method < WIRE_METHODS; method++)
-            try_reply(method, text, n);
+            if (n < 512 || n % 4 == method % 4)
+                try_reply(method, text, n);
         try_snapshot(text, n);
         text += MIN(n + 1, left);
         left -= MIN(n + 1, left);
     }
-    fuzz_check(cut(data, size, 8192, &sum_whole) == cut(data, size, 7, &sum_parts) &&
+    fuzz_check(cut(data, size, 8192, &sum_whole) == cut(data, size, 7 + size / 64, &sum_parts) &&
                sum_whole == sum_parts);
     return 0;
 }
