@@ -6,11 +6,12 @@
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
 suites_long=(fresh)     # only with --long, or by name
-suites=(docs unit clients clang asan tsan fuzz)
-declare -A suite_budget=([docs]=120 [unit]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [fresh]=2400)
+suites=(docs unit daemon clients clang asan tsan fuzz)
+declare -A suite_budget=([docs]=120 [unit]=480 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
+    [daemon]="allotd on simulated boxes: sharing, waiting, restarts, kill points, hostile clients"
     [clang]="clang build with -Werror, and its unit tests"
     [asan]="unit tests and fuzz corpora under address and undefined behaviour sanitizers"
     [tsan]="unit tests under the thread sanitizer"
@@ -143,6 +144,20 @@ suite_clients() {
     suite_results clients "$rc" "$report"
 }
 
+# suite_boxes NAME VARIANT [TEST...]: the tests of tests/daemon, with the binaries of a variant.
+suite_boxes() {
+    local name=$1 variant=$2 report=$logs/test/$1.tap rc=0
+    shift 2
+    build_variant "$variant" || {
+        suite_failed=1
+        return
+    }
+    step_quietly "run tests/daemon" "test/$name.tap" \
+        env -u GPUSIM_BOX -u LD_LIBRARY_PATH ALLOT_BUILD="$(build_dir "$variant")" ALLOT_TIME_SCALE="$suite_scale" \
+        "$python" -B "$top/tests/daemon/run.py" "$@" || rc=$?
+    suite_results "$name" "$rc" "$report"
+}
+
 suite_fresh() {
     local rc=0
     packages_need fresh
@@ -152,6 +167,7 @@ suite_fresh() {
 }
 
 suite_unit() { suite_meson unit release unit; }
+suite_daemon() { suite_boxes daemon release; }
 suite_clang() { suite_meson clang clang unit; }
 suite_asan() { suite_meson asan asan unit fuzz; }
 suite_tsan() { suite_meson tsan tsan unit; }

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that hang, fail, vanish and come back, are drained and resumed."""
+from box import GiB, BoxTest, check_books, fixed, fraction, lease_of
+
+
+class Device(BoxTest):
+    gpus = 2
+    config = "[allotd]\nsample-interval = 100ms\n"
+
+    def state_of(self, box, uuid):
+        return next(device["state"] for device in box["devices"] if device["uuid"] == uuid)
+
+    def test_drain_takes_no_new_leases_and_resume_does(self):
+        job = self.box.job()
+        grant = job.lease(fixed(GiB))
+        uuid = grant["shares"][0]["device"]
+        job.send("Attach", {"lease": grant["lease"], "token": grant["token"]}, on="notices", more=True)
+        job.receive("notices")
+        self.box.call("Drain", {"devices": [uuid], "reason": "a new fan"})
+        self.assertEqual(job.receive("notices")["parameters"]["notice"]["kind"], "draining")
+        self.refused("Draining", self.box.job().acquire, fixed(GiB, devices=[uuid]))
+        other = self.box.job().lease(fixed(GiB))
+        self.assertNotEqual(other["shares"][0]["device"], uuid)
+        self.assertEqual(job.grow(grant, GiB)["held_bytes"], GiB)
+        self.box.call("Resume", {"devices": [uuid]})
+        box = self.box.until(lambda box: self.state_of(box, uuid) == "ready", "the resumed device")
+        check_books(box)
+        self.box.job().lease(fixed(GiB, devices=[uuid]))
+
+    def test_a_device_that_is_not_there_cannot_be_drained(self):
+        self.refused("NoDevice", self.box.call, "Drain", {"devices": ["7"]})
+        self.refused("NoDevice", self.box.call, "Drain", {"devices": ["GPU-nothing"]})
+
+    def test_a_lost_device_is_told_and_comes_back(self):
+        job = self.box.job()
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        grant = job.lease(fixed(GiB, devices=[uuids[1]]))
+        job.send("Attach", {"lease": grant["lease"], "token": grant["token"]}, on="notices", more=True)
+        job.receive("notices")
+        self.box.gpusim("inject", "--gpu", "1", "lost")
+        self.box.until(lambda box: self.state_of(box, uuids[1]) == "lost", "the loss")
+        kinds = {job.receive("notices")["parameters"]["notice"]["kind"]}
+        self.assertTrue(kinds & {"lost", "draining"}, kinds)
+        self.assertEqual(self.box.job().lease(fraction(1000))["shares"][0]["device"], uuids[0])
+        self.box.gpusim("inject", "--gpu", "1", "recover")
+        box = self.box.until(lambda box: self.state_of(box, uuids[1]) != "lost", "its return")
+        self.assertIsNotNone(lease_of(box, grant["lease"]))
+        check_books(box)
+
+    def test_an_xid_drains_by_rule(self):
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        self.box.gpusim("inject", "--gpu", "0", "xid", "48")
+        box = self.box.until(lambda box: self.state_of(box, uuids[0]) == "draining", "the drain")
+        self.assertTrue(next(device["reason"] for device in box["devices"] if device["uuid"] == uuids[0]))
+        self.box.call("Resume", {"devices": [uuids[0]]})
+        self.box.until(lambda box: self.state_of(box, uuids[0]) == "ready", "the resumed device")
+
+    def test_an_application_s_own_fault_does_not_drain(self):
+        monitor = self.box.client()
+        monitor.send("Monitor", more=True)
+        self.box.look()
+        self.box.gpusim("inject", "--gpu", "0", "xid", "13")
+        while monitor.receive()["parameters"]["event"]["kind"] != "health":
+            pass
+        self.assertEqual([device["state"] for device in self.box.look()["devices"]], ["ready", "ready"])
+
+    def test_a_driver_that_fails_for_a_while(self):
+        job = self.box.job()
+        grant = job.lease(fixed(GiB))
+        self.box.gpusim("inject", "--times", "40", "fail", "nvmlDeviceGetMemoryInfo", "999")
+        for _ in range(20):
+            self.assertEqual(job.grow(grant, 0)["held_bytes"], 0)
+        check_books(self.box.look())
+
+
+class Hang(BoxTest):
+    config = "[allotd]\nsample-interval = 100ms\n"
+
+    def test_a_driver_that_hangs_stalls_nobody(self):
+        job = self.box.job()
+        grant = job.lease(fixed(GiB))
+        monitor = self.box.client()
+        monitor.send("Monitor", more=True)
+        self.box.look()
+        self.box.gpusim("inject", "hang", "nvmlDeviceGetMemoryInfo")
+        kinds = set()
+        while "stale" not in kinds:
+            kinds.add(monitor.receive()["parameters"]["event"]["kind"])
+            self.assertEqual(job.grow(grant, 0)["held_bytes"], 0)
+        box = self.box.look()
+        self.assertIsNotNone(box["devices"][0]["stale_usec"])
+        self.assertTrue(box["notices"])
+        self.box.job().lease(fixed(GiB))
+        self.box.gpusim("inject", "clear")
+        self.box.until(lambda box: box["devices"][0].get("stale_usec") is None, "fresh readings")

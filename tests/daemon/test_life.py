@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How leases end: with their holders, their connections, by word, or in time."""
+import signal
+
+from box import GiB, BoxTest, Closed, MiB, check_books, device_of, exclusive, fixed, fraction, grow, lease_of, used_by
+
+
+class Life(BoxTest):
+    def gone(self, grant):
+        box = self.box.until(lambda box: lease_of(box, grant["lease"]) is None, "the end of the lease")
+        check_books(box)
+        return box
+
+    def test_a_lease_ends_with_its_last_process(self):
+        one, two = self.box.job(), self.box.job()
+        grant = one.lease(fraction(5000))
+        two.attach(grant)
+        one.kill()
+        box = self.box.until(lambda box: len(lease_of(box, grant["lease"])["holders"]) == 1, "one holder less")
+        self.assertEqual(lease_of(box, grant["lease"])["holders"][0]["pid"], two.pid)
+        two.kill()
+        self.gone(grant)
+
+    def test_the_end_of_the_connection_detaches(self):
+        asker, worker = self.box.job(), self.box.job()
+        grant = asker.acquire(grow(low=0))
+        worker.attach(grant)
+        worker.grow(grant, GiB)
+        worker.disconnect()
+        box = self.box.until(lambda box: not lease_of(box, grant["lease"])["holders"], "the end of the holder")
+        self.assertEqual(box["devices"][0]["held_bytes"], 0)
+        asker.kill()
+        self.gone(grant)
+
+    def test_a_lease_of_others_hands_ends_with_the_last_connection(self):
+        asker, worker = self.box.job(), self.box.job()
+        grant = asker.acquire(fixed(GiB))
+        worker.attach(grant)
+        asker.kill()
+        worker.disconnect()
+        self.gone(grant)
+
+    def test_whoever_asked_keeps_the_lease_until_somebody_is_attached(self):
+        asker, worker = self.box.job(), self.box.job()
+        grant = asker.acquire(fixed(GiB))
+        asker.disconnect()
+        self.assertIsNotNone(lease_of(self.box.look(), grant["lease"]))
+        worker.attach(grant)
+        asker.kill()
+        self.box.call("GetBox")
+        self.assertIsNotNone(lease_of(self.box.look(), grant["lease"]))
+        worker.kill()
+        self.gone(grant)
+
+    def test_a_lease_that_nobody_attached_to_ends_with_whoever_asked(self):
+        asker = self.box.job()
+        grant = asker.acquire(fixed(GiB))
+        asker.kill()
+        self.gone(grant)
+
+    def test_release_tells_the_holders_and_ends_when_they_are_gone(self):
+        job = self.box.job()
+        grant = job.lease(fixed(GiB))
+        job.send("Attach", {"lease": grant["lease"], "token": grant["token"]}, on="notices", more=True)
+        job.receive("notices")
+        self.box.call("Release", {"lease": grant["lease"]})
+        self.assertEqual(job.receive("notices")["parameters"]["notice"]["kind"], "ending")
+        self.assertEqual(lease_of(self.box.look(), grant["lease"])["state"], "ending")
+        self.refused("Denied", job.grow, grant, 2 * MiB)
+        job.kill()
+        self.gone(grant)
+
+    def test_kill_signals_every_process_of_the_lease(self):
+        one, two = self.box.job(), self.box.job()
+        grant = one.lease(fixed(GiB))
+        two.attach(grant)
+        self.assertEqual(self.box.call("Kill", {"lease": grant["lease"]})["processes"], 2)
+        self.assertEqual({one.process.wait(60), two.process.wait(60)}, {-signal.SIGTERM})
+        self.gone(grant)
+
+    def test_kill_refuses_signals_that_are_none(self):
+        grant = self.box.job().lease(fixed(GiB))
+        self.refused("org.varlink.service.InvalidParameter", self.box.call, "Kill",
+                     {"lease": grant["lease"], "signal": 4096})
+
+    def test_bytes_are_releasing_until_the_driver_agrees(self):
+        self.box.gpusim("set", "release-delay=2s")
+        job = self.box.job()
+        grant = job.lease(grow(low=0))
+        uuid = grant["shares"][0]["device"]
+        job.grow(grant, 4 * GiB)
+        job.alloc(2 * GiB)
+        self.box.until(lambda box: used_by(box, grant) > 2 * GiB, "a sample")
+        job.kill()
+        box = self.box.until(lambda box: lease_of(box, grant["lease"]) is None, "the end of the lease")
+        check_books(box)
+        box = self.box.until(lambda box: device_of(box, uuid)["releasing_bytes"] == 0
+                             and device_of(box, uuid)["unmanaged_bytes"] == 0, "the bytes' return")
+        self.assertEqual(device_of(box, uuid)["free_bytes"], device_of(box, uuid)["usable_bytes"])
+
+    def test_what_nvml_shows_is_charged_though_nobody_declared_it(self):
+        job = self.box.job()
+        grant = job.lease(grow(low=0))
+        job.alloc(3 * GiB)
+        box = self.box.until(lambda box: lease_of(box, grant["lease"])["shares"][0]["held_bytes"] >= 3 * GiB, "a charge")
+        check_books(box)
+
+    def test_unmanaged_memory_is_shown_and_not_promised(self):
+        job = self.box.job()
+        job.alloc(10 * GiB)
+        box = self.box.until(lambda box: box["devices"][0]["unmanaged_bytes"] >= 10 * GiB, "the unmanaged bytes")
+        check_books(box)
+        self.refused("NoMemory", self.box.job().acquire, exclusive(wait=False))
+        job.kill()
+        self.box.until(lambda box: box["devices"][0]["unmanaged_bytes"] == 0, "their end")
+
+    def test_a_lease_has_a_time_limit(self):
+        job = self.box.job()
+        grant = job.acquire(fixed(GiB, time_limit_usec=1000))
+        job.attach(grant)
+        self.box.until(lambda box: (lease_of(box, grant["lease"]) or {"state": "ending"})["state"] == "ending", "its end")
+
+    def test_a_process_that_connects_again_takes_its_place_anew(self):
+        job = self.box.job()
+        grant = job.lease(fixed(GiB))
+        job.grow(grant, 512 * MiB)
+        job.attach(grant, on="second", held=[{"device": grant["shares"][0]["device"], "bytes": 512 * MiB}])
+        job.disconnect("main")
+        lease = lease_of(self.box.look(), grant["lease"])
+        self.assertEqual(lease["holders"][0]["pid"], job.pid)
+        self.assertEqual(job.grow(grant, 0, on="second")["held_bytes"], 512 * MiB)
+
+    def test_the_daemon_ends_as_asked_and_closes_its_connections(self):
+        client = self.box.client()
+        client.call("GetBox")
+        self.assertEqual(self.box.kill(signal.SIGTERM), 0)
+        with self.assertRaises(Closed):
+            client.receive()
+        self.assertFalse(self.box.socket.exists())

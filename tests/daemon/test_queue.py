@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line: who is next, who may pass, who is told what, and how a wait ends."""
+from box import GiB, BoxTest, MiB, check_books, exclusive, fixed, fraction, grow
+
+
+def final(job, on="main"):
+    """The last reply of a wait; the places on the way."""
+    places = []
+    while True:
+        reply = job.receive(on)
+        if not reply.get("continues"):
+            return reply, places
+        places.append(reply["parameters"]["place"])
+
+
+class Queue(BoxTest):
+    def wait(self, request, name):
+        job = self.box.job()
+        job.send("Acquire", {"request": request | {"name": name}}, more=True)
+        self.assertTrue(job.receive()["continues"])
+        return job
+
+    def names(self):
+        return [waiter["name"] for waiter in self.box.look()["queue"]]
+
+    def test_first_come_first_served(self):
+        holder = self.box.job()
+        holder.lease(exclusive())
+        waiters = [self.wait(fraction(9000), str(i)) for i in range(3)]
+        self.assertEqual(self.names(), ["0", "1", "2"])
+        holder.kill()
+        for i, waiter in enumerate(waiters):
+            reply, _ = final(waiter)
+            self.assertEqual(reply["parameters"]["grant"]["environment"]["CUDA_DEVICE_ORDER"], "PCI_BUS_ID")
+            self.assertEqual(self.names(), [str(n) for n in range(i + 1, 3)])
+            waiter.kill()
+
+    def test_a_higher_priority_goes_first(self):
+        self.box.config.write_text("[defaults]\nmax-priority = 50\n", encoding="utf-8")
+        self.box.call("Reload")
+        holder = self.box.job()
+        holder.lease(exclusive())
+        self.wait(fraction(9000), "low")
+        high = self.wait(fraction(9000, priority=50), "high")
+        self.assertEqual(self.names(), ["high", "low"])
+        holder.kill()
+        self.assertTrue(final(high)[0]["parameters"]["grant"])
+
+    def test_a_small_one_passes_only_where_that_delays_nobody(self):
+        self.box.job().lease(fraction(5000))
+        big = self.wait(fraction(6000), "big")
+        # What is free is kept for the big one: the small one waits behind it.
+        small = self.wait(fraction(1000), "small")
+        self.assertEqual(self.names(), ["big", "small"])
+        big.kill()
+        self.assertTrue(final(small)[0]["parameters"]["grant"])
+
+    def test_closing_cancels(self):
+        self.box.job().lease(exclusive())
+        waiter = self.wait(fraction(1000), "gone")
+        waiter.disconnect()
+        self.box.until(lambda box: not box["queue"], "the cancelled wait")
+
+    def test_a_wait_has_an_end(self):
+        self.box.job().lease(exclusive())
+        job = self.box.job()
+        job.send("Acquire", {"request": fraction(1000, timeout_usec=1000)})
+        reply = job.receive()
+        self.assertEqual(reply["error"], "io.allot.Manager.Timeout")
+        self.assertTrue(reply["parameters"]["reason"])
+
+    def test_growth_goes_before_new_leases(self):
+        runner, other = self.box.job(), self.box.job()
+        lease = runner.lease(grow(low=0))
+        blocker = other.lease(fraction(9000))
+        waiter = self.wait(fraction(9000), "new")
+        runner.send("Grow", {"lease": lease["lease"], "device": lease["shares"][0]["device"],
+                             "bytes": 8 * GiB, "wait": True}, on="growth")
+        box = self.box.until(lambda box: len(box["queue"]) == 2, "two in the line")
+        self.assertEqual([waiter["what"] for waiter in box["queue"]], ["growth", "lease"])
+        other.call("Release", {"lease": blocker["lease"]})
+        other.kill()
+        self.assertEqual(runner.receive("growth")["parameters"]["held_bytes"], 8 * GiB)
+        check_books(self.box.look())
+        del waiter
+
+    def test_a_knot_is_undone(self):
+        self.box.gpusim("destroy")  # a box of two cards instead
+        self.box.kill()
+        self.box.gpusim("create", "--mode", "0666", "--gpus", "2")
+        self.box.start()
+        first, second = self.box.job(), self.box.job()
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        one = first.lease(grow(low=0, gpus=2))
+        two = second.lease(grow(low=0, gpus=2))
+        first.grow(one, 30 * GiB, device=uuids[0])
+        second.grow(two, 30 * GiB, device=uuids[1])
+        first.send("Grow", {"lease": one["lease"], "device": uuids[1], "bytes": 30 * GiB, "wait": True}, on="growth")
+        self.box.until(lambda box: len(box["queue"]) == 1, "the first wait")
+        second.send("Grow", {"lease": two["lease"], "device": uuids[0], "bytes": 30 * GiB, "wait": True}, on="growth")
+        error = second.receive("growth")
+        self.assertEqual(error["error"], "io.allot.Manager.Deadlock")
+        self.assertTrue(error["parameters"]["holders"])
+        second.shrink(two, 30 * GiB, device=uuids[1])
+        self.assertEqual(first.receive("growth")["parameters"]["held_bytes"], 30 * GiB)
+
+    def test_explain_says_what_acquire_would_and_changes_nothing(self):
+        before = self.box.look()
+        self.assertEqual(self.box.call("Explain", {"request": fraction(4000)})["verdict"], "grant")
+        self.box.job().lease(fraction(8000))
+        told = self.box.call("Explain", {"request": fraction(4000)})
+        self.assertEqual((told["verdict"], told["place"]), ("wait", 1))
+        self.assertTrue(told["reason"] and told["detail"])
+        self.assertEqual(self.box.call("Explain", {"request": fixed(999 * GiB)})["verdict"], "deny")
+        after = self.box.look()
+        self.assertEqual(len(before["queue"]), len(after["queue"]))
+        self.assertEqual(len(after["leases"]), 1)
+
+    def test_a_sibling_with_credits_is_recalled(self):
+        rich, poor = self.box.job(), self.box.job()
+        lease = rich.acquire(fixed(GiB))
+        rich.attach(lease, credits=True)
+        rich.send("Attach", {"lease": lease["lease"], "token": lease["token"], "credits": True}, on="notices", more=True)
+        self.assertTrue(rich.receive("notices")["parameters"]["shares"])
+        rich.grow(lease, GiB)
+        poor.attach(lease)
+        poor.send("Grow", {"lease": lease["lease"], "device": lease["shares"][0]["device"], "bytes": 256 * MiB}, on="growth")
+        notice = rich.receive("notices")["parameters"]["notice"]
+        self.assertEqual(notice["kind"], "recall")
+        rich.shrink(lease, notice["bytes"])
+        self.assertEqual(poor.receive("growth")["parameters"]["held_bytes"], GiB)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watch: who uses more than its share is dealt with alone, by steps; a dry run only says so."""
+import signal
+
+from box import GiB, BoxTest, fixed, grow, lease_of
+
+RULES = """
+[allotd]
+sample-interval = 100ms
+
+[watch]
+samples = 2
+step-time = 200ms
+tolerance-bytes = 64M
+tolerance-fraction = 0
+"""
+
+
+class Enforced(BoxTest):
+    config = RULES + "dry-run = no\nunmanaged = terminate\n"
+
+    def test_one_that_exceeds_is_ended_and_its_neighbour_is_not(self):
+        good, bad = self.box.job(), self.box.job()
+        kept = good.lease(fixed(4 * GiB))
+        good.alloc(2 * GiB)
+        grant = bad.lease(fixed(2 * GiB))
+        bad.alloc(6 * GiB)
+        self.assertIn(bad.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
+        self.box.until(lambda box: lease_of(box, grant["lease"]) is None, "the end of its lease")
+        self.assertIsNone(good.process.poll())
+        self.assertIsNotNone(lease_of(self.box.look(), kept["lease"]))
+        rows = self.box.call("Usage", {"by": "user"})["rows"]
+        self.assertGreater(sum(row["actions"] for row in rows), 0)
+
+    def test_growth_is_refused_before_anybody_is_ended(self):
+        job = self.box.job()
+        grant = job.lease(grow(low=0, high=4 * GiB))
+        job.send("Attach", {"lease": grant["lease"], "token": grant["token"]}, on="notices", more=True)
+        job.receive("notices")
+        job.alloc(6 * GiB)
+        self.assertEqual(job.receive("notices")["parameters"]["notice"]["kind"], "over")
+        self.assertIn(job.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
+
+    def test_a_process_without_a_lease_is_ended(self):
+        job = self.box.job()
+        job.alloc(GiB)
+        self.assertIn(job.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
+
+
+class DryRun(BoxTest):
+    config = RULES
+
+    def test_a_dry_run_says_it_and_does_nothing(self):
+        monitor = self.box.client()
+        monitor.send("Monitor", more=True)
+        self.box.look()
+        job = self.box.job()
+        grant = job.lease(fixed(2 * GiB))
+        job.alloc(6 * GiB)
+        texts = []
+        while not any("SIGKILL" in text for text in texts):
+            event = monitor.receive()["parameters"]["event"]
+            if event["kind"] == "over":
+                texts.append(event["text"])
+                self.assertEqual(event["lease"], grant["lease"])
+        self.assertIsNone(job.process.poll())
+        box = self.box.look()
+        self.assertTrue(any(process["offence"] for process in box["processes"]))
+        self.assertTrue(box["notices"])
