@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that are linked to liballot, with a real allotd on a simulated box.
+
+The program is examples/lease.c: it leases a part of one GPU, holds some bytes of it until its
+standard input ends, and says what it is told.
+"""
+import ctypes
+import signal
+import time
+
+import pytest
+
+from conftest import BUILD
+from test_varlink import MIB, PATIENCE, Daemon
+
+LEASE = BUILD / "examples" / "lease"
+LIBRARY = BUILD / "libclient" / "liballot.so"
+GRANULE = 2 * MIB
+
+
+@pytest.fixture
+def daemon(make_box, tmp_path):
+    started = Daemon(make_box("--gpus", "1", "--model", "a100-40g"), tmp_path)
+    yield started
+    started.close()
+
+
+def start(daemon, permyriad, size, ready="lease "):
+    return daemon.box.start([LEASE, permyriad, size], env={"ALLOT_SOCKET": daemon.socket}, ready=ready,
+                            timeout=PATIENCE)
+
+
+def end(process):
+    process.stdin.close()
+    assert process.wait(PATIENCE) == 0
+
+
+def leases(daemon):
+    return daemon.connect().GetBox()["box"]["leases"]
+
+
+def after_grace(daemon):
+    """The leases, once every holder is back."""
+    deadline = time.monotonic() + PATIENCE
+    manager = daemon.connect()
+    while (box := manager.GetBox()["box"]).get("grace_usec") is not None:
+        assert time.monotonic() < deadline, box
+        time.sleep(0.02)
+    return box["leases"]
+
+
+def test_two_of_forty_percent_fit_and_a_third_waits(daemon):
+    first, second = start(daemon, 4000, GRANULE), start(daemon, 4000, GRANULE)
+    third = start(daemon, 4000, GRANULE, ready="waiting at place 1")
+    assert sorted(lease["holders"][0]["pid"] for lease in leases(daemon)) == sorted([first.pid, second.pid])
+    end(first)
+    daemon.box.wait_for(third, "lease ", PATIENCE)
+    end(second)
+    end(third)
+
+
+def test_more_than_the_lease_is_refused_in_words(daemon):
+    done = daemon.box.run([LEASE, 1000, 40 << 30], env={"ALLOT_SOCKET": daemon.socket}, check=False, timeout=PATIENCE)
+    assert done.returncode == 1 and "over the limit of lease" in done.stderr
+    assert not leases(daemon), "the process is gone, and its lease with it"
+
+
+def test_without_a_daemon_it_says_where_it_looked(box, tmp_path):
+    done = box.run([LEASE, 1000, 1], env={"ALLOT_SOCKET": str(tmp_path / "none")}, check=False, timeout=PATIENCE)
+    assert done.returncode == 1 and str(tmp_path / "none") in done.stderr and "ALLOT_SOCKET" in done.stderr
+
+
+def test_a_killed_daemon_is_a_pause(daemon):
+    """Attached again, with what was held, as soon as the daemon is back; nobody gets those bytes meanwhile."""
+    holders = [start(daemon, 3000, 5 * GRANULE) for _ in range(3)]
+    waiting = start(daemon, 3000, GRANULE, ready="waiting at place 1")
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        daemon.box.kill(daemon.process, number, PATIENCE)
+        daemon.start()
+        shown = after_grace(daemon)
+        assert sorted(lease["holders"][0]["pid"] for lease in shown) == sorted(h.pid for h in holders)
+        assert all(lease["shares"][0]["held_bytes"] == 5 * GRANULE for lease in shown)
+    assert all(holder.poll() is None for holder in holders)
+    assert "lease " not in waiting.said
+    end(holders[0])
+    daemon.box.wait_for(waiting, "lease ", PATIENCE)
+    for process in (*holders[1:], waiting):
+        end(process)
+
+
+def test_a_killed_holder_gives_everything_back(daemon):
+    holder = start(daemon, 9000, 100 * GRANULE)
+    waiting = start(daemon, 9000, GRANULE, ready="waiting at place 1")
+    daemon.box.kill(holder)
+    daemon.box.wait_for(waiting, "lease ", PATIENCE)
+    end(waiting)
+
+
+def test_a_release_tells_the_holder(daemon):
+    holder = start(daemon, 1000, GRANULE)
+    lease, = leases(daemon)
+    daemon.connect().Release(lease["id"])
+    daemon.box.wait_for(holder, "notice: ", PATIENCE)
+    end(holder)
+
+
+FORKS = """
+import ctypes, os, sys
+lib = ctypes.CDLL(sys.argv[1])
+lease, error = ctypes.c_void_p(), ctypes.create_string_buffer(516)
+lib.allot_lease_free.argtypes = [ctypes.c_void_p]
+grow = lambda n: lib.allot_lease_grow(lease, None, ctypes.c_uint64(n), ctypes.c_uint64(0), error)
+code = lib.allot_lease_acquire(ctypes.byref(lease), None, error)
+assert code == 0, error.raw[4:]
+assert grow(4 << 20) == 0
+child = os.fork()
+if child == 0:
+    assert grow(1) == -10, "ECHILD"
+    assert lib.allot_lease_reattach(lease, error) == 0, error.raw[4:]
+    assert grow(6 << 20) == 0
+print("ready", "child" if child == 0 else "parent", flush=True)
+if child:
+    os.waitpid(child, 0)
+else:
+    sys.stdin.read()
+    lib.allot_lease_free(lease)
+    os._exit(0)
+"""
+
+
+def test_a_fork_holds_in_its_own_name(daemon):
+    python = daemon.box.start_python(FORKS, LIBRARY, env={"ALLOT_SOCKET": daemon.socket}, ready="ready child",
+                                     timeout=PATIENCE)
+    lease, = leases(daemon)
+    assert sorted(holder["held_bytes"] for holder in lease["holders"]) == [4 * MIB, 6 * MIB]
+    assert python.pid in [holder["pid"] for holder in lease["holders"]]
+    end(python)
+
+
+def test_only_the_names_of_the_header_are_exported(box):
+    shown = box.run(["nm", "-D", "--defined-only", LIBRARY]).stdout.split()
+    names = [name.split("@")[0] for name in shown if "@" in name]
+    assert names and all(name.startswith("allot_") for name in names)
+    library = ctypes.CDLL(str(LIBRARY))
+    assert all(hasattr(library, name) for name in names)
