@@ -191,7 +191,8 @@ struct ptx_launch {
     unsigned n_threads;         /* host threads, the caller's included; 0: up to one per core */
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
-    unsigned n_sample_blocks;   /* 0: all blocks; else at most so many (and 4) stand for the rest */
+    unsigned n_sample_blocks;   /* 0: all blocks; else at most so many (and 4) stand for the rest,
+                                 * or what they cost is told from the way that all would take */
     uint64_t sample_limit;      /* warp instructions after which a sampled block is cut; 0: 2^24 */
     uint32_t stack_bytes;       /* per thread beyond the kernel's own; 0: 64 KiB */
     uint32_t n_sms;             /* %nsmid; blocks are dealt out in turn for %smid; 0: 1 */

@@ -203,29 +203,6 @@ static inline enum shape locate(struct ptx_warp *w, const struct ptx_code *in,
     }
 }
 
-static inline void count(struct ptx_warp *w, const struct ptx_code *in,
-                         const struct ptx_access *access, u32 mask, bool store) {
-    struct ptx_stats *stats = &w->worker->stats;
-    u64 bytes = (u64)in->bytes * in->n * (u64)__builtin_popcount(mask);
-
-    switch (access->counts_as) {
-    case PTX_IN_SHARED:
-        *(store ? &stats->shared_write_bytes : &stats->shared_read_bytes) += bytes;
-        break;
-    case PTX_IN_LOCAL:
-        *(store ? &stats->local_write_bytes : &stats->local_read_bytes) += bytes;
-        break;
-    case PTX_IN_PARAM:
-        stats->const_read_bytes += bytes;
-        break;
-    case PTX_IN_CONST:
-        stats->const_read_bytes += bytes;
-        break;
-    default:
-        *(store ? &stats->global_write_bytes : &stats->global_read_bytes) += bytes;
-    }
-}
-
 /* Element `k` of every lane, as wide as it is in memory. */
 #define LOADS(T)                                                                                   \
     RACY static void load_##T(T *d, const u64 *at, enum shape shape, u32 k) {                      \
@@ -370,7 +347,7 @@ const struct ptx_code *ISA(ptx_run_ld)(struct ptx_warp *w, const struct ptx_code
 
     if (shape == FAULTED)
         return NULL;
-    count(w, in, access, mask, false);
+    ptx_count_access(w, in, access, mask, false);
     if (in->flags && ++w->spins >= N_SPINS)
         w->fuel = 1;
     shape = vector_shape(shape, lanes.at, in->bytes, in->n);
@@ -400,7 +377,7 @@ const struct ptx_code *ISA(ptx_run_st)(struct ptx_warp *w, const struct ptx_code
 
     if (shape == FAULTED)
         return NULL;
-    count(w, in, access, mask, true);
+    ptx_count_access(w, in, access, mask, true);
     if (shape == UNBACKED)
         return in + 1;
     shape = vector_shape(shape, lanes.at, in->bytes, in->n);

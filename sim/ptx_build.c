@@ -496,27 +496,36 @@ static int build_inst(struct ptx_builder *b, const struct ptx_inst *inst, struct
     }
 }
 
-int ptx_program_build(struct ptx_function *f, struct ptx_program *program,
-                      struct allot_error *err) {
-    struct ptx_builder b = { .f = f, .program = program, .isa = ptx_isa_get(), .err = err };
+int64_t ptx_code_map(const struct ptx_function *f, uint32_t *code_of) {
     cleanup(freep) uint8_t *labelled = calloc(f->n_insts + 1, 1);
     uint32_t n = 0;
-    int r = ptx_layout_make(f, &b.layout);
 
-    b.code_of = calloc(f->n_insts + 1, sizeof(*b.code_of));
-    if (r < 0 || !labelled || !b.code_of) {
-        r = error_set(err, -ENOMEM, "out of memory");
-        goto done;
-    }
+    if (!labelled)
+        return -ENOMEM;
     for (uint32_t i = 0; i < f->n_labels; i++)
         labelled[f->labels[i]] = 1;
     for (uint32_t i = 0; i <= f->n_insts; i++) {
         if (labelled[i] && i && !ptx_inst_ends(&f->insts[i - 1]))
             n++; /* the join before it */
-        b.code_of[i] = n++;
+        code_of[i] = n++;
     }
-    program->n_code = n;
-    program->code = calloc(n, sizeof(*program->code));
+    return n;
+}
+
+int ptx_program_build(struct ptx_function *f, struct ptx_program *program,
+                      struct allot_error *err) {
+    struct ptx_builder b = { .f = f, .program = program, .isa = ptx_isa_get(), .err = err };
+    int64_t n;
+    int r = ptx_layout_make(f, &b.layout);
+
+    b.code_of = calloc(f->n_insts + 1, sizeof(*b.code_of));
+    n = r == 0 && b.code_of ? ptx_code_map(f, b.code_of) : -ENOMEM;
+    if (n < 0) {
+        r = error_set(err, -ENOMEM, "out of memory");
+        goto done;
+    }
+    program->n_code = (uint32_t)n;
+    program->code = calloc((size_t)n, sizeof(*program->code));
     if (!program->code) {
         r = error_set(err, -ENOMEM, "out of memory");
         goto done;

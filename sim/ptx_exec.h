@@ -114,6 +114,12 @@ int ptx_program_get(struct ptx_function *function, const struct ptx_program **re
                     struct allot_error *err);
 void ptx_program_free(struct ptx_program *program);
 
+/* The kernel without what decides nothing: see ptx_outline.c. NULL: what it does depends on data.
+ */
+const struct ptx_program *ptx_outline_get(struct ptx_function *f,
+                                          const struct ptx_program *program);
+void ptx_outline_free(struct ptx_program *outline);
+
 /* One call in progress. Lanes of one warp that called together share it. */
 struct ptx_frame {
     struct ptx_frame *parent;
@@ -235,6 +241,28 @@ const struct ptx_isa *ptx_isa_get(void);
 const struct ptx_alu *ptx_isa_find(const struct ptx_isa *isa, const char *key);
 /* Whether the general conversion does it. */
 bool ptx_cvt_known(const struct ptx_opcode *opcode);
+
+/* An access of the lanes in `mask`, for the statistics. */
+static inline void ptx_count_access(struct ptx_warp *w, const struct ptx_code *in,
+                                    const struct ptx_access *access, uint32_t mask, bool store) {
+    struct ptx_stats *stats = &w->worker->stats;
+    uint64_t bytes = (uint64_t)in->bytes * in->n * (uint64_t)__builtin_popcount(mask);
+
+    switch (access->counts_as) {
+    case PTX_IN_SHARED:
+        *(store ? &stats->shared_write_bytes : &stats->shared_read_bytes) += bytes;
+        break;
+    case PTX_IN_LOCAL:
+        *(store ? &stats->local_write_bytes : &stats->local_read_bytes) += bytes;
+        break;
+    case PTX_IN_PARAM:
+    case PTX_IN_CONST:
+        stats->const_read_bytes += bytes;
+        break;
+    default:
+        *(store ? &stats->global_write_bytes : &stats->global_read_bytes) += bytes;
+    }
+}
 
 /* ---- services of the files that are compiled once ------------------------------------------- */
 

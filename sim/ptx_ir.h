@@ -294,6 +294,8 @@ struct ptx_function {
 
     uint8_t shares; /* link: reaches module-level shared memory: 0 unknown, 1 no, 2 yes, 3 busy */
     struct ptx_program *_Atomic program;
+    struct ptx_program *outline; /* the module's lock */
+    bool outlined;               /* it was tried */
 };
 
 struct ptx_input {

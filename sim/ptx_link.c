@@ -39,6 +39,7 @@ struct ptx_module *ptx_module_free(struct ptx_module *module) {
     for (size_t i = 0; i < module->n_functions; i++) {
         struct ptx_function *f = module->functions[i];
 
+        ptx_outline_free(f->outline);
         ptx_program_free(f->program);
         free(f->reg_types);
         free(f->insts);

@@ -120,3 +120,38 @@ extern "C" __global__ void sum(const float *x, float *out, int n) {
 extern "C" __global__ void check(int wanted) {
     assert(wanted == (int)threadIdx.x + 1);
 }
+
+/* Blocks that differ from one another, but not by what is in memory. */
+extern "C" __global__ void alternating(float *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+
+    if (i < n) {
+        float v = x[i];
+
+        for (int k = 0; blockIdx.x % 2 == 0 && k < 200; k++)
+            v = v * 1.01f + 0.5f;
+        x[i] = v;
+    }
+}
+
+extern "C" __global__ void below_diagonal(float *x, int n) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+
+    if (column <= row && row < n) {
+        float v = 0;
+
+        for (int k = 0; k < 64; k++)
+            v += x[(row * n + k) % (n * n)];
+        x[row * n + column] = v;
+    }
+}
+
+extern "C" __global__ void rows_of_a_triangle(const float *x, float *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float v = 0;
+
+    for (int k = 0; i < n && k <= i; k++)
+        v += x[k];
+    if (i < n)
+        out[i] = v;
+}

@@ -463,7 +463,7 @@ static double event_ms(CUfunction function, unsigned grid_x, unsigned grid_y, un
 
 /* The modelled times of some kernels, in a process of its own. */
 struct times {
-    double ms[8];
+    double ms[16];
     int n;
 };
 
@@ -489,6 +489,17 @@ static int measure(struct simbox *unused, void *argument) {
     times.ms[times.n++] = event_ms(kernel("add"), 6, 1, 128, 1, add);
     n = 100;
     times.ms[times.n++] = event_ms(kernel("add"), 1, 1, 128, 1, add);
+    /* Blocks of many kinds, all told apart by their numbers. */
+    n = 2048 * 256 * 3 / 2; /* half of the blocks go round twice */
+    times.ms[times.n++] = event_ms(kernel("grid_stride"), 2048, 1, 256, 1, stride);
+    n = 999 * 256;
+    times.ms[times.n++] = event_ms(kernel("alternating"), 999, 1, 256, 1, stride);
+    n = 640;
+    times.ms[times.n++] = event_ms(kernel("below_diagonal"), 40, 40, 16, 16, stride);
+    n = 777;
+    times.ms[times.n++] = event_ms(kernel("below_diagonal"), 49, 49, 16, 16, stride);
+    n = 5000;
+    times.ms[times.n++] = event_ms(kernel("rows_of_a_triangle"), 40, 1, 128, 1, sum);
     ck_assert_int_eq(write(*(int *)argument, &times, sizeof(times)), sizeof(times));
     return 0;
 }
