@@ -184,8 +184,10 @@ static int append_properties(sd_bus_message *message, const struct bus_scope *sc
     r = sd_bus_message_open_container(message, 'a', "(sv)");
     if (r < 0)
         return r;
-    r = sd_bus_message_append(message, "(sv)(sv)(sv)", "Description", "s", scope->description,
-                              "Slice", "s", scope->slice, "CollectMode", "s", "inactive-or-failed");
+    /* Only into a unit that is delegated can a second process of the lease be put. */
+    r = sd_bus_message_append(message, "(sv)(sv)(sv)(sv)", "Description", "s", scope->description,
+                              "Slice", "s", scope->slice, "CollectMode", "s", "inactive-or-failed",
+                              "Delegate", "b", 1);
     if (r < 0)
         return r;
     for (size_t i = 0; i < scope->n_limits; i++) {

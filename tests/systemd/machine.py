@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A really booted systemd 252 in a container, with Allot installed in it and two simulated GPUs.
+
+The tree is a Debian from the cache under an overlay in memory; `meson install` puts the build into it
+as on any machine. GPUs are simulated, their device nodes are not: they have NVIDIA's number and no
+driver, so opening one gives ENXIO where the device filter lets it through and EPERM where it does not.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+
+PATIENCE = 60 * int(os.environ.get("ALLOT_TIME_SCALE") or 1)
+BOX = "/run/gpusim/box"
+
+TARGET = """[Unit]
+Requires=basic.target dbus.service systemd-logind.service
+After=basic.target dbus.service systemd-logind.service
+AllowIsolate=yes
+"""
+# The simulator is no driver: it is found by the environment, and its box must be written.
+SIMULATED = """[Service]
+Environment=GPUSIM_BOX=%s ALLOT_SIM_DIR=%s
+ReadWritePaths=-/run/gpusim
+"""
+
+
+def cgroup2():
+    """Where cgroup2 is mounted here; None: nowhere."""
+    for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        done = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == "cgroup2fs":
+            return pathlib.Path(folder)
+    return None
+
+
+def impossible(tree):
+    """Why a machine cannot be booted here; None: it can."""
+    if os.geteuid() != 0:
+        return "root is needed to boot a container"
+    for program in ("systemd-nspawn", "nsenter", "meson"):
+        if not shutil.which(program):
+            return f"{program} is not installed"
+    if not tree or not pathlib.Path(tree, "lib/systemd/systemd").exists():
+        return "there is no Debian tree to boot (./run test systemd makes it)"
+    if not cgroup2():
+        return "cgroup2 is not mounted here"
+    trial = "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w /mnt/m && " \
+        f"mount -t overlay o -o lowerdir={tree},upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", trial], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"mounts are not to be had here: {done.stderr.strip()}"
+    group = cgroup2() / f"allot-trial-{os.getpid()}"
+    try:
+        group.mkdir()
+        group.rmdir()
+    except OSError as error:
+        return f"cgroups cannot be made here: {error}"
+    return None
+
+
+def until(what, condition, patience=PATIENCE):
+    """Wait for `condition` to give something true, and return that."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {patience} s for: {what}")
+        time.sleep(0.05)
+
+
+class Machine:
+    """The container, from its boot to its end."""
+
+    def __init__(self, work, tree, build):
+        self.work = pathlib.Path(work)
+        self.root = self.work / "root"
+        self.name = f"allot-test-{os.getpid()}"
+        self.group = cgroup2() / self.name
+        self.nspawn = self.leader = None
+        self.sessions = 0
+        self.mounts = []
+        memory = self.work / "memory"
+        for folder in (memory, self.root):
+            folder.mkdir()
+        self.mount("-t", "tmpfs", "-o", "size=1g", "tmpfs", memory)
+        for folder in ("upper", "work"):
+            (memory / folder).mkdir()
+        self.mount("-t", "overlay", "overlay", "-o", f"lowerdir={tree},upperdir={memory}/upper,workdir={memory}/work",
+                   self.root)
+        self.install(pathlib.Path(build))
+
+    def mount(self, *args):
+        subprocess.run(["mount", *map(str, args)], check=True)
+        self.mounts.append(args[-1])
+
+    def install(self, build):
+        subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", self.root], check=True,
+                       capture_output=True)
+        found = next(path for path in (self.root / "usr/local").rglob("libnvidia-ml.so.1"))
+        self.libraries = "/" + str(found.parent.relative_to(self.root))
+        units = self.root / "etc/systemd/system"
+        (units / "test.target").write_text(TARGET)
+        for unit in ("allotd.service", "allot-hand@.service"):
+            (units / f"{unit}.d").mkdir(parents=True)
+            (units / f"{unit}.d/simulated.conf").write_text(SIMULATED % (BOX, self.libraries))
+        (self.root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)
+        (self.root / "etc/machine-id").write_text("")
+        (self.root / "etc/ld.so.conf.d/allot.conf").write_text("/usr/local/lib\n/usr/local/lib/x86_64-linux-gnu\n")
+        with open(self.root / "etc/passwd", "a", encoding="utf-8") as users:
+            users.write("ada:x:1000:1000::/tmp:/bin/bash\nbob:x:1001:1001::/tmp:/bin/bash\n")
+        with open(self.root / "etc/group", "a", encoding="utf-8") as groups:
+            groups.write("ada:x:1000:\nbob:x:1001:\n")
+        subprocess.run(["chroot", self.root, "ldconfig"], check=True)
+
+    def boot(self):
+        command = [
+            "systemd-nspawn", f"--directory={self.root}", f"--machine={self.name}", "--register=no", "--keep-unit",
+            "--private-network", "--capability=all", "--system-call-filter=bpf", "--resolv-conf=off", "--timezone=off",
+            "--link-journal=no", "--console=pipe", "--boot", "systemd.unit=test.target",
+        ]
+        self.group.mkdir()
+
+        def enter():
+            (self.group / "cgroup.procs").write_text(str(os.getpid()))
+
+        self.log = open(self.work / "nspawn.log", "w", encoding="utf-8")
+        self.nspawn = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, preexec_fn=enter,
+            env=os.environ | {"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"})
+        until("a process in the container", self.find_leader)
+        until("a booted system", lambda: self.try_run("systemctl", "is-system-running").stdout.strip() in
+              ("running", "degraded"))
+        for minor in (0, 1):
+            self.run("mknod", "-m", "666", f"/dev/nvidia{minor}", "c", "195", str(minor))
+        self.run("mknod", "-m", "666", "/dev/nvidiactl", "c", "195", "255")
+        self.run("mkdir", "-m", "777", "/run/gpusim")
+        self.run("gpusim", "create", "--box", BOX, "--gpus", "2", "--model", "a100-40g", "--mode", "0666", "--seed", "7")
+
+    def find_leader(self):
+        if self.nspawn.poll() is not None:
+            raise AssertionError(f"systemd-nspawn ended: {(self.work / 'nspawn.log').read_text()}")
+        children = pathlib.Path(f"/proc/{self.nspawn.pid}/task/{self.nspawn.pid}/children").read_text().split()
+        self.leader = children[0] if children else None
+        return self.leader
+
+    def end(self):
+        if self.nspawn:
+            if self.leader and self.nspawn.poll() is None:
+                self.try_run("systemctl", "poweroff", "--no-block")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.nspawn.wait(20)
+            if self.nspawn.poll() is None:
+                self.nspawn.kill()
+                self.nspawn.wait()
+            self.log.close()
+        for path in reversed(self.mounts):
+            subprocess.run(["umount", "-l", path], check=False)
+        for top in (self.group, pathlib.Path("/sys/fs/cgroup/systemd") / self.name):
+            for folder, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+
+    # ---- Inside ----
+
+    def inside(self, *argv):
+        return ["nsenter", "-t", str(self.leader), "-a", "--", *map(str, argv)]
+
+    def try_run(self, *argv, **options):
+        options = {"capture_output": True, "text": True, "timeout": PATIENCE, "stdin": subprocess.DEVNULL} | options
+        return subprocess.run(self.inside(*argv), check=False, **options)
+
+    def run(self, *argv, **options):
+        """Run as root to its end; its output."""
+        done = self.try_run(*argv, **options)
+        assert done.returncode == 0, f"{argv}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def in_session(self, uid, *argv):
+        """The command that runs `argv` as user `uid`, in a session of its own in the user's slice."""
+        self.sessions += 1
+        return ["systemd-run", "--quiet", "--scope", "--collect", f"--slice=user-{uid}.slice",
+                f"--unit=session-{100 + self.sessions}.scope", "setpriv", f"--reuid={uid}", f"--regid={uid}",
+                "--clear-groups", "env", f"GPUSIM_BOX={BOX}", f"LD_LIBRARY_PATH={self.libraries}", "HOME=/tmp", *argv]
+
+    def as_user(self, uid, *argv, **options):
+        return self.try_run(*self.in_session(uid, *argv), **options)
+
+    def start(self, uid, *argv):
+        """Start something of a user's that lives on: its output is a pipe."""
+        return subprocess.Popen(self.inside(*self.in_session(uid, *argv)), stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def show(self, unit, name):
+        return self.run("systemctl", "show", unit, "-p", name, "--value")
+
+    def is_active(self, unit):
+        return self.try_run("systemctl", "is-active", unit).stdout.strip()
+
+    def journal(self, *match):
+        return self.run("journalctl", "--no-pager", "-o", "cat", *match)
+
+    def write(self, path, text):
+        target = self.root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def hands(self):
+        """The running instances of allot-hand@.service."""
+        listed = self.run("systemctl", "list-units", "--plain", "--no-legend", "--state=active", "allot-hand@*")
+        return re.findall(r"allot-hand@\S+\.service", listed)
