@@ -307,8 +307,10 @@ static void answered(struct hand *hand, struct hand_answer_row *row) {
         answer.probes = row->probes;
         break;
     case HAND_CLOSE:
-        if (row->r == 0)
+        if (row->r == 0) {
             note_closed(hand, &call->message.close.gpu, call->message.close.closed);
+            hand->sample_due = true; /* events are listened to again with the next sample */
+        }
         break;
     }
     call_finish(call, row->r, row->r < 0 ? NULL : &answer, &err);

@@ -98,10 +98,21 @@ static enum sample_path path_of(enum nvml_path path) {
     return SAMPLE_PATH_SYSTEM;
 }
 
+static bool keep_link(const struct sample_device *before, const struct gpuid *remote,
+                      struct sample_link *ret) {
+    for (uint32_t i = 0; i < before->n_links; i++)
+        if (gpuid_equal(&before->links[i].remote, remote)) {
+            *ret = before->links[i];
+            return true;
+        }
+    return false;
+}
+
 void known_read_links(struct known *known, const struct nvml *nvml, const struct known *all,
                       size_t n) {
     struct nvml_link links[NVML_LINKS_MAX];
     struct sample_device *seen = &known->seen;
+    const struct sample_device before = *seen;
     size_t n_links = 0, n_switched = 0;
 
     if (nvml_links_list(nvml, &known->handle, links, &n_links, NULL) < 0)
@@ -116,8 +127,12 @@ void known_read_links(struct known *known, const struct nvml *nvml, const struct
         enum nvml_path path;
         uint32_t lanes = 0, p2p = 0;
 
-        if (other == known || other->seen.is_mig || !other->handle.handle)
+        if (other == known || other->seen.is_mig)
             continue;
+        if (!other->handle.handle) { /* closed or lost: nobody can say that it moved */
+            seen->n_links += keep_link(&before, &other->seen.id, link);
+            continue;
+        }
         for (size_t j = 0; j < n_links; j++)
             lanes += links[j].end != NVML_END_SWITCH && links[j].has_remote &&
                      pci_id_compare(&links[j].remote, &other->seen.pci) == 0;

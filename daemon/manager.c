@@ -226,6 +226,8 @@ int manager_reload(struct manager *manager, struct allot_error *err) {
     old = manager->config;
     manager->config = config;
     apply_config(manager);
+    if (config->is_locked != old->is_locked)
+        survey_lock(manager);
     config_free(old);
     log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_CONFIG_READ },
              "the configuration was read again: %s", manager->options.config);

@@ -71,6 +71,8 @@ struct manager {
     struct sample *sample; /* the last one, owned; NULL: none yet */
     struct hand_probes probes;
     bool has_probes, is_probing;
+    bool is_locked;         /* sessions are locked out of the GPUs: tried, and it holds */
+    char lock_trouble[512]; /* why they are not, or not let in again; "" */
     struct map charts; /* UUID → struct chart: what is known of a device beyond its readings */
     uint64_t n_over;   /* times that the watch found somebody over; 0: it never did */
     bool accounts_trouble; /* was told */

@@ -395,6 +395,10 @@ static void make_notices(struct making *making, struct wire_box *box) {
     if (manager->stale_usec)
         add_notice(making, notices, &box->n_notices, "devices cannot be read: %s",
                    manager->stale_reason);
+    if (manager->lock_trouble[0])
+        add_notice(making, notices, &box->n_notices, "the box is %s: %s",
+                   manager->config->is_locked ? "not locked" : "still locked",
+                   manager->lock_trouble);
     if (manager->books_lost)
         add_notice(making, notices, &box->n_notices,
                    "the state of the last daemon was damaged: leases are rebuilt from the "
@@ -433,7 +437,7 @@ const struct wire_box *status_make(struct manager *manager, struct store *store)
                               ? manager->sample->driver_version
                               : NULL,
         .version = ALLOT_VERSION,
-        .mode = manager->config->is_locked ? WIRE_BOX_LOCKED : WIRE_BOX_OPEN,
+        .mode = manager->is_locked ? WIRE_BOX_LOCKED : WIRE_BOX_OPEN,
         .started_at = manager->started_usec,
         .devices = devices,
         .n_devices = devices ? n : 0,

@@ -305,6 +305,29 @@ void survey_ignore(void *userdata, int r, const struct hand_answer *answer,
         log_line(LOG_WARNING, NULL, "%s", err->text);
 }
 
+static void on_locked(void *userdata, int r, const struct hand_answer *answer,
+                      const struct allot_error *err) {
+    struct manager *manager = userdata;
+    bool wanted = manager->config->is_locked;
+
+    manager->is_locked = wanted && r == 0;
+    snprintf(manager->lock_trouble, sizeof(manager->lock_trouble), "%s", r < 0 ? err->text : "");
+    if (r < 0)
+        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
+                 wanted ? "sessions are not locked out of the GPUs: %s"
+                        : "the GPUs could not be opened to sessions again: %s",
+                 err->text);
+    else if (wanted)
+        log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_TIER },
+                 "locked: the GPUs are open to leases only");
+}
+
+void survey_lock(struct manager *manager) {
+    /* Before the first sample the hand does not know what there is to lock: it is asked then. */
+    if (manager->is_probing)
+        hand_lock(manager->hand, NULL, manager->config->is_locked, on_locked, manager);
+}
+
 static void on_sampled(void *userdata, const struct sample *sample) {
     struct manager *manager = userdata;
     struct moment now = manager_now(manager);
@@ -317,8 +340,7 @@ static void on_sampled(void *userdata, const struct sample *sample) {
     if (!manager->has_probes && !manager->is_probing) {
         manager->is_probing = true;
         hand_probe(manager->hand, NULL, on_probed, manager);
-        if (manager->config->is_locked)
-            hand_lock(manager->hand, NULL, true, survey_ignore, NULL);
+        survey_lock(manager);
     }
     if (inventory_update(manager->inventory, sample) < 0) {
         log_line(LOG_WARNING, NULL, "no memory for a sample: it is left out");

@@ -23,6 +23,9 @@ void survey_free(struct manager *manager);
 /* For hand_new(). */
 struct hand_watcher survey_watcher(struct manager *manager);
 
+/* Have the hand lock sessions out of the GPUs, or let them in, as the configuration says. */
+void survey_lock(struct manager *manager);
+
 void survey_tick(struct manager *manager, struct moment now);
 
 /* What the last life knew of a device: counts as soon as the device is seen. */
