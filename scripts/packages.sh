@@ -9,6 +9,7 @@ declare -A packages=(
     [test]="clang llvm libclang-rt-dev clang-format shellcheck tmux"
     [clients]="libncursesw6 libsystemd0 libtinfo6 ncurses-base"
     [fresh]="debootstrap git"
+    [systemd]="debootstrap systemd-container util-linux"
 )
 
 packages_missing() {

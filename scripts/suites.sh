@@ -6,8 +6,8 @@
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
 suites_long=(fresh)     # only with --long, or by name
-suites=(docs unit daemon clients clang asan tsan fuzz)
-declare -A suite_budget=([docs]=120 [unit]=480 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [fresh]=2400)
+suites=(docs unit daemon clients systemd clang asan tsan fuzz)
+declare -A suite_budget=([docs]=120 [unit]=480 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [systemd]=300 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
@@ -16,6 +16,7 @@ declare -A suite_about=(
     [asan]="unit tests and fuzz corpora under address and undefined behaviour sanitizers"
     [tsan]="unit tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
+    [systemd]="units, jobs, restarts and locked mode under a systemd booted in a container"
     [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
     [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings, cuda-core, numba"
 )
@@ -156,6 +157,30 @@ suite_boxes() {
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH ALLOT_BUILD="$(build_dir "$variant")" ALLOT_TIME_SCALE="$suite_scale" \
         "$python" -B "$top/tests/daemon/run.py" "$@" || rc=$?
     suite_results "$name" "$rc" "$report"
+}
+
+# A container with a systemd of its own, in namespaces that go with whoever cuts the suite off.
+suite_systemd() {
+    local report=$logs/test/systemd.xml rc=0 reason name=$top/tests/systemd
+    local within=(unshare --mount --pid --fork --kill-child --mount-proc)
+    [ "$(id -u)" -ne 0 ] || packages_need systemd
+    reason=$("$python" "$name/machine.py")
+    if [ -n "$reason" ]; then
+        suite_skips+=("$reason")
+        return
+    fi
+    clients_python
+    if ! tree_setup || ! build_variant release; then
+        suite_failed=1
+        return
+    fi
+    rm -f "$report"
+    step_quietly "run tests/systemd" test/systemd.log \
+        env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TIME_SCALE="$suite_scale" \
+        ALLOT_BUILD="$top/build" ALLOT_TREE="$tree" \
+        "${within[@]}" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$name" \
+        --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{units,jobs,life}.py || rc=$?
+    suite_results systemd "$rc" "$report"
 }
 
 suite_fresh() {

@@ -19,7 +19,6 @@ tree_fill() {
 # tree_setup: $tree is there afterwards. 1: it could not be made.
 tree_setup() {
     local codename=bookworm name # systemd 252, whatever this machine has
-    packages_need systemd
     name=tree/systemd-$codename-$(cache_key "${tree_packages[@]}")
     cache_entry "a Debian with systemd" "$name" tree_fill "$codename" || return 1
     tree=$cache/$name/root

@@ -6,6 +6,7 @@ as on any machine. GPUs are simulated, their device nodes are not: they have NVI
 driver, so opening one gives ENXIO where the device filter lets it through and EPERM where it does not.
 """
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -37,20 +38,19 @@ def cgroup2():
     return None
 
 
-def impossible(tree):
-    """Why a machine cannot be booted here; None: it can."""
+def impossible_here():
+    """Why no machine can be booted here, whatever it is; None: one can."""
     if os.geteuid() != 0:
         return "root is needed to boot a container"
     for program in ("systemd-nspawn", "nsenter", "meson"):
         if not shutil.which(program):
             return f"{program} is not installed"
-    if not tree or not pathlib.Path(tree, "lib/systemd/systemd").exists():
-        return "there is no Debian tree to boot (./run test systemd makes it)"
     if not cgroup2():
         return "cgroup2 is not mounted here"
-    trial = "mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w /mnt/m && " \
-        f"mount -t overlay o -o lowerdir={tree},upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", trial], capture_output=True, text=True, check=False)
+    trial = "mount -t tmpfs t /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/m && " \
+        "mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
+    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", trial],
+                          capture_output=True, text=True, check=False)
     if done.returncode:
         return f"mounts are not to be had here: {done.stderr.strip()}"
     group = cgroup2() / f"allot-trial-{os.getpid()}"
@@ -60,6 +60,14 @@ def impossible(tree):
     except OSError as error:
         return f"cgroups cannot be made here: {error}"
     return None
+
+
+def impossible():
+    """Why the machine cannot be booted; None: it can."""
+    tree = os.environ.get("ALLOT_TREE")
+    if not tree or not pathlib.Path(tree, "lib/systemd/systemd").exists():
+        return "there is no Debian tree to boot: ./run test systemd makes it"
+    return impossible_here()
 
 
 def until(what, condition, patience=PATIENCE):
@@ -116,6 +124,8 @@ class Machine:
             users.write("ada:x:1000:1000::/tmp:/bin/bash\nbob:x:1001:1001::/tmp:/bin/bash\n")
         with open(self.root / "etc/group", "a", encoding="utf-8") as groups:
             groups.write("ada:x:1000:\nbob:x:1001:\n")
+        with open(self.root / "etc/shadow", "a", encoding="utf-8") as shadow:
+            shadow.write("ada:*:19000:0:99999:7:::\nbob:*:19000:0:99999:7:::\n")
         subprocess.run(["chroot", self.root, "ldconfig"], check=True)
 
     def boot(self):
@@ -136,6 +146,8 @@ class Machine:
         until("a process in the container", self.find_leader)
         until("a booted system", lambda: self.try_run("systemctl", "is-system-running").stdout.strip() in
               ("running", "degraded"))
+        for uid in (1000, 1001): # a slice goes with its last unit: these stay
+            self.run("systemd-run", "--quiet", f"--slice=user-{uid}.slice", f"--unit=keeper-{uid}", "sleep", "infinity")
         for minor in (0, 1):
             self.run("mknod", "-m", "666", f"/dev/nvidia{minor}", "c", "195", str(minor))
         self.run("mknod", "-m", "666", "/dev/nvidiactl", "c", "195", "255")
@@ -196,6 +208,9 @@ class Machine:
         return subprocess.Popen(self.inside(*self.in_session(uid, *argv)), stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
+    def kill(self, signal, pid):
+        self.run("bash", "-c", f"kill -{signal} {pid}")
+
     def show(self, unit, name):
         return self.run("systemctl", "show", unit, "-p", name, "--value")
 
@@ -214,3 +229,88 @@ class Machine:
         """The running instances of allot-hand@.service."""
         listed = self.run("systemctl", "list-units", "--plain", "--no-legend", "--state=active", "allot-hand@*")
         return re.findall(r"allot-hand@\S+\.service", listed)
+
+    # ---- Allot ----
+
+    def status(self):
+        """What gpuctl shows, as data. Starts allotd where it does not run."""
+        return json.loads(self.run("gpuctl", "status", "--json"))["box"]
+
+    def tiers(self):
+        """The tiers that are proven."""
+        return {tier["number"] for tier in self.status()["tiers"] if tier["proven"]}
+
+    def leases(self):
+        return {lease["id"]: lease for lease in self.status()["leases"]}
+
+    def device(self, index):
+        return next(device for device in self.status()["devices"] if device["index"] == index)
+
+    def restart(self):
+        self.run("systemctl", "restart", "allotd.service")
+        self.run("gpuctl", "status", "--json")
+
+    def pid(self):
+        return int(self.show("allotd.service", "MainPID"))
+
+    def pids(self, words):
+        """The processes whose command line has these words."""
+        script = "import glob, sys\nfor p in glob.glob('/proc/[0-9]*'):\n" \
+            "  try: t = open(p + '/cmdline').read().replace(chr(0), ' ')\n  except OSError: continue\n" \
+            "  if sys.argv[1] in t and 'glob' not in t: print(p[6:])"
+        return self.run("python3", "-c", script, words).split()
+
+    def job(self, uid, *request):
+        """A job of a user's that says where it is and lives until its input ends."""
+        return Job(self, uid, request)
+
+
+# What a job says of itself: lease, cgroup, and what opening the nodes gives; again for each line it gets.
+JOB = """
+while true; do
+    echo "lease $ALLOT_LEASE"
+    echo "cgroup $(sed -n 's/^0:://p' /proc/self/cgroup)"
+    for node in nvidia0 nvidia1 nvidiactl null; do
+        if error=$( { : <"/dev/$node"; } 2>&1); then echo "$node open"; else echo "$node ${error##*: }"; fi
+    done
+    echo .
+    read -r line || exit 0
+done
+"""
+
+
+class Job:
+    """Something a user runs under a lease: a shell that tells what it may open."""
+
+    def __init__(self, machine, uid, request):
+        self.machine = machine
+        self.process = machine.start(uid, "gpuctl", "run", "--quiet", *request, "--", "bash", "-c", JOB)
+        self.told = self.read()
+        self.lease = int(self.told["lease"])
+        self.scope = self.told["cgroup"].rsplit("/", 1)[-1]
+
+    def read(self):
+        told = {}
+        while True:
+            line = self.process.stdout.readline().strip()
+            if line == ".":
+                return told
+            assert line or self.process.poll() is None, f"the job ended: {told}"
+            if line.startswith("gpuctl:"):
+                continue
+            key, _, value = line.partition(" ")
+            told[key] = value
+
+    def ask(self):
+        """Have it look again."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def end(self):
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE)
+
+
+if __name__ == "__main__": # for ./run: the reason, or nothing
+    print(impossible_here() or "")

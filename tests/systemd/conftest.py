@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One machine for all tests of this folder, booted by the first that asks for it.
+
+`./run test systemd` sets ALLOT_TREE (a Debian to boot) and ALLOT_BUILD.
+"""
+import os
+import pathlib
+
+import pytest
+
+import machine as machines
+
+BUILD = pathlib.Path(os.environ.get("ALLOT_BUILD") or pathlib.Path(__file__).resolve().parents[2] / "build")
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory):
+    booted = machines.Machine(tmp_path_factory.mktemp("machine"), os.environ["ALLOT_TREE"], BUILD)
+    try:
+        booted.boot()
+        booted.run("systemctl", "enable", "--now", "allotd.socket", "allot-hand.socket")
+        yield booted
+    finally:
+        booted.end()
+
+
+@pytest.fixture(scope="session")
+def served(machine):
+    """The machine with allotd running, its tiers tried."""
+    machine.status()
+    machines.until("the probes", lambda: machine.tiers())
+    return machine
+
+
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows what the daemon said."""
+    outcome = yield
+    report = outcome.get_result()
+    booted = item.funcargs.get("machine") or item.funcargs.get("served")
+    if report.failed and booted and booted.leader:
+        tail = booted.try_run("journalctl", "--no-pager", "-n", "60", "-o", "short-monotonic").stdout
+        report.sections.append(("journal", tail))

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon ends in every way there is, and comes back: jobs go on, and leases with them."""
+
+import pytest
+
+import machine as machines
+from machine import BOX, until
+
+REASON = machines.impossible()
+if REASON:
+    pytest.skip(REASON, allow_module_level=True)
+
+REFUSED = "Operation not permitted"
+NO_DRIVER = "No such device or address"
+ADA, BOB = 1000, 1001
+
+
+@pytest.fixture
+def job(served):
+    running = served.job(ADA, "--devices", "0", "--fraction", "0.4")
+    yield running
+    running.end()
+    until("the end of the lease", lambda: running.lease not in served.leases())
+
+
+def kept(machine, job):
+    """The lease is what it was, and nothing was given away."""
+    lease = machine.leases()[job.lease]
+    assert lease["uid"] == ADA and lease["scope"] == job.scope
+    assert machine.device(0)["leased_bytes"] == lease["shares"][0]["guaranteed_bytes"] > 15 << 30
+    told = job.ask()
+    assert (told["nvidia0"], told["nvidia1"]) == (NO_DRIVER, REFUSED)
+
+
+def test_a_restart_keeps_leases(served, job):
+    before = served.pid()
+    served.restart()
+    assert served.pid() != before
+    kept(served, job)
+
+
+def test_stopping_it_does_not_end_jobs(served, job):
+    served.run("systemctl", "stop", "allotd.service", "allotd.socket")
+    assert job.ask()["nvidia1"] == REFUSED
+    assert served.run("ls", "/run/allot/state")
+    served.run("systemctl", "start", "allotd.socket")
+    kept(served, job)
+
+
+def test_kill_9_is_survived_and_no_question_is_lost(served, job):
+    restarts = int(served.show("allotd.service", "NRestarts"))
+    before = served.pid()
+    served.kill("9", before)
+    kept(served, job)
+    assert served.pid() != before
+    assert int(served.show("allotd.service", "NRestarts")) == restarts + 1
+
+
+def test_a_daemon_that_hangs_is_ended_by_the_watchdog(served, job):
+    served.write("/etc/systemd/system/allotd.service.d/watchdog.conf", "[Service]\nWatchdogSec=2\n")
+    served.run("systemctl", "daemon-reload")
+    served.restart()
+    before = served.pid()
+    restarts = int(served.show("allotd.service", "NRestarts"))
+    served.kill("STOP", before)
+    until("the watchdog", lambda: int(served.show("allotd.service", "NRestarts")) > restarts)
+    kept(served, job)
+    assert "Watchdog timeout" in served.journal("-u", "allotd")
+    served.run("rm", "/etc/systemd/system/allotd.service.d/watchdog.conf")
+    served.run("systemctl", "daemon-reload")
+    served.restart()
+    kept(served, job)
+
+
+def test_waiters_keep_their_place_over_a_restart(served, job):
+    second = served.job(ADA, "--devices", "0", "--fraction", "0.4")
+    waiting = served.start(BOB, "gpuctl", "run", "-q", "--devices", "0", "--fraction", "0.4", "--", "echo", "runs")
+    until("somebody who waits", lambda: served.status()["queue"])
+    served.restart()
+    until("somebody who waits again", lambda: served.status()["queue"])
+    second.end()
+    assert "runs" in waiting.communicate(timeout=machines.PATIENCE)[0]
+
+
+def test_a_hand_that_is_killed_is_replaced(served, job):
+    hand = served.hands()[0]
+    served.kill("9", served.show(hand, "MainPID"))
+    until("another hand", lambda: served.hands() and served.hands()[0] != hand)
+    until("fresh readings", lambda: served.device(0)["stale_usec"] is None)
+    kept(served, job)
+
+
+def test_a_driver_that_hangs_does_not_stop_the_daemon(served, job):
+    fault = served.run("gpusim", "inject", "--box", BOX, "hang", "nvmlDeviceGetMemoryInfo")
+    until("stale readings", lambda: served.device(0)["stale_usec"] is not None)
+    assert served.device(0)["used_bytes"] is None
+    second = served.job(BOB, "--devices", "1", "--mem", "1G", "--no-confine")
+    assert second.lease in served.leases()
+    served.run("gpusim", "inject", "--box", BOX, "clear", fault)
+    until("fresh readings", lambda: served.device(0)["stale_usec"] is None)
+    second.end()
+    kept(served, job)
+
+
+def test_a_reload_takes_good_configurations_only(served):
+    pid = served.pid()
+    served.write("/etc/allot/allotd.conf", "[allotd]\nno such thing = 1\n")
+    assert served.try_run("systemctl", "reload", "allotd.service").returncode != 0 # and says so
+    assert "the configuration stays as it was" in served.journal("-u", "allotd")
+    assert served.try_run("allotd", "--check-config").returncode != 0
+    served.write("/etc/allot/allotd.conf", "[allotd]\nmode = open\n")
+    served.run("systemctl", "reload", "allotd.service")
+    assert "was read again" in served.journal("-u", "allotd")
+    served.kill("HUP", pid) # the old way
+    until("the second reading", lambda: served.journal("-u", "allotd").count("was read again") >= 2)
+    assert served.pid() == pid
+    served.run("rm", "/etc/allot/allotd.conf")
+    served.run("systemctl", "reload", "allotd.service")
+
+
+def test_a_wrong_configuration_is_no_restart_loop(served):
+    served.write("/etc/allot/allotd.conf", "[allotd]\nno such thing = 1\n")
+    served.run("systemctl", "stop", "allotd.service")
+    served.try_run("systemctl", "start", "allotd.service")
+    until("the end of it", lambda: served.is_active("allotd.service") == "failed")
+    assert served.show("allotd.service", "ExecMainStatus") == "78"
+    assert served.show("allotd.service", "NRestarts") == "0"
+    assert "/etc/allot/allotd.conf:2" in served.journal("-u", "allotd")
+    served.run("rm", "/etc/allot/allotd.conf")
+    served.run("systemctl", "reset-failed", "allotd.service")
+    served.run("systemctl", "start", "allotd.socket")
+    served.restart()
+    until("its tiers", lambda: {1, 2, 5} <= served.tiers())
+
+
+def test_drain_is_for_administrators(served):
+    assert served.as_user(ADA, "gpuctl", "drain", "1").returncode != 0
+    assert served.device(1)["state"] == "ready"
+    served.run("gpuctl", "drain", "1")
+    until("the drain", lambda: served.device(1)["state"] == "draining")
+    done = served.as_user(ADA, "gpuctl", "run", "-q", "--no-wait", "--devices", "1", "--mem", "1G", "--", "true")
+    assert done.returncode != 0
+    served.restart() # remembered
+    until("the drain", lambda: served.device(1)["state"] == "draining")
+    served.run("gpuctl", "resume", "1")
+    until("the device", lambda: served.device(1)["state"] == "ready")
+
+
+def test_a_lost_gpu_is_drained_and_comes_back(served):
+    until("its readings", lambda: served.device(1)["used_bytes"] is not None)
+    served.run("gpusim", "inject", "--box", BOX, "--gpu", "1", "xid", "79")
+    until("the loss", lambda: served.device(1)["state"] == "lost")
+    assert served.device(0)["state"] == "ready"
+    assert "Xid 79" in served.journal("-u", "allotd")
+    served.run("gpusim", "inject", "--box", BOX, "--gpu", "1", "recover")
+    until("its return", lambda: served.device(1)["state"] == "ready")
+
+
+# ---- Locked mode ----
+
+
+@pytest.fixture(scope="module")
+def locked(served):
+    old = served.start(BOB, "bash", "-c", "read -r x; (: </dev/nvidia0) 2>&1; read -r x")
+    served.run("systemctl", "start", f"user@{ADA}.service")
+    served.write("/etc/allot/allotd.conf", "[allotd]\nmode = locked\n")
+    served.run("systemctl", "reload", "allotd.service")
+    until("the lock", lambda: served.status()["mode"] == "locked")
+    served.old_session = old
+    return served
+
+
+def test_locked_sessions_do_not_reach_the_gpus(locked):
+    said = locked.as_user(ADA, "bash", "-c", "(: </dev/nvidia0); (: </dev/nvidia1); (: </dev/nvidiactl); : </dev/null").stderr
+    assert [line.rsplit(": ", 1)[1] for line in said.splitlines()] == [REFUSED] * 3
+
+
+def test_the_lock_holds_for_sessions_that_were_there_before(locked):
+    locked.old_session.stdin.write("\n")
+    locked.old_session.stdin.flush()
+    assert REFUSED in locked.old_session.stdout.readline()
+    locked.old_session.stdin.close()
+    locked.old_session.wait(machines.PATIENCE)
+
+
+def test_the_lock_holds_for_users_managers(locked):
+    assert locked.show(f"user@{ADA}.service", "DevicePolicy") == "strict"
+    group = locked.show(f"user@{ADA}.service", "ControlGroup")
+    done = locked.try_run("bash", "-c", f"echo $$ >/sys/fs/cgroup{group}/init.scope/cgroup.procs; : </dev/nvidia0")
+    assert REFUSED in done.stderr
+
+
+def test_a_lease_is_the_way_in(locked):
+    running = locked.job(ADA, "--devices", "1", "--mem", "1G")
+    assert (running.told["nvidia0"], running.told["nvidia1"]) == (REFUSED, NO_DRIVER)
+    running.end()
+
+
+def test_the_lock_outlives_the_daemon(locked):
+    locked.run("systemctl", "stop", "allotd.service", "allotd.socket")
+    assert REFUSED in locked.as_user(BOB, "bash", "-c", ": </dev/nvidia0").stderr
+    locked.run("systemctl", "daemon-reload")
+    assert REFUSED in locked.as_user(BOB, "bash", "-c", ": </dev/nvidia0").stderr
+    locked.run("systemctl", "start", "allotd.socket")
+    until("the lock", lambda: locked.status()["mode"] == "locked")
+
+
+def test_opened_again_it_is_open(locked):
+    locked.run("rm", "/etc/allot/allotd.conf")
+    locked.run("systemctl", "reload", "allotd.service")
+    until("the end of the lock", lambda: locked.status()["mode"] == "open")
+    until("its drop-ins gone", lambda: locked.try_run("ls", "/run/systemd/system/session-.scope.d").returncode != 0)
+    until("the managers open", lambda: locked.show(f"user@{ADA}.service", "DevicePolicy") == "auto")
+    assert NO_DRIVER in locked.as_user(ADA, "bash", "-c", ": </dev/nvidia0").stderr
