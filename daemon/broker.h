@@ -295,6 +295,8 @@ void broker_next_ids(const struct broker *broker, struct record_meta *ret); /* s
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 struct lease *broker_lease(const struct broker *broker, uint64_t id); /* NULL: none */
+/* The process that acquired it, while it lives and is no holder; NULL: none. */
+const struct process_id *broker_owner(const struct lease *lease);
 struct holder *broker_holder(const struct broker *broker, const struct process_id *process,
                              uint64_t lease);
 const struct book *broker_book(const struct broker *broker, const struct gpuid *device);

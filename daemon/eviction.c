@@ -85,7 +85,13 @@ int volley_new(struct volley **ret, struct manager *manager, const struct lease 
             strcpy(shot.cgroup, lease->cgroup);
             r = shoot(manager, volley, &shot);
         }
-    } else
+    } else {
+        const struct process_id *owner = broker_owner(lease);
+
+        if (owner)
+            r = shoot(manager, volley,
+                      &(struct hand_signal){
+                          .signal = number, .pid = owner->pid, .start = owner->start });
         list_foreach (holder, &lease->holders, in_lease) {
             struct hand_signal shot = { .signal = number,
                                         .pid = holder->process.pid,
@@ -94,6 +100,7 @@ int volley_new(struct volley **ret, struct manager *manager, const struct lease 
 
             r = shot_r < 0 ? shot_r : r;
         }
+    }
     if (volley->n_open == 0) {
         volley_free(volley);
         return r;

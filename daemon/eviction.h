@@ -18,7 +18,8 @@ void eviction_tick(struct manager *manager, struct moment now);
 void eviction_free_all(struct manager *manager);
 
 /*
- * Signal every process of a lease: those of its scope, or without one its holders, by the hand.
+ * Signal every process of a lease: those of its scope, or without one its holders and who
+ * acquired it, by the hand.
  * Returns how many answers are to come; `done` is then called once, after the last of them, with
  * how many processes were signalled, and `ret` is good until then. 0: there is nobody; an error:
  * nobody could be signalled; in both cases `done` is not called.

@@ -468,3 +468,9 @@ void broker_process_gone(struct broker *broker, const struct process_id *process
         member_put(broker, member_find(broker, process));
     }
 }
+
+const struct process_id *broker_owner(const struct lease *lease) {
+    if (!lease->owner || holder_find(lease, &lease->owner->process))
+        return NULL;
+    return &lease->owner->process;
+}

@@ -3,11 +3,11 @@
  * What NVML shows, against what was declared.
  *
  * Each row of a sample is one process on one device. It is charged to whoever it belongs to: to the
- * process's own leases on that device, else to the lease in whose cgroup it is, else to the debt
- * that the process left behind, and what is nobody's is unmanaged. A debt is paid when a sample
- * that began after it arose no longer lists the process, and the bytes do not linger on the device
- * either: a driver may take its time, and shows them as used by nobody. What was used by nobody
- * while nothing was releasing is the driver's own, and no debt.
+ * process's own leases on that device, else to the lease in whose cgroup it is or which it
+ * acquired, else to the debt that the process left behind, and what is nobody's is unmanaged. A
+ * debt is paid when a sample that began after it arose no longer lists the process, and the bytes
+ * do not linger on the device either: a driver may take its time, and shows them as used by nobody.
+ * What was used by nobody while nothing was releasing is the driver's own, and no debt.
  *
  * Devices that were not read keep their numbers: no news is not good news.
  */
@@ -66,15 +66,13 @@ static bool charge_holders(const struct member *member, unsigned slot,
     return first != NULL;
 }
 
-static bool charge_scope(struct broker *broker, unsigned slot, const struct sample_process *row,
-                         const struct process_id *process, uint64_t bytes) {
-    struct lease *lease = row->cgroup[0] ? broker_lease_of_cgroup(broker, row->cgroup) : NULL;
+/* A share of the lease, by a process that holds it without having said so. */
+static bool charge_unasked(struct broker *broker, struct lease *lease, unsigned slot,
+                           const struct sample_process *row, const struct process_id *process,
+                           uint64_t bytes) {
+    unsigned i = share_at(lease, slot);
     struct holder *holder;
-    unsigned i;
 
-    if (!lease || process->start == 0)
-        return false;
-    i = share_at(lease, slot);
     if (i == lease->n_shares)
         return false;
     holder = holder_find(lease, process);
@@ -85,6 +83,25 @@ static bool charge_scope(struct broker *broker, unsigned slot, const struct samp
     holder->parts[i].fresh_bytes += bytes;
     note_busy(lease, row);
     return true;
+}
+
+/* Where there is no scope: whoever acquired a lease and uses its device uses the lease. */
+static bool charge_owner(struct broker *broker, const struct member *member, unsigned slot,
+                         const struct sample_process *row, const struct process_id *process,
+                         uint64_t bytes) {
+    struct lease *lease;
+
+    list_foreach (lease, &member->leases, in_owner)
+        if (charge_unasked(broker, lease, slot, row, process, bytes))
+            return true;
+    return false;
+}
+
+static bool charge_scope(struct broker *broker, unsigned slot, const struct sample_process *row,
+                         const struct process_id *process, uint64_t bytes) {
+    struct lease *lease = row->cgroup[0] ? broker_lease_of_cgroup(broker, row->cgroup) : NULL;
+
+    return lease && process->start != 0 && charge_unasked(broker, lease, slot, row, process, bytes);
 }
 
 /* Sum of what debts of this process keep on the device; `ret_is_new`: younger than the sample. */
@@ -129,7 +146,8 @@ static void read_row(struct broker *broker, struct reading *reading,
     owed_bytes = owed(broker, reading, book->slot, &process, &is_new);
     if (is_new)
         return; /* as it was before it ended: the debt has it */
-    if (charge_scope(broker, book->slot, row, &process, bytes))
+    if (charge_scope(broker, book->slot, row, &process, bytes) ||
+        (member && charge_owner(broker, member, book->slot, row, &process, bytes)))
         return;
     if (bytes > owed_bytes)
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
