@@ -204,18 +204,13 @@ static int run_command(const struct wire_grant *grant, char **command) {
     return job_run(become, words);
 }
 
-/* Hold the lease until a signal says that it is enough. */
-static void hold(void) {
-    sigset_t signals;
-    int number;
-
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
-    fflush(stdout);
-    sigwait(&signals, &number);
+/* What ends the holding of a lease; blocked before anybody is told that it is held. */
+static void block_signals(sigset_t *signals) {
+    sigemptyset(signals);
+    sigaddset(signals, SIGINT);
+    sigaddset(signals, SIGTERM);
+    sigaddset(signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, signals, NULL);
 }
 
 static int serve(const struct gpuctl *ctl, struct client *client, const struct wire_grant *grant,
@@ -224,8 +219,9 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     char guard[JOBENV_PATH_SIZE], path[PATH_MAX] = "";
     struct json_writer w = {};
     union wire_reply reply;
+    sigset_t signals;
     bool has_guard;
-    int status;
+    int number, status;
 
     has_guard = jobenv_find(guard, "../guard/liballot-guard.so", GPUCTL_GUARD);
     /* The grant lives in `client`: the box is asked on a connection of its own. */
@@ -247,6 +243,8 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     if (*command)
         status = run_command(grant, command);
     else {
+        block_signals(&signals);
+        fflush(stdout);
         fprintf(stderr,
                 "gpuctl: lease %" PRIu64 " is held until this is interrupted; meanwhile:\n"
                 "  docker run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=… IMAGE\n"
@@ -254,7 +252,7 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
                 "gpuctl: the second device brings the driver's libraries; see nvidia-ctk cdi "
                 "generate\n",
                 grant->lease, grant->lease, grant->lease);
-        hold();
+        sigwait(&signals, &number);
     }
     if (*path)
         unlink(path);

@@ -73,7 +73,9 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
                 r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
         }
         progress_end(&progress);
-        if (failure.code == FAILURE_TIMEOUT || failure.code == FAILURE_NO_MEMORY)
+        /* To somebody who would wait, no memory means: not even on an empty box. */
+        if (failure.code == FAILURE_TIMEOUT ||
+            (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
             return complain(EXIT_RUN_WAITING, "%s", err.text);
         if (failure.code != FAILURE_NONE || client_is_connected(client))
             return complain(EXIT_RUN_FAILED, "%s", err.text);

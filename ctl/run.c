@@ -94,11 +94,12 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
                         err.text);
     if (!verbose)
         return EXIT_OK;
-    fprintf(stderr, "gpuctl: %s%s, enforced by tier", reply.confine.scope ? "scope " : "no scope",
-            reply.confine.scope ? reply.confine.scope : "");
+    fprintf(stderr, "gpuctl: %s%s, enforced by %s", reply.confine.scope ? "scope " : "no scope",
+            reply.confine.scope ? reply.confine.scope : "",
+            reply.confine.n_tiers ? "tier" : "neither the driver nor a device filter");
     for (size_t i = 0; i < reply.confine.n_tiers; i++)
         fprintf(stderr, "%s%" PRIu64, i ? ", " : " ", reply.confine.tiers[i]);
-    fprintf(stderr, "%s\n", reply.confine.n_tiers ? "" : " none of 1 and 2");
+    fputc('\n', stderr);
     for (size_t i = 0; i < reply.confine.n_detail; i++)
         fprintf(stderr, "gpuctl:   %s\n", reply.confine.detail[i]);
     return EXIT_OK;

@@ -6,8 +6,8 @@
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
 suites_long=(fresh)     # only with --long, or by name
-suites=(docs unit daemon clients systemd clang asan tsan fuzz)
-declare -A suite_budget=([docs]=120 [unit]=480 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [systemd]=300 [fresh]=2400)
+suites=(docs unit daemon clients ctl systemd clang asan tsan fuzz)
+declare -A suite_budget=([docs]=120 [unit]=480 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [ctl]=480 [systemd]=300 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
@@ -18,6 +18,7 @@ declare -A suite_about=(
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
     [systemd]="units, jobs, restarts and locked mode under a systemd booted in a container"
     [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
+    [ctl]="gpuctl against a real daemon on a simulated box, top in tmux"
     [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings, cuda-core, numba"
 )
 
@@ -127,9 +128,9 @@ suite_fuzz() {
     done
 }
 
-# The pytest files under tests/clients.
-suite_clients() {
-    local report=$logs/test/clients.xml rc=0
+# suite_pytest NAME SECONDS: the pytest files under tests/NAME, each test within so many seconds.
+suite_pytest() {
+    local report=$logs/test/$1.xml rc=0
     clients_python
     clients_programs
     build_variant release || {
@@ -137,12 +138,12 @@ suite_clients() {
         return
     }
     rm -f "$report"
-    step_quietly "run tests/clients" test/clients.log \
+    step_quietly "run tests/$1" "test/$1.log" \
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TEST_LONG="$suite_long" \
-        ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" \
-        "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/clients" \
-        --timeout $((60 * suite_scale)) --junitxml "$report" "$top/tests/clients" || rc=$?
-    suite_results clients "$rc" "$report"
+        ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" ALLOT_TIME_SCALE="$suite_scale" \
+        "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/$1" \
+        --timeout $(($2 * suite_scale)) --junitxml "$report" "$top/tests/$1" || rc=$?
+    suite_results "$1" "$rc" "$report"
 }
 
 # suite_boxes NAME VARIANT [TEST...]: the tests of tests/daemon, with the binaries of a variant.
@@ -193,6 +194,8 @@ suite_fresh() {
 
 suite_unit() { suite_meson unit release unit; }
 suite_daemon() { suite_boxes daemon release; }
+suite_clients() { suite_pytest clients 60; }
+suite_ctl() { suite_pytest ctl 180; }
 suite_clang() { suite_meson clang clang unit; }
 suite_asan() { suite_meson asan asan unit fuzz; }
 suite_tsan() { suite_meson tsan tsan unit; }

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs that look: with a daemon, without one, and with something that only claims to be one."""
+import csv
+import io
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import threading
+import unittest
+
+import jsonschema
+from gpuctl import GPUCTL, HOLD, PATIENCE, TOP, CtlTest, run
+
+SCHEMA = json.loads((TOP / "docs" / "status.schema.json").read_text(encoding="utf-8"))
+
+
+def check_schema(text):
+    document = json.loads(text)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    return document
+
+
+class Golden(unittest.TestCase):
+    def test_the_schema_is_one_and_fits_the_golden_box(self):
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+        check_schema((TOP / "tests" / "golden" / "json-box.txt").read_text(encoding="utf-8"))
+
+    def test_the_schema_refuses_what_is_wrong(self):
+        document = json.loads((TOP / "tests" / "golden" / "json-box.txt").read_text(encoding="utf-8"))
+        for change in (
+            lambda d: d["box"].pop("leases"),
+            lambda d: d["box"]["devices"][0].update(state="tired"),
+            lambda d: d["box"]["devices"][0].update(free_bytes=-1),
+            lambda d: d.update(schema=2),
+        ):
+            copy = json.loads(json.dumps(document))
+            change(copy)
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.Draft202012Validator(SCHEMA).validate(copy)
+
+    def test_the_schema_has_every_member_of_the_interface(self):
+        """A member that the interface gets and --json does not show would be missed for ever."""
+        text = (TOP / "daemon" / "io.allot.Manager.varlink").read_text(encoding="utf-8")
+        names = {"Box": "box", "Device": "device", "Link": "link", "Share": "share", "Holder": "holder",
+                 "Lease": "lease", "Process": "process", "Waiter": "waiter", "Tier": "tier"}
+        for name, ours in names.items():
+            body = text.split(f"\ntype {name} (", 1)[1]
+            depth, end = 1, 0
+            while depth:
+                depth += {"(": 1, ")": -1}.get(body[end], 0)
+                end += 1
+            members, level, word = set(), 0, ""
+            for char in body[: end - 1] + ",":
+                level += {"(": 1, ")": -1}.get(char, 0)
+                if char == "," and level == 0:
+                    members.add(word.split(":")[0].strip())
+                    word = ""
+                else:
+                    word += char
+            self.assertEqual(members - {""}, set(SCHEMA["$defs"][ours]["properties"]) - {"idle"}, name)
+
+
+class Look(CtlTest):
+    def test_json_of_every_verb_fits_the_schema(self):
+        for verb in ("status", "devices", "leases", "queue"):
+            document = check_schema(self.gpuctl(verb, "--json").stdout)
+            self.assertTrue(document["managed"])
+            self.assertEqual(len(document["box"]["devices"]), 2)
+
+    def test_status_names_host_mode_and_devices(self):
+        said = self.gpuctl("status").stdout
+        self.assertIn("mode open", said)
+        self.assertIn("SIM A100-SXM4-40GB", said)
+        self.assertNotIn("\033", said)
+        self.assertIn("\033[", self.gpuctl("status", "--color=always").stdout)
+        self.assertTrue(self.gpuctl("status", "--ascii").stdout.isascii())
+
+    def test_csv_is_csv(self):
+        rows = list(csv.DictReader(io.StringIO(self.gpuctl("status", "--csv").stdout)))
+        self.assertEqual([row["index"] for row in rows], ["0", "1"])
+        self.assertEqual(int(rows[0]["total_bytes"]), 40 << 30)
+        for table in ("leases", "processes", "queue"):
+            self.assertEqual(len(self.gpuctl("status", f"--csv={table}").stdout.splitlines()), 1)
+
+    def test_filters_leave_out_the_rest(self):
+        box = self.box.look()
+        uuid = box["devices"][1]["uuid"]
+        for name in ("1", uuid, uuid[:12], box["devices"][1]["bus_id"]):
+            document = check_schema(self.gpuctl("status", "--json", "-i", name).stdout)
+            self.assertEqual([device["uuid"] for device in document["box"]["devices"]], [uuid])
+        said = self.gpuctl("status", "-i", "7", status=6).stderr
+        self.assertIn('"7"', said)
+        self.assertIn("gpuctl devices", said)
+
+    def test_leases_and_queue_say_when_there_is_nothing(self):
+        self.assertIn("no lease", self.gpuctl("leases").stdout)
+        self.assertIn("Nobody waits", self.gpuctl("queue").stdout)
+
+    def test_watch_survives_a_restart_of_the_daemon(self):
+        watch = self.start("status", "--watch=200ms", "--csv")
+        self.read_until(watch, "GPU-")
+        self.box.restart()
+        self.read_until(watch, "GPU-")
+        self.assertIsNone(watch.poll())
+
+    def test_an_unmanaged_process_is_marked(self):
+        holder = subprocess.Popen([str(HOLD), "--device", "0", "1GiB"], env=self.box.env, stdout=subprocess.PIPE,
+                                  stdin=subprocess.PIPE, text=True)
+        self.box.processes.append(holder)
+        self.assertIn("holds", holder.stdout.readline())
+        self.box.until(lambda box: box["processes"], "the process is seen")
+        said = self.gpuctl("status").stdout
+        self.assertIn("unmanaged", said)
+        self.assertIn(str(holder.pid), said)
+        document = check_schema(self.gpuctl("status", "--json").stdout)
+        self.assertIsNone(document["box"]["processes"][0]["lease"])
+        holder.kill()
+        holder.communicate()
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([str(GPUCTL), "status"], env=self.env, stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("could be written", done.stderr)
+
+
+class Bare(CtlTest):
+    """No daemon: NVML alone."""
+
+    starts = False
+
+    def test_status_shows_the_driver_and_says_that_nothing_is_managed(self):
+        said = self.gpuctl("status").stdout
+        self.assertIn("Nothing is managed", said)
+        self.assertIn("SIM A100-SXM4-40GB", said)
+        document = check_schema(self.gpuctl("status", "--json").stdout)
+        self.assertFalse(document["managed"])
+        self.assertIn(str(self.box.socket), document["trouble"])
+        self.assertEqual(len(document["box"]["devices"]), 2)
+
+    def test_other_verbs_say_what_to_do(self):
+        for words in (("explain",), ("usage",), ("drain", "0"), ("release", "1"), ("reload",), ("monitor",)):
+            said = self.gpuctl(*words, status=3).stderr
+            self.assertIn(str(self.box.socket), said)
+            self.assertIn("systemctl start allotd", said)
+        self.assertIn("systemctl start allotd", self.gpuctl("run", "--", "true", status=125).stderr)
+
+    def test_neither_daemon_nor_driver(self):
+        env = {key: value for key, value in self.env.items() if key not in ("GPUSIM_BOX", "LD_LIBRARY_PATH")}
+        done = run(env, "status", "--driver", "nvidia", status=None)
+        if done.returncode == 0:
+            self.skipTest("this machine has a driver")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(str(self.box.socket), done.stderr)
+
+    def test_doctor_finds_it(self):
+        said = self.gpuctl("doctor", status=7).stdout
+        self.assertIn("WRONG", said)
+        self.assertIn("systemctl start allotd", said)
+
+    def answer(self, data, then_close=True):
+        """Something at the socket that answers every call with `data`."""
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self.box.socket))
+        listener.listen()
+        self.addCleanup(listener.close)
+
+        def serve():
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                with peer:
+                    try:
+                        peer.recv(65536)
+                        peer.sendall(data)
+                        if not then_close:
+                            peer.recv(1)
+                    except OSError:
+                        pass
+
+        threading.Thread(target=serve, daemon=True).start()
+
+    def hostile(self, data, **options):
+        self.answer(data, **options)
+        done = self.gpuctl("status")
+        self.assertIn("Nothing is managed", done.stdout)
+        self.assertIn("SIM A100-SXM4-40GB", done.stdout)
+        self.assertNotEqual(self.gpuctl("explain", status=None).returncode, 0)
+
+    def test_a_daemon_that_hangs_up(self):
+        self.hostile(b"")
+
+    def test_a_daemon_that_answers_nonsense(self):
+        self.hostile(b"\x00\xff\xfe{]\0")
+
+    def test_a_daemon_that_stops_in_the_middle(self):
+        self.hostile(b'{"parameters":{"box":{"host":"x","devices":[')
+
+    def test_a_daemon_that_answers_with_wrong_types(self):
+        self.hostile(b'{"parameters":{"box":{"host":7}}}\0')
+
+    def test_a_daemon_that_knows_no_such_method(self):
+        self.hostile(b'{"error":"org.varlink.service.MethodNotFound","parameters":{"method":"x"}}\0')
+
+    def test_escapes_from_the_daemon_stay_in_it(self):
+        self.answer(b'{"error":"io.allot.Manager.Denied","parameters":{"reason":"\\u001b[2Jgone"}}\0')
+        done = self.gpuctl("explain", status=4)
+        self.assertNotIn("\033", done.stderr)
+        self.assertIn("gone", done.stderr)

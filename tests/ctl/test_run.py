@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""run, and the verbs that change something, against a real daemon on a simulated box."""
+import json
+import os
+import pathlib
+import pty
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+from gpuctl import BUILD, GPUCTL, HOLD, PATIENCE, CtlTest
+
+GUARD = BUILD / "guard" / "liballot-guard.so"
+ENVIRON = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+class Run(CtlTest):
+    gpus = 1
+
+    def job(self, *words, env=None):
+        """A job that says that it runs and lives until its stdin is closed."""
+        return self.start("run", *words, "--", sys.executable, "-c", "import sys; print('runs', flush=True); sys.stdin.read()", env=env)
+
+    def leases(self):
+        return self.box.look()["leases"]
+
+    def until_free(self):
+        return self.box.until(lambda box: not box["leases"], "the lease ends")
+
+    def test_the_command_gets_the_environment_of_its_lease(self):
+        seen = json.loads(self.gpuctl("run", "--fraction", "0.4", "--", sys.executable, "-c", ENVIRON).stdout)
+        self.assertEqual(seen["CUDA_VISIBLE_DEVICES"], self.box.look()["devices"][0]["uuid"])
+        self.assertEqual(seen["CUDA_DEVICE_ORDER"], "PCI_BUS_ID")
+        self.assertEqual(seen["TF_FORCE_GPU_ALLOW_GROWTH"], "true")
+        self.assertEqual(seen["ALLOT_SOCKET"], str(self.box.socket))
+        self.assertTrue(int(seen["ALLOT_LEASE"]) > 0)
+        self.assertEqual(str(GUARD.resolve()) in os.path.realpath(seen.get("LD_PRELOAD", "/")), GUARD.exists())
+        self.until_free()
+
+    def test_what_the_user_set_stays(self):
+        env = {"TF_FORCE_GPU_ALLOW_GROWTH": "false", "ALLOT_TOKEN": "of another job", "MINE": "1"}
+        seen = json.loads(self.gpuctl("run", "--no-guard", "--", sys.executable, "-c", ENVIRON, env=env).stdout)
+        self.assertEqual(seen["TF_FORCE_GPU_ALLOW_GROWTH"], "false")
+        self.assertNotEqual(seen.get("ALLOT_TOKEN"), "of another job")
+        self.assertEqual(seen["MINE"], "1")
+        self.assertNotIn("LD_PRELOAD", seen)
+
+    def test_the_exit_status_is_the_command_s(self):
+        for code in (0, 1, 42, 255):
+            self.gpuctl("run", "--", "sh", "-c", f"exit {code}", status=code)
+        self.gpuctl("run", "--", "sh", "-c", "kill -KILL $$", status=128 + signal.SIGKILL)
+        self.assertIn("no-such-command", self.gpuctl("run", "--", "no-such-command", status=127).stderr)
+        self.gpuctl("run", "--", "/etc/passwd", status=126)
+        self.until_free()
+
+    def test_signals_reach_the_command(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            job = self.start("run", "--no-guard", "--", sys.executable, "-c",
+                             "import signal, sys\n"
+                             f"signal.signal({int(number)}, lambda *a: sys.exit(33))\n"
+                             "print('runs', flush=True)\n"
+                             "while True: signal.pause()")
+            self.read_until(job, "runs")
+            self.assertEqual(self.end(job, number), 33)
+        self.until_free()
+
+    def test_a_command_that_a_signal_ends(self):
+        job = self.job("--no-guard")
+        self.read_until(job, "runs")
+        self.assertEqual(self.end(job, signal.SIGTERM), 128 + signal.SIGTERM)
+        self.until_free()
+
+    def test_two_of_four_tenths_run_and_a_third_waits_and_then_starts(self):
+        first, second = self.job("--fraction", "0.4", "--no-guard"), self.job("--fraction", "0.4", "--no-guard")
+        self.read_until(first, "runs")
+        self.read_until(second, "runs")
+        third = self.job("--fraction", "0.4", "--name", "the-third", "--no-guard")
+        self.assertIn("place 1", self.read_until(third, "waiting", "stderr"))
+        said = self.gpuctl("queue").stdout
+        self.assertIn("the-third", said)
+        self.assertIn("1", said)
+        self.assertEqual(len(self.leases()), 2)
+        first.stdin.close()
+        self.read_until(third, "runs")
+        self.assertEqual(first.wait(PATIENCE), 0)
+        second.stdin.close()
+        third.stdin.close()
+        self.assertEqual(second.wait(PATIENCE), 0)
+        self.assertEqual(third.wait(PATIENCE), 0)
+        self.until_free()
+
+    def test_waiting_ends_by_timeout_by_no_wait_and_by_signal(self):
+        first = self.job("--exclusive", "--no-guard")
+        self.read_until(first, "runs")
+        self.assertIn("gpuctl:", self.gpuctl("run", "--mem", "8G", "--no-wait", "--", "true", status=124).stderr)
+        self.gpuctl("run", "--mem", "8G", "--wait=300ms", "--", "true", status=124)
+        waiter = self.start("run", "--mem", "8G", "--", "true")
+        self.read_until(waiter, "waiting", "stderr")
+        self.assertEqual(self.end(waiter, signal.SIGINT), 128 + signal.SIGINT)
+        self.box.until(lambda box: not box["queue"], "the wait is cancelled")
+
+    def test_what_can_never_be_is_denied_at_once(self):
+        said = self.gpuctl("run", "--mem", "41G", "--", "true", status=125).stderr
+        self.assertIn("gpuctl: ", said)
+        self.assertNotIn("waiting", said)
+        self.gpuctl("run", "--devices", "7", "--", "true", status=125)
+
+    def test_a_killed_gpuctl_leaves_the_job_and_its_lease(self):
+        job = self.job("--fraction", "0.4", "--no-guard")
+        self.read_until(job, "runs")
+        lease = self.leases()[0]["id"]
+        job.send_signal(signal.SIGKILL)
+        job.wait(PATIENCE)
+        self.assertEqual([lease], [one["id"] for one in self.leases()])
+        job.stdin.close()
+        self.until_free()
+
+    def test_the_daemon_is_killed_and_neither_job_nor_waiter_notices(self):
+        first = self.job("--fraction", "0.7", "--no-guard")
+        self.read_until(first, "runs")
+        waiter = self.job("--fraction", "0.7", "--no-guard")
+        self.read_until(waiter, "waiting", "stderr")
+        self.box.restart()
+        self.read_until(waiter, "asking again", "stderr")
+        self.assertIsNone(first.poll())
+        self.assertEqual(len(self.leases()), 1)
+        first.stdin.close()
+        self.read_until(waiter, "runs")
+        waiter.stdin.close()
+        self.assertEqual(waiter.wait(PATIENCE), 0)
+        self.until_free()
+
+    def test_progress_on_a_terminal_is_one_line(self):
+        first = self.job("--exclusive", "--no-guard")
+        self.read_until(first, "runs")
+        master, slave = pty.openpty()
+        waiter = subprocess.Popen([str(GPUCTL), "run", "--exclusive", "--", "true"], env=self.env, stdin=slave,
+                                  stdout=slave, stderr=slave)
+        self.box.processes.append(waiter)
+        os.close(slave)
+        said = b""
+        while b"place 1" not in said:
+            self.assertTrue(select.select([master], [], [], PATIENCE)[0], said)
+            said += os.read(master, 4096)
+        self.assertIn(b"\r\033[K", said)
+        self.assertNotIn(b"\n", said)
+        first.stdin.close()
+        self.assertEqual(waiter.wait(PATIENCE), 0)
+        os.close(master)
+
+    def test_containers_are_warned_about(self):
+        folder = pathlib.Path(self.box.dir) / "bin"
+        folder.mkdir()
+        docker = folder / "docker"
+        docker.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        docker.chmod(docker.stat().st_mode | stat.S_IXUSR)
+        said = self.gpuctl("run", "--", "docker", "run", "image",
+                           env={"PATH": f"{folder}:{self.env['PATH']}"}).stderr
+        self.assertIn("gpuctl cdi", said)
+
+    def test_visible_index_needs_the_device_filter(self):
+        if any(tier["number"] == 2 and tier["proven"] for tier in self.box.look()["tiers"]):
+            self.skipTest("this box has the device filter")
+        self.assertIn("tier 2", self.gpuctl("run", "--visible", "index", "--", "true", status=125).stderr)
+
+    def test_verbose_says_how_it_is_enforced(self):
+        said = self.gpuctl("run", "--verbose", "--", "true").stderr
+        self.assertIn("lease ", said)
+        self.assertIn("enforced by", said)
+
+    def test_memory_of_the_job_is_the_lease_s(self):
+        job = self.start("run", "--fraction", "0.5", "--", HOLD, "4GiB")
+        self.read_until(job, "holds")
+        box = self.box.until(lambda box: any(process["lease"] is not None for process in
+                                             [{"lease": None} | process for process in box["processes"]]),
+                             "the process is of the lease")
+        self.assertEqual(box["devices"][0]["unmanaged_bytes"], 0)
+        said = self.gpuctl("status").stdout
+        self.assertIn("hold", said)
+        self.assertNotIn("  unmanaged  ", said.split("Processes", 1)[1])
+        self.assertEqual(self.end(job), 0)
+        self.until_free()
+
+
+class Cdi(CtlTest):
+    gpus = 1
+
+    def test_a_specification_is_written_and_given_to_the_engine(self):
+        folder = pathlib.Path(self.box.dir) / "cdi"
+        folder.mkdir()
+        engine = folder / "engine"
+        engine.write_text(f'#!/bin/sh\necho "$@"\ncat {folder}/*.json\nstat -c %a {folder}/*.json >&2\n', encoding="utf-8")
+        engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
+        done = self.gpuctl("cdi", "--fraction", "0.4", "--output", folder, "--", engine, "run", "--rm", "image")
+        words, text = done.stdout.split("\n", 1)
+        spec = json.loads(text)
+        device = spec["devices"][0]
+        self.assertEqual(words, f"run --device=allot.io/lease={device['name']} --rm image")
+        self.assertEqual(done.stderr.strip(), "600")
+        self.assertEqual(spec["kind"], "allot.io/lease")
+        self.assertIn(f"CUDA_VISIBLE_DEVICES={self.box.look()['devices'][0]['uuid']}", device["containerEdits"]["env"])
+        self.assertTrue(any(word.startswith("ALLOT_TOKEN=") for word in device["containerEdits"]["env"]))
+        self.assertIn(str(self.box.socket), [mount["hostPath"] for mount in device["containerEdits"]["mounts"]])
+        self.assertEqual(list(folder.glob("*.json")), [])
+        self.box.until(lambda box: not box["leases"], "the lease ends")
+
+    def test_without_a_command_it_is_held_until_interrupted(self):
+        cdi = self.start("cdi", "--mem", "2G", "--output", "-")
+        self.read_until(cdi, "docker run --device allot.io/lease=", "stderr")
+        self.assertEqual(len(self.box.look()["leases"]), 1)
+        self.assertEqual(self.end(cdi, signal.SIGINT), 0)
+        self.box.until(lambda box: not box["leases"], "the lease ends")
+
+    def test_a_folder_that_is_not_there(self):
+        said = self.gpuctl("cdi", "--output", "/nonexistent/folder", status=125).stderr
+        self.assertIn("--output", said)
+        self.box.until(lambda box: not box["leases"], "the lease ends")
+
+
+class Admin(CtlTest):
+    def job(self, *words):
+        job = self.start("run", *words, "--no-guard", "--", sys.executable, "-c", "import sys; print('runs', flush=True); sys.stdin.read()")
+        self.read_until(job, "runs")
+        return job
+
+    def test_explain_says_what_would_happen(self):
+        self.assertIn("granted", self.gpuctl("explain", "--fraction", "0.4").stdout)
+        self.job("--devices", "0,1", "--exclusive")
+        self.assertIn("wait", self.gpuctl("explain", "--fraction", "0.4", status=5).stdout)
+        self.assertIn("denied", self.gpuctl("explain", "--mem", "50G", status=4).stdout)
+        self.assertEqual(json.loads(self.gpuctl("explain", "--mem", "1G", "--json", status=5).stdout)["verdict"], "wait")
+
+    def test_drain_and_resume(self):
+        self.gpuctl("drain", "0", "--reason", "the fan is replaced")
+        said = self.gpuctl("status").stdout
+        self.assertIn("draining", said)
+        self.assertIn("the fan is replaced", said)
+        seen = json.loads(self.gpuctl("run", "--", sys.executable, "-c", ENVIRON).stdout)
+        self.assertEqual(seen["CUDA_VISIBLE_DEVICES"], self.box.look()["devices"][1]["uuid"])
+        self.assertIn("drained", self.gpuctl("doctor", status=None).stdout)
+        self.gpuctl("resume", "0")
+        self.box.until(lambda box: all(device["state"] == "ready" for device in box["devices"]), "it is back")
+        self.gpuctl("drain", "9", status=6)
+
+    def test_kill_and_release(self):
+        job = self.job("--fraction", "0.4")
+        lease = self.box.look()["leases"][0]["id"]
+        self.assertIn("SIGTERM", self.gpuctl("kill", lease).stdout)
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
+        self.box.until(lambda box: not box["leases"], "the lease ends")
+        job = self.job("--fraction", "0.4")
+        lease = self.box.look()["leases"][0]["id"]
+        self.assertIn("ends", self.gpuctl("release", lease).stdout)
+        self.box.until(lambda box: not box["leases"] or box["leases"][0]["state"] == "ending", "the lease ends")
+        self.gpuctl("release", 999999, status=6)
+        self.gpuctl("kill", 999999, status=6)
+        job.stdin.close()
+
+    def test_reload_tells_a_mistake_with_file_and_line(self):
+        self.gpuctl("reload")
+        self.box.config.write_text("[nonsense]\nx = y\n", encoding="utf-8")
+        said = self.gpuctl("reload", status=None)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn(str(self.box.config), said.stderr)
+        self.box.config.write_text("", encoding="utf-8")
+        self.gpuctl("reload")
+
+    def test_monitor_shows_events_and_survives_a_restart(self):
+        monitor = self.start("monitor", "--json")
+        # The stream has no greeting: events are made until one is seen.
+        deadline = time.monotonic() + PATIENCE
+        while not select.select([monitor.stdout], [], [], 0.2)[0]:
+            self.gpuctl("drain", "0")
+            self.gpuctl("resume", "0")
+            self.assertLess(time.monotonic(), deadline)
+        event = json.loads(monitor.stdout.readline())
+        self.assertEqual({"at", "kind", "text", "device", "lease", "pid", "uid"}, set(event))
+        self.box.restart()
+        self.read_until(monitor, "is back", "stderr")
+        while not select.select([monitor.stdout], [], [], 0.2)[0]:
+            self.gpuctl("drain", "1")
+            self.gpuctl("resume", "1")
+            self.assertLess(time.monotonic(), deadline)
+        self.assertEqual(self.end(monitor, signal.SIGTERM), -signal.SIGTERM)
+
+    def test_usage_knows_what_was_held(self):
+        self.gpuctl("run", "--fraction", "0.4", "--no-guard", "--", "true")
+        deadline = time.monotonic() + PATIENCE
+        while True:     # the accounts are written in batches
+            rows = json.loads(self.gpuctl("usage", "--json", "--since", "1h", "--by", "user").stdout)
+            if rows and rows[0]["granted"] >= 1:
+                break
+            self.assertLess(time.monotonic(), deadline, rows)
+            time.sleep(0.1)
+        self.assertIn("GiB hours", self.gpuctl("usage").stdout)
+        self.assertIn("held_byte_seconds", self.gpuctl("usage", "--csv", "--by", "device").stdout)
+
+    def test_version_names_both(self):
+        said = self.gpuctl("version").stdout
+        self.assertRegex(said, r"^gpuctl \d")
+        self.assertIn("\nallotd ", said)
+
+    def test_doctor_is_content_or_says_what_to_do(self):
+        said = self.gpuctl("doctor", status=None).stdout
+        self.assertIn("allotd", said)
+        self.assertIn("GPU 0 is ready", said)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Help, usage errors, completion, the manual page: the words around gpuctl."""
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+
+from gpuctl import GPUCTL, PATIENCE, TOP, CtlTest, run
+
+ENV = {key: value for key, value in os.environ.items() if not key.startswith(("ALLOT_", "GPUSIM_", "CUDA_"))}
+ENV |= {"ALLOT_SOCKET": "/nonexistent/io.allot", "LC_ALL": "C.UTF-8"}
+MANUAL = (TOP / "docs" / "gpuctl.1.scd").read_text(encoding="utf-8")
+
+
+def verbs():
+    said = run(ENV, "--help").stdout
+    return re.findall(r"^  ([a-z]+) {2,}\S", said.split("With every verb")[0], re.M)
+
+
+def options_of(verb):
+    return re.findall(r"^  (?:-\w, |    )--([a-z-]+)", run(ENV, verb, "--help").stdout, re.M)
+
+
+def complete(*words, env=None):
+    said = run(ENV | (env or {}), "__complete", "--", *words).stdout
+    return [line.split("\t")[0] for line in said.splitlines()]
+
+
+class Words(unittest.TestCase):
+    def test_every_verb_has_help_and_is_in_the_manual(self):
+        found = verbs()
+        self.assertGreaterEqual(len(found), 17)
+        for verb in found:
+            said = run(ENV, verb, "--help").stdout
+            self.assertIn(f"usage: gpuctl {verb}", said)
+            self.assertLessEqual(max(map(len, said.splitlines())), 100)
+            self.assertRegex(MANUAL, rf"(?m)^\*{verb}\*", verb)
+            self.assertEqual(run(ENV, "help", verb).stdout, said)
+
+    def test_every_option_is_in_the_manual(self):
+        for verb in verbs():
+            for option in options_of(verb):
+                self.assertIn(f"--{option}", MANUAL, f"{verb} --{option}")
+
+    def test_every_exit_status_is_in_the_manual(self):
+        text = (TOP / "ctl" / "gpuctl.h").read_text(encoding="utf-8")
+        for value in re.findall(r"EXIT_\w+ = (\d+)", text):
+            self.assertRegex(MANUAL, rf"(?m)^\*{value}\*", value)
+
+    def test_mistakes_are_told_with_where_to_read_more(self):
+        for words in (["nonsense"], ["status", "--nonsense"], ["status", "word"], ["run"], ["drain"], ["release"],
+                      ["release", "x"], ["kill", "1", "--signal", "NOPE"], ["status", "--json", "--csv"],
+                      ["status", "--watch=x"], ["usage", "--since", "x"], ["--color=loud", "status"],
+                      ["run", "--gpus"], ["run", "--gpus", "0", "--", "true"], ["-Z"], ["top", "--interval", "1us"],
+                      ["status", "--csv=nothing"], ["status", "--json=1"], ["-H", "-oProxyCommand=x", "status"]):
+            said = run(ENV, *words, status=2).stderr
+            self.assertIn("--help", said, words)
+            self.assertNotIn("getopt", said)
+
+    def test_help_and_version_need_nothing(self):
+        self.assertIn("usage", run(ENV, "--help").stdout)
+        self.assertRegex(run(ENV, "--version").stdout, r"^gpuctl \d")
+
+
+class Completion(unittest.TestCase):
+    def test_verbs_and_options_are_offered(self):
+        self.assertEqual(sorted(complete("")), sorted(verbs()))
+        self.assertEqual(sorted(complete("re")), ["release", "reload", "resume"])
+        self.assertEqual(complete("run", "--frac"), ["--fraction="])
+        self.assertEqual(complete("run", "--choose=sp"), ["--choose=spread"])
+        self.assertEqual(complete("run", "--choose", "l"), ["links"])
+        self.assertEqual(complete("usage", "--by", ""), ["user", "group", "device"])
+        self.assertEqual(complete("--color", "a"), ["auto", "always"])
+
+    def test_the_command_of_run_is_left_to_the_shell(self):
+        self.assertEqual(complete("run", "--", "py"), [])
+        self.assertEqual(complete("run", "python", "--he"), [])
+
+    def test_every_option_of_every_verb_is_offered(self):
+        for verb in verbs():
+            offered = {word.strip("-=") for word in complete(verb, "--")}
+            self.assertEqual(offered, set(options_of(verb)), verb)
+
+    def shell(self, program, script):
+        if not shutil.which(program):
+            self.skipTest(f"there is no {program}")
+        done = subprocess.run([program, "-c", script], env=ENV | {"PATH": f"{GPUCTL.parent}:{ENV['PATH']}"},
+                              capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split()
+
+    def bash(self, line):
+        return self.shell("bash", f"""
+            . {TOP}/ctl/completion/gpuctl.bash
+            compopt() {{ :; }}
+            COMP_LINE={line!r} COMP_POINT=${{#COMP_LINE}}
+            read -ra COMP_WORDS <<<"$COMP_LINE"
+            [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=("")
+            COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+            _gpuctl; printf '%s\\n' "${{COMPREPLY[@]}}" """)
+
+    def test_bash(self):
+        self.assertEqual(self.bash("gpuctl res"), ["resume"])
+        self.assertIn("--fraction=", self.bash("gpuctl run --f"))
+        self.assertEqual(self.bash("gpuctl run --choose=pa"), ["pack"])
+        self.assertEqual(sorted(self.bash("gpuctl ")), sorted(verbs()))
+
+    def test_fish(self):
+        said = self.shell("fish", f"source {TOP}/ctl/completion/gpuctl.fish; complete -C 'gpuctl res'")
+        self.assertEqual(said[0], "resume")
+
+    def zsh(self, *words):
+        """The completion function, with what it hands over printed instead."""
+        quoted = " ".join(f"'{word}'" for word in words)
+        return self.shell("zsh", f"""
+            _describe() {{ local -a list; list=("${{(@P)@[-1]}}"); print -l -- "${{list[@]%%:*}}" }}
+            compadd() {{ print -l -- "${{(@P)@[-1]}}" }}
+            _files() {{ print FILES }}
+            _normal() {{ print NORMAL $words }}
+            words=(gpuctl {quoted}); CURRENT=$#words
+            . {TOP}/ctl/completion/_gpuctl """)
+
+    def test_zsh(self):
+        self.assertEqual(self.zsh("res"), ["resume"])
+        self.assertIn("--fraction=", self.zsh("run", "--f"))
+        self.assertEqual(self.zsh("usage", "--by", "g"), ["group"])
+        self.assertEqual(self.zsh("run", "--", "py"), ["NORMAL", "py"])
+        self.assertEqual(self.zsh("cdi", "--output", "x"), ["FILES"])
+
+
+class Live(CtlTest):
+    def test_devices_are_completed(self):
+        uuid = self.box.look()["devices"][0]["uuid"]
+        self.assertEqual(complete("drain", "", env=self.env), ["0", "1"])
+        self.assertEqual(complete("drain", uuid[:9], env=self.env), [uuid])
+        self.assertEqual(complete("run", "--devices", "0,", env=self.env), ["0,0", "0,1"])
+
+    def test_another_host_is_reached_by_ssh(self):
+        """-H, with an ssh that runs the command here and shows how it was called."""
+        with tempfile.TemporaryDirectory() as folder:
+            ssh = pathlib.Path(folder) / "ssh"
+            ssh.write_text('#!/bin/sh\nfor last; do :; done\nprintf "%s\\n" "$@" >"$0.called"\nexec sh -c "$last"\n',
+                           encoding="utf-8")
+            ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
+            env = {"ALLOT_SSH": str(ssh), "PATH": f"{GPUCTL.parent}:{self.env['PATH']}"}
+            for words in (["-H", "user@far:2222", "status", "-i", "1"], ["status", "-Huser@far:2222", "-i", "1"],
+                          ["status", "-i", "1", "--host=user@far:2222"]):
+                self.assertEqual(self.gpuctl(*words, env=env).stdout.split("\n", 3)[3:],
+                                 self.gpuctl("status", "-i", "1").stdout.split("\n", 3)[3:])
+                called = pathlib.Path(f"{ssh}.called").read_text(encoding="utf-8").splitlines()
+                self.assertEqual(called[called.index("--") + 1], "user@far")
+                self.assertEqual(called[called.index("-p") + 1], "2222")
+            said = self.gpuctl("-H", "far", "run", "--fraction", "0.1", "--", "sh", "-c", "echo \"it's\" $1; exit 7",
+                               "x", "a  'b' $HOME", env=env, status=7).stdout
+            self.assertEqual(said, "it's a 'b' $HOME\n")
+            self.gpuctl("-H", "far", "status", "-i", "9", env=env, status=6)
