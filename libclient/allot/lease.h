@@ -26,6 +26,7 @@
  *     -ESHUTDOWN  the device is being drained   -ENOTCONN   no daemon, or it did not come back
  *     -ECHILD     this process is a fork of the holder and has not attached itself yet
  *     -EINVAL     not a request that could be meant
+ *     -EBUSY      too much at once, or nothing can be promised now: try again later
  *
  * The daemon may be restarted at any time: the process attaches again by itself with what it holds,
  * and calls wait for that, at most `reconnect_usec`.
