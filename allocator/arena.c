@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 
@@ -59,8 +58,7 @@ void arena_unlock_all(struct arena *arena) {
     arena_foreach_shard(arena, shard) lock_drop(&shard->lock);
 }
 
-/* Every shard is locked: what is left below the peak goes to all in equal parts. */
-static void share_slack(struct arena *arena) {
+void arena_share_slack(struct arena *arena) {
     uint64_t live = 0, n = 0;
     struct shard *shard;
 
@@ -74,39 +72,9 @@ static void share_slack(struct arena *arena) {
         shard->live_bytes + (arena->peak_live_bytes - live) / n;
 }
 
-static int add_shard(struct arena *arena, unsigned n) {
-    struct shard *shard;
-    int r;
-
-    r = shard_new(&shard, n, arena->page_bytes, arena->source.base, n * arena->slice_bytes,
-                  arena->slice_bytes, atomic_load(&arena->n_streams));
-    if (r < 0)
-        return r;
-    if (n == 0) {
-        arena->shards[0] = shard;
-        atomic_store(&arena->n_shards, 1);
-        return 0;
-    }
-
-    arena_lock_all(arena);
-    /* A stream that came meanwhile needs its bins here too. */
-    for (unsigned stream = 1; r == 0 && stream <= atomic_load(&arena->n_streams); stream++)
-        r = shard_add_stream(shard, stream);
-    if (r == 0) {
-        memcpy(shard->open, arena->shards[0]->open, sizeof(shard->open));
-        lock_take(&shard->lock);
-        arena->shards[n] = shard;
-        atomic_store_explicit(&arena->n_shards, n + 1, memory_order_release);
-        share_slack(arena);
-    } else
-        shard_free(shard);
-    arena_unlock_all(arena);
-    return r;
-}
-
 static __attribute__((noinline)) struct shard *enter_contended(struct arena *arena) {
     typeof(&hints[0]) hint = &hints[arena->id % HINTS];
-    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), next;
+    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), next, max_shards;
     struct shard *shard;
 
     if (hint->arena_id != arena->id) {
@@ -126,16 +94,17 @@ static __attribute__((noinline)) struct shard *enter_contended(struct arena *are
         return shard;
     shard->allocates = hints;
     hint->calm = 0;
-    if (++hint->meetings < MEETINGS_MAX || arena->max_shards == 1)
+    max_shards = atomic_load_explicit(&arena->max_shards, memory_order_relaxed);
+    if (++hint->meetings < MEETINGS_MAX || max_shards == 1)
         return shard;
 
     lock_drop(&shard->lock);
     hint->meetings = 0;
-    next = (hint->shard + 1u) % arena->max_shards;
+    next = (hint->shard + 1u) % max_shards;
     /* Somebody may be growing, which can take long: then try again another time. */
     if (next >= n && pthread_mutex_trylock(&arena->growing) == 0) {
         if (next >= atomic_load(&arena->n_shards))
-            add_shard(arena, atomic_load(&arena->n_shards));
+            arena_add_shard(arena, atomic_load(&arena->n_shards));
         n = atomic_load(&arena->n_shards);
         pthread_mutex_unlock(&arena->growing);
     }
@@ -199,7 +168,7 @@ static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct 
     lock_drop(&shard->lock);
     arena_lock_all(arena);
     shard->live_bytes += bytes;
-    share_slack(arena);
+    arena_share_slack(arena);
     for (unsigned n = 0; n <= PLAIN_INDEX; n++)
         if (arena->shards[n] && arena->shards[n] != shard)
             lock_drop(&arena->shards[n]->lock);
@@ -431,11 +400,10 @@ static struct shard *find_pointer(struct arena *arena, uint64_t address, uint32_
     uint64_t offset = address - arena->source.base;
 
     /* Where shards have slices the address names its shard; else try them all. */
-    if (arena->slice_bytes && offset / arena->slice_bytes < n) {
-        first = (unsigned)(offset / arena->slice_bytes);
-        n = 1;
-    } else if (arena->slice_bytes)
-        n = 0;
+    if (arena->slice_bytes && n > 1) {
+        first = (unsigned)MIN(offset / arena->slice_bytes, (uint64_t)n);
+        n = first < n;
+    }
     for (unsigned k = 0; k <= n; k++) {
         struct shard *shard = k < n ? arena->shards[first + k] : arena->shards[PLAIN_INDEX];
 
@@ -512,131 +480,4 @@ int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret) {
 
 void arena_set_cap(struct arena *arena, uint64_t cap_bytes) {
     atomic_store(&arena->cap_bytes, cap_bytes ? cap_bytes : UINT64_MAX);
-}
-
-static int check_source(const struct mem_source *source, uint64_t page, struct allot_error *err) {
-    if (page < 4096 || (page & (page - 1)) || page > (uint64_t)1 << 32)
-        return error_set(err, -EINVAL, "a page of %llu bytes cannot be used",
-                         (unsigned long long)page);
-    if (!source->span_bytes && !source->region_new)
-        return error_set(err, -EINVAL, "the source has neither a reservation nor regions");
-    if (source->span_bytes && (!source->grow || source->base % page || source->span_bytes < page ||
-                               source->base + source->span_bytes < source->base))
-        return error_set(err, -EINVAL, "the source's reservation cannot be used");
-    return 0;
-}
-
-static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_bytes) {
-    uint64_t span = arena->source.span_bytes, least;
-    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-
-    if (!wanted)
-        wanted = n_cpus < 1 ? 1 : n_cpus > 16 ? 16 : (unsigned)n_cpus;
-    arena->max_shards = MIN(wanted, (unsigned)ARENA_SHARDS_MAX);
-    if (!span)
-        return;
-
-    /* Every slice can hold all of the cap and as much again, for pages that move: shards share
-     * memory, not addresses. */
-    least = MIN(cap_bytes, span) * 2;
-    least = MAX(least, arena->page_bytes);
-    if (span / least < arena->max_shards)
-        arena->max_shards = span < least ? 1 : (unsigned)(span / least);
-    arena->slice_bytes = span / arena->max_shards / arena->page_bytes * arena->page_bytes;
-}
-
-int arena_new(struct arena **ret, const struct mem_source *source,
-              const struct arena_options *options, struct allot_error *err) {
-    static _Atomic uint64_t last_id;
-    static const struct arena_options defaults;
-    uint64_t page = source->page_bytes ? source->page_bytes : ARENA_PAGE_BYTES;
-    cleanup(arena_freep) struct arena *arena = NULL;
-    int r;
-
-    if (!options)
-        options = &defaults;
-    r = check_source(source, page, err);
-    if (r < 0)
-        return r;
-    arena = calloc(1, sizeof(*arena));
-    if (!arena)
-        return error_set(err, -ENOMEM, "no memory for an arena");
-    pthread_mutex_init(&arena->growing, NULL);
-    pthread_mutex_init(&arena->streaming, NULL);
-    pthread_mutex_init(&arena->noting, NULL);
-    arena->source = *source;
-    arena->name = options->name ? options->name : "device";
-    arena->id = atomic_fetch_add(&last_id, 1) + 1;
-    arena->page_bytes = page;
-    arena->stream_ops = options->stream_ops;
-    arena->stream_userdata = options->stream_userdata;
-    arena_set_cap(arena, options->cap_bytes);
-
-    choose_shards(arena, options->max_shards, options->cap_bytes);
-
-    if (options->history) {
-        arena->notes = calloc(options->history, sizeof(*arena->notes));
-        arena->n_notes_max = options->history;
-        if (!arena->notes)
-            return error_set(err, -ENOMEM, "no memory for a history of %u", options->history);
-    }
-    r = add_shard(arena, 0);
-    if (r == 0 && source->span_bytes && source->region_new)
-        r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
-    if (r < 0)
-        return error_set(err, r, "no memory for an arena's tables");
-    if (options->initial_bytes) {
-        r = arena_grow_initial(arena, options->initial_bytes);
-        if (r < 0)
-            return error_set(err, r, "%s: the source refused the first %llu bytes: %s", arena->name,
-                             (unsigned long long)options->initial_bytes, strerror(-r));
-    }
-    *ret = TAKE(arena);
-    return 0;
-}
-
-/* Runs of mapped memory, hole to hole, as few calls as they need. */
-static void give_placed(const struct mem_source *source, const struct shard *shard) {
-    const struct chunk *chunks = shard->table.chunks;
-    const struct chunk *top = &chunks[shard->top];
-    uint32_t end = chunk_end(top);
-
-    for (uint32_t i = shard->top; i; i = chunks[i].prev)
-        if (chunk_state(&chunks[i]) == CHUNK_HOLE || !chunks[i].prev) {
-            uint32_t start = chunk_state(&chunks[i]) == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
-
-            if (end > start)
-                source->trim(source->userdata, shard->slice_offset + ((uint64_t)start << 8),
-                             (uint64_t)(end - start) << 8);
-            end = chunks[i].offset;
-        }
-}
-
-/* All memory goes back, whoever uses it. */
-static void give_all(struct arena *arena) {
-    const struct mem_source *source = &arena->source;
-    struct shard *shard;
-
-    arena_foreach_shard(arena, shard) {
-        if (shard->placed && source->trim)
-            give_placed(source, shard);
-        for (uint32_t n = 0; source->region_free && n < shard->n_regions; n++)
-            source->region_free(source->userdata, shard->regions[n].address,
-                                (uint64_t)shard->regions[n].size << 8);
-    }
-}
-
-struct arena *arena_free(struct arena *arena) {
-    if (!arena)
-        return NULL;
-    streams_done(arena);
-    give_all(arena);
-    for (unsigned n = 0; n <= PLAIN_INDEX; n++)
-        shard_free(arena->shards[n]);
-    arena_notes_done(arena);
-    pthread_mutex_destroy(&arena->growing);
-    pthread_mutex_destroy(&arena->streaming);
-    pthread_mutex_destroy(&arena->noting);
-    free(arena);
-    return NULL;
 }

@@ -47,9 +47,8 @@ struct arena {
     uint64_t id; /* of this process's arenas; never used again */
     uint64_t page_bytes;
     uint64_t slice_bytes; /* of the reservation, per shard; 0: regions */
-    unsigned max_shards;
 
-    atomic_uint n_shards;
+    atomic_uint max_shards, n_shards;
     struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last: for ARENA_PLAIN, may be NULL */
     uint64_t peak_live_bytes;                   /* under the lock of the only shard, or of all */
 
@@ -77,6 +76,14 @@ struct arena {
 /* Every shard at one instant. */
 void arena_lock_all(struct arena *arena);
 void arena_unlock_all(struct arena *arena);
+
+/* Every shard is locked: what is left below the peak goes to all in equal parts. */
+void arena_share_slack(struct arena *arena);
+
+/* lifetime.c. Shard `n`, the next one; `growing` is held. As long as there is only the first, all
+ * addresses are its own, so that one thread never lacks any; a second one ends that. -ENOSPC: the
+ * first has passed its slice already. */
+int arena_add_shard(struct arena *arena, unsigned n);
 
 /* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */
 static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {

@@ -1,18 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An arena as JSON: its numbers, and every block where it lies. */
 #include <errno.h>
+#include <string.h>
 
 #include "allocator/snapshot.h"
+#include "base/utf8.h"
 
+/* Names are bytes: what is no UTF-8 is shown as such. */
 static void write_text(FILE *file, const char *text) {
+    size_t left = strlen(text);
+
     fputc('"', file);
-    for (; *text; text++)
-        if (*text == '"' || *text == '\\')
+    while (left > 0) {
+        size_t n = utf8_length(text, left);
+
+        if (!n)
+            fputc('?', file);
+        else if (*text == '"' || *text == '\\')
             fprintf(file, "\\%c", *text);
         else if ((unsigned char)*text < 0x20)
             fprintf(file, "\\u%04x", (unsigned)(unsigned char)*text);
         else
-            fputc(*text, file);
+            fwrite(text, 1, n, file);
+        n += !n;
+        text += n;
+        left -= n;
+    }
     fputc('"', file);
 }
 

@@ -347,8 +347,23 @@ static bool has_records(struct shard *shard) {
     return has;
 }
 
+/* A shard with addresses left for this, where `home` has none. */
+static struct shard *find_addresses(struct arena *arena, struct shard *home, uint32_t size,
+                                    uint64_t align_bytes, uint8_t stream) {
+    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+    struct spot spot;
+
+    if (!home->placed || spot_find(home, size, align_bytes, stream, &spot))
+        return NULL;
+    for (unsigned n = 0; n < n_shards; n++)
+        if (spot_find(arena->shards[n], size, align_bytes, stream, &spot))
+            return arena->shards[n];
+    return NULL;
+}
+
 int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
+    struct shard *other;
     int r = -ENOMEM;
 
     if (home->placed && atomic_load_explicit(&arena->n_shards, memory_order_relaxed) > 1 &&
@@ -379,6 +394,10 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             continue;
         if (home->placed)
             r = scrape_placed(arena, home, size, align_bytes, stream);
+        if (r < 0 && (other = find_addresses(arena, home, size, align_bytes, stream))) {
+            home = other;
+            continue;
+        }
         if (r < 0 && arena_trim_idle(arena, home, ((uint64_t)size << 8) + align_bytes))
             continue;
         if (r < 0) {

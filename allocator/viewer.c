@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "allocator/snapshot.h"
+#include "base/utf8.h"
 
 static void put_bytes(FILE *file, uint64_t value, unsigned n) {
     for (unsigned k = 0; k < n; k++)
@@ -33,10 +34,23 @@ static void put_number(FILE *file, uint64_t value) {
     }
 }
 
+/* Names are bytes, and a reader would give up at what is no UTF-8. */
 static void put_text(FILE *file, const char *text) {
+    size_t left = strlen(text);
+
     fputc('X', file); /* BINUNICODE */
-    put_bytes(file, strlen(text), 4);
-    fputs(text, file);
+    put_bytes(file, left, 4);
+    while (left > 0) {
+        size_t n = utf8_length(text, left);
+
+        if (n)
+            fwrite(text, 1, n, file);
+        else
+            fputc('?', file);
+        n += !n;
+        text += n;
+        left -= n;
+    }
 }
 
 static void put_key(FILE *file, const char *key, uint64_t value) {

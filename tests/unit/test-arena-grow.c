@@ -2,6 +2,7 @@
 /* Growth: where memory comes from, what is tried before a failure, how it goes back. */
 #include <sys/resource.h>
 
+#include "base/random.h"
 #include "base/units.h"
 #include "tests/support/stage.h"
 
@@ -350,6 +351,59 @@ START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
 }
 END_TEST
 
+START_TEST(one_thread_has_all_addresses_however_many_shards_there_may_be) {
+    struct arena_block block;
+
+    begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+          &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
+    take(MIB(1));
+    arena_set_cap(arena, MIB(60)); /* the lease was enlarged */
+    block = take(MIB(50));
+    ck_assert_int_eq(arena_find(arena, block.handle, NULL, NULL), 0);
+    give(block);
+    ck_assert_int_eq(arena_alloc_pointer(arena, &(struct arena_request){ .bytes = MIB(50) },
+                                         &block.address, NULL),
+                     0);
+    ck_assert_int_eq(arena_dealloc_pointer(arena, block.address), 0);
+    end();
+
+    begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+          &(struct arena_options){ .cap_bytes = 0 });
+    take(MIB(60));
+    end();
+}
+END_TEST
+
+START_TEST(offsets_do_not_depend_on_the_number_of_processors) {
+    static uint64_t first[20000];
+
+    /* 0: as many shards as there are processors, up to 16. Pages move so often that addresses are
+     * used up: how many there are for a shard must be the same everywhere. */
+    for (unsigned round = 0; round < 2; round++) {
+        struct arena_block blocks[24] = { 0 };
+        uint64_t random = 3;
+
+        begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+              &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = round ? 16 : 0 });
+        for (unsigned n = 0; n < 20000; n++) {
+            struct arena_block *block = &blocks[random_next(&random) % 24];
+            struct arena_request request = { .bytes = KIB(1) + random_next(&random) % KIB(300) };
+
+            if (block->handle) {
+                give(*block);
+                block->handle = 0;
+            } else if (arena_alloc(arena, &request, block, NULL) == 0)
+                shadow_take(shadow, block->address, request.bytes, 0, 0);
+            if (!round)
+                first[n] = block->handle ? block->address : 0;
+            ck_assert_uint_eq(block->handle ? block->address : 0, first[n]);
+        }
+        ck_assert_uint_gt(stats().moved_bytes, MIB(8));
+        end();
+    }
+}
+END_TEST
+
 START_TEST(a_cap_can_be_changed) {
     begin(&placed, &plainly);
     arena_set_cap(arena, MIB(1));
@@ -374,4 +428,6 @@ SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
       idle_regions_go_back_before_a_request_fails,
       idle_memory_of_the_other_kind_goes_back_before_a_request_fails,
       a_host_without_memory_for_records_costs_the_device_nothing,
-      a_cap_as_much_larger_as_the_report_says_is_enough, a_cap_can_be_changed)
+      a_cap_as_much_larger_as_the_report_says_is_enough,
+      one_thread_has_all_addresses_however_many_shards_there_may_be,
+      offsets_do_not_depend_on_the_number_of_processors, a_cap_can_be_changed)

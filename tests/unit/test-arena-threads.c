@@ -20,12 +20,14 @@
 
 struct block {
     uint64_t address, handle, bytes; /* handle 0: of the pointer API */
+    uint8_t stream;
 };
 
 static struct shadow *shadow;
 static struct arena *arena;
 static _Atomic(struct block *) shared[SHARED]; /* blocks that change hands */
 static _Atomic uint64_t live_bytes, n_allocs, n_frees;
+static unsigned n_streams;
 
 static struct block *take(uint64_t *random) {
     struct arena_request request = { .bytes = random_next(random) % 9000,
@@ -35,6 +37,8 @@ static struct block *take(uint64_t *random) {
     int r;
 
     ck_assert_ptr_nonnull(block);
+    if (n_streams)
+        request.stream = block->stream = (uint8_t)(random_next(random) % (n_streams + 1));
     if (random_next(random) % 16 == 0)
         request.bytes = random_next(random) % 300000;
     if (random_next(random) % 4 == 0)
@@ -49,19 +53,30 @@ static struct block *take(uint64_t *random) {
         return NULL;
     }
     block->bytes = request.bytes;
-    shadow_take(shadow, block->address, block->bytes, 0, 0);
+    shadow_take(shadow, block->address, block->bytes, 0, block->stream);
     atomic_fetch_add(&live_bytes, block->bytes);
     atomic_fetch_add(&n_allocs, 1);
     return block;
 }
 
-static void give(struct block *block) {
-    shadow_give(shadow, block->address, block->bytes, NULL, 0);
+/* On the stream it was for and at times on another one, so that some wait for two. */
+static void give(struct block *block, uint64_t *random) {
+    uint8_t streams[2] = { block->stream, 0 };
+    unsigned n = block->stream != 0;
+    int r;
+
+    if (n && random_next(random) % 8 == 0)
+        streams[n++] = (uint8_t)(block->stream % n_streams + 1);
+    shadow_give(shadow, block->address, block->bytes, streams, n);
     atomic_fetch_sub(&live_bytes, block->bytes);
     atomic_fetch_add(&n_frees, 1);
-    ck_assert_int_eq(block->handle ? arena_dealloc(arena, block->handle)
-                                   : arena_dealloc_pointer(arena, block->address),
-                     0);
+    if (n)
+        r = block->handle ? arena_dealloc_on(arena, block->handle, streams, n)
+                          : arena_dealloc_pointer_on(arena, block->address, streams, n);
+    else
+        r = block->handle ? arena_dealloc(arena, block->handle)
+                          : arena_dealloc_pointer(arena, block->address);
+    ck_assert_int_eq(r, 0);
     free(block);
 }
 
@@ -73,7 +88,7 @@ static void *work(void *userdata) {
         struct block **at = &own[random_next(&random) % ELEMENTSOF(own)];
 
         if (*at)
-            give(*at);
+            give(*at, &random);
         *at = take(&random);
         if (n % 16 == 0) /* hand it to whoever comes by, and free what lay there */
             *at = atomic_exchange(&shared[random_next(&random) % SHARED], *at);
@@ -86,10 +101,14 @@ static void *work(void *userdata) {
         }
         if (n % 2048 == 0)
             arena_trim(arena, 0, NULL);
+        if (n_streams && n % 4 == 0)
+            shadow_run(shadow, 1 + (unsigned)(random_next(&random) % n_streams));
+        if (n_streams && n % 64 == 0)
+            arena_poll(arena);
     }
     for (unsigned n = 0; n < ELEMENTSOF(own); n++)
         if (own[n])
-            give(own[n]);
+            give(own[n], &random);
     return NULL;
 }
 
@@ -120,7 +139,12 @@ START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
         { .span_bytes = 256u << 20, .page_bytes = 64 << 10, .regions = true },
         { .span_bytes = 256u << 20, .page_bytes = 64 << 10, .device_bytes = 2 << 20 },
         { .page_bytes = 64 << 10 },
+        /* the same with streams, which wait on the device, on the host, or not at all */
+        { .span_bytes = 256u << 20, .page_bytes = 64 << 10, .regions = true },
+        { .span_bytes = 256u << 20, .page_bytes = 64 << 10, .no_order = true },
+        { .page_bytes = 64 << 10, .no_order = true, .no_wait = true },
     };
+    uint64_t random = 7;
 
     for (unsigned kind = 0; kind < ELEMENTSOF(kinds); kind++) {
         struct arena_stats stats;
@@ -130,20 +154,33 @@ START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
         ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
                                    &(struct arena_options){ .cap_bytes = 16 << 20,
                                                             .max_shards = 3,
-                                                            .history = kind ? 0 : 32 },
+                                                            .history = kind ? 0 : 32,
+                                                            .stream_ops = shadow_stream_ops(),
+                                                            .stream_userdata = shadow },
                                    NULL),
                          0);
+        n_streams = kind < 3 ? 0 : SHADOW_STREAMS;
+        for (uint8_t s = 1, number; s <= n_streams; s++)
+            ck_assert_int_eq(arena_stream_new(arena, s, &number), 0);
         run_threads(work, kind * 100 + 1);
         right();
         for (unsigned n = 0; n < SHARED; n++) {
             struct block *block = atomic_exchange(&shared[n], NULL);
 
             if (block)
-                give(block);
+                give(block, &random);
         }
         right();
         arena_get_stats(arena, &stats);
         ck_assert_uint_eq(stats.live_bytes, 0);
+        /* Records and queries of the fake fail now and then. */
+        for (unsigned n = 0; stats.pending_bytes && n < 1000; n++) {
+            for (unsigned k = 0; k < 400000 / 1000; k++)
+                for (unsigned s = 1; s <= n_streams; s++)
+                    shadow_run(shadow, s);
+            arena_poll(arena);
+            arena_get_stats(arena, &stats);
+        }
         arena_trim(arena, 0, NULL);
         ck_assert_uint_eq(shadow_mapped_bytes(shadow), 0);
         arena = arena_free(arena);
@@ -232,5 +269,52 @@ START_TEST(the_peak_over_all_shards_is_exact) {
 }
 END_TEST
 
-SUITE_TIMEOUT("arena-threads", 120, threads_that_share_blocks_never_get_the_same_bytes,
-              the_peak_over_all_shards_is_exact)
+static void *meet(void *userdata) {
+    struct arena_stats stats = { 0 };
+
+    /* On one processor they may never meet. */
+    for (unsigned n = 0; stats.shards < 2 && n < 2000000; n++) {
+        struct arena_block block;
+
+        ck_assert_int_eq(arena_alloc(arena, &(struct arena_request){ .bytes = 1000 }, &block, NULL),
+                         0);
+        ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
+        if (n % 256 == 0)
+            arena_get_stats(arena, &stats);
+    }
+    return NULL;
+}
+
+START_TEST(a_thread_whose_shard_has_no_addresses_left_gets_those_of_others) {
+    struct arena_stats stats;
+    struct allot_error err = { 0 };
+
+    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .span_bytes = 64u << 20,
+                                                                   .page_bytes = 64 << 10 }),
+                     0);
+    /* Slices of 4 MiB each, and then a cap of much more. */
+    ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
+                               &(struct arena_options){ .cap_bytes = 2 << 20, .max_shards = 16 },
+                               NULL),
+                     0);
+    run_threads(meet, 1);
+    arena_get_stats(arena, &stats);
+    arena_set_cap(arena, 60u << 20);
+    for (unsigned n = 0; n < 2 * 3; n++) {
+        struct arena_block block;
+
+        ck_assert_msg(
+            arena_alloc(arena, &(struct arena_request){ .bytes = 1 << 20 }, &block, &err) == 0,
+            "block %u with %u shards: %s", n, (unsigned)stats.shards, err.text);
+        shadow_take(shadow, block.address, 1 << 20, 0, 0);
+    }
+    ck_assert_msg(arena_check(arena, &err) == 0, "%s", err.text);
+    ck_assert_msg(!shadow_mistake(shadow), "%s", shadow_mistake(shadow));
+    arena = arena_free(arena);
+    shadow = shadow_free(shadow);
+}
+END_TEST
+
+SUITE_TIMEOUT("arena-threads", 240, threads_that_share_blocks_never_get_the_same_bytes,
+              the_peak_over_all_shards_is_exact,
+              a_thread_whose_shard_has_no_addresses_left_gets_those_of_others)

@@ -170,6 +170,30 @@ START_TEST(a_history_keeps_the_last) {
 }
 END_TEST
 
+START_TEST(names_that_are_not_text_can_be_read_all_the_same) {
+    struct arena_request request = { .bytes = 1 };
+    struct arena_block block;
+
+    if (!has_python())
+        return;
+    begin(10);
+    request.tag = arena_tag(arena, "caf\xe9 \xc3\xa9 \xed\xa0\x80 \xf0\x9f\x90");
+    ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
+    read_by_python(arena_write_json,
+                   "import json, sys\n"
+                   "a = json.loads(open(sys.argv[1], 'rb').read().decode('utf-8'))\n"
+                   "tags = {b.get('tag') for s in a['segments'] for b in s['blocks']}\n"
+                   "assert any(t and t.startswith('caf? \u00e9 ') for t in tags), tags\n");
+    read_by_python(arena_write_viewer,
+                   "import pickle, sys\n"
+                   "a = pickle.load(open(sys.argv[1], 'rb'))\n"
+                   "names = {f['name'] for s in a['segments'] for b in s['blocks']\n"
+                   "         for f in b['frames']}\n"
+                   "assert any(n.startswith('caf? \u00e9 ') for n in names), names\n");
+    end();
+}
+END_TEST
+
 START_TEST(a_file_that_is_full_is_an_error) {
     FILE *file = fopen("/dev/full", "we");
 
@@ -184,4 +208,5 @@ START_TEST(a_file_that_is_full_is_an_error) {
 END_TEST
 
 SUITE("snapshot", json_says_where_every_block_lies, the_viewer_gets_a_pickle_of_segments_and_traces,
-      a_history_keeps_the_last, a_file_that_is_full_is_an_error)
+      a_history_keeps_the_last, names_that_are_not_text_can_be_read_all_the_same,
+      a_file_that_is_full_is_an_error)

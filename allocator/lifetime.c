@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Beginning and end of an arena, and its shards. The reservation is cut into slices, one per shard:
+ *
+ *     one shard      | 0 ··································································|
+ *     two shards     | 0 ··············| 1 ··············| (2)             | (3)              |
+ */
+#include "allocator/arena.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+/* As many threads as usually allocate on one device at a time. */
+#define SHARDS_DEFAULT 16u
+
+int arena_add_shard(struct arena *arena, unsigned n) {
+    uint64_t bytes = n ? arena->slice_bytes : arena->source.span_bytes;
+    struct shard *shard, *first = arena->shards[0];
+    int r;
+
+    r = shard_new(&shard, n, arena->page_bytes, arena->source.base, n * arena->slice_bytes, bytes,
+                  atomic_load(&arena->n_streams));
+    if (r < 0)
+        return r;
+    if (n == 0) {
+        arena->shards[0] = shard;
+        atomic_store(&arena->n_shards, 1);
+        return 0;
+    }
+
+    arena_lock_all(arena);
+    if (first->placed && chunk_end(&first->table.chunks[first->top]) > arena->slice_bytes >> 8) {
+        atomic_store(&arena->max_shards, 1);
+        r = -ENOSPC;
+    }
+    /* A stream that came meanwhile needs its bins here too. */
+    for (unsigned stream = 1; r == 0 && stream <= atomic_load(&arena->n_streams); stream++)
+        r = shard_add_stream(shard, stream);
+    if (r == 0) {
+        memcpy(shard->open, first->open, sizeof(shard->open));
+        if (first->placed)
+            first->space_size = (uint32_t)MIN(arena->slice_bytes >> 8, (uint64_t)first->space_size);
+        lock_take(&shard->lock);
+        arena->shards[n] = shard;
+        atomic_store_explicit(&arena->n_shards, n + 1, memory_order_release);
+        arena_share_slack(arena);
+    } else
+        shard_free(shard);
+    arena_unlock_all(arena);
+    return r;
+}
+
+static int check_source(const struct mem_source *source, uint64_t page, struct allot_error *err) {
+    if (page < 4096 || (page & (page - 1)) || page > (uint64_t)1 << 32)
+        return error_set(err, -EINVAL, "a page of %llu bytes cannot be used",
+                         (unsigned long long)page);
+    if (!source->span_bytes && !source->region_new)
+        return error_set(err, -EINVAL, "the source has neither a reservation nor regions");
+    if (source->span_bytes && (!source->grow || source->base % page || source->span_bytes < page ||
+                               source->base + source->span_bytes < source->base))
+        return error_set(err, -EINVAL, "the source's reservation cannot be used");
+    return 0;
+}
+
+/* How far the reservation is cut up does not depend on the machine; how many of the slices are used
+ * may. */
+static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_bytes) {
+    uint64_t span = arena->source.span_bytes, least;
+    unsigned slices = MIN(wanted ? wanted : SHARDS_DEFAULT, (unsigned)ARENA_SHARDS_MAX);
+    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (span) {
+        /* Every slice can hold all of the cap and as much again, for pages that move: shards share
+         * memory, not addresses. */
+        least = MIN(cap_bytes ? cap_bytes : span / 4, span) * 2;
+        least = MAX(least, arena->page_bytes);
+        if (span / least < slices)
+            slices = span < least ? 1 : (unsigned)(span / least);
+        arena->slice_bytes = span / slices / arena->page_bytes * arena->page_bytes;
+    }
+    atomic_store(&arena->max_shards,
+                 wanted ? slices : MIN(slices, n_cpus < 1 ? 1u : (unsigned)n_cpus));
+}
+
+int arena_new(struct arena **ret, const struct mem_source *source,
+              const struct arena_options *options, struct allot_error *err) {
+    static _Atomic uint64_t last_id;
+    static const struct arena_options defaults;
+    uint64_t page = source->page_bytes ? source->page_bytes : ARENA_PAGE_BYTES;
+    cleanup(arena_freep) struct arena *arena = NULL;
+    int r;
+
+    if (!options)
+        options = &defaults;
+    r = check_source(source, page, err);
+    if (r < 0)
+        return r;
+    arena = calloc(1, sizeof(*arena));
+    if (!arena)
+        return error_set(err, -ENOMEM, "no memory for an arena");
+    pthread_mutex_init(&arena->growing, NULL);
+    pthread_mutex_init(&arena->streaming, NULL);
+    pthread_mutex_init(&arena->noting, NULL);
+    arena->source = *source;
+    arena->name = options->name ? options->name : "device";
+    arena->id = atomic_fetch_add(&last_id, 1) + 1;
+    arena->page_bytes = page;
+    arena->stream_ops = options->stream_ops;
+    arena->stream_userdata = options->stream_userdata;
+    arena_set_cap(arena, options->cap_bytes);
+
+    choose_shards(arena, options->max_shards, options->cap_bytes);
+
+    if (options->history) {
+        arena->notes = calloc(options->history, sizeof(*arena->notes));
+        arena->n_notes_max = options->history;
+        if (!arena->notes)
+            return error_set(err, -ENOMEM, "no memory for a history of %u", options->history);
+    }
+    r = arena_add_shard(arena, 0);
+    if (r == 0 && source->span_bytes && source->region_new)
+        r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
+    if (r < 0)
+        return error_set(err, r, "no memory for an arena's tables");
+    if (options->initial_bytes) {
+        r = arena_grow_initial(arena, options->initial_bytes);
+        if (r < 0)
+            return error_set(err, r, "%s: the source refused the first %llu bytes: %s", arena->name,
+                             (unsigned long long)options->initial_bytes, strerror(-r));
+    }
+    *ret = TAKE(arena);
+    return 0;
+}
+
+/* Runs of mapped memory, hole to hole, as few calls as they need. */
+static void give_placed(const struct mem_source *source, const struct shard *shard) {
+    const struct chunk *chunks = shard->table.chunks;
+    const struct chunk *top = &chunks[shard->top];
+    uint32_t end = chunk_end(top);
+
+    for (uint32_t i = shard->top; i; i = chunks[i].prev)
+        if (chunk_state(&chunks[i]) == CHUNK_HOLE || !chunks[i].prev) {
+            uint32_t start = chunk_state(&chunks[i]) == CHUNK_HOLE ? chunk_end(&chunks[i]) : 0;
+
+            if (end > start)
+                source->trim(source->userdata, shard->slice_offset + ((uint64_t)start << 8),
+                             (uint64_t)(end - start) << 8);
+            end = chunks[i].offset;
+        }
+}
+
+/* All memory goes back, whoever uses it. */
+static void give_all(struct arena *arena) {
+    const struct mem_source *source = &arena->source;
+    struct shard *shard;
+
+    arena_foreach_shard(arena, shard) {
+        if (shard->placed && source->trim)
+            give_placed(source, shard);
+        for (uint32_t n = 0; source->region_free && n < shard->n_regions; n++)
+            source->region_free(source->userdata, shard->regions[n].address,
+                                (uint64_t)shard->regions[n].size << 8);
+    }
+}
+
+struct arena *arena_free(struct arena *arena) {
+    if (!arena)
+        return NULL;
+    streams_done(arena);
+    give_all(arena);
+    for (unsigned n = 0; n <= PLAIN_INDEX; n++)
+        shard_free(arena->shards[n]);
+    arena_notes_done(arena);
+    pthread_mutex_destroy(&arena->growing);
+    pthread_mutex_destroy(&arena->streaming);
+    pthread_mutex_destroy(&arena->noting);
+    free(arena);
+    return NULL;
+}
