@@ -137,6 +137,57 @@ def test_a_fork_holds_in_its_own_name(daemon):
     end(python)
 
 
+STORM = """
+import ctypes, random, sys, threading
+lib = ctypes.CDLL(sys.argv[1])
+lease, errors = ctypes.c_void_p(), []
+assert lib.allot_lease_acquire(ctypes.byref(lease), None, None) == 0
+stop, held = threading.Event(), [0] * 4
+
+def rage(number):
+    dice, error = random.Random(number), ctypes.create_string_buffer(516)
+    while not stop.is_set():
+        n = dice.randint(1, 5) << 21
+        if held[number] < n or dice.random() < 0.5:
+            code = lib.allot_lease_grow(lease, None, ctypes.c_uint64(n), ctypes.c_uint64(0), error)
+            held[number] += n if code == 0 else 0
+        else:
+            code = lib.allot_lease_shrink(lease, None, ctypes.c_uint64(n), error)
+            held[number] -= n if code == 0 else 0
+        if code not in (0, -28):  # ENOSPC
+            errors.append((code, error.raw[4:].split(b"\\0")[0].decode()))
+            break
+
+threads = [threading.Thread(target=rage, args=(n,)) for n in range(len(held))]
+for thread in threads:
+    thread.start()
+print("ready", flush=True)
+sys.stdin.readline()
+stop.set()
+for thread in threads:
+    thread.join()
+print("held", sum(held), errors, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_threads_lose_no_byte_to_a_daemon_that_is_killed_again_and_again(daemon):
+    storm = daemon.box.start_python(STORM, LIBRARY, env={"ALLOT_SOCKET": daemon.socket}, ready="ready",
+                                    timeout=PATIENCE)
+    for _ in range(8):
+        daemon.box.kill(daemon.process)
+        daemon.start()
+        after_grace(daemon)
+    storm.stdin.write("\n")
+    storm.stdin.flush()
+    _, held, errors = daemon.box.wait_for(storm, "held ", PATIENCE).split(maxsplit=2)
+    assert errors == "[]"
+    lease, = leases(daemon)
+    assert lease["holders"] == [lease["holders"][0] | {"pid": storm.pid, "held_bytes": int(held)}]
+    assert lease["shares"][0]["held_bytes"] == int(held)
+    end(storm)
+
+
 def test_only_the_names_of_the_header_are_exported(box):
     shown = box.run(["nm", "-D", "--defined-only", LIBRARY]).stdout.split()
     names = [name.split("@")[0] for name in shown if "@" in name]
