@@ -34,8 +34,14 @@
 #define CDI_KIND    "allot.io/lease"
 #define CDI_VERSION "0.5.0"
 #define CDI_DIR     "/var/run/cdi"
-/* Where the guard is in the container, whatever its place outside. */
-#define GUARD_INSIDE "/run/allot/liballot-guard.so"
+/* Where the guard is in the container, whatever its place outside, and what it loads beside it. */
+#define GUARD_INSIDE    "/run/allot/liballot-guard.so"
+#define LIBALLOT_INSIDE "/run/allot/liballot.so.0"
+
+/* Files to bring along; "": not there. */
+struct luggage {
+    char guard[JOBENV_PATH_SIZE], liballot[JOBENV_PATH_SIZE];
+};
 
 enum { OPT_OUTPUT = DEMAND_OPTIONS_END, OPT_QUIET };
 
@@ -86,7 +92,8 @@ static void put_variable(struct json_writer *w, const char *name, const char *va
 
 /* The specification of a grant, with one device named by the number of the lease. */
 static void put_spec(struct json_writer *w, const struct wire_grant *grant,
-                     const struct wire_box *box, const char *socket, const char *guard) {
+                     const struct wire_box *box, const char *socket,
+                     const struct luggage *luggage) {
     char number[24], path[64];
 
     snprintf(number, sizeof(number), "%" PRIu64, grant->lease);
@@ -109,7 +116,7 @@ static void put_spec(struct json_writer *w, const struct wire_grant *grant,
             put_variable(w, grant->environment[i].name, grant->environment[i].value);
     put_variable(w, "ALLOT_SOCKET", CLIENT_SOCKET_DEFAULT);
     put_variable(w, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
-    if (guard)
+    if (*luggage->guard)
         put_variable(w, "LD_PRELOAD", GUARD_INSIDE);
     json_end(w, ']');
     json_name(w, "deviceNodes");
@@ -131,8 +138,10 @@ static void put_spec(struct json_writer *w, const struct wire_grant *grant,
     json_name(w, "mounts");
     json_begin(w, '[');
     put_mount(w, socket, CLIENT_SOCKET_DEFAULT);
-    if (guard)
-        put_mount(w, guard, GUARD_INSIDE);
+    if (*luggage->guard) {
+        put_mount(w, luggage->guard, GUARD_INSIDE);
+        put_mount(w, luggage->liballot, LIBALLOT_INSIDE);
+    }
     json_end(w, ']');
     json_end(w, '}');
     json_end(w, '}');
@@ -216,21 +225,23 @@ static void block_signals(sigset_t *signals) {
 static int serve(const struct gpuctl *ctl, struct client *client, const struct wire_grant *grant,
                  const char *dir, char **command) {
     cleanup(client_freep) struct client *asker = NULL;
-    char guard[JOBENV_PATH_SIZE], path[PATH_MAX] = "";
+    char path[PATH_MAX] = "";
+    struct luggage luggage;
     struct json_writer w = {};
     union wire_reply reply;
     sigset_t signals;
-    bool has_guard;
     int number, status;
 
-    has_guard = jobenv_find(guard, "../guard/liballot-guard.so", GPUCTL_GUARD);
+    if (!jobenv_find(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
+        !jobenv_find(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
+        *luggage.guard = '\0';
     /* The grant lives in `client`: the box is asked on a connection of its own. */
     status = call_connect(&asker, ctl);
     if (status == EXIT_OK)
         status = call_make(asker, WIRE_METHOD_GET_BOX, NULL, &reply);
     if (status != EXIT_OK)
         return EXIT_RUN_FAILED;
-    put_spec(&w, grant, reply.get_box.box, client_path(client), has_guard ? guard : NULL);
+    put_spec(&w, grant, reply.get_box.box, client_path(client), &luggage);
     if (!strcmp(dir, "-")) {
         if (pretty_print(&w, stdout) < 0)
             return complain(EXIT_RUN_FAILED, "out of memory");

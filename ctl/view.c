@@ -294,9 +294,29 @@ static void lease_state_cell(struct table *table, const struct wire_lease *lease
         table_cell(table, STYLE_PLAIN, "%s", wire_lease_state_name(lease->state));
 }
 
+#define TIER_LAST 5
+
+/* Bits of the tiers that hold a lease: those around the job, and those inside its processes. */
+static unsigned lease_tiers(const struct wire_box *box, const struct wire_lease *lease) {
+    unsigned mask = 0;
+
+    for (size_t i = 0; i < lease->n_tiers; i++)
+        if (lease->tiers[i] <= TIER_LAST)
+            mask |= 1u << lease->tiers[i];
+    for (size_t i = 0; i < box->n_processes; i++) {
+        const struct wire_process *process = &box->processes[i];
+
+        if (process->lease.has && (uint64_t)process->lease.value == lease->id &&
+            process->tier.has && process->tier.value <= TIER_LAST)
+            mask |= 1u << process->tier.value;
+    }
+    return mask;
+}
+
 static void lease_row(struct table *table, const struct view *view, const struct wire_lease *lease,
                       size_t share) {
     const struct wire_share *s = share < lease->n_shares ? &lease->shares[share] : NULL;
+    const unsigned mask = lease_tiers(view->box, lease);
     char text[SHOW_SIZE], tiers[SHOW_SIZE] = "none";
     size_t length = 0;
 
@@ -316,9 +336,10 @@ static void lease_row(struct table *table, const struct view *view, const struct
     table_cell(table, STYLE_PLAIN, "%s", s ? show_maybe_bytes(s->used_bytes, text) : "-");
     if (share > 0)
         return;
-    for (size_t i = 0; i < lease->n_tiers && length < sizeof(tiers) - 24; i++)
-        length += snprintf(tiers + length, sizeof(tiers) - length, "%s%" PRIu64, i ? "," : "",
-                           lease->tiers[i]);
+    for (unsigned tier = 1; tier <= TIER_LAST; tier++)
+        if (mask >> tier & 1)
+            length +=
+                snprintf(tiers + length, sizeof(tiers) - length, "%s%u", length ? "," : "", tier);
     table_cell(table, STYLE_PLAIN, "%zu", lease->n_holders);
     table_cell(table, STYLE_PLAIN, "%s", show_age(lease->created_at, view->now_usec, text));
     table_cell(table, STYLE_PLAIN, "%s", tiers);

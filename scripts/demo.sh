@@ -1,20 +1,22 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Demo: a simulated box, programs that hold memory on it, and what NVIDIA's and other people's tools
-# say about that. Everything it makes is in one temporary folder and ends with it.
+# Demo: a simulated box, allotd, and programs from elsewhere that share a card by leases. Everything
+# it makes is in one temporary folder and ends with it.
 
 demo_dir=
-demo_pids=()
+demo_pids=()            # of the jobs, and by their names:
+declare -A demo_pid=()
+demo_daemon=
 
 demo_end() {
     local pid
     trap - EXIT
     trap '' INT TERM    # a second Ctrl-C must not leave half of it behind
-    for pid in "${demo_pids[@]}"; do
+    for pid in "${demo_pids[@]}" $demo_daemon; do
         kill "$pid" 2>/dev/null
     done
-    for pid in "${demo_pids[@]}"; do
+    for pid in "${demo_pids[@]}" $demo_daemon; do
         wait "$pid" 2>/dev/null
     done
     if [ -n "$demo_dir" ]; then
@@ -23,62 +25,127 @@ demo_end() {
     fi
 }
 
-# demo_show SENTENCE COMMAND...: what is done and what comes of it.
-demo_show() {
-    local words=("${@:2}")
-    printf '\n== %s\n' "$1"
-    words[0]=${words[0]##*/}
-    printf '$ %s\n' "${words[*]}"
-    "${@:2}" || die "${words[0]} failed (exit $?)" "./run test shows whether the build is sound"
+demo_say() { printf '\n== %s\n' "$1"; }
+
+# demo_fail SENTENCE: with what the daemon had to say.
+demo_fail() {
+    [ ! -s "$demo_dir/allotd.log" ] || tail -n 5 "$demo_dir/allotd.log" | sed 's/^/    | /' >&2
+    die "$1" "./run test shows whether the build is sound"
 }
 
-# demo_hold NAME DEVICE SIZE: start a program that holds memory, and wait until it does.
-demo_hold() {
-    local said=$demo_dir/$1
-    : >"$said"
-    "$top/build/examples/hold" --device "$2" "$3" >"$said" 2>&1 &
-    demo_pids+=($!)
-    while ! grep -q holds "$said"; do
-        kill -0 "$!" 2>/dev/null || die "hold ended: $(cat "$said")" "./run test shows whether the build is sound"
+# demo_show COMMAND...: the command as one would type it, and what comes of it.
+demo_show() {
+    local words=("$@")
+    words[0]=${words[0]##*/}
+    printf '$ %s\n' "${words[*]}"
+    "$@" || demo_fail "${words[0]} failed (exit $?)"
+}
+
+# demo_wait SENTENCE COMMAND...: until the command succeeds; two minutes are for machines on their knees.
+demo_wait() {
+    local what=$1 tries=2400
+    shift
+    until "$@" 2>/dev/null; do
+        tries=$((tries - 1))
+        [ "$tries" -gt 0 ] || demo_fail "$what did not come to pass"
         sleep 0.05
     done
-    printf '$ hold --device %s %s &\n' "$2" "$3"
-    cat "$said"
+}
+
+demo_allotd() {
+    "$top/build/daemon/allotd" --driver sim --config "$demo_dir/allotd.conf" --socket "$ALLOT_SOCKET" \
+        --state-dir "$demo_dir/state" --db "$demo_dir/accounts.db" 2>>"$demo_dir/allotd.log" &
+    demo_daemon=$!
+    demo_wait "allotd" "$gpuctl" explain --mem 1G >/dev/null
+}
+
+# demo_start NAME OPTION... -- WORD...: a job under gpuctl run, in the background.
+demo_start() {
+    local name=$1 options=()
+    shift
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    printf '$ gpuctl run --name %s %s -- python job.py %s &\n' "$name" "${options[*]}" "$*"
+    (cd "$demo_dir" && PATH=$clients_venv/bin:$PATH exec "$gpuctl" run --name "$name" "${options[@]}" -- python job.py "$@") \
+        >"$demo_dir/$name" 2>&1 &
+    demo_pids+=($!)
+    demo_pid[$name]=$!
+}
+
+# demo_until NAME TEXT: until the job has said that; the line.
+demo_until() {
+    demo_wait "$1: $2" grep -q "$2" "$demo_dir/$1"
+    printf '[%s] %s\n' "$1" "$(grep -m 1 "$2" "$demo_dir/$1")"
+}
+
+demo_step() { grep -o '^step [0-9]*' "$demo_dir/$1" | tail -n 1 | cut -d ' ' -f 2; }
+
+# demo_is_past NAME STEP
+demo_is_past() { [ "$(demo_step "$1")" -gt "$2" ]; }
+
+demo_stop() {
+    kill "${demo_pid[$1]}"
+    wait "${demo_pid[$1]}" || demo_fail "job $1 ended badly: $(tail -n 3 "$demo_dir/$1")"
+    printf '[%s] %s\n' "$1" "$(tail -n 1 "$demo_dir/$1")"
 }
 
 demo_run() {
-    local smi sim=$top/build/sim
+    local gpuctl=$top/build/ctl/gpuctl step
     build_release
     clients_python
-    clients_programs
-    smi=$clients_root/usr/lib/nvidia/current/nvidia-smi
 
     trap demo_end EXIT
     trap 'exit 130' INT TERM
     demo_dir=$(mktemp -d "${TMPDIR:-/tmp}/allot-demo.XXXXXX") || die "no temporary folder" "is TMPDIR writable?"
-    export GPUSIM_BOX=$demo_dir/box
-    unset CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER
-    demo_show "A box of four GPUs that are not there: one shared file, and NVIDIA's two libraries over it." \
-        "$sim/gpusim" create --gpus 4 --model a100-40g
+    : >"$demo_dir/allotd.conf"
+    cp "$top/scripts/demo_job.py" "$demo_dir/job.py"
+    export GPUSIM_BOX=$demo_dir/box ALLOT_SOCKET=$demo_dir/io.allot LD_LIBRARY_PATH=$top/build/sim/lib
+    unset CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER LD_PRELOAD
 
-    export LD_LIBRARY_PATH=$sim/lib
-    printf '\n== Three CUDA programs that know nothing of it take memory.\n'
-    demo_hold first 0 8GiB
-    demo_hold second 0 4GiB
-    demo_hold third 2 30GiB
-    if [ -n "$clients_root" ]; then
-        demo_show "NVIDIA's own nvidia-smi, unmodified, from Debian's package (it counts the programs' contexts, too):" "$smi"
-    fi
-    demo_show "nvitop, from PyPI, asks the same libraries:" "$clients_venv/bin/nvitop" -1 --ascii
+    demo_say "A box of four GPUs that are not there, and allotd to share them."
+    demo_show "$top/build/sim/gpusim" create --gpus 4 --model a100-40g
+    printf '$ allotd --driver sim … &\n'
+    demo_allotd
 
-    kill -KILL "${demo_pids[0]}"
-    wait "${demo_pids[0]}" 2>/dev/null
-    printf '\n== The first program is killed with -9. It could clean nothing up; its 8 GiB are free all the same.\n'
-    if [ -n "$clients_root" ]; then
-        demo_show "What is left on the GPUs:" "$smi" --query-compute-apps=pid,used_memory,gpu_uuid --format=csv
-    fi
-    demo_show "And gpusim's own picture of the box:" "$sim/gpusim" show
+    demo_say "Two programs, written with cuda-bindings from PyPI, each with 0.4 of the first card."
+    demo_start alpha --devices 0 --fraction 0.4 -- work 12
+    demo_start beta --devices 0 --fraction 0.4 -- work 9
+    demo_until alpha "the card has"
+    demo_until alpha holds
+    demo_until beta holds
+
+    demo_say "A third one does not fit: it waits, and is told its place and the reason."
+    demo_start gamma --devices 0 --fraction 0.4 -- work 6
+    demo_until gamma waiting
+
+    demo_say "One that takes all it can get, with a tenth of the second card, is held to that."
+    demo_start greedy --devices 1 --fraction 0.1 -- greedy
+    demo_until greedy "the card has"
+    demo_until greedy took
+    wait "${demo_pid[greedy]}" || demo_fail "greedy ended badly: $(tail -n 3 "$demo_dir/greedy")"
+
+    demo_say "Who holds what, and who waits:"
+    demo_show "$gpuctl" status
+
+    demo_say "The daemon is killed with -9. The jobs work on; a new one knows them."
+    step=$(demo_step alpha)
+    printf '[alpha] step %s\n$ kill -9 allotd\n' "$step"
+    kill -KILL "$demo_daemon"
+    wait "$demo_daemon" 2>/dev/null
+    demo_wait "work without a daemon" demo_is_past alpha $((step + 5))
+    printf '[alpha] step %s\n$ allotd --driver sim … &\n' "$(demo_step alpha)"
+    demo_allotd
+    demo_show "$gpuctl" leases
+
+    demo_say "The first job ends, and the one that waited starts."
+    demo_stop alpha
+    demo_until gamma holds
+    demo_show "$gpuctl" leases
+    demo_stop beta
+    demo_stop gamma
     demo_end
-    printf 'The box is gone, and so are its programs. Your own: build/sim/gpusim create, then\n'
-    printf 'build/sim/gpusim exec -- nvidia-smi (or any program that speaks NVML or CUDA).\n'
+    demo_say "All gone again: jobs, daemon, box. Your own: build/sim/gpusim create, then docs/simulator.md."
 }
