@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The results of bench-allocator.sh as tables: allocator-table.py RESULTS.json"""
+import glob
 import json
 import os
 import sys
@@ -48,14 +49,27 @@ if ("allot", "holes-1k") in by and ("allot", "holes-10k") in by:
         "%s %.2f times slower" % (e, by[e, "holes-10k"]["ns_per_pair"] / by[e, "holes-1k"]["ns_per_pair"])
         for e in engines))
 
-if os.path.exists(path + ".2"):
-    threads = [{(r["engine"], r["trace"]): r for r in json.load(open("%s.%d" % (path, n)))} for n in (1, 2)]
-    table("two threads against one, on %d CPUs" % os.cpu_count(),
-          ["engine, trace", "by CPU time (median)", "by the wall clock (best)"],
+rounds = len(glob.glob(glob.escape(path) + ".2.*"))
+if rounds:
+    def load(threads, n):
+        return {(r["engine"], r["trace"]): r for r in json.load(open("%s.%d.%d" % (path, threads, n)))}
+
+    def spread(values):
+        values = sorted(values)
+        return "%.2f (%.2f to %.2f)" % (values[len(values) // 2], values[0], values[-1])
+
+    one, two = ([load(threads, n + 1) for n in range(rounds)] for threads in (1, 2))
+    table("two threads against one, on %d CPUs: median and spread of %d rounds" % (os.cpu_count(), rounds),
+          ["engine, trace", "by CPU time", "by the wall clock"],
           [["%s, %s" % (e, t.removesuffix(".trace")),
-            "%.2f" % (2 * threads[0][e, t]["ns_per_pair"] / threads[1][e, t]["ns_per_pair"]),
-            "%.2f" % (threads[1][e, t]["pairs_per_second"] / threads[0][e, t]["pairs_per_second"])]
-           for e, t in threads[0] if (e, t) in threads[1]])
+            spread(2 * a[e, t]["ns_per_pair_best"] / b[e, t]["ns_per_pair_best"] for a, b in zip(one, two)),
+            spread(b[e, t]["pairs_per_second"] / a[e, t]["pairs_per_second"] for a, b in zip(one, two))]
+           for e, t in one[0] if all((e, t) in r for r in one + two)])
+
+if os.path.exists(path + ".shifts"):
+    ratios = sorted(r["peak_reserved"] / r["peak_live"] for r in json.load(open(path + ".shifts")))
+    print("\npeak reserved / peak live, size shift in %d ways: %.3f to %.3f, median %.3f; above 1.25: %d" % (
+        len(ratios), ratios[0], ratios[-1], ratios[len(ratios) // 2], sum(r > 1.25 for r in ratios)))
 
 if os.path.exists(path + ".fit"):
     fit = json.load(open(path + ".fit"))

@@ -5,7 +5,7 @@
 # wheel, interleaved in one run: ./run bench allocator [--torch] [--reps N] [--no-fit] [--json FILE]
 #
 #   --torch    PyTorch too: its wheel has 900 MB
-#   --no-fit   leave out the search for the smallest capacity, which takes minutes
+#   --no-fit   leave out the search for the smallest capacity, which takes half an hour
 set -eu -o pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -102,12 +102,23 @@ for peer in "${peers[@]}"; do
 done
 echo "replaying: $reps laps of each, taking turns"
 : >"$build/allocator.log"
-quiet "$build/replay" "${engines[@]}" --reps "$reps" --json \
-    "$traces"/{lifo,random,training,shift,holes-1k,holes-10k,live-1k,live-10k,live-100k,live-1m,serving}.trace >"$json"
-for threads in 1 2; do # 160 G: two of the largest trace at once
-    quiet "$build/replay" --engine allot --engine tf --capacity 160G --reps "$reps" --threads "$threads" --json \
-        "$traces"/{lifo,random,training,live-10k}.trace >"$json.$threads"
+all=("$traces"/{lifo,random,training,shift,holes-1k,holes-10k,live-1k,live-10k,live-100k,live-1m,serving}.trace)
+quiet "$build/replay" "${engines[@]}" --reps "$reps" --json "${all[@]}" >"$json"
+echo "one thread and two, taking turns"
+rm -f "$json".[12].*
+for round in $(seq "$reps"); do # 160 G: two of the largest trace at once
+    for threads in 1 2; do
+        quiet "$build/replay" --engine allot --engine tf --capacity 160G --reps 3 --threads "$threads" --json \
+            "$traces"/{lifo,random,training,live-10k}.trace >"$json.$threads.$round"
+    done
 done
+echo "size shifts in 60 ways"
+mkdir -p "$traces/shifts"
+for seed in $(seq 60); do
+    trace=$traces/shifts/$seed.trace
+    [ "$trace" -nt "$build/tracegen" ] || "$build/tracegen" --seed "$seed" shift >"$trace"
+done
+quiet "$build/replay" --engine allot --reps 1 --json "$traces"/shifts/*.trace >"$json.shifts"
 rm -f "$json.fit"
 if [ -n "$fit" ]; then
     echo "looking for the smallest capacities"
@@ -115,6 +126,6 @@ if [ -n "$fit" ]; then
     for peer in "${fits[@]}"; do
         engines+=(--engine "$peer")
     done
-    quiet "$build/replay" --fit "${engines[@]}" --json "$traces"/{lifo,random,training,shift,holes-1k,live-10k,serving}.trace >"$json.fit"
+    quiet "$build/replay" --fit "${engines[@]}" --json "${all[@]}" >"$json.fit"
 fi
 exec "$python" "$top/bench/allocator-table.py" "$json"

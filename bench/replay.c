@@ -70,7 +70,8 @@ struct player {
     uint64_t *slots, *sizes; /* of the trace's blocks: what free() wants, and bytes */
     pthread_barrier_t *barrier;
     uint64_t cpu_ns, wall_ns, pairs, failures, live, peak_live;
-    bool count; /* peaks and failures too: not while it is timed */
+    bool count;   /* peaks and failures too: not while it is timed */
+    bool give_up; /* at the first failure; only while it counts */
 };
 
 static void play(struct player *player, size_t from, size_t to) {
@@ -103,6 +104,8 @@ static void play_counting(struct player *player) {
         if (op->bytes == TRACE_FREE && player->slots[op->slot])
             player->live -= sizes[op->slot];
         play(player, n, n + 1);
+        if (player->give_up && player->failures)
+            break;
         if (op->bytes != TRACE_FREE && player->slots[op->slot]) {
             sizes[op->slot] = op->bytes;
             player->live += op->bytes;
@@ -368,9 +371,10 @@ static bool fits(const struct engine *engine, const struct trace *trace, uint64_
         player.arena = engine->start(capacity);
         if (!player.arena)
             _exit(EXIT_FAILURE);
+        player.give_up = true;
         play_all(&player, 1, true);
         if (!player.failures)
-            play_all(&player, 1, false);
+            play_all(&player, 1, true);
         _exit(player.failures ? EXIT_FAILURE : EXIT_SUCCESS);
     }
     return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
