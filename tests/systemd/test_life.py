@@ -28,6 +28,7 @@ def kept(machine, job):
     lease = machine.leases()[job.lease]
     assert lease["uid"] == ADA and lease["scope"] == job.scope
     assert machine.device(0)["leased_bytes"] == lease["shares"][0]["guaranteed_bytes"] > 15 << 30
+    assert "contradict" not in machine.journal("-u", "allotd") # nor was anything left out of the books
     told = job.ask()
     assert (told["nvidia0"], told["nvidia1"]) == (NO_DRIVER, REFUSED)
 

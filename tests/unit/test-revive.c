@@ -262,6 +262,26 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
 }
 END_TEST
 
+START_TEST(a_lease_that_ends_before_its_owner_leaves_no_record) {
+    cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
+    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 8));
+    int n_kept = 0;
+
+    broker_confined(desk->broker, lease, "allot-1.scope", "/user.slice/allot-1.scope", 1 << 2,
+                    desk->now);
+    broker_vacated(desk->broker, lease, desk->now); /* gpuctl, who acquired it, still runs */
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    for (size_t i = 0; i < the_log.n; i++)
+        if (the_log.records[i].kind == RECORD_HOLDER)
+            n_kept = 1; /* an upsert: the last word counts */
+        else if (the_log.records[i].kind == RECORD_HOLDER_GONE)
+            n_kept = 0;
+    ck_assert_int_eq(n_kept, 0);
+    start_again(desk, &the_log, 1, 40, 1);
+    ck_assert_uint_eq(broker_grace_until(desk->broker), 0);
+}
+END_TEST
+
 START_TEST(contradictions_are_refused) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     struct record record = { .kind = RECORD_HOLDER };
@@ -284,6 +304,7 @@ START_TEST(contradictions_are_refused) {
 END_TEST
 
 SUITE("revive", leases_and_holders_are_there_again,
+      a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
       nobody_comes_back_with_more_than_was_recorded, places_in_the_line_are_kept_for_who_asks_again,
       what_was_releasing_is_still, a_process_that_died_meanwhile_ends_the_grace,
