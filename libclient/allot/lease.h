@@ -29,7 +29,8 @@
  *     -EBUSY      too much at once, or nothing can be promised now: try again later
  *
  * The daemon may be restarted at any time: the process attaches again by itself with what it holds,
- * and calls wait for that, at most `reconnect_usec`.
+ * and calls wait for that, at most `reconnect_usec`. Only the first connection of
+ * allot_lease_acquire() fails at once where there is no daemon.
  */
 #include <stdbool.h>
 #include <stddef.h>

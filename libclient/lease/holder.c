@@ -276,14 +276,22 @@ static int thread_start(struct allot_lease *lease, struct allot_error *err) {
 }
 
 int lease_hold(struct allot_lease *lease, struct allot_error *err) {
-    struct failure failure;
+    uint64_t deadline = lease_deadline(lease->options.reconnect_usec);
+    struct failure failure = { 0 };
     int r;
 
-    r = client_connect(lease->holder, err);
-    if (r == -ENOENT || r == -ECONNREFUSED)
-        return err ? (err->code = -ENOTCONN) : -ENOTCONN;
-    if (r >= 0)
+    /* There is a lease, so there is a daemon, or will be again: one that goes away just now is
+     * waited for as it is in any other call. */
+    do {
+        r = client_reconnect(lease->holder, lease_left(deadline), lease->options.cancel_fd, err);
+        if (r == -ETIMEDOUT)
+            return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+        if (r < 0)
+            return r;
         r = attach(lease, &failure, err);
+    } while (r < 0 && failure.code == FAILURE_NONE && !client_is_connected(lease->holder) &&
+             r != -ETIMEDOUT && lease_left(deadline) > 0);
+    lease->options.cancel_fd = -1; /* the caller's, who may close it from now on */
     if (r >= 0)
         r = thread_start(lease, err);
     if (r < 0)

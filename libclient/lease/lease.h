@@ -85,7 +85,7 @@ int lease_find_share(struct allot_lease *lease, const char *device, struct allot
 
 /* ---- holder.c ------------------------------------------------------------------------------- */
 
-/* Attach, take the shares over, and start the thread. */
+/* Attach, take the shares over, and start the thread. Waits for a daemon that is away. */
 int lease_hold(struct allot_lease *lease, struct allot_error *err);
 
 /* End the thread and the holder connection. */

@@ -45,7 +45,7 @@ struct fakeallotd {
     int listener; /* -1: away */
     struct link links[LINKS_MAX];
     struct holder holders[HOLDERS_MAX];
-    unsigned die_after, n_attached, n_mistakes, n_places;
+    unsigned die_after, die_at_attach, n_attached, n_mistakes, n_places;
     bool dies, drop_next, hold_line, ended, released, stop;
 };
 
@@ -165,6 +165,11 @@ static void on_attach(struct fakeallotd *d, struct link *link, const struct wire
             d->links[i].holds = false;
     holder = holder ? holder : holder_find(d, 0);
     ck_assert_ptr_nonnull(holder);
+    if (d->die_at_attach > 0) {
+        d->die_at_attach--;
+        d->dies = true;
+        return;
+    }
     if (attach->n_held > 0) {
         if (attach->held[0].bytes > holder->held) {
             d->n_mistakes++;
@@ -399,6 +404,10 @@ void fakeallotd_start(struct fakeallotd *d) {
 
 void fakeallotd_die_after(struct fakeallotd *d, unsigned n_calls) {
     LOCKED(d, d->die_after = n_calls);
+}
+
+void fakeallotd_die_at_attach(struct fakeallotd *d, unsigned n) {
+    LOCKED(d, d->die_at_attach = n);
 }
 
 void fakeallotd_drop_next(struct fakeallotd *d) {

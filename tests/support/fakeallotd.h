@@ -32,6 +32,9 @@ void fakeallotd_start(struct fakeallotd *d);
  */
 void fakeallotd_die_after(struct fakeallotd *d, unsigned n_calls);
 
+/* So many times it dies when somebody attaches, before it answers. */
+void fakeallotd_die_at_attach(struct fakeallotd *d, unsigned n);
+
 /* The connection of the next Grow or Shrink is dropped, after it was recorded. Nothing else is. */
 void fakeallotd_drop_next(struct fakeallotd *d);
 

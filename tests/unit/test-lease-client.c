@@ -147,6 +147,7 @@ START_TEST(without_a_daemon_it_says_so_at_once) {
     ck_assert_int_eq(allot_lease_acquire(&lease, &options, &err), -ENOTCONN);
     ck_assert_int_eq(err.code, -ENOTCONN);
     ck_assert_ptr_nonnull(strstr(err.text, "/nowhere/at/all"));
+    options.reconnect_usec = 1000;
     ck_assert_int_eq(allot_lease_attach(&lease, 7, NULL, &options, &err), -ENOTCONN);
     options.amount.mode = 99;
     ck_assert_int_eq(allot_lease_acquire(&lease, &options, NULL), -EINVAL);
@@ -252,6 +253,23 @@ START_TEST(a_call_that_is_cut_off_by_a_living_daemon_counts_once) {
     ck_assert_uint_eq(held(lease), G(6));
     ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(6));
     ck_assert_uint_eq(fakeallotd_holders(d), 1);
+    allot_lease_free(lease);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_daemon_that_dies_between_grant_and_holding_is_waited_for) {
+    struct allot_error err = { 0 };
+    struct allot_lease *lease;
+
+    setup();
+    fakeallotd_die_at_attach(d, 3);
+    lease = acquired(NULL);
+    ck_ok(allot_lease_grow(lease, NULL, G(3), 0, &err));
+    fakeallotd_die_at_attach(d, 3);
+    fakeallotd_kill(d, false);
+    ck_ok(allot_lease_grow(lease, NULL, G(3), 0, &err));
+    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(6));
     allot_lease_free(lease);
     teardown();
 }
@@ -528,6 +546,7 @@ SUITE("lease-client", a_lease_is_waited_for_held_and_given_back,
       waiting_for_a_lease_can_be_cancelled, a_restart_is_a_pause_and_nothing_more,
       a_grow_whose_answer_was_lost_counts_once,
       a_call_that_is_cut_off_by_a_living_daemon_counts_once,
+      a_daemon_that_dies_between_grant_and_holding_is_waited_for,
       a_grow_that_waits_does_not_stop_a_shrink_and_survives_a_restart,
       a_daemon_that_stays_away_is_not_waited_for_for_ever,
       recalls_are_told_and_may_be_answered_where_they_are_told,
