@@ -291,6 +291,12 @@ struct lease *lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid)
     return lease;
 }
 
+const struct lease *broker_lease_called(const struct broker *broker, uint64_t id, uid_t uid) {
+    const struct lease *lease = lease_of_peer(broker, id, uid);
+
+    return lease && lease->uid == uid ? lease : NULL;
+}
+
 struct holder *broker_holder(const struct broker *broker, const struct process_id *process,
                              uint64_t lease) {
     struct lease *found = broker_lease(broker, lease);

@@ -206,6 +206,8 @@ struct broker_attach {
     size_t n_held;
     uint8_t tier;
     bool credits;
+    bool has_token;
+    uint8_t token[RECORD_DIGEST_SIZE]; /* digest of what it showed: a lease made again keeps it */
     void *cookie; /* for notices; must live until broker_detach() or broker_process_gone() */
 };
 
@@ -297,6 +299,8 @@ void broker_next_ids(const struct broker *broker, struct record_meta *ret); /* s
 struct lease *broker_lease(const struct broker *broker, uint64_t id); /* NULL: none */
 /* The process that acquired it, while it lives and is no holder; NULL: none. */
 const struct process_id *broker_owner(const struct lease *lease);
+/* What this user calls `id`: after lost books that may be another lease. NULL: none of its own. */
+const struct lease *broker_lease_called(const struct broker *broker, uint64_t id, uid_t uid);
 struct holder *broker_holder(const struct broker *broker, const struct process_id *process,
                              uint64_t lease);
 const struct book *broker_book(const struct broker *broker, const struct gpuid *device);

@@ -76,11 +76,37 @@ static bool read_held(struct session *session, const struct varlink_call *call,
     return true;
 }
 
+/*
+ * A lease that was made again, and has no token, belongs to the scope that the hand once made for
+ * it: its processes are still in there.
+ */
+static void adopt_scope(struct session *session, uint64_t called, uint64_t id) {
+    struct manager *manager = session->manager;
+    const struct lease *lease = broker_lease(manager->broker, id);
+    char cgroup[PROCESS_CGROUP_SIZE], scope[64], *at;
+    size_t n =
+        (size_t)snprintf(scope, sizeof(scope), "/allot-%llu.scope", (unsigned long long)called);
+
+    if (!lease || lease->has_token || lease->cgroup[0] ||
+        process_cgroup(cgroup, session->process.pid) < 0)
+        return;
+    at = strstr(cgroup, scope);
+    if (!at || (at[n] && at[n] != '/'))
+        return;
+    at[n] = 0;
+    /* Which tiers were in force is not known any more, so none is claimed. */
+    if (broker_confined(manager->broker, id, scope + 1, cgroup, 0, manager_now(manager)) >= 0)
+        scope_watch(manager, id, cgroup);
+}
+
 unsigned lease_attach(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_attach *wire = &call->parameters.attach;
     struct broker_peer peer = methods_peer(session);
-    const struct lease *lease = broker_lease(manager->broker, wire->lease);
+    const struct lease *lease =
+        broker_lease_called(manager->broker, wire->lease, session->peer.uid);
+    /* Coming back promises nothing: that must be possible on a full disk, too. */
+    bool is_back = lease && broker_holder(manager->broker, &session->process, wire->lease);
     struct broker_attach attach = {
         .lease = wire->lease,
         .tier = wire->tier.has && wire->tier.value <= 5 ? (uint8_t)wire->tier.value : 0,
@@ -90,8 +116,13 @@ unsigned lease_attach(struct session *session, const struct varlink_call *call) 
     struct wire_attach_reply reply = { 0 };
     struct verdict verdict;
 
-    if (!pending_may_promise(session, call) || !read_held(session, call, wire, &attach))
+    if (!(is_back ? pending_may_hold : pending_may_promise)(session, call) ||
+        !read_held(session, call, wire, &attach))
         return 1;
+    if (wire->token) {
+        attach.has_token = true;
+        sha256(attach.token, wire->token, strlen(wire->token));
+    }
     if (lease && !belongs(session, call, lease, wire->token))
         return 1;
     if (session_add_lease(session, wire->lease) < 0 ||
@@ -104,7 +135,9 @@ unsigned lease_attach(struct session *session, const struct varlink_call *call) 
         session_fail(session, call, &failure);
         return 2;
     }
-    lease = broker_lease(manager->broker, wire->lease);
+    if (manager->books_lost)
+        adopt_scope(session, wire->lease, verdict.lease);
+    lease = broker_lease(manager->broker, verdict.lease);
     reply.shares = lease ? pending_shares(&manager->reply, lease, &reply.n_shares) : NULL;
     if (!reply.shares)
         return pending_no_memory(session, call);

@@ -25,22 +25,13 @@ unsigned pending_no_memory(struct session *session, const struct varlink_call *c
                         "the daemon is out of memory: try again later");
 }
 
-/*
- * Whether the peer is a process that can hold something and be watched, and can be promised
- * something now. If not, it was told.
- */
-bool pending_may_promise(struct session *session, const struct varlink_call *call) {
-    struct allot_error err = { 0 };
+bool pending_may_hold(struct session *session, const struct varlink_call *call) {
     int r;
 
     if (session->process.start == 0) {
         methods_fail(session, call, FAILURE_DENIED,
                      "your process cannot be seen by the daemon: it has ended, or lives in a pid "
                      "namespace beside the daemon's; call from a process that the daemon can see");
-        return false;
-    }
-    if (!state_is_ready(session->manager->state, &err)) {
-        methods_fail(session, call, FAILURE_BUSY, "%s", err.text);
         return false;
     }
     r = tenure_watch(session->manager, &session->process);
@@ -53,6 +44,16 @@ bool pending_may_promise(struct session *session, const struct varlink_call *cal
         methods_fail(session, call, FAILURE_BUSY, "the daemon cannot watch your process: %s",
                      strerror(-r));
     return r >= 0;
+}
+
+bool pending_may_promise(struct session *session, const struct varlink_call *call) {
+    struct allot_error err = { 0 };
+
+    if (!state_is_ready(session->manager->state, &err)) {
+        methods_fail(session, call, FAILURE_BUSY, "%s", err.text);
+        return false;
+    }
+    return pending_may_hold(session, call);
 }
 
 /* The device of a call, by UUID. */

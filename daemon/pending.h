@@ -34,10 +34,10 @@ void pending_cancel(struct session *session);
 /* The daemon is out of memory: tells so. Returns 1, the cost. */
 unsigned pending_no_memory(struct session *session, const struct varlink_call *call);
 
-/*
- * Whether the peer is a process that can hold something and be watched, and can be promised
- * something now. If not, it was told.
- */
+/* Whether the peer is a process that can hold something and is watched now. If not, it was told. */
+bool pending_may_hold(struct session *session, const struct varlink_call *call);
+
+/* The same, and whether it can be promised something: promises can be recorded. */
 bool pending_may_promise(struct session *session, const struct varlink_call *call);
 
 /* The device of a call, by UUID. If it is none, it was told. */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "daemon/accounts.h"
 #include "daemon/herald.h"
 #include "daemon/manager.h"
 #include "daemon/scope.h"
@@ -21,10 +22,16 @@
 struct replay {
     struct manager *manager;
     struct moment now;
-    unsigned n_wrong;
+    struct record *wrong; /* owned: what ends the records that contradict others */
+    size_t n_wrong, n_wrong_room;
     struct process_id *processes; /* owned: of the holders */
     size_t n_processes, size;
 };
+
+static void replay_done(struct replay *replay) {
+    free(replay->wrong);
+    free(replay->processes);
+}
 
 static int note_process(struct replay *replay, const struct process_id *process) {
     if (replay->n_processes == replay->size) {
@@ -40,6 +47,48 @@ static int note_process(struct replay *replay, const struct process_id *process)
     return 0;
 }
 
+/* A record that makes no sense is none: it would be read, and complained about, at every start. */
+static int note_wrong(struct replay *replay, const struct record *record) {
+    struct record gone = { .kind = RECORD_META };
+
+    switch (record->kind) {
+    case RECORD_LEASE:
+        gone = (struct record){ .kind = RECORD_LEASE_GONE, .lease_gone = record->lease.id };
+        break;
+    case RECORD_HOLDER:
+        gone = (struct record){ .kind = RECORD_HOLDER_GONE,
+                                .holder_gone = { .lease = record->holder.lease,
+                                                 .pid = record->holder.pid,
+                                                 .start = record->holder.start } };
+        break;
+    case RECORD_WAITER:
+        gone = (struct record){ .kind = RECORD_WAITER_GONE, .waiter_gone = record->waiter.id };
+        break;
+    default:
+        return 0;
+    }
+    if (replay->n_wrong == replay->n_wrong_room) {
+        size_t room = replay->n_wrong_room * 2 + 8;
+        struct record *more = reallocarray(replay->wrong, room, sizeof(*more));
+
+        if (!more)
+            return -ENOMEM;
+        replay->wrong = more;
+        replay->n_wrong_room = room;
+    }
+    replay->wrong[replay->n_wrong++] = gone;
+    return 0;
+}
+
+/* A lease goes on in the accounts, too: it is the same one, and not to be taken for ended. */
+static void account(struct manager *manager, const struct record_lease *lease) {
+    if (manager->accounts)
+        accounts_begin(manager->accounts,
+                       &(struct accounts_lease){ lease->id, lease->uid, lease->gid, lease->name,
+                                                 lease_mode_name((enum lease_mode)lease->mode) },
+                       manager_real(manager));
+}
+
 static int on_record(void *userdata, const struct record *record) {
     struct replay *replay = userdata;
     int r;
@@ -47,12 +96,12 @@ static int on_record(void *userdata, const struct record *record) {
     if (record->kind == RECORD_DEVICE)
         return survey_restore(replay->manager, &record->device);
     r = broker_restore(replay->manager->broker, record, replay->now);
-    if (r == -EBADMSG) {
-        replay->n_wrong++;
-        return 0;
-    }
+    if (r == -EBADMSG)
+        return note_wrong(replay, record);
     if (r < 0)
         return r;
+    if (record->kind == RECORD_LEASE)
+        account(replay->manager, &record->lease);
     if (record->kind == RECORD_HOLDER && record->holder.releasing_usec == 0)
         return note_process(replay,
                             &(struct process_id){ record->holder.pid, record->holder.start });
@@ -66,8 +115,7 @@ static int on_record(void *userdata, const struct record *record) {
 
 int restore_begin(struct manager *manager, const struct state_report *report,
                   struct allot_error *err) {
-    struct replay replay = { .manager = manager, .now = manager_now(manager) };
-    cleanup(freep) struct process_id *processes = NULL;
+    cleanup(replay_done) struct replay replay = { .manager = manager, .now = manager_now(manager) };
     int r;
 
     if (report->text[0])
@@ -75,14 +123,15 @@ int restore_begin(struct manager *manager, const struct state_report *report,
                  &(struct log_about){ .message = report->is_lost ? LOG_STATE_LOST : LOG_PLAIN },
                  "%s", report->text);
     r = state_replay(manager->state, on_record, &replay);
-    processes = replay.processes;
     if (r < 0)
         return error_set(err, r == -EINVAL ? -EIO : r, "cannot take back the last state: %s",
                          strerror(-r));
     if (replay.n_wrong)
         log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST },
-                 "%u records of the last state contradict the others and were left out",
+                 "%zu records of the last state contradict the others and were left out",
                  replay.n_wrong);
+    for (size_t i = 0; i < replay.n_wrong; i++)
+        herald_record(manager, &replay.wrong[i]);
 
     manager->books_lost = report->is_lost || replay.n_wrong > 0;
     if (manager->books_lost)
@@ -95,12 +144,12 @@ int restore_begin(struct manager *manager, const struct state_report *report,
                  report->n_leases, report->n_holders, report->n_waiters);
     }
     for (size_t i = 0; i < replay.n_processes; i++) {
-        r = tenure_watch(manager, &processes[i]);
+        r = tenure_watch(manager, &replay.processes[i]);
         if (r == -ESRCH)
-            broker_process_gone(manager->broker, &processes[i], replay.now);
+            broker_process_gone(manager->broker, &replay.processes[i], replay.now);
         else if (r < 0)
-            log_line(LOG_WARNING, &(struct log_about){ .pid = processes[i].pid },
-                     "the end of process %d will not be seen: %s", (int)processes[i].pid,
+            log_line(LOG_WARNING, &(struct log_about){ .pid = replay.processes[i].pid },
+                     "the end of process %d will not be seen: %s", (int)replay.processes[i].pid,
                      strerror(-r));
     }
     return 0;

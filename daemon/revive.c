@@ -156,6 +156,9 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
     lease->mode = LEASE_GROW;
     lease->priority = tenant->rules.priority;
     lease->created_usec = now.usec;
+    /* Its other processes come with the same one. */
+    lease->has_token = attach->has_token;
+    memcpy(lease->token, attach->token, sizeof(lease->token));
     if (tenant->rules.lease_usec != UNITS_FOREVER) {
         lease->expires_usec = now.usec + tenant->rules.lease_usec;
         broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);

@@ -212,9 +212,13 @@ static int on_accept(sd_event_source *source, int listen_fd, uint32_t events, vo
 /* Who is readable is asked in every turn: a session that always has more is not served alone. */
 static int run_turn(struct server *server) {
     struct epoll_event events[EVENTS_PER_TURN];
+    struct manager *manager = server->manager;
     struct list turn;
     int n = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, 0);
 
+    /* A call that is answered by whom it asked settles the turn; inside this one that must wait:
+     * settling frees sessions, and `events` and the slice at hand point to some. */
+    manager->is_settling = true;
     /* Those with messages left first: they have waited since the last turn. A slice may put its
      * session back into `ready`, for the next turn, so that list is taken away first. */
     list_init(&turn);
@@ -228,7 +232,8 @@ static int run_turn(struct server *server) {
     for (int i = 0; i < n; i++)
         session_turn(events[i].data.ptr, events[i].events);
 
-    manager_settle(server->manager);
+    manager->is_settling = false;
+    manager_settle(manager);
     return 0;
 }
 
