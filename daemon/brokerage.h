@@ -166,7 +166,7 @@ struct broker {
     uint32_t n_absent;          /* holders */
     bool is_lost;               /* broker_books_lost() */
     bool is_stirred;            /* the line must be looked at */
-    bool has_unsafe;  /* somebody waits by the banker's rule: another device may do */
+    bool has_unsafe;            /* somebody waits by the banker's rule: another device may do */
     bool is_running;            /* it is, just now: kinds stay though they are empty */
     bool is_knot_due;           /* a wait began, or bytes moved, since knots were looked for */
     uint64_t next_timeout_usec; /* of a waiter; UINT64_MAX: none; never too late */
