@@ -189,13 +189,13 @@ static f64 to_whole(f64 x, unsigned round) {
     }
 }
 
-static u64 whole_to_int(f64 x, enum ptx_type type) {
+static u64 whole_to_int(f64 x, enum ptx_type from, enum ptx_type type) {
     unsigned bits = ptx_type_bytes(type) * 8;
     bool sign = ptx_type_class(type) == 's';
     f64 high = ldexp(1, (int)(sign ? bits - 1 : bits)), low = sign ? -high : 0;
 
-    if (x != x)
-        return 0;
+    if (x != x) /* as the manual has it */
+        return from != PTX_f64 && bits < 64 ? 0 : (u64)0 - (UINT64_C(1) << (bits - 1));
     if (x >= high)
         return sign         ? (UINT64_C(1) << (bits - 1)) - 1
                : bits == 64 ? ~UINT64_C(0)
@@ -304,7 +304,7 @@ static u64 convert(u64 value, const struct ptx_convert *cvt) {
     if (cvt->integral || !real(cvt->to))
         x = to_whole(x, cvt->round);
     if (!real(cvt->to))
-        return narrow(whole_to_int(x, cvt->to), cvt->to);
+        return narrow(whole_to_int(x, cvt->from, cvt->to), cvt->to);
     return float_bits(x, cvt);
 }
 

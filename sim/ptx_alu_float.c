@@ -68,6 +68,8 @@ typedef f64 doubles __attribute__((vector_size(16)));
 typedef s64 masks __attribute__((vector_size(16)));
 
 static inline void fuse(f32 *d, const f32 *x, const f32 *y, const f32 *z, bool nearest) {
+    masks nans = { 0 };
+
     for (int i = 0; i < PTX_LANES; i += 2) {
         doubles a = __builtin_convertvector(*(const singles *)(x + i), doubles);
         doubles b = __builtin_convertvector(*(const singles *)(y + i), doubles);
@@ -78,9 +80,12 @@ static inline void fuse(f32 *d, const f32 *x, const f32 *y, const f32 *z, bool n
         masks inexact = (more | (rest < 0.0)) & ((bits & 1) - 1);
         masks step = (~(more ^ (sum > 0.0)) & 2) - 1; /* away from zero, or towards it */
 
+        nans |= sum != sum;
         bits += nearest ? inexact & step : (masks){ 0 };
         *(singles *)(d + i) = __builtin_convertvector((doubles)bits, singles);
     }
+    if (nans[0] | nans[1])
+        LANES d[i] = canonical_f32(d[i]);
 }
 ALU(fma_f32) {
     fuse(ALIGNED(d_), ALIGNED(a_), ALIGNED(b_), ALIGNED(c_), true);

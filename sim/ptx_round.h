@@ -42,6 +42,14 @@ static inline f64 saturate_f64(f64 x) {
     return x > 0 ? (x < 1 ? x : 1) : 0;
 }
 
+/* Single precision has one NaN for all results; doubles keep theirs, as on this CPU. */
+static inline f32 canonical_f32(f32 x) {
+    return x == x ? x : float_of(0x7fffffff);
+}
+static inline f64 canonical_f64(f64 x) {
+    return x;
+}
+
 #define PREPARE(T)                                                                                 \
     static inline void prepare_##T(T *to, const void *from, unsigned flags) {                      \
         const T *x = ALIGNED(from);                                                                \
@@ -61,7 +69,7 @@ PREPARE(f64)
 
 /* Each operation twice: plain, and with an _x that looks at the flags. */
 #define FLOAT1(name, T, expr)                                                                      \
-    OP1(name, T, T, expr)                                                                          \
+    OP1(name, T, T, canonical_##T(expr))                                                           \
     ALU(name##_x) {                                                                                \
         T *d = ALIGNED(d_);                                                                        \
         T x[PTX_LANES] LOCAL_LANES;                                                                \
@@ -71,14 +79,14 @@ PREPARE(f64)
         KEEP_HERE(x);                                                                              \
         LANES {                                                                                    \
             T a = x[i];                                                                            \
-            d[i] = (expr);                                                                         \
+            d[i] = canonical_##T(expr);                                                            \
         }                                                                                          \
         KEEP_HERE(d);                                                                              \
         round_end(mode);                                                                           \
         finish_##T(d, in->flags);                                                                  \
     }
 #define FLOAT2(name, T, expr)                                                                      \
-    OP2(name, T, T, T, expr)                                                                       \
+    OP2(name, T, T, T, canonical_##T(expr))                                                        \
     ALU(name##_x) {                                                                                \
         T *d = ALIGNED(d_);                                                                        \
         T x[PTX_LANES] LOCAL_LANES, y[PTX_LANES] LOCAL_LANES;                                      \
@@ -90,14 +98,14 @@ PREPARE(f64)
         KEEP_HERE(y);                                                                              \
         LANES {                                                                                    \
             T a = x[i], b = y[i];                                                                  \
-            d[i] = (expr);                                                                         \
+            d[i] = canonical_##T(expr);                                                            \
         }                                                                                          \
         KEEP_HERE(d);                                                                              \
         round_end(mode);                                                                           \
         finish_##T(d, in->flags);                                                                  \
     }
 #define FLOAT3(name, T, expr)                                                                      \
-    OP3(name, T, T, T, T, expr)                                                                    \
+    OP3(name, T, T, T, T, canonical_##T(expr))                                                     \
     ALU(name##_x) {                                                                                \
         T *d = ALIGNED(d_);                                                                        \
         T x[PTX_LANES] LOCAL_LANES, y[PTX_LANES] LOCAL_LANES, z[PTX_LANES] LOCAL_LANES;            \
@@ -111,7 +119,7 @@ PREPARE(f64)
         KEEP_HERE(z);                                                                              \
         LANES {                                                                                    \
             T a = x[i], b = y[i], c = z[i];                                                        \
-            d[i] = (expr);                                                                         \
+            d[i] = canonical_##T(expr);                                                            \
         }                                                                                          \
         KEEP_HERE(d);                                                                              \
         round_end(mode);                                                                           \

@@ -20,7 +20,7 @@ static void run(struct ptx_function *kernel, struct ptx_memory *memory) {
     unsigned char params[32768] = { 0 };
     const uint64_t address = 0x10000;
     struct ptx_launch launch = { .kernel = kernel,
-                                 .grid = { 2, 1, 1 },
+                                 .grid = { 5, 1, 1 },
                                  .block = { 33, 1, 1 },
                                  .dynamic_shared_bytes = 64,
                                  .params = params,

@@ -342,7 +342,7 @@ static int convert(const struct ptx_opcode *opcode, uint64_t in, uint64_t *ret) 
         long double bottom = to_class == 's' ? -top : 0, y = x;
 
         if (isnan(x))
-            *ret = 0;
+            *ret = from != PTX_f64 && n < 64 ? 0 : UINT64_C(1) << (n - 1);
         else if (y >= top)
             *ret = to_class == 's' ? (UINT64_C(1) << (n - 1)) - 1 : ~UINT64_C(0);
         else if (y <= bottom)
