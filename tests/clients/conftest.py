@@ -16,6 +16,7 @@ import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -110,6 +111,26 @@ class Box:
     def hold(self, size, *, device=0, env=None):
         """Start a program that holds `size` ("512MiB", bytes) of a GPU until it is ended."""
         return self.start([HOLD, "--device", device, size], env=env, ready="holds")
+
+    def start_allotd(self, folder, timeout=120):
+        """Start a daemon for this box, with all its files in `folder`, and wait until it answers.
+
+        It listens at folder/io.allot and keeps its log in folder/allotd.log; folder/allotd.conf is read
+        if it is there. Started again with the same folder it goes on where it ended.
+        """
+        (folder / "allotd.conf").touch()
+        with open(folder / "allotd.log", "ab") as log:
+            process = self.start(
+                [BUILD / "daemon" / "allotd", "--driver", "sim", "--socket", folder / "io.allot", "--config",
+                 folder / "allotd.conf", "--state-dir", folder / "state", "--db", folder / "accounts.db"],
+                output=log)
+        deadline = time.monotonic() + timeout
+        while True:
+            with socket.socket(socket.AF_UNIX) as peer:
+                if peer.connect_ex(str(folder / "io.allot")) == 0:
+                    return process
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "allotd.log").read_text()
+            time.sleep(0.02)
 
     @staticmethod
     def kill(process, number=signal.SIGKILL, timeout=20):

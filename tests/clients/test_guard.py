@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -73,22 +72,7 @@ class Jobs:
         self.start_daemon()
 
     def start_daemon(self):
-        config = self.folder / "allotd.conf"
-        with open(self.folder / "allotd.log", "ab") as log:
-            self.daemon = self.box.start(
-                [BUILD / "daemon" / "allotd", "--driver", "sim", "--socket", self.env["ALLOT_SOCKET"],
-                 "--state-dir", self.folder / "state", "--db", self.folder / "accounts.db",
-                 *(["--config", config] if config.exists() else [])],
-                env=self.env, output=log)
-        deadline = time.monotonic() + PATIENCE
-        while not self.answers():
-            assert self.daemon.poll() is None, (self.folder / "allotd.log").read_text()
-            assert time.monotonic() < deadline, (self.folder / "allotd.log").read_text()
-            time.sleep(0.05)
-
-    def answers(self):
-        with socket.socket(socket.AF_UNIX) as peer:
-            return peer.connect_ex(self.env["ALLOT_SOCKET"]) == 0
+        self.daemon = self.box.start_allotd(self.folder, PATIENCE)
 
     def command(self, options, argv):
         return [self.gpuctl, "run", "--no-wait" if "--wait" not in options else "--wait",

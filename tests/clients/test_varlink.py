@@ -17,8 +17,6 @@ import time
 
 import pytest
 
-from conftest import BUILD
-
 varlink = pytest.importorskip("varlink")
 
 PATIENCE = 120  # seconds, for what takes milliseconds on a quiet machine
@@ -38,22 +36,7 @@ class Daemon:
         self.start()
 
     def start(self):
-        config = self.folder / "allotd.conf"
-        config.touch()
-        with open(self.folder / "allotd.log", "ab") as log:
-            self.process = self.box.start(
-                [BUILD / "daemon" / "allotd", "--driver", "sim", "--socket", self.socket, "--config", config,
-                 "--state-dir", self.folder / "state", "--db", self.folder / "accounts.db"],
-                output=log)
-        deadline = time.monotonic() + PATIENCE
-        while not self.answers():
-            assert self.process.poll() is None, (self.folder / "allotd.log").read_text()
-            assert time.monotonic() < deadline, (self.folder / "allotd.log").read_text()
-            time.sleep(0.02)
-
-    def answers(self):
-        with socket.socket(socket.AF_UNIX) as peer:
-            return peer.connect_ex(self.socket) == 0
+        self.process = self.box.start_allotd(self.folder, PATIENCE)
 
     def client(self):
         return varlink.Client(f"unix:{self.socket}")
