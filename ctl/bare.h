@@ -4,17 +4,11 @@
  * Bare: a box without allotd, as NVML shows it: devices, readings and processes; no lease, no
  * queue.
  *
- * Owned by whoever took it. A driver that hangs hangs the caller: there is nothing else to ask.
+ * Read by gpuctl-bare, a program of its own: it loads the driver's library, which would slow every
+ * start of gpuctl, and a driver that hangs can be left behind.
  */
-#include "base/cleanup.h"
 #include "base/error.h"
-#include "driver/load.h"
-#include "wire/message.h"
+#include "wire/snapshot.h"
 
-struct bare;
-
-int bare_take(struct bare **ret, enum driver_choice choice, struct allot_error *err);
-struct bare *bare_free(struct bare *bare); /* accepts NULL, returns NULL */
-
-/* Borrowed from `bare`. All used bytes count as unmanaged. */
-const struct wire_box *bare_box(const struct bare *bare);
+/* `driver` as in --driver. The snapshot is the caller's. `err` says what the driver said. */
+int bare_take(struct snapshot **ret, const char *driver, struct allot_error *err);

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "ctl/term.h"
-#include "driver/load.h"
 
 /* Exit codes, as in gpuctl(1). */
 enum {
@@ -63,10 +62,10 @@ struct gpuctl {
     struct term term;
     enum term_choice colour;
     bool ascii;
-    const char *socket;        /* NULL: ALLOT_SOCKET, else the usual place */
-    const char *host;          /* -H; NULL: here */
-    enum driver_choice driver; /* for looking without a daemon */
-    char **argv;               /* as main() got it */
+    const char *socket; /* NULL: ALLOT_SOCKET, else the usual place */
+    const char *host;   /* -H; NULL: here */
+    const char *driver; /* for looking without a daemon: auto, nvidia, sim */
+    char **argv;        /* as main() got it */
 };
 
 struct verb {
@@ -142,6 +141,9 @@ int complain_usage(const struct verb *verb, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "gpuctl: …" and `status`. */
 int complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether `text` is a value of --driver. */
+bool driver_is_known(const char *text);
 
 void print_help(const struct verb *verb); /* NULL: of gpuctl itself */
 

@@ -31,7 +31,7 @@ static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    struct gpuctl ctl = { .driver = DRIVER_AUTO, .argv = argv };
+    struct gpuctl ctl = { .driver = "auto", .argv = argv };
     static char version[] = "version";
     struct options options;
     int status;

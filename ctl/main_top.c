@@ -300,8 +300,9 @@ int main(int argc, char **argv) {
     struct allot_error err = {};
     int status;
 
-    if (argc != 5 || driver_choice_parse(&screen.ctl.driver, argv[2]) < 0)
+    if (argc != 5 || !driver_is_known(argv[2]))
         return complain(EXIT_USAGE, "gpuctl-top is started by \"gpuctl top\"");
+    screen.ctl.driver = argv[2];
     screen.ctl.socket = *argv[1] ? argv[1] : NULL;
     screen.pause_usec = strtoull(argv[3], NULL, 10);
     setlocale(LC_CTYPE, "");

@@ -157,6 +157,10 @@ static const struct option_def *find(const struct options *options, int c) {
     return NULL;
 }
 
+bool driver_is_known(const char *text) {
+    return !strcmp(text, "auto") || !strcmp(text, "nvidia") || !strcmp(text, "sim");
+}
+
 /* A common option: done here. < 0: the verb ends. */
 static int common(struct options *options, int id) {
     struct gpuctl *ctl = options->ctl;
@@ -181,10 +185,11 @@ static int common(struct options *options, int id) {
         ctl->ascii = true;
         return 0;
     default:
-        if (driver_choice_parse(&ctl->driver, optarg) < 0)
+        if (!driver_is_known(optarg))
             return end(options,
                        complain_usage(options->verb, "--driver is auto, nvidia or sim, not \"%s\"",
                                       optarg));
+        ctl->driver = optarg;
         return 0;
     }
 }

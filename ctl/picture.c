@@ -57,7 +57,7 @@ int picture_take(struct picture *picture, const struct gpuctl *ctl, struct clien
         if (r < 0)
             return error_set(err, -EHOSTDOWN, "%s; and without it: %s", no_daemon.text,
                              no_driver.text);
-        picture->box = *bare_box(picture->bare);
+        picture->box = picture->bare->box;
         picture->view.is_managed = false;
         snprintf(picture->trouble, sizeof(picture->trouble), "%s", no_daemon.text);
         picture->view.trouble = picture->trouble;
@@ -70,7 +70,7 @@ void picture_done(struct picture *picture) {
     for (size_t i = 0; i < ELEMENTSOF(picture->kept); i++)
         free(picture->kept[i]);
     client_free(picture->client);
-    bare_free(picture->bare);
+    snapshot_free(picture->bare);
     *picture = (struct picture){};
 }
 

@@ -19,7 +19,7 @@ struct picture {
     struct view view;
     struct wire_box box;   /* what `view` shows, perhaps filtered */
     struct client *client; /* whose last reply the box is; NULL without allotd */
-    struct bare *bare;     /* NULL with it */
+    struct snapshot *bare; /* NULL with it */
     char trouble[512];     /* why there is no allotd */
     void *kept[4];         /* arrays of a filtered box */
 };

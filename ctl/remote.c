@@ -75,8 +75,7 @@ int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first) {
     }
     if (ctl->ascii)
         fputs(" --ascii", to);
-    fprintf(to, " --color=%s --driver=%s", term.colour ? "always" : "never",
-            driver_choice_name(ctl->driver));
+    fprintf(to, " --color=%s --driver=%s", term.colour ? "always" : "never", ctl->driver);
     for (int i = 0; i < argc; i++) {
         const int skip = i < first ? host_words(argv[i]) : 0;
 

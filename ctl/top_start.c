@@ -38,8 +38,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
                         GPUCTL_TOP);
     snprintf(pause, sizeof(pause), "%lu", (unsigned long)pause_usec);
     fflush(stdout);
-    execl(path, "gpuctl-top", ctl->socket ? ctl->socket : "", driver_choice_name(ctl->driver),
-          pause, ctl->ascii ? "ascii" : "", (char *)NULL);
+    execl(path, "gpuctl-top", ctl->socket ? ctl->socket : "", ctl->driver, pause,
+          ctl->ascii ? "ascii" : "", (char *)NULL);
     return complain(EXIT_FAILED, "cannot run %s: %m", path);
 }
 
