@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lease FRACTION BYTES: lease a fraction (in 1/10000) of one GPU's memory, take BYTES of it for
- * oneself, hold them until a line comes in on standard input, and answer recalls meanwhile.
+ * lease PERMYRIAD BYTES: lease a fraction (in 1/10000) of one GPU's memory, take BYTES of it for
+ * oneself, hold them until a line comes in on standard input, and say what one is told meanwhile.
+ * Started by gpuctl run it takes the bytes from the lease of its job instead.
  *
  *     cc lease.c $(pkg-config --cflags --libs allot)
  */
 #include <allot/lease.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,6 +25,7 @@ int main(int argc, char **argv) {
     struct allot_lease_share share;
     struct allot_lease *lease;
     struct allot_error err;
+    int r;
 
     if (argc != 3) {
         fprintf(stderr, "usage: %s PERMYRIAD BYTES\n", argv[0]);
@@ -34,7 +37,10 @@ int main(int argc, char **argv) {
     options.amount.permyriad = (uint32_t)strtoul(argv[1], NULL, 10);
     options.progress = on_progress;
     options.notice = on_notice;
-    if (allot_lease_acquire(&lease, &options, &err) < 0) {
+    r = allot_lease_attach(&lease, 0, NULL, &options, &err);
+    if (r == -ENOENT)
+        r = allot_lease_acquire(&lease, &options, &err);
+    if (r < 0) {
         fprintf(stderr, "no lease: %s\n", err.text);
         return 1;
     }

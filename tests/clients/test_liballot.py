@@ -99,6 +99,15 @@ def test_a_killed_holder_gives_everything_back(daemon):
     end(waiting)
 
 
+def test_in_a_job_it_holds_of_the_lease_of_the_job(daemon):
+    job = daemon.box.start(
+        [BUILD / "ctl" / "gpuctl", "run", "--no-wait", "--fraction", "0.4", "--", LEASE, 4000, 3 * GRANULE],
+        env={"ALLOT_SOCKET": daemon.socket}, ready="lease ", timeout=PATIENCE)
+    lease, = leases(daemon)
+    assert lease["shares"][0]["held_bytes"] == 3 * GRANULE and len(lease["holders"]) == 1
+    end(job)
+
+
 def test_a_release_tells_the_holder(daemon):
     holder = start(daemon, 1000, GRANULE)
     lease, = leases(daemon)
