@@ -148,14 +148,16 @@ int arena_new(struct arena **ret, const struct mem_source *source,
  * `region_free`, where the source has them. Accepts NULL, returns NULL. */
 struct arena *arena_free(struct arena *arena);
 
-/* -ENOMEM: neither there nor to be had, and `err` says it in words; -EINVAL: no such stream, or
- * an alignment that is not a power of two; -ENOTSUP: ARENA_PLAIN without `region_new`. */
+/* -ENOMEM: neither there nor to be had, of the device or of the host for the arena's own records,
+ * and `err` says it in words; -EINVAL: no such stream, or an alignment that is not a power of two;
+ * -ENOTSUP: ARENA_PLAIN without `region_new`. */
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
                 struct allot_error *err);
 /* Nothing queued anywhere uses the block any more. -EINVAL: no live block has this handle. */
 int arena_dealloc(struct arena *arena, uint64_t handle);
 /* Work queued on these streams may still use the block. With one stream it is reusable there at
- * once; with several, and for all other streams, after the events. */
+ * once; with several, and for all other streams, after the events. -EINVAL: no such block or
+ * stream; -ENOMEM: the host has none left to note several streams, and the block stays live. */
 int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
                      unsigned n_streams);
 
