@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ALLOT_TENSOR_H
+#define ALLOT_TENSOR_H
+/*
+ * Tensors: numbers of one type in up to eight dimensions, in one piece, the last dimension fastest.
+ *
+ *     float numbers[] = { 1, 2, 3, 4, 5, 6 };
+ *     int64_t dims[] = { 2, 3 };
+ *     struct allot_tensor *tensor;
+ *
+ *     allot_tensor_copy_of(&tensor, ALLOT_F32, 2, dims, numbers, &err);
+ *     …
+ *     allot_tensor_unref(tensor);
+ *
+ * A tensor is counted by its users: any thread may ref and unref it at any time. Its type and shape
+ * never change. Its contents belong to whoever holds it alone; threads that share it and write must
+ * agree among themselves. Functions return 0 or -errno, with a sentence in `err` (NULL: not
+ * wanted):
+ *
+ *     -EINVAL   no such type or shape            -ERANGE   not within the tensor
+ *     -ENOMEM   no host memory                   -EOVERFLOW  more bytes than can be counted
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Numbers stand in files: they never change. */
+enum allot_dtype {
+    ALLOT_F16 = 1,
+    ALLOT_BF16 = 2,
+    ALLOT_F32 = 3,
+    ALLOT_F64 = 4,
+    ALLOT_I8 = 5,
+    ALLOT_I16 = 6,
+    ALLOT_I32 = 7,
+    ALLOT_I64 = 8,
+    ALLOT_U8 = 9,
+    ALLOT_U16 = 10,
+    ALLOT_U32 = 11,
+    ALLOT_U64 = 12,
+    ALLOT_BOOL = 13,
+};
+
+#define ALLOT_RANK_MAX 8
+
+struct allot_tensor;
+
+/* A tensor of zeros. A rank of 0 is a single number. */
+int allot_tensor_new(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
+                     const int64_t *dims, struct allot_error *err);
+/* A tensor with a copy of `data`, which is dense and as long as the shape says. */
+int allot_tensor_copy_of(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
+                         const int64_t *dims, const void *data, struct allot_error *err);
+
+/*
+ * A tensor over memory of yours, without a copy. `release` is called with `userdata` when the last
+ * user is gone, by the thread that is; NULL: the memory is borrowed and must outlive all users. It
+ * must be aligned to the element type. Where this fails, `release` is not called.
+ */
+typedef void (*allot_tensor_release_fn)(void *data, void *userdata);
+int allot_tensor_over(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
+                      const int64_t *dims, void *data, allot_tensor_release_fn release,
+                      void *userdata, struct allot_error *err);
+
+/* Views: other tensors over the same numbers, which live as long as one of them does. */
+int allot_tensor_reshape(struct allot_tensor **ret, struct allot_tensor *tensor, int rank,
+                         const int64_t *dims, struct allot_error *err); /* one dim may be -1 */
+int allot_tensor_slice(struct allot_tensor **ret, struct allot_tensor *tensor, int64_t begin,
+                       int64_t n, struct allot_error *err); /* rows begin … begin+n of the first */
+
+struct allot_tensor *allot_tensor_ref(struct allot_tensor *tensor);   /* accepts NULL */
+struct allot_tensor *allot_tensor_unref(struct allot_tensor *tensor); /* accepts and returns NULL */
+
+enum allot_dtype allot_tensor_dtype(const struct allot_tensor *tensor);
+int allot_tensor_rank(const struct allot_tensor *tensor);
+int64_t allot_tensor_dim(const struct allot_tensor *tensor, int i); /* -1: no such dimension */
+int64_t allot_tensor_count(const struct allot_tensor *tensor);      /* elements */
+size_t allot_tensor_bytes(const struct allot_tensor *tensor);
+void *allot_tensor_data(struct allot_tensor *tensor); /* aligned to 64 bytes if it was made here */
+
+/* Bytes of an element; 0: no such type. Its name: "f32". */
+size_t allot_dtype_bytes(enum allot_dtype dtype);
+const char *allot_dtype_name(enum allot_dtype dtype);
+
+/*
+ * The numbers for people, as NumPy prints them: [[22 28] [49 64]]. At most `size` bytes with the
+ * NUL are written, long tensors are shortened by "..."; returns `text`.
+ */
+const char *allot_tensor_format(const struct allot_tensor *tensor, char *text, size_t size);
+
+/*
+ * DLPack, both ways and without copies. `managed` is a `DLManagedTensor *`, whose deleter must be
+ * called by whoever takes it over: here, allot_tensor_from_dlpack() does when the tensor is gone.
+ * -ENOTSUP for memory that is not the host's, for strides that are not dense, for types that there
+ * are not here; `managed` then stays yours.
+ */
+int allot_tensor_to_dlpack(struct allot_tensor *tensor, void **ret_managed,
+                           struct allot_error *err);
+int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct allot_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

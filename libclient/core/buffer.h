@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Buffer: bytes that tensors share, with whatever gives them back.
+ *
+ * Counted; any thread. The bytes may be the host's or a device's: who made the buffer knows.
+ */
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct buffer {
+    _Atomic uint32_t refs;
+    void *data;
+    size_t bytes;
+    void (*release)(void *data, void *userdata); /* NULL: borrowed */
+    void *userdata;
+};
+
+/* Zeroed host memory, aligned to BUFFER_ALIGNMENT; -ENOMEM. */
+#define BUFFER_ALIGNMENT 64
+int buffer_new(struct buffer **ret, size_t bytes);
+/* Over memory that is there. */
+int buffer_over(struct buffer **ret, void *data, size_t bytes,
+                void (*release)(void *data, void *userdata), void *userdata);
+
+struct buffer *buffer_ref(struct buffer *buffer);
+struct buffer *buffer_unref(struct buffer *buffer); /* accepts and returns NULL */
