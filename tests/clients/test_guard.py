@@ -5,9 +5,7 @@ Each test runs a program that takes device memory by some way of the driver, and
 got, and what the box says it has, with its lease.
 """
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,102 +13,12 @@ import time
 
 import pytest
 
-from conftest import BUILD, GPUSIM
+from conftest import BUILD
+from jobs import CONTEXT, HERE, MAKERS, PATIENCE, PRELUDE, jobs, make_jobs  # noqa: F401
 
 pytest.importorskip("cuda.bindings")
 
-HERE = pathlib.Path(__file__).resolve().parent
 TOP = pathlib.Path(__file__).resolve().parents[2]
-MIB = 1 << 20
-GIB = 1 << 30
-CONTEXT = 414  # MiB that a context costs on a simulated A100
-PATIENCE = 120  # seconds, for what takes milliseconds on a quiet machine
-
-PRELUDE = """
-import ctypes, os, signal, subprocess, sys, threading, time
-from cuda.bindings import driver as cu
-
-MIB = 1 << 20
-OK = cu.CUresult.CUDA_SUCCESS
-OOM = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
-
-def must(result):
-    error, *values = result if isinstance(result, tuple) else (result,)
-    if error != OK:
-        raise SystemExit(f"{error.name}")
-    return values[0] if len(values) == 1 else tuple(values)
-
-def use(ordinal=0):
-    must(cu.cuInit(0))
-    device = must(cu.cuDeviceGet(ordinal))
-    must(cu.cuCtxSetCurrent(must(cu.cuDevicePrimaryCtxRetain(device))))
-    return device
-
-def fill(alloc, bytes):
-    '''Allocate until it is refused; what was got.'''
-    got = []
-    while True:
-        result = alloc(bytes)
-        if result[0] != OK:
-            assert result[0] == OOM, result[0].name
-            return got
-        got.append(result[1])
-
-def info():
-    free, total = must(cu.cuMemGetInfo())
-    return free // MIB, total // MIB
-"""
-
-
-class Jobs:
-    """A box of two cards with a daemon, and jobs on it."""
-
-    def __init__(self, box, folder):
-        self.box, self.folder = box, folder
-        self.env = {"ALLOT_SOCKET": str(folder / "io.allot")}
-        self.gpuctl = BUILD / "ctl" / "gpuctl"
-        self.start_daemon()
-
-    def start_daemon(self):
-        self.daemon = self.box.start_allotd(self.folder, PATIENCE)
-
-    def command(self, options, argv):
-        return [self.gpuctl, "run", "--no-wait" if "--wait" not in options else "--wait",
-                *[o for o in options if o != "--wait"], "--", *argv]
-
-    def run(self, options, code, *args, check=True, env=None, setup=""):
-        program = [sys.executable, "-c", PRELUDE + setup + textwrap.dedent(code), *args]
-        return self.box.run(self.command(options, program), env=self.env | (env or {}), check=check, timeout=PATIENCE)
-
-    def start(self, options, code, *args, ready=None):
-        program = [sys.executable, "-u", "-c", PRELUDE + MAKERS + textwrap.dedent(code), *args]
-        return self.box.start(self.command(options, program), env=self.env, ready=ready, timeout=PATIENCE)
-
-    def status(self):
-        return json.loads(self.box.run([self.gpuctl, "status", "--json"], env=self.env).stdout)["box"]
-
-    def used(self):
-        """MiB that processes have, by card, as the box itself says."""
-        shown = json.loads(self.box.gpusim("show", "--json"))
-        return [gpu["used_bytes"] // MIB for gpu in shown["gpus"]]
-
-
-@pytest.fixture
-def make_jobs(make_box, tmp_path):
-    def make(config="", gpus=2):
-        folder = tmp_path / "allot"
-        folder.mkdir()
-        if config:
-            (folder / "allotd.conf").write_text(textwrap.dedent(config))
-        return Jobs(make_box("--gpus", str(gpus), "--model", "a100-40g"), folder)
-
-    return make
-
-
-@pytest.fixture
-def jobs(make_jobs):
-    return make_jobs()
-
 
 # ---- Every way to take memory -----------------------------------------------------------------------
 
@@ -124,44 +32,6 @@ WAYS = {
     "array": "array_alloc()",
     "array3d": "array3d_alloc()",
 }
-
-MAKERS = """
-def place():
-    where = cu.CUmemLocation()
-    where.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    where.id = 0
-    return where
-
-def pool_alloc():
-    props = cu.CUmemPoolProps()
-    props.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    props.location = place()
-    pool = must(cu.cuMemPoolCreate(props))
-    return lambda n: cu.cuMemAllocFromPoolAsync(n, pool, 0)
-
-def vmm_alloc():
-    prop = cu.CUmemAllocationProp()
-    prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    prop.location = place()
-    return lambda n: cu.cuMemCreate(n, prop, 0)
-
-def array_alloc():
-    def make(n):
-        shape = cu.CUDA_ARRAY_DESCRIPTOR()
-        shape.Width, shape.Height = 1024, n // 4096
-        shape.Format, shape.NumChannels = cu.CUarray_format.CU_AD_FORMAT_FLOAT, 1
-        return cu.cuArrayCreate(shape)
-    return make
-
-def array3d_alloc():
-    def make(n):
-        shape = cu.CUDA_ARRAY3D_DESCRIPTOR()
-        shape.Width, shape.Height, shape.Depth = 256, 64, n // 65536
-        shape.Format, shape.NumChannels = cu.CUarray_format.CU_AD_FORMAT_FLOAT, 1
-        return cu.cuArray3DCreate(shape)
-    return make
-"""
-
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_program_reaches_its_share_exactly_and_not_a_byte_more(jobs, way):
@@ -452,119 +322,6 @@ def test_total_memory_is_the_share(jobs):
     """)
     same, total = out.stdout.split()
     assert same == "True" and 9000 < int(total) < 10240
-
-
-# ---- Ways around it -------------------------------------------------------------------------------------------
-
-def far_too_much(call="libcuda.cuMemAlloc_v2"):
-    return f"""
-    import ctypes
-    context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
-    assert libcuda.cuInit(0) == 0
-    assert libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-    assert libcuda.cuCtxSetCurrent(context) == 0
-    print({call}(ctypes.byref(pointer), ctypes.c_size_t(5 << 30)), flush=True)
-    """
-
-
-def test_libcuda_by_its_path_and_a_copy_of_it(jobs, tmp_path):
-    real = (BUILD / "sim" / "lib" / "libcuda.so.1").resolve()
-    copy = tmp_path / "innocent.so"
-    shutil.copy(real, copy)
-    for path in (real, copy):
-        out = jobs.run(["--mem", "1G"], f"libcuda = __import__('ctypes').CDLL('{path}')\n" + textwrap.dedent(far_too_much()))
-        assert out.stdout.strip() == "2", path
-
-
-def test_a_pointer_from_rtld_next_and_one_from_the_driver_itself(jobs):
-    out = jobs.run(["--mem", "1G"], "libcuda = __import__('ctypes').CDLL('libcuda.so.1')\n" + textwrap.dedent(far_too_much()) + textwrap.dedent("""
-    libc = ctypes.CDLL(None)
-    libc.dlsym.restype = ctypes.c_void_p
-    libc.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    alloc = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
-    next_one = libc.dlsym(ctypes.c_void_p(-1), b"cuMemAlloc_v2")
-    print(alloc(next_one)(ctypes.addressof(pointer), 5 << 30))
-    found = ctypes.c_void_p()
-    for version in (3020, 12000, 13000):
-        for flags in (0, 1, 2):
-            assert libcuda.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(found), version, ctypes.c_uint64(flags), None) == 0
-            assert alloc(found.value)(ctypes.addressof(pointer), 5 << 30) == 2
-    again = ctypes.c_void_p()
-    assert libcuda.cuGetProcAddress_v2(b"cuGetProcAddress", ctypes.byref(again), 12000, ctypes.c_uint64(0), None) == 0
-    ask = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)(again.value)
-    assert ask(b"cuMemAlloc", ctypes.addressof(found), 12000, 0, None) == 0
-    print(alloc(found.value)(ctypes.addressof(pointer), 5 << 30))
-    """))
-    assert out.stdout.split() == ["2", "2", "2"]
-
-
-def test_a_clone_without_exec(jobs):
-    out = jobs.run(["--mem", "1G"], """
-    pid = os.fork()
-    if pid == 0:
-        use()
-        print(cu.cuMemAlloc(5 << 30)[0].name, flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-    """)
-    assert out.stdout.strip() == "CUDA_ERROR_OUT_OF_MEMORY"
-
-
-TAKES_TOO_MUCH = """
-context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
-assert calls["cuInit"](0) == 0
-assert calls["cuDevicePrimaryCtxRetain"](ctypes.byref(context), 0) == 0
-assert calls["cuCtxSetCurrent"](context) == 0
-assert calls["cuMemAlloc_v2"](ctypes.byref(pointer), ctypes.c_size_t(5 << 30)) == 0
-print("got it", flush=True)
-sys.stdin.read()
-"""
-
-AGAIN = """
-code = "import ctypes, sys; libcuda = ctypes.CDLL('libcuda.so.1'); calls = {n: getattr(libcuda, n) for n in ('cuInit', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent', 'cuMemAlloc_v2')}" + sys.argv[1]
-os.execve(sys.executable, [sys.executable, "-u", "-c", code], env)
-"""
-
-WATCHED = {
-    # The program is started again without what makes the guard work.
-    "without the guard": "env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}\n" + AGAIN,
-    "without its lease": "env = {k: v for k, v in os.environ.items() if k != 'ALLOT_LEASE'}\n" + AGAIN,
-    # A second driver in a namespace of its own.
-    "dlmopen": """
-libc = ctypes.CDLL(None)
-libc.dlmopen.restype = ctypes.c_void_p
-libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
-handle = libc.dlmopen(-1, b"libcuda.so.1", 2)
-assert handle, "dlmopen"
-""",
-    # The driver's functions out of its file, by their offsets.
-    "walked by hand": """
-import re
-libcuda = ctypes.CDLL("libcuda.so.1")
-base, path = next((int(line.split("-")[0], 16), line.split()[-1]) for line in open("/proc/self/maps") if "libcuda.so" in line)
-offsets = dict((m[2], int(m[1], 16)) for m in re.finditer(r"^([0-9a-f]+) T (\\w+)", subprocess.run(["nm", "-D", path], capture_output=True, text=True).stdout, re.M))
-calls = {n: ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(base + offsets[n]) for n, kinds in {
-    "cuInit": [ctypes.c_uint], "cuDevicePrimaryCtxRetain": [ctypes.c_void_p, ctypes.c_int],
-    "cuCtxSetCurrent": [ctypes.c_void_p], "cuMemAlloc_v2": [ctypes.c_void_p, ctypes.c_size_t]}.items()}
-exec(sys.argv[1])
-""",
-}
-# Symbols of the other namespace come from dlsym, which the guard answers; from its table they do not.
-WATCHED["dlmopen"] += WATCHED["walked by hand"].replace('libcuda = ctypes.CDLL("libcuda.so.1")\n', "")
-
-
-@pytest.mark.parametrize("way", WATCHED)
-def test_who_gets_around_the_guard_is_seen_by_the_watch(jobs, way):
-    job = jobs.start(["--mem", "1G"], WATCHED[way], TAKES_TOO_MUCH, ready="got it")
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        processes = [p for p in jobs.status()["processes"] if (p["used_bytes"] or 0) > 5 << 30]
-        if processes and (processes[0]["offence"] or processes[0]["lease"] is None):
-            break
-        assert time.monotonic() < deadline, jobs.status()
-        time.sleep(0.1)
-    job.stdin.close()
-    assert job.wait(PATIENCE) == 0
 
 
 # ---- Any program runs under it -----------------------------------------------------------------------------------

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways around the guard: held by it all the same, or seen by the watch. docs/enforcement.md has the table."""
+import pathlib
+import shutil
+import textwrap
+import time
+
+import pytest
+
+from conftest import BUILD
+from jobs import PATIENCE, jobs, make_jobs  # noqa: F401
+
+pytest.importorskip("cuda.bindings")
+
+
+def far_too_much(call="libcuda.cuMemAlloc_v2"):
+    return f"""
+    import ctypes
+    context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+    assert libcuda.cuInit(0) == 0
+    assert libcuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert libcuda.cuCtxSetCurrent(context) == 0
+    print({call}(ctypes.byref(pointer), ctypes.c_size_t(5 << 30)), flush=True)
+    """
+
+
+def test_libcuda_by_its_path_and_a_copy_of_it(jobs, tmp_path):
+    real = (BUILD / "sim" / "lib" / "libcuda.so.1").resolve()
+    copy = tmp_path / "innocent.so"
+    shutil.copy(real, copy)
+    for path in (real, copy):
+        out = jobs.run(["--mem", "1G"], f"libcuda = __import__('ctypes').CDLL('{path}')\n" + textwrap.dedent(far_too_much()))
+        assert out.stdout.strip() == "2", path
+
+
+def test_a_pointer_from_rtld_next_and_one_from_the_driver_itself(jobs):
+    out = jobs.run(["--mem", "1G"], "libcuda = __import__('ctypes').CDLL('libcuda.so.1')\n" + textwrap.dedent(far_too_much()) + textwrap.dedent("""
+    libc = ctypes.CDLL(None)
+    libc.dlsym.restype = ctypes.c_void_p
+    libc.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    alloc = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+    next_one = libc.dlsym(ctypes.c_void_p(-1), b"cuMemAlloc_v2")
+    print(alloc(next_one)(ctypes.addressof(pointer), 5 << 30))
+    found = ctypes.c_void_p()
+    for version in (3020, 12000, 13000):
+        for flags in (0, 1, 2):
+            assert libcuda.cuGetProcAddress_v2(b"cuMemAlloc", ctypes.byref(found), version, ctypes.c_uint64(flags), None) == 0
+            assert alloc(found.value)(ctypes.addressof(pointer), 5 << 30) == 2
+    again = ctypes.c_void_p()
+    assert libcuda.cuGetProcAddress_v2(b"cuGetProcAddress", ctypes.byref(again), 12000, ctypes.c_uint64(0), None) == 0
+    ask = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p)(again.value)
+    assert ask(b"cuMemAlloc", ctypes.addressof(found), 12000, 0, None) == 0
+    print(alloc(found.value)(ctypes.addressof(pointer), 5 << 30))
+    """))
+    assert out.stdout.split() == ["2", "2", "2"]
+
+
+def test_a_clone_without_exec(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    pid = os.fork()
+    if pid == 0:
+        use()
+        print(cu.cuMemAlloc(5 << 30)[0].name, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    """)
+    assert out.stdout.strip() == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+TAKES_TOO_MUCH = """
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert calls["cuInit"](0) == 0
+assert calls["cuDevicePrimaryCtxRetain"](ctypes.byref(context), 0) == 0
+assert calls["cuCtxSetCurrent"](context) == 0
+assert calls["cuMemAlloc_v2"](ctypes.byref(pointer), ctypes.c_size_t(5 << 30)) == 0
+print("got it", flush=True)
+sys.stdin.read()
+"""
+
+AGAIN = """
+code = "import ctypes, sys; libcuda = ctypes.CDLL('libcuda.so.1'); calls = {n: getattr(libcuda, n) for n in ('cuInit', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent', 'cuMemAlloc_v2')}" + sys.argv[1]
+os.execve(sys.executable, [sys.executable, "-u", "-c", code], env)
+"""
+
+WATCHED = {
+    # The program is started again without what makes the guard work.
+    "without the guard": "env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}\n" + AGAIN,
+    "without its lease": "env = {k: v for k, v in os.environ.items() if k != 'ALLOT_LEASE'}\n" + AGAIN,
+    # A second driver in a namespace of its own.
+    "dlmopen": """
+libc = ctypes.CDLL(None)
+libc.dlmopen.restype = ctypes.c_void_p
+libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
+handle = libc.dlmopen(-1, b"libcuda.so.1", 2)
+assert handle, "dlmopen"
+""",
+    # The driver's functions out of its file, by their offsets.
+    "walked by hand": """
+import re
+libcuda = ctypes.CDLL("libcuda.so.1")
+base, path = next((int(line.split("-")[0], 16), line.split()[-1]) for line in open("/proc/self/maps") if "libcuda.so" in line)
+offsets = dict((m[2], int(m[1], 16)) for m in re.finditer(r"^([0-9a-f]+) T (\\w+)", subprocess.run(["nm", "-D", path], capture_output=True, text=True).stdout, re.M))
+calls = {n: ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(base + offsets[n]) for n, kinds in {
+    "cuInit": [ctypes.c_uint], "cuDevicePrimaryCtxRetain": [ctypes.c_void_p, ctypes.c_int],
+    "cuCtxSetCurrent": [ctypes.c_void_p], "cuMemAlloc_v2": [ctypes.c_void_p, ctypes.c_size_t]}.items()}
+exec(sys.argv[1])
+""",
+}
+# Symbols of the other namespace come from dlsym, which the guard answers; from its table they do not.
+WATCHED["dlmopen"] += WATCHED["walked by hand"].replace('libcuda = ctypes.CDLL("libcuda.so.1")\n', "")
+
+
+@pytest.mark.parametrize("way", WATCHED)
+def test_who_gets_around_the_guard_is_seen_by_the_watch(jobs, way):
+    job = jobs.start(["--mem", "1G"], WATCHED[way], TAKES_TOO_MUCH, ready="got it")
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        processes = [p for p in jobs.status()["processes"] if (p["used_bytes"] or 0) > 5 << 30]
+        if processes and (processes[0]["offence"] or processes[0]["lease"] is None):
+            break
+        assert time.monotonic() < deadline, jobs.status()
+        time.sleep(0.1)
+    job.stdin.close()
+    assert job.wait(PATIENCE) == 0
