@@ -55,7 +55,8 @@ struct state {
     uint64_t snapshot_above; /* log size at which the next snapshot is tried */
     uint8_t *turn;           /* room for a frame head, then the payload */
     size_t turn_size, turn_capacity;
-    int put_error;  /* what kept a record out of the turn or out of `live`; sticks */
+    int put_error;  /* what kept a record out of the turn; sticks */
+    int live_error; /* the same of `live`: no snapshot can be made of it; sticks */
     int room_error; /* why there is no room ahead; 0: there is */
     struct state_live live;
     uint64_t n_commits, n_snapshots;
@@ -151,10 +152,11 @@ void state_put(struct state *state, const struct record *record) {
     int r;
 
     r = turn_append(state, bytes, size);
-    if (r == 0)
-        r = state_live_apply(&state->live, record, bytes, size);
     if (r < 0)
         state->put_error = r;
+    r = state_live_apply(&state->live, record, bytes, size);
+    if (r < 0)
+        state->live_error = r;
 }
 
 void state_mended(struct state *state) {
@@ -180,8 +182,8 @@ static int snapshot(struct state *state) {
     size_t kept = state->turn_size, size;
     int r;
 
-    if (state->put_error < 0)
-        return state->put_error; /* `live` misses something that the log may have */
+    if (state->live_error < 0)
+        return state->live_error; /* it would miss something that the log has */
 
     /* Built behind the turn, which must survive a failure. */
     if (!turn_reserve(state, STATE_FRAME_HEAD))
@@ -258,8 +260,8 @@ static int explain_room(const struct state *state, int r, struct allot_error *er
 }
 
 bool state_is_ready(struct state *state, struct allot_error *err) {
-    if (state->put_error < 0) {
-        error_set(err, state->put_error,
+    if (state->put_error < 0 || state->live_error < 0) {
+        error_set(err, MIN(state->put_error, state->live_error),
                   "%s: a record was lost for lack of memory, so no lease is given: restart allotd",
                   state->dir_path);
         return false;
@@ -362,6 +364,16 @@ static void set_aside(struct state *state, struct state_report *report) {
         snprintf(report->aside, sizeof(report->aside), "%s/%s", state->dir_path, name);
         return;
     }
+}
+
+/* Zeros again where a write was not finished; a shorter frame would leave some of it behind. */
+static int clear_torn(struct state *state, uint8_t *bytes) {
+    uint64_t end = state->allocated;
+
+    while (end > state->offset && bytes[end - 1] == 0)
+        end--;
+    memset(bytes + state->offset, 0, end - state->offset);
+    return write_all(state->fd, bytes + state->offset, end - state->offset, state->offset);
 }
 
 static const char *damage_text(enum state_damage damage) {
@@ -475,8 +487,10 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
 
     r = snapshot(state);
     if (r < 0) {
-        /* A whole file of this boot still has its reserve: better half a room than none. */
-        if (report->is_fresh || scan.damage != STATE_WHOLE || report->is_rebooted)
+        /* A file of this boot that misses nothing still has its reserve: better half a room than
+         * none. */
+        if (report->is_fresh || scan.damage > STATE_TORN || report->is_rebooted ||
+            clear_torn(state, bytes) < 0)
             return error_set(err, r, "%s: cannot write the state: %s; free some space there", dir,
                              strerror(-r));
         state->snapshot_above = MAX(2 * state->offset, LOG_SMALL);

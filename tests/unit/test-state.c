@@ -507,6 +507,49 @@ START_TEST(without_room_nothing_is_promised_and_endings_are_kept) {
 }
 END_TEST
 
+/* The end of a daemon within write(), on a disk that is full: what was committed goes on. */
+START_TEST(an_unfinished_write_on_a_full_disk_is_cleared) {
+    struct state_report report;
+    struct state *state = open_state(&report);
+    struct state_figures before, after;
+    struct allot_error err = { 0 };
+    uint8_t *bytes, *torn;
+    size_t size, cut;
+    struct rlimit limit;
+
+    fill(state);
+    state_figures(state, &before);
+    for (uint64_t id = 100; id < 200; id++)
+        put_lease(state, id);
+    commit(state);
+    state_figures(state, &after);
+    state_free(state);
+    bytes = read_whole(&size);
+    cut = (after.log_bytes - 1) / 4096 * 4096;
+    ck_assert_uint_gt(cut, before.log_bytes);
+    torn = calloc(1, size);
+    memcpy(torn, bytes, cut);
+    write_whole(torn, size);
+
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    limit_file_size((rlim_t)after.log_bytes + 4096); /* for what is there, not for a snapshot */
+    state = open_state(&report);
+    ck_assert(!report.is_lost);
+    put_lease(state, 7);
+    ck_assert_msg(state_commit(state, &err) == 0, "%s", err.text);
+    state_free(state);
+    limit_file_size(limit.rlim_max);
+
+    state = open_state(&report);
+    ck_assert_msg(!report.is_lost, "%s", report.text);
+    ck_assert_str_eq(replay(state).text, "M D3! L1 L2 L7 H1.11=150 H2.22=200 W2 W3 W1");
+    state_free(state);
+    free(bytes);
+    free(torn);
+}
+END_TEST
+
 START_TEST(a_fresh_start_without_room_says_what_to_do) {
     struct state *state = NULL;
     struct state_report report;
@@ -657,4 +700,4 @@ SUITE_TIMEOUT(
     at_most_four_damaged_files_are_kept, a_link_in_the_place_of_the_file_is_refused,
     an_old_snapshot_in_the_making_is_worth_nothing, objects_with_equal_hashes_are_kept_apart,
     random_histories_come_back_as_they_were, without_room_nothing_is_promised_and_endings_are_kept,
-    a_fresh_start_without_room_says_what_to_do)
+    an_unfinished_write_on_a_full_disk_is_cleared, a_fresh_start_without_room_says_what_to_do)
