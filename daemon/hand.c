@@ -416,6 +416,13 @@ void hand_sample(struct hand *hand) {
     ask_next(hand);
 }
 
+void hand_set_period(struct hand *hand, uint64_t period_usec) {
+    if (period_usec == hand->period_usec)
+        return;
+    hand->period_usec = period_usec;
+    sd_event_source_set_time_relative(hand->period, period_usec);
+}
+
 static int period_passed(sd_event_source *source, uint64_t usec, void *userdata) {
     struct hand *hand = userdata;
 

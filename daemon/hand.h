@@ -64,6 +64,9 @@ DEFINE_FREEP(struct hand, hand_freep, hand_free)
 /* CLOCK_BOOTTIME of the last sample if readings are stale (1 if there never was one), else 0. */
 uint64_t hand_stale_since(const struct hand *hand);
 
+/* Take samples so often from now on. */
+void hand_set_period(struct hand *hand, uint64_t period_usec);
+
 /* Take a sample now rather than at the next period; several wishes become one. */
 void hand_sample(struct hand *hand);
 

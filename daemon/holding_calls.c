@@ -243,11 +243,48 @@ unsigned lease_release(struct session *session, const struct varlink_call *call)
 /* ---- By the hand --------------------------------------------------------------------------------
  */
 
+/*
+ * A scope that the hand is making. It outlives its session: the process is put into the scope
+ * whether or not somebody hears of it, and a lease has one scope, so that its limit holds once.
+ */
+struct confinement {
+    struct list in_manager;
+    struct manager *manager;
+    struct session *session; /* NULL: nobody waits any more */
+    uint64_t lease;
+};
+
+static void confinement_free(struct confinement *confinement) {
+    list_remove(&confinement->in_manager);
+    free(confinement);
+}
+
+void confinements_free_all(struct manager *manager) {
+    struct confinement *confinement;
+
+    while ((confinement = list_first(&manager->confinements, struct confinement, in_manager)))
+        confinement_free(confinement);
+}
+
+static bool is_being_confined(const struct manager *manager, uint64_t lease) {
+    const struct confinement *confinement;
+
+    list_foreach (confinement, &manager->confinements, in_manager)
+        if (confinement->lease == lease)
+            return true;
+    return false;
+}
+
+static void on_confine_cancelled(struct session *session) {
+    struct confinement *confinement = session->call.data;
+
+    confinement->session = NULL;
+}
+
 static void on_confined(void *userdata, int r, const struct hand_answer *answer,
                         const struct allot_error *err) {
-    struct session *session = userdata;
-    struct manager *manager = session->manager;
-    struct pending *pending = session->call.data;
+    struct confinement *confinement = userdata;
+    struct manager *manager = confinement->manager;
     uint64_t tiers[8];
     const char *details[HAND_DETAILS_MAX + 1];
     struct wire_confine_reply reply = { .tiers = tiers, .detail = details };
@@ -257,11 +294,11 @@ static void on_confined(void *userdata, int r, const struct hand_answer *answer,
     else {
         const struct hand_confined *confined = &answer->confined;
 
-        broker_confined(manager->broker, pending->lease,
+        broker_confined(manager->broker, confinement->lease,
                         confined->scope[0] ? confined->scope : NULL, confined->cgroup,
                         confined->tiers, manager_now(manager));
-        if (broker_lease(manager->broker, pending->lease))
-            scope_watch(manager, pending->lease, confined->cgroup);
+        if (broker_lease(manager->broker, confinement->lease))
+            scope_watch(manager, confinement->lease, confined->cgroup);
         reply.scope = confined->scope[0] ? confined->scope : NULL;
         for (unsigned tier = 1; tier < ELEMENTSOF(tiers); tier++)
             if (confined->tiers >> tier & 1)
@@ -269,8 +306,9 @@ static void on_confined(void *userdata, int r, const struct hand_answer *answer,
         for (uint32_t i = 0; i < MIN(confined->n_details, (uint32_t)HAND_DETAILS_MAX); i++)
             details[reply.n_detail++] = confined->details[i];
     }
-    session_finish(session, &reply);
-    free(pending);
+    if (confinement->session)
+        session_finish(confinement->session, &reply);
+    confinement_free(confinement);
     manager_settle(manager);
 }
 
@@ -279,7 +317,7 @@ unsigned lease_confine(struct session *session, const struct varlink_call *call)
     const struct wire_confine *wire = &call->parameters.confine;
     const struct lease *lease = broker_lease(manager->broker, wire->lease);
     struct hand_confine confine = { .lease = wire->lease };
-    struct pending *pending;
+    struct confinement *confinement;
     int r;
 
     if (!lease || lease->uid != session->peer.uid)
@@ -290,13 +328,17 @@ unsigned lease_confine(struct session *session, const struct varlink_call *call)
         return methods_fail(session, call, FAILURE_DENIED,
                             "lease %llu has its scope already (%s): start the process inside it",
                             (unsigned long long)lease->id, lease->scope);
+    if (is_being_confined(manager, lease->id))
+        return methods_fail(session, call, FAILURE_BUSY,
+                            "lease %llu is just getting its scope: start the process inside it",
+                            (unsigned long long)lease->id);
     /* A lease that was meant to be confined has no token: then its owner's word is enough. */
     if (lease->has_token && !belongs(session, call, lease, wire->token))
         return 1;
     if (!pending_may_promise(session, call))
         return 1;
-    pending = calloc(1, sizeof(*pending));
-    if (!pending)
+    confinement = calloc(1, sizeof(*confinement));
+    if (!confinement)
         return pending_no_memory(session, call);
 
     confine.pid = session->process.pid;
@@ -308,12 +350,15 @@ unsigned lease_confine(struct session *session, const struct varlink_call *call)
             confine.devices[confine.n_devices].id = lease->shares[i].book->device.seen.id;
             confine.devices[confine.n_devices++].limit_bytes = lease->shares[i].limit_bytes;
         }
-    pending->lease = lease->id;
-    session_block(session, call, pending, pending_cancel);
-    r = hand_confine(manager->hand, &pending->hand_call, &confine, on_confined, session);
+    confinement->manager = manager;
+    confinement->session = session;
+    confinement->lease = lease->id;
+    list_append(&manager->confinements, &confinement->in_manager);
+    session_block(session, call, confinement, on_confine_cancelled);
+    r = hand_confine(manager->hand, NULL, &confine, on_confined, confinement);
     if (r < 0) {
         session->blocked = false;
-        free(pending);
+        confinement_free(confinement);
         return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
                             strerror(-r));
     }

@@ -105,11 +105,18 @@ uint64_t manager_date(struct manager *manager, uint64_t usec) {
 /* Write what this turn put down. Whether replies may be sent. */
 static bool commit(struct manager *manager) {
     struct allot_error err = { 0 };
+    int r;
 
     if (!manager->unwritten)
         return !manager->held_back;
-    if (state_commit(manager->state, &err) < 0) {
-        if (!manager->held_back)
+    r = state_commit(manager->state, &err);
+    if (r == -ENOMEM && !manager->held_back) {
+        /* That does not pass by waiting; nobody was answered, so a new start loses nothing. */
+        log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL }, "%s", err.text);
+        sd_event_exit(manager->event, r);
+    }
+    if (r < 0) {
+        if (!manager->held_back && r != -ENOMEM)
             log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL },
                      "%s; clients wait for their answers until it can be written", err.text);
         manager->held_back = true;
@@ -202,6 +209,8 @@ static void apply_config(struct manager *manager) {
         accounts_configure(manager->accounts, config->retention_usec, config->quota_period_usec);
     if (manager->server)
         manager->server->max_per_uid = config->max_connections;
+    if (manager->hand)
+        hand_set_period(manager->hand, config->sample_usec);
 }
 
 int manager_reload(struct manager *manager, struct allot_error *err) {
@@ -386,6 +395,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     list_init(&manager->monitors);
     list_init(&manager->volleys);
     list_init(&manager->closings);
+    list_init(&manager->confinements);
     gethostname(manager->host, sizeof(manager->host) - 1);
     manager->started_usec = manager_real(manager);
 
@@ -470,6 +480,7 @@ struct manager *manager_free(struct manager *manager) {
     server_free(manager->server);
     manager->hand = hand_free(manager->hand);
     methods_free_all(manager);
+    confinements_free_all(manager);
     eviction_free_all(manager);
     status_free(manager);
     scope_free_all(manager);

@@ -61,16 +61,18 @@ struct manager {
     struct hand *hand;
     struct server *server;
 
-    struct map tenures;    /* process → struct tenure: those whose end concerns the broker */
-    struct map scopes;     /* lease → struct scope: cgroups that say when a lease ends */
-    struct map evictions;  /* lease → struct eviction: told to end, and what comes next */
-    struct list volleys;   /* signals that the hand was asked for */
-    struct list closings;  /* handles that it was asked to close or open */
-    struct map names;      /* uid → its name, owned: looked up once */
-    struct list monitors;  /* sessions that get events: session.in_monitors */
-    struct sample *sample; /* the last one, owned; NULL: none yet */
+    struct map tenures;       /* process → struct tenure: those whose end concerns the broker */
+    struct map scopes;        /* lease → struct scope: cgroups that say when a lease ends */
+    struct map evictions;     /* lease → struct eviction: told to end, and what comes next */
+    struct list volleys;      /* signals that the hand was asked for */
+    struct list closings;     /* handles that it was asked to close or open */
+    struct list confinements; /* scopes that it was asked to make */
+    struct map names;         /* uid → its name, owned: looked up once */
+    struct list monitors;     /* sessions that get events: session.in_monitors */
+    struct sample *sample;    /* the last one, owned; NULL: none yet */
     struct hand_probes probes;
     bool has_probes, is_probing;
+    unsigned n_probes_failed;
     bool is_locked;         /* sessions are locked out of the GPUs: tried, and it holds */
     char lock_trouble[512]; /* why they are not, or not let in again; "" */
     struct map charts; /* UUID → struct chart: what is known of a device beyond its readings */

@@ -17,6 +17,7 @@ void methods_decided(struct session *session, const struct verdict *verdict);
 
 /* At the daemon's end: what calls left with a hand that will not answer any more. */
 void methods_free_all(struct manager *manager);
+void confinements_free_all(struct manager *manager);
 
 /* ---- For the files of the handlers ------------------------------------------------------------
  */

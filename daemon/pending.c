@@ -15,7 +15,6 @@ void pending_cancel(struct session *session) {
 
     if (pending->waiter && !session->manager->is_down)
         broker_cancel(session->manager->broker, pending->waiter, manager_now(session->manager));
-    hand_call_forget(pending->hand_call);
     volley_forget(pending->volley);
     free(pending);
 }

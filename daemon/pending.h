@@ -22,8 +22,6 @@
 
 struct pending {
     uint64_t waiter; /* of Acquire and Grow, in the line; 0: not in it */
-    uint64_t lease;  /* of Confine */
-    struct hand_call *hand_call;
     struct volley *volley;
     char token[TOKEN_SIZE]; /* of Acquire; "": none will be given */
 };

@@ -23,7 +23,8 @@
 #include "daemon/manager.h"
 #include "daemon/patrol.h"
 
-#define MIB(n) ((uint64_t)(n) << 20)
+#define PROBES_MAX 5 /* attempts to try the tiers */
+#define MIB(n)     ((uint64_t)(n) << 20)
 
 struct chart {
     char uuid[GPUID_TEXT_SIZE]; /* its key */
@@ -288,6 +289,9 @@ static void on_probed(void *userdata, int r, const struct hand_answer *answer,
     if (r < 0) {
         log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
                  "the tiers of enforcement could not be tried: %s", err->text);
+        /* Its hand may have been replaced meanwhile. What breaks hands is not tried for ever. */
+        if (++manager->n_probes_failed < PROBES_MAX)
+            manager->is_probing = false;
         return;
     }
     manager->probes = answer->probes;
