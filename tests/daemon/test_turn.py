@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that are answered late, early or to nobody: sessions end in the middle of anything."""
+import contextlib
+import json
+
+from box import GiB, MiB, BoxTest, Closed, fixed, message
+
+
+class Instances(BoxTest):
+    options = ("--mig", "0:3g.20gb+3g.20gb")
+
+    def test_who_goes_away_within_a_turn_is_missed_by_nobody(self):
+        uuid = next(device["uuid"] for device in self.box.look()["devices"] if device["kind"] == "mig")
+        drain = json.dumps(message("Drain", {"devices": [uuid]})).encode() + b"\0"
+        resume = json.dumps(message("Resume", {"devices": [uuid]})).encode() + b"\0"
+        look = json.dumps(message("GetBox")).encode() + b"\0"
+        for _ in range(20):
+            # Pipelined, and gone before the first answer: an instance has no handles that the hand
+            # would have to close, so the call is answered while it is being made.
+            clients = [self.box.client() for _ in range(8)]
+            for i, client in enumerate(clients):
+                with contextlib.suppress(Closed):
+                    client.send_bytes((drain + resume + look) * 4 if i % 2 else look * 8)
+            for client in clients:
+                client.close()
+        self.box.call("Resume", {"devices": [uuid]})
+        self.box.job().lease(fixed(GiB, devices=[uuid]))
+
+
+class Confinement(BoxTest):
+    def test_one_scope_at_a_time(self):
+        jobs = [self.box.job() for _ in range(4)]
+        grant = jobs[0].lease(fixed(GiB))
+        parameters = {"lease": grant["lease"], "token": grant["token"]}
+        for job in jobs:
+            job.send("Confine", parameters, on="confine")
+        answers = [job.receive("confine") for job in jobs]
+        scopes = [answer["parameters"]["scope"] for answer in answers
+                  if "error" not in answer and answer["parameters"].get("scope")]
+        self.assertLessEqual(len(scopes), 1, answers)
+        for answer in answers:
+            if "error" in answer:
+                self.assertIn(answer["error"].rsplit(".", 1)[1], ("Busy", "Denied"), answer)
+
+    def test_who_does_not_wait_for_its_scope_is_missed_by_nobody(self):
+        for _ in range(10):
+            job = self.box.job()
+            grant = job.lease(fixed(64 * MiB))
+            job.send("Confine", {"lease": grant["lease"], "token": grant["token"]}, on="confine")
+            job.disconnect("confine")
+            job.close()
+        self.box.until(lambda box: not box["leases"], "the end of all leases")
