@@ -212,7 +212,10 @@ struct holder *holder_find(const struct lease *lease, const struct process_id *p
 void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt);
 void lease_end(struct broker *broker, struct lease *lease, const char *reason, bool evicts);
 void lease_end_if_empty(struct broker *broker, struct lease *lease);
-struct debt *debt_new(uint32_t n_parts);                   /* room for so many; NULL: no memory */
+struct debt *debt_new(uint32_t n_parts); /* room for so many; NULL: no memory */
+/* Of a process by a lease; its record stands under the same key as that of a living holder. */
+struct debt *debt_find(const struct broker *broker, uint64_t lease,
+                       const struct process_id *process);
 void debt_enter(struct broker *broker, struct debt *debt); /* its parts are set */
 void debt_free(struct broker *broker, struct debt *debt);  /* accepts NULL; out of the books too */
 void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_t bytes);

@@ -28,6 +28,24 @@ static bool is_over_limit(const struct share *share, uint64_t rise) {
     return rise > share->limit_bytes || share->held_bytes > share->limit_bytes - rise;
 }
 
+/*
+ * Whether bytes of the lease's own former processes linger on a device that has none to spare: what
+ * is guaranteed is then still in use, and would be promised twice.
+ */
+static bool is_haunted(const struct broker *broker, const struct lease *lease,
+                       const struct book *book) {
+    const struct debt *debt;
+
+    if (book_overcommitted(book) == 0)
+        return false;
+    list_foreach(debt, &broker->debts, in_broker) {
+        for (uint32_t i = 0; i < debt->n_parts && debt->lease == lease->id; i++)
+            if (debt->parts[i].book == book && debt->parts[i].bytes > 0)
+                return true;
+    }
+    return false;
+}
+
 void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, uint64_t bytes,
                 uint64_t free_bytes, struct growth_fit *ret) {
     const struct lease *lease = holder->lease;
@@ -41,7 +59,8 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
         return;
     ret->rise_bytes = share_rise(share, rise);
     if (ret->rise_bytes == 0) {
-        ret->fits = true;
+        ret->fits = !is_haunted(broker, lease, share->book);
+        ret->why = WHY_DEVICE;
         return;
     }
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
@@ -163,6 +182,8 @@ void growth_nudge(struct broker *broker, struct lease *lease, unsigned i) {
                 continue;
             }
             if (share_rise(share, rise) == 0) {
+                if (is_haunted(broker, lease, share->book))
+                    continue;
                 growth_take(broker, holder, i, waiter->bytes, &verdict);
                 waiter_decide(broker, waiter, &verdict);
             } else if (waiter->why == WHY_RECALL) {

@@ -200,7 +200,9 @@ void broker_dump(const struct broker *broker,
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
         make_lease(&record, lease);
         fn(userdata, &record);
-        if (lease->owner && !holder_find(lease, &lease->owner->process)) {
+        holder = lease->owner ? holder_find(lease, &lease->owner->process) : NULL;
+        if (lease->owner && !(holder && (holder->is_attached || holder->is_absent)) &&
+            !debt_find(broker, lease->id, &lease->owner->process)) {
             make_owner(&record, lease);
             fn(userdata, &record);
         }

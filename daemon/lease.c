@@ -130,35 +130,48 @@ void debt_enter(struct broker *broker, struct debt *debt) {
     keep_debt(broker, debt);
 }
 
-/* Its record stands under the same key as that of a living process. */
-static bool has_debt(const struct broker *broker, uint64_t lease,
-                     const struct process_id *process) {
-    const struct debt *debt;
+struct debt *debt_find(const struct broker *broker, uint64_t lease,
+                       const struct process_id *process) {
+    struct debt *debt;
 
     list_foreach (debt, &broker->debts, in_broker) {
         if (debt->lease == lease && process_id_equal(&debt->process, process))
-            return true;
+            return debt;
     }
-    return false;
+    return NULL;
 }
 
 void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_t bytes) {
+    struct lease *lease;
+    unsigned share;
+
     assert(bytes <= debt->parts[part].bytes);
     if (bytes == debt->parts[part].bytes)
         return;
     debt->parts[part].book->releasing_bytes -= debt->parts[part].bytes - bytes;
     debt->parts[part].bytes = bytes;
     broker->is_stirred = true;
+    lease = broker_lease(broker, debt->lease);
+    if (lease && lease->n_growths > 0 &&
+        lease_share(lease, &debt->parts[part].book->device.seen.id, &share))
+        growth_nudge(broker, lease, share);
 }
 
 void debt_free(struct broker *broker, struct debt *debt) {
+    struct lease *lease;
+
     if (!debt)
         return;
     if (list_is_linked(&debt->in_broker)) {
         for (uint32_t i = 0; i < debt->n_parts; i++)
             debt_lower(broker, debt, i, 0);
         list_remove(&debt->in_broker);
-        keep_holder_gone(broker, debt->lease, &debt->process);
+        lease = broker_lease(broker, debt->lease);
+        /* Both stand under one key. */
+        if (lease && lease->owner && process_id_equal(&lease->owner->process, &debt->process))
+            keep_owner(broker, lease);
+        else
+            keep_holder_gone(broker, debt->lease, &debt->process);
     }
     free(debt);
 }
@@ -238,7 +251,7 @@ void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt)
         debt_enter(broker, debt);
     } else {
         free(debt);
-        if (lease->owner == holder->member)
+        if (lease->owner == holder->member && was_kept)
             keep_owner(broker, lease);
         else if (was_kept)
             keep_holder_gone(broker, lease->id, &holder->process);
@@ -287,6 +300,8 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
         }
     }
     list_remove(&lease->in_owner);
+    if (owner && !debt_find(broker, lease->id, &owner->process))
+        keep_holder_gone(broker, lease->id, &owner->process);
     member_put(broker, owner);
     keep_lease_gone(broker, lease->id);
     tell_event(broker, "ended", lease, 0, NULL, "lease %llu of uid %u ended%s%s",
@@ -466,7 +481,7 @@ void broker_process_gone(struct broker *broker, const struct process_id *process
            (lease = list_first(&member->leases, struct lease, in_owner))) {
         list_remove(&lease->in_owner);
         lease->owner = NULL;
-        if (!has_debt(broker, lease->id, process))
+        if (!debt_find(broker, lease->id, process))
             keep_holder_gone(broker, lease->id, process);
         lease_end_if_empty(broker, lease);
         member_put(broker, member_find(broker, process));

@@ -202,6 +202,8 @@ void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priori
         waiter->in_kind.key = waiter->in_line.key;
         order_insert(&waiter->kind->root, &waiter->in_kind);
     }
+    if (waiter->is_kept)
+        keep_waiter(broker, waiter);
     broker->is_stirred = true;
 }
 

@@ -213,6 +213,24 @@ static int judge_held(const struct broker *broker, struct lease *lease, const st
     return 0;
 }
 
+/* It left, and is back: what lingers is its own again, until NVML says how much that is. */
+static void absorb_debt(struct broker *broker, struct holder *holder) {
+    struct debt *debt = debt_find(broker, holder->lease->id, &holder->process);
+
+    if (!debt)
+        return;
+    for (uint32_t i = 0; i < debt->n_parts; i++) {
+        uint64_t bytes = debt->parts[i].bytes;
+        unsigned at;
+
+        debt_lower(broker, debt, i, 0);
+        if (lease_share(holder->lease, &debt->parts[i].book->device.seen.id, &at))
+            holder_set(broker, holder, at, holder->parts[at].declared_bytes,
+                       MAX(holder->parts[at].seen_bytes, books_round_up(bytes)));
+    }
+    debt_free(broker, debt);
+}
+
 int broker_attach(struct broker *broker, const struct broker_peer *peer,
                   const struct broker_attach *attach, struct moment now, struct verdict *ret) {
     struct lease *lease = lease_of_peer(broker, attach->lease, peer->uid);
@@ -249,6 +267,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
             return -ENOMEM;
         }
     }
+    absorb_debt(broker, holder);
     if (holder->is_absent) {
         holder->is_absent = false;
         broker->n_absent--;
@@ -420,10 +439,14 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
     member = member_get(broker, &process);
     if (!member)
         return -ENOMEM;
-    /* Who acquired it, or the first who held it, keeps it as long as it lives. */
-    if (!lease->owner) {
+    /* Who acquired it, else the first who held it, keeps it as long as it lives. */
+    if (!lease->owner || r->attached_usec == 0) {
+        struct member *former = lease->owner;
+
+        list_remove(&lease->in_owner);
         lease->owner = member;
         list_append(&member->leases, &lease->in_owner);
+        member_put(broker, former);
     }
     forget_holder(broker, r->lease, &process);
     if (r->attached_usec == 0) {
