@@ -223,9 +223,28 @@ static void deny_growth_of(struct broker *broker, const struct holder *holder,
     }
 }
 
+/* One debt for a process and lease: take over what it left behind when it went before. */
+static void debt_merge(struct broker *broker, struct debt *debt, struct debt *former) {
+    for (uint32_t i = 0; i < former->n_parts; i++) {
+        uint64_t bytes = former->parts[i].bytes;
+        uint32_t at = 0;
+
+        while (at < debt->n_parts && debt->parts[at].book != former->parts[i].book)
+            at++;
+        if (at == debt->n_parts) {
+            debt->parts[at].book = former->parts[i].book;
+            debt->parts[debt->n_parts++].bytes = 0;
+        }
+        debt->parts[at].bytes += bytes;
+        former->parts[i].book->releasing_bytes -= bytes;
+    }
+    list_remove(&former->in_broker);
+    free(former);
+}
+
 void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt) {
     struct lease *lease = holder->lease;
-    struct debt *debt = holder->debt;
+    struct debt *debt = holder->debt, *former = NULL;
     bool was_kept = holder->is_attached || holder->is_absent;
 
     deny_growth_of(broker, holder, lease, "the process no longer holds the lease");
@@ -244,6 +263,9 @@ void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt)
             growth_nudge(broker, lease, i);
     }
     if (debt->n_parts > 0) {
+        former = debt_find(broker, lease->id, &holder->process);
+        if (former)
+            debt_merge(broker, debt, former);
         debt->process = holder->process;
         debt->lease = lease->id;
         debt->uid = lease->uid;

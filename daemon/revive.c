@@ -426,15 +426,15 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
     for (uint32_t i = 0; i < r->n_held; i++)
         if (r->held[i].held_bytes > INT64_MAX / 2 || r->held[i].context_bytes > INT64_MAX / 2)
             return -EBADMSG;
+    for (uint32_t i = 0; lease && i < r->n_held; i++)
+        if (!lease_share(lease, &r->held[i].device, NULL))
+            return -EBADMSG;
     if (r->releasing_usec) {
         forget_holder(broker, r->lease, &process);
         return restore_debt(broker, r);
     }
     if (!lease || lease->uid != r->uid)
         return -EBADMSG;
-    for (uint32_t i = 0; i < r->n_held; i++)
-        if (!lease_share(lease, &r->held[i].device, NULL))
-            return -EBADMSG;
 
     member = member_get(broker, &process);
     if (!member)
