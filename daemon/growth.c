@@ -38,7 +38,7 @@ static bool is_haunted(const struct broker *broker, const struct lease *lease,
 
     if (book_overcommitted(book) == 0)
         return false;
-    list_foreach(debt, &broker->debts, in_broker) {
+    list_foreach (debt, &broker->debts, in_broker) {
         for (uint32_t i = 0; i < debt->n_parts && debt->lease == lease->id; i++)
             if (debt->parts[i].book == book && debt->parts[i].bytes > 0)
                 return true;

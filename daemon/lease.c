@@ -307,10 +307,6 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     list_foreach_safe (holder, next, &lease->holders, in_lease) {
         holder_gone(broker, holder, true);
     }
-    /* A lease may end before the one who acquired it: its scope is empty, and gpuctl still there.
-     */
-    if (owner && !has_debt(broker, lease->id, &owner->process))
-        keep_holder_gone(broker, lease->id, &owner->process);
     lease_leave(broker, lease);
     map_take(&broker->leases, lease->id);
     if (lease->cgroup[0])
@@ -322,6 +318,7 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
         }
     }
     list_remove(&lease->in_owner);
+    /* It may end before who acquired it: its scope is empty, and gpuctl still there. */
     if (owner && !debt_find(broker, lease->id, &owner->process))
         keep_holder_gone(broker, lease->id, &owner->process);
     member_put(broker, owner);

@@ -180,6 +180,21 @@ static uint64_t lingering(struct broker *broker, const struct reading *reading, 
     return hidden - MIN(hidden, broker->base_bytes[slot]);
 }
 
+/* Whether what the process uses of the device is charged to a lease by now. */
+static bool is_charged(const struct broker *broker, const struct process_id *process,
+                       unsigned slot) {
+    const struct member *member = member_find(broker, process);
+    const struct holder *holder;
+
+    if (!member)
+        return false;
+    list_foreach (holder, &member->holders, in_member) {
+        if (share_at(holder->lease, slot) < holder->lease->n_shares)
+            return true;
+    }
+    return false;
+}
+
 static void read_debts(struct broker *broker, const struct reading *reading) {
     uint64_t left[BOOKS_MAX];
     bool has_debt[BOOKS_MAX] = { false };
@@ -201,8 +216,8 @@ static void read_debts(struct broker *broker, const struct reading *reading) {
             if (!reading->is_read[book->slot] || debt->since_usec > reading->sample->taken_usec)
                 continue;
             row = find_row(reading->sample, &debt->process, &book->device.seen.id);
-            if (row && broker_lease_of_cgroup(broker, row->cgroup)) {
-                still = 0; /* it is its lease's again */
+            if (row && is_charged(broker, &debt->process, book->slot)) {
+                still = 0; /* it is a lease's again */
             } else if (row) {
                 if (row->has_used)
                     still = MIN(bytes, books_round_up(row->used_bytes));

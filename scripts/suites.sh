@@ -6,11 +6,12 @@
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
 suites_long=(fresh)     # only with --long, or by name
-suites=(docs unit daemon clients ctl systemd clang asan tsan fuzz)
-declare -A suite_budget=([docs]=120 [unit]=480 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [ctl]=480 [systemd]=300 [fresh]=2400)
+suites=(docs unit model daemon clients ctl systemd clang asan tsan fuzz)
+declare -A suite_budget=([docs]=120 [unit]=480 [model]=300 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [ctl]=480 [systemd]=300 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
+    [model]="spin models of the daemon's protocol, whole and broken on purpose"
     [daemon]="allotd on simulated boxes: sharing, waiting, restarts, kill points, hostile clients"
     [clang]="clang build with -Werror, and its unit tests"
     [asan]="unit tests and fuzz corpora under address and undefined behaviour sanitizers"
@@ -98,6 +99,15 @@ suite_docs() {
         name=${check##*/}
         suite_each "${name%.*}" "test/docs-${name%.*}.log" "$check"
     done
+}
+
+# The models in tests/model: each must hold, or show the mistake that was put into it.
+suite_model() {
+    local name
+    while read -r name; do
+        [ -z "$step_cut_off" ] || return
+        suite_each "$name" "test/model-$name.log" "$top/tests/model/check.sh" "$name"
+    done < <("$top/tests/model/check.sh" --list)
 }
 
 # Every fuzz target of tests/fuzz, over its corpus and what earlier runs found. A crash leaves its
