@@ -241,6 +241,7 @@ uint64_t launch_run(void *argument) {
         .param_bytes = launch->param_bytes,
         .memory = reach_get(context),
         .cancel = &context->cancel,
+        .waiting = engine_waiting_flag(),
         .cooperative = shape->cooperative,
         .n_sample_blocks = timing_only() ? SAMPLED_BLOCKS : 0,
         .stack_bytes = (uint32_t)MIN(

@@ -16,6 +16,10 @@
 /* How often conditions are looked at that nobody tells us about. */
 #define POLL_NS 200000
 
+/* How long a wait may be held up by what waits for the outside world. */
+#define PATIENCE_NS UINT64_C(2000000000)
+#define LOOK_NS     UINT64_C(100000000)
+
 struct work {
     struct timeline_item item; /* first: timeline items are works */
     unsigned refs;
@@ -30,9 +34,12 @@ struct work {
     unsigned n_awaited; /* not yet executed works that this one comes after */
     struct work **dependents;
     size_t n_dependents, n_dependents_allocated;
-    struct work *next; /* in the queue of those that can run */
-    uint64_t visited;  /* the last search that came by */
+    struct work *next;    /* in the queue of those that can run */
+    uint64_t visited;     /* the last search that came by */
+    _Atomic bool waiting; /* it runs, and only waits for something else */
 };
+
+static __thread struct work *running;
 
 struct queue {
     struct work *first, *last;
@@ -175,13 +182,20 @@ static void drop_locked(struct engine *engine, struct work *work) {
 
 /* Run it, for which the lock is let go. */
 static void execute(struct engine *engine, struct work *work) {
+    struct work *outer = running;
     uint64_t cost_ns;
 
     pthread_mutex_unlock(&engine->lock);
+    running = work;
     cost_ns = work->run(work->argument);
+    running = outer;
     pthread_mutex_lock(&engine->lock);
     finish(engine, work, cost_ns);
     drop_locked(engine, work);
+}
+
+_Atomic bool *engine_waiting_flag(void) {
+    return running ? &running->waiting : NULL;
 }
 
 static void serve(struct engine *engine, struct queue *queue) {
@@ -231,13 +245,22 @@ static bool poll_all(struct engine *engine) {
     return any;
 }
 
+/* Until some work was executed, but not for long. Wants the lock. */
+static void wait_some(struct engine *engine, uint64_t ns) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&engine->done, &engine->lock, &until);
+}
+
 static void *serve_polled(void *argument) {
     struct engine *engine = argument;
 
     pthread_mutex_lock(&engine->lock);
     while (!engine->ending) {
-        struct timespec until;
-
         if (!engine->polled.first) {
             pthread_cond_wait(&engine->polled.filled, &engine->lock);
             continue;
@@ -245,11 +268,7 @@ static void *serve_polled(void *argument) {
         if (poll_all(engine))
             continue;
         /* Work of ours may change it, and so may the program, behind our back. */
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += POLL_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&engine->done, &engine->lock, &until);
+        wait_some(engine, POLL_NS);
     }
     pthread_mutex_unlock(&engine->lock);
     engine_unref(engine);
@@ -387,20 +406,49 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
     return 0;
 }
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Work that could have been executed, but waits for something that is not our business. */
+static bool leave_aside(struct engine *engine) {
+    bool any = false;
+
+    for (size_t i = 0; i < engine->timeline.n_heap; i++) {
+        struct work *work = from_item(engine->timeline.heap[i]);
+
+        if (work->done || work->n_awaited || work->item.aside ||
+            !(work->on_host_thread || work->poll || atomic_load(&work->waiting)))
+            continue;
+        work->item.aside = any = true;
+    }
+    return any;
+}
+
 /*
  * Give times to works, in the timeline's order, until `target` has its own. Sleeps while those that
  * matter are not executed, as their cost is not known. Wants the lock.
  */
 static void resolve(struct engine *engine, struct work *target) {
+    uint64_t stuck_ns = 0;
+
     while (!target->item.resolved) {
         struct timeline_item *item = timeline_next_for(&engine->timeline, &target->item);
 
-        if (!item) {
+        if (item) {
+            timeline_resolve(&engine->timeline, item);
+            drop_locked(engine, from_item(item));
+            stuck_ns = 0;
+        } else if (!target->done) {
             pthread_cond_wait(&engine->done, &engine->lock);
-            continue;
+        } else if (!stuck_ns) {
+            stuck_ns = now_ns();
+        } else if (now_ns() - stuck_ns < PATIENCE_NS || !leave_aside(engine)) {
+            wait_some(engine, LOOK_NS);
         }
-        timeline_resolve(&engine->timeline, item);
-        drop_locked(engine, from_item(item));
     }
 }
 

@@ -8,6 +8,7 @@
  * the engine's own threads without its lock, and may submit but not wait. Work waits for what it
  * comes after without occupying a thread, so no number of streams can lock it up.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +46,12 @@ int engine_new(struct engine **ret, unsigned n_threads);
 /* Waits for nothing: threads are told to end after what they run now. Accepts NULL. */
 struct engine *engine_free(struct engine *engine);
 
+/*
+ * The flag of the work that this thread runs, to be set while it only waits for something that the
+ * engine does not know of: a kernel that polls memory, say. NULL: it runs none.
+ */
+_Atomic bool *engine_waiting_flag(void);
+
 /* Hand over a piece of work. The caller gets a reference, see work_unref(). -ENOMEM, -EAGAIN (no
  * thread could be started): nothing was submitted, and `argument` is still the caller's. */
 int engine_submit(struct engine *engine, const struct work_order *order, struct work **ret);
@@ -64,6 +71,11 @@ bool work_precedes(struct engine *engine, struct work *work, struct work *later)
 void work_join(struct engine *engine, struct work *work);
 /* Sleep until it has been executed, and let the host clock go on to its end. */
 void work_wait(struct engine *engine, struct work *work);
+/*
+ * The time of an item depends on what may go before it, so these two wait for that as well; but not
+ * for ever: what waits for the outside world (a callback, a condition, a kernel that polls) for
+ * seconds, while nothing else is to be done, is left aside.
+ */
 /* Its modelled end; waits until everything before it has been executed, as its cost matters. */
 uint64_t work_end_ns(struct engine *engine, struct work *work);
 

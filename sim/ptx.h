@@ -190,6 +190,7 @@ struct ptx_launch {
 
     unsigned n_threads;         /* host threads, the caller's included; 0: up to one per core */
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
+    _Atomic bool *waiting;      /* may be NULL; true while all blocks that are left only poll */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
     unsigned n_sample_blocks;   /* 0: all blocks; else at most so many (and 4) stand for the rest,
                                  * or what they cost is told from the way that all would take */

@@ -359,6 +359,8 @@ enum ptx_block_end ptx_block_run(struct ptx_block *block) {
             block->n_budget -= used;
         }
         n_spins = all_spin ? n_spins + 1 : 0;
+        if (!all_spin && worker->idle)
+            ptx_worker_idle(worker, false);
         if (n_spins >= SPIN_ROUNDS)
             return PTX_BLOCK_WAITS;
     }

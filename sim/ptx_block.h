@@ -36,12 +36,16 @@ struct ptx_run {
     struct ptx_samples samples; /* n = 0: all blocks run */
     _Atomic bool stop;
     _Atomic int error;
-    pthread_mutex_t lock; /* fault, stats */
+    _Atomic unsigned n_workers, n_idle; /* that run, and of these, those whose blocks all poll */
+    pthread_mutex_t lock;               /* fault, stats */
     struct ptx_result *result;
     uint32_t dynamic_at, shared_bytes;
     uint32_t reserved_at; /* shared memory after the program's own, where a module wants it */
     uint32_t workspace[16] __attribute__((aligned(16))); /* at PTX_GRID_BASE, if cooperative */
 };
+
+/* All blocks of the worker only poll, or no longer. */
+void ptx_worker_idle(struct ptx_worker *worker, bool idle);
 
 /* Run fn(arg, index) on the calling thread and up to n - 1 others at once; returns when all have.
  */

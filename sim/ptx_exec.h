@@ -211,6 +211,8 @@ struct ptx_worker {
     struct ptx_reader reader;
     bool stop; /* a fault, or cancelled */
     bool cancelled;
+    bool idle;          /* see ptx_worker_idle() */
+    unsigned n_in_vain; /* blocks in a row that only polled */
     unsigned index;
 };
 

@@ -12,6 +12,7 @@
 #define WARPS_PER_HELPER     128
 #define OUTLINE_INSTRUCTIONS (UINT64_C(1) << 24) /* of threads */
 #define MIN_OUTLINED         UINT64_C(32)        /* blocks, however long they are */
+#define IN_VAIN              256 /* turns of blocks that only polled, until that is what they do */
 #define MAX_RESIDENT         64 /* blocks put aside by one thread, unless the launch is cooperative */
 
 void ptx_worker_refresh(struct ptx_worker *worker) {
@@ -99,6 +100,22 @@ static struct ptx_block *pick(struct ptx_worker *worker, struct shelf *shelf) {
     return block;
 }
 
+void ptx_worker_idle(struct ptx_worker *worker, bool idle) {
+    struct ptx_run *run = worker->run;
+
+    worker->n_in_vain = 0;
+    if (worker->idle == idle)
+        return;
+    worker->idle = idle;
+    if (idle)
+        atomic_fetch_add(&run->n_idle, 1);
+    else
+        atomic_fetch_sub(&run->n_idle, 1);
+    if (run->launch->waiting)
+        atomic_store(run->launch->waiting,
+                     atomic_load(&run->n_idle) == atomic_load(&run->n_workers));
+}
+
 static void work(void *arg, unsigned index) {
     struct ptx_run *run = arg;
     struct ptx_worker *worker = aligned_alloc(64, (sizeof(*worker) + 63) & ~(size_t)63);
@@ -114,6 +131,7 @@ static void work(void *arg, unsigned index) {
     worker->launch = run->launch;
     worker->program = run->program;
     worker->index = index;
+    atomic_fetch_add(&run->n_workers, 1);
     worker->seen = ptx_memory_enter(run->launch->memory, &worker->reader);
     ptx_worker_refresh(worker);
     while (!worker->stop && (block = pick(worker, &shelf))) {
@@ -122,6 +140,10 @@ static void work(void *arg, unsigned index) {
 
         if (run->samples.n)
             weigh(worker, block, &before);
+        if (end != PTX_BLOCK_WAITS)
+            ptx_worker_idle(worker, false);
+        else if (++worker->n_in_vain >= IN_VAIN)
+            ptx_worker_idle(worker, true);
         if (end == PTX_BLOCK_WAITS) {
             block->next = NULL;
             *shelf.last = block;
@@ -140,6 +162,8 @@ static void work(void *arg, unsigned index) {
         }
         ptx_worker_refresh(worker);
     }
+    ptx_worker_idle(worker, false);
+    atomic_fetch_sub(&run->n_workers, 1);
     ptx_memory_leave(run->launch->memory, &worker->reader);
     pthread_mutex_lock(&run->lock);
     add_stats(&run->result->stats, &worker->stats);

@@ -226,6 +226,8 @@ struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeli
         if (item->cost_known &&
             (item->engine == TIMELINE_NOTHING || !claimed[resource_number(item)]))
             return item;
+        if (item->aside && !item->cost_known)
+            continue;
         /* Known or not: what is held up here holds up what comes after it elsewhere. */
         claim(timeline, item, sorted + timeline->n_heap, claimed);
         if (target && (item == target || target->visited == timeline->n_searches))

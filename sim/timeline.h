@@ -48,6 +48,9 @@ struct timeline_item {
     /* Told when it is known, with timeline_cost(): for a kernel that is after it ran. */
     uint64_t cost_ns;
     bool cost_known;
+    /* Whoever knows may say that an item of unknown cost is not waited for: it takes its turn when
+     * its cost is known after all. Only to go on where nothing else would. */
+    bool aside;
 
     /* the timeline's */
     uint64_t ready_ns, start_ns, end_ns;

@@ -492,6 +492,64 @@ static int leave_while_busy(struct simbox *s, void *argument) {
     return 0; /* exit(), with all its handlers */
 }
 
+/* Its time depends on what may go before it on the device; but who waits for it is not held up for
+ * ever by what waits for him in turn. */
+START_TEST(a_callback_that_does_not_return_holds_up_no_other_stream) {
+    struct gate gate = GATE_INIT;
+    CUstream a, b;
+    CUdeviceptr p;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    p = cudalib_alloc(1000);
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&a, CU_STREAM_NON_BLOCKING));
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&b, CU_STREAM_NON_BLOCKING));
+    ck_assert_cuda_ok(CU(cuLaunchHostFunc)(a, gate_pass, &gate));
+    ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 1, 1000, a));
+    ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 2, 1000, b));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(b));
+    ck_assert_cuda(CU(cuStreamQuery)(a), CUDA_ERROR_NOT_READY);
+    gate_open(&gate);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
+    simbox_done(&s);
+}
+END_TEST
+
+static const char poller[] = ".version 7.5\n.target sm_75\n.address_size 64\n"
+                             ".visible .entry poll(.param .u64 p) {\n"
+                             " .reg .b64 %rd<2>; .reg .b32 %r<2>; .reg .pred %q;\n"
+                             " ld.param.u64 %rd1, [p];\n"
+                             "L: ld.volatile.global.u32 %r1, [%rd1]; setp.eq.u32 %q, %r1, 0;\n"
+                             " @%q bra L;\n ret;\n}\n"
+                             ".visible .entry nothing() { ret; }\n";
+
+START_TEST(a_kernel_that_polls_holds_up_no_other_stream) {
+    CUfunction poll, nothing;
+    CUmodule module;
+    CUdeviceptr p;
+    CUstream a, b;
+    uint32_t *flag;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, poller));
+    ck_assert_cuda_ok(CU(cuModuleGetFunction)(&poll, module, "poll"));
+    ck_assert_cuda_ok(CU(cuModuleGetFunction)(&nothing, module, "nothing"));
+    ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&flag, 4, CU_MEMHOSTALLOC_DEVICEMAP));
+    ck_assert_cuda_ok(CU(cuMemHostGetDevicePointer_v2)(&p, flag, 0));
+    __atomic_store_n(flag, 0, __ATOMIC_RELEASE);
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&a, CU_STREAM_NON_BLOCKING));
+    ck_assert_cuda_ok(CU(cuStreamCreate)(&b, CU_STREAM_NON_BLOCKING));
+    ck_assert_cuda_ok(CU(cuLaunchKernel)(poll, 3, 1, 1, 70, 1, 1, 0, a, (void *[]){ &p }, NULL));
+    ck_assert_cuda_ok(CU(cuLaunchKernel)(nothing, 1, 1, 1, 32, 1, 1, 0, b, NULL, NULL));
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(b));
+    ck_assert_cuda(CU(cuStreamQuery)(a), CUDA_ERROR_NOT_READY);
+    __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+    ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
+    simbox_done(&s);
+}
+END_TEST
+
 START_TEST(a_program_can_end_while_work_runs) {
     struct simbox s;
 
@@ -615,5 +673,7 @@ SUITE("cuda-stream", a_slow_callback_holds_up_its_stream_but_not_the_caller,
       memory_freed_in_stream_order_is_usable_until_then_and_reused_by_its_stream,
       pageable_memory_is_the_programs_again_when_the_call_returns,
       an_error_of_the_device_sticks_to_its_context_alone, work_of_a_lost_device_is_not_done,
-      a_stream_waits_for_a_value_in_memory, a_program_can_end_while_work_runs,
+      a_stream_waits_for_a_value_in_memory,
+      a_callback_that_does_not_return_holds_up_no_other_stream,
+      a_kernel_that_polls_holds_up_no_other_stream, a_program_can_end_while_work_runs,
       random_programs_leave_the_bytes_of_a_sequential_model)
