@@ -342,7 +342,7 @@ static uint64_t luby(unsigned n) {
 /* Turns until it is solved or time is up. */
 static bool search_limit(struct search *search, uint64_t limit_bytes, uint64_t deadline_usec) {
     struct pack *pack = &search->pack;
-    uint64_t random = 1;
+    uint64_t random = 3;
     cleanup(freep) struct keyed *keyed = reallocarray(NULL, pack->n + 1, sizeof(*keyed));
 
     search->deadline_usec = deadline_usec;
