@@ -60,15 +60,12 @@ uint64_t manager_real(struct manager *manager) {
 }
 
 static uint64_t boot_usec(struct manager *manager) {
-    uint64_t usec = 0;
+    struct timespec now;
 
-    if (sd_event_now(manager->event, CLOCK_BOOTTIME, &usec) < 0) {
-        struct timespec now;
-
-        clock_gettime(CLOCK_BOOTTIME, &now);
-        usec = (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
-    }
-    return usec;
+    if (manager->in_turn)
+        return manager->turn_usec;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* Local time is looked up once a minute, and when the clock was set back. */
@@ -136,6 +133,7 @@ static void arm_timer(struct manager *manager) {
     if (deadline == manager->armed_usec)
         return;
     manager->armed_usec = deadline;
+    manager->is_stirred = true;
     if (deadline == UINT64_MAX) {
         sd_event_source_set_enabled(manager->turn_timer, SD_EVENT_OFF);
         return;
@@ -144,8 +142,18 @@ static void arm_timer(struct manager *manager) {
     sd_event_source_set_enabled(manager->turn_timer, SD_EVENT_ONESHOT);
 }
 
+void manager_begin(struct manager *manager) {
+    manager->turn_usec = boot_usec(manager);
+    manager->in_turn = true;
+}
+
+void manager_end(struct manager *manager) {
+    manager->in_turn = false;
+    manager_settle(manager);
+}
+
 void manager_settle(struct manager *manager) {
-    if (manager->is_settling)
+    if (manager->is_settling || manager->in_turn)
         return;
     manager->is_settling = true;
     /* Sending can end sessions, whose waits and holders then are gone: that is written, too. */
@@ -459,6 +467,27 @@ static void look_first(struct manager *manager) {
     sd_event_source_set_enabled(manager->server->accept_source, SD_EVENT_ON);
 }
 
+/*
+ * sd_event_loop(), but for its wait, which is the server's: see server.c. Whatever a client's call
+ * asked of the loop is armed by the next sd_event_prepare().
+ */
+static int run_loop(struct manager *manager) {
+    while (sd_event_get_state(manager->event) != SD_EVENT_FINISHED) {
+        int r = sd_event_prepare(manager->event);
+
+        if (r == 0) {
+            manager->is_stirred = false;
+            server_serve(manager->server);
+            r = sd_event_wait(manager->event, 0);
+        }
+        if (r > 0)
+            r = sd_event_dispatch(manager->event);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 int manager_run(struct manager *manager, struct allot_error *err) {
     int r;
 
@@ -468,7 +497,7 @@ int manager_run(struct manager *manager, struct allot_error *err) {
              "allotd " ALLOT_VERSION " serves %s, driver %s", manager->server->path,
              driver_choice_name(manager->driver));
     sd_notify(0, "READY=1");
-    r = sd_event_loop(manager->event);
+    r = run_loop(manager);
     sd_notify(0, "STOPPING=1");
     return r < 0 ? error_set(err, r, "the event loop ended: %s", strerror(-r)) : 0;
 }

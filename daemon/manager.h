@@ -96,11 +96,14 @@ struct manager {
     uint64_t armed_usec;   /* what turn_timer is set to; 0: nothing */
     uint16_t week_minute;
 
-    bool is_down;     /* the daemon ends: leases stay as they are */
-    bool unwritten;   /* records were put since the last commit */
-    bool is_settling; /* manager_settle() is at work */
-    bool held_back;   /* the last commit failed: nothing is sent until one succeeds */
-    bool books_lost;  /* the state was damaged, and the grace time runs */
+    bool is_down;       /* the daemon ends: leases stay as they are */
+    bool unwritten;     /* records were put since the last commit */
+    bool is_stirred;    /* the loop's timers may be others now: it has to look again */
+    bool in_turn;       /* clients are being served: what settles, settles at the end of it */
+    uint64_t turn_usec; /* CLOCK_BOOTTIME, of the turn */
+    bool is_settling;   /* manager_settle() is at work */
+    bool held_back;     /* the last commit failed: nothing is sent until one succeeds */
+    bool books_lost;    /* the state was damaged, and the grace time runs */
     sd_event_source *turn_timer, *tick_timer, *accounts_source, *signals[4];
 };
 
@@ -118,6 +121,10 @@ int manager_run(struct manager *manager, struct allot_error *err);
  * that changes the broker ends here; inside it, it does nothing.
  */
 void manager_settle(struct manager *manager);
+
+/* A turn in which clients are served: the time stands still in it, and it settles once. */
+void manager_begin(struct manager *manager);
+void manager_end(struct manager *manager);
 
 /* Now: CLOCK_BOOTTIME as of this turn, with the minute of the week; and CLOCK_REALTIME. */
 struct moment manager_now(struct manager *manager);

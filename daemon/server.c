@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All sessions sit in one epoll set, and that set is one source of the event loop. A turn asks it
- * once who is readable, gives each a slice (session_turn), and ends in manager_settle(): one write
- * of all records, then all replies. So 64 busy clients cost one wait, one record write and one
- * broker turn between them, not 64, and a client that pipelines a thousand calls gets its slice
- * beside everybody else's: what is left in its buffer waits in `ready` for the next turn.
+ * All sessions sit in one epoll set, and the event loop, with all that is no client (timers, ends
+ * of processes, the hand), is one more entry of that set: so a client's call costs one wait and
+ * nothing of the loop. A turn asks the set once who is readable, gives each a slice (session_turn),
+ * and ends in manager_end(): one walk of the line, one write of all records, then all replies. So
+ * 64 busy clients cost one wait and one write between them, not 64, and a client that pipelines a
+ * thousand calls gets its slice beside everybody else's: what is left in its buffer waits in
+ * `ready` for the next turn.
  *
- *     event loop ── listen_fd  → accept, cap, session_new
- *                ├─ epoll_fd   → turn: readable sessions, each a slice → settle
- *                └─ ready      → turn: sessions with messages left, each a slice → settle
+ *     epoll_fd ── sessions   → each a slice → settle
+ *              └─ event loop ── listen_fd   → accept, cap, session_new
+ *                            └─ timers, pidfds, hand, accounts, signals
  */
 #include "daemon/server.h"
 
@@ -31,7 +33,6 @@
 
 #define ACCEPTS_PER_TURN 64
 #define EVENTS_PER_TURN  128
-#define SERVER_PRIORITY  10 /* after the ends of processes, the hand and the timers */
 
 /* The connections of one uid. */
 struct guest {
@@ -209,16 +210,18 @@ static int on_accept(sd_event_source *source, int listen_fd, uint32_t events, vo
 /* ---- Turns ------------------------------------------------------------------------------------
  */
 
-/* Who is readable is asked in every turn: a session that always has more is not served alone. */
-static int run_turn(struct server *server) {
-    struct epoll_event events[EVENTS_PER_TURN];
+/* One turn; whether the event loop has something to do. */
+static bool run_turn(struct server *server) {
     struct manager *manager = server->manager;
+    struct epoll_event events[EVENTS_PER_TURN];
     struct list turn;
-    int n = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, 0);
+    bool is_due = false;
+    int n = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN,
+                       list_is_empty(&server->ready) ? -1 : 0);
 
     /* A call that is answered by whom it asked settles the turn; inside this one that must wait:
      * settling frees sessions, and `events` and the slice at hand point to some. */
-    manager->is_settling = true;
+    manager_begin(manager);
     /* Those with messages left first: they have waited since the last turn. A slice may put its
      * session back into `ready`, for the next turn, so that list is taken away first. */
     list_init(&turn);
@@ -230,19 +233,17 @@ static int run_turn(struct server *server) {
         session_turn(session, 0);
     }
     for (int i = 0; i < n; i++)
-        session_turn(events[i].data.ptr, events[i].events);
-
-    manager->is_settling = false;
-    manager_settle(manager);
-    return 0;
+        if (events[i].data.ptr)
+            session_turn(events[i].data.ptr, events[i].events);
+        else
+            is_due = true;
+    manager_end(manager);
+    return is_due || n < 0;
 }
 
-static int on_turn(sd_event_source *source, int fd, uint32_t events, void *data) {
-    return run_turn(data);
-}
-
-static int on_ready(sd_event_source *source, void *data) {
-    return run_turn(data);
+void server_serve(struct server *server) {
+    while (!run_turn(server) && !server->manager->is_stirred)
+        ;
 }
 
 void server_flush(struct server *server, bool may_send) {
@@ -253,8 +254,6 @@ void server_flush(struct server *server, bool may_send) {
             session_flush(session);
     while ((session = list_first(&server->dead, struct session, in_server)))
         session_free(session);
-    sd_event_source_set_enabled(server->ready_source,
-                                list_is_empty(&server->ready) ? SD_EVENT_OFF : SD_EVENT_ON);
 }
 
 void server_enter(struct server *server, struct session *session) {
@@ -280,24 +279,15 @@ void server_leave(struct server *server, struct session *session) {
 
 static int add_sources(struct server *server) {
     sd_event *event = server->manager->event;
-    int r;
+    struct epoll_event loop = { .events = EPOLLIN }; /* data.ptr NULL: the loop, no session */
+    int fd = sd_event_get_fd(event);
 
-    r = sd_event_add_io(event, &server->accept_source, server->listen_fd, EPOLLIN, on_accept,
-                        server);
-    if (r >= 0)
-        r = sd_event_add_io(event, &server->turn_source, server->epoll_fd, EPOLLIN, on_turn,
-                            server);
-    if (r >= 0)
-        r = sd_event_add_defer(event, &server->ready_source, on_ready, server);
-    if (r >= 0)
-        r = sd_event_source_set_enabled(server->ready_source, SD_EVENT_OFF);
-    if (r >= 0)
-        r = sd_event_source_set_priority(server->turn_source, SERVER_PRIORITY);
-    if (r >= 0)
-        r = sd_event_source_set_priority(server->ready_source, SERVER_PRIORITY);
-    if (r >= 0)
-        r = sd_event_source_set_priority(server->accept_source, SERVER_PRIORITY);
-    return r;
+    if (fd < 0)
+        return fd;
+    if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &loop) < 0)
+        return -errno;
+    return sd_event_add_io(event, &server->accept_source, server->listen_fd, EPOLLIN, on_accept,
+                           server);
 }
 
 int server_new(struct server **ret, struct manager *manager, const char *path, size_t max_sessions,
@@ -342,8 +332,6 @@ struct server *server_free(struct server *server) {
     while ((session = list_first(&server->dead, struct session, in_server)))
         session_free(session);
     sd_event_source_disable_unref(server->accept_source);
-    sd_event_source_disable_unref(server->turn_source);
-    sd_event_source_disable_unref(server->ready_source);
     if (server->bound)
         unlink(server->path);
     closep(&server->listen_fd);

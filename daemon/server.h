@@ -37,7 +37,7 @@ struct server {
     int listen_fd, epoll_fd, reserve_fd;
     bool bound; /* the socket file is ours: to be removed at the end */
     char path[108];
-    sd_event_source *accept_source, *turn_source, *ready_source;
+    sd_event_source *accept_source;
 };
 
 /*
@@ -49,6 +49,12 @@ int server_new(struct server **ret, struct manager *manager, const char *path, s
                struct allot_error *err);
 struct server *server_free(struct server *server); /* accepts NULL, returns NULL */
 DEFINE_FREEP(struct server, server_freep, server_free)
+
+/*
+ * Serve clients, and wait for them, until the event loop has something to do, or should look again
+ * at what it waits for (manager.is_stirred). The loop is armed (sd_event_prepare) meanwhile.
+ */
+void server_serve(struct server *server);
 
 /*
  * Send what the sessions have to say, if it may be sent, and free those that ended. To be called at

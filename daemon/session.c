@@ -23,6 +23,7 @@
 #include "daemon/manager.h"
 
 #define SLICE_COST 32                 /* cheap calls in a turn */
+#define IN_KEPT    ((size_t)4 << 10)  /* of a buffer that is kept for the next message */
 #define OUT_HIGH   ((size_t)64 << 10) /* unsent bytes above which no further call is taken */
 #define OUT_MAX    ((size_t)1 << 20) /* unsent bytes of a stream above which its reader is dropped */
 
@@ -169,8 +170,12 @@ static unsigned take_message(struct session *session, char *text, size_t n) {
 
     store_reset(&manager->store);
     r = varlink_call_read(&call, text, n, &manager->store, &failure);
-    if (r >= 0)
+    if (r >= 0) {
+        /* All but these may ask something of the event loop. */
+        if (call.method != WIRE_METHOD_GROW && call.method != WIRE_METHOD_SHRINK)
+            manager->is_stirred = true;
         return manager->handle(session, &call);
+    }
     if (r == -ENOMEM)
         failure = (struct failure){ .code = FAILURE_BUSY,
                                     .reason = "the daemon is out of memory: try again later" };
@@ -234,7 +239,7 @@ static void take_slice(struct session *session, bool may_read) {
     }
     if (may_take(session) && cost >= SLICE_COST)
         list_append(&session->server->ready, &session->in_ready);
-    else if (may_take(session) && frame_in_partial(&session->in) == 0)
+    else if (session->in.size > IN_KEPT && may_take(session) && frame_in_partial(&session->in) == 0)
         frame_in_trim(&session->in);
 }
 
