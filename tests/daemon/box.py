@@ -28,6 +28,8 @@ import unittest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("ALLOT_BUILD") or TOP / "build")
+# Jobs load the simulated libraries into programs that no sanitizer was built into.
+SIM = pathlib.Path(os.environ.get("ALLOT_SIM_BUILD") or BUILD) / "sim"
 PATIENCE = 120 * float(os.environ.get("ALLOT_TIME_SCALE") or 1)
 AGENT = (pathlib.Path(__file__).resolve().parent / "agent.py").read_text(encoding="utf-8")
 INTERFACE = "io.allot.Manager."
@@ -222,7 +224,8 @@ class Box:
         self.env = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA_", "GPUSIM_", "ALLOT_"))}
         self.env |= {
             "GPUSIM_BOX": str(self.file),
-            "LD_LIBRARY_PATH": str(BUILD / "sim" / "lib"),
+            "LD_LIBRARY_PATH": str(SIM / "lib"),
+            "ALLOT_SIM_DIR": str(SIM / "lib"),
             "ALLOT_SOCKET": str(self.socket),
             "ASAN_OPTIONS": "abort_on_error=0:exitcode=99",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -232,7 +235,7 @@ class Box:
 
     def gpusim(self, *words):
         done = subprocess.run(
-            [str(BUILD / "sim" / "gpusim"), *map(str, words)],
+            [str(SIM / "gpusim"), *map(str, words)],
             env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False)
         if done.returncode != 0:
             raise AssertionError(f"gpusim {words}: {done.stdout}{done.stderr}")
