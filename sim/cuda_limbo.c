@@ -9,6 +9,9 @@
 #include "sim/cuda_memory.h"
 #include "sim/cuda_work.h"
 
+/* Of what other streams freed, so many are looked at for one allocation: the oldest. */
+enum { MAX_OTHERS = 16 };
+
 /* Belongs to the work that frees it. */
 struct entry {
     struct list in_limbo; /* of all, oldest first */
@@ -141,13 +144,18 @@ bool limbo_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool 
                  CUdeviceptr *ret) {
     struct allocation found;
     struct entry *entry;
+    unsigned n_others = 0;
 
     if (!pool->limbo_bytes)
         return false;
     list_foreach (entry, &limbo, in_limbo) {
         if (entry->pool != pool || !memory_find(entry->base, &found) || found.id != entry->id ||
-            !heap_fits(&found, bytes) ||
-            !(is_before(entry, stream) || (anyhow && await_entry(stream, entry))))
+            !heap_fits(&found, bytes))
+            continue;
+        /* Whether a stream comes after another's work is a search through all that is pending. */
+        if (entry->stream != stream->number && n_others++ >= MAX_OTHERS)
+            continue;
+        if (!is_before(entry, stream) && !(anyhow && await_entry(stream, entry)))
             continue;
         heap_resize(&found, bytes);
         leave(entry);
