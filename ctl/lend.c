@@ -9,6 +9,9 @@
 #include "ctl/show.h"
 #include "ctl/text.h"
 
+/* A daemon that ends every connection is not being restarted, it is broken. */
+#define SILENT_MAX 5
+
 /* One line on stderr that is written over on a terminal, else a line per change. */
 struct progress {
     struct term term;
@@ -51,6 +54,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
     const struct wire_acquire call = { &demand->request };
     struct progress progress = { .quiet = quiet };
     struct allot_error err = {};
+    unsigned n_silent = 0; /* connections in a row that ended without a word */
     int r;
 
     term_init(&progress.term, stderr, ctl->colour, ctl->ascii);
@@ -68,6 +72,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
                 *ret = reply.acquire.grant;
                 return EXIT_OK;
             }
+            n_silent = 0;
             progress_say(&progress, reply.acquire.place, reply.acquire.reason);
             if (r == 0)
                 r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
@@ -77,7 +82,8 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         if (failure.code == FAILURE_TIMEOUT ||
             (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
             return complain(EXIT_RUN_WAITING, "%s", err.text);
-        if (failure.code != FAILURE_NONE || client_is_connected(client))
+        if (failure.code != FAILURE_NONE || client_is_connected(client) || demand->no_wait ||
+            ++n_silent == SILENT_MAX)
             return complain(EXIT_RUN_FAILED, "%s", err.text);
         if (!quiet)
             fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);

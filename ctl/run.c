@@ -37,7 +37,8 @@ static const struct option_def options_table[] = {
 
 /* What a scope takes to be made: systemd answers in milliseconds, unless the box is on its knees.
  */
-#define CONFINE_USEC (60 * UINT64_C(1000000))
+#define CONFINE_USEC  (60 * UINT64_C(1000000))
+#define CONFINE_TRIES 3
 
 /* All that was asked for. */
 struct order {
@@ -82,13 +83,27 @@ static int check_index(const struct wire_box *box) {
                     "why; leave --visible away");
 }
 
-/* Have this process confined: a scope of its own, only the lease's devices, the driver's limit. */
+/*
+ * Have this process confined: a scope of its own, only the lease's devices, the driver's limit. A
+ * daemon that is restarted just now is waited for: the lease outlives it.
+ */
 static int confine(struct client *client, uint64_t lease, const char *token, bool verbose) {
     const struct wire_confine call = { .lease = lease, .token = token };
+    struct failure failure = {};
     struct allot_error err = {};
     union wire_reply reply;
+    int r;
 
-    if (client_call(client, WIRE_METHOD_CONFINE, &call, CONFINE_USEC, &reply, NULL, &err) < 0)
+    for (int tries = 0;; tries++) {
+        r = client_call(client, WIRE_METHOD_CONFINE, &call, CONFINE_USEC, &reply, &failure, &err);
+        if (r == 0 || r == -ETIMEDOUT || failure.code != FAILURE_NONE ||
+            client_is_connected(client) || tries == CONFINE_TRIES)
+            break;
+        r = client_reconnect(client, CONFINE_USEC, -1, &err);
+        if (r < 0)
+            break;
+    }
+    if (r < 0)
         return complain(EXIT_RUN_FAILED,
                         "the command was not started, because it could not be confined: %s",
                         err.text);

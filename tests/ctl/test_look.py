@@ -191,6 +191,7 @@ class Bare(CtlTest):
         self.assertIn("Nothing is managed", done.stdout)
         self.assertIn("SIM A100-SXM4-40GB", done.stdout)
         self.assertNotEqual(self.gpuctl("explain", status=None).returncode, 0)
+        self.gpuctl("run", "--", "true", status=125)
 
     def test_a_daemon_that_hangs_up(self):
         self.hostile(b"")
