@@ -10,7 +10,6 @@
 
 #include "base/random.h"
 #include "daemon/state.h"
-#include "daemon/state_live.h"
 #include "daemon/state_scan.h"
 #include "tests/support/suite.h"
 #include "tests/support/tmpdir.h"
@@ -564,68 +563,6 @@ START_TEST(a_fresh_start_without_room_says_what_to_do) {
 }
 END_TEST
 
-/* Objects whose hashed keys agree: `start` is chosen so, by undoing the last step of the hash. */
-static uint64_t unmix(uint64_t hash, uint64_t before) {
-    uint64_t odd = UINT64_C(0x9e3779b97f4a7c15), inverse = odd;
-
-    for (int i = 0; i < 6; i++)
-        inverse *= 2 - odd * inverse;
-    return ((hash ^ hash >> 32) * inverse) ^ before;
-}
-
-static uint64_t mix(uint64_t hash, uint64_t value) {
-    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ hash >> 32;
-}
-
-static uint64_t start_with_hash(uint64_t lease, int32_t pid, uint64_t hash) {
-    return unmix(hash, mix(mix(RECORD_HOLDER, lease), (uint64_t)pid));
-}
-
-static int count_live(void *userdata, const uint8_t *bytes, size_t size) {
-    ++*(int *)userdata;
-    return 0;
-}
-
-START_TEST(objects_with_equal_hashes_are_kept_apart) {
-    struct state_live live;
-    uint8_t bytes[RECORD_SIZE_MAX];
-    uint64_t starts[4];
-
-    for (int first = 0; first < 4; first++) {
-        int n = 0;
-
-        state_live_init(&live);
-        for (int i = 0; i < 4; i++) {
-            struct record record = { .kind = RECORD_HOLDER };
-
-            starts[i] = start_with_hash(1, i + 1, 12345);
-            record.holder.lease = 1;
-            record.holder.pid = i + 1;
-            record.holder.start = starts[i];
-            ck_assert_int_eq(state_live_apply(&live, &record, bytes, record_encode(&record, bytes)),
-                             0);
-        }
-        ck_assert_uint_eq(live.by_key.n, 1);
-        for (int i = 0; i < 4; i++) {
-            int which = (first + i) % 4;
-            struct record record = { .kind = RECORD_HOLDER_GONE,
-                                     .holder_gone = {
-                                         .lease = 1, .pid = which + 1, .start = starts[which] } };
-
-            n = 0;
-            state_live_each(&live, count_live, &n);
-            ck_assert_int_eq(n, 4 - i);
-            ck_assert_int_eq(state_live_apply(&live, &record, bytes, record_encode(&record, bytes)),
-                             0);
-        }
-        ck_assert_uint_eq(live.bytes, 0);
-        ck_assert_uint_eq(live.by_key.n, 0);
-        state_live_done(&live);
-    }
-}
-END_TEST
-
 /* A walk against a plain model, with restarts in between. */
 START_TEST(random_histories_come_back_as_they_were) {
     uint64_t seed = 42, held[8][4] = { { 0 } };
@@ -698,6 +635,6 @@ SUITE_TIMEOUT(
     a_file_cut_at_any_byte_is_set_aside_and_told, a_file_changed_at_any_byte_is_set_aside_and_told,
     a_loss_is_told_at_every_start_until_it_is_mended, a_write_that_was_never_finished_is_no_loss,
     at_most_four_damaged_files_are_kept, a_link_in_the_place_of_the_file_is_refused,
-    an_old_snapshot_in_the_making_is_worth_nothing, objects_with_equal_hashes_are_kept_apart,
-    random_histories_come_back_as_they_were, without_room_nothing_is_promised_and_endings_are_kept,
+    an_old_snapshot_in_the_making_is_worth_nothing, random_histories_come_back_as_they_were,
+    without_room_nothing_is_promised_and_endings_are_kept,
     an_unfinished_write_on_a_full_disk_is_cleared, a_fresh_start_without_room_says_what_to_do)
