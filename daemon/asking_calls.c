@@ -13,6 +13,7 @@
 #include "daemon/manager.h"
 #include "daemon/methods.h"
 #include "daemon/pending.h"
+#include "daemon/server.h"
 
 static const enum lease_mode modes[] = {
     [WIRE_MODE_FRACTION] = LEASE_FRACTION,
@@ -179,7 +180,7 @@ static const struct wire_grant *make_grant(struct manager *manager, const struct
     };
     grant->shares = pending_shares(store, lease, &grant->n_shares);
     variables[grant->n_environment++] =
-        (struct wire_variable){ "ALLOT_SOCKET", manager->options.socket };
+        (struct wire_variable){ "ALLOT_SOCKET", manager->server->path };
     variables[grant->n_environment++] = (struct wire_variable){ "ALLOT_LEASE", id };
     if (*token)
         variables[grant->n_environment++] = (struct wire_variable){ "ALLOT_TOKEN", token };

@@ -40,6 +40,22 @@ struct guest {
     uint32_t n_sessions;
 };
 
+/* Where clients find us, whatever folder they are in: jobs get it in their environment. */
+static void read_address(struct server *server) {
+    struct sockaddr_un address = { 0 };
+    socklen_t len = sizeof(address) - 1;
+    char *whole;
+
+    if (getsockname(server->listen_fd, (struct sockaddr *)&address, &len) < 0)
+        return;
+    whole = realpath(address.sun_path, NULL);
+    if (whole && strlen(whole) < sizeof(server->path))
+        strcpy(server->path, whole);
+    else
+        strcpy(server->path, address.sun_path);
+    free(whole);
+}
+
 static int take_activated(struct server *server, struct allot_error *err) {
     int n = sd_listen_fds(1);
 
@@ -53,6 +69,7 @@ static int take_activated(struct server *server, struct allot_error *err) {
                 return error_set(err, -errno, "the socket that systemd passed: %s",
                                  strerror(errno));
             server->listen_fd = fd;
+            read_address(server);
             return 1;
         }
     return error_set(err, -ENOTSOCK,
@@ -100,7 +117,6 @@ static int bind_path(struct server *server, const char *path, struct allot_error
                          "a socket's path may have %zu characters, %s has %zu: give a shorter one",
                          sizeof(address.sun_path) - 1, path, strlen(path));
     strcpy(address.sun_path, path);
-    strcpy(server->path, path);
     r = clear_path(&address, err);
     if (r < 0)
         return r;
@@ -111,10 +127,12 @@ static int bind_path(struct server *server, const char *path, struct allot_error
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return error_set(err, -errno, "cannot bind %s: %s", path, strerror(errno));
     server->bound = true;
+    strcpy(server->path, path);
     /* Anybody may ask; who gets what is policy, by the uid that the kernel tells. */
     if (chmod(path, 0666) < 0 || listen(fd, SOMAXCONN) < 0)
         return error_set(err, -errno, "cannot listen at %s: %s", path, strerror(errno));
     server->listen_fd = TAKE_FD(fd);
+    read_address(server);
     return 0;
 }
 

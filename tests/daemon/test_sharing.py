@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the box is for: jobs share a card, and the one that does not fit waits."""
+import os
+
 from box import GiB, BoxTest, MiB, check_books, device_of, exclusive, fixed, fraction, grow, lease_of
 
 
@@ -53,6 +55,18 @@ class Sharing(BoxTest):
         self.assertEqual(environment["ALLOT_TOKEN"], grant["token"])
         usable = device_of(self.box.look(), device)["usable_bytes"]
         self.assertEqual(grant["shares"][0]["limit_bytes"], usable // 4 // (2 * MiB) * (2 * MiB))
+
+    def test_the_socket_is_named_whole_however_it_was_given(self):
+        self.box.kill()
+        words = self.box.arguments()
+        words[words.index("--socket") + 1] = "io.allot"
+        self.box.arguments = lambda: words
+        before = os.getcwd()
+        os.chdir(self.box.dir)
+        self.addCleanup(os.chdir, before)
+        self.box.start()
+        grant = self.box.job().acquire(fraction(100))
+        self.assertEqual(grant["environment"]["ALLOT_SOCKET"], str(self.box.socket))
 
     def test_several_processes_of_a_job_draw_on_one_limit(self):
         parent, child = self.box.job(), self.box.job()
