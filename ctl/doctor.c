@@ -38,16 +38,13 @@ static void find(struct doctor *doctor, enum finding finding, const char *remedy
     static const char *const words[] = { "fine", "note", "WRONG" };
     static const enum term_style styles[] = { STYLE_GOOD, STYLE_PLAIN, STYLE_BAD };
     cleanup(freep) char *text = NULL;
-    cleanup(freep) char *line = NULL;
     va_list args;
 
     va_start(args, format);
     if (vasprintf(&text, format, args) < 0)
         text = NULL;
     va_end(args);
-    if (asprintf(&line, "%-5s  %s", words[finding], text ? text : "out of memory") < 0)
-        line = NULL;
-    term_paragraph(doctor->term, styles[finding], 0, line ? line : "out of memory");
+    term_item(doctor->term, styles[finding], 7, words[finding], text ? text : "out of memory");
     if (remedy)
         term_paragraph(doctor->term, STYLE_DIM, 7, remedy);
     fflush(doctor->term->out);
@@ -136,7 +133,6 @@ static void check_tiers(struct doctor *doctor, const struct wire_box *box) {
     static const char *const remedies[] = {
         [1] = "needs driver 615 or later, cgroups of version 2, and is not for MIG",
         [2] = "needs systemd and cgroups of version 2, and allot-hand running as root",
-        [3] = "install liballot-guard.so",
         [5] = "needs NVML's process lists; the reason is above",
     };
 

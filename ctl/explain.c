@@ -9,7 +9,9 @@
 #include "ctl/call.h"
 #include "ctl/demand.h"
 #include "ctl/gpuctl.h"
+#include "ctl/picture.h"
 #include "ctl/pretty.h"
+#include "ctl/show.h"
 
 enum { OPT_JSON = DEMAND_OPTIONS_END };
 
@@ -45,7 +47,16 @@ static void print_json(const struct wire_explain_reply *reply) {
     pretty_print(&w, stdout);
 }
 
-static void print(const struct term *term, const struct wire_explain_reply *reply) {
+static void say(const struct term *term, enum term_style style, size_t indent,
+                const struct wire_box *box, const char *text) {
+    cleanup(freep) char *sentence = show_sentence(box, text);
+
+    term_paragraph(term, style, indent, sentence ? sentence : text);
+}
+
+/* `box` may be NULL: then devices are called by their UUIDs. */
+static void print(const struct term *term, const struct wire_box *box,
+                  const struct wire_explain_reply *reply) {
     switch (reply->verdict) {
     case WIRE_VERDICT_GRANT:
         term_put(term, STYLE_GOOD, "It would be granted now.\n");
@@ -59,11 +70,12 @@ static void print(const struct term *term, const struct wire_explain_reply *repl
     default:
         term_put(term, STYLE_BAD, "It would be denied.\n");
     }
-    term_paragraph(term, STYLE_PLAIN, 2, reply->reason);
-    for (size_t i = 0; i < reply->n_devices; i++)
-        term_paragraph(term, STYLE_PLAIN, 2, reply->devices[i]);
+    say(term, STYLE_PLAIN, 2, box, reply->reason);
+    if (reply->verdict == WIRE_VERDICT_GRANT)
+        for (size_t i = 0; i < reply->n_devices; i++)
+            say(term, STYLE_PLAIN, 2, box, reply->devices[i]);
     for (size_t i = 0; i < reply->n_detail; i++)
-        term_paragraph(term, STYLE_DIM, 4, reply->detail[i]);
+        say(term, STYLE_DIM, 4, box, reply->detail[i]);
 }
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
@@ -97,8 +109,14 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         return status;
     if (as_json)
         print_json(&reply.explain);
-    else
-        print(&ctl->term, &reply.explain);
+    else {
+        struct picture picture;
+        const bool has_box = picture_take(&picture, ctl, NULL, NULL) == 0;
+
+        print(&ctl->term, has_box ? &picture.box : NULL, &reply.explain);
+        if (has_box)
+            picture_done(&picture);
+    }
     return reply.explain.verdict == WIRE_VERDICT_GRANT  ? EXIT_OK
            : reply.explain.verdict == WIRE_VERDICT_WAIT ? EXIT_WAITING
                                                         : EXIT_REFUSED;

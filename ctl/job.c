@@ -24,11 +24,9 @@ int job_exec(char **argv, char **environment) {
     int error;
 
     fflush(NULL);
-    signal(SIGPIPE, SIG_DFL);
     environ = environment;
     execvp(argv[0], argv);
     error = errno;
-    signal(SIGPIPE, SIG_IGN);
     return complain(error == ENOENT ? EXIT_RUN_NO_COMMAND : EXIT_RUN_NOT_EXECUTABLE, "%s: %s",
                     argv[0], strerror(error));
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "ctl/picture.h"
 #include "ctl/show.h"
 #include "ctl/text.h"
 
@@ -17,17 +18,27 @@ struct progress {
     struct term term;
     bool quiet;
     bool shown; /* something stands on the terminal's line */
+    const struct gpuctl *ctl;
+    bool has_picture, asked; /* of the devices, for their numbers */
+    struct picture picture;
 };
 
 static void progress_say(struct progress *progress, struct wire_maybe place, const char *reason) {
+    cleanup(freep) char *sentence = NULL;
     cleanup(freep) char *line = NULL;
     cleanup(freep) char *clean = NULL;
     char number[SHOW_SIZE];
 
     if (progress->quiet)
         return;
+    if (!progress->asked) {
+        progress->asked = true;
+        progress->has_picture = picture_take(&progress->picture, progress->ctl, NULL, NULL) == 0;
+    }
+    sentence =
+        show_sentence(progress->has_picture ? &progress->picture.box : NULL, reason ? reason : "");
     if (asprintf(&line, "gpuctl: waiting, place %s: %s", show_maybe(place, "", number),
-                 reason ? reason : "") < 0) {
+                 sentence ? sentence : "") < 0) {
         line = NULL;
         return;
     }
@@ -49,10 +60,15 @@ static void progress_end(struct progress *progress) {
     progress->shown = false;
 }
 
+static void progress_done(struct progress *progress) {
+    if (progress->has_picture)
+        picture_done(&progress->picture);
+}
+
 int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
                  struct client *client, const struct wire_grant **ret) {
     const struct wire_acquire call = { &demand->request };
-    struct progress progress = { .quiet = quiet };
+    cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
     struct allot_error err = {};
     unsigned n_silent = 0; /* connections in a row that ended without a word */
     int r;

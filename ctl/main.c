@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl/gpuctl.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,14 +35,13 @@ int main(int argc, char **argv) {
     struct options options;
     int status;
 
-    signal(SIGPIPE, SIG_IGN);
     if (argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")))
         argv[1] = version;
     options_init(&options, &ctl, NULL, argc, argv);
     if (options_next(&options) < 0)
         return options.status;
     status = run_verb(&ctl, argc - options.first, argv + options.first);
-    /* A full disk or a closed pipe is noticed, not passed over. */
+    /* A full disk is noticed, not passed over. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK)
         status = complain(EXIT_FAILED, "not everything could be written: %m");
     return status;

@@ -109,6 +109,37 @@ const char *show_device(const struct wire_box *box, const char *uuid, char text[
     return text;
 }
 
+/* The device whose UUID `text` begins with. */
+static const struct wire_device *device_at(const struct wire_box *box, const char *text) {
+    for (size_t i = 0; i < box->n_devices; i++) {
+        const size_t n = strlen(box->devices[i].uuid);
+
+        if (n > 0 && !strncmp(text, box->devices[i].uuid, n))
+            return &box->devices[i];
+    }
+    return NULL;
+}
+
+char *show_sentence(const struct wire_box *box, const char *text) {
+    char *sentence = NULL;
+    size_t length;
+    FILE *to = open_memstream(&sentence, &length);
+
+    if (!to)
+        return NULL;
+    while (*text) {
+        const struct wire_device *device =
+            box && (*text == 'G' || *text == 'M') ? device_at(box, text) : NULL;
+
+        if (device) {
+            fprintf(to, "GPU %" PRIu64, device->index);
+            text += strlen(device->uuid);
+        } else
+            fputc(*text++, to);
+    }
+    return fclose(to) == 0 ? sentence : NULL;
+}
+
 const char *show_time(uint64_t usec, char text[static SHOW_SIZE]) {
     const time_t seconds = usec / 1000000;
     struct tm tm;

@@ -30,6 +30,11 @@ const char *show_name(const struct wire_device *device);
 const char *show_bus_id(const char *bus_id, char text[static SHOW_SIZE]);
 /* The index of a device of the box by its UUID, else its UUID in short. */
 const char *show_device(const struct wire_box *box, const char *uuid, char text[static SHOW_SIZE]);
+/*
+ * A sentence of the daemon's with the devices that it names by UUID called "GPU 0", for people; for
+ * free(). `box` may be NULL: then it is a copy. NULL for want of memory.
+ */
+char *show_sentence(const struct wire_box *box, const char *text);
 /* Local time, to the second: `2026-11-16 14:12:01`. */
 const char *show_time(uint64_t usec, char text[static SHOW_SIZE]);
 

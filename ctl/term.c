@@ -104,8 +104,8 @@ void term_title(const struct term *term, const char *title) {
     fputc('\n', term->out);
 }
 
-void term_paragraph(const struct term *term, enum term_style style, size_t indent,
-                    const char *text) {
+void term_item(const struct term *term, enum term_style style, size_t indent, const char *label,
+               const char *text) {
     cleanup(freep) char *clean = text_clean(text, term->utf8);
     const char *line = clean;
 
@@ -113,9 +113,17 @@ void term_paragraph(const struct term *term, enum term_style style, size_t inden
         const char *next;
         const size_t n = text_wrap(line, term->width > indent ? term->width - indent : 1, &next);
 
-        term_pad(term, indent);
+        if (line == clean && *label)
+            term_put(term, style, "%-*s", (int)indent, label);
+        else
+            term_pad(term, indent);
         term_put(term, style, "%.*s", (int)n, line);
         fputc('\n', term->out);
         line = next;
     }
+}
+
+void term_paragraph(const struct term *term, enum term_style style, size_t indent,
+                    const char *text) {
+    term_item(term, style, indent, "", text);
 }

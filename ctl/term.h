@@ -53,3 +53,6 @@ void term_title(const struct term *term, const char *title);
 /* A paragraph, indented by `indent` columns, broken between words. */
 void term_paragraph(const struct term *term, enum term_style style, size_t indent,
                     const char *text);
+/* The same after a label that stands in the indentation of its first line. */
+void term_item(const struct term *term, enum term_style style, size_t indent, const char *label,
+               const char *text);

@@ -356,8 +356,11 @@ int view_leases(const struct view *view, const struct term *term) {
 
         for (size_t share = 0; share < MAX(lease->n_shares, (size_t)1); share++)
             lease_row(table, view, lease, share);
-        if (lease->reason)
-            table_note(table, STYLE_WARN, "%s", lease->reason);
+        if (lease->reason) {
+            cleanup(freep) char *reason = show_sentence(box, lease->reason);
+
+            table_note(table, STYLE_WARN, "%s", reason ? reason : lease->reason);
+        }
     }
     return table_print(table, term, 0);
 }
@@ -429,6 +432,7 @@ int view_queue(const struct view *view, const struct term *term) {
 
     for (size_t i = 0; i < view->box->n_queue; i++) {
         const struct wire_waiter *waiter = &view->box->queue[i];
+        cleanup(freep) char *reason = show_sentence(view->box, waiter->reason);
 
         table_row(table);
         table_cell(table, STYLE_HEAD, "%" PRIu64, waiter->place);
@@ -445,13 +449,22 @@ int view_queue(const struct view *view, const struct term *term) {
                    waiter->timeout_at.has
                        ? show_age(waiter->since_at, waiter->timeout_at.value, text)
                        : "-");
-        table_note(table, STYLE_DIM, "%s", waiter->reason);
+        table_note(table, STYLE_DIM, "%s", reason ? reason : waiter->reason);
     }
     return table_print(table, term, 0);
 }
 
 /* ---- All of it
  * ----------------------------------------------------------------------------------- */
+
+static int notice(const struct wire_box *box, const struct term *term, const char *text) {
+    cleanup(freep) char *sentence = show_sentence(box, text);
+
+    if (!sentence)
+        return -ENOMEM;
+    term_item(term, STYLE_WARN, 2, "!", sentence);
+    return 0;
+}
 
 static int section(const struct view *view, const struct term *term, const char *title,
                    int (*print)(const struct view *, const struct term *)) {
@@ -478,7 +491,7 @@ int view_status(const struct view *view, const struct term *term) {
     if (r == 0 && box->n_notices) {
         fputc('\n', term->out);
         for (size_t i = 0; i < box->n_notices; i++)
-            r = r < 0 ? r : say(term, STYLE_WARN, "! %s", box->notices[i]);
+            r = r < 0 ? r : notice(box, term, box->notices[i]);
     }
     return r;
 }
