@@ -17,7 +17,7 @@
 #include "allocator/spot.h"
 
 /* Growth beyond the need, as a part of what is held: few calls, and never 1 % too much. */
-#define BATCH_PART 256
+#define BATCH_PART 512
 /* A region beside others cannot grow, so it is made larger than the need by a larger part. */
 #define REGION_PART 8
 /*
