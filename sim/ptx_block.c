@@ -53,6 +53,7 @@ struct ptx_frame *ptx_frame_new(struct ptx_warp *w, const struct ptx_program *pr
     frame->call = NULL;
     frame->next_free = NULL;
     frame->local = frame->depth = frame->lanes = 0;
+    memset(frame->grown, 0, sizeof(frame->grown));
     return frame;
 }
 
@@ -248,6 +249,7 @@ void ptx_block_start(struct ptx_block *block, uint64_t number) {
         w->live = w->exists;
         w->kernel_frame->lanes = w->exists;
         memset(w->kernel_frame->regs, 0, 64); /* the carry */
+        memset(w->kernel_frame->grown, 0, sizeof(w->kernel_frame->grown));
         w->n_splits = 1;
         w->current = w->resume = w->n_stale = w->spins = 0;
         w->splits[0] =

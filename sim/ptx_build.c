@@ -465,6 +465,18 @@ static int build_inst(struct ptx_builder *b, const struct ptx_inst *inst, struct
     case PTX_OP_nanosleep:
         code->run = runs[PTX_RUN_nanosleep];
         return 0;
+    case PTX_OP_alloca:
+        code->run = runs[PTX_RUN_alloca];
+        code->d = ptx_build_reg(b, o[0].reg);
+        code->a = ptx_build_source(b, &o[1], 8, PTX_u64);
+        code->imm = inst->n_operands > 2 ? o[2].imm : 8;
+        return 0;
+    case PTX_OP_stacksave:
+    case PTX_OP_stackrestore:
+        code->run = runs[PTX_RUN_stack];
+        code->op = opcode->op == PTX_OP_stackrestore;
+        code->d = ptx_build_source(b, &o[0], 8, PTX_u64);
+        return 0;
     case PTX_OP_cp:
         if (PTX_HAS(&opcode->mods, mbarrier))
             return ptx_build_mbarrier(b, inst, code);

@@ -543,6 +543,25 @@ static int check_cp(const struct check *c) {
     return 0;
 }
 
+/* alloca.u64 d, bytes {, alignment}; stacksave.u64 d; stackrestore.u64 a */
+static int check_stack(const struct check *c) {
+    const struct ptx_opcode *opcode = c->inst->opcode;
+    const bool alloca = opcode->op == PTX_OP_alloca;
+
+    if (opcode->n_types != 1 || opcode->types[0] != PTX_u64)
+        return unsupported(c);
+    if (c->n < 1U + alloca || c->n > 1U + 2 * alloca)
+        return bad_count(c);
+    if (opcode->op == PTX_OP_stackrestore ? !is_source(c, 0, 8) : !is_reg(c, 0, 8))
+        return bad(c, "wrong kind or width", 0);
+    if (alloca && !is_source(c, 1, 8))
+        return bad(c, "wrong kind or width", 1);
+    if (c->n > 2 && (c->o[2].kind != PTX_OPERAND_IMM || c->o[2].imm < 1 || c->o[2].imm > 1 << 23 ||
+                     c->o[2].imm & (c->o[2].imm - 1)))
+        return bad(c, "a power of two expected", 2);
+    return 0;
+}
+
 static int check_other(const struct check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     const struct ptx_mods *m = &opcode->mods;
@@ -581,6 +600,10 @@ static int check_other(const struct check *c) {
     case PTX_OP_fence: /* some take an address and a size */
     case PTX_OP_pmevent:
         return 0;
+    case PTX_OP_alloca:
+    case PTX_OP_stacksave:
+    case PTX_OP_stackrestore:
+        return check_stack(c);
     case PTX_OP_createpolicy:
         return c->n && is_reg(c, 0, 8) ? 0 : bad_count(c);
     case PTX_OP_nanosleep:

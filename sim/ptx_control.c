@@ -248,6 +248,52 @@ static struct ptx_function *callee_of(struct ptx_warp *w, const struct ptx_code 
     return f;
 }
 
+/* Frames of calls lie after what any lane took: the same place for all. */
+static uint32_t most_grown(const struct ptx_frame *frame) {
+    uint32_t most = 0;
+
+    for (int i = 0; i < PTX_LANES; i++)
+        most = MAX(most, frame->grown[i]);
+    return (most + 15) & ~15U;
+}
+
+/* Memory that goes with the frame, or when the stack is set back. */
+PTX_HANDLER(alloca) {
+    const uint64_t *bytes = (const uint64_t *)(w->base[in->a & 3] + (in->a & ~3));
+    uint64_t *d = (uint64_t *)(w->base[in->d & 3] + (in->d & ~3)), align = (uint64_t)in->imm;
+    const uint64_t base = w->frame->local + w->frame->program->local_bytes;
+
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = (unsigned)__builtin_ctz(rest);
+        uint64_t at = (base + w->frame->grown[lane] + align - 1) & ~(align - 1);
+
+        if (bytes[lane] > UINT32_MAX / 2 || at > UINT32_MAX / 2 ||
+            ptx_local_reserve(w, (uint32_t)(at + bytes[lane])) < 0) {
+            ptx_fault(w, in, PTX_FAULT_STACK, lane, 0, "stack overflow, alloca of %llu bytes",
+                      (unsigned long long)bytes[lane]);
+            return NULL;
+        }
+        w->frame->grown[lane] = (uint32_t)(at + bytes[lane] - base);
+        d[lane] = at;
+    }
+    return in + 1;
+}
+
+/* Where each lane's stack ends, told (op 0) or set back (op 1). */
+PTX_HANDLER(stack) {
+    uint64_t *d = (uint64_t *)(w->base[in->d & 3] + (in->d & ~3));
+
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = (unsigned)__builtin_ctz(rest);
+
+        if (in->op == 0)
+            d[lane] = w->frame->grown[lane];
+        else if (d[lane] <= w->frame->grown[lane])
+            w->frame->grown[lane] = (uint32_t)d[lane];
+    }
+    return in + 1;
+}
+
 PTX_HANDLER(call) {
     const struct ptx_call *call = in->aux;
     struct ptx_frame *caller = w->frame, *frame;
@@ -274,7 +320,7 @@ PTX_HANDLER(call) {
     split_off(w, callers, in);
     frame = caller->depth < MAX_DEPTH ? ptx_frame_new(w, program) : NULL;
     if (frame) {
-        frame->local = caller->local + caller->program->local_bytes;
+        frame->local = caller->local + caller->program->local_bytes + most_grown(caller);
         if (ptx_local_reserve(w, frame->local + program->local_bytes) < 0) {
             ptx_frame_release(w, frame);
             frame = NULL;

@@ -28,6 +28,8 @@ PTX_HANDLER(activemask);
 PTX_HANDLER(atom);
 PTX_HANDLER(cp_async);
 PTX_HANDLER(mbarrier);
+PTX_HANDLER(alloca);
+PTX_HANDLER(stack);
 
 /* The generic address of one lane's access. */
 uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,

@@ -129,7 +129,8 @@ struct ptx_frame {
     char *regs;
     uint32_t lanes; /* still in it or in something it called */
     uint32_t depth;
-    uint32_t local; /* offset of its local memory */
+    uint32_t local;            /* offset of its local memory */
+    uint32_t grown[PTX_LANES]; /* what each lane's alloca took after it */
     struct ptx_frame *next_free;
     size_t room; /* bytes at regs */
 };
@@ -223,7 +224,7 @@ struct ptx_worker {
     X(ld_param) X(ld_shared) X(st_shared) X(atom) X(cp_async) X(address) X(isspacep) X(sreg)      \
     X(setp_pair) X(join) X(bra) X(brx) X(call) X(ret) X(exit) X(trap) X(nop) X(fence)             \
     X(nanosleep) X(bar) X(warp_sync) X(vote) X(shfl) X(match) X(redux) X(elect) X(activemask) \
-    X(mbarrier)
+    X(mbarrier) X(alloca) X(stack)
 /* clang-format on */
 
 enum ptx_run_kind {

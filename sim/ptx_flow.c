@@ -52,6 +52,7 @@ uint32_t ptx_inst_writes(const struct ptx_inst *inst, const struct ptx_operand *
     case PTX_OP_discard:
     case PTX_OP_applypriority:
     case PTX_OP_pmevent:
+    case PTX_OP_stackrestore:
         return 0;
     case PTX_OP_bar:
     case PTX_OP_barrier:

@@ -34,7 +34,7 @@ enum ptx_type {
 
 /* clang-format off */
 #define PTX_OPS(X)                                                                                \
-    X(abs) X(activemask) X(add) X(addc) X(and) X(applypriority) X(atom) X(bar) X(barrier) X(bfe)  \
+    X(abs) X(activemask) X(add) X(addc) X(alloca) X(stackrestore) X(stacksave) X(and) X(applypriority) X(atom) X(bar) X(barrier) X(bfe)  \
     X(bfi) X(bfind) X(bmsk) X(bra) X(brev) X(brkpt) X(brx) X(call) X(clz) X(cnot) X(copysign)     \
     X(cos) X(cp) X(createpolicy) X(cvt) X(cvta) X(discard) X(div) X(dp2a) X(dp4a) X(elect)        \
     X(ex2) X(exit) X(fence) X(fma) X(fns) X(griddepcontrol) X(isspacep) X(ld) X(ldu) X(lg2)       \

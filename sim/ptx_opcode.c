@@ -30,14 +30,21 @@ static const char *const mod_names[] = {
 
 /* Known to the PTX manual, and not to us: the message should say so. */
 static const char *const not_implemented[] = {
-    "mma",        "wmma",       "wgmma",        "ldmatrix",  "stmatrix",  "movmatrix",
-    "tex",        "tld4",       "txq",          "suld",      "sust",      "sured",
-    "suq",        "istypep",    "tcgen05",      "multimem",  "tensormap", "mapa",
-    "getctarank", "setmaxnreg", "stackrestore", "stacksave", "alloca",    "clusterlaunchcontrol",
-    "vadd",       "vsub",       "vabsdiff",     "vmin",      "vmax",      "vshl",
-    "vshr",       "vmad",       "vset",         "vadd2",     "vsub2",     "vavrg2",
-    "vmin2",      "vmax2",      "vset2",        "vadd4",     "vsub4",     "vavrg4",
-    "vmin4",      "vmax4",      "vset4",        "st_async",  "red_async",
+    "mma",        "wmma",       "wgmma",
+    "ldmatrix",   "stmatrix",   "movmatrix",
+    "tex",        "tld4",       "txq",
+    "suld",       "sust",       "sured",
+    "suq",        "istypep",    "tcgen05",
+    "multimem",   "tensormap",  "mapa",
+    "getctarank", "setmaxnreg", "clusterlaunchcontrol",
+    "vadd",       "vsub",       "vabsdiff",
+    "vmin",       "vmax",       "vshl",
+    "vshr",       "vmad",       "vset",
+    "vadd2",      "vsub2",      "vavrg2",
+    "vmin2",      "vmax2",      "vset2",
+    "vadd4",      "vsub4",      "vavrg4",
+    "vmin4",      "vmax4",      "vset4",
+    "st_async",   "red_async",
 };
 
 const char *ptx_op_name(enum ptx_op op) {
@@ -244,6 +251,7 @@ static int find_arithmetic(struct ptx_opcode *opcode, struct allot_error *err) {
 static bool is_arithmetic(enum ptx_op op) {
     switch (op) {
     case PTX_OP_activemask:
+    case PTX_OP_alloca:
     case PTX_OP_applypriority:
     case PTX_OP_atom:
     case PTX_OP_bar:
@@ -275,6 +283,8 @@ static bool is_arithmetic(enum ptx_op op) {
     case PTX_OP_ret:
     case PTX_OP_shfl:
     case PTX_OP_st:
+    case PTX_OP_stackrestore:
+    case PTX_OP_stacksave:
     case PTX_OP_trap:
     case PTX_OP_vote:
         return false;

@@ -376,6 +376,8 @@ static const ptx_run_fn runs[PTX_N_RUNS] = {
     [PTX_RUN_redux] = ptx_run_redux,
     [PTX_RUN_elect] = ptx_run_elect,
     [PTX_RUN_mbarrier] = ptx_run_mbarrier,
+    [PTX_RUN_alloca] = ptx_run_alloca,
+    [PTX_RUN_stack] = ptx_run_stack,
     [PTX_RUN_activemask] = ptx_run_activemask,
 };
 

@@ -342,3 +342,24 @@ extern "C" __global__ void wide(const unsigned long long *in, unsigned long long
         out[5 * i + 4] = (unsigned long long)__vsadu4(x, y) << 32 | __vsadu2(x, y);
     }
 }
+
+/* Memory on the stack of a size that only the thread knows, under calls and beside them. */
+__device__ __noinline__ int stacked(int n, int depth) {
+    int *mine = (int *)alloca(n * sizeof(int)), sum = 0;
+
+    for (int i = 0; i < n; i++)
+        mine[i] = i * depth;
+    sum = depth ? stacked(n % 5 + 1, depth - 1) : 0;
+    for (int i = 0; i < n; i++)
+        sum += mine[i];
+    return sum;
+}
+
+extern "C" __global__ void stacks(int *out) {
+    int n = threadIdx.x % 9 + 1;
+    long long *mine = (long long *)alloca(n * sizeof(long long));
+
+    for (int i = 0; i < n; i++)
+        mine[i] = i + 1;
+    out[threadIdx.x] = stacked(n, threadIdx.x % 4) + (int)mine[n - 1] + (int)mine[0];
+}

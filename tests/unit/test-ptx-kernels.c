@@ -415,6 +415,22 @@ START_TEST(atomics_lose_nothing) {
 }
 END_TEST
 
+static int stacked(int n, int depth) {
+    return depth * n * (n - 1) / 2 + (depth ? stacked(n % 5 + 1, depth - 1) : 0);
+}
+
+START_TEST(memory_on_the_stack_is_each_threads_own) {
+    EACH_BUILD(language) {
+        uint64_t out = ptxworld_alloc(&world, 100 * 4);
+        int *got = ptxworld_host(&world, out);
+
+        ptxworld_run(&world, "stacks", 1, 100, 0, PTX_PARAMS(&out));
+        for (int t = 0; t < 100; t++)
+            ck_assert_int_eq(got[t], stacked(t % 9 + 1, t % 4) + t % 9 + 1 + 1);
+    }
+}
+END_TEST
+
 START_TEST(wide_integers_and_bytes_agree_with_the_cpu) {
     EACH_BUILD(language) {
         int n = 300;
@@ -576,5 +592,6 @@ SUITE_TIMEOUT("ptx-kernels", 60, elementwise_kernels_agree_with_the_cpu,
               lanes_that_go_different_ways_come_back, warps_vote_and_shuffle,
               threads_that_wait_for_threads_get_there, the_last_block_sees_what_all_wrote,
               atomics_lose_nothing, integers_agree_with_the_cpu,
-              wide_integers_and_bytes_agree_with_the_cpu, halves_agree_with_the_cpu,
-              kernels_print_and_assert_and_allocate, barriers_with_names_and_votes)
+              wide_integers_and_bytes_agree_with_the_cpu, memory_on_the_stack_is_each_threads_own,
+              halves_agree_with_the_cpu, kernels_print_and_assert_and_allocate,
+              barriers_with_names_and_votes)

@@ -395,6 +395,12 @@ START_TEST(single_instructions_do_what_the_manual_says) {
         { "sub.cc.u32 %r2, 3, 5; addc.u32 %r1, 0, 0;", 0 },
         { "sub.cc.u32 %r2, 3, 5; subc.u32 %r1, 9, 1;", 7 },
         { "vabsdiff4.u32.u32.u32.add %r1, 0x01020304, 0x04030201, 100;", 108 },
+        { "stacksave.u64 %d1; alloca.u64 %d2, 24, 16; alloca.u64 %d3, 8; st.local.u32 [%d3+4], 9;"
+          "st.local.u32 [%d2+20], 1; stackrestore.u64 %d1; alloca.u64 %d4, 8, 16; sub.u64 %d4, "
+          "%d4, "
+          "%d2;"
+          "ld.local.u32 %r2, [%d3+4]; cvt.u32.u64 %r1, %d4; add.u32 %r1, %r1, %r2;",
+          9 },
         { "activemask.b32 %r1;", 1 },
         { "elect.sync %r2|%p1, -1; selp.b32 %r1, 5, 6, %p1;", 5 },
         { "redux.sync.add.s32 %r1, 17, -1;", 17 },
