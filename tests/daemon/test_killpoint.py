@@ -56,8 +56,10 @@ class Story:
     def release(self, name, _):
         grant, self.grants[name] = self.grants[name], None
         self.held.pop(name)
-        self.jobs[name].call("Release", {"lease": grant["lease"]})
-        self.jobs[name].disconnect()
+        try:
+            self.jobs[name].call("Release", {"lease": grant["lease"]})
+        finally:
+            self.jobs.pop(name).kill()
 
     def come_back(self):
         for name, job in self.jobs.items():
@@ -69,7 +71,7 @@ class Story:
 
 class KillPoint(unittest.TestCase):
     def world(self):
-        box = Box(["--gpus", "1"], "[allotd]\ngrace-time = 2s\n")
+        box = Box(["--gpus", "1"], "[allotd]\ngrace-time = 300s\n")
         self.addCleanup(box.close)
         return box
 

@@ -61,7 +61,7 @@ class Damage(BoxTest):
 
 def can_mount():
     return os.geteuid() == 0 and subprocess.run(
-        ["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+        ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode == 0
 
 
 @unittest.skipUnless(can_mount(), "needs root and mount namespaces, for a disk of its own")

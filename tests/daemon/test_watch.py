@@ -32,18 +32,22 @@ class Enforced(BoxTest):
         rows = self.box.call("Usage", {"by": "user"})["rows"]
         self.assertGreater(sum(row["actions"] for row in rows), 0)
 
-    def test_growth_is_refused_before_anybody_is_ended(self):
+    def test_a_process_without_a_lease_is_ended(self):
+        job = self.box.job()
+        job.alloc(GiB)
+        self.assertIn(job.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
+
+
+class Told(BoxTest):
+    config = RULES.replace("200ms", "4s") + "dry-run = no\n"
+
+    def test_one_that_exceeds_is_told_before_it_is_ended(self):
         job = self.box.job()
         grant = job.lease(grow(low=0, high=4 * GiB))
         job.send("Attach", {"lease": grant["lease"], "token": grant["token"]}, on="notices", more=True)
         job.receive("notices")
         job.alloc(6 * GiB)
         self.assertEqual(job.receive("notices")["parameters"]["notice"]["kind"], "over")
-        self.assertIn(job.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
-
-    def test_a_process_without_a_lease_is_ended(self):
-        job = self.box.job()
-        job.alloc(GiB)
         self.assertIn(job.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
 
 
