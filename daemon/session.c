@@ -237,9 +237,12 @@ static void take_slice(struct session *session, bool may_read) {
             return;
         }
     }
-    if (may_take(session) && cost >= SLICE_COST)
-        list_append(&session->server->ready, &session->in_ready);
-    else if (session->in.size > IN_KEPT && may_take(session) && frame_in_partial(&session->in) == 0)
+    /* A call that was answered at once has put it there already: unblock(). */
+    if (may_take(session) && cost >= SLICE_COST) {
+        if (!list_is_linked(&session->in_ready))
+            list_append(&session->server->ready, &session->in_ready);
+    } else if (session->in.size > IN_KEPT && may_take(session) &&
+               frame_in_partial(&session->in) == 0)
         frame_in_trim(&session->in);
 }
 

@@ -2,6 +2,7 @@
 """Calls that are answered late, early or to nobody: sessions end in the middle of anything."""
 import contextlib
 import json
+import socket
 
 from box import GiB, MiB, BoxTest, Closed, fixed, message
 
@@ -15,16 +16,34 @@ class Instances(BoxTest):
         resume = json.dumps(message("Resume", {"devices": [uuid]})).encode() + b"\0"
         look = json.dumps(message("GetBox")).encode() + b"\0"
         for _ in range(20):
-            # Pipelined, and gone before the first answer: an instance has no handles that the hand
-            # would have to close, so the call is answered while it is being made.
+            # Pipelined, and deaf to the first answer: an instance has no handles that the hand would
+            # have to close, so the call is answered while it is being made.
             clients = [self.box.client() for _ in range(8)]
             for i, client in enumerate(clients):
+                client.socket.shutdown(socket.SHUT_RD)
                 with contextlib.suppress(Closed):
                     client.send_bytes((drain + resume + look) * 4 if i % 2 else look * 8)
+            self.box.look()  # not closed before it is their turn
             for client in clients:
                 client.close()
         self.box.call("Resume", {"devices": [uuid]})
         self.box.job().lease(fixed(GiB, devices=[uuid]))
+
+
+class Pipelines(BoxTest):
+    def test_who_asks_for_much_and_hears_nothing_is_missed_by_nobody(self):
+        acquire = json.dumps(message("Acquire", {"request": fixed(2 * MiB)})).encode() + b"\0"
+        for _ in range(10):
+            clients = [self.box.client() for _ in range(4)]
+            for i, client in enumerate(clients):
+                if i % 2:
+                    client.socket.shutdown(socket.SHUT_RD)
+                with contextlib.suppress(Closed):
+                    client.send_bytes(acquire * 20)
+            self.box.look()
+            for client in clients:
+                client.close()
+        self.assertTrue(self.box.look()["devices"])
 
 
 class Confinement(BoxTest):
