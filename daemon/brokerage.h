@@ -167,13 +167,17 @@ struct broker {
     bool is_lost;               /* broker_books_lost() */
     bool is_stirred;            /* the line must be looked at */
     bool has_unsafe;            /* somebody waits by the banker's rule: another device may do */
+    bool is_moved;              /* places or reasons changed since they were told */
     bool is_running;            /* it is, just now: kinds stay though they are empty */
     bool is_knot_due;           /* a wait began, or bytes moved, since knots were looked for */
     uint64_t next_timeout_usec; /* of a waiter; UINT64_MAX: none; never too late */
     uint64_t next_expiry_usec;  /* of a lease, the same */
     uint64_t next_sweep_usec;   /* places to be told, UINT64_MAX: none */
     uint32_t sweep_at;          /* place from which on */
+    bool is_sweep_late;         /* a place changed behind its back: sweep again */
 };
+
+#define SWEEP_USEC UINT64_C(1000000) /* between two parts of a sweep */
 
 /* ---- Objects (broker.c) ---- */
 

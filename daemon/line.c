@@ -132,6 +132,17 @@ int64_t line_key(const struct broker *broker, uint64_t since_usec, int32_t prior
     return (int64_t)since_usec - priority * (int64_t)age;
 }
 
+/* Somebody behind has another place now: to be told, see turn.c. */
+static void places_changed(struct broker *broker) {
+    broker->is_moved = true;
+    if (broker->next_sweep_usec == UINT64_MAX) {
+        broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
+        broker->sweep_at = 0;
+    } else if (broker->sweep_at > 0) {
+        broker->is_sweep_late = true;
+    }
+}
+
 int waiter_enter(struct broker *broker, struct waiter *waiter) {
     int r;
 
@@ -157,6 +168,8 @@ int waiter_enter(struct broker *broker, struct waiter *waiter) {
         waiter->holder->lease->n_growths++;
     if (waiter->timeout_usec)
         broker->next_timeout_usec = MIN(broker->next_timeout_usec, waiter->timeout_usec);
+    if (order_next(&waiter->in_line) || (waiter->holder && broker->requests))
+        places_changed(broker);
     broker->is_knot_due = true;
     return 0;
 }
@@ -181,7 +194,7 @@ void waiter_free(struct broker *broker, struct waiter *waiter) {
         if (waiter->holder)
             waiter->holder->lease->n_growths--;
         broker->is_stirred = true; /* what it kept back may be had */
-        broker->next_sweep_usec = MIN(broker->next_sweep_usec, broker->now_usec + 1000000);
+        places_changed(broker);
     }
     member_put(broker, waiter->member);
     tenant_put(broker, waiter->tenant);
@@ -205,6 +218,7 @@ void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priori
     if (waiter->is_kept)
         keep_waiter(broker, waiter);
     broker->is_stirred = true;
+    places_changed(broker);
 }
 
 uint32_t waiter_place(const struct broker *broker, const struct waiter *waiter) {
@@ -639,7 +653,7 @@ void line_run(struct broker *broker, struct moment now) {
         return;
 
     /* Who was served may have used up the quota of its user, who then keeps nothing any more. */
-    broker->is_running = true;
+    broker->is_running = broker->is_moved = true;
     broker->has_unsafe = false;
     while (walk(broker, now))
         continue;

@@ -14,7 +14,6 @@
 
 #define TOLD_AT_ONCE 16
 #define TOLD_A_SWEEP 256
-#define SWEEP_USEC   UINT64_C(1000000)
 #define HOURS_USEC   UINT64_C(10000000) /* between looks at who waits for an hour to end */
 
 static void time_out(struct broker *broker, struct waiter *waiter) {
@@ -108,17 +107,13 @@ static void run_places(struct broker *broker) {
     uint32_t ahead = order_count(broker->growths), n = order_count(broker->requests);
     struct order_node *node;
 
-    if (broker->next_sweep_usec == UINT64_MAX)
-        return;
-    node = order_first(broker->requests);
-    for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
-        tell_place(broker, order_entry(node, struct waiter, in_line), ahead + i + 1);
-    if (n <= TOLD_AT_ONCE) {
-        broker->next_sweep_usec = UINT64_MAX;
-        broker->sweep_at = 0;
-        return;
+    if (broker->is_moved) {
+        broker->is_moved = false;
+        node = order_first(broker->requests);
+        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
+            tell_place(broker, order_entry(node, struct waiter, in_line), ahead + i + 1);
     }
-    if (broker->now_usec < broker->next_sweep_usec)
+    if (broker->now_usec < broker->next_sweep_usec && n > TOLD_AT_ONCE)
         return;
 
     if (broker->sweep_at < TOLD_AT_ONCE)
@@ -126,12 +121,14 @@ static void run_places(struct broker *broker) {
     node = order_at(broker->requests, broker->sweep_at);
     for (uint32_t i = 0; node && i < TOLD_A_SWEEP; node = order_next(node), i++)
         tell_place(broker, order_entry(node, struct waiter, in_line), ahead + ++broker->sweep_at);
-    if (broker->sweep_at >= n) {
-        broker->sweep_at = 0;
-        broker->next_sweep_usec = UINT64_MAX;
-    } else {
+    if (broker->sweep_at < n) {
         broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
+        return;
     }
+    broker->sweep_at = 0;
+    broker->next_sweep_usec =
+        broker->is_sweep_late && n > TOLD_AT_ONCE ? broker->now_usec + SWEEP_USEC : UINT64_MAX;
+    broker->is_sweep_late = false;
 }
 
 /* ---- Grace -------------------------------------------------------------------------------------

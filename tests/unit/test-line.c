@@ -397,6 +397,21 @@ START_TEST(places_are_told_as_they_change) {
 }
 END_TEST
 
+START_TEST(who_is_pushed_back_is_told) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+
+    set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(priority_max), .priority_max = 5 });
+    desk_get(desk, 10, 1000, desk_fixed(1, 40));
+    ck_assert(waits(desk, 11, 1001, desk_fixed(1, 30), 1));
+    desk_turn(desk);
+    ck_assert_uint_eq(desk->n_moved, 0);
+    ck_assert(waits(desk, 12, 1002, with_priority(desk_fixed(1, 30), 5), 2));
+    desk_turn(desk);
+    ck_assert_uint_eq(desk->n_moved, 1);
+    ck_assert_uint_eq(desk->place, 2);
+}
+END_TEST
+
 START_TEST(explaining_changes_nothing_and_agrees_with_asking) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     struct demand small = desk_fixed(1, 30), large = desk_fixed(2, 20), huge = desk_fixed(1, 50);
@@ -451,5 +466,5 @@ SUITE("line", the_first_come_is_the_first_served, higher_priority_goes_first_wit
       hours_keep_a_device_for_some, an_idle_lease_is_told_then_lowered_then_ended,
       a_reload_judges_the_line_anew_and_leaves_leases_alone,
       a_raised_reserve_overcommits_and_grants_nothing, places_are_told_as_they_change,
-      explaining_changes_nothing_and_agrees_with_asking,
+      who_is_pushed_back_is_told, explaining_changes_nothing_and_agrees_with_asking,
       who_has_a_lease_passes_whoever_waits_for_it)
