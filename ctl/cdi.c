@@ -300,6 +300,13 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (!demand.request.name)
         demand.request.name = "container";
     status = call_connect(&client, ctl);
+    if (status == EXIT_OK && demand.is_slurm) {
+        union wire_reply reply;
+
+        status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
+        if (status == EXIT_OK && demand_resolve(&demand, reply.get_box.box) < 0)
+            status = EXIT_FAILED;
+    }
     if (status != EXIT_OK)
         return EXIT_RUN_FAILED;
     status = lend_acquire(ctl, &demand, quiet, client, &grant);

@@ -14,7 +14,8 @@ void demand_init(struct demand *demand) {
 
 void demand_done(struct demand *demand) {
     free(demand->list);
-    demand->list = NULL;
+    free(demand->uuids);
+    demand->list = demand->uuids = NULL;
 }
 
 static int wrong(const struct verb *verb, const char *what, const char *value, const char *meant) {
@@ -282,5 +283,54 @@ int demand_finish(struct demand *demand, const struct verb *verb) {
     if (r < 0)
         return r;
     take_environment(demand);
+    return 0;
+}
+
+static const struct wire_device *find_minor(const struct wire_box *box, unsigned long minor) {
+    for (size_t i = 0; i < box->n_devices; i++) {
+        const struct wire_device *device = &box->devices[i];
+
+        if (device->kind == WIRE_DEVICE_GPU && device->minor.has &&
+            (uint64_t)device->minor.value == minor)
+            return device;
+    }
+    return NULL;
+}
+
+int demand_resolve(struct demand *demand, const struct wire_box *box) {
+    const char *at = demand->request.visible_devices;
+    size_t length;
+    FILE *to;
+
+    if (!demand->is_slurm)
+        return 0;
+    free(demand->uuids);
+    demand->uuids = NULL;
+    to = open_memstream(&demand->uuids, &length);
+    if (!to) {
+        complain(EXIT_FAILED, "out of memory");
+        return -ENOMEM;
+    }
+    for (const char *first = at; *at; at += *at == ',') {
+        char *end;
+        const unsigned long minor = strtoul(at, &end, 10);
+        const struct wire_device *device = end > at ? find_minor(box, minor) : NULL;
+
+        if (!device || (*end && *end != ',')) {
+            fclose(to);
+            complain(EXIT_FAILED,
+                     "Slurm gave this job GPU \"%.*s\", and allotd knows no device with that minor "
+                     "number: name it by --devices",
+                     (int)strcspn(at, ","), at);
+            return -ENODEV;
+        }
+        fprintf(to, "%s%s", at == first ? "" : ",", device->uuid);
+        at = end;
+    }
+    if (fclose(to) != 0) {
+        complain(EXIT_FAILED, "out of memory");
+        return -ENOMEM;
+    }
+    demand->request.visible_devices = demand->uuids;
     return 0;
 }

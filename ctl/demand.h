@@ -16,6 +16,7 @@ struct demand {
     struct wire_amount amounts[DEMAND_DEVICES_MAX]; /* where each device has its own */
     const char *devices[DEMAND_DEVICES_MAX];
     char *list;    /* the text of --devices, cut at its commas; owned */
+    char *uuids;   /* of Slurm's devices, by commas; owned */
     bool no_wait;  /* as said */
     bool is_slurm; /* the devices are those that Slurm gave */
 
@@ -78,3 +79,9 @@ int demand_option(struct demand *demand, const struct verb *verb, int id, const 
  * devices, or what Slurm gave. < 0: they contradict each other, and that was said.
  */
 int demand_finish(struct demand *demand, const struct verb *verb);
+
+/*
+ * Slurm counts by the minor numbers of the device nodes, which are not the indices of the box: name
+ * its devices by UUID instead. Nothing to do where they are not Slurm's. < 0: it was said why not.
+ */
+int demand_resolve(struct demand *demand, const struct wire_box *box);

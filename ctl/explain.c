@@ -101,6 +101,11 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (demand_finish(&demand, &verb_explain) < 0)
         return EXIT_USAGE;
     status = call_connect(&client, ctl);
+    if (status == EXIT_OK && demand.is_slurm) {
+        status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
+        if (status == EXIT_OK && demand_resolve(&demand, reply.get_box.box) < 0)
+            status = EXIT_NOT_FOUND;
+    }
     if (status != EXIT_OK)
         return status;
     status =

@@ -144,7 +144,7 @@ static int start(const struct order *order, struct client *client, const struct 
 
 /* In the child. */
 static int become(void *userdata) {
-    const struct order *order = userdata;
+    struct order *order = userdata;
     cleanup(client_freep) struct client *client = NULL;
     const struct wire_grant *grant;
     struct allot_error err = {};
@@ -156,11 +156,11 @@ static int become(void *userdata) {
         r = client_connect(client, &err);
     if (r < 0)
         return complain(EXIT_RUN_FAILED, "%s", err.text);
-    if (order->by_index) {
+    if (order->by_index || order->demand.is_slurm) {
         status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
-        if (status != EXIT_OK)
+        if (status != EXIT_OK || demand_resolve(&order->demand, reply.get_box.box) < 0)
             return EXIT_RUN_FAILED;
-        status = check_index(reply.get_box.box);
+        status = order->by_index ? check_index(reply.get_box.box) : EXIT_OK;
         if (status != EXIT_OK)
             return status;
     }

@@ -185,6 +185,21 @@ class Run(CtlTest):
         self.until_free()
 
 
+class Slurm(CtlTest):
+    gpus = 3
+    options = ("--minor", "2,0,1")
+
+    def test_only_what_slurm_gave_is_used(self):
+        uuids = {device["minor"]: device["uuid"] for device in self.box.look()["devices"]}
+        env = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,2", "CUDA_VISIBLE_DEVICES": "0,1"}
+        seen = json.loads(self.gpuctl("run", "--fraction", "0.3", "--no-guard", "--", sys.executable, "-c", ENVIRON,
+                                      env=env).stdout)
+        self.assertEqual(set(seen["CUDA_VISIBLE_DEVICES"].split(",")), {uuids[0], uuids[2]})
+        self.gpuctl("explain", "--gpus", "3", env=env, status=None)
+        said = self.gpuctl("run", "--", "true", env=env | {"SLURM_JOB_GPUS": "9"}, status=125).stderr
+        self.assertIn("Slurm", said)
+
+
 class Cdi(CtlTest):
     gpus = 1
 

@@ -42,6 +42,14 @@ class Top(CtlTest):
     def press(self, *keys):
         self.tmux("send-keys", "-t", "t", *keys)
 
+    def quit(self):
+        """Press q, until top has let go of its terminal."""
+        self.press("q")
+        deadline = time.monotonic() + PATIENCE
+        while self.tmux("list-panes", "-t", "t", "-F", "#{pane_dead}", check=False).strip() == "0":
+            self.assertLess(time.monotonic(), deadline, "top does not end")
+            time.sleep(0.05)
+
     def hold(self, size, device):
         holder = subprocess.Popen([str(HOLD), "--device", str(device), size], env=self.box.env, stdout=subprocess.PIPE,
                                   stdin=subprocess.PIPE, text=True)
@@ -60,8 +68,7 @@ class Top(CtlTest):
         self.screen("▁▁▁▁")     # a history of nothing computed
         holder.kill()
         self.screen("q quit", without=str(holder.pid))
-        self.press("q")
-        self.screen("Pane is dead")
+        self.quit()
 
     def test_keys_sort_filter_and_help(self):
         first, second = self.hold("1GiB", 0), self.hold("3GiB", 1)
@@ -84,8 +91,7 @@ class Top(CtlTest):
         self.screen("this text, and back", without="HISTORY")
         self.press("h")
         self.screen("HISTORY")
-        self.press("q")
-        self.screen("Pane is dead")
+        self.quit()
 
     def test_a_small_window_scrolls_and_grows(self):
         self.show("--interval", "250ms", width=60, height=8)
@@ -95,8 +101,7 @@ class Top(CtlTest):
         self.screen("mode open")
         self.tmux("resize-window", "-t", "t", "-x", "150", "-y", "45")
         self.screen("HEALTH", "POWER")
-        self.press("q")
-        self.screen("Pane is dead")
+        self.quit()
 
     def test_a_restart_of_the_daemon_is_shown_and_survived(self):
         self.show("--interval", "250ms")
@@ -104,8 +109,7 @@ class Top(CtlTest):
         self.screen("Nothing is managed")
         self.box.start()
         self.screen("mode open", without="Nothing is managed")
-        self.press("q")
-        self.screen("Pane is dead")
+        self.quit()
 
     def test_without_a_terminal_it_says_what_to_use_instead(self):
         self.assertIn("status --watch", self.gpuctl("top", status=1).stderr)

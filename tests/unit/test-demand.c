@@ -202,6 +202,48 @@ START_TEST(slurm_is_respected) {
 }
 END_TEST
 
+START_TEST(slurm_counts_by_minor_numbers) {
+    const struct wire_device devices[] = {
+        { .uuid = "GPU-a", .kind = WIRE_DEVICE_GPU, .index = 0, .minor = { true, 3 } },
+        { .uuid = "GPU-b", .kind = WIRE_DEVICE_GPU, .index = 1, .minor = { true, 0 } },
+        { .uuid = "MIG-c", .kind = WIRE_DEVICE_MIG, .index = 2, .minor = { true, 1 } },
+        { .uuid = "GPU-d", .kind = WIRE_DEVICE_GPU, .index = 3 },
+    };
+    const struct wire_box box = { .devices = devices, .n_devices = ELEMENTSOF(devices) };
+    static const struct {
+        const char *gpus, *uuids; /* NULL: refused */
+    } rows[] = {
+        { "0", "GPU-b" }, { "3,0", "GPU-a,GPU-b" }, { "0,3", "GPU-b,GPU-a" },
+        { "1", NULL },    { "0,,3", NULL },         { "0x", NULL },
+        { "a", NULL },    { "0,9", NULL },          { "0;3", NULL },
+    };
+
+    forget_environment();
+    setenv("SLURM_JOB_ID", "77", 1);
+    for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
+        struct demand demand;
+
+        setenv("SLURM_JOB_GPUS", rows[i].gpus, 1);
+        ck_assert_int_eq(parse(&demand, "--fraction 0.4"), 0);
+        ck_assert_int_eq(demand_resolve(&demand, &box) < 0, rows[i].uuids == NULL);
+        if (rows[i].uuids)
+            ck_assert_str_eq(demand.request.visible_devices, rows[i].uuids);
+        demand_done(&demand);
+    }
+    /* Where it is no job of Slurm's nothing is touched. */
+    forget_environment();
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    {
+        struct demand demand;
+
+        ck_assert_int_eq(parse(&demand, ""), 0);
+        ck_assert_int_eq(demand_resolve(&demand, &box), 0);
+        ck_assert_str_eq(demand.request.visible_devices, "7");
+        demand_done(&demand);
+    }
+}
+END_TEST
+
 SUITE("demand", amounts_are_what_people_write, contradictions_are_refused,
       devices_may_have_amounts_of_their_own, waiting_is_asked_for_in_time,
-      what_is_visible_already_is_passed_on, slurm_is_respected)
+      what_is_visible_already_is_passed_on, slurm_is_respected, slurm_counts_by_minor_numbers)
