@@ -23,7 +23,7 @@
 #define CONFIG_NAME_SIZE   64
 
 struct config {
-    bool is_locked;           /* nodes are closed outside leases, says the administrator */
+    bool is_locked;           /* nodes are to be closed outside leases */
     uint64_t sample_usec;     /* between two readings of the devices */
     uint32_t max_connections; /* of one user */
     char admin_group[CONFIG_NAME_SIZE];

@@ -78,6 +78,7 @@ struct manager {
     struct map charts; /* UUID → struct chart: what is known of a device beyond its readings */
     uint64_t n_over;   /* times that the watch found somebody over; 0: it never did */
     bool accounts_trouble; /* was told */
+    bool state_trouble;    /* the same: there is no room for records */
     uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
     char stale_reason[256];
 

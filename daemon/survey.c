@@ -22,6 +22,7 @@
 #include "daemon/inventory.h"
 #include "daemon/manager.h"
 #include "daemon/patrol.h"
+#include "daemon/state.h"
 
 #define PROBES_MAX 5 /* attempts to try the tiers */
 #define MIB(n)     ((uint64_t)(n) << 20)
@@ -383,6 +384,15 @@ void survey_tick(struct manager *manager, struct moment now) {
         herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_ACCOUNTS_FULL },
                    "accounts", "%s", err.text);
     manager->accounts_trouble = trouble;
+
+    trouble = !state_is_ready(manager->state, &err);
+    if (trouble && !manager->state_trouble)
+        herald_say(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL }, "state",
+                   "%s", err.text);
+    else if (!trouble && manager->state_trouble)
+        herald_say(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_FULL }, "state",
+                   "there is room again to record leases: they are given again");
+    manager->state_trouble = trouble;
 }
 
 /* ---- Life -------------------------------------------------------------------------------------

@@ -156,8 +156,10 @@ class Full(BoxTest):
         self.assertEqual(job.attach(grant, held=held(grant, GiB))[0]["held_bytes"], GiB)
         self.refused("Busy", self.box.job().acquire, fixed(2 * MiB))
         self.assertEqual(job.shrink(grant, 512 * MiB)["held_bytes"], 512 * MiB)
+        self.box.until(lambda _: "no room to record leases" in self.box.said(), "a line in the log")
         (root / "filler").unlink()
         self.assertEqual(job.grow(grant, 512 * MiB)["held_bytes"], GiB)
+        self.box.until(lambda _: "there is room again" in self.box.said(), "the end of it")
 
     def test_a_full_disk_of_the_accounts_concerns_nobody(self):
         folder = self.box.dir / "lib"
