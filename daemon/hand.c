@@ -154,13 +154,26 @@ static void replace(struct hand *hand, int r, const char *reason) {
         call_finish(out, r, NULL, &err);
 }
 
+/* systemd may be busy with others; when it reads all of its files again, it is so for long. */
+static uint64_t patience(const struct hand *hand, uint32_t kind) {
+    switch (kind) {
+    case HAND_CONFINE:
+    case HAND_PROBE:
+        return 3 * hand->timeout_usec;
+    case HAND_LOCK:
+        return 10 * hand->timeout_usec;
+    default:
+        return hand->timeout_usec;
+    }
+}
+
 static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdata) {
     struct hand *hand = userdata;
     char reason[128];
 
     snprintf(reason, sizeof(reason),
              "the driver does not answer: allot-hand was stuck for %" PRIu64 " s and is replaced",
-             hand->timeout_usec / 1000000);
+             patience(hand, hand->out->message.head.kind) / 1000000);
     replace(hand, -ETIMEDOUT, reason);
     return 0;
 }
@@ -382,7 +395,7 @@ static void ask(struct hand *hand, struct hand_call *call) {
     list_init(&call->link);
     call->message.head.serial = ++hand->serial;
     hand->out = call;
-    sd_event_source_set_time_relative(hand->deadline, hand->timeout_usec);
+    sd_event_source_set_time_relative(hand->deadline, patience(hand, call->message.head.kind));
     sd_event_source_set_enabled(hand->deadline, SD_EVENT_ONESHOT);
     n = send(hand->link.fd, &call->message, call->size, MSG_NOSIGNAL | MSG_DONTWAIT);
     /* A broken connection is noticed by the loop: no answer comes from inside a call. */

@@ -16,7 +16,8 @@
 #include <systemd/sd-daemon.h>
 #include <time.h>
 
-#define CALL_USEC (UINT64_C(5) * 1000 * 1000)
+#define CALL_USEC   (UINT64_C(20) * 1000 * 1000)
+#define RELOAD_USEC (UINT64_C(60) * 1000 * 1000)
 
 #define SYSTEMD "org.freedesktop.systemd1"
 #define MANAGER "org.freedesktop.systemd1.Manager"
@@ -350,7 +351,11 @@ int bus_list_units(struct bus *bus, const char *pattern, const char *other_patte
 
 int bus_reload(struct bus *bus, struct allot_error *err) {
     cleanup(errorp) sd_bus_error error = SD_BUS_ERROR_NULL;
-    int r = sd_bus_call_method(bus->bus, SYSTEMD, ROOT, MANAGER, "Reload", &error, NULL, NULL);
+    cleanup(messagep) sd_bus_message *message = NULL;
+    int r;
 
+    r = sd_bus_message_new_method_call(bus->bus, &message, SYSTEMD, ROOT, MANAGER, "Reload");
+    if (r >= 0)
+        r = sd_bus_call(bus->bus, message, RELOAD_USEC, &error, NULL);
     return r < 0 ? fail(err, r, &error, "Reload") : 0;
 }

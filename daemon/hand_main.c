@@ -25,7 +25,7 @@
 #include "daemon/hand_signal.h"
 #include "daemon/hand_wire.h"
 
-#define QUESTION_SECONDS 60
+#define QUESTION_SECONDS 120
 
 struct work {
     int socket;

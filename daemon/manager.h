@@ -74,6 +74,7 @@ struct manager {
     bool has_probes, is_probing;
     unsigned n_probes_failed;
     bool is_locked;         /* sessions are locked out of the GPUs: tried, and it holds */
+    uint64_t lock_usec;     /* when the hand was asked, CLOCK_BOOTTIME */
     char lock_trouble[512]; /* why they are not, or not let in again; "" */
     struct map charts; /* UUID → struct chart: what is known of a device beyond its readings */
     uint64_t n_over;   /* times that the watch found somebody over; 0: it never did */

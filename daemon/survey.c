@@ -24,6 +24,8 @@
 #include "daemon/patrol.h"
 #include "daemon/state.h"
 
+#define LOCK_RETRY_USEC (UINT64_C(30) * 1000 * 1000)
+
 #define PROBES_MAX 5 /* attempts to try the tiers */
 #define MIB(n)     ((uint64_t)(n) << 20)
 
@@ -328,6 +330,7 @@ static void on_locked(void *userdata, int r, const struct hand_answer *answer,
 }
 
 void survey_lock(struct manager *manager) {
+    manager->lock_usec = manager_now(manager).usec;
     /* Before the first sample the hand does not know what there is to lock: it is asked then. */
     if (manager->is_probing)
         hand_lock(manager->hand, NULL, manager->config->is_locked, on_locked, manager);
@@ -347,6 +350,9 @@ static void on_sampled(void *userdata, const struct sample *sample) {
         hand_probe(manager->hand, NULL, on_probed, manager);
         survey_lock(manager);
     }
+    /* systemd may have been too busy to answer. */
+    if (manager->lock_trouble[0] && now.usec - manager->lock_usec >= LOCK_RETRY_USEC)
+        survey_lock(manager);
     if (inventory_update(manager->inventory, sample) < 0) {
         log_line(LOG_WARNING, NULL, "no memory for a sample: it is left out");
         return;
