@@ -148,7 +148,9 @@ bool policy_name_fits(const char *name, const struct policy_face *face) {
     index = number(name, ':', &rest);
     if (index >= 0 && number(rest, '\0', NULL) >= 0 && face->parent)
         return face->index == index && face->place == number(rest, '\0', NULL);
-    return !face->parent && pci_id_parse(&pci, name) == 0 && pci_id_compare(&pci, &face->pci) == 0;
+    /* "1:0" is an instance, "01:00" a place on the bus. */
+    return !face->parent && length >= 5 && pci_id_parse(&pci, name) == 0 &&
+           pci_id_compare(&pci, &face->pci) == 0;
 }
 
 bool policy_names_fit(const struct policy_names *names, const struct policy_face *face) {
