@@ -261,6 +261,7 @@ int broker_device_set(struct broker *broker, const struct device *device, uint64
 
 int broker_policy_set(struct broker *broker, const struct policy *policy, struct moment now) {
     struct tenant *tenant;
+    struct waiter *waiter;
 
     broker->now_usec = now.usec;
     broker->policy = policy;
@@ -268,6 +269,10 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
         book_measure(broker, broker->books[i]);
     for (size_t pos = 0; (tenant = map_next(&broker->tenants, &pos));)
         tenant_judge(broker, tenant);
+    /* A step of priority may be worth another wait. */
+    for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
+        if (line_key(broker, waiter->since_usec, waiter->priority) != waiter->in_line.key)
+            waiter_reorder(broker, waiter, waiter->priority);
     return line_review(broker);
 }
 

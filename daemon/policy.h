@@ -69,7 +69,7 @@ struct policy_names {
     X(uint64_t, quota_bytes, UNITS_FOREVER)          /* over all devices */                        \
     X(uint32_t, quota_permyriad, 10000)              /* of the usable bytes of each device */      \
     X(uint32_t, quota_devices, UINT32_MAX)           /* different devices */                       \
-    X(uint64_t, quota_byte_seconds, UNITS_FOREVER)   /* within quota_period_usec, see broker_spent_set() */ \
+    X(uint64_t, quota_byte_seconds, UNITS_FOREVER)   /* within quota_period_usec, by broker_sink.spent */ \
     X(uint64_t, quota_period_usec, UINT64_C(30) * 24 * 3600 * 1000000)                             \
     X(uint32_t, max_leases, 64)                                                                    \
     X(uint32_t, max_waiting, 64)                     /* requests in line */                        \

@@ -356,6 +356,23 @@ START_TEST(a_reload_judges_the_line_anew_and_leaves_leases_alone) {
 }
 END_TEST
 
+START_TEST(a_reload_may_change_what_a_step_of_priority_is_worth) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    uint64_t lease;
+
+    set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(priority_max), .priority_max = 5 });
+    lease = desk_get(desk, 10, 1000, desk_fixed(1, 40));
+    ck_assert(waits(desk, 11, 1001, desk_fixed(1, 30), 1));
+    desk->now.usec += 60 * SECS;
+    ck_assert(waits(desk, 12, 1002, with_priority(desk_fixed(1, 30), 5), 2));
+    desk->policy.age_usec = SECS;
+    ck_assert_int_eq(broker_policy_set(desk->broker, &desk->policy, desk->now), 0);
+    desk_release(desk, 1000, lease);
+    ck_assert(is_granted(desk, 1));
+    ck_assert_ptr_null(desk_told(desk, 2));
+}
+END_TEST
+
 START_TEST(a_raised_reserve_overcommits_and_grants_nothing) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     struct policy_device *device = calloc(1, sizeof(*device));
@@ -465,6 +482,7 @@ SUITE("line", the_first_come_is_the_first_served, higher_priority_goes_first_wit
       used_up_gib_hours_deny_leases_and_growth, one_user_has_so_many_requests_in_line_and_no_more,
       hours_keep_a_device_for_some, an_idle_lease_is_told_then_lowered_then_ended,
       a_reload_judges_the_line_anew_and_leaves_leases_alone,
+      a_reload_may_change_what_a_step_of_priority_is_worth,
       a_raised_reserve_overcommits_and_grants_nothing, places_are_told_as_they_change,
       who_is_pushed_back_is_told, explaining_changes_nothing_and_agrees_with_asking,
       who_has_a_lease_passes_whoever_waits_for_it)
