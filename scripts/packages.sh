@@ -10,6 +10,7 @@ declare -A packages=(
     [clients]="libncursesw6 libsystemd0 libtinfo6 ncurses-base"
     [fresh]="debootstrap git"
     [systemd]="debootstrap systemd-container util-linux"
+    [qemu]="cpio qemu-system-x86 zstd"
 )
 
 packages_missing() {

@@ -5,9 +5,9 @@
 # downloads not). A suite is a function suite_NAME that runs its tests and hands the counts of single
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
-suites_long=(fresh)     # only with --long, or by name
+suites_long=(qemu fresh)     # only with --long, or by name
 suites=(docs unit model daemon clients ctl systemd clang asan tsan fuzz)
-declare -A suite_budget=([docs]=120 [unit]=480 [model]=300 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [ctl]=480 [systemd]=300 [fresh]=2400)
+declare -A suite_budget=([docs]=120 [unit]=480 [model]=300 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [ctl]=480 [systemd]=300 [qemu]=900 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
@@ -18,6 +18,7 @@ declare -A suite_about=(
     [tsan]="unit tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
     [systemd]="units, jobs, restarts and locked mode under a systemd booted in a container"
+    [qemu]="the same on Debian's own kernel, in a virtual machine without KVM"
     [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
     [ctl]="gpuctl against a real daemon on a simulated box, top in tmux"
     [clients]="programs nobody here wrote: nvidia-smi, nvtop, nvitop, gpustat, cuda-bindings, cuda-core, numba"
@@ -193,6 +194,24 @@ suite_systemd() {
         "${within[@]}" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$name" \
         --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{units,jobs,life}.py || rc=$?
     suite_results systemd "$rc" "$report"
+}
+
+suite_qemu() {
+    local rc=0
+    if [ "$(id -u)" -ne 0 ]; then
+        suite_skips+=("root is needed to make the machine's files")
+        return
+    fi
+    packages_need systemd qemu
+    if ! tree_setup || ! kernel_setup || ! build_variant release; then
+        suite_failed=1
+        return
+    fi
+    step_quietly "tests/systemd/qemu.sh" test/qemu.tap \
+        env ALLOT_BUILD="$top/build" ALLOT_TREE="$tree" ALLOT_KERNEL="$kernel" ALLOT_TIME_SCALE="$suite_scale" \
+        "$top/tests/systemd/qemu.sh" || rc=$?
+    [ "$rc" -ne 77 ] || rc=0 # the report says why it was skipped
+    suite_results qemu "$rc" "$logs/test/qemu.tap"
 }
 
 suite_fresh() {

@@ -23,3 +23,21 @@ tree_setup() {
     cache_entry "a Debian with systemd" "$name" tree_fill "$codename" || return 1
     tree=$cache/$name/root
 }
+
+kernel=                 # Debian's own kernel, for a virtual machine
+
+kernel_fill() {
+    local dir=$1 package
+    package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+    [ -n "$package" ] || return 1
+    (cd "$dir" && apt-get -q -o APT::Sandbox::User=root download "$package") || return 1
+    dpkg-deb --fsys-tarfile "$dir"/*.deb | tar -x -C "$dir" --wildcards './boot/vmlinuz*' || return 1
+    rm -f "$dir"/*.deb
+    mv "$dir"/boot/vmlinuz-* "$dir/vmlinuz"
+}
+
+# kernel_setup: $kernel is there afterwards. 1: it could not be fetched.
+kernel_setup() {
+    cache_entry "Debian's kernel" kernel/cloud-amd64 kernel_fill || return 1
+    kernel=$cache/kernel/cloud-amd64/vmlinuz
+}
