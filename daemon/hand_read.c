@@ -397,17 +397,25 @@ static int read_processes(struct reader *reader, struct known *known, size_t *n_
 int reader_used(struct reader *reader, const struct gpuid *device, pid_t pid, uint64_t *ret,
                 struct allot_error *err) {
     cleanup(freep) struct nvml_process *list = NULL;
-    struct known *known = find(reader, device);
+    const struct known *known = find(reader, device);
+    const struct nvml *nvml;
+    struct nvml_device handle;
+    char text[GPUID_TEXT_SIZE];
     uint64_t used = 0;
     bool is_listed = false;
     size_t n;
     int r;
 
-    if (!known || !known->handle.handle)
+    if (!known || known->seen.health == SAMPLE_CLOSED || known->is_closed)
         return error_set(err, -ENODEV, "the device is not open");
-    r = nvml_processes_list(reader->nvml, &known->handle, &list, &n, err);
+    /* By name: a hand that has just taken over has not taken a sample yet. */
+    r = reader_nvml(reader, &nvml, err);
+    if (r == 0)
+        r = nvml_device_find(nvml, &handle, gpuid_format(device, text), err);
+    if (r == 0)
+        r = nvml_processes_list(nvml, &handle, &list, &n, err);
     if (r < 0)
-        return r;
+        return r == -ENOENT ? error_set(err, -ENODEV, "the device is not there") : r;
     for (size_t i = 0; i < n; i++) {
         if (list[i].pid != (uint32_t)pid)
             continue;

@@ -304,7 +304,7 @@ START_TEST(a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile) {
     uint64_t before;
     uint32_t id;
 
-    start(&bench, NULL, 300000);
+    start(&bench, NULL, 3000000);
     run_samples(&bench, 2);
     before = bench.last.taken_usec;
     id = hang(&bench, "nvmlDeviceGetMemoryInfo*");
@@ -330,7 +330,7 @@ START_TEST(a_call_that_hangs_is_answered_all_the_same) {
     uint32_t fault;
     pid_t pid;
 
-    start(&bench, NULL, 300000);
+    start(&bench, NULL, 3000000);
     pid = nvmllib_hold(&bench.s, &hold);
     run_samples(&bench, 1);
     ck_assert_int_eq(process_identify(&id, pid), 0);
@@ -388,7 +388,7 @@ START_TEST(a_closed_device_stays_closed_over_a_replacement) {
     struct bench bench;
     uint32_t id;
 
-    start(&bench, NULL, 500000);
+    start(&bench, NULL, 3000000);
     run_samples(&bench, 1);
     gpu = bench.last.devices[0].id;
     hand_close_device(bench.hand, NULL, &nobody, true, done, &bench);
