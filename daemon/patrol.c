@@ -56,7 +56,10 @@ static void on_action(void *userdata, const struct watch_action *action) {
         .device = &action->device,
         .lease = action->lease,
         .pid = action->process.id.pid,
+        .has_uid = action->process.uid != (uint32_t)-1,
+        .uid = action->process.uid,
     };
+    const struct lease *lease = broker_lease(manager->broker, action->lease);
 
     manager->n_over += action->step == WATCH_LOG;
     herald_say(manager, action->step == WATCH_FINE ? LOG_INFO : LOG_WARNING, &about,
@@ -70,7 +73,7 @@ static void on_action(void *userdata, const struct watch_action *action) {
                                                         .lease = action->lease,
                                                         .pid = action->process.id.pid,
                                                         .uid = action->process.uid,
-                                                        .gid = (gid_t)-1,
+                                                        .gid = lease ? lease->gid : (gid_t)-1,
                                                         .device = &action->device,
                                                         .reason = action->reason },
                         manager_real(manager));

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The watch: who uses more than its share is dealt with alone, by steps; a dry run only says so."""
+import grp
+import os
 import signal
 
 from box import GiB, BoxTest, fixed, grow, lease_of
@@ -31,11 +33,16 @@ class Enforced(BoxTest):
         self.assertIsNotNone(lease_of(self.box.look(), kept["lease"]))
         rows = self.box.call("Usage", {"by": "user"})["rows"]
         self.assertGreater(sum(row["actions"] for row in rows), 0)
+        # What a lease did is its group's.
+        rows = self.box.call("Usage", {"by": "group"})["rows"]
+        self.assertEqual({row["key"]: row["actions"] > 0 for row in rows}, {grp.getgrgid(os.getgid()).gr_name: True})
 
     def test_a_process_without_a_lease_is_ended(self):
         job = self.box.job()
         job.alloc(GiB)
         self.assertIn(job.process.wait(120), (-signal.SIGTERM, -signal.SIGKILL))
+        rows = self.box.call("Usage", {"by": "group"})["rows"]
+        self.assertEqual({row["key"]: row["actions"] > 0 for row in rows}, {"(unmanaged)": True})
 
 
 class Told(BoxTest):
