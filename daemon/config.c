@@ -394,8 +394,6 @@ struct config *config_free(struct config *config) {
     return NULL;
 }
 
-DEFINE_FREEP(struct config, config_freep, config_free)
-
 static struct config *config_new(void) {
     struct config *config = calloc(1, sizeof(*config));
 

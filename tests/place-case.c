@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "libclient/place/placer.h"
 
-static void die(const char *what, const char *which) {
+__attribute__((noreturn)) static void die(const char *what, const char *which) {
     fprintf(stderr, "place-case: %s%s%s\n", what, which ? ": " : "", which ? which : "");
     exit(2);
 }
@@ -99,7 +99,6 @@ static uint32_t node_of(struct reading *reading, const char *name, size_t n) {
         if (strncmp(reading->nodes[i].name, name, n) == 0 && reading->nodes[i].name[n] == 0)
             return i;
     die("no such node", name);
-    return 0;
 }
 
 static void read_node(struct reading *reading, struct placer_node *node,
