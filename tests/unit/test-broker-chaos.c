@@ -590,8 +590,8 @@ START_TEST(whatever_happens_the_books_balance) {
     const char *seed = getenv("ALLOT_TEST_SEED"), *is_long = getenv("ALLOT_TEST_LONG");
     uint64_t first = seed && *seed ? strtoull(seed, NULL, 0) : 0xc405;
 
-    for (uint64_t i = 0; i < 6; i++)
-        walk(first + i, is_long && *is_long ? 6000 : 1500);
+    for (uint64_t i = 0; i < 5; i++)
+        walk(first + i, is_long && *is_long ? 6000 : 800);
 }
 END_TEST
 
