@@ -26,16 +26,20 @@
 
 #define LOCK_RETRY_USEC (UINT64_C(30) * 1000 * 1000)
 
-#define PROBES_MAX 5 /* attempts to try the tiers */
-#define MIB(n)     ((uint64_t)(n) << 20)
+/* An Xid is told at once, what it counted stands in the next reading but one at the latest: whoever
+ * resumes a device in between has not seen less than whoever does it later. */
+#define ACCEPTED_SAMPLES 2
+#define PROBES_MAX       5 /* attempts to try the tiers */
+#define MIB(n)           ((uint64_t)(n) << 20)
 
 struct chart {
     char uuid[GPUID_TEXT_SIZE]; /* its key */
     struct record_device record;
     uint64_t
         accepted_uncorrected; /* ECC errors that were there when it was first seen, or resumed */
-    bool is_new;              /* appeared in the sample in hand */
-    bool has_returned;        /* was lost and came back since health drained it */
+    unsigned n_accepts; /* readings whose ECC errors are taken for those that it was resumed with */
+    bool is_new;        /* appeared in the sample in hand */
+    bool has_returned;  /* was lost and came back since health drained it */
 };
 
 /* ---- Charts -----------------------------------------------------------------------------------
@@ -181,6 +185,7 @@ int survey_resume(struct manager *manager, const struct gpuid *id) {
         return -ENOMEM;
     if (device && device->seen.has & SAMPLE_HAS(ecc_uncorrected))
         chart->accepted_uncorrected = device->seen.ecc_uncorrected;
+    chart->n_accepts = ACCEPTED_SAMPLES;
     chart->record.drained = chart->record.by_health = false;
     chart->record.drained_usec = 0;
     chart->record.reason[0] = 0;
@@ -227,6 +232,11 @@ static void check_device(struct manager *manager, const struct sample_device *se
     }
     if (seen->health != SAMPLE_OK)
         return;
+    if (chart->n_accepts > 0) {
+        chart->n_accepts--;
+        if (seen->has & SAMPLE_HAS(ecc_uncorrected))
+            chart->accepted_uncorrected = seen->ecc_uncorrected;
+    }
     health_decide_reading(&manager->config->health, seen, chart->accepted_uncorrected, &decision);
     if (decision.verdict == HEALTH_DRAIN && !(device->drains & DRAIN_HEALTH))
         drain_by_health(manager, chart, decision.reason);
