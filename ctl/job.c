@@ -4,6 +4,9 @@
  *
  * Both are in one process group, so a terminal's Ctrl-C, Ctrl-Z and window changes reach the
  * command without us; those come from the kernel. What a process sent to us alone is passed on.
+ *
+ * Until the command is there, the child is a part of gpuctl and dies with it: whoever kills a
+ * gpuctl that waits does not want its command to start an hour later.
  */
 #include "ctl/job.h"
 
@@ -11,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,10 +29,18 @@ int job_exec(char **argv, char **environment) {
 
     fflush(NULL);
     environ = environment;
+    prctl(PR_SET_PDEATHSIG, 0); /* the job itself outlives us */
     execvp(argv[0], argv);
     error = errno;
     return complain(error == ENOENT ? EXIT_RUN_NO_COMMAND : EXIT_RUN_NOT_EXECUTABLE, "%s: %s",
                     argv[0], strerror(error));
+}
+
+/* SIGKILL, because the others may be ignored by inheritance, and there is nothing to tidy up. */
+static void die_with(pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it was gone before that held */
+        _exit(EXIT_RUN_FAILED);
 }
 
 /* The child's status as wait() gives it. */
@@ -47,6 +59,7 @@ static int supervise(pid_t pid, const sigset_t *signals) {
 }
 
 int job_run(int (*become)(void *userdata), void *userdata) {
+    const pid_t self = getpid();
     sigset_t signals, before;
     int status;
     pid_t pid;
@@ -59,6 +72,7 @@ int job_run(int (*become)(void *userdata), void *userdata) {
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
+        die_with(self);
         sigprocmask(SIG_SETMASK, &before, NULL);
         status = become(userdata);
         fflush(NULL);

@@ -5,7 +5,8 @@
  * noticed.
  *
  * The child does everything itself, from asking for the lease to exec: so the lease is the job's
- * own from the first moment, and ends with its last process, whatever becomes of gpuctl.
+ * own from the first moment, and ends with its last process, whatever becomes of gpuctl. Before the
+ * command is there the child goes when gpuctl goes, and what it waited for is cancelled.
  */
 
 /*
