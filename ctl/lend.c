@@ -94,7 +94,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
                 r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
         }
         progress_end(&progress);
-        /* To somebody who would wait, no memory means: not even on an empty box. */
+        /* What not even an empty box could give is denied: there, no memory means "not now". */
         if (failure.code == FAILURE_TIMEOUT ||
             (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
             return complain(EXIT_RUN_WAITING, "%s", err.text);

@@ -403,7 +403,7 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
             units_format_bytes(nearest_short, a), nearest->name,
             units_format_permyriad(rules->quota_permyriad, b), "all leases together");
     if (nearest)
-        return refuse(ret_verdict, REFUSAL_NO_MEMORY, nearest,
+        return refuse(ret_verdict, REFUSAL_DENIED, nearest,
                       "%s on a device is more than %s has when it is empty (%s); ask for less",
                       units_format_bytes(nearest_short, a), nearest->name,
                       units_format_bytes(nearest->usable_bytes, b));

@@ -205,7 +205,7 @@ class Hostile(BoxTest):
             check_books(self.box.look())
         held = self.witness.grow(self.grant, 0)["held_bytes"]
         self.assertIn(self.refused_name(self.witness.shrink, self.grant, held + 2 * MiB), ("Denied", "NoMemory"))
-        self.refused("NoMemory", self.witness.acquire, fixed((1 << 63) - 1))
+        self.refused("Denied", self.witness.acquire, fixed((1 << 63) - 1))
 
     def test_ten_thousand_connections_of_one_uid(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -35,7 +35,8 @@ class Sharing(BoxTest):
         self.assertGreater(error.parameters["free_bytes"], 0)
 
     def test_the_impossible_is_refused_at_once(self):
-        self.refused("NoMemory", self.box.job().acquire, fixed(100 * GiB))
+        for wait in (True, False):
+            self.refused("Denied", self.box.job().acquire, fixed(100 * GiB, wait=wait))
         self.refused("NoDevice", self.box.job().acquire, fraction(1000, gpus=3))
 
     def test_halves_fit(self):

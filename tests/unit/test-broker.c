@@ -95,7 +95,7 @@ START_TEST(what_an_empty_box_could_not_give_is_denied_at_once) {
     struct verdict verdict = desk_ask(desk, 10, 1000, &large, 1);
 
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
-    ck_assert_int_eq(verdict.refusal, REFUSAL_NO_MEMORY);
+    ck_assert_int_eq(verdict.refusal, REFUSAL_DENIED);
     verdict = desk_ask(desk, 10, 1000, &many, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_DEVICE);

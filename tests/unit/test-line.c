@@ -446,7 +446,7 @@ START_TEST(explaining_changes_nothing_and_agrees_with_asking) {
     ck_assert_uint_eq(said.verdict.place, 1);
     ck_assert_uint_gt(said.n_details, 2);
     ck_assert_int_eq(broker_explain(desk->broker, &peer, &huge, desk->now, &said), 0);
-    ck_assert_int_eq(said.verdict.refusal, REFUSAL_NO_MEMORY);
+    ck_assert_int_eq(said.verdict.refusal, REFUSAL_DENIED);
     ck_assert_uint_eq(desk->n_records, n_records);
     desk_check(desk);
 
