@@ -101,6 +101,11 @@ int demand_option(struct demand *demand, const struct verb *verb, int id, const 
             return wrong(verb, "--priority", value, "a whole number");
         return 0;
     case DEMAND_NAME:
+        if (strlen(value) > DEMAND_NAME_MAX) {
+            complain_usage(verb, "--name has %zu bytes, and a lease's name has %d at most",
+                           strlen(value), DEMAND_NAME_MAX);
+            return -EINVAL;
+        }
         request->name = value;
         return 0;
     default:

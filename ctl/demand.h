@@ -9,6 +9,7 @@
 #include "wire/message.h"
 
 #define DEMAND_DEVICES_MAX 64
+#define DEMAND_NAME_MAX    127 /* bytes; allotd would cut the rest off */
 
 struct demand {
     struct wire_request request;

@@ -39,8 +39,9 @@ int main(int argc, char **argv) {
         argv[1] = version;
     options_init(&options, &ctl, NULL, argc, argv);
     if (options_next(&options) < 0)
-        return options.status;
-    status = run_verb(&ctl, argc - options.first, argv + options.first);
+        status = options.status;
+    else
+        status = run_verb(&ctl, argc - options.first, argv + options.first);
     /* A full disk is noticed, not passed over. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK)
         status = complain(EXIT_FAILED, "not everything could be written: %m");

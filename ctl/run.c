@@ -235,6 +235,7 @@ const struct verb verb_run = {
         "  gpuctl run --gpus 2 --mem 8G --wait=2h -- ./simulate\n"
         "  gpuctl run --devices 0,1 --grow --min 2G --max 50% -- jupyter lab\n"
         "Exit status: the command's; 124 not granted in time, 125 gpuctl itself failed, 126 the\n"
-        "command cannot be run, 127 there is none; 128+N it was ended by signal N.\n",
+        "command cannot be run, 127 there is none; 128+N it was ended by signal N; 2 the options\n"
+        "of run have a mistake.\n",
     .run = run,
 };

@@ -106,7 +106,27 @@ class Run(CtlTest):
         said = self.gpuctl("run", "--mem", "41G", "--", "true", status=125).stderr
         self.assertIn("gpuctl: ", said)
         self.assertNotIn("waiting", said)
+        self.assertIn("41 GiB", self.gpuctl("run", "--mem", "41G", "--no-wait", "--", "true", status=125).stderr)
         self.gpuctl("run", "--devices", "7", "--", "true", status=125)
+
+    def test_a_gpuctl_killed_while_it_waits_takes_its_command_along(self):
+        first = self.job("--exclusive", "--no-guard")
+        self.read_until(first, "runs")
+        mark = pathlib.Path(self.box.dir) / "mark"
+        waiter = self.start("run", "--exclusive", "--no-guard", "--", "touch", mark)
+        self.read_until(waiter, "waiting", "stderr")
+        waiter.send_signal(signal.SIGKILL)
+        waiter.wait(PATIENCE)
+        self.box.until(lambda box: not box["queue"], "the wait is cancelled")
+        # All who had its stderr are gone: nobody is left who could run the command.
+        deadline = time.monotonic() + PATIENCE
+        while select.select([waiter.stderr], [], [], max(0, deadline - time.monotonic()))[0]:
+            if not os.read(waiter.stderr.fileno(), 65536):
+                break
+        self.assertLess(time.monotonic(), deadline, "the child is still there")
+        first.stdin.close()
+        self.until_free()
+        self.assertFalse(mark.exists())
 
     def test_a_killed_gpuctl_leaves_the_job_and_its_lease(self):
         job = self.job("--fraction", "0.4", "--no-guard")
@@ -322,3 +342,5 @@ class Admin(CtlTest):
         said = self.gpuctl("doctor", status=None).stdout
         self.assertIn("allotd", said)
         self.assertIn("GPU 0 is ready", said)
+        self.assertRegex(said, r"fine +tier 3, [^\n]*: no process uses it now")
+        self.assertNotRegex(said, r"tier [34], [^\n]*absent")

@@ -65,6 +65,19 @@ class Words(unittest.TestCase):
         self.assertIn("usage", run(ENV, "--help").stdout)
         self.assertRegex(run(ENV, "--version").stdout, r"^gpuctl \d")
 
+    def test_a_full_disk_is_noticed(self):
+        for words in (["--help"], ["help"], ["run", "--help"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([str(GPUCTL), *words], env=ENV, stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=PATIENCE, check=False)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertIn("could be written", done.stderr)
+
+    def test_a_name_has_a_longest_length(self):
+        self.assertIn("127", run(ENV, "run", "--name", "x" * 128, "--", "true", status=2).stderr)
+        # As long as that it is asked for, of a daemon that is not there.
+        run(ENV, "run", "--name", "x" * 127, "--", "true", status=125)
+
 
 class Completion(unittest.TestCase):
     def test_verbs_and_options_are_offered(self):
