@@ -102,6 +102,11 @@ struct broker_sink {
                     uint64_t held_bytes, uint64_t guaranteed_bytes);
     /* The lease was told to end and its processes are still there: end them. Once. */
     void (*evict)(void *userdata, const struct lease *lease);
+    /*
+     * Everybody known of a lease without a scope is gone: a process that its job left behind, whose
+     * end will be told by broker_process_gone(). False: there is none, and the lease ends.
+     */
+    bool (*heir)(void *userdata, const struct lease *lease, struct process_id *ret);
     /* Byte·seconds of the user within the quota's period, so far. NULL: 0. */
     uint64_t (*spent)(void *userdata, uid_t uid);
 };

@@ -12,6 +12,7 @@
 
 #include "daemon/accounts.h"
 #include "daemon/eviction.h"
+#include "daemon/heir.h"
 #include "daemon/manager.h"
 #include "daemon/methods.h"
 #include "daemon/session.h"
@@ -189,6 +190,10 @@ static void on_evict(void *userdata, const struct lease *lease) {
     eviction_begin(userdata, lease);
 }
 
+static bool on_heir(void *userdata, const struct lease *lease, struct process_id *ret) {
+    return heir_find(userdata, lease, ret);
+}
+
 static uint64_t on_spent(void *userdata, uid_t uid) {
     struct manager *manager = userdata;
 
@@ -205,6 +210,7 @@ struct broker_sink herald_sink(struct manager *manager) {
         .record = on_record,
         .charged = on_charged,
         .evict = on_evict,
+        .heir = on_heir,
         .spent = on_spent,
     };
 }

@@ -3,9 +3,10 @@
  * Holders come and go, leases end.
  *
  * A lease is gone when nobody is left in it: with a scope its cgroup says so (broker_vacated), else
- * its holders and the process that acquired it. One that is told to end needs only its holders to
- * go. Whatever a holder had when it went is a debt, `releasing` in the books, until NVML agrees;
- * the room for it is taken when the holder comes, because an end must not fail.
+ * its holders and the process that acquired it, and after that whoever the job left behind, one
+ * after the other (broker_sink.heir). One that is told to end needs only its holders to go.
+ * Whatever a holder had when it went is a debt, `releasing` in the books, until NVML agrees; the
+ * room for it is taken when the holder comes, because an end must not fail.
  */
 #include "daemon/brokerage.h"
 
@@ -329,12 +330,31 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     tenant_put(broker, tenant);
 }
 
+/* Somebody else of its job takes the place of who acquired it. */
+static bool lease_inherit(struct broker *broker, struct lease *lease) {
+    struct process_id process;
+    struct member *member;
+
+    if (!broker->sink.heir || !broker->sink.heir(broker->sink.userdata, lease, &process))
+        return false;
+    member = member_get(broker, &process);
+    if (!member)
+        return false;
+    lease->owner = member;
+    list_append(&member->leases, &lease->in_owner);
+    member_hook(broker, member);
+    /* Both stand under one key; the debt's end keeps the owner. */
+    if (!debt_find(broker, lease->id, &process))
+        keep_owner(broker, lease);
+    return true;
+}
+
 void lease_end_if_empty(struct broker *broker, struct lease *lease) {
     if (lease->n_holders > 0)
         return;
     if (lease->is_ending)
         lease_gone(broker, lease, lease->reason);
-    else if (!lease->owner && !lease->cgroup[0])
+    else if (!lease->owner && !lease->cgroup[0] && !lease_inherit(broker, lease))
         lease_gone(broker, lease, "its last process is gone");
 }
 

@@ -70,7 +70,7 @@ struct lease {
     char reason[RECORD_TEXT_SIZE];                          /* why it ends */
     char scope[RECORD_TEXT_SIZE], cgroup[RECORD_PATH_SIZE]; /* "": none */
     struct tenant *tenant;                                  /* its user */
-    struct member *owner; /* the process that acquired it, while it lives; may be NULL */
+    struct member *owner; /* the process that acquired it, then an heir of it; may be NULL */
     struct list in_owner, in_declared;
     struct list holders; /* of struct holder, by in_lease */
     uint32_t n_holders;

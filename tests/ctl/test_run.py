@@ -138,6 +138,20 @@ class Run(CtlTest):
         job.stdin.close()
         self.until_free()
 
+    def test_the_lease_ends_with_the_last_process_though_there_is_no_scope(self):
+        if any(tier["number"] == 2 and tier["proven"] for tier in self.box.look()["tiers"]):
+            self.skipTest("jobs have scopes on this box")
+        job = self.start("run", "--mem", "1G", "--no-guard", "--", "sh", "-c",
+                         "exec 3<&0; cat <&3 & echo $! >&2; exit 5")
+        self.assertEqual(job.wait(PATIENCE), 5)
+        left = int(job.stderr.readline())
+        self.box.until(lambda box: f"goes on with process {left}" in self.box.said(), "somebody inherits the lease")
+        lease = self.leases()[0]["id"]
+        self.box.restart()
+        self.assertEqual([lease], [one["id"] for one in self.leases()])
+        job.stdin.close()
+        self.until_free()
+
     def test_the_daemon_is_killed_and_neither_job_nor_waiter_notices(self):
         first = self.job("--fraction", "0.7", "--no-guard")
         self.read_until(first, "runs")

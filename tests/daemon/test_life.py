@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How leases end: with their holders, their connections, by word, or in time."""
+import os
 import signal
 
 from box import GiB, BoxTest, Closed, MiB, check_books, device_of, exclusive, fixed, fraction, grow, lease_of, used_by
@@ -51,6 +52,52 @@ class Life(BoxTest):
         self.assertIsNotNone(lease_of(self.box.look(), grant["lease"]))
         worker.kill()
         self.gone(grant)
+
+    def left_behind(self, grant, **wrong):
+        """A process that has the environment of a job of the lease, and one that has not quite."""
+        env = {"ALLOT_LEASE": str(grant["lease"]), "ALLOT_TOKEN": grant["token"]}
+        return self.box.job(env={"LONG": "x" * 100000} | env | wrong)
+
+    def test_whoever_the_job_left_behind_keeps_the_lease(self):
+        asker = self.box.job()
+        grant = asker.acquire(fixed(GiB, confine=False))
+        heirs = [self.left_behind(grant) for _ in range(2)]
+        asker.kill()
+        for n_left in (2, 1):
+            self.box.until(lambda box, n=n_left: self.box.said().count("goes on with process") == 3 - n, "an heir")
+            said = self.box.said().rsplit("goes on with process ", 1)[1]
+            heir = next(job for job in heirs if said.startswith(f"{job.pid},"))
+            lease = lease_of(self.box.look(), grant["lease"])
+            self.assertEqual(lease["state"], "active")
+            heir.attach(grant)
+            heir.disconnect()
+            heir.kill()
+        self.gone(grant)
+
+    def test_who_was_left_behind_while_the_daemon_was_down_is_found(self):
+        asker = self.box.job()
+        grant = asker.acquire(fixed(GiB, confine=False))
+        heir = self.left_behind(grant)
+        self.box.kill()
+        asker.kill()
+        self.box.start()
+        self.assertIn(f"goes on with process {heir.pid}", self.box.said())
+        heir.attach(grant, held=[])
+        heir.kill()
+        self.gone(grant)
+
+    def test_nobody_keeps_a_lease_by_pretending(self):
+        asker = self.box.job()
+        grant = asker.acquire(fixed(GiB, confine=False))
+        number = str(grant["lease"])
+        self.left_behind(grant, ALLOT_TOKEN="0" * len(grant["token"]))
+        for wrong in ("", number + " ", "-" + number, number + "0", "0x1", "9" * 40, "x" * 300):
+            self.left_behind(grant, ALLOT_LEASE=wrong)
+        if os.geteuid() == 0:
+            self.box.job(uid=4242, env={"ALLOT_LEASE": number, "ALLOT_TOKEN": grant["token"]})
+        asker.kill()
+        self.gone(grant)
+        self.assertNotIn("goes on with process", self.box.said())
 
     def test_a_lease_that_nobody_attached_to_ends_with_whoever_asked(self):
         asker = self.box.job()

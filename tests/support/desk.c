@@ -53,6 +53,13 @@ static void evicted(void *userdata, const struct lease *lease) {
     desk->n_evicted++;
 }
 
+static bool inherited(void *userdata, const struct lease *lease, struct process_id *ret) {
+    struct desk *desk = userdata;
+
+    *ret = (struct process_id){ .pid = desk->heir, .start = 7 };
+    return desk->heir != 0;
+}
+
 static uint64_t spent(void *userdata, uid_t uid) {
     struct desk *desk = userdata;
 
@@ -127,6 +134,7 @@ void desk_restart(struct desk *desk) {
         .event = happened,
         .record = recorded,
         .evict = evicted,
+        .heir = inherited,
         .spent = spent,
     };
 

@@ -35,6 +35,7 @@ struct desk {
     uint64_t notice_bytes;
     char event[32]; /* kind of the last event */
     uint64_t spent_byte_seconds;
+    pid_t heir; /* of the next lease that everybody left; 0: none */
     void (*record)(struct desk *desk, const struct record *record); /* may be NULL */
     void *userdata;                                                 /* of the test's own */
 };

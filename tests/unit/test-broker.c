@@ -155,6 +155,37 @@ START_TEST(a_lease_ends_with_its_last_process) {
 }
 END_TEST
 
+START_TEST(who_is_left_of_a_job_inherits_its_lease) {
+    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
+    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    struct process_id process = { .pid = 11, .start = 7 };
+    const struct lease *now;
+
+    /* One after the other, and by a detachment that leaves a debt behind. */
+    desk->heir = 11;
+    desk_attach(desk, 11, 1000, lease);
+    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
+    desk_gone(desk, 10);
+    broker_detach(desk->broker, &process, lease, desk->now);
+    desk_check(desk);
+    now = broker_lease(desk->broker, lease);
+    ck_assert_ptr_nonnull(now);
+    ck_assert_int_eq(broker_owner(now)->pid, 11);
+    desk->heir = 12;
+    desk_gone(desk, 11);
+    ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 12);
+    desk->heir = 0;
+    desk_gone(desk, 12);
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+
+    /* One that is told to end is not inherited. */
+    lease = desk_get(desk, 20, 1000, desk_fixed(1, 10));
+    desk->heir = 21;
+    desk_release(desk, 1000, lease);
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+}
+END_TEST
+
 START_TEST(with_a_scope_a_lease_ends_when_it_is_empty) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
@@ -379,7 +410,8 @@ SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits, two_halves_fill_
       exclusive_needs_an_empty_device, all_devices_of_a_lease_or_none,
       each_named_device_has_its_own_amount, what_an_empty_box_could_not_give_is_denied_at_once,
       growth_stays_within_the_limit, the_processes_of_a_job_share_its_limit,
-      a_lease_ends_with_its_last_process, with_a_scope_a_lease_ends_when_it_is_empty,
+      a_lease_ends_with_its_last_process, who_is_left_of_a_job_inherits_its_lease,
+      with_a_scope_a_lease_ends_when_it_is_empty,
       bytes_of_a_dead_holder_are_releasing_until_nvml_agrees,
       a_charge_is_the_larger_of_declared_and_seen,
       children_in_the_scope_are_holders_without_attaching,
