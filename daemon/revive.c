@@ -185,8 +185,17 @@ fail:
 /* ---- Attach ------------------------------------------------------------------------------------
  */
 
+/* What a process that was given up for gone still owes of a device: it may come back with that. */
+static uint64_t lingering(const struct debt *debt, const struct book *book) {
+    for (uint32_t i = 0; debt && i < debt->n_parts; i++)
+        if (debt->parts[i].book == book)
+            return books_round_up(debt->parts[i].bytes);
+    return 0;
+}
+
 static int judge_held(const struct broker *broker, struct lease *lease, const struct holder *holder,
-                      const struct broker_attach *attach, uint64_t *declared, struct verdict *ret) {
+                      const struct debt *debt, const struct broker_attach *attach,
+                      uint64_t *declared, struct verdict *ret) {
     for (size_t i = 0; i < attach->n_held; i++) {
         uint64_t bytes = books_round_up(attach->held[i].bytes), most, others;
         struct share *share;
@@ -198,7 +207,7 @@ static int judge_held(const struct broker *broker, struct lease *lease, const st
                           (unsigned long long)lease->id);
         if (declared[at] != 0)
             return refuse(ret, REFUSAL_DENIED, "%s is named twice", share->book->name);
-        most = holder ? holder->parts[at].declared_bytes : 0;
+        most = holder ? holder->parts[at].declared_bytes : lingering(debt, share->book);
         if (broker->is_lost) {
             others = share->held_bytes - (holder ? part_held(&holder->parts[at]) : 0);
             others = share->limit_bytes - MIN(share->limit_bytes, others);
@@ -257,7 +266,8 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
     }
 
     holder = holder_find(lease, &peer->process);
-    if (judge_held(broker, lease, holder, attach, declared, ret) < 0)
+    if (judge_held(broker, lease, holder, debt_find(broker, lease->id, &peer->process), attach,
+                   declared, ret) < 0)
         return 0;
     if (!holder) {
         holder = holder_new(broker, lease, &peer->process);

@@ -12,9 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/visible.h"
 #include "guard/memory.h"
 #include "guard/note.h"
+#include "guard/pool.h"
 
 enum { DEVICES = 64 };
 
@@ -50,17 +52,18 @@ static void set_visible(void) {
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
 }
 
+static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
+
 CUresult cuInit(unsigned int Flags) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static bool done;
     __typeof__(&cuInit) real = REAL(cuInit);
 
     OR_NOT_SUPPORTED(real);
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&init_lock);
     if (!done)
         set_visible();
     done = true;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&init_lock);
     return real(Flags);
 }
 
@@ -130,6 +133,7 @@ static CUresult end(CUresult r, CUcontext context) {
     if (r == CUDA_SUCCESS && table_take(TABLE_CONTEXT, (uintptr_t)context, &entry)) {
         memory_gone(&entry);
         table_drop_context(context, let_go);
+        pools_context_gone();
     }
     return r;
 }
@@ -202,6 +206,7 @@ static CUresult ended_primary(CUresult r, CUdevice device) {
         !is_active(device)) {
         memory_drop(&primary_charges[device]);
         table_drop_context(primaries[device], let_go);
+        pools_context_gone();
         primaries[device] = NULL;
     }
     pthread_mutex_unlock(&primary_lock);
@@ -240,6 +245,18 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     return r;
 }
 
+CUresult cuGreenCtxDestroy(CUgreenCtx hCtx) {
+    __typeof__(&cuGreenCtxDestroy) real = REAL(cuGreenCtxDestroy);
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    r = real(hCtx);
+    for (CUdevice device = 0; device < DEVICES;
+         device++) /* it may have been a primary's last use */
+        ended_primary(r, device);
+    return r;
+}
+
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
     __typeof__(&cuDevicePrimaryCtxRelease_v2) real = REAL(cuDevicePrimaryCtxRelease_v2);
 
@@ -254,18 +271,29 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
     return ended_primary(real(dev), dev);
 }
 
+/* A reset takes everything along, pools too. */
+static CUresult was_reset(CUresult r, CUdevice device) {
+    int share;
+
+    ended_primary(r, device);
+    share = r == CUDA_SUCCESS ? memory_share_of(device) : CREDIT_NONE;
+    if (share >= 0)
+        pools_forget(share);
+    return r;
+}
+
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     __typeof__(&cuDevicePrimaryCtxReset_v2) real = REAL(cuDevicePrimaryCtxReset_v2);
 
     OR_NOT_SUPPORTED(real);
-    return ended_primary(real(dev), dev);
+    return was_reset(real(dev), dev);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
     __typeof__(&cuDevicePrimaryCtxReset) real = REAL(cuDevicePrimaryCtxReset);
 
     OR_NOT_SUPPORTED(real);
-    return ended_primary(real(dev), dev);
+    return was_reset(real(dev), dev);
 }
 
 /* ---- The heap of kernels' own malloc() ---------------------------------------------------------
@@ -280,38 +308,37 @@ static uint64_t heap_size(uint64_t bytes) {
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     __typeof__(&cuCtxSetLimit) real = REAL(cuCtxSetLimit);
-    struct memory_charge charge = { CREDIT_NONE, 0 };
-    size_t before = 0, after = 0;
+    void *context = memory_context();
+    struct memory_charge charge;
+    struct table_entry entry;
     int share = CREDIT_NONE;
+    size_t now = 0;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
-    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && REAL(cuCtxGetLimit) &&
-        REAL(cuCtxGetLimit)(&before, limit) == CUDA_SUCCESS)
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE && REAL(cuCtxGetLimit) && context)
         share = memory_share_here();
     if (share < 0)
         return real(limit, value);
-    if (heap_size(value) > heap_size(before)) {
-        r = memory_take_on(&charge, share, heap_size(value) - heap_size(before));
-        if (r != CUDA_SUCCESS)
-            return r;
-    }
-    r = real(limit, value);
-    if (r != CUDA_SUCCESS || REAL(cuCtxGetLimit)(&after, limit) != CUDA_SUCCESS)
-        after = before;
-    /* It goes with the context, as everything in it does. */
-    if (heap_size(after) <= heap_size(before)) {
-        memory_drop(&charge);
-    } else {
-        static _Atomic uint64_t number; /* each has a key of its own; nobody gives it back */
-
-        memory_settle(&charge, heap_size(after) - heap_size(before));
-        memory_keep(&charge, TABLE_MEMORY, UINT64_MAX - number++, memory_context());
-    }
+    /* One charge per context, which goes with it: lifted while it changes. */
+    charge = (struct memory_charge){ share, 0 };
+    if (memory_lift(&entry, TABLE_HEAP, (uintptr_t)context))
+        charge.bytes = entry.bytes;
+    r = CUDA_SUCCESS;
+    if (heap_size(value) > charge.bytes && !credit_take(share, heap_size(value) - charge.bytes))
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    else
+        charge.bytes = MAX(charge.bytes, heap_size(value));
+    if (r == CUDA_SUCCESS)
+        r = real(limit, value);
+    if (REAL(cuCtxGetLimit)(&now, limit) == CUDA_SUCCESS)
+        memory_settle(&charge, heap_size(now));
+    memory_keep(&charge, TABLE_HEAP, (uintptr_t)context, context);
     return r;
 }
 
 static void forget_contexts(void) {
+    pthread_mutex_init(&init_lock, NULL);
     pthread_mutex_init(&primary_lock, NULL);
     memset(primaries, 0, sizeof(primaries));
     memset(primary_charges, 0, sizeof(primary_charges));

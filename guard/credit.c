@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Credit: two words per device, `used` ≤ `held`. Taking is a compare-and-swap on `used`; only where
- * it would pass `held` is the lock taken and the daemon asked: for a batch, and if that is too
- * much, for exactly what is missing. The first thread that meets the limit while others free
- * memory sees their frees, because `used` falls at once and `held` only later.
+ * it would pass `held` is the daemon asked: for a batch, and if that is too much, for exactly what
+ * is missing. The first thread that meets the limit while others free memory sees their frees,
+ * because `used` falls at once and `held` only later.
+ *
+ * Who takes looks at `held` again after it took, and who gives back looks at `used` again after it
+ * lowered `held`: of two that meet, one at least sees the other and undoes what it did. So giving
+ * back needs no lock, and must not: a recall is answered by the thread that brings the daemon back
+ * after a restart, while those who ask for more wait for that very thing.
  *
  *        0         used              held                       limit
  *        |----------|.................|--------------------------|
@@ -29,6 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -38,15 +44,18 @@
 #include "guard/resolve.h"
 #include "libclient/allot/lease.h"
 
-#define PAGE        (UINT64_C(2) << 20)
-#define UNIT        UINT64_C(512)
-#define BATCH_MAX   (UINT64_C(64) << 20)
-#define BATCH_MIN   (UINT64_C(8) << 20)
-#define LINGER_MSEC 200
+#define PAGE           (UINT64_C(2) << 20)
+#define UNIT           UINT64_C(512)
+#define BATCH_MAX      (UINT64_C(64) << 20)
+#define BATCH_MIN      (UINT64_C(8) << 20)
+#define LINGER_MSEC    200
+#define SILENCE_MSEC   10000
+#define RECONNECT_USEC (UINT64_C(30) * 1000 * 1000) /* a daemon is restarted sooner than that */
 
 struct share {
     _Atomic uint64_t used; /* may pass `held` only by credit_force() */
     _Atomic uint64_t held;
+    pthread_mutex_t asking; /* the daemon for more: one thread at a time */
     uint64_t limit, batch, context;
     uint8_t uuid[16];
     char text[GPUID_TEXT_SIZE];
@@ -62,7 +71,7 @@ struct share {
     X(allot_lease_shrink)
 
 static struct {
-    pthread_mutex_t lock; /* of everything but the words of a share */
+    pthread_mutex_t attaching;
     struct allot_lease *lease;
     struct share shares[CREDIT_SHARES_MAX];
     int n_shares;
@@ -75,10 +84,17 @@ static struct {
         LEASE_CALLS(X)
     } calls;
 #undef X
-} credit = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = -1 };
+} credit = { .attaching = PTHREAD_MUTEX_INITIALIZER, .wake = -1 };
 
 enum { UNASKED = 0, ATTACHED = 1 };
 _Atomic int credit_state; /* of these, or CREDIT_NONE, or CREDIT_REFUSED */
+
+static uint64_t now_msec(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
 
 uint64_t credit_size(uint64_t bytes) {
     uint64_t unit = bytes >= PAGE / 2 ? PAGE : UNIT;
@@ -151,29 +167,23 @@ static int load_calls(struct allot_error *err) {
     return 0;
 }
 
-/* Give back what is held and not used, but for `keep` bytes. */
-static void give_back(struct share *share, uint64_t keep) {
-    uint64_t used, held, spare;
+/* Give back what is held and not used, but for `keep` bytes; whether there was something. */
+static bool give_back(struct share *share, uint64_t keep) {
+    uint64_t used = pages(share->used), held = share->held, spare;
 
-    pthread_mutex_lock(&credit.lock);
-    used = pages(share->used);
-    held = share->held;
     spare = held > used && held - used > keep ? held - used - keep : 0;
     spare -= spare % PAGE;
-    if (spare) {
-        /* First ours no more, then the daemon's: a thread that takes meanwhile finds less, not the
-         * same bytes. One may have taken them just now. */
-        share->held -= spare;
-        if (share->used > share->held) {
-            share->held += spare;
-            spare = 0;
-        }
-    }
-    pthread_mutex_unlock(&credit.lock);
-    if (credit.lease && spare &&
-        credit.calls.allot_lease_shrink(credit.lease, share->text, spare, NULL) < 0)
-        /* The daemon is away: it learns what we hold when we attach again. */
+    if (!spare || !atomic_compare_exchange_strong(&share->held, &held, held - spare))
+        return false;
+    if (share->used > share->held) { /* somebody took them just now */
         share->held += spare;
+        return false;
+    }
+    if (credit.calls.allot_lease_shrink(credit.lease, share->text, spare, NULL) < 0) {
+        share->held += spare; /* not taken: still ours */
+        return false;
+    }
+    return true;
 }
 
 static struct share *share_of_text(const char *uuid) {
@@ -187,14 +197,12 @@ static void on_notice(void *userdata, const struct allot_lease_notice *notice) {
     (void)userdata;
     if (notice->event == ALLOT_LEASE_RECALL) {
         struct share *share = notice->device ? share_of_text(notice->device) : NULL;
-        uint64_t before = share ? share->held : 0;
 
         if (!share || credit_state != ATTACHED)
             return;
         if (credit.settle)
             credit.settle((int)(share - credit.shares));
-        give_back(share, 0);
-        if (share->held >= before) /* nothing to give is an answer too: somebody waits for it */
+        if (!give_back(share, 0)) /* nothing to give is an answer too: somebody waits for it */
             credit.calls.allot_lease_shrink(credit.lease, share->text, 0, NULL);
     } else if (notice->event == ALLOT_LEASE_ENDING || notice->event == ALLOT_LEASE_LOST) {
         note(NOTE_DAEMON, "%s", notice->text);
@@ -253,6 +261,7 @@ static void learn_shares(void) {
         gpuid_format(&id, share->text);
         batch = shares[i].limit_bytes / 64 / PAGE * PAGE;
         share->batch = MAX(MIN(batch, BATCH_MAX), BATCH_MIN);
+        pthread_mutex_init(&share->asking, NULL);
         share->limit = shares[i].limit_bytes;
         share->context = shares[i].context_bytes;
         credit.n_shares++;
@@ -276,6 +285,7 @@ static void attach(void) {
     options.notice = on_notice;
     options.credits = true;
     options.tier = 3;
+    options.reconnect_usec = RECONNECT_USEC;
     if (credit.calls.allot_lease_attach(&credit.lease, 0, NULL, &options, &err) < 0)
         goto fail;
     learn_shares();
@@ -289,9 +299,10 @@ fail:
     credit_state = CREDIT_REFUSED;
 }
 
-/* The child of a fork holds nothing; its parent's threads and connections are not its own. */
+/* The child of a fork holds nothing; its parent's threads, locks and connections are not its own.
+ */
 static void after_fork(void) {
-    pthread_mutex_init(&credit.lock, NULL);
+    pthread_mutex_init(&credit.attaching, NULL);
     if (credit.lease)
         credit.lease = credit.calls.allot_lease_free(credit.lease);
     if (credit.wake >= 0)
@@ -305,30 +316,20 @@ static void after_fork(void) {
         credit_state = UNASKED;
 }
 
-static void before_fork(void) {
-    pthread_mutex_lock(&credit.lock);
-}
-
-static void after_fork_in_parent(void) {
-    pthread_mutex_unlock(&credit.lock);
-}
-
 static bool is_attached(void) {
-    static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
-
     if (__builtin_expect(credit_state == ATTACHED, 1))
         return true;
     if (credit_state == CREDIT_NONE)
         return false;
-    pthread_mutex_lock(&attaching);
+    pthread_mutex_lock(&credit.attaching);
     if (credit_state == UNASKED)
         attach();
-    pthread_mutex_unlock(&attaching);
+    pthread_mutex_unlock(&credit.attaching);
     return credit_state == ATTACHED;
 }
 
 __attribute__((constructor)) static void begin(void) {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork);
+    pthread_atfork(NULL, NULL, after_fork);
 }
 
 int credit_share(const uint8_t uuid[16]) {
@@ -359,10 +360,13 @@ static bool take_from_hand(struct share *share, uint64_t bytes) {
         if (used > held || bytes > held - used)
             return false;
     } while (!atomic_compare_exchange_weak(&share->used, &used, used + bytes));
-    return true;
+    if (__builtin_expect(used + bytes <= share->held, 1))
+        return true;
+    share->used -= bytes; /* somebody gave it back just now */
+    return false;
 }
 
-/* With the lock: ask for `bytes`. */
+/* By one thread at a time. */
 static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
     int r = credit.calls.allot_lease_grow(credit.lease, share->text, bytes, wait_usec, err);
 
@@ -398,7 +402,7 @@ static bool take_slowly(struct share *share, uint64_t bytes) {
     }
     if (credit.settle)
         credit.settle((int)(share - credit.shares));
-    pthread_mutex_lock(&credit.lock);
+    pthread_mutex_lock(&share->asking);
     while (!(taken = take_from_hand(share, bytes)) && r >= 0) {
         uint64_t need = missing(share, bytes);
 
@@ -410,16 +414,10 @@ static bool take_slowly(struct share *share, uint64_t bytes) {
             r = ask(share, share->batch, 0, &err);
         if (r < 0)
             r = ask(share, need, 0, &err);
-        if (r < 0 && credit.wait_usec) {
-            pthread_mutex_unlock(&credit.lock);
-            r = credit.calls.allot_lease_grow(credit.lease, share->text, need, credit.wait_usec,
-                                              &err);
-            pthread_mutex_lock(&credit.lock);
-            if (r == 0)
-                share->held += need;
-        }
+        if (r < 0 && credit.wait_usec)
+            r = ask(share, need, credit.wait_usec, &err);
     }
-    pthread_mutex_unlock(&credit.lock);
+    pthread_mutex_unlock(&share->asking);
     if (!taken)
         refuse(share, bytes, &err);
     return taken;
@@ -437,12 +435,12 @@ void credit_force(int i, uint64_t bytes) {
     uint64_t need;
 
     share->used += bytes;
-    pthread_mutex_lock(&credit.lock);
+    pthread_mutex_lock(&share->asking);
     need = missing(share, 0);
     if (need && ask(share, need, 0, &err) < 0)
         note(NOTE_OVER, "the driver took more on %s than the job may use: %s", share->text,
              err.text);
-    pthread_mutex_unlock(&credit.lock);
+    pthread_mutex_unlock(&share->asking);
 }
 
 void credit_give(int i, uint64_t bytes) {
@@ -459,15 +457,20 @@ void credit_give(int i, uint64_t bytes) {
 }
 
 bool credit_view(int i, struct credit_view *ret) {
+    static _Atomic uint64_t silent_until; /* the daemon did not answer: not asked again so soon */
     struct share *share = &credit.shares[i];
-    uint64_t held, used, ours;
+    uint64_t used, held, ours;
 
     if (credit.settle)
         credit.settle(i);
-    if (credit.calls.allot_lease_held(credit.lease, share->text, &held, NULL) < 0)
-        return false;
     used = pages(share->used);
     ours = share->held;
+    if (now_msec() < silent_until) {
+        held = ours; /* of other processes nothing is known */
+    } else if (credit.calls.allot_lease_held(credit.lease, share->text, &held, NULL) < 0) {
+        silent_until = now_msec() + SILENCE_MSEC;
+        held = ours;
+    }
     if (ours > used) /* what is only in hand is as good as free */
         held -= MIN(held, ours - used);
     *ret = (struct credit_view){ share->limit, held };

@@ -47,7 +47,7 @@ void credit_force(int share, uint64_t bytes);
 void credit_give(int share, uint64_t bytes);
 
 /* What the job has: its limit, and what all of its processes hold, this one's unused credits left
- * out. False: the lease cannot be asked. */
+ * out; where the daemon does not answer, what this process knows. */
 struct credit_view {
     uint64_t limit_bytes;
     uint64_t held_bytes;

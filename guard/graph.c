@@ -69,20 +69,19 @@ static void settle_all(void) {
 
 /* ---- What a graph allocates ------------------------------------------------------------------ */
 
-/* Bytes that the nodes of a graph allocate, all together; they are charged to one device, the last
- * that was named: graphs that allocate on several are rare, and the driver's sums settle it. */
-static uint64_t graph_bytes(CUgraph graph, int *ret_share, int depth) {
+/* Add up what the nodes of a graph allocate on each share; whether some is on none of the lease. */
+static bool add_up(CUgraph graph, uint64_t sums[static CREDIT_SHARES_MAX], int depth) {
     cleanup(freep) CUgraphNode *nodes = NULL;
-    uint64_t bytes = 0;
+    bool foreign = false;
     size_t n = 0;
 
     if (depth > DEPTH_MAX || !REAL(cuGraphGetNodes) || !REAL(cuGraphNodeGetType) ||
         !REAL(cuGraphMemAllocNodeGetParams) ||
         REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS || n == 0 || n > NODES_MAX)
-        return 0;
+        return false;
     nodes = calloc(n, sizeof(*nodes));
     if (!nodes || REAL(cuGraphGetNodes)(graph, nodes, &n) != CUDA_SUCCESS)
-        return 0;
+        return false;
     for (size_t i = 0; i < n; i++) {
         CUDA_MEM_ALLOC_NODE_PARAMS params;
         CUgraphNodeType type;
@@ -94,27 +93,39 @@ static uint64_t graph_bytes(CUgraph graph, int *ret_share, int depth) {
             REAL(cuGraphMemAllocNodeGetParams)(nodes[i], &params) == CUDA_SUCCESS) {
             int share = memory_share_of(params.poolProps.location.id);
 
-            if (share != CREDIT_NONE)
-                *ret_share = share;
-            bytes += credit_size(params.bytesize);
+            if (share >= 0)
+                sums[share] += credit_size(params.bytesize);
+            foreign |= share == CREDIT_REFUSED;
         } else if (type == CU_GRAPH_NODE_TYPE_GRAPH && REAL(cuGraphChildGraphNodeGetGraph) &&
                    REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS) {
-            bytes += graph_bytes(child, ret_share, depth + 1);
+            foreign |= add_up(child, sums, depth + 1);
         }
     }
-    return bytes;
+    return foreign;
 }
 
-static void note_executable(CUgraph graph, CUgraphExec exec) {
-    struct table_entry entry = { .key = (uintptr_t)exec, .kind = TABLE_GRAPH };
-    int share = CREDIT_NONE;
+/* The key of an executable graph's memory on one share: handles are addresses, below 2^57. */
+static uint64_t graph_key(CUgraphExec exec, int share) {
+    return (uint64_t)(uintptr_t)exec << 6 | (unsigned)share;
+}
 
-    if (!some_have_memory)
-        return;
-    entry.bytes = graph_bytes(graph, &share, 0);
-    entry.share = (int16_t)share;
-    if (entry.bytes && share != CREDIT_NONE)
-        table_put(&entry);
+static CUresult note_executable(CUgraph graph, CUgraphExec exec) {
+    uint64_t sums[CREDIT_SHARES_MAX] = { 0 };
+
+    if (!some_have_memory || credit_is_off())
+        return CUDA_SUCCESS;
+    if (add_up(graph, sums, 0))
+        return CUDA_ERROR_OUT_OF_MEMORY; /* on a device that is not the lease's */
+    for (int share = 0; share < credit_n_shares(); share++) {
+        struct table_entry entry = { .key = graph_key(exec, share),
+                                     .bytes = sums[share],
+                                     .share = (int16_t)share,
+                                     .kind = TABLE_GRAPH };
+
+        if (sums[share] && !table_put(&entry))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
 }
 
 /* ---- Launches -------------------------------------------------------------------------------- */
@@ -124,7 +135,7 @@ static CUresult charge(const struct table_entry *entry) {
     uint64_t reserved, used, ready, need;
     CUdevice device;
 
-    if (entry->share < 0 || !memory_device_of(entry->share, &device))
+    if (!memory_device_of(entry->share, &device))
         return CUDA_ERROR_OUT_OF_MEMORY;
     reserved = ask(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     used = ask(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
@@ -139,21 +150,28 @@ static CUresult charge(const struct table_entry *entry) {
 }
 
 static CUresult run(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream) {
-    struct table_entry entry;
-    CUresult r;
+    struct table_entry entries[CREDIT_SHARES_MAX];
+    CUresult r = CUDA_SUCCESS;
+    unsigned n = 0;
 
     OR_NOT_SUPPORTED(real);
-    if (__builtin_expect(!some_have_memory, 1) || !table_get(TABLE_GRAPH, (uintptr_t)exec, &entry))
+    if (__builtin_expect(!some_have_memory, 1))
+        return real(exec, stream);
+    for (int share = 0; share < credit_n_shares(); share++)
+        n += table_get(TABLE_GRAPH, graph_key(exec, share), &entries[n]);
+    if (n == 0)
         return real(exec, stream);
     pthread_mutex_lock(&lock);
-    r = charge(&entry);
-    if (r == CUDA_SUCCESS) {
+    for (unsigned i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = charge(&entries[i]);
+    if (r == CUDA_SUCCESS)
         r = real(exec, stream);
-        if (r == CUDA_SUCCESS && !entry.extra) {
-            entry.extra = 1;
-            table_put(&entry);
+    for (unsigned i = 0; i < n; i++) {
+        if (r == CUDA_SUCCESS && !entries[i].extra) {
+            entries[i].extra = 1;
+            table_put(&entries[i]);
         }
-        settle(entry.share, true);
+        settle(entries[i].share, true); /* gives back what was charged in vain, too */
     }
     pthread_mutex_unlock(&lock);
     return r;
@@ -220,8 +238,11 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 }
 
 static CUresult instantiated(CUresult r, CUgraph graph, const CUgraphExec *exec) {
-    if (r == CUDA_SUCCESS && exec)
-        note_executable(graph, *exec);
+    if (r != CUDA_SUCCESS || !exec)
+        return r;
+    r = note_executable(graph, *exec);
+    if (r != CUDA_SUCCESS)
+        REAL(cuGraphExecDestroy)(*exec);
     return r;
 }
 
@@ -274,7 +295,8 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
     OR_NOT_SUPPORTED(real);
     r = real(hGraphExec);
     if (r == CUDA_SUCCESS) {
-        table_take(TABLE_GRAPH, (uintptr_t)hGraphExec, NULL);
+        for (int share = 0; some_have_memory && share < credit_n_shares(); share++)
+            table_take(TABLE_GRAPH, graph_key(hGraphExec, share), NULL);
         settle_all();
     }
     return r;

@@ -74,6 +74,14 @@ void *hook_find_real(enum hook hook) {
     return hook_driver_is_here() ? hook_reals[hook] : NULL;
 }
 
+static void forget_lock(void) {
+    pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    pthread_atfork(NULL, NULL, forget_lock);
+}
+
 enum hook hook_by_name(const char *name) {
     for (enum hook i = 0; i < N_HOOKS; i++)
         if (strcmp(hooks[i].name, name) == 0)

@@ -36,6 +36,10 @@ CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph,
     X(cuDeviceGetUuid_v2)                                                                          \
     X(cuDevicePrimaryCtxGetState)                                                                  \
     X(cuDriverGetVersion)                                                                          \
+    X(cuEventCreate)                                                                               \
+    X(cuEventQuery)                                                                                \
+    X(cuEventRecord)                                                                               \
+    X(cuEventRecord_ptsz)                                                                          \
     X(cuGraphChildGraphNodeGetGraph)                                                               \
     X(cuGraphGetNodes)                                                                             \
     X(cuGraphMemAllocNodeGetParams)                                                                \

@@ -12,9 +12,12 @@
 
 #include <ctype.h>
 #include <elf.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 
@@ -52,91 +55,213 @@ struct fatbin_entry {
 
 /* ---- PTX ------------------------------------------------------------------------------------- */
 
-static uint64_t type_bytes(const char *type, size_t length) {
-    static const struct {
-        char name[6];
-        uint8_t bytes;
-    } types[] = { { "b8", 1 },  { "u8", 1 },    { "s8", 1 },   { "b16", 2 }, { "u16", 2 },
-                  { "s16", 2 }, { "f16", 2 },   { "bf16", 2 }, { "b32", 4 }, { "u32", 4 },
-                  { "s32", 4 }, { "f32", 4 },   { "b64", 8 },  { "u64", 8 }, { "s64", 8 },
-                  { "f64", 8 }, { "b128", 16 }, { "f16x2", 4 } };
+struct text {
+    const char *at, *end;
+};
 
-    for (size_t i = 0; i < ELEMENTSOF(types); i++)
-        if (strlen(types[i].name) == length && memcmp(types[i].name, type, length) == 0)
-            return types[i].bytes;
-    return 8; /* textures, samplers and what comes: handles */
-}
+/* Past blanks and comments. */
+static void skip_blanks(struct text *text) {
+    while (text->at < text->end) {
+        if (isspace((unsigned char)*text->at)) {
+            text->at++;
+        } else if (text->end - text->at >= 2 && text->at[0] == '/' && text->at[1] == '/') {
+            const char *line = memchr(text->at, '\n', (size_t)(text->end - text->at));
 
-/* One declaration, from behind its space to its semicolon. */
-static uint64_t variable_bytes(const char *text, const char *end) {
-    uint64_t element = 0, vector = 1, count = 1;
+            text->at = line ? line : text->end;
+        } else if (text->end - text->at >= 2 && text->at[0] == '/' && text->at[1] == '*') {
+            const char *close = memmem(text->at + 2, (size_t)(text->end - text->at - 2), "*/", 2);
 
-    while (text < end && *text != ';' && *text != '=') {
-        if (*text == '.') {
-            const char *word = ++text;
-
-            while (text < end && isalnum((unsigned char)*text))
-                text++;
-            if (word[0] == 'v' && text - word == 2 && isdigit((unsigned char)word[1]))
-                vector = (uint64_t)(word[1] - '0');
-            else if (text - word == 5 && memcmp(word, "align", 5) == 0)
-                while (text < end &&
-                       (isspace((unsigned char)*text) || isdigit((unsigned char)*text)))
-                    text++;
-            else if (!(text - word >= 4 && memcmp(word, "attr", 4) == 0))
-                element = type_bytes(word, (size_t)(text - word));
-        } else if (*text == '[') {
-            uint64_t n = 0;
-
-            for (text++; text < end && *text != ']'; text++)
-                if (isdigit((unsigned char)*text))
-                    n = n > UINT64_MAX / 20 ? UINT64_MAX / 10 : n * 10 + (uint64_t)(*text - '0');
-            if (__builtin_mul_overflow(count, n, &count))
-                return UINT64_MAX;
+            text->at = close ? close + 2 : text->end;
         } else {
-            text++;
+            return;
         }
     }
-    return __builtin_mul_overflow(element * vector, count, &count) ? UINT64_MAX : count;
 }
 
-/* Whether the word at `at` begins a statement or follows a linking directive, as that of an
- * instruction (ld.global.u32) does not. */
-static bool is_declaration(const char *text, const char *at) {
-    const char *before = at;
-    const char *word;
+/* The next word, string or sign; its length in `*ret`. NULL: the end. */
+static const char *next_token(struct text *text, size_t *ret) {
+    const char *start;
 
-    while (before > text && isspace((unsigned char)before[-1]))
-        before--;
-    if (before == text || before[-1] == ';' || before[-1] == '}' || before[-1] == '/')
-        return true;
-    if (before == at) /* glued to something */
-        return false;
-    word = before;
-    while (word > text && (isalnum((unsigned char)word[-1]) || word[-1] == '_' || word[-1] == '.'))
-        word--;
-    if (before - word == 7 && memcmp(word, ".extern", 7) == 0)
-        return false; /* somebody else's */
-    /* `.visible`, `.weak`, `.common`, or the numbers of a directive on the line before. */
-    return *word == '.' || isalnum((unsigned char)*word);
+    skip_blanks(text);
+    start = text->at;
+    if (start == text->end)
+        return NULL;
+    if (*start == '"') {
+        const char *close = memchr(start + 1, '"', (size_t)(text->end - start - 1));
+
+        text->at = close ? close + 1 : text->end;
+    } else if (isalnum((unsigned char)*start) || *start == '_' || *start == '.' || *start == '$' ||
+               *start == '%') {
+        do
+            text->at++;
+        while (text->at < text->end &&
+               (isalnum((unsigned char)*text->at) || *text->at == '_' || *text->at == '$'));
+    } else {
+        text->at++;
+    }
+    *ret = (size_t)(text->at - start);
+    return start;
 }
 
-static uint64_t ptx_bytes(const char *text, size_t length) {
-    static const char *const spaces[] = { ".global", ".const" };
-    const char *end = text + length;
+static bool is(const char *token, size_t length, const char *word) {
+    return token && strlen(word) == length && memcmp(token, word, length) == 0;
+}
+
+/* 12, 0x1f, 017, 0b101, each perhaps with U behind it. */
+static uint64_t number(const char *token, size_t length) {
+    uint64_t value = 0, base = 10;
+    size_t i = 0;
+
+    if (length > 1 && token[0] == '0') {
+        char second = (char)tolower((unsigned char)token[1]);
+
+        base = second == 'x' ? 16 : second == 'b' ? 2 : 8;
+        i = base == 8 ? 1 : 2;
+    }
+    for (; i < length && isxdigit((unsigned char)token[i]); i++) {
+        char c = (char)tolower((unsigned char)token[i]);
+        uint64_t digit = isdigit((unsigned char)c) ? (uint64_t)(c - '0') : (uint64_t)(c - 'a' + 10);
+
+        if (__builtin_mul_overflow(value, base, &value) ||
+            __builtin_add_overflow(value, digit, &value))
+            return UINT64_MAX;
+    }
+    return value;
+}
+
+/* Between brackets: a product or sum of numbers, taken from left to right; nothing: `*ret_open`. */
+static uint64_t dimension(struct text *text, bool *ret_open) {
+    uint64_t value = 0;
+    char operation = '+';
+    const char *token;
+    size_t length;
+
+    *ret_open = true;
+    while ((token = next_token(text, &length)) && *token != ']') {
+        if (isdigit((unsigned char)*token)) {
+            uint64_t n = number(token, length);
+            bool over = operation == '*' ? __builtin_mul_overflow(value, n, &value)
+                                         : __builtin_add_overflow(value, n, &value);
+
+            value = over ? UINT64_MAX : value;
+            *ret_open = false;
+        } else {
+            operation = *token;
+        }
+    }
+    return value;
+}
+
+/* An initialiser, up to the comma or semicolon behind it: how many values it has. */
+static uint64_t initialiser(struct text *text) {
+    uint64_t values = 1;
+    int depth = 0;
+
+    for (;;) {
+        struct text before = *text;
+        size_t length;
+        const char *token = next_token(text, &length);
+
+        if (!token)
+            return values;
+        if (depth == 0 && (*token == ',' || *token == ';')) {
+            *text = before;
+            return values;
+        }
+        depth += *token == '{' || *token == '(';
+        depth -= *token == '}' || *token == ')';
+        values += depth > 0 && *token == ',';
+    }
+}
+
+static uint64_t type_bytes(const char *type, size_t length) {
+    static const struct {
+        char name[8];
+        uint8_t bytes;
+    } types[] = { { ".b8", 1 },  { ".u8", 1 },  { ".s8", 1 },    { ".b16", 2 }, { ".u16", 2 },
+                  { ".s16", 2 }, { ".f16", 2 }, { ".bf16", 2 },  { ".b32", 4 }, { ".u32", 4 },
+                  { ".s32", 4 }, { ".f32", 4 }, { ".f16x2", 4 }, { ".b64", 8 }, { ".u64", 8 },
+                  { ".s64", 8 }, { ".f64", 8 }, { ".b128", 16 } };
+
+    for (size_t i = 0; i < ELEMENTSOF(types); i++)
+        if (is(type, length, types[i].name))
+            return types[i].bytes;
+    return 0;
+}
+
+/* The variables of one declaration, from behind its space to its semicolon. */
+static uint64_t declared_bytes(struct text *text) {
+    uint64_t element = 8, vector = 1, sum = 0, count = 1, open = 0;
+    const char *token;
+    size_t length;
+    bool named = false;
+
+    while ((token = next_token(text, &length))) {
+        if (*token == ',' || *token == ';') {
+            uint64_t bytes;
+
+            if (named && (__builtin_mul_overflow(element * vector, count, &bytes) ||
+                          __builtin_add_overflow(sum, bytes, &sum)))
+                sum = UINT64_MAX;
+            if (*token == ';' || sum == UINT64_MAX)
+                return sum;
+            named = false;
+            count = 1;
+            open = 0;
+        } else if (*token == '[') {
+            bool is_open;
+            uint64_t n = dimension(text, &is_open);
+
+            open |= is_open;
+            if (!is_open && __builtin_mul_overflow(count, n, &count))
+                count = UINT64_MAX;
+        } else if (*token == '=') {
+            uint64_t values = initialiser(text);
+
+            count = open ? MAX(count, values) : count;
+        } else if (is(token, length, ".align")) {
+            next_token(text, &length);
+        } else if (is(token, length, ".attribute") || *token == '(') {
+            while (*token != ')' && (token = next_token(text, &length)))
+                ;
+        } else if (is(token, length, ".v2") || is(token, length, ".v4")) {
+            vector = (uint64_t)(token[2] - '0');
+        } else if (*token == '.') {
+            uint64_t bytes = type_bytes(token, length);
+
+            element = bytes ? bytes : element; /* textures and the like are handles of 8 bytes */
+        } else {
+            named = true;
+        }
+    }
+    return sum;
+}
+
+/* Statements at the top level; bodies of functions are passed over. */
+static uint64_t ptx_bytes(const char *start, size_t length) {
+    struct text text = { start, start + length };
     uint64_t bytes = MIN(length, CODE_MAX);
+    bool is_extern = false;
+    const char *token;
+    size_t n;
+    int depth = 0;
 
-    for (size_t s = 0; s < ELEMENTSOF(spaces); s++) {
-        size_t space = strlen(spaces[s]);
-        const char *at = text;
+    while ((token = next_token(&text, &n))) {
+        if (*token == '{' || *token == '}') {
+            depth += *token == '{' ? 1 : -1;
+            is_extern = false;
+        } else if (depth > 0) {
+            continue;
+        } else if (*token == ';') {
+            is_extern = false;
+        } else if (is(token, n, ".extern")) {
+            is_extern = true; /* somebody else's */
+        } else if (is(token, n, ".global") || is(token, n, ".const")) {
+            uint64_t more = declared_bytes(&text);
 
-        while ((at = memmem(at, (size_t)(end - at), spaces[s], space))) {
-            uint64_t more = 0;
-
-            if (at + space < end && isspace((unsigned char)at[space]) && is_declaration(text, at))
-                more = variable_bytes(at + space, end);
-            bytes = bytes + more < bytes ? UINT64_MAX : bytes + more;
-            at += space;
+            if (!is_extern)
+                bytes = bytes + more < bytes ? UINT64_MAX : bytes + more;
+            is_extern = false;
         }
     }
     return bytes;
@@ -145,22 +270,38 @@ static uint64_t ptx_bytes(const char *text, size_t length) {
 /* ---- Cubins and fatbins -----------------------------------------------------------------------
  */
 
-static uint64_t elf_bytes(const void *image, size_t length) {
-    const Elf64_Ehdr *header = image;
-    const Elf64_Shdr *sections;
-    uint64_t bytes = 0;
+/* A copy of `n` bytes at `from`, which may not be there where the length is not known. */
+static bool fetch(void *to, const void *from, size_t n) {
+    struct iovec here = { to, n }, there = { (void *)from, n };
+    ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
 
-    if (length < sizeof(*header) || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-        header->e_shentsize != sizeof(*sections))
-        return length == IMAGE_UNKNOWN_LENGTH ? 0 : length;
+    if (got < 0 && (errno == EPERM || errno == ENOSYS)) { /* forbidden: as bold as the driver is */
+        memcpy(to, from, n);
+        return true;
+    }
+    return got == (ssize_t)n;
+}
+
+static uint64_t elf_bytes(const void *image, size_t length) {
+    uint64_t bytes = 0, unreadable = length == IMAGE_UNKNOWN_LENGTH ? 0 : length;
+    Elf64_Ehdr header;
+    Elf64_Shdr section;
+
+    if ((length != IMAGE_UNKNOWN_LENGTH && length < sizeof(header)) ||
+        !fetch(&header, image, sizeof(header)) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        header.e_shentsize != sizeof(section))
+        return unreadable;
     if (length != IMAGE_UNKNOWN_LENGTH &&
-        (header->e_shoff > length ||
-         (length - header->e_shoff) / sizeof(*sections) < header->e_shnum))
-        return length;
-    sections = (const void *)((const char *)image + header->e_shoff);
-    for (unsigned i = 0; i < header->e_shnum; i++)
-        if (sections[i].sh_flags & SHF_ALLOC)
-            bytes = bytes + sections[i].sh_size < bytes ? UINT64_MAX : bytes + sections[i].sh_size;
+        (header.e_shoff > length || (length - header.e_shoff) / sizeof(section) < header.e_shnum))
+        return unreadable;
+    for (unsigned i = 0; i < header.e_shnum; i++) {
+        const char *at = (const char *)image + header.e_shoff + i * sizeof(section);
+
+        if (!fetch(&section, at, sizeof(section)))
+            return unreadable;
+        if (section.sh_flags & SHF_ALLOC)
+            bytes = bytes + section.sh_size < bytes ? UINT64_MAX : bytes + section.sh_size;
+    }
     return bytes;
 }
 
@@ -180,13 +321,14 @@ static uint64_t fatbin_bytes(const struct fatbin *fatbin, size_t length) {
         (fatbin->header_bytes > length || fatbin->bytes > length - fatbin->header_bytes))
         return length;
     end = at + fatbin->bytes;
-    while ((size_t)(end - at) >= sizeof(struct fatbin_entry)) {
-        const struct fatbin_entry *entry = (const void *)at;
+    while (fatbin->bytes < UINT64_MAX / 2 && at < end &&
+           (size_t)(end - at) >= sizeof(struct fatbin_entry)) {
+        struct fatbin_entry copy, *entry = &copy;
         size_t room = (size_t)(end - at);
         uint64_t bytes;
 
-        if (entry->header_bytes < 64 || entry->header_bytes > room ||
-            entry->bytes > room - entry->header_bytes)
+        if (!fetch(&copy, at, sizeof(copy)) || entry->header_bytes < 64 ||
+            entry->header_bytes > room || entry->bytes > room - entry->header_bytes)
             break;
         if (entry->flags & ENTRY_COMPRESSED)
             bytes = MAX(entry->bytes,

@@ -64,9 +64,17 @@ static const struct {
 #undef X
 };
 
-static bool adopt(const struct elf_object *object, void *user) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static void forget_lock(void) {
+    pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    pthread_atfork(NULL, NULL, forget_lock);
+}
+
+static bool adopt(const struct elf_object *object, void *user) {
     (void)user;
     if (!object->soname || strcmp(object->soname, "libnvidia-ml.so.1") != 0)
         return false;

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pool: before the driver is called, what the pool cannot have in store is charged; afterwards the
- * charge is set to what the driver reserved. A pool grows in larger steps than it was asked for: if
- * the lease has not that much left, it is told to give the rest of the step back.
+ * charge is set to what the driver reserved. What was freed on a stream is in store for that stream
+ * at once, for others only when the stream gets there: until then it counts as used (`pending`).
+ * Where the lease has no room for that, streams that are about to get there are waited for, for
+ * PATIENCE_MSEC; where the pool grew further than the lease allows all the same (it grows in steps,
+ * and in pieces that do not fit each other), the allocation is undone, and what it took stays
+ * counted until the driver has it back.
  *
  * `charged` counts credits that were really taken. A charge that was taken for a call that is still
  * under way must not be given back by somebody who settles meanwhile: `n_under_way` says so.
  */
 #include "guard/pool.h"
 
+#include <poll.h>
 #include <pthread.h>
 
 #include "base/cleanup.h"
 #include "guard/graph.h"
 #include "guard/memory.h"
+#include "guard/vmm.h"
 
-enum { POOLS_MAX = 1024 };
+enum { POOLS_MAX = 1024, PENDING_STREAMS = 16 };
 
-#define PAGE (UINT64_C(2) << 20)
+#define PAGE          (UINT64_C(2) << 20)
+#define PATIENCE_MSEC 1000
 
 static struct pool {
     CUmemoryPool handle; /* NULL: free place */
@@ -25,7 +32,13 @@ static struct pool {
     bool destroyed; /* by its program; its memory lives until the last pointer goes */
     unsigned n_under_way;
     uint64_t charged;
-    uint64_t used; /* handed out, in units */
+    uint64_t used;          /* handed out, in units */
+    uint64_t pending_bytes; /* Σ of: */
+    struct {
+        CUstream stream; /* the last one: of all others together */
+        CUevent event;   /* over when the last free of it is; NULL: none to be had */
+        uint64_t bytes;
+    } pending[PENDING_STREAMS];
 } pools[POOLS_MAX];
 static size_t n_pools; /* places that were ever used */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,6 +84,80 @@ static int share_of_default(CUmemoryPool handle) {
     return CREDIT_NONE; /* no pool of a device: the driver will say what it thinks of it */
 }
 
+/* ---- What was freed and may not be there yet ------------------------------------------------ */
+
+/* The place of a stream; where all are taken, that of all others. */
+static unsigned pending_place(struct pool *pool, CUstream stream) {
+    unsigned i = 0;
+
+    while (i < PENDING_STREAMS - 1 && pool->pending[i].bytes && pool->pending[i].stream != stream)
+        i++;
+    return i;
+}
+
+static void pending_add(struct pool *pool, CUstream stream, bool per_thread, uint64_t bytes) {
+    __typeof__(&cuEventRecord) record = per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord);
+    unsigned i = pending_place(pool, stream);
+
+    if (!pool->pending[i].event && REAL(cuEventCreate) &&
+        REAL(cuEventCreate)(&pool->pending[i].event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        pool->pending[i].event = NULL;
+    /* One event for several streams would tell of the last one alone. */
+    if (i == PENDING_STREAMS - 1 && pool->pending[i].bytes && pool->pending[i].stream != stream)
+        pool->pending[i].stream = NULL;
+    else
+        pool->pending[i].stream = stream;
+    if (record && pool->pending[i].event)
+        record(pool->pending[i].event, stream);
+    pool->pending[i].bytes += bytes;
+    pool->pending_bytes += bytes;
+}
+
+/* Forget what is free by now. */
+static void pending_look(struct pool *pool) {
+    for (unsigned i = 0; i < PENDING_STREAMS; i++)
+        if (pool->pending[i].bytes && pool->pending[i].event && REAL(cuEventQuery) &&
+            (i < PENDING_STREAMS - 1 || pool->pending[i].stream) &&
+            REAL(cuEventQuery)(pool->pending[i].event) == CUDA_SUCCESS) {
+            pool->pending_bytes -= pool->pending[i].bytes;
+            pool->pending[i].bytes = 0;
+        }
+}
+
+/* What this stream may have again; never what stands for several. */
+static uint64_t pending_of(struct pool *pool, CUstream stream) {
+    unsigned i = pending_place(pool, stream);
+
+    return i < PENDING_STREAMS - 1 && pool->pending[i].stream == stream ? pool->pending[i].bytes
+                                                                        : 0;
+}
+
+static void pending_reuse(struct pool *pool, CUstream stream, uint64_t bytes) {
+    unsigned i = pending_place(pool, stream);
+
+    bytes = MIN(bytes, pending_of(pool, stream));
+    if (bytes) {
+        pool->pending[i].bytes -= bytes;
+        pool->pending_bytes -= bytes;
+    }
+}
+
+static void pending_clear(struct pool *pool) {
+    for (unsigned i = 0; i < PENDING_STREAMS; i++)
+        pool->pending[i].bytes = 0;
+    pool->pending_bytes = 0;
+}
+
+void pools_context_gone(void) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_pools; i++) {
+        pending_clear(&pools[i]);
+        for (unsigned k = 0; k < PENDING_STREAMS; k++)
+            pools[i].pending[k].event = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- What it has reserved ------------------------------------------------------------------- */
 
 static bool read_reserved(const struct pool *pool, uint64_t *ret) {
@@ -88,6 +175,7 @@ static bool read_reserved(const struct pool *pool, uint64_t *ret) {
 static void settle(struct pool *pool) {
     uint64_t reserved;
 
+    pending_look(pool);
     if (pool->n_under_way || pool->share < 0 || !read_reserved(pool, &reserved))
         return;
     if (reserved < pool->charged) {
@@ -105,39 +193,57 @@ void pools_settle(int share) {
             settle(&pools[i]);
     pthread_mutex_unlock(&lock);
     graphs_settle(share);
+    vmm_settle(share);
 }
 
-/* With the lock, after the driver was called: it may have reserved more than was charged. */
-static void settle_up(struct pool *pool) {
+void pools_forget(int share) {
+    table_drop_share(TABLE_POOL, share);
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < n_pools; i++)
+        if (pools[i].handle && pools[i].share == share) {
+            pools[i].used = 0;
+            pending_clear(&pools[i]);
+            settle(&pools[i]);
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+/*
+ * With the lock, after the driver was called: it may have reserved more than was charged. False:
+ * more than there is; it is counted all the same. The lock is free meanwhile: taking credits may
+ * settle pools.
+ */
+static bool settle_up(struct pool *pool) {
     uint64_t reserved, more;
+    bool taken;
 
     if (!read_reserved(pool, &reserved) || reserved <= pool->charged)
-        return;
+        return true;
     more = reserved - pool->charged;
-    /* Its pool lock is free meanwhile: taking credits may settle pools. */
     pool->n_under_way++;
     pthread_mutex_unlock(&lock);
-    if (!credit_take(pool->share, more)) {
-        if (REAL(cuMemPoolTrimTo))
-            REAL(cuMemPoolTrimTo)(pool->handle, 0);
+    taken = credit_take(pool->share, more);
+    if (!taken && REAL(cuMemPoolTrimTo)) { /* the rest of a step that nobody uses */
+        REAL(cuMemPoolTrimTo)(pool->handle, 0);
         pthread_mutex_lock(&lock);
         read_reserved(pool, &reserved);
         more = reserved > pool->charged ? reserved - pool->charged : 0;
         pthread_mutex_unlock(&lock);
-        if (more)
-            credit_force(pool->share, more);
+        taken = more == 0 || credit_take(pool->share, more);
     }
+    if (!taken)
+        credit_force(pool->share, more);
     pthread_mutex_lock(&lock);
     pool->charged += more;
     pool->n_under_way--;
+    return taken;
 }
 
 /* ---- Allocating ----------------------------------------------------------------------------- */
 
-/* Charge what an allocation may make the pool grow by. NULL in `ret`: nothing is to be charged. */
-static CUresult begin_alloc(struct pool **ret, CUmemoryPool handle, int share, uint64_t bytes) {
+/* The pool of a handle, known from now on; NULL in `ret`: nothing of it is to be charged. */
+static CUresult find_pool(struct pool **ret, CUmemoryPool handle, int share) {
     struct pool *pool;
-    uint64_t need;
 
     *ret = NULL;
     pthread_mutex_lock(&lock);
@@ -154,68 +260,99 @@ static CUresult begin_alloc(struct pool **ret, CUmemoryPool handle, int share, u
         pool = find(handle);
         if (!pool)
             pool = add(handle, share);
-        if (!pool) {
-            pthread_mutex_unlock(&lock);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
     }
-    if (pool->share < 0) {
-        pthread_mutex_unlock(&lock);
-        return pool->share == CREDIT_NONE ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (bytes > UINT64_MAX / 2 - pool->used) {
-        pthread_mutex_unlock(&lock);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pool->used += bytes;
-    need = pages(pool->used);
-    need = need > pool->charged ? need - pool->charged : 0;
     pthread_mutex_unlock(&lock);
-    if (need && !credit_take(pool->share, need)) {
-        pthread_mutex_lock(&lock);
-        pool->used -= bytes;
-        pthread_mutex_unlock(&lock);
+    if (!pool || pool->share == CREDIT_REFUSED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pthread_mutex_lock(&lock);
-    pool->charged += need;
-    pool->n_under_way++;
-    pthread_mutex_unlock(&lock);
-    *ret = pool;
+    if (pool->share >= 0)
+        *ret = pool;
     return CUDA_SUCCESS;
 }
 
-static CUresult end_alloc(struct pool *pool, uint64_t bytes, CUresult r, CUdeviceptr pointer) {
+/* Charge what an allocation on `stream` may make the pool grow by. */
+static bool charge_growth(struct pool *pool, CUstream stream, uint64_t bytes) {
+    uint64_t need;
+
+    pthread_mutex_lock(&lock);
+    if (bytes > UINT64_MAX / 4 - pool->used) {
+        pthread_mutex_unlock(&lock);
+        return false;
+    }
+    need = pages(pool->used + pool->pending_bytes - pending_of(pool, stream) + bytes);
+    need = need > pool->charged ? need - pool->charged : 0;
+    pthread_mutex_unlock(&lock);
+    if (need && !credit_take(pool->share, need))
+        return false;
+    pthread_mutex_lock(&lock);
+    pending_reuse(pool, stream, bytes);
+    pool->used += bytes;
+    pool->charged += need;
+    pool->n_under_way++;
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+static CUresult begin_alloc(struct pool **ret, CUmemoryPool handle, int share, CUstream stream,
+                            uint64_t bytes) {
+    CUresult r = find_pool(ret, handle, share);
+
+    if (r != CUDA_SUCCESS || !*ret || charge_growth(*ret, stream, bytes))
+        return r;
+    /* What other streams are about to free may do. */
+    for (unsigned waited = 0; waited < PATIENCE_MSEC && (*ret)->pending_bytes; waited++) {
+        uint64_t before = (*ret)->pending_bytes;
+
+        poll(NULL, 0, 1);
+        pthread_mutex_lock(&lock);
+        settle(*ret);
+        pthread_mutex_unlock(&lock);
+        if ((*ret)->pending_bytes < before && charge_growth(*ret, stream, bytes))
+            return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void give_up(const struct table_entry *entry, bool pending, CUstream stream,
+                    bool per_thread) {
+    struct pool *pool = &pools[entry->extra];
+
+    pthread_mutex_lock(&lock);
+    pool->used -= MIN(pool->used, entry->bytes);
+    if (pending && !pool->destroyed)
+        pending_add(pool, stream, per_thread, entry->bytes);
+    if (pool->destroyed)
+        settle(pool);
+    pthread_mutex_unlock(&lock);
+}
+
+void pool_freed(const struct table_entry *entry) {
+    give_up(entry, false, NULL, false);
+}
+
+/* The driver's answer: keep the charge under `pointer`, or undo all of it. */
+static CUresult end_alloc(struct pool *pool, uint64_t bytes, CUresult r, CUdeviceptr pointer,
+                          CUstream stream, bool per_thread) {
     struct table_entry entry = { .key = pointer, .bytes = bytes, .kind = TABLE_POOL };
+    bool kept = true;
 
     if (!pool)
         return r;
     entry.share = (int16_t)pool->share;
     entry.extra = (uint64_t)(pool - pools);
-    if (r == CUDA_SUCCESS && !table_put(&entry)) {
-        REAL(cuMemFree_v2)(pointer);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
     pthread_mutex_lock(&lock);
     pool->n_under_way--;
-    if (r == CUDA_SUCCESS) {
-        settle_up(pool);
-    } else {
+    if (r != CUDA_SUCCESS) {
         pool->used -= bytes;
         settle(pool);
+    } else {
+        kept = settle_up(pool);
     }
     pthread_mutex_unlock(&lock);
-    return r;
-}
-
-void pool_freed(const struct table_entry *entry) {
-    struct pool *pool = &pools[entry->extra];
-
-    pthread_mutex_lock(&lock);
-    pool->used -= MIN(pool->used, entry->bytes);
-    if (pool->destroyed)
-        settle(pool);
-    pthread_mutex_unlock(&lock);
+    if (r != CUDA_SUCCESS || (kept && table_put(&entry)))
+        return r;
+    (per_thread ? REAL(cuMemFreeAsync_ptsz) : REAL(cuMemFreeAsync))(pointer, stream);
+    give_up(&entry, true, stream, per_thread);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* In a capture nothing is allocated: a node is made. */
@@ -243,11 +380,11 @@ static CUresult alloc_async(__typeof__(&cuMemAllocAsync) real, bool per_thread, 
         !REAL(cuCtxGetDevice) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
         REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS)
         return real(dptr, bytesize, stream);
-    r = begin_alloc(&pool, handle, memory_share_of(device), bytes);
+    r = begin_alloc(&pool, handle, memory_share_of(device), stream, bytes);
     if (r != CUDA_SUCCESS)
         return r;
     r = real(dptr, bytesize, stream);
-    return end_alloc(pool, bytes, r, r == CUDA_SUCCESS ? *dptr : 0);
+    return end_alloc(pool, bytes, r, r == CUDA_SUCCESS ? *dptr : 0, stream, per_thread);
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
@@ -268,11 +405,11 @@ static CUresult alloc_from(__typeof__(&cuMemAllocFromPoolAsync) real, bool per_t
     OR_NOT_SUPPORTED(real);
     if (!dptr || bytesize == 0 || !handle || is_capturing(stream, per_thread))
         return real(dptr, bytesize, handle, stream);
-    r = begin_alloc(&pool, handle, CREDIT_REFUSED, bytes);
+    r = begin_alloc(&pool, handle, CREDIT_REFUSED, stream, bytes);
     if (r != CUDA_SUCCESS)
         return r;
     r = real(dptr, bytesize, handle, stream);
-    return end_alloc(pool, bytes, r, r == CUDA_SUCCESS ? *dptr : 0);
+    return end_alloc(pool, bytes, r, r == CUDA_SUCCESS ? *dptr : 0, stream, per_thread);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
@@ -285,29 +422,32 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUmemo
     return alloc_from(REAL(cuMemAllocFromPoolAsync_ptsz), true, dptr, bytesize, pool, hStream);
 }
 
-static CUresult free_async(__typeof__(&cuMemFreeAsync) real, CUdeviceptr dptr, CUstream stream) {
+static CUresult free_async(__typeof__(&cuMemFreeAsync) real, bool per_thread, CUdeviceptr dptr,
+                           CUstream stream) {
     struct table_entry entry;
     bool known;
     CUresult r;
 
     OR_NOT_SUPPORTED(real);
+    if (is_capturing(stream, per_thread)) /* a node is made, nothing is freed */
+        return real(dptr, stream);
     known = memory_lift(&entry, TABLE_POOL, dptr) || memory_lift(&entry, TABLE_MEMORY, dptr);
     r = real(dptr, stream);
     if (known && r != CUDA_SUCCESS)
         memory_put_back(&entry);
     else if (known && entry.kind == TABLE_POOL)
-        pool_freed(&entry);
+        give_up(&entry, true, stream, per_thread);
     else if (known)
         memory_gone(&entry);
     return r;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    return free_async(REAL(cuMemFreeAsync), dptr, hStream);
+    return free_async(REAL(cuMemFreeAsync), false, dptr, hStream);
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
-    return free_async(REAL(cuMemFreeAsync_ptsz), dptr, hStream);
+    return free_async(REAL(cuMemFreeAsync_ptsz), true, dptr, hStream);
 }
 
 /* ---- Pools themselves ----------------------------------------------------------------------- */

@@ -117,7 +117,8 @@ bool table_get(enum table_kind kind, uint64_t key, struct table_entry *ret) {
     return look(kind, key, ret, false);
 }
 
-void table_drop_context(void *context, void (*gone)(const struct table_entry *entry)) {
+static void drop(bool (*is_it)(const struct table_entry *entry, const void *user), const void *user,
+                 void (*gone)(const struct table_entry *entry)) {
     for (size_t p = 0; p < PARTS; p++) {
         struct part *part = &parts[p];
 
@@ -125,15 +126,36 @@ void table_drop_context(void *context, void (*gone)(const struct table_entry *en
         for (size_t i = 0; i < part->size;) {
             struct table_entry entry = part->entries[i];
 
-            if (!entry.kind || entry.context != context) {
+            if (!entry.kind || !is_it(&entry, user)) {
                 i++;
                 continue;
             }
             close_up(part, i); /* another entry may stand here now */
-            gone(&entry);
+            if (gone)
+                gone(&entry);
         }
         pthread_mutex_unlock(&part->lock);
     }
+}
+
+static bool is_of_context(const struct table_entry *entry, const void *context) {
+    return entry->context == context;
+}
+
+void table_drop_context(void *context, void (*gone)(const struct table_entry *entry)) {
+    drop(is_of_context, context, gone);
+}
+
+static bool is_like(const struct table_entry *entry, const void *user) {
+    const struct table_entry *like = user;
+
+    return entry->kind == like->kind && entry->share == like->share;
+}
+
+void table_drop_share(enum table_kind kind, int share) {
+    const struct table_entry like = { .kind = (uint8_t)kind, .share = (int16_t)share };
+
+    drop(is_like, &like, NULL);
 }
 
 static void lock_all(void) {

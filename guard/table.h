@@ -20,7 +20,8 @@ enum table_kind {
     TABLE_MODULE,
     TABLE_LIBRARY,
     TABLE_CONTEXT,
-    TABLE_GRAPH, /* CUgraphExec with memory of its own; `extra`: launched before */
+    TABLE_HEAP,  /* CUcontext: the heap of its kernels' malloc() */
+    TABLE_GRAPH, /* graph_key(): an executable graph's memory on one share; `extra`: was launched */
 };
 
 struct table_entry {
@@ -40,3 +41,5 @@ bool table_get(enum table_kind kind, uint64_t key, struct table_entry *ret);
 
 /* Take out all entries of `context`, each told to `gone`. */
 void table_drop_context(void *context, void (*gone)(const struct table_entry *entry));
+/* Take out all entries of a kind and a share. */
+void table_drop_share(enum table_kind kind, int share);

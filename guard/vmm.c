@@ -5,19 +5,34 @@
  *
  * A piece of memory is one block here, shared by its handle and by its mappings, which stand in a
  * list ordered by address. Memory of other processes has none: whoever made it is charged.
+ *
+ * Memory that was exported may live on in another process after it is gone here. Its charge stays
+ * for LENT_MSEC after that: by then the daemon has seen, by NVML, who has it, and counts it there.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/cleanup.h"
 #include "guard/memory.h"
+#include "guard/vmm.h"
+
+#define LENT_MSEC 5000
 
 struct block {
     CUmemGenericAllocationHandle handle;
     struct memory_charge charge;
     size_t n_uses; /* of the handle */
     size_t n_maps;
+    bool exported;
+};
+
+/* The charge of a block that was exported and is gone here. */
+struct lent {
+    struct memory_charge charge;
+    uint64_t until_msec;
+    struct lent *next;
 };
 
 struct mapping {
@@ -31,6 +46,33 @@ static struct block **blocks; /* by handle */
 static size_t n_blocks, blocks_size;
 static struct mapping *mappings; /* by address */
 static size_t n_mappings, mappings_size;
+static struct lent *lent;
+
+static uint64_t now_msec(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void vmm_settle(int share) {
+    uint64_t now = now_msec();
+
+    if (pthread_mutex_trylock(&lock) != 0)
+        return; /* somebody is at it; there will be another time */
+    for (struct lent **at = &lent; *at;) {
+        struct lent *entry = *at;
+
+        if (entry->charge.share != share || entry->until_msec > now) {
+            at = &entry->next;
+            continue;
+        }
+        *at = entry->next;
+        memory_drop(&entry->charge);
+        free(entry);
+    }
+    pthread_mutex_unlock(&lock);
+}
 
 /* The first block whose handle is not smaller. */
 static size_t block_place(CUmemGenericAllocationHandle handle) {
@@ -94,7 +136,16 @@ static void block_check(struct block *block) {
             memmove(&blocks[i], &blocks[i + 1], (n_blocks - i) * sizeof(struct block *));
             break;
         }
-    memory_drop(&block->charge);
+    if (block->exported) {
+        struct lent *entry = malloc(sizeof(*entry));
+
+        if (entry) { /* else the charge stays for good, which harms nobody else */
+            *entry = (struct lent){ block->charge, now_msec() + LENT_MSEC, lent };
+            lent = entry;
+        }
+    } else {
+        memory_drop(&block->charge);
+    }
     free(block);
 }
 
@@ -248,6 +299,23 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return r;
 }
 
+CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType,
+                                      unsigned long long flags) {
+    __typeof__(&cuMemExportToShareableHandle) real = REAL(cuMemExportToShareableHandle);
+    struct block *block;
+    CUresult r;
+
+    OR_NOT_SUPPORTED(real);
+    pthread_mutex_lock(&lock);
+    r = real(shareableHandle, handle, handleType, flags);
+    block = r == CUDA_SUCCESS ? block_find(handle) : NULL;
+    if (block)
+        block->exported = true;
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                         CUmemAllocationHandleType shHandleType) {
     __typeof__(&cuMemImportFromShareableHandle) real = REAL(cuMemImportFromShareableHandle);
@@ -277,6 +345,7 @@ static void forget_blocks(void) {
     for (size_t i = 0; i < n_blocks; i++)
         free(blocks[i]);
     n_blocks = n_mappings = 0;
+    lent = NULL; /* a few bytes that nobody will miss */
     pthread_mutex_init(&lock, NULL);
 }
 

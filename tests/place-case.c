@@ -16,9 +16,15 @@ __attribute__((noreturn)) static void die(const char *what, const char *which) {
     exit(2);
 }
 
+/* Everything lives until the end. */
+static void **kept;
+static size_t n_kept;
+
 static void *need(void *memory) {
-    if (!memory)
+    kept = realloc(kept, (n_kept + 1) * sizeof(*kept));
+    if (!memory || !kept)
         die("no memory", NULL);
+    kept[n_kept++] = memory;
     return memory;
 }
 
@@ -161,13 +167,8 @@ static void read_problem(struct reading *reading, struct json_object *root) {
     for (size_t i = 0; i < length(devices); i++) {
         struct spec spec;
 
-        if (spec_parse(&spec, names[i]) == 0 && spec.has_type) {
-            char *type = need(strdup(spec.type));
-
-            if (type_of(reading, type) + 1 != reading->problem.n_types ||
-                reading->types[reading->problem.n_types - 1] != type)
-                free(type);
-        }
+        if (spec_parse(&spec, names[i]) == 0 && spec.has_type)
+            type_of(reading, need(strdup(spec.type)));
     }
     reading->problem.types = reading->types;
     reading->problem.ops = reading->ops;
@@ -208,5 +209,10 @@ int main(void) {
         json_object_object_add(answer, "devices", inner);
     }
     puts(json_object_to_json_string_ext(answer, JSON_C_TO_STRING_PRETTY));
+    json_object_put(answer);
+    json_object_put(root);
+    while (n_kept)
+        free(kept[--n_kept]);
+    free(kept);
     return 0;
 }

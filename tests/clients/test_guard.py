@@ -117,6 +117,44 @@ def test_a_pool_gives_back_what_it_no_longer_keeps(jobs):
     assert out.stdout.strip() == "10"
 
 
+def test_what_is_freed_on_a_busy_stream_is_not_there_for_another_one(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    flag = must(cu.cuMemHostAlloc(4, 0))
+    ctypes.c_uint.from_address(int(flag)).value = 0
+    device_flag = must(cu.cuMemHostGetDevicePointer(flag, 0))
+    got = []
+    streams = [must(cu.cuStreamCreate(1)) for _ in range(4)]
+    for stream in streams:
+        must(cu.cuStreamWaitValue32(stream, device_flag, 1, cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ.value))
+        r, pointer = cu.cuMemAllocAsync(400 * MIB, stream)
+        if r == OK:
+            must(cu.cuMemFreeAsync(pointer, stream))
+        got.append(r == OK)
+    ctypes.c_uint.from_address(int(flag)).value = 1
+    for stream in streams:
+        must(cu.cuStreamSynchronize(stream))
+    print(got, cu.cuMemAllocAsync(400 * MIB, streams[3])[0].name)
+    """)
+    assert out.stdout.strip() == "[True, False, False, False] CUDA_SUCCESS"
+
+
+def test_a_reset_takes_pools_and_heaps_along(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    device = use()
+    for _ in range(4):
+        use()
+        must(cu.cuMemAllocAsync(400 * MIB, 0))
+        heap = cu.CUlimit.CU_LIMIT_MALLOC_HEAP_SIZE
+        for size in (100, 8, 100):
+            must(cu.cuCtxSetLimit(heap, size * MIB))
+        must(cu.cuDevicePrimaryCtxReset(device))
+    use()
+    print(info()[0])
+    """)
+    assert out.stdout.strip() == "610"
+
+
 # ---- Graphs --------------------------------------------------------------------------------------------
 
 GRAPH = MAKERS + """
@@ -189,6 +227,18 @@ def test_variables_of_a_module_are_charged_before_it_is_loaded(jobs):
     assert first == "CUDA_ERROR_OUT_OF_MEMORY"
     held, after = map(int, second.split())
     assert 98 <= held <= 112 and after == 610
+
+
+def test_an_image_that_is_none_is_the_drivers_business(jobs):
+    out = jobs.run(["--mem", "1G"], """
+    use()
+    image = bytearray(64)
+    image[:6] = b"\\x7fELF\\x02\\x01"
+    image[40:48] = (1 << 46).to_bytes(8, "little")
+    image[58:62] = (64).to_bytes(2, "little") + (9).to_bytes(2, "little")
+    print(cu.cuModuleLoadData(bytes(image))[0] != OK)
+    """)
+    assert out.stdout.strip() == "True"
 
 
 # ---- The limit is the job's ------------------------------------------------------------------------------
@@ -272,6 +322,31 @@ def test_a_forked_child_that_did_not_touch_the_card_yet_attaches_itself(jobs):
     os.wait()
     """)
     assert out.stdout.strip() == str(1024 - CONTEXT)
+
+
+def test_siblings_at_the_limit_survive_a_killed_daemon(jobs):
+    job = jobs.start(["--mem", "2G"], """
+    children = [subprocess.Popen([sys.executable, "-u", "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for child in children:
+        child.stdout.readline()
+    for child in children:
+        child.stdin.write("go\\n")
+        child.stdin.flush()
+    print("all at it", flush=True)
+    print("done", *[child.wait() for child in children], flush=True)
+    """, PRELUDE + textwrap.dedent("""
+    use()
+    print("ready")
+    sys.stdin.readline()
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        for pointer in fill(cu.cuMemAlloc, 64 * MIB):
+            must(cu.cuMemFree(pointer))
+    """), ready="all at it")
+    jobs.box.kill(jobs.daemon)
+    jobs.start_daemon()
+    assert jobs.box.wait_for(job, "done", PATIENCE) == "done 0 0 0"
+    assert job.wait(PATIENCE) == 0
 
 
 def test_the_daemon_is_killed_and_the_job_goes_on(jobs):

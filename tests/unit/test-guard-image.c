@@ -30,6 +30,18 @@ START_TEST(variables_of_a_text_are_added_up) {
           ".visible .entry f() { ld.global.u32 %r1, [%rd1]; st.global.f32 [%rd2], %f1; }\n",
           0 },
         { PTX_HEAD "// a line\n.global .s16 after_a_comment[2];\n", 4 },
+        { PTX_HEAD ".global .align 8 .b8 hex[0x80000000];\n", UINT64_C(1) << 31 },
+        { PTX_HEAD ".global .b8 octal[017];\n.global .b8 binary[0b101U];\n", 20 },
+        { PTX_HEAD "// a comment (so)\n.global .b8 a[512];\n", 512 },
+        { PTX_HEAD ".file 1 \"x.cu\"\n.global .b8 a[512];\n", 512 },
+        { PTX_HEAD ".global /* [0] = */ .b8 // = {\n a[512];\n", 512 },
+        { PTX_HEAD ".global .b8 a[65536], b[65536], c;\n", 131073 },
+        { PTX_HEAD ".global .u32 open[] = {1, 2, 3, 4};\n", 16 },
+        { PTX_HEAD ".global .u64 names[2] = {generic(a), b};\n.global .u32 x;\n", 20 },
+        { PTX_HEAD ".global .attribute(.managed) .align 4 .b8 m[64];\n", 64 },
+        { PTX_HEAD ".const .b8 product[4*1024];\n", 4096 },
+        { PTX_HEAD ".func f() { .local .b8 stack[4096]; { ret; } }\n.global .u8 after;\n", 1 },
+        { PTX_HEAD ".section .debug_str { .b8 1,2,3 }\n.global .u8 after;\n", 1 },
         { PTX_HEAD ".global .b8 huge[18446744073709551615];\n.global .u32 x;\n", 0 },
     };
 
@@ -71,6 +83,18 @@ START_TEST(sections_of_a_cubin_that_are_loaded_count) {
     /* Cut short, it counts by its length. */
     ck_assert_uint_eq(image_bytes(&cubin, sizeof(cubin) - 1), sizeof(cubin) - 1);
     ck_assert_uint_eq(image_bytes(&cubin, 10), 10);
+}
+END_TEST
+
+/* A program may hand the driver anything: the driver says what it thinks of it, and lives. */
+START_TEST(images_that_lead_nowhere_do_no_harm) {
+    struct cubin cubin = make_cubin(100);
+
+    cubin.header.e_shoff = UINT64_C(1) << 46;
+    ck_assert_uint_eq(image_bytes(&cubin, IMAGE_UNKNOWN_LENGTH), 0);
+    cubin.header.e_shoff = offsetof(struct cubin, sections);
+    cubin.header.e_shnum = 0xffff;
+    image_bytes(&cubin, IMAGE_UNKNOWN_LENGTH);
 }
 END_TEST
 
@@ -131,4 +155,5 @@ START_TEST(files_that_were_changed_do_no_harm) {
 END_TEST
 
 SUITE("guard-image", variables_of_a_text_are_added_up, sections_of_a_cubin_that_are_loaded_count,
-      the_largest_image_of_a_fatbin_counts, files_that_were_changed_do_no_harm)
+      images_that_lead_nowhere_do_no_harm, the_largest_image_of_a_fatbin_counts,
+      files_that_were_changed_do_no_harm)
