@@ -66,6 +66,7 @@ struct broker *broker_free(struct broker *broker) {
     map_done(&broker->waiters);
     map_done(&broker->cgroups);
     free(broker->heap);
+    free(broker->strays);
     free(broker);
     return NULL;
 }

@@ -119,6 +119,13 @@ struct debt {
     } parts[];
 };
 
+/* What NVML shows of a process that no lease is known of. */
+struct stray {
+    struct process_id process;
+    unsigned slot;
+    uint64_t bytes;
+};
+
 /* A place in the line of the last life, for whoever asks the same again. */
 struct ghost {
     struct record_waiter record;
@@ -160,11 +167,13 @@ struct broker {
     size_t n_heap_max;
 
     uint64_t next_lease, next_waiter, next_arrival;
-    uint64_t now_usec;          /* of the last call */
-    uint16_t week_minute;       /* of the last turn */
-    uint64_t grace_usec;        /* until; 0: none */
-    uint32_t n_absent;          /* holders */
-    bool is_lost;               /* broker_books_lost() */
+    uint64_t now_usec;    /* of the last call */
+    uint16_t week_minute; /* of the last turn */
+    uint64_t grace_usec;  /* until; 0: none */
+    uint32_t n_absent;    /* holders */
+    bool is_lost;         /* broker_books_lost() */
+    struct stray *strays; /* of the last sample, only while is_lost */
+    size_t n_strays, n_strays_max;
     bool is_stirred;            /* the line must be looked at */
     bool has_unsafe;            /* somebody waits by the banker's rule: another device may do */
     bool is_moved;              /* places or reasons changed since they were told */

@@ -31,10 +31,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNMET_MAX  32
-#define AHEAD_MAX  256
-#define HOOKED_MAX 8
-#define AGE_MAX    (UINT64_C(1000) * 365 * 24 * 3600 * 1000000) /* a thousand years: never */
+#define UNMET_MAX   32
+#define AHEAD_MAX   256
+#define HOOKED_MAX  64
+#define HOOKED_EACH 2
+#define AGE_MAX     (UINT64_C(1000) * 365 * 24 * 3600 * 1000000) /* a thousand years: never */
 
 /* ---- Kinds -------------------------------------------------------------------------------------
  */
@@ -459,10 +460,21 @@ static void run_grant(struct broker *broker, struct run *run, struct waiter *wai
         run_measure(broker, run, slots[i]);
 }
 
+/* Those in front of `first` go behind all others. */
+static void hooked_begin_with(struct broker *broker, struct member *first) {
+    struct list *link;
+
+    while ((link = broker->hooked.next) != &first->in_hooked) {
+        list_remove(link);
+        list_append(&broker->hooked, link);
+    }
+}
+
 /*
  * A process that has a lease and waits for another, behind somebody who waits for the first:
  * neither would ever move. Passing cannot delay the one in front, because it cannot start before
- * this process ends anyway. Rare, so a few are looked at in each run.
+ * this process ends anyway. Rare, so a few are looked at in each run: two of a process, and the
+ * next run begins with those that this one left out, so that nobody's requests hide another's.
  */
 static void run_hooked(struct broker *broker, struct run *run) {
     struct member *member, *next_member;
@@ -472,11 +484,18 @@ static void run_hooked(struct broker *broker, struct run *run) {
     struct fit fit;
 
     list_foreach_safe (member, next_member, &broker->hooked, in_hooked) {
+        unsigned of_this = 0;
+
+        if (n >= HOOKED_MAX) {
+            hooked_begin_with(broker, member);
+            return;
+        }
         list_foreach_safe (waiter, next, &member->waiters, in_member) {
             if (!waiter->kind || waiter->holder)
                 continue;
-            if (n++ == HOOKED_MAX)
-                return;
+            if (of_this++ == HOOKED_EACH)
+                break;
+            n++;
             claim_fit(broker, waiter->tenant, waiter->claim, run->free_bytes, run->now, &fit);
             if (fit.n_chosen == 0 || fit.is_spent || !kept_by_others(broker, run, waiter, kept))
                 continue;

@@ -232,6 +232,8 @@ int manager_reload(struct manager *manager, struct allot_error *err) {
         r = broker_policy_set(manager->broker, &config->policy, manager_now(manager));
         if (r < 0) {
             error_set(err, r, "no memory for the new configuration");
+            /* The line may not be judged anew for want of memory; the policy is the old one. */
+            broker_policy_set(manager->broker, &manager->config->policy, manager_now(manager));
             config_free(config);
         }
     }

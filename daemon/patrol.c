@@ -176,6 +176,9 @@ void patrol_turn(struct manager *manager, const struct sample *sample, struct mo
 
     if (sample->n_processes == 0 && manager->n_over == 0)
         return;
+    /* Nobody is judged while the books wait for who comes back: they know too little. */
+    if (broker_grace_until(manager->broker) != 0)
+        return;
     docket.max = sample->n_processes;
     for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));)
         docket.max += (size_t)lease->n_shares * (lease->n_holders + 1);

@@ -125,6 +125,23 @@ static uint64_t owed(const struct broker *broker, const struct reading *reading,
     return sum;
 }
 
+/* While leases are rebuilt from who comes back: how much of it the driver itself confirms. */
+static void note_stray(struct broker *broker, unsigned slot, const struct process_id *process,
+                       uint64_t bytes) {
+    if (!broker->is_lost)
+        return;
+    if (broker->n_strays == broker->n_strays_max) {
+        size_t n = broker->n_strays_max ? 2 * broker->n_strays_max : 16;
+        struct stray *strays = realloc(broker->strays, n * sizeof(struct stray));
+
+        if (!strays)
+            return; /* its claim is judged by what is free alone */
+        broker->strays = strays;
+        broker->n_strays_max = n;
+    }
+    broker->strays[broker->n_strays++] = (struct stray){ *process, slot, bytes };
+}
+
 static void read_row(struct broker *broker, struct reading *reading,
                      const struct sample_process *row) {
     struct process_id process = { .pid = row->pid, .start = row->start };
@@ -149,8 +166,10 @@ static void read_row(struct broker *broker, struct reading *reading,
     if (charge_scope(broker, book->slot, row, &process, bytes) ||
         (member && charge_owner(broker, member, book->slot, row, &process, bytes)))
         return;
-    if (bytes > owed_bytes)
+    if (bytes > owed_bytes) {
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
+        note_stray(broker, book->slot, &process, bytes - owed_bytes);
+    }
 }
 
 /* ---- Debts -------------------------------------------------------------------------------------
@@ -334,6 +353,9 @@ static void settle_lease(struct broker *broker, struct lease *lease,
         if (!is_shown && !holder->is_attached && !holder->is_absent)
             holder_gone(broker, holder, false);
     }
+    /* One that was told to end waited for just that. */
+    if (lease->is_ending)
+        lease_end_if_empty(broker, lease);
 }
 
 int broker_sample(struct broker *broker, const struct sample *sample, struct moment now) {
@@ -353,12 +375,16 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
                 holder->parts[i].fresh_bytes = 0;
         }
     }
+    broker->n_strays = 0;
     for (size_t i = 0; i < sample->n_processes; i++)
         read_row(broker, reading, &sample->processes[i]);
 
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        uint64_t id = lease->id;
+
         settle_lease(broker, lease, reading);
-        judge_idleness(broker, lease, reading);
+        if (map_find(&broker->leases, id))
+            judge_idleness(broker, lease, reading);
     }
     read_debts(broker, reading);
     for (size_t i = 0; i < broker->n_books; i++) {

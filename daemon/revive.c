@@ -39,10 +39,23 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct verdict *ret, enu
 /* ---- Rebuilding --------------------------------------------------------------------------------
  */
 
+/* What NVML shows of the process that claims a lease, as nobody's. */
+static uint64_t shown_of(const struct broker *broker, const struct process_id *process,
+                         unsigned slot) {
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < broker->n_strays; i++)
+        if (broker->strays[i].slot == slot && broker->strays[i].process.pid == process->pid &&
+            broker->strays[i].process.start == process->start)
+            sum += broker->strays[i].bytes;
+    return sum;
+}
+
 /* The shares of a rebuilt lease, by the rules. */
 static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
-                         const struct broker_attach *attach, struct moment now, struct book **books,
-                         struct share *shares, struct verdict *ret) {
+                         const struct process_id *process, const struct broker_attach *attach,
+                         struct moment now, struct book **books, struct share *shares,
+                         struct verdict *ret) {
     const struct policy_rules *rules = &tenant->rules;
     uint64_t sum = 0;
     uint32_t n_new = 0;
@@ -79,8 +92,8 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
         if (held > quota || tenant->slot_bytes[book->slot] > quota - held)
             return refuse(ret, REFUSAL_DENIED, "it holds more of %s than your rules allow",
                           book->name);
-        /* NVML may have seen these bytes already, as nobody's. */
-        if (held > book_free(book) + book->unmanaged_bytes)
+        /* NVML may have seen these bytes already, as nobody's: this process's own, not others'. */
+        if (held > book_free(book) + shown_of(broker, process, book->slot))
             return refuse(ret, REFUSAL_NO_MEMORY, "%s has not as much as it says that it holds",
                           book->name);
         books[i] = book;
@@ -123,7 +136,7 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
         r = refuse(ret, REFUSAL_NOT_FOUND, "there is no lease %llu",
                    (unsigned long long)attach->lease);
     if (r == 0)
-        r = judge_rebuilt(broker, tenant, attach, now, books, shares, ret);
+        r = judge_rebuilt(broker, tenant, &peer->process, attach, now, books, shares, ret);
     if (r < 0) {
         if (r != -ENOMEM)
             tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);

@@ -7,6 +7,7 @@
     {"do": "close", "as": "a"}
     {"do": "alloc", "device": 0, "bytes": N}       take memory of a device, as a CUDA program does
     {"do": "free"}                                 give all of it back
+    {"do": "drop"}                                 and the contexts, too
     {"do": "fork"}                                 a child that lives on; its pid
 
 Runs under any uid: it is passed to the interpreter as text, so no file has to be readable.
@@ -79,6 +80,11 @@ def handle(order):
         for device, pointer in memory:
             cuda("cuCtxSetCurrent", contexts[device])
             cuda("cuMemFree_v2", pointer)
+        memory.clear()
+    elif what == "drop":  # everything on the devices, contexts too
+        for device in contexts:
+            cuda("cuDevicePrimaryCtxReset_v2", device)
+        contexts.clear()
         memory.clear()
     elif what == "fork":
         pid = os.fork()

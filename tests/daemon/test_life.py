@@ -12,6 +12,16 @@ class Life(BoxTest):
         check_books(box)
         return box
 
+    def test_a_lease_told_to_end_ends_when_its_memory_is_given_back(self):
+        job = self.box.job()
+        grant = job.acquire(fraction(5000))
+        job.alloc(GiB)  # without Attach: NVML shows whose it is
+        self.box.until(lambda box: lease_of(box, grant["lease"])["holders"])
+        self.box.call("Release", {"lease": grant["lease"]})
+        job.do("drop")
+        self.box.until(lambda box: lease_of(box, grant["lease"]) is None, "the end of the lease")
+        self.assertIsNone(job.process.poll())
+
     def test_a_lease_ends_with_its_last_process(self):
         one, two = self.box.job(), self.box.job()
         grant = one.lease(fraction(5000))

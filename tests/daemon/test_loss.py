@@ -69,6 +69,17 @@ class Loss(BoxTest):
         self.assertEqual(lease_of(box, two["lease"])["shares"][0]["held_bytes"], 2 * GiB)
 
     @unittest.skipUnless(IS_ROOT, "needs root, for other users")
+    def test_what_another_uses_is_no_room_for_a_claim(self):
+        victim, thief = self.box.job(uid=12001), self.box.job(uid=12002)
+        grant = victim.lease(grow(None, 38 * GiB))
+        victim.grow(grant, 30 * GiB)
+        victim.alloc(29 * GiB)
+        self.lose()
+        self.box.until(lambda box: box["devices"][0]["unmanaged_bytes"] > 29 * GiB)
+        self.refused("NoMemory", thief.call, "Attach", {"lease": 77, "token": "zz", "held": held(grant, 39 * GiB)})
+        self.assertEqual(self.back(victim, grant, 30 * GiB)[0]["held_bytes"], 30 * GiB)
+
+    @unittest.skipUnless(IS_ROOT, "needs root, for other users")
     def test_nobody_keeps_another_from_coming_back(self):
         victim, thief = self.box.job(uid=12001), self.box.job(uid=12002)
         grant = victim.lease(fixed(4 * GiB))

@@ -129,3 +129,21 @@ class Queue(BoxTest):
         self.assertEqual(notice["kind"], "recall")
         rich.shrink(lease, notice["bytes"])
         self.assertEqual(poor.receive("growth")["parameters"]["held_bytes"], GiB)
+
+
+class TwoDevices(BoxTest):
+    gpus = 2
+
+    def test_many_requests_of_one_do_not_hide_those_of_another(self):
+        """Who holds a device and waits for more of it passes one who waits for all of it, whoever else waits elsewhere."""
+        self.box.job().lease(fraction(5000, devices=["1"]))
+        hog = self.box.job()
+        hog.lease(fraction(100, devices=["1"]))
+        for i in range(12):
+            hog.send("Acquire", {"request": fraction(6000, devices=["1"])}, on=f"hog{i}")
+        self.box.until(lambda box: len(box["queue"]) == 12)
+        first, all_of_it = self.box.job(), self.box.job()
+        first.lease(fraction(6000, devices=["0"]))
+        all_of_it.send("Acquire", {"request": exclusive(devices=["0"])})
+        self.box.until(lambda box: len(box["queue"]) == 13)
+        self.assertIn("lease", first.acquire(fraction(2000, devices=["0"]), on="second"))

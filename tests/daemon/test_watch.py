@@ -45,6 +45,28 @@ class Enforced(BoxTest):
         self.assertEqual({row["key"]: row["actions"] > 0 for row in rows}, {"(unmanaged)": True})
 
 
+class InGrace(BoxTest):
+    config = RULES.replace("[watch]", "grace-time = 4s\n\n[watch]") + "dry-run = no\nunmanaged = terminate\n"
+
+    def test_nobody_is_judged_while_the_books_are_rebuilt(self):
+        job = self.box.job()
+        grant = job.lease(grow(None, 38 * GiB))
+        job.grow(grant, 30 * GiB)
+        job.alloc(29 * GiB)
+        self.box.kill()
+        (self.box.state / "state").write_bytes(b"")
+        self.box.start()
+        self.box.until(lambda box: box["devices"][0]["unmanaged_bytes"] > 29 * GiB)
+        # Many samples, and steps of the ladder, within the grace time.
+        self.box.until(lambda box: (box.get("grace_usec") or 0) < 1500000, "most of the grace time")
+        self.assertIsNone(job.process.poll())
+        self.assertNotIn("SIGTERM", self.box.said())
+        job.open.discard("main")
+        job.attach(grant, held=[{"device": grant["shares"][0]["device"], "bytes": 30 * GiB}])
+        self.box.until(lambda box: not box.get("grace_usec"), "the end of the grace time")
+        self.assertIsNone(job.process.poll())
+
+
 class Told(BoxTest):
     config = RULES.replace("200ms", "4s") + "dry-run = no\n"
 
