@@ -27,6 +27,12 @@ import time
 import unittest
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
+# A shell that starts the tests in the background, or nohup, has these ignored; what is started here would
+# inherit that.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
 BUILD = pathlib.Path(os.environ.get("ALLOT_BUILD") or TOP / "build")
 # Jobs load the simulated libraries into programs that no sanitizer was built into.
 SIM = pathlib.Path(os.environ.get("ALLOT_SIM_BUILD") or BUILD) / "sim"
