@@ -101,6 +101,7 @@ START_TEST(neighbouring_mappings_are_one_piece_of_memory) {
     ck_assert_cuda_ok(CU(cuMemUnmap)(va + 4 * MIB, 2 * MIB));
     ck_assert_cuda(CU(cuMemsetD8_v2)(va, 1, N * 2 * MIB), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(va, 1, 4 * MIB));
+    ck_assert_cuda_ok(CU(cuCtxSynchronize)()); /* what is unmapped must not be in use */
     /* The others go in one call. */
     ck_assert_cuda_ok(CU(cuMemUnmap)(va + 6 * MIB, (N - 3) * 2 * MIB));
     ck_assert_cuda_ok(CU(cuMemUnmap)(va, 4 * MIB));
