@@ -169,11 +169,14 @@ static void unlock_all(void) {
         pthread_mutex_unlock(&parts[p].lock);
 }
 
+/* In the child, which is the thread that locked them. */
 static void start_empty(void) {
     for (size_t p = 0; p < PARTS; p++) {
         free(parts[p].entries);
-        parts[p] = (struct part){ .lock = PTHREAD_MUTEX_INITIALIZER };
+        parts[p].entries = NULL;
+        parts[p].size = parts[p].n = 0;
     }
+    unlock_all();
 }
 
 __attribute__((constructor)) static void begin(void) {
