@@ -647,10 +647,18 @@ static void *keep_querying(void *argument) {
     return NULL;
 }
 
+/* The address sanitizer's allocator has locks that a fork beside threads may leave locked. */
+#if defined(__SANITIZE_ADDRESS__)
+#define FORKS 0u
+#else
+#define FORKS 20u
+#endif
+
 START_TEST(threads_and_forks_may_come_at_any_time) {
     pthread_t thread[4];
     struct simbox s;
     int status[20];
+    const unsigned forks = FORKS;
 
     nvmllib_init(&s, NULL);
     busy.init = NV(nvmlInit_v2);
@@ -659,7 +667,7 @@ START_TEST(threads_and_forks_may_come_at_any_time) {
     busy.memory = NV(nvmlDeviceGetMemoryInfo);
     for (unsigned i = 0; i < ELEMENTSOF(thread); i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, keep_querying, NULL), 0);
-    for (unsigned i = 0; i < ELEMENTSOF(status); i++) {
+    for (unsigned i = 0; i < forks; i++) {
         const pid_t pid = fork();
 
         if (pid == 0)
@@ -669,7 +677,7 @@ START_TEST(threads_and_forks_may_come_at_any_time) {
     __atomic_store_n(&busy.stop, 1, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < ELEMENTSOF(thread); i++)
         pthread_join(thread[i], NULL);
-    for (unsigned i = 0; i < ELEMENTSOF(status); i++)
+    for (unsigned i = 0; i < forks; i++)
         ck_assert_int_eq(status[i], 0);
     ck_assert_int_eq(busy.failures, 0);
     simbox_done(&s);
