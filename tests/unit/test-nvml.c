@@ -649,16 +649,14 @@ static void *keep_querying(void *argument) {
 
 /* The address sanitizer's allocator has locks that a fork beside threads may leave locked. */
 #if defined(__SANITIZE_ADDRESS__)
-#define FORKS 0u
+static const unsigned forks = 0;
 #else
-#define FORKS 20u
+static const unsigned forks = 20;
 #endif
-
 START_TEST(threads_and_forks_may_come_at_any_time) {
     pthread_t thread[4];
     struct simbox s;
     int status[20];
-    const unsigned forks = FORKS;
 
     nvmllib_init(&s, NULL);
     busy.init = NV(nvmlInit_v2);
