@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,57 +179,38 @@ void demand_describe(const struct demand *demand, const struct policy_rules *rul
 /* ---- Claims ------------------------------------------------------------------------------------
  */
 
-__attribute__((format(printf, 4, 5))) static int refuse(struct verdict *verdict,
-                                                        enum refusal refusal,
-                                                        const struct book *book, const char *format,
-                                                        ...) {
-    va_list args;
-
-    verdict->kind = VERDICT_DENY;
-    verdict->refusal = refusal;
-    verdict->place = 0;
-    verdict->n_holders = 0;
-    verdict->has_device = book != NULL;
-    if (book) {
-        verdict->device = book->device.seen.id;
-        verdict->free_bytes = book_free(book);
-    }
-    va_start(args, format);
-    vsnprintf(verdict->reason, sizeof(verdict->reason), format, args);
-    va_end(args);
-    return -ENODEV;
-}
-
 static int check_amount(struct verdict *verdict, const struct amount *amount) {
     switch (amount->mode) {
     case LEASE_FRACTION:
         if (amount->permyriad == POLICY_NO_SHARE || amount->permyriad == 0 ||
             amount->permyriad > 10000)
-            return refuse(verdict, REFUSAL_DENIED, NULL,
-                          "a lease of mode fraction needs a share above 0 and up to 100%%");
+            return visibility_refuse(
+                verdict, REFUSAL_DENIED, NULL,
+                "a lease of mode fraction needs a share above 0 and up to 100%%");
         return 0;
     case LEASE_FIXED:
         if (amount->bytes == UNITS_FOREVER || amount->bytes == 0)
-            return refuse(verdict, REFUSAL_DENIED, NULL,
-                          "a lease of mode fixed needs an amount of memory above 0");
+            return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
+                                     "a lease of mode fixed needs an amount of memory above 0");
         return 0;
     case LEASE_GROW:
         if (amount->permyriad != POLICY_NO_SHARE &&
             (amount->permyriad == 0 || amount->permyriad > 10000))
-            return refuse(verdict, REFUSAL_DENIED, NULL,
-                          "the cap of a growing lease is a share above 0 and up to 100%%");
+            return visibility_refuse(
+                verdict, REFUSAL_DENIED, NULL,
+                "the cap of a growing lease is a share above 0 and up to 100%%");
         if (amount->max_bytes == 0)
-            return refuse(verdict, REFUSAL_DENIED, NULL,
-                          "the maximum of a growing lease must be above 0");
+            return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
+                                     "the maximum of a growing lease must be above 0");
         if (amount->min_bytes != UNITS_FOREVER && amount->max_bytes != UNITS_FOREVER &&
             amount->min_bytes > amount->max_bytes)
-            return refuse(verdict, REFUSAL_DENIED, NULL,
-                          "the minimum of a growing lease is above its maximum");
+            return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
+                                     "the minimum of a growing lease is above its maximum");
         return 0;
     case LEASE_EXCLUSIVE:
         return 0;
     }
-    return refuse(verdict, REFUSAL_DENIED, NULL, "no such mode of a lease");
+    return visibility_refuse(verdict, REFUSAL_DENIED, NULL, "no such mode of a lease");
 }
 
 /*
@@ -306,16 +286,16 @@ static int check_quotas(struct verdict *verdict, const struct claim *claim,
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
 
     if (rules->max_leases == 0)
-        return refuse(verdict, REFUSAL_DENIED, NULL,
-                      "the administrator's rules give you no leases");
+        return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
+                                 "the administrator's rules give you no leases");
     if (claim->n_wanted > rules->quota_devices)
-        return refuse(verdict, REFUSAL_DENIED, NULL,
-                      "%u devices are more than your quota of %u; ask for fewer", claim->n_wanted,
-                      rules->quota_devices);
+        return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
+                                 "%u devices are more than your quota of %u; ask for fewer",
+                                 claim->n_wanted, rules->quota_devices);
     if (least > rules->quota_bytes)
-        return refuse(verdict, REFUSAL_DENIED, NULL,
-                      "%s in all is more than your quota of %s; ask for less",
-                      units_format_bytes(least, a), units_format_bytes(rules->quota_bytes, b));
+        return visibility_refuse(
+            verdict, REFUSAL_DENIED, NULL, "%s in all is more than your quota of %s; ask for less",
+            units_format_bytes(least, a), units_format_bytes(rules->quota_bytes, b));
     return 0;
 }
 
@@ -331,21 +311,22 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
     int r;
 
     if (demand->n_devices > 0 && demand->n_gpus > 0 && demand->n_gpus != demand->n_devices)
-        return refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                      "%u devices are asked for, but %zu are named", demand->n_gpus,
-                      demand->n_devices);
+        return visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                                 "%u devices are asked for, but %zu are named", demand->n_gpus,
+                                 demand->n_devices);
     if (demand->n_amounts > 0 && demand->n_amounts != demand->n_devices)
-        return refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                      "%zu amounts for %zu named devices: each device needs one", demand->n_amounts,
-                      demand->n_devices);
+        return visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                                 "%zu amounts for %zu named devices: each device needs one",
+                                 demand->n_amounts, demand->n_devices);
     if (n_wanted(demand) > BOOKS_SHARES_MAX)
-        return refuse(ret_verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
-                      BOOKS_SHARES_MAX);
+        return visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                                 "a lease has at most %d devices", BOOKS_SHARES_MAX);
     r = check_amount(ret_verdict, demand->has_amount ? &demand->amount : &rules->amount);
     for (size_t i = 0; r == 0 && i < demand->n_amounts; i++) {
         r = check_amount(ret_verdict, &demand->amounts[i]);
         if (r == 0 && demand->amounts[i].mode != demand->amounts[0].mode)
-            r = refuse(ret_verdict, REFUSAL_DENIED, NULL, "the amounts of a lease have one mode");
+            r = visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                                  "the amounts of a lease have one mode");
     }
     if (r < 0)
         return r;
@@ -397,24 +378,26 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
         return r;
     }
     if (nearest && by_quota)
-        return refuse(
+        return visibility_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,
             "%s on %s is more than your rules allow you there (%s of it, %s); ask for less",
             units_format_bytes(nearest_short, a), nearest->name,
             units_format_permyriad(rules->quota_permyriad, b), "all leases together");
     if (nearest)
-        return refuse(ret_verdict, REFUSAL_DENIED, nearest,
-                      "%s on a device is more than %s has when it is empty (%s); ask for less",
-                      units_format_bytes(nearest_short, a), nearest->name,
-                      units_format_bytes(nearest->usable_bytes, b));
+        return visibility_refuse(
+            ret_verdict, REFUSAL_DENIED, nearest,
+            "%s on a device is more than %s has when it is empty (%s); ask for less",
+            units_format_bytes(nearest_short, a), nearest->name,
+            units_format_bytes(nearest->usable_bytes, b));
     if (visibility.n_unhealthy > 0 && claim->n_options + visibility.n_unhealthy >= claim->n_wanted)
-        return refuse(ret_verdict, REFUSAL_DRAINING, NULL,
-                      "%u devices are asked for, of those you may use %u take leases and %u are "
-                      "drained or lost",
-                      claim->n_wanted, claim->n_options, visibility.n_unhealthy);
-    return refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                  "%u devices are asked for, and you may use %u of this box%s%s", claim->n_wanted,
-                  claim->n_options,
-                  n_instances ? " (MIG instances do not count: a process sees one)" : "",
-                  visibility.note[0] ? "; see CUDA_VISIBLE_DEVICES" : "");
+        return visibility_refuse(
+            ret_verdict, REFUSAL_DRAINING, NULL,
+            "%u devices are asked for, of those you may use %u take leases and %u are "
+            "drained or lost",
+            claim->n_wanted, claim->n_options, visibility.n_unhealthy);
+    return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
+                             "%u devices are asked for, and you may use %u of this box%s%s",
+                             claim->n_wanted, claim->n_options,
+                             n_instances ? " (MIG instances do not count: a process sees one)" : "",
+                             visibility.note[0] ? "; see CUDA_VISIBLE_DEVICES" : "");
 }

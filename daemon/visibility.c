@@ -26,10 +26,8 @@ struct policy_face book_face(const struct book *book) {
     };
 }
 
-__attribute__((format(printf, 4, 5))) static int refuse(struct verdict *verdict,
-                                                        enum refusal refusal,
-                                                        const struct book *book, const char *format,
-                                                        ...) {
+int visibility_refuse(struct verdict *verdict, enum refusal refusal, const struct book *book,
+                      const char *format, ...) {
     va_list args;
 
     verdict->kind = VERDICT_DENY;
@@ -73,35 +71,37 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
         if (!policy_name_fits(name, &face))
             continue;
         if (found)
-            return refuse(verdict, REFUSAL_NO_DEVICE, NULL,
-                          "%s means more than one device of this box; write more of its UUID",
-                          quoted(name, text));
+            return visibility_refuse(
+                verdict, REFUSAL_NO_DEVICE, NULL,
+                "%s means more than one device of this box; write more of its UUID",
+                quoted(name, text));
         found = books[i];
     }
     if (!found)
-        return refuse(verdict, REFUSAL_NO_DEVICE, NULL,
-                      "this box has no device %s; `gpuctl devices` lists what there is",
-                      quoted(name, text));
+        return visibility_refuse(verdict, REFUSAL_NO_DEVICE, NULL,
+                                 "this box has no device %s; `gpuctl devices` lists what there is",
+                                 quoted(name, text));
 
     face = book_face(found);
     if (!policy_names_fit(&rules->devices, &face))
-        return refuse(verdict, REFUSAL_DENIED, found,
-                      "the administrator's rules do not let you use %s", found->name);
+        return visibility_refuse(verdict, REFUSAL_DENIED, found,
+                                 "the administrator's rules do not let you use %s", found->name);
     if (found->device.state == DEVICE_LOST)
-        return refuse(verdict, REFUSAL_NO_DEVICE, found, "%s is lost: %s", found->name,
-                      why_not_ready(found));
+        return visibility_refuse(verdict, REFUSAL_NO_DEVICE, found, "%s is lost: %s", found->name,
+                                 why_not_ready(found));
     if (found->device.state == DEVICE_DRAINING)
-        return refuse(verdict, REFUSAL_DRAINING, found, "%s takes no new leases: %s", found->name,
-                      why_not_ready(found));
+        return visibility_refuse(verdict, REFUSAL_DRAINING, found, "%s takes no new leases: %s",
+                                 found->name, why_not_ready(found));
     if (!device_is_leasable(&found->device))
-        return refuse(verdict, REFUSAL_NO_DEVICE, found,
-                      "%s is divided into MIG instances; name one of them", found->name);
+        return visibility_refuse(verdict, REFUSAL_NO_DEVICE, found,
+                                 "%s is divided into MIG instances; name one of them", found->name);
     for (uint32_t i = 0; i < ret->n_named; i++)
         if (ret->named[i] == found->slot)
-            return refuse(verdict, REFUSAL_DENIED, found, "%s is named twice", found->name);
+            return visibility_refuse(verdict, REFUSAL_DENIED, found, "%s is named twice",
+                                     found->name);
     if (ret->n_named == BOOKS_SHARES_MAX)
-        return refuse(verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
-                      BOOKS_SHARES_MAX);
+        return visibility_refuse(verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
+                                 BOOKS_SHARES_MAX);
     ret->named[ret->n_named++] = (uint8_t)found->slot;
     return 0;
 }
@@ -206,15 +206,17 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
     if (ret->n_named > 1)
         for (uint32_t i = 0; i < ret->n_named; i++)
             if (books[ret->named[i]]->device.seen.is_mig)
-                return refuse(ret_verdict, REFUSAL_DENIED, books[ret->named[i]],
-                              "%s is a MIG instance, and a process sees one instance and no GPU "
-                              "beside it; ask for it alone",
-                              books[ret->named[i]]->name);
+                return visibility_refuse(
+                    ret_verdict, REFUSAL_DENIED, books[ret->named[i]],
+                    "%s is a MIG instance, and a process sees one instance and no GPU "
+                    "beside it; ask for it alone",
+                    books[ret->named[i]]->name);
 
     if (request->cuda_visible_devices) {
         if (read_environment(ret, slots, &n_slots, books, n_books, request) < 0)
-            return refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                          "the devices of this box contradict each other: an instance has no GPU");
+            return visibility_refuse(
+                ret_verdict, REFUSAL_NO_DEVICE, NULL,
+                "the devices of this box contradict each other: an instance has no GPU");
     } else {
         n_slots = bus_order(slots, books, n_books);
     }
@@ -240,27 +242,29 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
 
     for (uint32_t i = 0; i < ret->n_named; i++)
         if (!slots_has(&ret->candidates, ret->named[i]))
-            return refuse(ret_verdict, REFUSAL_NO_DEVICE, books[ret->named[i]],
-                          "CUDA_VISIBLE_DEVICES leaves out %s, which is asked for by name",
-                          books[ret->named[i]]->name);
+            return visibility_refuse(
+                ret_verdict, REFUSAL_NO_DEVICE, books[ret->named[i]],
+                "CUDA_VISIBLE_DEVICES leaves out %s, which is asked for by name",
+                books[ret->named[i]]->name);
     if (ret->n_order > 0)
         return 0;
 
     if (unhealthy && unhealthy->device.state == DEVICE_DRAINING)
-        return refuse(ret_verdict, REFUSAL_DRAINING, unhealthy,
-                      "no device that you may use takes new leases; %s: %s", unhealthy->name,
-                      why_not_ready(unhealthy));
+        return visibility_refuse(ret_verdict, REFUSAL_DRAINING, unhealthy,
+                                 "no device that you may use takes new leases; %s: %s",
+                                 unhealthy->name, why_not_ready(unhealthy));
     if (unhealthy)
-        return refuse(ret_verdict, REFUSAL_NO_DEVICE, unhealthy,
-                      "no device that you may use is there; %s: %s", unhealthy->name,
-                      why_not_ready(unhealthy));
+        return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, unhealthy,
+                                 "no device that you may use is there; %s: %s", unhealthy->name,
+                                 why_not_ready(unhealthy));
     if (n_forbidden > 0)
-        return refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                      "the administrator's rules let you use none of the %u devices asked for",
-                      n_forbidden);
+        return visibility_refuse(
+            ret_verdict, REFUSAL_DENIED, NULL,
+            "the administrator's rules let you use none of the %u devices asked for", n_forbidden);
     if (request->cuda_visible_devices)
-        return refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                      "CUDA_VISIBLE_DEVICES shows no device: %s",
-                      ret->note[0] ? ret->note : "it is empty");
-    return refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL, "this box has no device to lease");
+        return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
+                                 "CUDA_VISIBLE_DEVICES shows no device: %s",
+                                 ret->note[0] ? ret->note : "it is empty");
+    return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
+                             "this box has no device to lease");
 }
