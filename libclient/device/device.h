@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Device: a place where ops run, with its name, its memory and its threads.
+ *
+ * A session has the host's CPU and the GPUs that its lease gives, in the order of
+ * CUDA_VISIBLE_DEVICES. Devices are shared by the sessions of a process and counted; all calls from
+ * any thread.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct allot_error;
+struct arena;
+struct gpu;
+struct pool;
+
+#define DEVICE_CPU_TYPE "CPU"
+#define DEVICE_GPU_TYPE "GPU"
+/* Enough for every device name. */
+#define DEVICE_NAME_SIZE 224
+
+struct device {
+    _Atomic uint32_t refs;
+    char name[DEVICE_NAME_SIZE]; /* "/job:localhost/replica:0/task:0/device:GPU:0" */
+    bool is_gpu;
+    int index;             /* among those of its type */
+    char description[160]; /* "device: 0, name: NVIDIA A100, pci bus id: 0000:07:00.0" */
+    uint64_t memory_limit_bytes;
+    struct pool *intra; /* loops inside ops; borrowed */
+    struct gpu *gpu;    /* NULL on the CPU */
+};
+
+/* Memory of a device for one block, aligned to 256 bytes. `tag` names who wants it, for reports. */
+struct device_block {
+    void *data; /* address on the device */
+    uint64_t handle;
+};
+int device_alloc(struct device *device, uint64_t bytes, const char *tag, struct device_block *ret,
+                 struct allot_error *err);
+/* Nothing queued uses it any more, or all of it is queued on the device's compute stream. */
+void device_dealloc(struct device *device, const struct device_block *block);
+
+/* The host. `intra` is borrowed. */
+int device_cpu_new(struct device **ret, struct pool *intra, struct allot_error *err);
+struct device *device_ref(struct device *device);
+struct device *device_unref(struct device *device); /* accepts and returns NULL */

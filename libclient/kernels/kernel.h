@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Kernel: how an op is computed on one kind of device for some types.
+ *
+ * Everything that can be known before the numbers are is settled once, when a plan is made: the
+ * kernel's `prepare` sees whole shapes, chooses the loop or the launch, and keeps what it needs in
+ * its state. Then `run` is called for each step with nothing but addresses: a tiny op costs a call.
+ *
+ * One table, process-wide; rows are added at any time, by any thread, and never removed.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libclient/core/dtype.h"
+#include "libclient/core/shape.h"
+
+struct allot_error;
+struct allot_tensor;
+struct node;
+struct pool;
+struct kernel_run;
+struct gpu;
+
+enum kernel_device { KERNEL_CPU, KERNEL_GPU, N_KERNEL_DEVICES };
+
+/* 0, or -errno; `run->error` then has the words, without the node's name. On a GPU it only queues
+ * work on run->stream. Called by any thread; the same node's state by several at once. */
+typedef int (*kernel_run_fn)(const struct kernel_run *run);
+
+struct kernel_value {
+    enum dtype dtype;
+    struct shape shape;               /* whole */
+    const struct allot_tensor *known; /* on the host, if it is known when the plan is made; NULL */
+};
+
+/* What `prepare` is shown, and what it says. */
+struct kernel_plan {
+    const struct node *node; /* attributes and types; not its inputs */
+    const struct kernel_value *inputs, *outputs;
+    uint32_t n_inputs, n_outputs;
+    struct gpu *gpu;      /* the device the node is on; NULL on the CPU (kernels/gpu.h) */
+    uint64_t random_seed; /* of this node, from graph and session */
+
+    kernel_run_fn run; /* must be set */
+    void *state;       /* calloc()ed by prepare, or NULL; freed by free() or `state_free` */
+    void (*state_free)(void *state);
+    size_t scratch_bytes; /* memory on its device during the run */
+    uint64_t cost;        /* nanoseconds on one core or so: whether it is worth a thread of its own;
+                             0: not worth one */
+};
+
+/*
+ * One run of one node. Addresses are of the node's device, or of the host where the row says so;
+ * blocks are aligned to 64 bytes. An output with 0 elements has some address. The handle of a
+ * variable comes in as the address of its value, which a kernel of `writes` changes where it lies:
+ * who runs it has locked it, and made sure that nobody reads the old value any more.
+ */
+struct kernel_run {
+    const void *state;
+    void *const *inputs;
+    void *const *outputs;
+    void *scratch;
+    struct pool *pool; /* for loops within the op; may have no threads */
+    struct kernel_step *step;
+};
+
+/* What the nodes of one step share. */
+struct kernel_step {
+    uint64_t number;              /* of this session; random ops count from it */
+    const atomic_bool *cancelled; /* long loops look at it */
+    void *stream;                 /* CUstream of the node's device */
+    struct allot_error *error;    /* for the words of a failure; the runner's, not shared */
+    bool deterministic;           /* the same bits whatever the thread count */
+};
+
+enum kernel_flag {
+    KERNEL_IN_PLACE = 1 << 0, /* output 0 may lie where input 0 did, if nobody else needs that; for
+                                 kernels that read each element before they write it */
+    KERNEL_IN_PLACE_ANY = 1 << 1, /* … or where any input of the same size did */
+    KERNEL_ALIAS = 1 << 2,        /* output 0 is input 0 under another shape: nothing is computed */
+    KERNEL_LINK = 1 << 3,         /* communication-heavy: one at a time per link */
+    KERNEL_BLOCKING = 1 << 4,     /* waits or calls out: not on a thread that others need */
+    KERNEL_INITIALISES = 1 << 5,  /* the variable it writes need not have had a value before */
+};
+
+struct kernel {
+    const char *op;
+    enum kernel_device device;
+    uint32_t dtypes; /* bits 1 << dtype, of the attribute "T" (or of `by`); 0: any */
+    const char *by;  /* the type attribute that `dtypes` is about; NULL: "T" */
+    uint32_t
+        host_inputs; /* bit per argument (a list is one): lies in host memory on every device */
+    uint32_t host_outputs; /* likewise */
+    uint32_t shape_inputs; /* bit per argument: only its shape is read: its bytes need not live */
+    uint32_t writes;       /* bit per argument: a variable whose value it changes */
+    uint32_t flags;
+    int32_t priority; /* for the placer */
+    int (*prepare)(struct kernel_plan *plan, struct allot_error *err);
+};
+
+/* The row is kept by address. -EEXIST: op, device and one of the types have a row already. */
+int kernel_register(const struct kernel *kernel, struct allot_error *err);
+/* NULL: none. `dtype` is the value of the attribute that the rows of this op go by. */
+const struct kernel *kernel_find(const struct node *node, enum kernel_device device);
+/* Whether any type of the op has a kernel there: for "no registered kernel" messages. */
+bool kernel_exists(const char *op, enum kernel_device device);
+/* "CPU", "GPU" */
+const char *kernel_device_name(enum kernel_device device);
+/* The rows of an op in words: "device='CPU'; T in [f32, f64]", a line each. Returns `text`. */
+const char *kernel_describe(const char *op, char *text, size_t size);
+
+/* The rows that liballot itself brings; once per process, whoever comes first. */
+int kernels_register_all(struct allot_error *err);
