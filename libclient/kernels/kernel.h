@@ -26,8 +26,8 @@ struct gpu;
 
 enum kernel_device { KERNEL_CPU, KERNEL_GPU, N_KERNEL_DEVICES };
 
-/* 0, or -errno; `run->error` then has the words, without the node's name. On a GPU it only queues
- * work on run->stream. Called by any thread; the same node's state by several at once. */
+/* 0, or what kernel_fail() returned. On a GPU it only queues work on the step's stream. Called by
+ * any thread; for the same node by several at once. */
 typedef int (*kernel_run_fn)(const struct kernel_run *run);
 
 struct kernel_value {
@@ -56,7 +56,8 @@ struct kernel_plan {
  * One run of one node. Addresses are of the node's device, or of the host where the row says so;
  * blocks are aligned to 64 bytes. An output with 0 elements has some address. The handle of a
  * variable comes in as the address of its value, which a kernel of `writes` changes where it lies:
- * who runs it has locked it, and made sure that nobody reads the old value any more.
+ * who runs it has locked it, and made sure that nobody reads the old value any more. An output of
+ * such a kernel is the variable's new value: who runs it gives it, the kernel does not write it.
  */
 struct kernel_run {
     const void *state;
@@ -72,9 +73,14 @@ struct kernel_step {
     uint64_t number;              /* of this session; random ops count from it */
     const atomic_bool *cancelled; /* long loops look at it */
     void *stream;                 /* CUstream of the node's device */
-    struct allot_error *error;    /* for the words of a failure; the runner's, not shared */
     bool deterministic;           /* the same bits whatever the thread count */
 };
+
+/* Keep the words of a failure, without the node's name, for the caller of `run` on this thread, and
+ * return `code`. Loops on other threads bring their failure back first. */
+int kernel_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What the last failure on this thread said. */
+const struct allot_error *kernel_failure(void);
 
 enum kernel_flag {
     KERNEL_IN_PLACE = 1 << 0, /* output 0 may lie where input 0 did, if nobody else needs that; for
