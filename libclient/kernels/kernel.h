@@ -32,13 +32,14 @@ typedef int (*kernel_run_fn)(const struct kernel_run *run);
 
 struct kernel_value {
     enum dtype dtype;
-    struct shape shape;               /* whole */
+    struct shape shape;               /* whole; open: an output of KERNEL_DYNAMIC */
     const struct allot_tensor *known; /* on the host, if it is known when the plan is made; NULL */
 };
 
 /* What `prepare` is shown, and what it says. */
 struct kernel_plan {
-    const struct node *node; /* attributes and types; not its inputs */
+    const struct node *node;     /* attributes and types; not its inputs */
+    const struct kernel *kernel; /* the row */
     const struct kernel_value *inputs, *outputs;
     uint32_t n_inputs, n_outputs;
     struct gpu *gpu;      /* the device the node is on; NULL on the CPU (kernels/gpu.h) */
@@ -74,6 +75,10 @@ struct kernel_step {
     const atomic_bool *cancelled; /* long loops look at it */
     void *stream;                 /* CUstream of the node's device */
     bool deterministic;           /* the same bits whatever the thread count */
+    /* Memory for output `i` of a KERNEL_DYNAMIC node, now that its shape is known: asked for once
+     * each, in the run; whoever runs the node keeps address and shape. -errno, with words. */
+    int (*output_new)(const struct kernel_run *run, uint32_t i, const struct shape *shape,
+                      void **ret);
 };
 
 /* Keep the words of a failure, without the node's name, for the caller of `run` on this thread, and
@@ -90,6 +95,9 @@ enum kernel_flag {
     KERNEL_LINK = 1 << 3,         /* communication-heavy: one at a time per link */
     KERNEL_BLOCKING = 1 << 4,     /* waits or calls out: not on a thread that others need */
     KERNEL_INITIALISES = 1 << 5,  /* the variable it writes need not have had a value before */
+    KERNEL_DYNAMIC = 1 << 6,      /* how large the outputs are is found out by computing them: their
+                                     shapes are open in the plan, run->outputs is not there, and
+                                     `run` asks step->output_new for each */
 };
 
 struct kernel {
@@ -104,12 +112,13 @@ struct kernel {
     uint32_t writes;       /* bit per argument: a variable whose value it changes */
     uint32_t flags;
     int32_t priority; /* for the placer */
+    uint32_t which;   /* for `prepare`: which of its family this is */
     int (*prepare)(struct kernel_plan *plan, struct allot_error *err);
 };
 
 /* The row is kept by address. -EEXIST: op, device and one of the types have a row already. */
 int kernel_register(const struct kernel *kernel, struct allot_error *err);
-/* NULL: none. `dtype` is the value of the attribute that the rows of this op go by. */
+/* The row for the node's type; NULL: none. */
 const struct kernel *kernel_find(const struct node *node, enum kernel_device device);
 /* Whether any type of the op has a kernel there: for "no registered kernel" messages. */
 bool kernel_exists(const char *op, enum kernel_device device);
