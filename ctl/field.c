@@ -119,7 +119,7 @@ FIELDS(share)
 #define RECORD wire_holder
 static const struct field holder_list[] = {
     UINT(pid),
-    UINT(attached_at),
+    MAYBE(attached_at),
     UINT(held_bytes),
 };
 FIELDS(holder)

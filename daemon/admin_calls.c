@@ -2,6 +2,7 @@
 /*
  * The calls about the box. Looking is everybody's; changing it is for administrators.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,9 @@
 #include "daemon/survey.h"
 
 #define ROWS_PER_CHEAP 32 /* rows of a box that cost as much as a cheap call */
+
+static_assert(DEVICE_REASON_SIZE == 160 && DEVICE_REASON_SIZE <= RECORD_TEXT_SIZE,
+              "admin_drain() says how long a reason may be");
 
 /* If not, it was told. */
 static bool is_admin(struct session *session, const struct varlink_call *call, const char *what) {
@@ -256,6 +260,13 @@ unsigned admin_drain(struct session *session, const struct varlink_call *call) {
 
     if (!is_admin(session, call, "drain devices"))
         return 1;
+    if (wire->reason && strlen(wire->reason) >= DEVICE_REASON_SIZE) {
+        session_fail(session, call,
+                     &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
+                                        .parameter = "reason",
+                                        .reason = "has more than 159 bytes: say it shorter" });
+        return 1;
+    }
     return drain_or_resume(session, call, wire->devices, wire->n_devices,
                            wire->reason && *wire->reason ? wire->reason
                                                          : "drained by an administrator");

@@ -88,6 +88,11 @@ static bool read_demand(struct session *session, const struct varlink_call *call
         if (member)
             snprintf(name, sizeof(name), "request.amount.%s", member);
     }
+    if (!member && wire->amount && wire->amounts) {
+        member = "amount";
+        snprintf(name, sizeof(name), "request.amount");
+        reason = "contradicts amounts: leave one of them out";
+    }
     if (!member && wire->amounts) {
         amounts = store_get(&session->manager->store, (wire->n_amounts + 1) * sizeof(*amounts));
         if (!amounts) {

@@ -219,7 +219,8 @@ struct broker_attach {
 /*
  * Make the process a holder; GRANT or DENY, never WAIT. The caller has checked cgroup or token; the
  * uid is checked here. A process that is a holder already takes its place anew (the old cookie is
- * not used again). `held` may not exceed what was recorded of this process; after lost books
+ * not used again). `held` of one that was recorded in the last life, or is attached, may not exceed
+ * what it has; of others it is judged like growth that cannot wait. After lost books
  * (broker_books_lost) an unknown lease is rebuilt from it, as far as the rules let this user have
  * it.
  */

@@ -32,6 +32,7 @@
 #include "daemon/inventory.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
+#include "daemon/patrol.h"
 #include "daemon/restore.h"
 #include "daemon/scope.h"
 #include "daemon/server.h"
@@ -404,6 +405,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->handle = methods_handle;
     list_init(&manager->monitors);
     list_init(&manager->volleys);
+    list_init(&manager->shots);
     list_init(&manager->closings);
     list_init(&manager->confinements);
     gethostname(manager->host, sizeof(manager->host) - 1);
@@ -513,6 +515,7 @@ struct manager *manager_free(struct manager *manager) {
     methods_free_all(manager);
     confinements_free_all(manager);
     eviction_free_all(manager);
+    patrol_free_all(manager);
     status_free(manager);
     scope_free_all(manager);
     tenure_free_all(manager);

@@ -65,6 +65,7 @@ struct manager {
     struct map scopes;        /* lease → struct scope: cgroups that say when a lease ends */
     struct map evictions;     /* lease → struct eviction: told to end, and what comes next */
     struct list volleys;      /* signals that the hand was asked for */
+    struct list shots;        /* the same, of the watch */
     struct list closings;     /* handles that it was asked to close or open */
     struct list confinements; /* scopes that it was asked to make */
     struct map names;         /* uid → its name, owned: looked up once */

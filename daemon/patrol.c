@@ -34,8 +34,73 @@ static void tell_holder(struct manager *manager, const struct watch_action *acti
         session_stream(session, &(struct wire_attach_reply){ .notice = &notice });
 }
 
+/* Who was shot at: the answer comes when the process may be gone. */
+struct shot {
+    struct manager *manager;
+    struct list in_manager;
+    struct process_id process;
+    uint32_t uid;
+    uint64_t lease;
+    struct gpuid device;
+    int number;
+};
+
+static void shot_free(struct shot *shot) {
+    list_remove(&shot->in_manager);
+    free(shot);
+}
+
+void patrol_free_all(struct manager *manager) {
+    struct shot *shot;
+
+    while ((shot = list_first(&manager->shots, struct shot, in_manager)))
+        shot_free(shot);
+}
+
+/* "process 71 of lease 3 on GPU-…" */
+static const char *name_target(char text[static 160], const struct process_id *process,
+                               uint64_t lease, const struct gpuid *device) {
+    char uuid[GPUID_TEXT_SIZE], of[40] = "", who[32] = "its processes";
+
+    if (lease)
+        snprintf(of, sizeof(of), " of lease %llu", (unsigned long long)lease);
+    if (process->pid)
+        snprintf(who, sizeof(who), "process %d", (int)process->pid);
+    snprintf(text, 160, "%s%s on %s", who, of, gpuid_format(device, uuid));
+    return text;
+}
+
+static void on_shot(void *userdata, int r, const struct hand_answer *answer,
+                    const struct allot_error *err) {
+    struct shot *shot = userdata;
+    struct log_about about = {
+        .message = LOG_SIGNALLED,
+        .device = &shot->device,
+        .lease = shot->lease,
+        .pid = shot->process.pid,
+        .has_uid = shot->uid != (uint32_t)-1,
+        .uid = shot->uid,
+    };
+    const char *name = shot->number == SIGKILL ? "SIGKILL" : "SIGTERM";
+    char target[160];
+
+    name_target(target, &shot->process, shot->lease, &shot->device);
+    if (r < 0)
+        herald_say(shot->manager, LOG_WARNING, &about, "action", "%s was not sent to %s: %s", name,
+                   target, err->text);
+    else if (answer->signalled.n_processes == 0)
+        herald_say(shot->manager, LOG_NOTICE, &about, "action",
+                   "%s was not sent to %s: when it was looked at again it was no longer over", name,
+                   target);
+    else
+        herald_say(shot->manager, LOG_WARNING, &about, "action", "%s was sent to %s", name, target);
+    manager_settle(shot->manager);
+    shot_free(shot);
+}
+
 static void send_signal(struct manager *manager, const struct watch_action *action, int number) {
-    struct hand_signal shot = {
+    struct shot *shot = calloc(1, sizeof(*shot));
+    struct hand_signal order = {
         .signal = number,
         .pid = action->process.id.pid,
         .start = action->process.id.start,
@@ -44,7 +109,20 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
         .over_bytes = action->over_bytes,
     };
 
-    hand_signal(manager->hand, NULL, &shot, survey_ignore, NULL);
+    if (shot) {
+        *shot = (struct shot){
+            .manager = manager,
+            .process = action->process.id,
+            .uid = action->process.uid,
+            .lease = action->lease,
+            .device = action->device,
+            .number = number,
+        };
+        list_append(&manager->shots, &shot->in_manager);
+    }
+    /* Without the memory to tell of it, it is done all the same. */
+    if (hand_signal(manager->hand, NULL, &order, shot ? on_shot : survey_ignore, shot) < 0 && shot)
+        shot_free(shot);
 }
 
 static void on_action(void *userdata, const struct watch_action *action) {
@@ -60,10 +138,13 @@ static void on_action(void *userdata, const struct watch_action *action) {
         .uid = action->process.uid,
     };
     const struct lease *lease = broker_lease(manager->broker, action->lease);
+    char target[160];
 
     manager->n_over += action->step == WATCH_LOG;
     herald_say(manager, action->step == WATCH_FINE ? LOG_INFO : LOG_WARNING, &about,
-               action->step == WATCH_FINE ? "fine" : "over", "%s", action->reason);
+               action->step == WATCH_FINE ? "fine" : "over", "%s: %s",
+               name_target(target, &action->process.id, action->lease, &action->device),
+               action->reason);
     if (action->step == WATCH_FINE)
         return;
     if (manager->accounts)

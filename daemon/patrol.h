@@ -11,4 +11,7 @@
 struct manager;
 
 /* Judge what the sample shows; after broker_sample(). */
+/* Forget the signals whose answers have not come. */
+void patrol_free_all(struct manager *manager);
+
 void patrol_turn(struct manager *manager, const struct sample *sample, struct moment now);

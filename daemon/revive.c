@@ -206,7 +206,46 @@ static uint64_t lingering(const struct debt *debt, const struct book *book) {
     return 0;
 }
 
-static int judge_held(const struct broker *broker, struct lease *lease, const struct holder *holder,
+/*
+ * A process that left, or was never here, says that it holds so much: as much as a Grow of it would
+ * get at once. What it owes is its own. 0: it may; else it was refused.
+ */
+static int judge_returning(struct broker *broker, struct lease *lease, unsigned at,
+                           const struct holder *holder, uint64_t owed_bytes, uint64_t bytes,
+                           struct verdict *ret) {
+    const struct share *share = &lease->shares[at];
+    const struct tenant *tenant = lease->tenant;
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t seen = holder ? holder->parts[at].seen_bytes : 0;
+    uint64_t own = holder ? part_held(&holder->parts[at]) : 0, quota, rise;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    bytes = MAX(bytes, seen) - own;
+    if (bytes > share->limit_bytes - MIN(share->limit_bytes, share->held_bytes))
+        return refuse(ret, REFUSAL_DENIED,
+                      "%s more than lease %llu holds on %s is over its limit of %s",
+                      units_format_bytes(bytes, a), (unsigned long long)lease->id,
+                      share->book->name, units_format_bytes(share->limit_bytes, b));
+    rise = share_rise(share, bytes);
+    if (rise == 0)
+        return 0;
+    quota = units_share(rules->quota_permyriad, share->book->usable_bytes);
+    if (rise > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes) ||
+        (rules->quota_permyriad < 10000 &&
+         rise > quota - MIN(quota, tenant->slot_bytes[share->book->slot])))
+        return refuse(ret, REFUSAL_DENIED, "it holds more of %s than is left of your quota",
+                      share->book->name);
+    if (rise > book_free(share->book) + owed_bytes ||
+        (lease->declares_max && !safety_keeps(broker, lease, at, rise)))
+        return refuse(ret, REFUSAL_NO_MEMORY,
+                      "%s that it says it holds on %s were given back when its connection ended, "
+                      "and others have them now (%s is free): free them, and ask again by Grow",
+                      units_format_bytes(rise, a), share->book->name,
+                      units_format_bytes(book_free(share->book), b));
+    return 0;
+}
+
+static int judge_held(struct broker *broker, struct lease *lease, const struct holder *holder,
                       const struct debt *debt, const struct broker_attach *attach,
                       uint64_t *declared, struct verdict *ret) {
     for (size_t i = 0; i < attach->n_held; i++) {
@@ -226,7 +265,13 @@ static int judge_held(const struct broker *broker, struct lease *lease, const st
             others = share->limit_bytes - MIN(share->limit_bytes, others);
             most = MAX(most, others);
         }
-        if (bytes > most)
+        if (bytes > most && !broker->grace_usec &&
+            (!holder || (!holder->is_attached && !holder->is_absent))) {
+            int r = judge_returning(broker, lease, at, holder, most, bytes, ret);
+
+            if (r < 0)
+                return r;
+        } else if (bytes > most)
             return refuse(ret, REFUSAL_DENIED,
                           "it says that it holds more of %s than was recorded of it",
                           share->book->name);

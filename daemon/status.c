@@ -183,9 +183,11 @@ static void make_holders(struct making *making, const struct lease *lease, struc
             break;
         for (uint32_t i = 0; i < lease->n_shares; i++)
             held_bytes += part_held(&holder->parts[i]);
-        holders[n++] = (struct wire_holder){ .pid = (uint64_t)holder->process.pid,
-                                             .attached_at = date_of(making, holder->attached_usec),
-                                             .held_bytes = held_bytes };
+        holders[n] =
+            (struct wire_holder){ .pid = (uint64_t)holder->process.pid, .held_bytes = held_bytes };
+        if (holder->attached_usec)
+            holders[n].attached_at = wire_some(date_of(making, holder->attached_usec));
+        n++;
         map_put(&making->leases_of, key_of(&holder->process), holder);
     }
     ret->holders = holders;

@@ -123,7 +123,7 @@ const struct wire_type wire_share_type = WIRE_TYPE(wire_share, "Share", share_fi
 
 static const struct wire_field holder_fields[] = {
     UINT(wire_holder, pid),
-    UINT(wire_holder, attached_at),
+    MAYBE_UINT(wire_holder, attached_at),
     UINT(wire_holder, held_bytes),
 };
 static const struct wire_type wire_holder_type = WIRE_TYPE(wire_holder, "Holder", holder_fields);

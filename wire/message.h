@@ -154,7 +154,7 @@ struct wire_share {
 
 struct wire_holder {
     uint64_t pid;
-    uint64_t attached_at;
+    struct wire_maybe attached_at;
     uint64_t held_bytes;
 };
 

@@ -31,6 +31,16 @@ class Device(BoxTest):
         self.refused("NoDevice", self.box.call, "Drain", {"devices": ["7"]})
         self.refused("NoDevice", self.box.call, "Drain", {"devices": ["GPU-nothing"]})
 
+    def test_a_reason_that_is_too_long_is_refused_and_not_cut(self):
+        uuid = self.box.look()["devices"][0]["uuid"]
+        error = self.refused("org.varlink.service.InvalidParameter", self.box.call, "Drain",
+                             {"devices": [uuid], "reason": "x" * 160})
+        self.assertEqual(error.parameters["parameter"], "reason")
+        self.assertIn("159", error.reason)
+        self.assertEqual(self.state_of(self.box.look(), uuid), "ready")
+        self.box.call("Drain", {"devices": [uuid], "reason": "y" * 159})
+        self.assertEqual(self.box.look()["devices"][0]["reason"], "y" * 159)
+
     def test_a_lost_device_is_told_and_comes_back(self):
         job = self.box.job()
         uuids = [device["uuid"] for device in self.box.look()["devices"]]

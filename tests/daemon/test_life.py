@@ -6,6 +6,10 @@ import signal
 from box import GiB, BoxTest, Closed, MiB, check_books, device_of, exclusive, fixed, fraction, grow, lease_of, used_by
 
 
+def box_free(box):
+    return box["devices"][0]["free_bytes"]
+
+
 class Life(BoxTest):
     def gone(self, grant):
         box = self.box.until(lambda box: lease_of(box, grant["lease"]) is None, "the end of the lease")
@@ -42,6 +46,38 @@ class Life(BoxTest):
         self.assertEqual(box["devices"][0]["held_bytes"], 0)
         asker.kill()
         self.gone(grant)
+
+    def test_who_lost_its_connection_comes_back_with_what_it_holds(self):
+        asker, worker = self.box.job(), self.box.job()
+        grant = asker.acquire(grow(low=GiB, high=8 * GiB))
+        uuid = grant["shares"][0]["device"]
+        worker.attach(grant)
+        worker.grow(grant, 4 * GiB)
+        worker.disconnect()
+        # Until the driver was asked, and showed that these bytes are used by nobody.
+        self.box.until(lambda box: box["devices"][0]["releasing_bytes"] == 0, "the end of what was held")
+        self.refused("Denied", worker.attach, grant, held=[{"device": uuid, "bytes": 9 * GiB}])
+        self.assertEqual(worker.attach(grant, held=[{"device": uuid, "bytes": 4 * GiB}])[0]["held_bytes"], 4 * GiB)
+        check_books(self.box.look())
+        worker.disconnect()
+        self.box.until(lambda box: box["devices"][0]["releasing_bytes"] == 0, "the end of what was held")
+        # Nobody else's bytes are given away for it.
+        self.box.job().lease(fixed(box_free(self.box.look()) - 2 * GiB))
+        self.refused("NoMemory", worker.attach, grant, held=[{"device": uuid, "bytes": 4 * GiB}])
+        self.assertEqual(worker.attach(grant, held=[{"device": uuid, "bytes": GiB}])[0]["held_bytes"], GiB)
+        check_books(self.box.look())
+
+    def test_a_holder_that_never_attached_has_no_time_of_it(self):
+        job = self.box.job()
+        grant = job.acquire(fixed(4 * GiB))
+        job.alloc(GiB)
+        box = self.box.until(lambda box: lease_of(box, grant["lease"])["holders"])
+        holder = lease_of(box, grant["lease"])["holders"][0]
+        self.assertEqual(holder["pid"], job.pid)
+        self.assertIsNone(holder.get("attached_at"))
+        job.attach(grant)
+        holder = lease_of(self.box.look(), grant["lease"])["holders"][0]
+        self.assertGreater(holder["attached_at"], box["started_at"])
 
     def test_a_lease_of_others_hands_ends_with_the_last_connection(self):
         asker, worker = self.box.job(), self.box.job()

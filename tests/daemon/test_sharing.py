@@ -124,6 +124,13 @@ class Modes(BoxTest):
             "amounts": [{"mode": "fixed", "bytes": GiB}, {"mode": "fixed", "bytes": 4 * GiB}]})
         self.assertEqual([share["limit_bytes"] for share in grant["shares"]], [GiB, 4 * GiB])
 
+    def test_one_amount_for_all_and_one_for_each_contradict(self):
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        amount = {"mode": "fixed", "bytes": GiB}
+        error = self.refused("org.varlink.service.InvalidParameter", self.box.job().acquire,
+                             {"devices": uuids, "amount": amount, "amounts": [amount] * len(uuids)})
+        self.assertEqual(error.parameters["parameter"], "request.amount")
+
     def test_amounts_that_make_no_sense_are_named(self):
         job = self.box.job()
         for amount, member in (

@@ -31,6 +31,12 @@ class Enforced(BoxTest):
         self.box.until(lambda box: lease_of(box, grant["lease"]) is None, "the end of its lease")
         self.assertIsNone(good.process.poll())
         self.assertIsNotNone(lease_of(self.box.look(), kept["lease"]))
+        # Whoever reads the log alone knows whom it was about, and what was done.
+        uuid = grant["shares"][0]["device"]
+        said = self.box.said().splitlines()
+        for words in ("may use", "SIGTERM was sent"):
+            self.assertTrue(any(all(word in line for word in (words, str(bad.pid), uuid, f"lease {grant['lease']}"))
+                                for line in said), words)
         rows = self.box.call("Usage", {"by": "user"})["rows"]
         self.assertGreater(sum(row["actions"] for row in rows), 0)
         # What a lease did is its group's.

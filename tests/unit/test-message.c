@@ -194,7 +194,7 @@ static const struct wire_device devices[] = {
 };
 static const uint64_t tiers[] = { 2, 3 };
 static const struct wire_share shares[] = { { "GPU-a", 100, 50, 20, 10, { true, 30 } } };
-static const struct wire_holder holders[] = { { 4711, 1, 20 } };
+static const struct wire_holder holders[] = { { 4711, { true, 1 }, 20 } };
 static const struct wire_lease leases[] = {
     { .id = 9,
       .uid = 1000,
