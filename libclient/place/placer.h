@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "libclient/place/spec.h"
+#include "libclient/core/spec.h"
 
 /* What flows through an input or output: whether its ends must share a device. */
 enum placer_flow {

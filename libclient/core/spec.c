@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "libclient/place/spec.h"
+#include "libclient/core/spec.h"
 
 #include <ctype.h>
 #include <errno.h>

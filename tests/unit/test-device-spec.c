@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "libclient/place/spec.h"
+#include "libclient/core/spec.h"
 #include "tests/support/suite.h"
 
 START_TEST(what_is_written_in_short_is_read_in_full) {
@@ -81,5 +81,5 @@ START_TEST(merging_softly_opens_only_type_and_number) {
 }
 END_TEST
 
-SUITE("place-spec", what_is_written_in_short_is_read_in_full, what_is_no_spec_is_refused,
+SUITE("device-spec", what_is_written_in_short_is_read_in_full, what_is_no_spec_is_refused,
       merging_softly_opens_only_type_and_number)
