@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Each: an op that works element by element, over inputs that stretch to the output's shape.
+ */
+#include "libclient/kernels/kernel.h"
+#include "libclient/kernels/loops.h"
+
+#define EACH_INPUTS_MAX 3
+
+struct each;
+typedef int (*each_check_fn)(const struct each *each, const struct kernel_run *run);
+
+/*
+ * What the run knows. The dimensions that every operand walks through in one go are one; the last
+ * one is the row that the loop takes, the others are counted around it.
+ *
+ *     [8, 1, 3, 4] + [5, 3, 4]    rows of 12; outer 8 × 5, steps 12, 0 and 0, 12 elements
+ */
+struct each {
+    loop_fn loop;
+    size_t n; /* elements of a row, > 0 */
+    double with[4];
+    uint32_t n_inputs;
+    bool is_half;
+    enum dtype half[1 + EACH_INPUTS_MAX]; /* of output and inputs: which 16-bit float; or NONE */
+    uint8_t bytes[1 + EACH_INPUTS_MAX];   /* of an element; inputs that stay within a row: 0 */
+    int rank;                             /* outer dimensions */
+    int64_t dims[SHAPE_RANK_MAX];
+    int64_t steps[SHAPE_RANK_MAX][EACH_INPUTS_MAX]; /* in bytes */
+    size_t n_rows;
+    size_t chunk;        /* rows are cut into such pieces for the pool */
+    size_t grain;        /* pieces at a time; 0: not worth the pool */
+    each_check_fn check; /* NULL: none */
+    enum dtype dtype;    /* of the last input, for `check` */
+    size_t n_last;       /* its elements */
+};
+
+/*
+ * Lay out plan->inputs[0 … n_inputs) over the shape of output 0, and set run, state and cost.
+ * `forms`: the loops by which inputs stay the same within a row, a bit each (enum loop_form for
+ * two); those of NULL do not come up. `weight` as in scalar.h; 0: elements are moved as they are.
+ * *ret is the state, for the caller to add to before the plan is used; NULL where there is nothing
+ * to compute.
+ */
+int each_plan(struct each **ret, struct kernel_plan *plan, uint32_t n_inputs, const loop_fn *forms,
+              unsigned weight, struct allot_error *err);
+
+/* A check before all, of the whole run; nothing is computed if it fails. */
+void each_check(struct kernel_plan *plan, struct each *each, each_check_fn check);
+
+/* A run that has nothing to do. */
+int each_nothing(const struct kernel_run *run);

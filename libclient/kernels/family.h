@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Family: the rows of one file of kernels, for the registry.
+ */
+#include <stddef.h>
+
+#include "libclient/kernels/kernel.h"
+
+#define KERNEL_FAMILIES(X) X(cpu_elementwise)
+
+struct kernel_family {
+    const struct kernel *rows;
+    size_t n;
+    void (*init)(void); /* before the rows are looked at, once; NULL: nothing to do */
+};
+
+#define X(name) extern const struct kernel_family kernel_family_##name;
+KERNEL_FAMILIES(X)
+#undef X
+
+/* Sets of types, for rows. */
+#define DTYPE_BIT(name) (1u << DTYPE_##name)
+#define DTYPES_HALF     (DTYPE_BIT(F16) | DTYPE_BIT(BF16))
+#define DTYPES_FLOAT    (DTYPES_HALF | DTYPE_BIT(F32) | DTYPE_BIT(F64))
+#define DTYPES_SIGNED   (DTYPE_BIT(I8) | DTYPE_BIT(I16) | DTYPE_BIT(I32) | DTYPE_BIT(I64))
+#define DTYPES_UNSIGNED (DTYPE_BIT(U8) | DTYPE_BIT(U16) | DTYPE_BIT(U32) | DTYPE_BIT(U64))
+#define DTYPES_INT      (DTYPES_SIGNED | DTYPES_UNSIGNED)
+#define DTYPES_NUMBER   (DTYPES_FLOAT | DTYPES_INT)
+#define DTYPES_ALL      (DTYPES_NUMBER | DTYPE_BIT(BOOL))

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registry: the one table op × device × types. The rows of an op hang in a chain that a map finds
+ * by the op's name; a row is looked for once per node of a plan, so a lock around it costs nothing
+ * that anybody notices.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/map.h"
+#include "libclient/graph/graph.h"
+#include "libclient/kernels/family.h"
+#include "libclient/kernels/kernel.h"
+
+struct row {
+    const struct kernel *kernel;
+    struct row *next;
+};
+
+struct op_rows {
+    struct row *first, **last;
+    char name[];
+};
+
+static struct {
+    pthread_rwlock_t lock;
+    struct map ops;
+} registry = { .lock = PTHREAD_RWLOCK_INITIALIZER };
+
+static const char *by_attr(const struct kernel *kernel) {
+    return kernel->by ? kernel->by : "T";
+}
+
+static bool overlap(const struct kernel *a, const struct kernel *b) {
+    return a->device == b->device && (!a->dtypes || !b->dtypes || (a->dtypes & b->dtypes));
+}
+
+static int rows_of(struct op_rows **ret, const char *op) {
+    struct op_rows *rows = map_find_text(&registry.ops, op);
+
+    if (!rows) {
+        rows = calloc(1, sizeof(*rows) + strlen(op) + 1);
+        if (!rows)
+            return -ENOMEM;
+        strcpy(rows->name, op);
+        rows->last = &rows->first;
+        if (map_put_text(&registry.ops, rows->name, rows) < 0) {
+            free(rows);
+            return -ENOMEM;
+        }
+    }
+    *ret = rows;
+    return 0;
+}
+
+static int register_locked(const struct kernel *kernel, struct allot_error *err) {
+    struct op_rows *rows;
+    struct row *row;
+
+    if (rows_of(&rows, kernel->op) < 0)
+        return error_set(err, -ENOMEM, "no memory for the kernel of %s", kernel->op);
+    for (row = rows->first; row; row = row->next)
+        if (row->kernel == kernel)
+            return 0; /* an attempt to register all that ended early, made again */
+        else if (overlap(row->kernel, kernel))
+            return error_set(err, -EEXIST, "%s has a kernel for these types on the %s already",
+                             kernel->op, kernel_device_name(kernel->device));
+    row = calloc(1, sizeof(*row));
+    if (!row)
+        return error_set(err, -ENOMEM, "no memory for the kernel of %s", kernel->op);
+    row->kernel = kernel;
+    *rows->last = row;
+    rows->last = &row->next;
+    return 0;
+}
+
+int kernel_register(const struct kernel *kernel, struct allot_error *err) {
+    int r;
+
+    if (!kernel->op || !kernel->op[0] || !kernel->prepare || kernel->device >= N_KERNEL_DEVICES)
+        return error_set(err, -EINVAL,
+                         "a kernel needs the name of an op, a device and a way to be prepared");
+    pthread_rwlock_wrlock(&registry.lock);
+    r = register_locked(kernel, err);
+    pthread_rwlock_unlock(&registry.lock);
+    return r;
+}
+
+/* The type that a row of this node's op goes by; DTYPE_NONE: it has no such attribute. */
+static enum dtype node_type(const struct node *node, const char *attr) {
+    for (size_t i = 0; i < node->op->n_attrs; i++)
+        if (node->op->attrs[i].kind == ATTR_DTYPE && strcmp(node->op->attrs[i].name, attr) == 0)
+            return node->attrs[i].dtype;
+    return DTYPE_NONE;
+}
+
+const struct kernel *kernel_find(const struct node *node, enum kernel_device device) {
+    const struct kernel *found = NULL;
+    const struct op_rows *rows;
+
+    pthread_rwlock_rdlock(&registry.lock);
+    rows = map_find_text(&registry.ops, node->op->name);
+    for (const struct row *row = rows ? rows->first : NULL; row && !found; row = row->next) {
+        const struct kernel *kernel = row->kernel;
+
+        if (kernel->device == device &&
+            (!kernel->dtypes || (kernel->dtypes >> node_type(node, by_attr(kernel)) & 1)))
+            found = kernel;
+    }
+    pthread_rwlock_unlock(&registry.lock);
+    return found;
+}
+
+bool kernel_exists(const char *op, enum kernel_device device) {
+    const struct op_rows *rows;
+    bool found = false;
+
+    pthread_rwlock_rdlock(&registry.lock);
+    rows = map_find_text(&registry.ops, op);
+    for (const struct row *row = rows ? rows->first : NULL; row && !found; row = row->next)
+        found = row->kernel->device == device;
+    pthread_rwlock_unlock(&registry.lock);
+    return found;
+}
+
+const char *kernel_device_name(enum kernel_device device) {
+    return device == KERNEL_CPU ? "CPU" : "GPU";
+}
+
+/* Text that is cut off where the room ends. */
+struct words {
+    char *text;
+    size_t used, size;
+};
+
+static __attribute__((format(printf, 2, 3))) void say(struct words *words, const char *format,
+                                                      ...) {
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(words->text + words->used, words->size - words->used, format, args);
+    va_end(args);
+    words->used = MIN(words->used + (size_t)MAX(n, 0), words->size - 1);
+}
+
+static void describe(const struct kernel *kernel, struct words *words) {
+    const char *before = "";
+
+    say(words, "device='%s'", kernel_device_name(kernel->device));
+    if (kernel->dtypes) {
+        say(words, "; %s in [", by_attr(kernel));
+        for (int dtype = DTYPE_NONE + 1; dtype < N_DTYPES; dtype++)
+            if (kernel->dtypes >> dtype & 1) {
+                say(words, "%s%s", before, dtype_name((enum dtype)dtype));
+                before = ", ";
+            }
+        say(words, "]");
+    }
+    say(words, "\n");
+}
+
+const char *kernel_describe(const char *op, char *text, size_t size) {
+    struct words words = { .text = text, .size = size };
+    const struct op_rows *rows;
+
+    text[0] = '\0';
+    pthread_rwlock_rdlock(&registry.lock);
+    rows = map_find_text(&registry.ops, op);
+    for (const struct row *row = rows ? rows->first : NULL; row; row = row->next)
+        describe(row->kernel, &words);
+    pthread_rwlock_unlock(&registry.lock);
+    return text;
+}
+
+/* ---- Failures ---------------------------------------------------------------------------------
+ */
+
+static _Thread_local struct allot_error failure;
+
+int kernel_fail(int code, const char *format, ...) {
+    va_list args;
+
+    failure.code = code;
+    va_start(args, format);
+    vsnprintf(failure.text, sizeof(failure.text), format, args);
+    va_end(args);
+    return code;
+}
+
+const struct allot_error *kernel_failure(void) {
+    return &failure;
+}
+
+/* ---- What liballot brings ---------------------------------------------------------------------
+ */
+
+static const struct kernel_family *const families[] = {
+#define X(name) &kernel_family_##name,
+    KERNEL_FAMILIES(X)
+#undef X
+};
+
+static struct {
+    pthread_mutex_t lock;
+    bool done;
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+int kernels_register_all(struct allot_error *err) {
+    int r = 0;
+
+    pthread_mutex_lock(&all.lock);
+    for (size_t i = 0; !all.done && r == 0 && i < ELEMENTSOF(families); i++) {
+        if (families[i]->init)
+            families[i]->init();
+        for (size_t j = 0; r == 0 && j < families[i]->n; j++)
+            r = kernel_register(&families[i]->rows[j], err);
+    }
+    all.done |= r == 0;
+    pthread_mutex_unlock(&all.lock);
+    return r;
+}
