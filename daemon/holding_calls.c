@@ -99,6 +99,15 @@ static void adopt_scope(struct session *session, uint64_t called, uint64_t id) {
         scope_watch(manager, id, cgroup);
 }
 
+/* A process can say of itself that it has the guard or arenas; all else is for us to try. */
+static uint8_t tier_claimed(const struct wire_attach *wire) {
+    enum { GUARD = 3, ARENAS = 4 };
+
+    return wire->tier.has && (wire->tier.value == GUARD || wire->tier.value == ARENAS)
+               ? (uint8_t)wire->tier.value
+               : 0;
+}
+
 unsigned lease_attach(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_attach *wire = &call->parameters.attach;
@@ -109,7 +118,7 @@ unsigned lease_attach(struct session *session, const struct varlink_call *call) 
     bool is_back = lease && broker_holder(manager->broker, &session->process, wire->lease);
     struct broker_attach attach = {
         .lease = wire->lease,
-        .tier = wire->tier.has && wire->tier.value <= 5 ? (uint8_t)wire->tier.value : 0,
+        .tier = tier_claimed(wire),
         .credits = wire->credits.has && wire->credits.value,
         .cookie = session,
     };

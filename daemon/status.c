@@ -203,6 +203,8 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
     };
     struct wire_share *shares = get(making, lease->n_shares, sizeof(*shares));
     uint64_t *tiers = get(making, 8, sizeof(*tiers));
+    uint32_t in_force = lease->tiers;
+    const struct holder *holder;
     bool is_fresh = making->manager->sample && !making->manager->stale_usec;
 
     *ret = (struct wire_lease){
@@ -223,8 +225,12 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
         ret->expires_at = wire_some(date_of(making, lease->expires_usec));
     if (lease->idle_usec)
         ret->idle_usec = wire_some(making->boot_usec - MIN(lease->idle_usec, making->boot_usec));
+    /* Around the job, and what its processes bring. */
+    list_foreach (holder, &lease->holders, in_lease)
+        if (holder->is_attached && holder->tier)
+            in_force |= 1u << holder->tier;
     for (unsigned tier = 1; tiers && tier < 8; tier++)
-        if (lease->tiers >> tier & 1)
+        if (in_force >> tier & 1)
             tiers[ret->n_tiers++] = tier;
     for (uint32_t i = 0; shares && i < lease->n_shares; i++)
         if (lease->shares[i].book)

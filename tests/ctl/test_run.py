@@ -212,6 +212,9 @@ class Run(CtlTest):
                                              [{"lease": None} | process for process in box["processes"]]),
                              "the process is of the lease")
         self.assertEqual(box["devices"][0]["unmanaged_bytes"], 0)
+        # The tier that is in force: that of the scope where there is one, else the guard.
+        self.assertIn(3, box["leases"][0]["tiers"])
+        self.assertEqual(box["processes"][0]["tier"], min(box["leases"][0]["tiers"]))
         said = self.gpuctl("status").stdout
         self.assertIn("hold", said)
         self.assertNotIn("  unmanaged  ", said.split("Processes", 1)[1])

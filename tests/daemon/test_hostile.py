@@ -49,6 +49,15 @@ class Hostile(BoxTest):
         with self.assertRaises(Closed):
             client.receive()
 
+    def test_nobody_claims_a_tier_that_others_prove(self):
+        """Of itself a process can say that it has the guard or arenas; the rest is tried by the daemon."""
+        grant = self.box.job().lease(fixed(GiB))
+        for claimed, shown in ((3, [3]), (4, [4]), (1, []), (2, []), (5, []), (0, []), (1 << 40, [])):
+            with self.subTest(claimed=claimed):
+                self.witness.attach(self.grant, on=f"tier {claimed}", tier=claimed)
+                self.assertEqual(lease_of(self.box.look(), self.grant["lease"])["tiers"], shown)
+        self.assertEqual(lease_of(self.box.look(), grant["lease"])["tiers"], [])
+
     def test_what_is_no_json_ends_the_connection(self):
         for data in (b"\0", b"hello\0", b"{\0", b"{}}\0", b'{"method":}\0', b"[1,2\0", b'"x"\0', b"\xff\xfe\0",
                      b'{"method":"\xc3\x28"}\0', b'{"method":"a\\u0000b"}\0', b"nul\0", b'{"a":1,}\0', b"{} {}\0",
