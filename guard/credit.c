@@ -55,8 +55,9 @@
 struct share {
     _Atomic uint64_t used; /* may pass `held` only by credit_force() */
     _Atomic uint64_t held;
-    pthread_mutex_t asking; /* the daemon for more: one thread at a time */
-    uint64_t limit, batch, context;
+    _Atomic uint64_t reserved; /* declared by the program itself, used or not yet */
+    pthread_mutex_t asking;    /* the daemon for more: one thread at a time */
+    uint64_t limit, guaranteed, batch, context;
     uint8_t uuid[16];
     char text[GPUID_TEXT_SIZE];
 };
@@ -79,6 +80,7 @@ static struct {
     int wake;           /* eventfd of the keeper */
     _Atomic bool lingering;
     void (*settle)(int share);
+    void (*hear)(const struct allot_lease_notice *notice);
 #define X(name) __typeof__(&name) name;
     struct {
         LEASE_CALLS(X)
@@ -108,8 +110,17 @@ static uint64_t pages(uint64_t bytes) {
     return bytes > UINT64_MAX - PAGE ? UINT64_MAX : (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
+/* What may not be given back: in use, or declared. */
+static uint64_t needed(const struct share *share) {
+    return MAX(pages(share->used), share->reserved);
+}
+
 void credit_on_short(void (*settle)(int share)) {
     credit.settle = settle;
+}
+
+void credit_on_notice(void (*hear)(const struct allot_lease_notice *notice)) {
+    credit.hear = hear;
 }
 
 /* ---- The lease ------------------------------------------------------------------------------ */
@@ -169,13 +180,17 @@ static int load_calls(struct allot_error *err) {
 
 /* Give back what is held and not used, but for `keep` bytes; whether there was something. */
 static bool give_back(struct share *share, uint64_t keep) {
-    uint64_t used = pages(share->used), held = share->held, spare;
+    uint64_t held = share->held, spare;
 
-    spare = held > used && held - used > keep ? held - used - keep : 0;
-    spare -= spare % PAGE;
-    if (!spare || !atomic_compare_exchange_strong(&share->held, &held, held - spare))
-        return false;
-    if (share->used > share->held) { /* somebody took them just now */
+    do {
+        uint64_t need = needed(share);
+
+        spare = held > need && held - need > keep ? held - need - keep : 0;
+        spare -= spare % PAGE;
+        if (!spare)
+            return false;
+    } while (!atomic_compare_exchange_strong(&share->held, &held, held - spare));
+    if (needed(share) > share->held) { /* somebody took them just now */
         share->held += spare;
         return false;
     }
@@ -195,6 +210,9 @@ static struct share *share_of_text(const char *uuid) {
 
 static void on_notice(void *userdata, const struct allot_lease_notice *notice) {
     (void)userdata;
+    /* First the program, which may give back what it declared. */
+    if (credit.hear)
+        credit.hear(notice);
     if (notice->event == ALLOT_LEASE_RECALL) {
         struct share *share = notice->device ? share_of_text(notice->device) : NULL;
 
@@ -263,6 +281,7 @@ static void learn_shares(void) {
         share->batch = MAX(MIN(batch, BATCH_MAX), BATCH_MIN);
         pthread_mutex_init(&share->asking, NULL);
         share->limit = shares[i].limit_bytes;
+        share->guaranteed = shares[i].guaranteed_bytes;
         share->context = shares[i].context_bytes;
         credit.n_shares++;
     }
@@ -310,7 +329,7 @@ static void after_fork(void) {
     credit.wake = -1;
     credit.lingering = false;
     for (int i = 0; i < credit.n_shares; i++)
-        credit.shares[i].used = credit.shares[i].held = 0;
+        credit.shares[i].used = credit.shares[i].held = credit.shares[i].reserved = 0;
     credit.n_shares = 0;
     if (credit_state != CREDIT_NONE)
         credit_state = UNASKED;
@@ -377,9 +396,9 @@ static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct a
 
 static uint64_t missing(const struct share *share, uint64_t bytes) {
     uint64_t used = share->used, held = share->held;
-    uint64_t needed = pages(used + bytes < used ? UINT64_MAX : used + bytes);
+    uint64_t need = MAX(pages(used + bytes < used ? UINT64_MAX : used + bytes), share->reserved);
 
-    return needed > held ? needed - held : 0;
+    return need > held ? need - held : 0;
 }
 
 static void refuse(const struct share *share, uint64_t bytes, const struct allot_error *err) {
@@ -456,14 +475,38 @@ void credit_give(int i, uint64_t bytes) {
     }
 }
 
+int credit_reserve(int i, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
+    struct share *share = &credit.shares[i];
+    uint64_t need;
+    int r = 0;
+
+    pthread_mutex_lock(&share->asking);
+    share->reserved += bytes; /* first, so that nobody gives back what is in hand */
+    while (r == 0 && (need = missing(share, 0)) > 0)
+        r = ask(share, need, wait_usec, err);
+    if (r < 0)
+        share->reserved -= bytes;
+    pthread_mutex_unlock(&share->asking);
+    return r;
+}
+
+void credit_unreserve(int i, uint64_t bytes) {
+    credit.shares[i].reserved -= bytes;
+    give_back(&credit.shares[i], 0);
+}
+
+int credit_held(int share, uint64_t *ret_bytes, struct allot_error *err) {
+    return credit.calls.allot_lease_held(credit.lease, credit.shares[share].text, ret_bytes, err);
+}
+
 bool credit_view(int i, struct credit_view *ret) {
     static _Atomic uint64_t silent_until; /* the daemon did not answer: not asked again so soon */
     struct share *share = &credit.shares[i];
-    uint64_t used, held, ours;
+    uint64_t need, held, ours;
 
     if (credit.settle)
         credit.settle(i);
-    used = pages(share->used);
+    need = needed(share);
     ours = share->held;
     if (now_msec() < silent_until) {
         held = ours; /* of other processes nothing is known */
@@ -471,14 +514,18 @@ bool credit_view(int i, struct credit_view *ret) {
         silent_until = now_msec() + SILENCE_MSEC;
         held = ours;
     }
-    if (ours > used) /* what is only in hand is as good as free */
-        held -= MIN(held, ours - used);
+    if (ours > need) /* what is only in hand is as good as free */
+        held -= MIN(held, ours - need);
     *ret = (struct credit_view){ share->limit, held };
     return true;
 }
 
 uint64_t credit_limit(int share) {
     return credit.shares[share].limit;
+}
+
+uint64_t credit_guaranteed(int share) {
+    return credit.shares[share].guaranteed;
 }
 
 uint64_t credit_context(int share) {

@@ -14,6 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct allot_error;
+struct allot_lease_notice;
+
 /* Places of the lease. */
 enum {
     CREDIT_SHARES_MAX = 64,
@@ -46,6 +49,16 @@ bool credit_take(int share, uint64_t bytes);
 void credit_force(int share, uint64_t bytes);
 void credit_give(int share, uint64_t bytes);
 
+/*
+ * For programs that declare what they are going to take (libclient/allot/charger.h): so many bytes,
+ * whole pages, are this process's from now on, and taking them is no new charge. -errno with a
+ * sentence in `err`. What is not in use goes back when it is no longer reserved.
+ */
+int credit_reserve(int share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err);
+void credit_unreserve(int share, uint64_t bytes);
+/* What all processes of the lease hold, as the daemon counts. */
+int credit_held(int share, uint64_t *ret_bytes, struct allot_error *err);
+
 /* What the job has: its limit, and what all of its processes hold, this one's unused credits left
  * out; where the daemon does not answer, what this process knows. */
 struct credit_view {
@@ -54,6 +67,7 @@ struct credit_view {
 };
 bool credit_view(int share, struct credit_view *ret);
 uint64_t credit_limit(int share);
+uint64_t credit_guaranteed(int share);
 uint64_t credit_context(int share); /* what a context costs on this device */
 
 /* The lease's devices, in its order: how many, and the UUID text of each. */
@@ -65,3 +79,6 @@ const char *credit_uuid(int share);
  * Set once, before the first credit.
  */
 void credit_on_short(void (*settle)(int share));
+
+/* Called with each notice of the lease, before the guard acts on it. Set once, likewise. */
+void credit_on_notice(void (*hear)(const struct allot_lease_notice *notice));

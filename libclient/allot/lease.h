@@ -31,6 +31,11 @@
  * The daemon may be restarted at any time: the process attaches again by itself with what it holds,
  * and calls wait for that, at most `reconnect_usec`. Only the first connection of
  * allot_lease_acquire() fails at once where there is no daemon.
+ *
+ * Each byte has one charger. In a job that was started by `gpuctl run` use allot_lease_attach():
+ * where the guard is in the process it charges what the driver hands out, and what is grown here is
+ * set aside with it, so that taking it is not charged again. A lease that is acquired in such a job
+ * is one more lease, and the guard knows nothing of it.
  */
 #include <stdbool.h>
 #include <stddef.h>

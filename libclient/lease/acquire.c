@@ -214,6 +214,7 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
                        const struct allot_lease_options *given_options, struct allot_error *err) {
     cleanup(lease_freep) struct allot_lease *lease = NULL;
     struct allot_lease_options options;
+    const struct allot_charger *charger;
     uint64_t job = job_lease();
     int r;
 
@@ -235,7 +236,8 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
         if (!lease->token)
             return error_set(err, -ENOMEM, "out of memory for a lease");
     }
-    r = lease_hold(lease, err);
+    charger = id == job ? joint_charger(lease) : NULL;
+    r = charger ? joint_hold(lease, charger, err) : lease_hold(lease, err);
     if (r < 0)
         return r;
     *ret = TAKE(lease);

@@ -231,10 +231,30 @@ static int call_begin(struct allot_lease *lease, enum wire_method method, const 
     return 0;
 }
 
+/* The same by the guard: it brings the daemon back and asks again by itself. */
+static int call_guard(struct allot_lease *lease, enum wire_method method, const void *parameters,
+                      union wire_reply *ret, struct allot_error *err) {
+    int r;
+
+    pthread_mutex_lock(&lease->lock);
+    r = count_before(lease, method, parameters, err);
+    pthread_mutex_unlock(&lease->lock);
+    if (r < 0)
+        return r;
+    r = joint_call(lease, method, parameters, ret, err);
+    pthread_mutex_lock(&lease->lock);
+    count_after(lease, method, parameters, r);
+    pthread_mutex_unlock(&lease->lock);
+    return r;
+}
+
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
                union wire_reply *ret, struct allot_error *err) {
     struct call *call = NULL;
     int r;
+
+    if (lease->charger && (method == WIRE_METHOD_GROW || method == WIRE_METHOD_SHRINK))
+        return call_guard(lease, method, parameters, ret, err);
 
     pthread_mutex_lock(&lease->lock);
     r = call_begin(lease, method, parameters, &call, err);

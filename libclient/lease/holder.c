@@ -300,6 +300,8 @@ int lease_hold(struct allot_lease *lease, struct allot_error *err) {
 }
 
 void lease_let_go(struct allot_lease *lease) {
+    if (lease->charger)
+        joint_let_go(lease);
     if (lease->has_thread) {
         pthread_mutex_lock(&lease->lock);
         lease->stop = true;
@@ -313,7 +315,7 @@ void lease_let_go(struct allot_lease *lease) {
 }
 
 void lease_suspect(struct allot_lease *lease) {
-    if (lease->state != LEASE_ATTACHED)
+    if (lease->state != LEASE_ATTACHED || lease->charger)
         return;
     lease->state = LEASE_AWAY;
     event_raise(lease->wake_fd);

@@ -171,7 +171,7 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
         return r;
     for (size_t i = 0; i < lease->n_shares; i++)
         lease->shares[i].held_bytes = 0;
-    return lease_hold(lease, err);
+    return lease->charger ? joint_hold(lease, lease->charger, err) : lease_hold(lease, err);
 }
 
 uint64_t allot_lease_id(const struct allot_lease *lease) {

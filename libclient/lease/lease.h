@@ -18,12 +18,16 @@
  * A grow counts when its answer is here; if that was lost, our word takes it back and it is asked
  * again. A shrink counts before it is sent: the bytes are free already, whatever becomes of the
  * call.
+ *
+ * Where the guard is in the process and the lease is the job's, the guard is the holder: the lease
+ * has a *seat* there (joint.c) instead of a holder connection and a thread, and is ATTACHED always.
  */
 #include <pthread.h>
 #include <sys/types.h>
 
 #include "base/cleanup.h"
 #include "base/list.h"
+#include "libclient/allot/charger.h"
 #include "libclient/allot/lease.h"
 #include "wire/client.h"
 
@@ -42,6 +46,9 @@ struct allot_lease {
     struct lease_variable *environment;
     size_t n_environment;
     struct allot_lease_options options; /* its texts and arrays are void: the caller's */
+
+    const struct allot_charger *charger; /* NULL: this lease holds by itself */
+    void *seat;
 
     pid_t pid; /* the process that holds; in any other this is a copy left by fork() */
 
@@ -93,6 +100,21 @@ void lease_let_go(struct allot_lease *lease);
 
 /* Something is wrong with the connection to the daemon: attach anew. Locked. */
 void lease_suspect(struct allot_lease *lease);
+
+/* ---- joint.c -------------------------------------------------------------------------------- */
+
+/* The guard of this process, where it is the one to charge what `lease` asks for; else NULL. */
+const struct allot_charger *joint_charger(const struct allot_lease *lease);
+
+/* Take a seat at it and the shares over; what was declared is 0. */
+int joint_hold(struct allot_lease *lease, const struct allot_charger *charger,
+               struct allot_error *err);
+/* Give back all that was declared, and leave. */
+void joint_let_go(struct allot_lease *lease);
+
+/* Grow and Shrink, counted by the caller. */
+int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
+               union wire_reply *ret, struct allot_error *err);
 
 /* ---- call.c --------------------------------------------------------------------------------- */
 

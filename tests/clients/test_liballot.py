@@ -11,9 +11,11 @@ import time
 import pytest
 
 from conftest import BUILD
+from jobs import CONTEXT
 from test_varlink import MIB, PATIENCE, Daemon
 
 LEASE = BUILD / "examples" / "lease"
+CHARGE = BUILD / "tests" / "clients" / "charge"
 LIBRARY = BUILD / "libclient" / "liballot.so"
 GRANULE = 2 * MIB
 
@@ -105,6 +107,47 @@ def test_in_a_job_it_holds_of_the_lease_of_the_job(daemon):
         env={"ALLOT_SOCKET": daemon.socket}, ready="lease ", timeout=PATIENCE)
     lease, = leases(daemon)
     assert lease["shares"][0]["held_bytes"] == 3 * GRANULE and len(lease["holders"]) == 1
+    end(job)
+
+
+def charge(daemon, way, ready):
+    return daemon.box.start(
+        [BUILD / "ctl" / "gpuctl", "run", "--no-wait", "--mem", "1G", "--", CHARGE, way],
+        env={"ALLOT_SOCKET": daemon.socket}, ready=ready, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("way", ["lease-first", "driver-first"])
+def test_under_the_guard_each_byte_has_one_charger(daemon, way):
+    """What the program declares and then takes is charged once, whoever of both attaches first."""
+    job = charge(daemon, way, "taken")
+    said = dict(line.split(maxsplit=1) for line in job.said.splitlines())
+    assert said["declared"] == said["taken"] == f"{CONTEXT + 300} {1024 - CONTEXT - 300} 1024"
+    lease, = leases(daemon)
+    assert len(lease["holders"]) == 1 and lease["holders"][0]["held_bytes"] == (CONTEXT + 300) * MIB
+    daemon.box.kill(daemon.process)
+    daemon.start()
+    job.stdin.write("\n")
+    job.stdin.flush()
+    assert daemon.box.wait_for(job, "full", PATIENCE) == "full 1024 0 1024"
+    assert daemon.box.wait_for(job, "given", PATIENCE) == f"given {CONTEXT} {1024 - CONTEXT} 1024"
+    daemon.box.wait_for(job, "done", PATIENCE)
+    assert job.wait(PATIENCE) == 0
+
+
+def test_under_the_guard_a_fork_declares_in_its_own_name(daemon):
+    job = charge(daemon, "child", "child")
+    assert job.wait(PATIENCE) == 0
+    # The parent declared a context that it did not make; the child declared, made one and took 100 MiB.
+    assert job.said.splitlines()[-1] == f"child {CONTEXT + 514} {1024 - CONTEXT - 514} 1024"
+
+
+def test_under_the_guard_the_program_hears_what_its_lease_is_told(daemon):
+    job = daemon.box.start(
+        [BUILD / "ctl" / "gpuctl", "run", "--no-wait", "--mem", "1G", "--", LEASE, 4000, GRANULE],
+        env={"ALLOT_SOCKET": daemon.socket}, ready="lease ", timeout=PATIENCE)
+    lease, = leases(daemon)
+    daemon.connect().Release(lease["id"])
+    daemon.box.wait_for(job, "notice: ", PATIENCE)
     end(job)
 
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Charger: the seats of those in this process who use liballot themselves. Notices reach them on
+ * the thread that brings the notice, one at a time; leaving waits for one that is being told.
+ */
+#include "libclient/allot/charger.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "guard/credit.h"
+
+struct seat {
+    struct list in_seats;
+    allot_lease_notice_fn notice;
+    void *userdata;
+};
+
+static struct list seats = LIST_INIT(seats);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int fail(struct allot_error *err, int code, const char *text) {
+    if (err) {
+        err->code = code;
+        snprintf(err->text, sizeof(err->text), "%s", text);
+    }
+    return code;
+}
+
+static int join(void **ret_seat, allot_lease_notice_fn notice, void *userdata,
+                struct allot_error *err) {
+    struct seat *seat;
+
+    if (credit_n_shares() == 0)
+        return fail(err, -ENOTCONN,
+                    "the guard could not attach to the lease of this job; what it said on standard "
+                    "error tells why");
+    seat = calloc(1, sizeof(*seat));
+    if (!seat)
+        return fail(err, -ENOMEM, "out of memory for a lease");
+    seat->notice = notice;
+    seat->userdata = userdata;
+    pthread_mutex_lock(&lock);
+    list_append(&seats, &seat->in_seats);
+    pthread_mutex_unlock(&lock);
+    *ret_seat = seat;
+    return 0;
+}
+
+static void leave(void *given) {
+    struct seat *seat = given;
+
+    pthread_mutex_lock(&lock);
+    list_remove(&seat->in_seats);
+    pthread_mutex_unlock(&lock);
+    free(seat);
+}
+
+static void hear(const struct allot_lease_notice *notice) {
+    struct seat *seat;
+
+    pthread_mutex_lock(&lock);
+    list_foreach (seat, &seats, in_seats)
+        if (seat->notice)
+            seat->notice(seat->userdata, notice);
+    pthread_mutex_unlock(&lock);
+}
+
+static size_t shares(struct allot_lease_share *ret, size_t n) {
+    size_t n_shares = (size_t)credit_n_shares();
+
+    for (size_t i = 0; i < n_shares && i < n; i++) {
+        ret[i] = (struct allot_lease_share){
+            .limit_bytes = credit_limit((int)i),
+            .guaranteed_bytes = credit_guaranteed((int)i),
+            .context_bytes = credit_context((int)i),
+        };
+        snprintf(ret[i].device, sizeof(ret[i].device), "%s", credit_uuid((int)i));
+    }
+    return n_shares;
+}
+
+static int share_of(const char *device) {
+    for (int i = 0; i < credit_n_shares(); i++)
+        if (strcmp(credit_uuid(i), device) == 0)
+            return i;
+    return CREDIT_REFUSED;
+}
+
+static int reserve(const char *device, uint64_t bytes, uint64_t timeout_usec,
+                   struct allot_error *err) {
+    int share = share_of(device);
+
+    return share < 0 ? fail(err, -ENODEV, "the lease of this job has no such device")
+                     : credit_reserve(share, bytes, timeout_usec, err);
+}
+
+static void unreserve(const char *device, uint64_t bytes) {
+    int share = share_of(device);
+
+    if (share >= 0)
+        credit_unreserve(share, bytes);
+}
+
+static int held(const char *device, uint64_t *ret_bytes, struct allot_error *err) {
+    int share = share_of(device);
+
+    return share < 0 ? fail(err, -ENODEV, "the lease of this job has no such device")
+                     : credit_held(share, ret_bytes, err);
+}
+
+/* By its name: ALLOT_CHARGER_SYMBOL. */
+__attribute__((visibility("default"))) extern const struct allot_charger allot_guard_charger;
+const struct allot_charger allot_guard_charger = {
+    .version = ALLOT_CHARGER_VERSION,
+    .join = join,
+    .leave = leave,
+    .shares = shares,
+    .reserve = reserve,
+    .unreserve = unreserve,
+    .held = held,
+};
+
+/* A forked child takes its own seats. Those of its parent stay where they are: another thread may
+ * have been at work on the list. */
+static void after_fork(void) {
+    pthread_mutex_init(&lock, NULL);
+    list_init(&seats);
+}
+
+__attribute__((constructor)) static void begin(void) {
+    credit_on_notice(hear);
+    pthread_atfork(NULL, NULL, after_fork);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lease whose bytes the guard of the process charges. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libclient/lease/lease.h"
+
+enum { TIER_GUARD = 3 };
+
+const struct allot_charger *joint_charger(const struct allot_lease *lease) {
+    const struct allot_charger *charger;
+
+    /* The guard itself holds by a lease of ours. */
+    if (lease->options.tier == TIER_GUARD)
+        return NULL;
+    charger = dlsym(RTLD_DEFAULT, ALLOT_CHARGER_SYMBOL);
+    return charger && charger->version == ALLOT_CHARGER_VERSION ? charger : NULL;
+}
+
+int joint_hold(struct allot_lease *lease, const struct allot_charger *charger,
+               struct allot_error *err) {
+    struct allot_lease_share *shares;
+    size_t n;
+    int r;
+
+    r = charger->join(&lease->seat, lease->options.notice, lease->options.userdata, err);
+    if (r < 0)
+        return r;
+    n = charger->shares(NULL, 0);
+    shares = calloc(n + 1, sizeof(*shares));
+    if (!shares) {
+        charger->leave(lease->seat);
+        return error_set(err, -ENOMEM, "out of memory for the shares of a lease");
+    }
+    pthread_mutex_lock(&lease->lock);
+    free(lease->shares);
+    lease->shares = shares;
+    lease->n_shares = MIN(n, charger->shares(shares, n));
+    lease->state = LEASE_ATTACHED;
+    lease->charger = charger;
+    pthread_mutex_unlock(&lease->lock);
+    return 0;
+}
+
+void joint_let_go(struct allot_lease *lease) {
+    for (size_t i = 0; i < lease->n_shares; i++)
+        lease->charger->unreserve(lease->shares[i].device, lease->shares[i].held_bytes);
+    lease->charger->leave(lease->seat);
+    lease->charger = NULL;
+}
+
+int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
+               union wire_reply *ret, struct allot_error *err) {
+    const struct wire_shrink *shrink = parameters;
+    const struct wire_grow *grow = parameters;
+    uint64_t timeout_usec = 0;
+
+    if (method == WIRE_METHOD_SHRINK) {
+        lease->charger->unreserve(shrink->device, shrink->bytes);
+        return 0;
+    }
+    if (grow->wait.has && grow->wait.value)
+        timeout_usec = grow->timeout_usec.has ? (uint64_t)grow->timeout_usec.value : UINT64_MAX;
+    if (grow->bytes == 0) /* only what is held is asked */
+        return lease->charger->held(grow->device, &ret->grow.held_bytes, err);
+    return lease->charger->reserve(grow->device, grow->bytes, timeout_usec, err);
+}
