@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * GPU: one CUDA device of this process: its context, its streams, its memory, its code.
+ *
+ * Work goes to `compute` in the order in which it is queued; copies have a stream for each
+ * direction, and events say who waits for whom. Everything but gpu_open() and gpu_close() may be
+ * called by any thread, after gpu_enter() on that thread.
+ */
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/map.h"
+#include "driver/cublas.h"
+#include "driver/cuda.h"
+
+struct allot_error;
+struct arena;
+struct gpu_memory;
+
+struct gpu {
+    struct cuda *cuda;
+    int number; /* among those that the driver shows */
+    CUdevice device;
+    CUcontext context; /* the primary one, retained */
+    CUstream compute, to_host, to_device;
+    struct cublas *cublas; /* NULL: there is none, and kernels of our own are used */
+    cublasHandle_t blas;   /* on `compute`; host pointers for scalars */
+    char name[128];        /* "NVIDIA A100-SXM4-80GB" */
+    char uuid[48];         /* "GPU-…" */
+    char bus_id[24];       /* "0000:07:00.0" */
+    int multiprocessors;
+    struct arena *arena;
+    struct gpu_memory *memory; /* where the arena gets it from */
+    pthread_mutex_t lock;      /* of `modules` */
+    struct map modules;        /* by address of the text */
+};
+
+/* Make the device's context the calling thread's. Costs next to nothing when it is already. */
+int gpu_enter(struct gpu *gpu, struct allot_error *err);
+
+/* PTX that is part of the library, NUL-terminated. */
+struct gpu_code {
+    const char *name; /* "elementwise", for messages */
+    const char *ptx;
+};
+
+/*
+ * A kernel of such a text, which is loaded when the first of its kernels is asked for. -ENOENT: no
+ * kernel of that name; -EBADMSG: the driver refuses the text, with what its compiler says.
+ */
+int gpu_function(struct gpu *gpu, const struct gpu_code *code, const char *name, CUfunction *ret,
+                 struct allot_error *err);
