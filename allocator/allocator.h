@@ -70,7 +70,8 @@ struct stream_ops {
     void (*discard)(void *userdata, uint64_t event);
     /* Optional, before an allocation fails: block until the event is over. */
     int (*wait)(void *userdata, uint64_t event);
-    /* Optional and better: let `stream` wait for the event, not the host. */
+    /* Optional and better: let `stream` wait for the event, not the host. The event may be
+     * discarded before it is over. */
     int (*order)(void *userdata, uint64_t stream, uint64_t event);
 };
 
@@ -144,8 +145,9 @@ struct arena_stats {
  * cannot work; otherwise what `grow` said of the initial bytes. */
 int arena_new(struct arena **ret, const struct mem_source *source,
               const struct arena_options *options, struct allot_error *err);
-/* Ends the arena and every block of it, live or not. The memory goes back by `trim` and
- * `region_free`, where the source has them. Accepts NULL, returns NULL. */
+/* Ends the arena and every block of it, live or not. Streams that may still use what was freed on
+ * them are waited for, where there is a `wait`. The memory goes back by `trim` and `region_free`,
+ * where the source has them. Accepts NULL, returns NULL. */
 struct arena *arena_free(struct arena *arena);
 
 /* -ENOMEM: neither there nor to be had, of the device or of the host for the arena's own records,
@@ -153,7 +155,8 @@ struct arena *arena_free(struct arena *arena);
  * -ENOTSUP: ARENA_PLAIN without `region_new`. */
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
                 struct allot_error *err);
-/* Nothing queued anywhere uses the block any more. -EINVAL: no live block has this handle. */
+/* Nothing queued anywhere uses the block any more. (What a stream freed and then had again as this
+ * block is kept until the stream is past that, too.) -EINVAL: no live block has this handle. */
 int arena_dealloc(struct arena *arena, uint64_t handle);
 /* Work queued on these streams may still use the block. With one stream it is reusable there at
  * once; with several, and for all other streams, after the events. -EINVAL: no such block or

@@ -185,6 +185,7 @@ static inline int commit(struct arena *arena, struct shard *shard, uint32_t i,
                          struct arena_block *ret) {
     struct chunk *chunk = &shard->table.chunks[i];
     unsigned order = bin_order(chunk->size);
+    uint8_t past;
 
     if (pointer && lookup_reserve(&shard->lookup) < 0) {
         shard_give(shard, i, chunk_stream(&shard->table, i));
@@ -200,7 +201,9 @@ static inline int commit(struct arena *arena, struct shard *shard, uint32_t i,
 
     chunk_set(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE,
               request->tag <= CHUNK_LINK_MASK ? request->tag : 0);
-    chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, 0 });
+    /* What the stream freed and has again may not be over yet: that outlives this block. */
+    past = chunk_stream(&shard->table, i).number ? CHUNK_PAST : 0;
+    chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
     chunk->mark = ++shard->serial << CHUNK_WASTE_BITS |
                   (uint32_t)(((uint64_t)chunk->size << 8) - request->bytes);
     ret->address = shard_address(shard, chunk);
@@ -300,15 +303,41 @@ static bool is_at(const void *userdata, uint32_t i, uint64_t address) {
     return shard_address(shard, &shard->table.chunks[i]) == address;
 }
 
-/* The shard's lock is held, the chunk live and no longer in its lookup; the lock is dropped. */
+/* Paper for a block that waits for `n_streams` and, maybe, for the one that had its memory. */
+static struct limbo *limbo_new(unsigned n_streams) {
+    struct limbo *limbo;
+
+    return malloc(sizeof(*limbo) + ((size_t)n_streams + 1) * sizeof(limbo->streams[0]));
+}
+
+/* The host has no paper: the block stays live. */
+static __attribute__((noinline)) int keep_live(struct shard *shard, uint32_t i) {
+    struct chunk *chunk = &shard->table.chunks[i];
+
+    if (chunk_state(chunk) == CHUNK_POINTED)
+        lookup_add(&shard->lookup, shard_address(shard, chunk), i); /* it has just left a place */
+    lock_drop(&shard->lock);
+    return -ENOMEM;
+}
+
+/* The shard's lock is held, the chunk live and no longer in its lookup; the lock is dropped. The
+ * stream that had the memory before may still be at it, whatever is said of the block itself. */
 static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
                           const uint8_t *streams, unsigned n_streams, struct limbo *limbo) {
     struct chunk *chunk = &shard->table.chunks[i];
     uint64_t bytes = chunk_live_bytes(chunk), address = 0;
     unsigned order = bin_order(chunk->size);
     uint32_t tag = chunk_tag(chunk);
-    uint8_t stream = n_streams == 1 ? streams[0] : 0;
+    uint8_t stream = n_streams == 1 ? streams[0] : 0, past = 0;
+    struct chunk_stream was = chunk_stream(&shard->table, i);
 
+    if (__builtin_expect(was.epoch & CHUNK_PAST, 0)) {
+        past = was.number;
+        if (!n_streams)
+            stream = past;
+        else if (n_streams == 1 && stream != past && !(limbo = limbo_new(n_streams)))
+            return keep_live(shard, i);
+    }
     if (__builtin_expect(arena->notes != NULL, 0))
         address = shard_address(shard, chunk);
     shard->live_bytes -= bytes;
@@ -316,8 +345,8 @@ static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
     shard->frees++;
     shard->order_live[order]--;
     shard->order_live_size[order] -= chunk->size;
-    if (__builtin_expect(n_streams > 1, 0))
-        streams_limbo_add(arena, shard, i, streams, n_streams, limbo);
+    if (__builtin_expect(limbo != NULL, 0))
+        streams_limbo_add(arena, shard, i, streams, n_streams, past, limbo);
     else
         shard_give(shard, i, (struct chunk_stream){ stream, shard->open[stream] });
     lock_drop(&shard->lock);
@@ -356,7 +385,7 @@ static int check_streams(struct arena *arena, const uint8_t *streams, unsigned n
         if (!streams[n] || streams[n] > n_known)
             return -EINVAL;
     if (n_streams > 1) {
-        *ret = malloc(sizeof(**ret) + n_streams * sizeof((*ret)->streams[0]));
+        *ret = limbo_new(n_streams);
         if (!*ret)
             return -ENOMEM;
     }

@@ -113,10 +113,13 @@ bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t byt
 bool streams_poll(struct arena *arena);
 /* Before failing: have `stream`, or the host, wait for what other streams still hold. */
 bool streams_wait(struct arena *arena, uint8_t stream);
+/* The arena ends: wait for what streams still use, where they can be waited for. */
 void streams_done(struct arena *arena);
-/* The block `chunk` waits for all of these streams, on paper that the caller brought. */
+/* The block `chunk` waits for all of these streams and for `past` (0: none), on paper that the
+ * caller brought. */
 void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
-                       const uint8_t *streams, unsigned n_streams, struct limbo *limbo);
+                       const uint8_t *streams, unsigned n_streams, uint8_t past,
+                       struct limbo *limbo);
 
 /* note.c */
 void arena_note(struct arena *arena, enum note_action action, uint64_t address, uint64_t bytes,

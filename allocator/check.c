@@ -3,8 +3,8 @@
  * Every invariant, walked:
  *  - the chunks of each region, or of a placed shard, tile it without gap or overlap, and their
  *    links agree both ways;
- *  - no two free neighbours could be one; holes are whole pages and never touch; a placed shard
- * ends in its top;
+ *  - no two free neighbours wait for the same; holes are whole pages and never touch; a placed
+ *    shard ends in its top;
  *  - a free chunk is in the bin of its size and stream, and bins hold nothing else; bitmaps agree;
  *  - every record is used once or on the list of unused ones;
  *  - all sums, per class too, are what the walk counts; the cap and the peaks are not passed;
@@ -28,8 +28,9 @@ struct count {
 static int check_chunk(const struct shard *shard, uint32_t i, struct count *count,
                        struct allot_error *err) {
     const struct chunk *chunks = shard->table.chunks, *chunk = &chunks[i], *next;
-    uint8_t stream = chunk_stream(&shard->table, i).number;
-    uint8_t next_stream = chunk_stream(&shard->table, chunk->next).number;
+    struct chunk_stream whose = chunk_stream(&shard->table, i);
+    struct chunk_stream next_whose = chunk_stream(&shard->table, chunk->next);
+    uint8_t stream = whose.number;
 
     if (chunk->next && chunks[chunk->next].prev != i)
         return BROKEN("shard %u: chunk %u is not before its next", shard->index, i);
@@ -62,7 +63,10 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
                           stream);
         count->free[stream]++;
         count->free_size[stream] += chunk->size;
-        if (chunk_state(next) == CHUNK_FREE && (!next_stream || !stream || next_stream == stream))
+        if (!stream && whose.epoch)
+            return BROKEN("shard %u: chunk %u is free for all but not yet", shard->index, i);
+        if (chunk_state(next) == CHUNK_FREE && next_whose.number == stream &&
+            next_whose.epoch == whose.epoch)
             return BROKEN("shard %u: free chunks %u and %u are not one", shard->index, i,
                           chunk->next);
         if (chunk_state(next) == CHUNK_TOP && !stream)

@@ -51,8 +51,10 @@ static_assert(sizeof(struct chunk) == 24, "what the manual says of host memory")
 /* What streams add to a record, in a table of its own: nothing where there are none. */
 struct chunk_stream {
     uint8_t number; /* free: the only stream that may have it now; live: that allocated it */
-    uint8_t epoch;  /* free: last bit of the stream's epoch in which it was freed */
+    uint8_t epoch;  /* free: last bit of the stream's epoch in which it was freed; live: CHUNK_PAST
+                       where the stream may still be at what the memory was before */
 };
+#define CHUNK_PAST 2
 
 struct chunk_table {
     struct chunk *chunks;         /* reserved address space, made accessible as it fills */

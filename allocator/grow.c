@@ -2,7 +2,7 @@
 /*
  * Memory that no free chunk can give. In this order:
  *
- *  1. free chunks of other shards; events of streams that are over;
+ *  1. free chunks of other shards; events of streams that are over; a look at all that is free;
  *  2. pages that are wholly free but lie elsewhere, moved to where they are needed: within a
  *     budget, because to move a page costs as much as to map a new one;
  *  3. growth, by a little more than is needed;
@@ -35,10 +35,12 @@
 #define FEED_MISSES 32
 #define FEED_PART   64
 
-static bool try_shard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
-                      uint32_t *ret_chunk) {
+static bool try_shard(struct shard *shard, bool hard, uint32_t size, uint64_t align_bytes,
+                      uint8_t stream, uint32_t *ret_chunk) {
     lock_take(&shard->lock);
     *ret_chunk = shard_take(shard, size, align_bytes, stream);
+    if (!*ret_chunk && hard)
+        *ret_chunk = shard_take_hard(shard, size, align_bytes, stream);
     if (*ret_chunk)
         return true;
     lock_drop(&shard->lock);
@@ -46,17 +48,17 @@ static bool try_shard(struct shard *shard, uint32_t size, uint64_t align_bytes, 
 }
 
 /* Home first. Ordinary blocks and those of ARENA_PLAIN never come from each other's shards. */
-static bool try_shards(struct arena *arena, struct shard *home, bool others, uint32_t size,
+static bool try_shards(struct arena *arena, struct shard *home, bool hard, uint32_t size,
                        uint64_t align_bytes, uint8_t stream, struct shard **ret_shard,
                        uint32_t *ret_chunk) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
 
     *ret_shard = home;
-    if (try_shard(home, size, align_bytes, stream, ret_chunk))
+    if (try_shard(home, hard, size, align_bytes, stream, ret_chunk))
         return true;
-    for (unsigned n = 1; others && home->index != PLAIN_INDEX && n < n_shards; n++) {
+    for (unsigned n = 1; home->index != PLAIN_INDEX && n < n_shards; n++) {
         *ret_shard = arena->shards[(home->index + n) % n_shards];
-        if (try_shard(*ret_shard, size, align_bytes, stream, ret_chunk))
+        if (try_shard(*ret_shard, hard, size, align_bytes, stream, ret_chunk))
             return true;
     }
     return false;
@@ -370,10 +372,10 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
         atomic_fetch_add_explicit(&home->misses, 1, memory_order_relaxed) % FEED_MISSES ==
             FEED_MISSES - 1)
         feed(arena, home, size);
-    if (try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk))
+    if (try_shards(arena, home, false, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
     if (streams_poll(arena) &&
-        try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk))
+        try_shards(arena, home, false, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
     if (!has_records(home))
         return -ENOBUFS;

@@ -10,11 +10,17 @@
  * split off and goes back into a bin. To give: the chunk becomes one with its free neighbours at
  * once, at most two, so that no two free chunks that could be one ever lie side by side.
  *
- * Streams. A chunk freed on a stream lies in bins of that stream until its event is over. A free
- * chunk next to one of a stream becomes that stream's too: waiting longer is safe. Two exceptions
- * keep memory from being withheld: chunks of different streams stay apart, and the top never
- * becomes a stream's. Instead, when that stream takes from the top, the take begins in the chunk
- * below it.
+ * Streams. A chunk freed on a stream lies in bins of that stream until its event is over. Only what
+ * waits for the same event becomes one: else a few bytes that were freed a moment ago would
+ * withhold the large neighbour that is free already, again and again. The stream itself may have
+ * all of it, so before anything is grown for it, neighbours that are enough together are taken
+ * together:
+ *
+ *     | live | free for all | of stream 1 | free for all | live |
+ *                     |── taken by stream 1 ──|
+ *
+ * and what is left at both ends is whose it was. Likewise a take from the top begins in the chunk
+ * of the stream below it.
  */
 #include "allocator/shard.h"
 
@@ -229,20 +235,134 @@ uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, ui
     return take_from_top(shard, size, 0, stream);
 }
 
-/* May a free chunk of `other` be one with one of `*stream`, and whose would it be? Of two epochs
- * the later one is the open one. */
-static bool join(const struct shard *shard, struct chunk_stream *stream,
-                 struct chunk_stream other) {
-    if (stream->number == other.number) {
-        if (stream->epoch != other.epoch)
-            stream->epoch = shard->open[stream->number];
-        return true;
+/* Neighbours that are free for `stream`, from `first` on, of `size` granules in all. */
+struct run {
+    uint32_t first;
+    uint64_t size;
+};
+
+/* All that lies around `i`, a chunk of the stream's own; 0 if it is not the first of its own there,
+ * so that every run is found once. */
+static struct run run_around(const struct shard *shard, uint32_t i, uint8_t stream) {
+    struct run run = { i, 0 };
+
+    while (shard_is_free_for(shard, at(shard, run.first)->prev, stream)) {
+        run.first = at(shard, run.first)->prev;
+        if (chunk_stream(&shard->table, run.first).number)
+            return (struct run){ 0 };
     }
-    if (stream->number && other.number)
-        return false;
-    if (other.number)
-        *stream = other;
-    return true;
+    for (i = run.first; shard_is_free_for(shard, i, stream); i = at(shard, i)->next)
+        run.size += at(shard, i)->size;
+    if (chunk_state(at(shard, i)) == CHUNK_TOP)
+        run.size += at(shard, i)->size;
+    return run;
+}
+
+/* The `size` granules behind the first `pad` of a run become one chunk, which is the stream's. */
+static uint32_t take_from_run(struct shard *shard, uint32_t i, uint32_t pad, uint32_t size,
+                              uint8_t stream) {
+    uint32_t rest, front, next;
+
+    for (; pad >= at(shard, i)->size; i = at(shard, i)->next)
+        pad -= at(shard, i)->size;
+    if (at(shard, i)->size - pad >= size || chunk_state(at(shard, i)) == CHUNK_TOP)
+        return 0; /* one chunk is enough: no run */
+    rest = chunk_new(&shard->table);
+    front = rest ? chunk_new(&shard->table) : 0;
+    if (!front) {
+        if (rest)
+            chunk_free(&shard->table, rest);
+        return 0;
+    }
+
+    bin_remove(shard, i);
+    if (pad) {
+        cut(shard, i, pad, front);
+        bin_insert(shard, i);
+        i = front;
+        front = 0;
+    }
+    chunk_set_stream(&shard->table, i, (struct chunk_stream){ stream, shard->open[stream] });
+    while (at(shard, i)->size < size) {
+        uint32_t lacks = size - at(shard, i)->size;
+
+        next = at(shard, i)->next;
+        if (chunk_state(at(shard, next)) == CHUNK_TOP) {
+            at(shard, next)->offset += lacks;
+            at(shard, next)->size -= lacks;
+            at(shard, i)->size += lacks;
+            break;
+        }
+        bin_remove(shard, next);
+        if (at(shard, next)->size > lacks) {
+            cut(shard, next, lacks, rest);
+            bin_insert(shard, rest);
+            rest = 0;
+        }
+        at(shard, i)->size += at(shard, next)->size;
+        unlink_chunk(shard, next);
+    }
+    if (front)
+        chunk_free(&shard->table, front);
+    if (rest)
+        chunk_free(&shard->table, rest);
+    return i;
+}
+
+/* The smallest chunk of one stream's bins that holds the block where it is aligned. */
+static uint32_t search_bins(const struct shard *shard, uint8_t stream, uint32_t size,
+                            uint64_t align_bytes, uint32_t *ret_pad) {
+    const struct bins *bins = shard->bins[stream];
+
+    for (unsigned bin = bins_next(bins, bin_of(size)); bin < BINS; bin = bins_next(bins, bin + 1)) {
+        uint32_t best = 0;
+
+        for (uint32_t i = bins->head[bin]; i; i = chunk_link_next(at(shard, i))) {
+            uint32_t pad = align_pad(shard, at(shard, i), align_bytes);
+
+            if ((uint64_t)pad + size <= at(shard, i)->size &&
+                (!best || at(shard, i)->size < at(shard, best)->size)) {
+                best = i;
+                *ret_pad = pad;
+            }
+        }
+        if (best)
+            return best;
+    }
+    return 0;
+}
+
+uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream) {
+    struct run best = { 0 };
+    uint32_t best_pad = 0, i, pad;
+
+    align_bytes = MAX(align_bytes, ARENA_GRANULE_BYTES);
+    for (int own = stream != 0; own >= 0; own--) {
+        i = search_bins(shard, own ? stream : 0, size, align_bytes, &pad);
+        if (i)
+            return take_from(shard, i, pad, size);
+    }
+    if (!stream)
+        return 0;
+    for (unsigned bin = bins_next(shard->bins[stream], 0); bin < BINS;
+         bin = bins_next(shard->bins[stream], bin + 1))
+        for (i = shard->bins[stream]->head[bin]; i; i = chunk_link_next(at(shard, i))) {
+            struct run run = run_around(shard, i, stream);
+
+            if (!run.size)
+                continue;
+            pad = align_pad(shard, at(shard, run.first), align_bytes);
+            if ((uint64_t)pad + size > run.size || (best.size && best.size <= run.size))
+                continue;
+            best = run;
+            best_pad = pad;
+        }
+    return best.size ? take_from_run(shard, best.first, best_pad, size, stream) : 0;
+}
+
+/* Are two free chunks side by side one? */
+static bool is_one(struct chunk_stream a, struct chunk_stream b) {
+    return a.number == b.number && a.epoch == b.epoch;
 }
 
 void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream) {
@@ -255,7 +375,7 @@ void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream) {
     if (chunk_state(near) == CHUNK_FREE) {
         struct chunk_stream was = chunk_stream(&shard->table, other);
 
-        if (join(shard, &stream, was)) {
+        if (is_one(stream, was)) {
             bins_remove(shard->bins[was.number], shard->table.chunks, other);
             near->size += chunk->size;
             unlink_chunk(shard, i);
@@ -269,7 +389,7 @@ void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream) {
     if (chunk_state(near) == CHUNK_FREE) {
         struct chunk_stream was = chunk_stream(&shard->table, other);
 
-        if (join(shard, &stream, was)) {
+        if (is_one(stream, was)) {
             bins_remove(shard->bins[was.number], shard->table.chunks, other);
             chunk->size += near->size;
             unlink_chunk(shard, other);
@@ -280,7 +400,7 @@ void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream) {
         unlink_chunk(shard, i);
         return;
     }
-    /* Behind a free chunk that was taken in may lie the top, but then the chunk is a stream's. */
+    /* A chunk that was taken in was not the top's, so nor is this one. */
     chunk_set(chunk, CHUNK_FREE, 0);
     chunk_set_stream(&shard->table, i, stream);
     bins_insert(shard->bins[stream.number], shard->table.chunks, i);

@@ -23,7 +23,7 @@ struct region {
     uint64_t address;
 };
 
-/* A block freed on several streams: free once each of them has passed its epoch. */
+/* A block that several streams may still use: free once each of them has passed its epoch. */
 struct limbo {
     struct limbo *next;
     uint32_t chunk;
@@ -81,6 +81,10 @@ int shard_add_stream(struct shard *shard, unsigned stream);
 /* A chunk of `size` granules at an address that is a multiple of `align_bytes` (0: any), which
  * `stream` may have now. It is neither in a bin nor marked live yet. 0: there is none. */
 uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
+/* The same after shard_take() found nothing, with a look at everything: each chunk of a bin whose
+ * sizes differ, each that may happen to be aligned, and neighbours that together are enough for
+ * `stream` though they are not one chunk. */
+uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
 /* A chunk that is in no bin becomes free for a stream alone until its epoch is over, or for all
  * (0), and one with its neighbours. */
 void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream);

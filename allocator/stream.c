@@ -19,18 +19,20 @@
 
 #include <stdlib.h>
 
+static bool in_limbo(const struct shard *shard, uint8_t stream) {
+    for (const struct limbo *limbo = shard->limbo; limbo; limbo = limbo->next)
+        for (unsigned n = 0; n < limbo->n_streams; n++)
+            if (limbo->streams[n].stream == stream)
+                return true;
+    return false;
+}
+
 /* Does anything wait for this stream? Every shard is locked. */
 static bool is_waited_for(struct arena *arena, uint8_t stream) {
     struct shard *shard;
 
-    arena_foreach_shard(arena, shard) {
-        if (shard->bins[stream]->n_chunks)
-            return true;
-        for (const struct limbo *limbo = shard->limbo; limbo; limbo = limbo->next)
-            for (unsigned n = 0; n < limbo->n_streams; n++)
-                if (limbo->streams[n].stream == stream)
-                    return true;
-    }
+    arena_foreach_shard(arena, shard) if (shard->bins[stream]->n_chunks ||
+                                          in_limbo(shard, stream)) return true;
     return false;
 }
 
@@ -55,24 +57,35 @@ static void close_epoch(struct arena *arena, uint8_t n) {
         arena->stream_ops->record(arena->stream_userdata, stream->number, &stream->event) == 0;
 }
 
-/* What waited in limbo for an epoch of the stream that is not open waits no longer. */
-static bool pass_limbo(struct shard *shard, uint8_t stream, uint32_t open) {
+/* What waited in limbo for an epoch of the stream that is not open waits no longer, or for `to`
+ * instead; what waits for `to` alone is that stream's. */
+static bool pass_limbo(struct arena *arena, struct shard *shard, uint8_t stream, uint8_t to) {
     bool any = false;
 
     for (struct limbo **at = &shard->limbo; *at;) {
         struct limbo *limbo = *at;
+        bool others = false;
 
-        for (unsigned n = 0; n < limbo->n_streams;)
-            if (limbo->streams[n].stream == stream && limbo->streams[n].epoch != open)
+        for (unsigned n = 0; n < limbo->n_streams;) {
+            bool passes = limbo->streams[n].stream == stream &&
+                          limbo->streams[n].epoch != arena->streams[stream].open;
+
+            if (passes && !to) {
                 limbo->streams[n] = limbo->streams[--limbo->n_streams];
-            else
-                n++;
-        if (limbo->n_streams) {
+                continue;
+            }
+            if (passes) {
+                limbo->streams[n].stream = to;
+                limbo->streams[n].epoch = arena->streams[to].open;
+            }
+            others |= limbo->streams[n++].stream != to;
+        }
+        if (others) {
             at = &limbo->next;
             continue;
         }
         shard->limbo_size -= shard->table.chunks[limbo->chunk].size;
-        shard_give(shard, limbo->chunk, SHARD_FOR_ALL);
+        shard_give(shard, limbo->chunk, (struct chunk_stream){ to, shard->open[to] });
         *at = limbo->next;
         free(limbo);
         any = true;
@@ -82,18 +95,24 @@ static bool pass_limbo(struct shard *shard, uint8_t stream, uint32_t open) {
 
 /* The event of `n` is over, or `to` will wait for it: its memory passes to all, or to `to`. */
 static bool pass_epoch(struct arena *arena, uint8_t n, uint8_t to) {
-    struct stream *stream = &arena->streams[n];
     struct shard *shard;
     bool any = false;
 
     arena_lock_all(arena);
     arena_foreach_shard(arena, shard) {
         any |= shard_pass(shard, n, to);
-        if (!to)
-            any |= pass_limbo(shard, n, stream->open);
+        any |= pass_limbo(arena, shard, n, to);
     }
     arena_unlock_all(arena);
     return any;
+}
+
+/* Nothing is left to wait for the event of `n`. */
+static void end_epoch(struct arena *arena, uint8_t n) {
+    struct stream *stream = &arena->streams[n];
+
+    arena->stream_ops->discard(arena->stream_userdata, stream->event);
+    stream->has_event = stream->closed = false;
 }
 
 static bool poll_stream(struct arena *arena, uint8_t n) {
@@ -104,8 +123,7 @@ static bool poll_stream(struct arena *arena, uint8_t n) {
         close_epoch(arena, n);
     if (!stream->has_event || ops->query(arena->stream_userdata, stream->event) != 1)
         return false;
-    ops->discard(arena->stream_userdata, stream->event);
-    stream->has_event = stream->closed = false;
+    end_epoch(arena, n);
     return pass_epoch(arena, n, 0);
 }
 
@@ -127,30 +145,54 @@ bool streams_poll(struct arena *arena) {
     return any;
 }
 
-bool streams_wait(struct arena *arena, uint8_t to) {
+static bool limbo_waits_for(struct arena *arena, uint8_t stream) {
+    struct shard *shard;
+    bool waits = false;
+
+    arena_lock_all(arena);
+    arena_foreach_shard(arena, shard) waits |= in_limbo(shard, stream);
+    arena_unlock_all(arena);
+    return waits;
+}
+
+/* The host waits for the event of `n`. */
+static bool wait_for(struct arena *arena, uint8_t n) {
     const struct stream_ops *ops = arena->stream_ops;
+    struct stream *stream = &arena->streams[n];
+
+    if (!ops->wait || ops->wait(arena->stream_userdata, stream->event) < 0)
+        return false;
+    end_epoch(arena, n);
+    pass_epoch(arena, n, 0);
+    return true;
+}
+
+/* `to` waits for the event of `n`; what waited for `n` waits for `to` from now on. */
+static bool order_after(struct arena *arena, uint8_t n, uint8_t to) {
+    const struct stream_ops *ops = arena->stream_ops;
+
+    if (!to || !ops->order ||
+        ops->order(arena->stream_userdata, arena->streams[to].number, arena->streams[n].event) < 0)
+        return false;
+    pass_epoch(arena, n, to);
+    end_epoch(arena, n);
+    return true;
+}
+
+bool streams_wait(struct arena *arena, uint8_t to) {
     bool any = false;
 
     if (!atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return false;
-    any = streams_poll(arena);
-    if (any)
+    if (streams_poll(arena))
         return true;
     pthread_mutex_lock(&arena->streaming);
-    for (unsigned n = 1; n <= atomic_load(&arena->n_streams); n++) {
-        struct stream *stream = &arena->streams[n];
-
-        if (n == to || !stream->has_event)
-            continue;
-        if (to && ops->order &&
-            ops->order(arena->stream_userdata, arena->streams[to].number, stream->event) == 0)
-            any |= pass_epoch(arena, (uint8_t)n, to);
-        else if (ops->wait && ops->wait(arena->stream_userdata, stream->event) == 0) {
-            ops->discard(arena->stream_userdata, stream->event);
-            stream->has_event = stream->closed = false;
-            any |= pass_epoch(arena, (uint8_t)n, 0);
-        }
-    }
+    for (unsigned n = 1; n <= atomic_load(&arena->n_streams); n++)
+        if (n != to && arena->streams[n].has_event)
+            any |= order_after(arena, (uint8_t)n, to) || wait_for(arena, (uint8_t)n);
+    /* The asking stream has its own memory already, except for what waits for others too. */
+    if (!any && to && arena->streams[to].has_event && limbo_waits_for(arena, to))
+        any = wait_for(arena, to);
     pthread_mutex_unlock(&arena->streaming);
     return any;
 }
@@ -160,12 +202,15 @@ void arena_poll(struct arena *arena) {
 }
 
 void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
-                       const uint8_t *streams, unsigned n_streams, struct limbo *limbo) {
+                       const uint8_t *streams, unsigned n_streams, uint8_t past,
+                       struct limbo *limbo) {
     limbo->chunk = chunk;
-    limbo->n_streams = n_streams;
-    for (unsigned n = 0; n < n_streams; n++) {
-        limbo->streams[n].stream = streams[n];
-        limbo->streams[n].epoch = arena->streams[streams[n]].open;
+    limbo->n_streams = n_streams + (past != 0);
+    for (unsigned n = 0; n < limbo->n_streams; n++) {
+        uint8_t stream = n < n_streams ? streams[n] : past;
+
+        limbo->streams[n].stream = stream;
+        limbo->streams[n].epoch = arena->streams[stream].open;
     }
     chunk_set(&shard->table.chunks[chunk], CHUNK_LIMBO, 0);
     shard->limbo_size += shard->table.chunks[chunk].size;
@@ -173,12 +218,36 @@ void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
     shard->limbo = limbo;
 }
 
-void streams_done(struct arena *arena) {
+/* Does memory under a live block, or that nobody has, have a past on this stream? */
+static bool has_past(struct arena *arena, uint8_t stream) {
     struct shard *shard;
 
-    for (unsigned n = 1; n <= atomic_load(&arena->n_streams); n++)
-        if (arena->streams[n].has_event)
-            arena->stream_ops->discard(arena->stream_userdata, arena->streams[n].event);
+    arena_foreach_shard(arena, shard) for (uint32_t i = 1; i < shard->table.n_used; i++) {
+        struct chunk_stream whose = chunk_stream(&shard->table, i);
+
+        if (chunk_is_live(&shard->table.chunks[i]) && whose.number == stream &&
+            whose.epoch & CHUNK_PAST)
+            return true;
+    }
+    return is_waited_for(arena, stream);
+}
+
+void streams_done(struct arena *arena) {
+    const struct stream_ops *ops = arena->stream_ops;
+    struct shard *shard;
+
+    for (uint8_t n = 1; n <= atomic_load(&arena->n_streams); n++) {
+        struct stream *stream = &arena->streams[n];
+        uint64_t event;
+
+        if (stream->has_event)
+            ops->discard(arena->stream_userdata, stream->event);
+        if (!ops->wait || !has_past(arena, n) ||
+            ops->record(arena->stream_userdata, stream->number, &event) < 0)
+            continue;
+        ops->wait(arena->stream_userdata, event);
+        ops->discard(arena->stream_userdata, event);
+    }
     arena_foreach_shard(arena, shard) for (struct limbo *next, *limbo = shard->limbo; limbo;
                                            limbo = next) {
         next = limbo->next;

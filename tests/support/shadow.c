@@ -46,6 +46,7 @@ struct shadow {
     struct {
         uint8_t stream; /* from 1; 0: no event */
         uint32_t position;
+        uint32_t knows[SHADOW_STREAMS]; /* what the stream waits for comes before the event, too */
     } events[EVENTS];
     unsigned n_events;
     char mistake[256];
@@ -287,7 +288,9 @@ void shadow_take(struct shadow *shadow, uint64_t address, uint64_t bytes, uint64
         for (unsigned s = 0; s < SHADOW_STREAMS; s++) {
             if (!may_touch(shadow, stream, s, granule->left[s]))
                 wrong(shadow, "stream %u got memory that stream %u still uses", stream, s + 1);
-            granule->left[s] = 0;
+            /* What is unfinished stays so, whoever has the memory meanwhile. */
+            if (granule->left[s] <= shadow->done[s])
+                granule->left[s] = 0;
         }
         granule->live = 1;
     }
@@ -342,6 +345,7 @@ static int stream_record(void *userdata, uint64_t stream, uint64_t *ret_event) {
     if (n < EVENTS && random_next(&shadow->random) % 16) {
         shadow->events[n].stream = (uint8_t)stream;
         shadow->events[n].position = ++shadow->queued[stream - 1];
+        memcpy(shadow->events[n].knows, shadow->knows[stream - 1], sizeof(shadow->events[n].knows));
         shadow->n_events++;
         *ret_event = n + 1;
         r = 0;
@@ -406,8 +410,9 @@ static int stream_order(void *userdata, uint64_t stream, uint64_t event) {
         shadow->waits[s][n].position = shadow->events[event - 1].position;
         shadow->waits[s][n].other = (uint8_t)other;
         shadow->n_waits[s]++;
-        if (shadow->knows[s][other] < shadow->events[event - 1].position)
-            shadow->knows[s][other] = shadow->events[event - 1].position;
+        for (unsigned k = 0; k < SHADOW_STREAMS; k++)
+            shadow->knows[s][k] = MAX(shadow->knows[s][k], shadow->events[event - 1].knows[k]);
+        shadow->knows[s][other] = MAX(shadow->knows[s][other], shadow->events[event - 1].position);
         r = 0;
     }
     pthread_mutex_unlock(&shadow->lock);

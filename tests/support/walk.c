@@ -201,10 +201,10 @@ static void do_free(struct walk *walk, unsigned n) {
     struct arena_block block = walk->blocks[n].block;
     int r;
 
-    /* Mostly on the stream it was allocated for, at times on several. */
+    /* Mostly on the stream it was allocated for, at times on several or on another one. */
     if (walk->options->n_streams && below(walk, 4)) {
         for (unsigned s = 1; s <= walk->options->n_streams; s++)
-            if (walk->blocks[n].stream == s || below(walk, 8) == 0)
+            if (walk->blocks[n].stream == s ? below(walk, 8) != 0 : below(walk, 8) == 0)
                 streams[n_streams++] = (uint8_t)s;
     }
     /* Before the arena has it: another thread might get it at once. */

@@ -418,6 +418,41 @@ START_TEST(a_cap_can_be_changed) {
 }
 END_TEST
 
+START_TEST(the_hole_that_fits_is_found_behind_others_that_do_not) {
+    struct arena_request request = { .bytes = 256 * 601 };
+    struct arena_block holes[12], block;
+
+    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
+          &(struct arena_options){ .cap_bytes = MIB(3), .max_shards = 1 });
+    /* All of one bin; the last ones freed are the first to be looked at. */
+    for (unsigned n = 0; n < 12; n++) {
+        holes[n] = take(n == 3 || n == 5 ? 256 * 601 : 256 * 600);
+        take(256);
+    }
+    while (try(256) == 0)
+        take(256);
+    give(holes[3]);
+    give(holes[5]);
+    for (unsigned n = 6; n < 12; n++)
+        give(holes[n]);
+    ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
+    shadow_take(shadow, block.address, request.bytes, 0, 0);
+    ck_assert(block.address == holes[3].address || block.address == holes[5].address);
+
+    /* And one that happens to lie right, though not every one of its size would. */
+    give(block);
+    for (uint64_t align = KIB(64); align >= 512; align /= 2) {
+        if (holes[3].address % align && holes[5].address % align)
+            continue;
+        request.align_bytes = align;
+        ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
+        shadow_take(shadow, block.address, request.bytes, align, 0);
+        give(block);
+    }
+    end();
+}
+END_TEST
+
 SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
       the_whole_share_can_be_taken_at_the_start, a_refused_growth_is_tried_smaller,
       a_growth_that_fails_half_way_is_undone, a_source_that_fails_at_any_call_does_no_harm,
@@ -430,4 +465,5 @@ SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
       a_host_without_memory_for_records_costs_the_device_nothing,
       a_cap_as_much_larger_as_the_report_says_is_enough,
       one_thread_has_all_addresses_however_many_shards_there_may_be,
-      offsets_do_not_depend_on_the_number_of_processors, a_cap_can_be_changed)
+      offsets_do_not_depend_on_the_number_of_processors, a_cap_can_be_changed,
+      the_hole_that_fits_is_found_behind_others_that_do_not)
