@@ -2,10 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The allocator against TensorFlow's, ONNX Runtime's and PyTorch's, each the real one out of its
-# wheel, interleaved in one run: ./run bench allocator [--torch] [--reps N] [--no-fit] [--json FILE]
+# wheel, interleaved in one run: ./run bench allocator [--torch] [--reps N] [--no-fit | --fit-only]
+#   [--json FILE]
 #
 #   --torch    PyTorch too: its wheel has 900 MB
-#   --no-fit   leave out the search for the smallest capacity, which takes half an hour
+#   --no-fit   leave out the search for the smallest capacity, which takes a quarter of an hour
+#   --fit-only  only that search
+#
+# What a peer needs at least is kept in the cache, by its version and the trace: to look again costs
+# only our own search. Two searches run at a time.
 set -eu -o pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,15 +20,16 @@ tensorflow=tensorflow-cpu==2.21.0 onnxruntime=onnxruntime==1.31.1 torch=torch==2
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 
-with_torch='' reps=7 fit=yes json=$build/allocator.json
+with_torch='' reps=7 fit=yes times=yes json=$build/allocator.json
 while [ $# -gt 0 ]; do
     case $1 in
     --torch) with_torch=yes ;;
     --no-fit) fit='' ;;
+    --fit-only) times='' ;;
     --reps) reps=$2 && shift ;;
     --json) json=$2 && shift ;;
     *)
-        echo "usage: ./run bench allocator [--torch] [--reps N] [--no-fit] [--json FILE]" >&2
+        echo "usage: ./run bench allocator [--torch] [--reps N] [--no-fit | --fit-only] [--json FILE]" >&2
         exit 1
         ;;
     esac
@@ -60,7 +66,7 @@ after=("$top/bench/engine-ort.c")
 engine ort gcc "-DORT_LIBRARY=\"$ort\""
 engine ort-asked gcc -DASKED "-DORT_LIBRARY=\"$ort\""
 
-peers=(tf ort) fits=(tf tf-fixed ort ort-asked)
+peers=(tf ort) fits=(allot tf tf-fixed ort ort-asked)
 if [ -n "$with_torch" ]; then
     dir=$cache/torch-${torch##*=}
     if [ ! -e "$dir/.complete" ]; then
@@ -100,32 +106,54 @@ engines=(--engine allot --engine allot-ptr)
 for peer in "${peers[@]}"; do
     engines+=(--engine "$peer")
 done
-echo "replaying: $reps laps of each, taking turns"
-: >"$build/allocator.log"
 all=("$traces"/{lifo,random,training,shift,holes-1k,holes-10k,live-1k,live-10k,live-100k,live-1m,serving}.trace)
-quiet "$build/replay" "${engines[@]}" --reps "$reps" --json "${all[@]}" >"$json"
-echo "one thread and two, taking turns"
-rm -f "$json".[12].*
-for round in $(seq "$reps"); do # 160 G: two of the largest trace at once
-    for threads in 1 2; do
-        quiet "$build/replay" --engine allot --engine tf --capacity 160G --reps 3 --threads "$threads" --json \
-            "$traces"/{lifo,random,training,live-10k}.trace >"$json.$threads.$round"
+: >"$build/allocator.log"
+if [ -n "$times" ]; then
+    rm -f "$json" "$json".*
+    echo "replaying: $reps laps of each, taking turns"
+    quiet "$build/replay" "${engines[@]}" --reps "$reps" --json "${all[@]}" >"$json"
+    echo "one thread and two, taking turns"
+    for round in $(seq "$reps"); do # 160 G: two of the largest trace at once
+        for threads in 1 2; do
+            quiet "$build/replay" --engine allot --engine tf --capacity 160G --reps 3 --threads "$threads" \
+                --json "$traces"/{lifo,random,training,live-10k}.trace >"$json.$threads.$round"
+        done
     done
-done
-echo "size shifts in 60 ways"
-mkdir -p "$traces/shifts"
-for seed in $(seq 60); do
-    trace=$traces/shifts/$seed.trace
-    [ "$trace" -nt "$build/tracegen" ] || "$build/tracegen" --seed "$seed" shift >"$trace"
-done
-quiet "$build/replay" --engine allot --reps 1 --json "$traces"/shifts/*.trace >"$json.shifts"
-rm -f "$json.fit"
+    echo "size shifts in 60 ways"
+    mkdir -p "$traces/shifts"
+    for seed in $(seq 60); do
+        trace=$traces/shifts/$seed.trace
+        [ "$trace" -nt "$build/tracegen" ] || "$build/tracegen" --seed "$seed" shift >"$trace"
+    done
+    quiet "$build/replay" --engine allot --reps 1 --json "$traces"/shifts/*.trace >"$json.shifts"
+fi
+
+# fit_one ENGINE TRACE: a line of JSON beside $json, and in the cache by what it depends on.
+fit_one() {
+    local engine=$1 trace=$2 versions key kept
+    case $engine in
+    allot) versions=$(sha256sum <"$build/replay") ;;
+    torch) versions=$torch ;;
+    *) versions="$tensorflow $onnxruntime $(sha256sum <"$top/bench/engine-${engine%%-*}".c*)" ;;
+    esac
+    key=$({ echo "$engine $versions" && cat "$trace"; } | sha256sum)
+    kept=$cache/fits/${key%% *}.json
+    if [ ! -s "$kept" ]; then
+        TF_CPP_MIN_LOG_LEVEL=3 "$build/replay" --fit --engine "$engine" --json "$trace" >"$kept.$$" \
+            2>>"$build/allocator.log"
+        mv "$kept.$$" "$kept"
+    fi
+    cp "$kept" "$json.fit.$engine.$(basename "$trace" .trace)"
+}
+
 if [ -n "$fit" ]; then
     echo "looking for the smallest capacities"
-    engines=(--engine allot)
-    for peer in "${fits[@]}"; do
-        engines+=(--engine "$peer")
-    done
-    quiet "$build/replay" --fit "${engines[@]}" --json "${all[@]}" >"$json.fit"
+    rm -f "$json".fit.*
+    mkdir -p "$cache/fits"
+    export -f fit_one
+    export top build cache json tensorflow onnxruntime torch
+    for trace in "${all[@]}"; do
+        printf '%s\n' "${fits[@]/%/ $trace}"
+    done | xargs -P 2 -L 1 bash -eu -o pipefail -c 'fit_one "$@"' fit
 fi
 exec "$python" "$top/bench/allocator-table.py" "$json"

@@ -394,11 +394,19 @@ static int run_fit(const struct options *options, const char *path, bool *first)
     name = name ? name + 1 : path;
     for (unsigned n = 0; n < options->n_engines; n++) {
         const uint64_t page = 2 << 20;
-        uint64_t low = trace.peak_bytes / page, high = low * 4 + 16, step;
+        uint64_t low = trace.peak_bytes / page, most = low * 4 + 16, high = 0, step;
 
+        /* What is too little fails soon, what is enough takes two replays: from below, faster and
+         * faster, then closer and closer. */
         step = MAX(low / 1000, (uint64_t)1);
-        if (!fits(options->engines[n], &trace, high * page))
-            high = 0;
+        for (uint64_t gap = step; !high && low < most; gap *= 2) {
+            uint64_t next = MIN(low + gap, most);
+
+            if (fits(options->engines[n], &trace, next * page))
+                high = next;
+            else
+                low = next;
+        }
         while (high && high - low > step) {
             uint64_t middle = low + (high - low) / 2;
 
