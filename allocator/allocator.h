@@ -190,7 +190,8 @@ int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes);
  * above it stays until it is trimmed. */
 void arena_set_cap(struct arena *arena, uint64_t cap_bytes);
 
-/* O(1), and exact at one instant: no allocation of any thread is half counted. */
+/* O(1), and exact at one instant: no allocation of any thread is half counted. Only where the
+ * largest hole has just been taken, those of nearly its size (0.4 %) are looked at. */
 void arena_get_stats(struct arena *arena, struct arena_stats *ret);
 
 /* Walk every invariant; -EUCLEAN and the first one broken in words. For tests and debuggers. */

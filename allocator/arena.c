@@ -35,7 +35,6 @@
  */
 #define QUIET_MAX 32
 
-#define HINTS 4
 static _Thread_local struct {
     uint64_t arena_id;
     uint8_t shard;
@@ -43,7 +42,7 @@ static _Thread_local struct {
     uint8_t calm;
     uint8_t found, quiet;  /* where memory was found instead, and how often in a row nobody … */
     uint64_t found_allocs; /* … else had allocated there since */
-} hints[HINTS];
+} hints[ARENA_SLOTS];
 
 void arena_lock_all(struct arena *arena) {
     struct shard *shard;
@@ -73,7 +72,7 @@ void arena_share_slack(struct arena *arena) {
 }
 
 static __attribute__((noinline)) struct shard *enter_contended(struct arena *arena) {
-    typeof(&hints[0]) hint = &hints[arena->id % HINTS];
+    typeof(&hints[0]) hint = &hints[arena->slot];
     unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), next, max_shards;
     struct shard *shard;
 
@@ -117,7 +116,7 @@ static __attribute__((noinline)) struct shard *enter_contended(struct arena *are
 
 /* This shard, which is locked, had what the thread's own had not: go where the memory is. */
 static void follow(struct arena *arena, const struct shard *shard) {
-    typeof(&hints[0]) hint = &hints[arena->id % HINTS];
+    typeof(&hints[0]) hint = &hints[arena->slot];
 
     if (shard->index == PLAIN_INDEX || hint->arena_id != arena->id || shard->index == hint->shard)
         return;
@@ -138,11 +137,13 @@ static inline struct shard *enter(struct arena *arena) {
     struct shard *shard;
 
     if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1) {
-        if (lock_try(&arena->shards[0]->lock))
-            return arena->shards[0];
-        return enter_contended(arena);
+        shard = arena->shards[0];
+        if (!lock_try(&shard->lock))
+            return enter_contended(arena);
+        shard->allocates = hints;
+        return shard;
     }
-    hint = &hints[arena->id % HINTS];
+    hint = &hints[arena->slot];
     if (__builtin_expect(hint->arena_id != arena->id, 0))
         return enter_contended(arena);
     shard = arena->shards[hint->shard];
@@ -216,10 +217,10 @@ static inline int commit(struct arena *arena, struct shard *shard, uint32_t i,
     shard->allocs++;
     shard->order_live[order]++;
     shard->order_live_size[order] += chunk->size;
+    if (__builtin_expect(shard->notes != NULL, 0))
+        arena_note(arena, shard, NOTE_ALLOC, ret->address, request->bytes, request->tag,
+                   request->stream);
     lock_drop(&shard->lock);
-
-    if (__builtin_expect(arena->notes != NULL, 0))
-        arena_note(arena, NOTE_ALLOC, ret->address, request->bytes, request->tag, request->stream);
     return 0;
 }
 
@@ -228,8 +229,12 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
                                             const struct arena_request *request, bool host,
                                             struct allot_error *err) {
     atomic_fetch_add(&arena->failures, 1);
-    if (arena->notes)
-        arena_note(arena, NOTE_OOM, 0, request->bytes, request->tag, request->stream);
+    if (arena->history) {
+        lock_take(&arena->shards[0]->lock);
+        arena_note(arena, arena->shards[0], NOTE_OOM, 0, request->bytes, request->tag,
+                   request->stream);
+        lock_drop(&arena->shards[0]->lock);
+    }
     if (host)
         return error_set(err, -ENOMEM,
                          "%s: the host has no memory left for the arena's own records; the "
@@ -249,14 +254,14 @@ static inline int alloc(struct arena *arena, const struct arena_request *request
     uint32_t size, i;
     int r;
 
-    if (__builtin_expect(request->bytes > BYTES_MAX || align_bytes > BYTES_MAX, 0))
-        return refuse(arena, request, false, err);
     if (__builtin_expect((align_bytes & (align_bytes - 1)) != 0, 0) && align_bytes)
         return error_set(err, -EINVAL, "alignment of %llu bytes is not a power of two",
                          (unsigned long long)align_bytes);
     if (__builtin_expect(request->stream, 0) &&
         request->stream > atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return error_set(err, -EINVAL, "there is no stream %u", request->stream);
+    if (__builtin_expect(request->bytes > BYTES_MAX || align_bytes > BYTES_MAX, 0))
+        return refuse(arena, request, false, err);
     size = (uint32_t)((request->bytes + 255) >> 8);
     size += !size;
 
@@ -325,9 +330,8 @@ static __attribute__((noinline)) int keep_live(struct shard *shard, uint32_t i) 
 static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
                           const uint8_t *streams, unsigned n_streams, struct limbo *limbo) {
     struct chunk *chunk = &shard->table.chunks[i];
-    uint64_t bytes = chunk_live_bytes(chunk), address = 0;
+    uint64_t bytes = chunk_live_bytes(chunk);
     unsigned order = bin_order(chunk->size);
-    uint32_t tag = chunk_tag(chunk);
     uint8_t stream = n_streams == 1 ? streams[0] : 0, past = 0;
     struct chunk_stream was = chunk_stream(&shard->table, i);
 
@@ -338,8 +342,9 @@ static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
         else if (n_streams == 1 && stream != past && !(limbo = limbo_new(n_streams)))
             return keep_live(shard, i);
     }
-    if (__builtin_expect(arena->notes != NULL, 0))
-        address = shard_address(shard, chunk);
+    if (__builtin_expect(shard->notes != NULL, 0))
+        arena_note(arena, shard, limbo ? NOTE_FREE_LATER : NOTE_FREE, shard_address(shard, chunk),
+                   bytes, chunk_tag(chunk), stream);
     shard->live_bytes -= bytes;
     shard->live_size -= chunk->size;
     shard->frees++;
@@ -350,9 +355,6 @@ static inline int release(struct arena *arena, struct shard *shard, uint32_t i,
     else
         shard_give(shard, i, (struct chunk_stream){ stream, shard->open[stream] });
     lock_drop(&shard->lock);
-
-    if (__builtin_expect(arena->notes != NULL, 0))
-        arena_note(arena, NOTE_FREE, address, bytes, tag, stream);
     return 0;
 }
 

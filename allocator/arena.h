@@ -4,7 +4,7 @@
  * The inside of an arena, for the files of this folder.
  *
  * Locks, in the order in which they are taken: `growing` (who asks the source), `streaming` (who
- * asks about events), then shards' locks by index, then `noting` (history, tags). A shard's lock is
+ * asks about events), then shards' locks by index, then `tagging`. A shard's lock is
  * held while a block is found or freed and never across a call of the source or of the streams.
  * What changes the set of shards or streams, or must see all of them at one instant, holds every
  * shard's lock.
@@ -23,6 +23,9 @@
 
 #define PLAIN_INDEX ARENA_SHARDS_MAX
 
+/* Arenas whose shard a thread remembers; more than these at a time share. */
+#define ARENA_SLOTS 64
+
 struct stream {
     uint64_t number; /* the caller's */
     uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
@@ -31,20 +34,12 @@ struct stream {
     uint64_t event;
 };
 
-enum note_action { NOTE_ALLOC, NOTE_FREE, NOTE_MAP, NOTE_UNMAP, NOTE_OOM };
-
-struct note {
-    uint64_t address, bytes;
-    uint64_t usec; /* CLOCK_REALTIME: the viewer shows dates */
-    uint32_t tag;
-    uint8_t action;
-    uint8_t stream;
-};
-
 struct arena {
     struct mem_source source;
     const char *name;
-    uint64_t id; /* of this process's arenas; never used again */
+    uint64_t id;   /* of this process's arenas; never used again */
+    unsigned slot; /* where threads remember their shard: no other living arena's, up to so many */
+    bool owns_slot;
     uint64_t page_bytes;
     uint64_t slice_bytes; /* of the reservation, per shard; 0: regions */
 
@@ -63,14 +58,13 @@ struct arena {
     atomic_uint n_streams;
     struct stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not one */
 
-    pthread_mutex_t noting;
+    pthread_mutex_t tagging;
     char **tags; /* by number - 1 */
     uint32_t n_tags, n_tags_max;
     uint32_t *tag_slots; /* hash of the name → number */
     uint32_t tag_mask;
-    struct note *notes;
-    unsigned n_notes_max;
-    uint64_t n_notes;
+    unsigned history;         /* notes that each shard keeps, so that the last ones are there */
+    _Atomic uint64_t n_notes; /* of all shards: the order in which things happened */
 };
 
 /* Every shard at one instant. */
@@ -79,6 +73,9 @@ void arena_unlock_all(struct arena *arena);
 
 /* Every shard is locked: what is left below the peak goes to all in equal parts. */
 void arena_share_slack(struct arena *arena);
+
+/* stats.c. Every shard is locked: all numbers. */
+void arena_count(struct arena *arena, struct arena_stats *ret);
 
 /* lifetime.c. Shard `n`, the next one; `growing` is held. As long as there is only the first, all
  * addresses are its own, so that one thread never lacks any; a second one ends that. -ENOSPC: the
@@ -121,8 +118,9 @@ void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct limbo *limbo);
 
-/* note.c */
-void arena_note(struct arena *arena, enum note_action action, uint64_t address, uint64_t bytes,
-                uint32_t tag, uint8_t stream);
+/* note.c. Where a history is kept: this happens now, under the lock of the shard that it happens
+ * to. */
+void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
+                uint64_t bytes, uint32_t tag, uint8_t stream);
 const char *arena_tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
-void arena_notes_done(struct arena *arena);
+void arena_tags_done(struct arena *arena);

@@ -3,8 +3,6 @@
 
 #include "base/cleanup.h"
 
-#define LARGEST_LOOK 64
-
 unsigned bins_last(const struct bins *bins) {
     for (unsigned w = ELEMENTSOF(bins->words); w-- > 0;)
         if (bins->words[w]) {
@@ -15,10 +13,12 @@ unsigned bins_last(const struct bins *bins) {
     return 0;
 }
 
-uint32_t bins_largest(const struct bins *bins, const struct chunk *chunks) {
-    uint32_t largest = 0, i = bins->head[bins_last(bins)];
-
-    for (unsigned looked = 0; i && looked < LARGEST_LOOK; looked++, i = chunk_link_next(&chunks[i]))
-        largest = MAX(largest, chunks[i].size);
-    return largest;
+uint32_t bins_largest(struct bins *bins, const struct chunk *chunks) {
+    if (bins->n_largest)
+        return bins->largest;
+    bins->largest = 0;
+    for (uint32_t i = bins->head[bins_last(bins)]; i; i = chunk_link_next(&chunks[i]))
+        if (chunks[i].size >= bins->largest)
+            bins_raise(bins, chunks[i].size);
+    return bins->largest;
 }

@@ -26,7 +26,9 @@ struct bins {
     uint64_t words[(BIN_WORDS + 63) / 64]; /* bit per word of `map` that is not 0 */
     uint64_t map[BIN_WORDS];               /* bit per bin that is not empty */
     uint32_t n_chunks;
-    uint64_t size;                     /* granules of all of them */
+    uint32_t largest, n_largest; /* chunks of the largest size; 0: none is larger, it must be looked
+                                    for */
+    uint64_t size;               /* granules of all of them */
     uint32_t order_chunks[BIN_ORDERS]; /* the same per power of two */
     uint64_t order_size[BIN_ORDERS];
     uint32_t head[BINS];
@@ -46,6 +48,12 @@ static inline unsigned bin_of(uint32_t size) {
     return (shift << 8) + (size >> shift);
 }
 
+/* A chunk as large as the largest, or larger, comes in. */
+static inline void bins_raise(struct bins *bins, uint32_t size) {
+    bins->n_largest = size == bins->largest ? bins->n_largest + 1 : 1;
+    bins->largest = size;
+}
+
 /* What link_prev of a bin's first chunk holds is of no meaning: to take the first out, which is
  * most of what happens, then touches no other chunk. */
 static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t i) {
@@ -58,6 +66,8 @@ static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t
     bins->head[bin] = i;
     bins->map[bin >> 6] |= (uint64_t)1 << (bin & 63);
     bins->words[bin >> 12] |= (uint64_t)1 << ((bin >> 6) & 63);
+    if (__builtin_expect(chunk->size >= bins->largest, 0))
+        bins_raise(bins, chunk->size);
     bins->n_chunks++;
     bins->size += chunk->size;
     bins->order_chunks[order]++;
@@ -79,6 +89,7 @@ static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t
         chunk_set_link_next(&chunks[chunk->link_prev], chunk_link_next(chunk));
         chunks[chunk_link_next(chunk)].link_prev = chunk->link_prev;
     }
+    bins->n_largest -= chunk->size == bins->largest;
     bins->n_chunks--;
     bins->size -= chunk->size;
     bins->order_chunks[order]--;
@@ -131,5 +142,6 @@ static inline uint32_t bins_find(const struct bins *bins, const struct chunk *ch
 
 /* The last bin that is not empty; 0: none. */
 unsigned bins_last(const struct bins *bins);
-/* The size of the largest chunk: exact, unless more than 64 share its bin, and then 0.4 % off. */
-uint32_t bins_largest(const struct bins *bins, const struct chunk *chunks);
+/* The size of the largest chunk. At once, unless the largest has gone since: then all that share
+ * the last bin are looked at. */
+uint32_t bins_largest(struct bins *bins, const struct chunk *chunks);

@@ -142,6 +142,7 @@ static int check_tiles(const struct shard *shard, struct count *count, struct al
 static int check_bins(const struct shard *shard, const struct bins *bins, unsigned stream,
                       uint8_t state, uint64_t n_chunks, uint64_t size, struct allot_error *err) {
     const struct chunk *chunks = shard->table.chunks;
+    uint32_t largest = 0, n_largest = 0;
     uint64_t n = 0, n_size = 0, orders[BIN_ORDERS] = { 0 }, order_sizes[BIN_ORDERS] = { 0 };
 
     for (unsigned bin = 0; bin < BINS; bin++) {
@@ -168,6 +169,9 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
                 return BROKEN("shard %u stream %u: bins hold more than is free", shard->index,
                               stream);
             n_size += chunks[i].size;
+            n_largest = chunks[i].size > largest ? 0 : n_largest;
+            largest = MAX(largest, chunks[i].size);
+            n_largest += chunks[i].size == largest;
             orders[bin_order(chunks[i].size)]++;
             order_sizes[bin_order(chunks[i].size)] += chunks[i].size;
         }
@@ -176,6 +180,10 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
         return BROKEN("shard %u stream %u: %llu chunks are free, %llu in bins, %u counted",
                       shard->index, stream, (unsigned long long)n_chunks, (unsigned long long)n,
                       bins->n_chunks);
+    if (bins->n_largest ? largest != bins->largest || n_largest != bins->n_largest
+                        : largest && largest >= bins->largest)
+        return BROKEN("shard %u stream %u: the largest has %u granules, not %u", shard->index,
+                      stream, largest, bins->largest);
     for (unsigned order = 0; order < BIN_ORDERS; order++)
         if (orders[order] != bins->order_chunks[order] ||
             order_sizes[order] != bins->order_size[order])

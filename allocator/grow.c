@@ -145,6 +145,8 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             shard_hollow(donor, taken);
         else
             shard_give(donor, taken, SHARD_FOR_ALL);
+        if (r == 0 && donor->notes)
+            arena_note(arena, donor, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
         lock_drop(&donor->lock);
         if (r < 0)
             return r;
@@ -154,16 +156,12 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             r = source_grow(arena, spot->shard, spot->offset, size, &kept);
             if (r < 0) {
                 if (kept)
-                    spot_occupy(spot, kept);
+                    spot_occupy(arena, spot, kept);
                 return r;
             }
         }
         atomic_fetch_add(&arena->moved_bytes, (uint64_t)size << 8);
-        if (arena->notes) {
-            arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
-            arena_note(arena, NOTE_MAP, source->base + to, (uint64_t)size << 8, 0, 0);
-        }
-        spot_occupy(spot, size);
+        spot_occupy(arena, spot, size);
     }
     return 0;
 }
@@ -203,16 +201,12 @@ static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
     if (r < 0) {
         if (kept) {
             spot->size = MAX(spot->size, kept);
-            spot_occupy(spot, kept);
+            spot_occupy(arena, spot, kept);
         }
         return r;
     }
-    if (arena->notes)
-        arena_note(arena, NOTE_MAP,
-                   arena->source.base + shard->slice_offset + ((uint64_t)spot->offset << 8),
-                   (uint64_t)size << 8, 0, 0);
     spot->size = size;
-    spot_occupy(spot, size);
+    spot_occupy(arena, spot, size);
     return 0;
 }
 
@@ -237,6 +231,8 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size) 
     count_reserved(arena, bytes);
     lock_take(&shard->lock);
     r = shard_region_add(shard, offset, size, address);
+    if (r == 0 && shard->notes)
+        arena_note(arena, shard, NOTE_MAP, address, bytes, 0, 0);
     lock_drop(&shard->lock);
     if (r < 0) {
         if (arena->source.region_free &&
@@ -244,8 +240,6 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size) 
             atomic_fetch_sub(&arena->reserved_bytes, bytes);
         return r;
     }
-    if (arena->notes)
-        arena_note(arena, NOTE_MAP, address, bytes, 0, 0);
     return 0;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "allocator/arena.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,32 @@
 /* As many threads as usually allocate on one device at a time. */
 #define SHARDS_DEFAULT 16u
 
+/* A bit per slot that a living arena has. */
+static _Atomic uint64_t slots_taken;
+static_assert(ARENA_SLOTS == 64, "a bit each");
+
+/* The lowest that is free, which stays taken; one of another arena's where none is. */
+static unsigned slot_take(uint64_t id, bool *ret_own) {
+    uint64_t taken = atomic_load(&slots_taken);
+
+    while (~taken) {
+        unsigned slot = (unsigned)__builtin_ctzll(~taken);
+
+        if (atomic_compare_exchange_weak(&slots_taken, &taken, taken | (uint64_t)1 << slot)) {
+            *ret_own = true;
+            return slot;
+        }
+    }
+    return (unsigned)(id % ARENA_SLOTS);
+}
+
+static int add_notes(const struct arena *arena, struct shard *shard) {
+    if (!arena->history)
+        return 0;
+    shard->notes = calloc(arena->history, sizeof(*shard->notes));
+    return shard->notes ? 0 : -ENOMEM;
+}
+
 int arena_add_shard(struct arena *arena, unsigned n) {
     uint64_t bytes = n ? arena->slice_bytes : arena->source.span_bytes;
     struct shard *shard, *first = arena->shards[0];
@@ -26,6 +53,11 @@ int arena_add_shard(struct arena *arena, unsigned n) {
                   atomic_load(&arena->n_streams));
     if (r < 0)
         return r;
+    r = add_notes(arena, shard);
+    if (r < 0) {
+        shard_free(shard);
+        return r;
+    }
     if (n == 0) {
         arena->shards[0] = shard;
         atomic_store(&arena->n_shards, 1);
@@ -104,10 +136,11 @@ int arena_new(struct arena **ret, const struct mem_source *source,
         return error_set(err, -ENOMEM, "no memory for an arena");
     pthread_mutex_init(&arena->growing, NULL);
     pthread_mutex_init(&arena->streaming, NULL);
-    pthread_mutex_init(&arena->noting, NULL);
+    pthread_mutex_init(&arena->tagging, NULL);
     arena->source = *source;
     arena->name = options->name ? options->name : "device";
     arena->id = atomic_fetch_add(&last_id, 1) + 1;
+    arena->slot = slot_take(arena->id, &arena->owns_slot);
     arena->page_bytes = page;
     arena->stream_ops = options->stream_ops;
     arena->stream_userdata = options->stream_userdata;
@@ -115,17 +148,16 @@ int arena_new(struct arena **ret, const struct mem_source *source,
 
     choose_shards(arena, options->max_shards, options->cap_bytes);
 
-    if (options->history) {
-        arena->notes = calloc(options->history, sizeof(*arena->notes));
-        arena->n_notes_max = options->history;
-        if (!arena->notes)
-            return error_set(err, -ENOMEM, "no memory for a history of %u", options->history);
-    }
+    arena->history = options->history;
     r = arena_add_shard(arena, 0);
-    if (r == 0 && source->span_bytes && source->region_new)
+    if (r == 0 && source->span_bytes && source->region_new) {
         r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
+        if (r == 0)
+            r = add_notes(arena, arena->shards[PLAIN_INDEX]);
+    }
     if (r < 0)
-        return error_set(err, r, "no memory for an arena's tables");
+        return error_set(err, r, "no memory for an arena's tables%s",
+                         options->history ? " and its history" : "");
     if (options->initial_bytes) {
         r = arena_grow_initial(arena, options->initial_bytes);
         if (r < 0)
@@ -172,12 +204,14 @@ struct arena *arena_free(struct arena *arena) {
         return NULL;
     streams_done(arena);
     give_all(arena);
+    if (arena->owns_slot)
+        atomic_fetch_and(&slots_taken, ~((uint64_t)1 << arena->slot));
     for (unsigned n = 0; n <= PLAIN_INDEX; n++)
         shard_free(arena->shards[n]);
-    arena_notes_done(arena);
+    arena_tags_done(arena);
     pthread_mutex_destroy(&arena->growing);
     pthread_mutex_destroy(&arena->streaming);
-    pthread_mutex_destroy(&arena->noting);
+    pthread_mutex_destroy(&arena->tagging);
     free(arena);
     return NULL;
 }

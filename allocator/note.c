@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tags: names of what memory is for; history: the last allocations and frees, in a ring. */
+/*
+ * Tags: names of what memory is for. History: the last allocations and frees, in a ring per shard,
+ * written under the shard's lock, so that what happens to an address is noted in the order in which
+ * it happens and threads that do not meet otherwise do not meet here. One number for all of them
+ * says afterwards which came first.
+ */
 #include "allocator/arena.h"
 
 #include <errno.h>
@@ -52,7 +57,7 @@ uint32_t arena_tag(struct arena *arena, const char *name) {
 
     if (!name || !*name)
         return 0;
-    pthread_mutex_lock(&arena->noting);
+    pthread_mutex_lock(&arena->tagging);
     if (reserve_tag(arena) == 0) {
         slot = find_slot(arena, name);
         if (!*slot) {
@@ -65,27 +70,27 @@ uint32_t arena_tag(struct arena *arena, const char *name) {
         }
         tag = *slot;
     }
-    pthread_mutex_unlock(&arena->noting);
+    pthread_mutex_unlock(&arena->tagging);
     return tag;
 }
 
 const char *arena_tag_name(struct arena *arena, uint32_t tag) {
     const char *name = "";
 
-    pthread_mutex_lock(&arena->noting);
+    pthread_mutex_lock(&arena->tagging);
     if (tag && tag <= arena->n_tags)
         name = arena->tags[tag - 1]; /* names live as long as the arena */
-    pthread_mutex_unlock(&arena->noting);
+    pthread_mutex_unlock(&arena->tagging);
     return name;
 }
 
-void arena_note(struct arena *arena, enum note_action action, uint64_t address, uint64_t bytes,
-                uint32_t tag, uint8_t stream) {
+void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
+                uint64_t bytes, uint32_t tag, uint8_t stream) {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
-    pthread_mutex_lock(&arena->noting);
-    arena->notes[arena->n_notes++ % arena->n_notes_max] = (struct note){
+    shard->notes[shard->n_notes++ % arena->history] = (struct note){
+        .serial = atomic_fetch_add(&arena->n_notes, 1),
         .address = address,
         .bytes = bytes,
         .usec = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000,
@@ -93,13 +98,11 @@ void arena_note(struct arena *arena, enum note_action action, uint64_t address, 
         .action = (uint8_t)action,
         .stream = stream,
     };
-    pthread_mutex_unlock(&arena->noting);
 }
 
-void arena_notes_done(struct arena *arena) {
+void arena_tags_done(struct arena *arena) {
     for (uint32_t n = 0; n < arena->n_tags; n++)
         free(arena->tags[n]);
     free(arena->tags);
     free(arena->tag_slots);
-    free(arena->notes);
 }

@@ -46,9 +46,9 @@ static struct holder *count_holders(struct arena *arena, uint32_t *ret_n) {
     struct shard *shard;
     uint32_t n;
 
-    pthread_mutex_lock(&arena->noting);
+    pthread_mutex_lock(&arena->tagging);
     n = arena->n_tags + 1;
-    pthread_mutex_unlock(&arena->noting);
+    pthread_mutex_unlock(&arena->tagging);
     holders = n > 1 ? calloc(n, sizeof(*holders)) : NULL;
     if (!holders)
         return NULL;
@@ -89,8 +89,6 @@ static void say_holders(struct text *text, struct arena *arena) {
 static void say_help(struct text *text, struct arena *arena, const struct arena_request *request,
                      const struct arena_stats *stats) {
     uint64_t asked = request->bytes, page = arena->page_bytes, need;
-    uint64_t room =
-        stats->cap_bytes > stats->reserved_bytes ? stats->cap_bytes - stats->reserved_bytes : 0;
     char bytes[UNITS_TEXT_SIZE];
 
     if (stats->cap_bytes && asked > stats->cap_bytes) {
@@ -108,11 +106,14 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
     if (__builtin_add_overflow(asked, request->align_bytes + page - 1, &need))
         return;
     need = need / page * page;
-    if (!stats->cap_bytes || room >= need)
+    if (__builtin_add_overflow(need, stats->reserved_bytes, &need))
+        return;
+    /* What is held may be more than the cap, where that was cut. */
+    if (!stats->cap_bytes || need <= stats->cap_bytes)
         say(text, " The cap allows it, but the device refused: others hold its memory.");
     else
         say(text, " A cap larger by %s would do, or freeing as much.",
-            units_format_bytes(need - room, bytes));
+            units_format_bytes(need - stats->cap_bytes, bytes));
 }
 
 int arena_report(struct arena *arena, const struct arena_request *request, char *text_at,

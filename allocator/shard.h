@@ -23,10 +23,31 @@ struct region {
     uint64_t address;
 };
 
+enum note_action {
+    NOTE_ALLOC,
+    NOTE_FREE,       /* and somebody may have it at once */
+    NOTE_FREE_LATER, /* several streams may still use it … */
+    NOTE_FREED,      /* … and now they do not */
+    NOTE_MAP,
+    NOTE_UNMAP,
+    NOTE_OOM,
+};
+
+/* What happened, for the history. */
+struct note {
+    uint64_t serial; /* counts all notes of the arena */
+    uint64_t address, bytes;
+    uint64_t usec; /* CLOCK_REALTIME: the viewer shows dates */
+    uint32_t tag;
+    uint8_t action; /* of enum note_action */
+    uint8_t stream;
+};
+
 /* A block that several streams may still use: free once each of them has passed its epoch. */
 struct limbo {
     struct limbo *next;
-    uint32_t chunk;
+    uint64_t bytes; /* requested */
+    uint32_t chunk, tag;
     unsigned n_streams; /* still to pass */
     struct {
         uint8_t stream;
@@ -59,6 +80,8 @@ struct shard {
     struct bins *holes;
     uint8_t open[ARENA_STREAMS_MAX + 1]; /* by stream: last bit of its open epoch */
     struct lookup lookup;                /* address → index, for the pointer API */
+    struct note *notes;                  /* the last ones, in a ring; NULL: no history */
+    uint64_t n_notes;                    /* ever */
 
     atomic_uint misses; /* allocations that found nothing here; for grow.c */
     bool placed;

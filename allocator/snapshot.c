@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t count_chunks(struct arena *arena) {
     struct shard *shard;
@@ -65,49 +66,66 @@ static void copy_shard(const struct shard *shard, struct snapshot *snapshot) {
         copy_chunks(shard, shard->regions[n].first, snapshot);
 }
 
-static int copy_notes(struct arena *arena, struct snapshot *snapshot) {
-    uint64_t n;
+static uint64_t count_notes(struct arena *arena) {
+    struct shard *shard;
+    uint64_t n = 0;
 
-    if (!arena->notes)
-        return 0;
-    snapshot->notes = calloc(arena->n_notes_max, sizeof(*snapshot->notes));
-    if (!snapshot->notes)
-        return -ENOMEM;
-    pthread_mutex_lock(&arena->noting);
-    n = MIN(arena->n_notes, (uint64_t)arena->n_notes_max);
-    for (uint64_t k = arena->n_notes - n; k < arena->n_notes; k++)
-        snapshot->notes[snapshot->n_notes++] = arena->notes[k % arena->n_notes_max];
-    pthread_mutex_unlock(&arena->noting);
-    return 0;
+    arena_foreach_shard(arena, shard) n += MIN(shard->n_notes, (uint64_t)arena->history);
+    return n;
+}
+
+static void copy_notes(struct arena *arena, const struct shard *shard, struct snapshot *snapshot) {
+    for (uint64_t k = shard->n_notes - MIN(shard->n_notes, (uint64_t)arena->history);
+         k < shard->n_notes; k++)
+        snapshot->notes[snapshot->n_notes++] = shard->notes[k % arena->history];
+}
+
+static int compare_notes(const void *a, const void *b) {
+    uint64_t x = ((const struct note *)a)->serial, y = ((const struct note *)b)->serial;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Each shard keeps as many as were asked for; of all of them the last count. */
+static void sort_notes(const struct arena *arena, struct snapshot *snapshot) {
+    uint64_t n = snapshot->n_notes, keep = MIN(n, (uint64_t)arena->history);
+
+    if (!n)
+        return;
+    qsort(snapshot->notes, n, sizeof(*snapshot->notes), compare_notes);
+    memmove(snapshot->notes, &snapshot->notes[n - keep], keep * sizeof(*snapshot->notes));
+    snapshot->n_notes = keep;
 }
 
 int snapshot_take(struct snapshot *ret, struct arena *arena) {
     cleanup(snapshot_done) struct snapshot snapshot = { 0 };
+    uint64_t n, n_notes, room = 0, notes_room = 0;
     struct shard *shard;
-    uint64_t n, room = 0;
-    int r;
 
     /* Memory is not asked for while all threads wait: look, make room, look again. */
     for (;;) {
         arena_lock_all(arena);
         n = count_chunks(arena);
-        if (n <= room)
+        n_notes = count_notes(arena);
+        if (n <= room && n_notes <= notes_room)
             break;
         arena_unlock_all(arena);
         room = n + n / 8 + 16;
-        free(snapshot.blocks);
-        free(snapshot.segments);
+        notes_room = n_notes + n_notes / 8;
+        snapshot_done(&snapshot);
         snapshot.blocks = calloc(room, sizeof(*snapshot.blocks));
         snapshot.segments = calloc(room, sizeof(*snapshot.segments));
-        if (!snapshot.blocks || !snapshot.segments)
+        snapshot.notes = notes_room ? calloc(notes_room, sizeof(*snapshot.notes)) : NULL;
+        if (!snapshot.blocks || !snapshot.segments || (notes_room && !snapshot.notes))
             return -ENOMEM;
     }
-    arena_foreach_shard(arena, shard) copy_shard(shard, &snapshot);
+    arena_foreach_shard(arena, shard) {
+        copy_shard(shard, &snapshot);
+        copy_notes(arena, shard, &snapshot);
+    }
+    arena_count(arena, &snapshot.stats);
     arena_unlock_all(arena);
-    r = copy_notes(arena, &snapshot);
-    if (r < 0)
-        return r;
-    arena_get_stats(arena, &snapshot.stats);
+    sort_notes(arena, &snapshot);
     *ret = snapshot;
     snapshot = (struct snapshot){ 0 };
     return 0;

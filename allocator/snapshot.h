@@ -29,8 +29,8 @@ struct snapshot {
     struct snapshot_block *blocks;
     struct snapshot_segment *segments;
     uint32_t n_blocks, n_segments;
-    struct note *notes; /* oldest first */
-    uint32_t n_notes;
+    struct note *notes; /* the last of all shards, oldest first */
+    uint64_t n_notes;
 };
 
 int snapshot_take(struct snapshot *ret, struct arena *arena);

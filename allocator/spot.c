@@ -40,10 +40,14 @@ static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
     return 0;
 }
 
-void spot_occupy(struct spot *spot, uint32_t size) {
+void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size) {
     struct shard *shard = spot->shard;
 
     lock_take(&shard->lock);
+    if (shard->notes)
+        arena_note(arena, shard, NOTE_MAP,
+                   arena->source.base + shard->slice_offset + ((uint64_t)spot->offset << 8),
+                   (uint64_t)size << 8, 0, 0);
     if (!spot->hole)
         shard_extend(shard, size);
     else if (shard_fill(shard, find_hole(shard, spot->offset), spot->offset, size) < 0) {

@@ -27,7 +27,7 @@ uint32_t spot_pages_up(const struct shard *shard, uint64_t size);
 bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
                struct spot *ret);
 /* The first `size` of the spot are mapped: put them to use. Takes the shard's lock. */
-void spot_occupy(struct spot *spot, uint32_t size);
+void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size);
 
 /* The smallest free chunk with whole pages that is not part of the spot: large ones are the more
  * useful as they are. Its shard is locked; 0: there is none, and nothing is locked. */

@@ -39,18 +39,15 @@ static void add_shard_stats(const struct shard *shard, struct arena_stats *stats
     }
 }
 
-void arena_get_stats(struct arena *arena, struct arena_stats *ret) {
+void arena_count(struct arena *arena, struct arena_stats *ret) {
     struct arena_stats stats = { 0 };
     uint64_t cap = atomic_load(&arena->cap_bytes);
     struct shard *shard;
 
-    arena_lock_all(arena);
     arena_foreach_shard(arena, shard) add_shard_stats(shard, &stats);
     stats.peak_live_bytes = arena->peak_live_bytes;
     stats.reserved_bytes = atomic_load(&arena->reserved_bytes);
     stats.peak_reserved_bytes = atomic_load(&arena->peak_reserved_bytes);
-    arena_unlock_all(arena);
-
     stats.live_blocks = stats.allocs - stats.frees;
     stats.cap_bytes = cap == UINT64_MAX ? 0 : cap;
     if (stats.free_bytes)
@@ -62,6 +59,12 @@ void arena_get_stats(struct arena *arena, struct arena_stats *ret) {
     stats.refusals = atomic_load(&arena->refusals);
     stats.moved_bytes = atomic_load(&arena->moved_bytes);
     stats.trimmed_bytes = atomic_load(&arena->trimmed_bytes);
-    stats.metadata_bytes += sizeof(*arena) + arena->n_notes_max * sizeof(*arena->notes);
+    stats.metadata_bytes += sizeof(*arena) + stats.shards * arena->history * sizeof(struct note);
     *ret = stats;
+}
+
+void arena_get_stats(struct arena *arena, struct arena_stats *ret) {
+    arena_lock_all(arena);
+    arena_count(arena, ret);
+    arena_unlock_all(arena);
 }

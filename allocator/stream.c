@@ -84,6 +84,10 @@ static bool pass_limbo(struct arena *arena, struct shard *shard, uint8_t stream,
             at = &limbo->next;
             continue;
         }
+        if (shard->notes)
+            arena_note(arena, shard, NOTE_FREED,
+                       shard_address(shard, &shard->table.chunks[limbo->chunk]), limbo->bytes,
+                       limbo->tag, to);
         shard->limbo_size -= shard->table.chunks[limbo->chunk].size;
         shard_give(shard, limbo->chunk, (struct chunk_stream){ to, shard->open[to] });
         *at = limbo->next;
@@ -205,6 +209,8 @@ void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct limbo *limbo) {
     limbo->chunk = chunk;
+    limbo->bytes = chunk_live_bytes(&shard->table.chunks[chunk]);
+    limbo->tag = chunk_tag(&shard->table.chunks[chunk]);
     limbo->n_streams = n_streams + (past != 0);
     for (unsigned n = 0; n < limbo->n_streams; n++) {
         uint8_t stream = n < n_streams ? streams[n] : past;

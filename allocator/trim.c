@@ -16,10 +16,11 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
         return;
     for (uint32_t n = shard->n_regions; n-- > 0;) {
         struct region region = shard->regions[n];
+        uint64_t reserved = atomic_load(&arena->reserved_bytes);
         uint32_t i;
         int r;
 
-        if (atomic_load(&arena->reserved_bytes) < keep_bytes + ((uint64_t)region.size << 8))
+        if (reserved < keep_bytes || reserved - keep_bytes < (uint64_t)region.size << 8)
             continue;
         lock_take(&shard->lock);
         i = shard_region_idle(shard, n);
@@ -37,13 +38,13 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
             shard_region_remove(shard, n);
         else
             shard_give(shard, i, SHARD_FOR_ALL);
+        if (r == 0 && shard->notes)
+            arena_note(arena, shard, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
         lock_drop(&shard->lock);
         if (r < 0)
             continue;
         atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
         atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)region.size << 8);
-        if (arena->notes)
-            arena_note(arena, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
     }
 }
 
@@ -78,14 +79,14 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
             shard_hollow(shard, taken);
         else
             shard_give(shard, taken, SHARD_FOR_ALL);
+        if (r == 0 && shard->notes)
+            arena_note(arena, shard, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
         shard_settle(shard);
         lock_drop(&shard->lock);
         if (r < 0)
             return;
         atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
         atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)size << 8);
-        if (arena->notes)
-            arena_note(arena, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
     }
 }
 

@@ -8,7 +8,9 @@
  *
  * The viewer adds the blocks' sizes up to find their addresses, so they tile their segment. Its
  * reader knows a part of the pickle opcodes, of which these few, of protocol 2, are all that is
- * needed. A tag appears as the name of the only frame.
+ * needed. A tag appears as the name of the only frame. A free is completed, as PyTorch means it,
+ * once somebody may have the memory: at once, the stream itself being somebody, unless several
+ * streams may still use it.
  */
 #include <errno.h>
 #include <string.h>
@@ -160,6 +162,12 @@ static void put_note(FILE *file, struct arena *arena, const struct note *note) {
         put_event(file, arena, note, "free_requested");
         put_event(file, arena, note, "free_completed");
         break;
+    case NOTE_FREE_LATER:
+        put_event(file, arena, note, "free_requested");
+        break;
+    case NOTE_FREED:
+        put_event(file, arena, note, "free_completed");
+        break;
     case NOTE_MAP:
         put_event(file, arena, note, placed ? "segment_map" : "segment_alloc");
         break;
@@ -190,7 +198,7 @@ int arena_write_viewer(struct arena *arena, FILE *file) {
     put_text(file, "device_traces");
     fputc(']', file);
     fputc(']', file);
-    for (uint32_t n = 0; n < snapshot.n_notes; n++)
+    for (uint64_t n = 0; n < snapshot.n_notes; n++)
         put_note(file, arena, &snapshot.notes[n]);
     fputc('a', file);
     fputc('s', file);

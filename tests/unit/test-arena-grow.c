@@ -234,6 +234,19 @@ START_TEST(trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told) {
     right();
     take(MIB(4));
     end();
+
+    /* Nothing goes below any amount, however large. */
+    for (unsigned kind = 0; kind < 2; kind++) {
+        begin(kind ? &placed : &(struct shadow_options){ 0 }, &plainly);
+        give(take(MIB(1)));
+        for (uint64_t keep = UINT64_MAX; keep >= MIB(1); keep /= 2) {
+            ck_assert_int_eq(arena_trim(arena, keep, &bytes), 0);
+            ck_assert_uint_eq(bytes, 0);
+        }
+        ck_assert_int_eq(arena_trim(arena, 0, &bytes), 0);
+        ck_assert_uint_eq(bytes, MIB(1));
+        end();
+    }
 }
 END_TEST
 
@@ -319,11 +332,13 @@ START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
     static const struct {
         uint64_t cap, first, asked, align;
         const char *words;
+        uint64_t cut; /* the cap, once the first block is live */
     } cases[] = {
-        { MIB(1), KIB(900), KIB(200), 0, "A cap larger by 192 KiB" },
-        { KIB(32), 0, KIB(4), 0, "A cap larger by 32 KiB" }, /* less than a page */
-        { MIB(1), KIB(1000), 1, KIB(256), "aligned to 256 KiB" },
-        { MIB(1), KIB(1000), KIB(1000), 0, "A cap larger by 1 MiB" },
+        { MIB(1), KIB(900), KIB(200), 0, "A cap larger by 192 KiB", MIB(1) },
+        { KIB(32), 0, KIB(4), 0, "A cap larger by 32 KiB", KIB(32) }, /* less than a page */
+        { MIB(1), KIB(1000), 1, KIB(256), "aligned to 256 KiB", MIB(1) },
+        { MIB(1), KIB(1000), KIB(1000), 0, "A cap larger by 1 MiB", MIB(1) },
+        { MIB(4), MIB(4), MIB(1), 0, "A cap larger by 3 MiB", MIB(2) },
     };
 
     for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
@@ -337,6 +352,7 @@ START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
         begin(&placed, &(struct arena_options){ .cap_bytes = cases[n].cap, .max_shards = 1 });
         if (cases[n].first)
             take(cases[n].first);
+        arena_set_cap(arena, cases[n].cut);
         ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -ENOMEM);
         ck_assert_msg(strstr(err.text, cases[n].words), "%u: %s", n, err.text);
         larger = strstr(err.text, "A cap larger by ");
@@ -344,7 +360,7 @@ START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
         snprintf(amount, sizeof(amount), "%s", larger + strlen("A cap larger by "));
         *strstr(amount, " would") = 0;
         ck_assert_int_eq(units_parse_bytes(&more, amount), 0);
-        arena_set_cap(arena, cases[n].cap + more);
+        arena_set_cap(arena, cases[n].cut + more);
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
         end();
     }

@@ -3,8 +3,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "allocator/allocator.h"
+#include "allocator/snapshot.h"
 #include "base/error.h"
+#include "base/map.h"
 #include "base/random.h"
 #include "tests/support/shadow.h"
 #include "tests/support/suite.h"
@@ -269,6 +270,110 @@ START_TEST(the_peak_over_all_shards_is_exact) {
 }
 END_TEST
 
+START_TEST(the_history_is_in_the_order_in_which_things_happened) {
+    struct snapshot snapshot = { 0 };
+    struct map held = { 0 };
+    uint64_t random = 3;
+
+    live_bytes = n_allocs = n_frees = 0;
+    n_streams = 0;
+    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .span_bytes = 256u << 20,
+                                                                   .page_bytes = 64 << 10 }),
+                     0);
+    ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
+                               &(struct arena_options){ .cap_bytes = 16 << 20,
+                                                        .max_shards = 3,
+                                                        .history = 4 * THREADS * STEPS },
+                               NULL),
+                     0);
+    run_threads(work, 1);
+    for (unsigned n = 0; n < SHARED; n++) {
+        struct block *block = atomic_exchange(&shared[n], NULL);
+
+        if (block)
+            give(block, &random);
+    }
+    ck_assert_int_eq(snapshot_take(&snapshot, arena), 0);
+    ck_assert_uint_ge(snapshot.n_notes, 2 * atomic_load(&n_allocs));
+    for (uint64_t n = 0; n < snapshot.n_notes; n++) {
+        const struct note *note = &snapshot.notes[n];
+
+        ck_assert_uint_eq(note->serial, n);
+        if (note->action == NOTE_ALLOC) {
+            ck_assert_ptr_null(map_find(&held, note->address));
+            ck_assert_int_eq(map_put(&held, note->address, &held), 0);
+        } else if (note->action == NOTE_FREE)
+            ck_assert_ptr_nonnull(map_take(&held, note->address));
+    }
+    ck_assert_uint_eq(snapshot.stats.live_blocks, 0);
+    map_done(&held);
+    snapshot_done(&snapshot);
+    arena = arena_free(arena);
+    shadow = shadow_free(shadow);
+}
+END_TEST
+
+#define ARENAS 12
+static struct arena *arenas[ARENAS];
+static pthread_barrier_t barrier;
+
+static unsigned shard_of(struct arena *of) {
+    struct arena_block block;
+
+    ck_assert_int_eq(arena_alloc(of, &(struct arena_request){ .bytes = 1 }, &block, NULL), 0);
+    ck_assert_int_eq(arena_dealloc(of, block.handle), 0);
+    return block.handle >> HANDLE_SHARD_SHIFT & 0xff;
+}
+
+static void *meet_in_all(void *userdata) {
+    unsigned found[ARENAS];
+
+    for (unsigned k = 0; k < ARENAS; k++) {
+        struct arena_stats stats = { 0 };
+
+        /* On one processor they may never meet. */
+        for (unsigned n = 0; stats.shards < 2 && n < 300000; n++) {
+            shard_of(arenas[k]);
+            if (n % 256 == 0)
+                arena_get_stats(arenas[k], &stats);
+        }
+    }
+    pthread_barrier_wait(&barrier);
+    for (unsigned round = 0; round < 2; round++)
+        for (unsigned turn_of = 0; turn_of < THREADS; turn_of++) {
+            for (unsigned k = 0; turn_of == (uintptr_t)userdata - 1 && k < ARENAS; k++)
+                if (round == 0)
+                    found[k] = shard_of(arenas[k]);
+                else
+                    ck_assert_uint_eq(shard_of(arenas[k]), found[k]);
+            pthread_barrier_wait(&barrier);
+        }
+    return NULL;
+}
+
+START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
+    unsigned apart = 0;
+
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .page_bytes = 64 << 10 }), 0);
+    for (unsigned k = 0; k < ARENAS; k++)
+        ck_assert_int_eq(arena_new(&arenas[k], shadow_source(shadow),
+                                   &(struct arena_options){ .max_shards = 4 }, NULL),
+                         0);
+    run_threads(meet_in_all, 1);
+    for (unsigned k = 0; k < ARENAS; k++) {
+        struct arena_stats stats;
+
+        arena_get_stats(arenas[k], &stats);
+        apart += stats.shards > 1;
+        arenas[k] = arena_free(arenas[k]);
+    }
+    printf("threads met in %u of %u arenas\n", apart, ARENAS);
+    shadow = shadow_free(shadow);
+    pthread_barrier_destroy(&barrier);
+}
+END_TEST
+
 static void *meet(void *userdata) {
     struct arena_stats stats = { 0 };
 
@@ -317,4 +422,6 @@ END_TEST
 
 SUITE_TIMEOUT("arena-threads", 240, threads_that_share_blocks_never_get_the_same_bytes,
               the_peak_over_all_shards_is_exact,
+              the_history_is_in_the_order_in_which_things_happened,
+              a_thread_keeps_its_shard_in_each_of_many_arenas,
               a_thread_whose_shard_has_no_addresses_left_gets_those_of_others)

@@ -49,9 +49,17 @@ START_TEST(alignments_are_kept_and_nonsense_is_refused) {
         shadow_take(shadow, block.address, 1000, request.align_bytes, 0);
         right();
     }
-    ck_assert_int_eq(arena_alloc(arena, &(struct arena_request){ .bytes = 1, .align_bytes = 768 },
-                                 &(struct arena_block){ 0 }, NULL),
-                     -EINVAL);
+    for (unsigned shift = 2; shift < 64; shift++)
+        ck_assert_int_eq(
+            arena_alloc(arena,
+                        &(struct arena_request){ .bytes = shift % 2 ? 1 : UINT64_MAX,
+                                                 .align_bytes = ((uint64_t)1 << shift) + 1 },
+                        &(struct arena_block){ 0 }, NULL),
+            -EINVAL);
+    ck_assert_int_eq(
+        arena_alloc(arena, &(struct arena_request){ .bytes = 1, .align_bytes = (uint64_t)1 << 63 },
+                    &(struct arena_block){ 0 }, NULL),
+        -ENOMEM);
     ck_assert_int_eq(arena_alloc(arena, &(struct arena_request){ .bytes = 1, .stream = 3 },
                                  &(struct arena_block){ 0 }, NULL),
                      -EINVAL);
@@ -286,6 +294,31 @@ START_TEST(classes_count_what_is_live_and_free) {
 }
 END_TEST
 
+START_TEST(the_largest_hole_is_exact_among_hundreds_of_nearly_its_size) {
+    struct arena_block blocks[200];
+
+    /* Sizes of 1024 to 1027 granules share a bin; the largest was freed first, of all. */
+    begin(&(struct shadow_options){ .span_bytes = MIB(256), .no_remap = true, .no_trim = true },
+          &(struct arena_options){ .cap_bytes = MIB(128), .max_shards = 1 });
+    for (unsigned n = 0; n < 200; n++) {
+        blocks[n] = take(256 * (n < 2 ? 1027 : 1024));
+        take(256);
+    }
+    while (stats().largest_free_bytes)
+        take(stats().largest_free_bytes);
+    for (unsigned n = 0; n < 200; n++)
+        give(blocks[n]);
+    ck_assert_uint_eq(stats().largest_free_bytes, 256 * 1027);
+    for (unsigned n = 0; n < 2; n++) {
+        ck_assert_uint_eq(stats().largest_free_bytes, 256 * 1027);
+        take(256 * 1027);
+        right();
+    }
+    ck_assert_uint_eq(stats().largest_free_bytes, 256 * 1024);
+    end();
+}
+END_TEST
+
 START_TEST(the_same_calls_give_the_same_offsets) {
     uint64_t first[400];
 
@@ -338,4 +371,5 @@ SUITE("arena", blocks_of_no_bytes_have_an_address_each,
       before_failing_a_stream_is_made_to_wait_or_else_the_host, a_handle_is_good_for_one_free,
       pointers_lead_to_their_blocks_and_other_addresses_to_none,
       the_report_names_holders_and_what_would_help, classes_count_what_is_live_and_free,
+      the_largest_hole_is_exact_among_hundreds_of_nearly_its_size,
       the_same_calls_give_the_same_offsets, a_source_that_cannot_work_is_refused)

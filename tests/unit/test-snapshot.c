@@ -142,10 +142,14 @@ START_TEST(the_viewer_gets_a_pickle_of_segments_and_traces) {
         "assert any(b['frames'] and b['frames'][0]['name'] == 'matmul' for b in all)\n"
         "trace, = a['device_traces']\n"
         "actions = [t['action'] for t in trace]\n"
-        "assert actions.count('alloc') == 24 and actions.count('free_completed') == 9\n"
+        "assert actions.count('alloc') == 24 and actions.count('free_requested') == 9\n"
+        "# One waits for two streams.\n"
+        "asked, done = ({t['addr'] for t in trace if t['action'] == 'free_' + what}\n"
+        "               for what in ('requested', 'completed'))\n"
+        "assert len(asked - done) == 1 and done < asked\n"
         "assert {'segment_map', 'segment_unmap', 'segment_alloc', 'oom'} <= set(actions)\n"
         "# Played back from the end, as the viewer does, the trace leads to nothing.\n"
-        "held = {b['address'] for b in all if b['state'] == 'active_allocated'}\n"
+        "held = {b['address'] for b in all if b['state'] == 'active_allocated'} | (asked - done)\n"
         "mapped = reserved\n"
         "for t in reversed(trace):\n"
         "    if t['action'] == 'alloc': held.remove(t['addr'])\n"
@@ -153,6 +157,15 @@ START_TEST(the_viewer_gets_a_pickle_of_segments_and_traces) {
         "    if t['action'] in ('segment_map', 'segment_alloc'): mapped -= t['size']\n"
         "    if t['action'] in ('segment_unmap', 'segment_free'): mapped += t['size']\n"
         "assert not held and not mapped\n");
+    for (unsigned n = 0; n < 40; n++) { /* records and queries of the fake fail now and then */
+        shadow_run(shadow, 1 + n % 2);
+        arena_poll(arena);
+    }
+    read_by_python(arena_write_viewer,
+                   "import pickle, sys\n"
+                   "trace, = pickle.load(open(sys.argv[1], 'rb'))['device_traces']\n"
+                   "done = [t for t in trace if t['action'] == 'free_completed']\n"
+                   "assert len(done) == 9 and done[-1]['size'] == 1006\n");
     end();
 }
 END_TEST
