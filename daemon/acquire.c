@@ -148,6 +148,8 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
     }
     lease->has_token = demand->has_token;
     memcpy(lease->token, demand->token, sizeof(lease->token));
+    lease->is_unanswered = true;
+    memcpy(lease->digest, waiter->digest, sizeof(lease->digest));
     memcpy(lease->name, waiter->name, sizeof(lease->name));
     for (uint32_t i = 0; i < fit->n_chosen; i++) {
         const struct option *option = fit->chosen[i];
@@ -284,16 +286,59 @@ static struct waiter *make_waiter(struct broker *broker, struct tenant *tenant,
     return waiter;
 }
 
+/*
+ * The daemon ended between the record of a grant and its reply: who asks the same again gets it.
+ * Nobody knows the old token, so it has the new one.
+ */
+static bool grant_again(struct broker *broker, const struct broker_peer *peer,
+                        const struct demand *demand, struct verdict *ret) {
+    const struct member *member = member_find(broker, &peer->process);
+    uint8_t digest[RECORD_DIGEST_SIZE];
+    struct lease *lease;
+
+    if (!member || list_is_empty(&member->leases))
+        return false;
+    demand_digest(demand, digest);
+    list_foreach (lease, &member->leases, in_owner) {
+        if (!lease->is_unheard || lease->is_ending || lease->uid != peer->uid ||
+            memcmp(lease->digest, digest, sizeof(digest)) != 0)
+            continue;
+        lease->is_unheard = false;
+        lease->has_token = demand->has_token;
+        memcpy(lease->token, demand->token, sizeof(lease->token));
+        keep_lease(broker, lease);
+        ret->kind = VERDICT_GRANT;
+        ret->lease = lease->id;
+        ret->place = 0;
+        snprintf(ret->reason, sizeof(ret->reason),
+                 "it was granted before the daemon was started anew");
+        return true;
+    }
+    return false;
+}
+
+void broker_answered(struct broker *broker, uint64_t id) {
+    struct lease *lease = broker_lease(broker, id);
+
+    if (!lease || !lease->is_unanswered)
+        return;
+    lease->is_unanswered = lease->is_unheard = false;
+    keep_lease(broker, lease);
+}
+
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
                   const struct demand *demand, void *cookie, struct moment now,
                   struct verdict *ret) {
-    struct tenant *tenant = tenant_get(broker, peer->uid, peer->gid);
+    struct tenant *tenant;
     struct claim *claim = NULL;
     struct waiter *waiter;
     char reason[VERDICT_REASON_SIZE];
     int r;
 
     broker->now_usec = now.usec;
+    if (grant_again(broker, peer, demand, ret))
+        return 0;
+    tenant = tenant_get(broker, peer->uid, peer->gid);
     if (!tenant)
         return -ENOMEM;
     r = tenant_groups(broker, tenant, peer);

@@ -256,9 +256,10 @@ void methods_decided(struct session *session, const struct verdict *verdict) {
     else {
         const struct wire_grant *grant = make_grant(manager, verdict, pending->token);
 
-        if (grant)
+        if (grant) {
+            session_add_grant(session, grant->lease);
             session_finish(session, &(struct wire_acquire_reply){ .grant = grant });
-        else
+        } else
             session_finish_failed(
                 session,
                 &(struct failure){ .code = FAILURE_BUSY,

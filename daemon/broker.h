@@ -178,11 +178,15 @@ struct demand {
 
 /*
  * Ask for a lease. GRANT: verdict->lease is there. WAIT: decided() comes later, with `cookie`;
- * where the same process asked the same in the daemon's last life it has its old place. DENY.
+ * where the same process asked the same in the daemon's last life it has its old place, or the
+ * lease that was granted then and of which it did not hear. DENY.
  */
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
                   const struct demand *demand, void *cookie, struct moment now,
                   struct verdict *ret);
+
+/* The grant has reached who asked. */
+void broker_answered(struct broker *broker, uint64_t lease);
 
 /* What broker_submit() would answer, and why. Nothing changes. */
 #define EXPLANATION_LINES 24

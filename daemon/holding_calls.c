@@ -14,6 +14,7 @@
 #include "daemon/manager.h"
 #include "daemon/methods.h"
 #include "daemon/pending.h"
+#include "daemon/restore.h"
 #include "daemon/scope.h"
 #include "daemon/state.h"
 #include "daemon/survey.h"
@@ -108,6 +109,25 @@ static uint8_t tier_claimed(const struct wire_attach *wire) {
                : 0;
 }
 
+/*
+ * A daemon that has just begun, without any state, and somebody who comes back to it: there was
+ * one. Later it is somebody who has slept, or lies.
+ */
+static void believe_loss(struct session *session, const struct wire_attach *wire) {
+    struct manager *manager = session->manager;
+    char what[96];
+    bool holds = false;
+
+    for (size_t i = 0; wire->held && i < wire->n_held; i++)
+        holds |= wire->held[i].bytes > 0;
+    if (!holds ||
+        manager_now(manager).usec - manager->begun_usec > manager->config->policy.grace_usec)
+        return;
+    snprintf(what, sizeof(what), "process %d comes back with lease %llu", (int)session->process.pid,
+             (unsigned long long)wire->lease);
+    restore_lost(manager, what);
+}
+
 unsigned lease_attach(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_attach *wire = &call->parameters.attach;
@@ -134,6 +154,8 @@ unsigned lease_attach(struct session *session, const struct varlink_call *call) 
     }
     if (lease && !belongs(session, call, lease, wire->token))
         return 1;
+    if (!lease)
+        believe_loss(session, wire);
     if (session_add_lease(session, wire->lease) < 0 ||
         broker_attach(manager->broker, &peer, &attach, manager_now(manager), &verdict) < 0)
         return pending_no_memory(session, call);

@@ -28,7 +28,9 @@ static void make_lease(struct record *record, const struct lease *lease) {
         .expires_usec = lease->expires_usec,
         .idle_usec = lease->idle_usec,
         .n_shares = lease->n_shares,
+        .is_unanswered = lease->is_unanswered,
     };
+    memcpy(r->digest, lease->digest, sizeof(r->digest));
     memcpy(r->token, lease->token, sizeof(r->token));
     memcpy(r->name, lease->name, sizeof(r->name));
     memcpy(r->reason, lease->reason, sizeof(r->reason));

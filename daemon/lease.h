@@ -58,9 +58,12 @@ struct lease {
     bool evicts;     /* by us, not by its user: its processes are ended in the end */
     bool is_evicted; /* its processes were asked to be ended */
     bool has_token;
-    uint8_t idle_step; /* 0 none, 1 told, 2 priority dropped, 3 ended */
+    uint8_t idle_step;  /* 0 none, 1 told, 2 priority dropped, 3 ended */
+    bool is_unanswered; /* the grant may not have reached who asked */
+    bool is_unheard;    /* the same, of the last life: whoever asks again is answered by it */
     uint8_t token[RECORD_DIGEST_SIZE];
-    int32_t priority; /* as granted */
+    uint8_t digest[RECORD_DIGEST_SIZE]; /* of what was asked, while is_unanswered */
+    int32_t priority;                   /* as granted */
     uint32_t tiers;
     uint64_t created_usec; /* CLOCK_BOOTTIME, as all of these */
     uint64_t expires_usec; /* 0: never */

@@ -410,6 +410,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     list_init(&manager->confinements);
     gethostname(manager->host, sizeof(manager->host) - 1);
     manager->started_usec = manager_real(manager);
+    manager->begun_usec = boot_usec(manager);
 
     r = sd_event_default(&manager->event);
     if (r < 0)

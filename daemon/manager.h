@@ -95,6 +95,7 @@ struct manager {
     gid_t admin_gid;
     char host[65];
     uint64_t started_usec; /* CLOCK_REALTIME */
+    uint64_t begun_usec;   /* the same of CLOCK_BOOTTIME */
     uint64_t next_minute;  /* when week_minute changes, seconds of CLOCK_REALTIME */
     uint64_t armed_usec;   /* what turn_timer is set to; 0: nothing */
     uint16_t week_minute;
@@ -106,6 +107,7 @@ struct manager {
     uint64_t turn_usec; /* CLOCK_BOOTTIME, of the turn */
     bool is_settling;   /* manager_settle() is at work */
     bool held_back;     /* the last commit failed: nothing is sent until one succeeds */
+    bool is_fresh;      /* it began without a state, and nothing speaks of an earlier one */
     bool books_lost;    /* the state was damaged, and the grace time runs */
     sd_event_source *turn_timer, *tick_timer, *accounts_source, *signals[4];
 };

@@ -136,6 +136,16 @@ static void meta(struct walk *w, struct record_meta *r) {
     u64(w, &r->next_order);
 }
 
+/*
+ * The last members came after the first files: they stand there only where they say something, and
+ * are not missed.
+ */
+static bool tail(struct walk *w, bool *is_there) {
+    if (w->is_reading)
+        *is_there = !w->is_bad && w->at < w->size;
+    return *is_there;
+}
+
 static void device(struct walk *w, struct record_device *r) {
     device_id(w, &r->id);
     flag(w, &r->drained);
@@ -143,6 +153,8 @@ static void device(struct walk *w, struct record_device *r) {
     u64(w, &r->drained_usec);
     u64(w, &r->context_bytes);
     text(w, r->reason, sizeof(r->reason));
+    if (tail(w, &r->has_accepted))
+        u64(w, &r->accepted_uncorrected);
 }
 
 static void lease(struct walk *w, struct record_lease *r) {
@@ -171,6 +183,8 @@ static void lease(struct walk *w, struct record_lease *r) {
         u64(w, &r->shares[i].limit_bytes);
         u64(w, &r->shares[i].guaranteed_bytes);
     }
+    if (tail(w, &r->is_unanswered))
+        step(w, r->digest, sizeof(r->digest));
 }
 
 static void holder(struct walk *w, struct record_holder *r) {

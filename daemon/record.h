@@ -57,6 +57,8 @@ struct record_device {
     uint64_t drained_usec;  /* since */
     uint64_t context_bytes; /* what a context was seen to cost; 0: not measured yet */
     char reason[RECORD_TEXT_SIZE]; /* why it is drained */
+    bool has_accepted;
+    uint64_t accepted_uncorrected; /* ECC errors that are known of: only more of them are news */
 };
 
 struct record_share {
@@ -86,6 +88,8 @@ struct record_lease {
     char cgroup[RECORD_PATH_SIZE]; /* of the scope, as in /proc/PID/cgroup; empty: none */
     uint32_t n_shares;
     struct record_share shares[RECORD_DEVICES_MAX];
+    bool is_unanswered;                 /* the grant may not have reached who asked; */
+    uint8_t digest[RECORD_DIGEST_SIZE]; /* … this: as in record_waiter */
 };
 
 struct record_held {

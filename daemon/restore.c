@@ -133,6 +133,7 @@ int restore_begin(struct manager *manager, const struct state_report *report,
     for (size_t i = 0; i < replay.n_wrong; i++)
         herald_record(manager, &replay.wrong[i]);
 
+    manager->is_fresh = report->is_fresh && !report->is_lost;
     manager->books_lost = report->is_lost || replay.n_wrong > 0;
     if (manager->books_lost)
         broker_books_lost(manager->broker);
@@ -153,6 +154,21 @@ int restore_begin(struct manager *manager, const struct state_report *report,
                      strerror(-r));
     }
     return 0;
+}
+
+void restore_lost(struct manager *manager, const char *what) {
+    if (!manager->is_fresh)
+        return;
+    manager->is_fresh = false;
+    manager->books_lost = true;
+    herald_say(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST }, "lost",
+               "the state is gone: %s; leases come back with their holders and from the driver, "
+               "and nothing new is granted for %llu s",
+               what, (unsigned long long)(manager->config->policy.grace_usec / 1000000));
+    state_set_lost(manager->state);
+    manager->unwritten = true;
+    broker_books_lost(manager->broker);
+    broker_grace_begin(manager->broker, manager_now(manager));
 }
 
 void restore_settle(struct manager *manager, struct moment now) {

@@ -16,5 +16,11 @@ struct manager;
 int restore_begin(struct manager *manager, const struct state_report *report,
                   struct allot_error *err);
 
+/*
+ * There were leases that no record tells of, as `what` shows, a sentence. Only where the daemon
+ * began without any state; a second time changes nothing.
+ */
+void restore_lost(struct manager *manager, const char *what);
+
 /* In every turn: notes that the grace time is over. Cheap. */
 void restore_settle(struct manager *manager, struct moment now);

@@ -344,6 +344,9 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
         tell_event(broker, "attached", lease, peer->process.pid, NULL,
                    "process %d holds lease %llu", (int)peer->process.pid,
                    (unsigned long long)lease->id);
+    /* Whoever attaches has heard of it. */
+    if (lease->is_unanswered)
+        broker_answered(broker, lease->id);
     holder->is_attached = true;
     holder->attached_usec = holder->attached_usec ? holder->attached_usec : MAX(now.usec, 1u);
     holder->tier = attach->tier;
@@ -381,6 +384,8 @@ static void update_lease(struct broker *broker, struct lease *lease, const struc
             MIN(broker->next_expiry_usec, broker->now_usec + broker->policy->ending_usec);
     if (lease->cgroup[0])
         map_take_text(&broker->cgroups, lease->cgroup);
+    lease->is_unanswered = lease->is_unheard = r->is_unanswered;
+    memcpy(lease->digest, r->digest, sizeof(lease->digest));
     snprintf(lease->reason, sizeof(lease->reason), "%s", r->reason);
     snprintf(lease->scope, sizeof(lease->scope), "%s", r->scope);
     snprintf(lease->cgroup, sizeof(lease->cgroup), "%s", r->cgroup);

@@ -266,6 +266,19 @@ void session_turn(struct session *session, uint32_t events) {
 /* ---- Sending ----------------------------------------------------------------------------------
  */
 
+static void tell_answered(struct session *session) {
+    for (unsigned i = 0; i < session->n_granted; i++)
+        broker_answered(session->manager->broker, session->granted[i]);
+    session->n_granted = 0;
+}
+
+void session_add_grant(struct session *session, uint64_t lease) {
+    /* Whoever pipelines more than that counts as answered: at worst it asks for one more. */
+    if (session->n_granted == ELEMENTSOF(session->granted))
+        tell_answered(session);
+    session->granted[session->n_granted++] = lease;
+}
+
 void session_flush(struct session *session) {
     int r;
 
@@ -278,6 +291,8 @@ void session_flush(struct session *session) {
         session_end(session);
         return;
     }
+    if (r == 0 && session->n_granted > 0)
+        tell_answered(session);
     /* What it asked for while it did not read can be taken up now. */
     if (r == 0 && may_take(session) && !(session->watched & EPOLLIN) &&
         !list_is_linked(&session->in_ready))

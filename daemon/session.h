@@ -38,6 +38,8 @@ struct session {
     struct process_id process; /* of the peer; start is 0: it was gone before we looked */
     uint64_t *leases;          /* owned: those that the process holds by this connection */
     size_t n_leases;
+    uint64_t granted[4]; /* leases whose grants are in `out` */
+    unsigned n_granted;
     struct frame_in in;
     struct frame_out out;
     struct session_call call; /* what it is blocked on, if `blocked` */
@@ -84,6 +86,9 @@ void session_finish_failed(struct session *session, const struct failure *failur
 
 /* The process has attached by this connection: its end detaches it. */
 int session_add_lease(struct session *session, uint64_t lease);
+
+/* The grant of this lease is in the reply: the broker is told when that was sent. */
+void session_add_grant(struct session *session, uint64_t lease);
 
 /* Whether the peer may act on what belongs to `uid`: it is that uid, root, or an administrator. */
 bool session_is_admin(const struct session *session);

@@ -11,6 +11,7 @@
  *     state            the file
  *     state.new        a snapshot in the making; worth nothing until it is renamed
  *     state.damaged-N  what was found damaged, for people
+ *     state.boot       that there is a state in this boot: one that is missing was not never there
  */
 #include "daemon/state.h"
 
@@ -28,8 +29,9 @@
 #include "daemon/state_live.h"
 #include "daemon/state_scan.h"
 
-#define NAME     "state"
-#define NAME_NEW "state.new"
+#define NAME      "state"
+#define NAME_NEW  "state.new"
+#define NAME_BOOT "state.boot"
 #define DAMAGED_MAX                                                                                \
     4 /* files set aside; the first ones are kept, they are nearest to the cause                   \
        */
@@ -159,11 +161,19 @@ void state_put(struct state *state, const struct record *record) {
         state->live_error = r;
 }
 
-void state_mended(struct state *state) {
+static void put_lost(struct state *state, bool is_lost) {
     struct record record = { .kind = RECORD_META, .meta = state->live.meta };
 
-    record.meta.is_lost = false;
+    record.meta.is_lost = is_lost;
     state_put(state, &record);
+}
+
+void state_set_lost(struct state *state) {
+    put_lost(state, true);
+}
+
+void state_mended(struct state *state) {
+    put_lost(state, false);
 }
 
 /* ---- Snapshots ---- */
@@ -172,9 +182,9 @@ static int snapshot_append(void *userdata, const uint8_t *bytes, size_t size) {
     return turn_append(userdata, bytes, size);
 }
 
-/* What is live as the first frame of a new file, renamed over the old one. `state->turn`, whose
- * records are in `live` already, is used for it and empty afterwards. */
-static int snapshot(struct state *state) {
+/* What is live as the first frame of a new file with `reserve` behind it, renamed over the old one.
+ * `state->turn`, whose records are in `live` already, is used for it and empty afterwards. */
+static int snapshot_with(struct state *state, uint64_t reserve) {
     struct record meta = { .kind = RECORD_META, .meta = state->live.meta };
     uint8_t head[STATE_HEAD_SIZE], bytes[RECORD_SIZE_MAX];
     cleanup(closep) int fd = -1;
@@ -204,7 +214,7 @@ static int snapshot(struct state *state) {
     fd = openat(state->dir, NAME_NEW, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    allocated = chunks(STATE_HEAD_SIZE + size + RESERVE);
+    allocated = chunks(STATE_HEAD_SIZE + size + MAX(reserve, (uint64_t)STATE_FRAME_HEAD));
     state_head_write(head);
     r = allocate(fd, 0, allocated);
     if (r == 0)
@@ -231,7 +241,15 @@ static int snapshot(struct state *state) {
     return 0;
 }
 
+static int snapshot(struct state *state) {
+    return snapshot_with(state, RESERVE);
+}
+
 /* ---- Room ---- */
+
+static bool is_full(int r) {
+    return r == -ENOSPC || r == -EDQUOT || r == -EFBIG;
+}
 
 /* See to it that `bytes` and the reserve fit behind `offset`; false if not even `bytes` do. */
 static bool room_make(struct state *state, uint64_t bytes) {
@@ -266,6 +284,14 @@ bool state_is_ready(struct state *state, struct allot_error *err) {
                   state->dir_path);
         return false;
     }
+    if (state->fd < 0) {
+        int r = snapshot(state);
+
+        if (r == 0)
+            return true;
+        explain_room(state, r, err);
+        return false;
+    }
     if (room_is_ample(state) || (room_make(state, 0) && room_is_ample(state)))
         return true;
     /* The new file is smaller, but needs its space while the old one still has its own. */
@@ -273,6 +299,11 @@ bool state_is_ready(struct state *state, struct allot_error *err) {
         return true;
     explain_room(state, state->room_error ? state->room_error : -ENOSPC, err);
     return false;
+}
+
+static bool promises_live(const struct state *state) {
+    return state->live.n[RECORD_LEASE] || state->live.n[RECORD_HOLDER] ||
+           state->live.n[RECORD_WAITER];
 }
 
 int state_commit(struct state *state, struct allot_error *err) {
@@ -287,8 +318,13 @@ int state_commit(struct state *state, struct allot_error *err) {
         return 0;
     if (size > UINT32_MAX)
         return error_set(err, -EFBIG, "%s: the records of one turn are too many", state->dir_path);
-    if (!room_make(state, STATE_FRAME_HEAD + size + STATE_FRAME_END)) {
+    if (state->fd < 0 || !room_make(state, STATE_FRAME_HEAD + size + STATE_FRAME_END)) {
         r = snapshot(state); /* holds the turn, too */
+        if (r < 0 && state->fd < 0 && !promises_live(state)) {
+            /* There never was room in this life, so nobody was promised anything. */
+            turn_clear(state);
+            return 0;
+        }
         if (r < 0)
             return explain_room(state, state->room_error ? state->room_error : r, err);
         state->n_commits++;
@@ -376,6 +412,25 @@ static int clear_torn(struct state *state, uint8_t *bytes) {
     return write_all(state->fd, bytes + state->offset, end - state->offset, state->offset);
 }
 
+/* Whether a daemon has kept its state here since the machine was started. */
+static bool was_kept(const struct state *state, const uint8_t boot_id[static 16]) {
+    uint8_t bytes[17];
+    cleanup(closep) int fd = openat(state->dir, NAME_BOOT, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    return fd >= 0 && pread(fd, bytes, sizeof(bytes), 0) == 16 && memcmp(bytes, boot_id, 16) == 0;
+}
+
+/* After the first snapshot: a start that was ended before it has nothing to miss. */
+static void note_kept(struct state *state, const uint8_t boot_id[static 16]) {
+    cleanup(closep) int fd = -1;
+
+    if (was_kept(state, boot_id))
+        return;
+    fd = openat(state->dir, NAME_BOOT, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0 && write_all(fd, boot_id, 16, 0) < 0)
+        unlinkat(state->dir, NAME_BOOT, 0);
+}
+
 static const char *damage_text(enum state_damage damage) {
     switch (damage) {
     case STATE_WHOLE:
@@ -405,6 +460,11 @@ static void report_fill(struct state *state, const struct state_scan *scan,
                  state->dir_path, damage_text(scan->damage), scan->damaged_at, scan->n_records,
                  report->aside[0] ? "the file is kept as " : "the file could not be kept",
                  report->aside);
+    else if (report->is_lost && report->is_fresh)
+        snprintf(report->text, sizeof(report->text),
+                 "%s/" NAME " is gone, and was there in this boot: leases come back with their "
+                 "holders and from the driver",
+                 state->dir_path);
     else if (report->is_lost)
         snprintf(report->text, sizeof(report->text),
                  "%s/" NAME ": records were lost before the last restart and are not all back yet",
@@ -429,6 +489,50 @@ static int dir_open(struct state *state, const char *dir, struct allot_error *er
                                                 "or give this one another --state-dir"
                                               : "%s: cannot lock the state directory: %m",
                          dir);
+    return 0;
+}
+
+/*
+ * The first snapshot of this life, or the next best thing: with hardly any room behind it; without
+ * the damaged file, whose room it takes; none at all, until there is room. Whoever could not be
+ * recorded is then not promised anything, but the box is looked after.
+ */
+static int settle_in(struct state *state, const struct state_scan *scan, uint8_t *bytes,
+                     struct state_report *report) {
+    size_t length = strlen(report->text);
+    int r = snapshot(state);
+
+    if (r == 0)
+        return 0;
+    /* A file of this boot that misses nothing still has its reserve: better half a room than none.
+     */
+    if (!report->is_fresh && scan->damage <= STATE_TORN && !report->is_rebooted) {
+        state->snapshot_above = MAX(2 * state->offset, LOG_SMALL);
+        state->room_error = r;
+        return clear_torn(state, bytes) < 0 ? r : 0;
+    }
+    if (!is_full(r))
+        return r;
+    if (snapshot_with(state, 0) == 0)
+        return 0;
+    if (state->fd >= 0) {
+        state->fd = (close(state->fd), -1);
+        unlinkat(state->dir, NAME, 0);
+        if (report->aside[0])
+            unlinkat(state->dir, strrchr(report->aside, '/') + 1, 0);
+        report->aside[0] = 0;
+        snprintf(report->text + length, sizeof(report->text) - length,
+                 "%sthe disk is full: it was not kept after all", length ? "; " : "");
+    }
+    if (snapshot_with(state, 0) == 0)
+        return 0;
+    state->offset = state->allocated = 0;
+    state->room_error = r;
+    length = strlen(report->text);
+    snprintf(report->text + length, sizeof(report->text) - length,
+             "%s%s: cannot write the state: %s; no lease is given until there is room: free some "
+             "space there",
+             length ? "; " : "", state->dir_path, strerror(-r));
     return 0;
 }
 
@@ -481,21 +585,15 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
         state->offset = scan.end;
         state->allocated = size;
         state->sequence = scan.sequence + 1;
-    }
+    } else
+        report->is_lost = state->live.meta.is_lost = was_kept(state, boot_id);
     memcpy(state->live.meta.boot_id, boot_id, 16);
     report_fill(state, &scan, report);
 
-    r = snapshot(state);
-    if (r < 0) {
-        /* A file of this boot that misses nothing still has its reserve: better half a room than
-         * none. */
-        if (report->is_fresh || scan.damage > STATE_TORN || report->is_rebooted ||
-            clear_torn(state, bytes) < 0)
-            return error_set(err, r, "%s: cannot write the state: %s; free some space there", dir,
-                             strerror(-r));
-        state->snapshot_above = MAX(2 * state->offset, LOG_SMALL);
-        state->room_error = r;
-    }
+    r = settle_in(state, &scan, bytes, report);
+    if (r < 0)
+        return error_set(err, r, "%s: cannot write the state: %s", dir, strerror(-r));
+    note_kept(state, boot_id);
     *ret = TAKE(state);
     return 0;
 }

@@ -26,7 +26,7 @@ struct state;
 
 /* What the last life left behind. */
 struct state_report {
-    bool is_fresh;    /* there was no file */
+    bool is_fresh;    /* there was no file; with is_lost: there must have been one */
     bool is_rebooted; /* it was of a former boot: leases, holders and waiters are gone with it */
     bool is_lost;     /* records are missing: rebuild from what re-attaches and from NVML */
     uint32_t n_leases, n_holders, n_waiters;
@@ -37,7 +37,8 @@ struct state_report {
 /*
  * Open or make the state in `dir`, for the boot `boot_id`. -EBUSY: another daemon has it; other
  * errors are those of the directory. A damaged file is no error: what could be read of it is
- * there, and the report says so.
+ * there, and the report says so; nor is one that is gone, or a full disk: then nothing can be
+ * promised (state_is_ready()) until there is room.
  */
 int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static 16],
                struct state_report *report, struct allot_error *err);
@@ -63,6 +64,9 @@ int state_commit(struct state *state, struct allot_error *err);
 
 /* Whether promises can be recorded. When not, `err` (may be NULL) says why, for the client. */
 bool state_is_ready(struct state *state, struct allot_error *err);
+
+/* Records are missing, as turned out only now: what state_open() reports as is_lost. */
+void state_set_lost(struct state *state);
 
 /*
  * After a loss: the grace time is over and the books stand again. Until then every start reports

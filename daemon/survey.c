@@ -22,6 +22,7 @@
 #include "daemon/inventory.h"
 #include "daemon/manager.h"
 #include "daemon/patrol.h"
+#include "daemon/restore.h"
 #include "daemon/state.h"
 
 #define LOCK_RETRY_USEC (UINT64_C(30) * 1000 * 1000)
@@ -35,8 +36,6 @@
 struct chart {
     char uuid[GPUID_TEXT_SIZE]; /* its key */
     struct record_device record;
-    uint64_t
-        accepted_uncorrected; /* ECC errors that were there when it was first seen, or resumed */
     unsigned n_accepts; /* readings whose ECC errors are taken for those that it was resumed with */
     bool is_new;        /* appeared in the sample in hand */
     bool has_returned;  /* was lost and came back since health drained it */
@@ -73,6 +72,15 @@ static void keep_chart(struct manager *manager, const struct chart *chart) {
     struct record record = { .kind = RECORD_DEVICE, .device = chart->record };
 
     herald_record(manager, &record);
+}
+
+/* So many ECC errors are known of: only more of them are news, now and after a restart. */
+static void accept_errors(struct manager *manager, struct chart *chart, uint64_t n) {
+    if (chart->record.has_accepted && chart->record.accepted_uncorrected == n)
+        return;
+    chart->record.has_accepted = true;
+    chart->record.accepted_uncorrected = n;
+    keep_chart(manager, chart);
 }
 
 int survey_restore(struct manager *manager, const struct record_device *record) {
@@ -184,7 +192,7 @@ int survey_resume(struct manager *manager, const struct gpuid *id) {
     if (!chart)
         return -ENOMEM;
     if (device && device->seen.has & SAMPLE_HAS(ecc_uncorrected))
-        chart->accepted_uncorrected = device->seen.ecc_uncorrected;
+        accept_errors(manager, chart, device->seen.ecc_uncorrected);
     chart->n_accepts = ACCEPTED_SAMPLES;
     chart->record.drained = chart->record.by_health = false;
     chart->record.drained_usec = 0;
@@ -220,8 +228,10 @@ static void check_device(struct manager *manager, const struct sample_device *se
         return;
     if (chart->is_new) {
         chart->is_new = false;
-        if (seen->has & SAMPLE_HAS(ecc_uncorrected))
-            chart->accepted_uncorrected = seen->ecc_uncorrected;
+        /* What is there when it is seen for the first time is known; what came while nobody looked
+         * is not. */
+        if (seen->has & SAMPLE_HAS(ecc_uncorrected) && !chart->record.has_accepted)
+            accept_errors(manager, chart, seen->ecc_uncorrected);
         if (chart->record.drained) {
             inventory_drain(manager->inventory, &seen->id,
                             chart->record.by_health ? DRAIN_HEALTH : DRAIN_ADMIN,
@@ -235,9 +245,10 @@ static void check_device(struct manager *manager, const struct sample_device *se
     if (chart->n_accepts > 0) {
         chart->n_accepts--;
         if (seen->has & SAMPLE_HAS(ecc_uncorrected))
-            chart->accepted_uncorrected = seen->ecc_uncorrected;
+            accept_errors(manager, chart, seen->ecc_uncorrected);
     }
-    health_decide_reading(&manager->config->health, seen, chart->accepted_uncorrected, &decision);
+    health_decide_reading(&manager->config->health, seen, chart->record.accepted_uncorrected,
+                          &decision);
     if (decision.verdict == HEALTH_DRAIN && !(device->drains & DRAIN_HEALTH))
         drain_by_health(manager, chart, decision.reason);
     else if (decision.verdict != HEALTH_DRAIN && device->drains & DRAIN_HEALTH &&
@@ -346,9 +357,39 @@ void survey_lock(struct manager *manager) {
         hand_lock(manager->hand, NULL, manager->config->is_locked, on_locked, manager);
 }
 
+/* The lease in whose scope a cgroup lies, by the name that the hand gives its scopes; 0: none. */
+static unsigned long long lease_of_path(const char *path) {
+    for (const char *at = path; (at = strstr(at, "/allot-")); at++) {
+        unsigned long long lease;
+        int n = 0;
+
+        if (sscanf(at, "/allot-%llu.scope%n", &lease, &n) == 1 && n > 0 &&
+            (at[n] == 0 || at[n] == '/'))
+            return lease;
+    }
+    return 0;
+}
+
+/* A daemon that begins without a state, and jobs in scopes that only a daemon has made. */
+static void look_for_jobs(struct manager *manager, const struct sample *sample) {
+    for (size_t i = 0; manager->is_fresh && i < sample->n_processes; i++) {
+        unsigned long long lease = lease_of_path(sample->processes[i].cgroup);
+        char what[96];
+
+        if (!lease)
+            continue;
+        snprintf(what, sizeof(what), "process %d is in the scope of lease %llu",
+                 (int)sample->processes[i].pid, lease);
+        restore_lost(manager, what);
+    }
+}
+
 static void on_sampled(void *userdata, const struct sample *sample) {
     struct manager *manager = userdata;
     struct moment now = manager_now(manager);
+
+    if (!manager->sample)
+        look_for_jobs(manager, sample);
 
     if (manager->stale_usec) {
         manager->stale_usec = 0;
@@ -402,6 +443,9 @@ void survey_tick(struct manager *manager, struct moment now) {
     manager->accounts_trouble = trouble;
 
     trouble = !state_is_ready(manager->state, &err);
+    /* Who comes back cannot be recorded: the time for it begins when it can. */
+    if (trouble && manager->books_lost)
+        broker_grace_begin(manager->broker, now);
     if (trouble && !manager->state_trouble)
         herald_say(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL }, "state",
                    "%s", err.text);

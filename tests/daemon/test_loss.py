@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-from box import GiB, BoxTest, MiB, Refused, check_books, fixed, grow, lease_of
+from box import GiB, BoxTest, MiB, Refused, check_books, exclusive, fixed, grow, lease_of
 
 IS_ROOT = os.geteuid() == 0
 
@@ -19,6 +19,14 @@ def fill(path):
             while os.write(handle, b"x" * 4096):
                 pass
         os.close(handle)
+
+
+def scopes():
+    """Where cgroups of version 2 can be made; None: nowhere."""
+    for folder in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        if pathlib.Path(folder, "cgroup.controllers").exists() and os.access(folder, os.W_OK) and IS_ROOT:
+            return pathlib.Path(folder)
+    return None
 
 
 def held(grant, size):
@@ -39,6 +47,59 @@ class Loss(BoxTest):
     def back(self, job, grant, size):
         job.open.discard("main")
         return job.attach(grant, held=held(grant, size))
+
+    def test_a_state_that_is_gone_is_told_and_rebuilt(self):
+        job, other = self.box.job(), self.box.job()
+        grant = job.lease(fixed(8 * GiB))
+        job.grow(grant, 2 * GiB)
+        self.box.kill()
+        (self.box.state / "state").unlink()
+        self.box.start()
+        box = self.box.look()
+        self.assertTrue(any("damaged" in notice for notice in box["notices"]), box["notices"])
+        self.assertIsNotNone(box.get("grace_usec"))
+        self.assertIn("is gone", self.box.said())
+        self.refused("Busy", other.acquire, exclusive(wait=False))
+        self.assertEqual(self.back(job, grant, 2 * GiB)[0]["held_bytes"], 2 * GiB)
+
+    def test_a_box_that_was_never_used_has_lost_nothing(self):
+        self.box.job().lease(fixed(GiB))
+        self.assertFalse(self.box.look()["notices"])
+        self.assertNotIn("is gone", self.box.said())
+
+    def test_whoever_comes_back_to_an_empty_folder_proves_a_loss(self):
+        job = self.box.job()
+        grant = job.lease(fixed(8 * GiB))
+        job.grow(grant, 2 * GiB)
+        self.box.kill()
+        for path in self.box.state.iterdir():
+            path.unlink()
+        self.box.start()
+        self.assertIsNone(self.box.look().get("grace_usec"))
+        self.assertEqual(self.back(job, grant, 2 * GiB)[0]["held_bytes"], 2 * GiB)
+        self.assertIn("the state is gone", self.box.said())
+        self.assertIsNotNone(self.box.look().get("grace_usec"))
+        self.refused("Busy", self.box.job().acquire, exclusive(wait=False))
+        # And that it is so is itself recorded.
+        self.box.restart()
+        self.assertTrue(any("damaged" in notice for notice in self.box.look()["notices"]))
+
+    @unittest.skipUnless(scopes(), "needs root and a cgroup2 that can be written")
+    def test_jobs_in_scopes_of_ours_prove_a_loss(self):
+        folder = scopes() / f"allot-test-{os.getpid()}" / "allot-17.scope"
+        folder.mkdir(parents=True)
+        self.addCleanup(folder.parent.rmdir)
+        self.addCleanup(folder.rmdir)
+        job = self.box.job()
+        (folder / "cgroup.procs").write_text(str(job.pid))
+        self.addCleanup(job.kill)
+        job.alloc(GiB)
+        self.box.kill()
+        for path in self.box.state.iterdir():
+            path.unlink()
+        self.box.start()
+        self.assertIn("scope of lease 17", self.box.said())
+        self.assertIsNotNone(self.box.look().get("grace_usec"))
 
     def test_every_process_of_a_job_comes_back(self):
         first, second, stranger = self.box.job(), self.box.job(), self.box.job()
@@ -130,7 +191,7 @@ class Full(BoxTest):
     starts = False
     config = "[allotd]\ngrace-time = 60s\n"
 
-    def start_on(self, folder, size):
+    def start_on(self, folder, size, full=False):
         """The daemon in a mount namespace of its own, with a small disk at `folder`; where that is seen from here."""
         folder.mkdir(exist_ok=True)
         # A namespace that outlives the daemon, so that the next one finds the same disk.
@@ -142,8 +203,11 @@ class Full(BoxTest):
         self.box.wrap = ["nsenter", "-m", "-t", str(keeper.pid)]
         self.addCleanup(keeper.stdin.close)
         self.addCleanup(keeper.stdout.close)
+        root = pathlib.Path(f"/proc/{keeper.pid}/root{folder}")
+        if full:
+            fill(root / "filler")
         self.box.start()
-        return pathlib.Path(f"/proc/{keeper.pid}/root{folder}")
+        return root
 
     def test_holders_come_back_on_a_full_disk(self):
         root = self.start_on(self.box.state, "1m")
@@ -171,6 +235,41 @@ class Full(BoxTest):
         (root / "filler").unlink()
         self.assertEqual(job.grow(grant, 512 * MiB)["held_bytes"], GiB)
         self.box.until(lambda _: "there is room again" in self.box.said(), "the end of it")
+
+    def damaged_and_full(self, damage):
+        """A state that is damaged on a disk that is full: the daemon starts, says so, and goes on when there is room."""
+        root = self.start_on(self.box.state, "1m")
+        job = self.box.job()
+        grant = job.lease(fixed(4 * GiB))
+        job.grow(grant, GiB)
+        self.box.kill()
+        damage(root / "state")
+        fill(root / "filler")
+        self.box.start()
+        box = self.box.look()
+        self.assertTrue(any("nothing new" in notice for notice in box["notices"]), box["notices"])
+        self.assertTrue(any("damaged" in notice for notice in box["notices"]), box["notices"])
+        self.refused("Busy", self.box.job().acquire, fixed(GiB))
+        (root / "filler").unlink()
+        self.box.until(lambda seen: not any("nothing new" in notice for notice in seen["notices"]), "room")
+        job.open.discard("main")
+        self.assertEqual(job.attach(grant, held=held(grant, GiB))[0]["held_bytes"], GiB)
+        self.box.restart()
+        self.assertIsNotNone(lease_of(self.box.look(), grant["lease"]))
+
+    def test_noise_on_a_full_disk(self):
+        self.damaged_and_full(lambda path: path.write_bytes(os.urandom(path.stat().st_size)))
+
+    def test_nothing_left_on_a_full_disk(self):
+        self.damaged_and_full(lambda path: os.truncate(path, 0))
+
+    def test_a_first_start_on_a_full_disk(self):
+        self.box.db = self.box.dir / "accounts.db"
+        root = self.start_on(self.box.state, "64k", full=True)
+        self.assertTrue(any("nothing new" in notice for notice in self.box.look()["notices"]))
+        self.refused("Busy", self.box.job().acquire, fixed(GiB))
+        self.assertIn("free some space", self.box.said())
+        self.assertTrue((root / "filler").exists())
 
     def test_a_full_disk_of_the_accounts_concerns_nobody(self):
         folder = self.box.dir / "lib"

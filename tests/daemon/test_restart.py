@@ -120,6 +120,22 @@ class Restart(BoxTest):
         self.box.daemon = first
         self.assertEqual(len(self.box.look()["devices"]), 2)
 
+    def test_errors_that_nobody_saw_drain_after_the_restart(self):
+        self.box.gpusim("inject", "--gpu", "0", "ecc", "uncorrected", "1")
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        self.box.until(lambda box: box["devices"][0]["state"] == "draining", "the drain")
+        self.box.call("Resume", {"devices": [uuids[0]]})
+        self.box.until(lambda box: box["devices"][0]["state"] == "ready", "the resumed device")
+        self.box.until(lambda box: box["devices"][0]["ecc_uncorrected"] == 1, "the reading")
+        # What was accepted stays so, what came while nobody looked is news.
+        self.box.restart()
+        self.box.kill()
+        self.box.gpusim("inject", "--gpu", "1", "ecc", "uncorrected", "2")
+        self.box.start()
+        box = self.box.until(lambda box: box["devices"][1]["state"] == "draining", "the drain")
+        self.assertIn("2 memory errors", box["devices"][1]["reason"])
+        self.assertEqual(box["devices"][0]["state"], "ready")
+
     def test_a_drain_survives(self):
         uuid = self.box.look()["devices"][0]["uuid"]
         self.box.call("Drain", {"devices": [uuid], "reason": "being repaired"})

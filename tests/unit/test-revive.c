@@ -303,10 +303,36 @@ START_TEST(contradictions_are_refused) {
 }
 END_TEST
 
+/* The daemon ended after the record of a grant, before its reply. */
+START_TEST(who_did_not_hear_of_its_grant_gets_it_by_asking_again) {
+    cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
+    struct demand demand = desk_fixed(1, 30), other = desk_fixed(1, 31);
+    uint64_t lease = desk_get(desk, 10, 1000, demand), heard;
+    struct verdict verdict;
+
+    heard = desk_get(desk, 11, 1000, desk_fixed(1, 5));
+    broker_answered(desk->broker, heard);
+    start_again(desk, &the_log, 1, 40, 1);
+    ck_assert_int_eq(desk_ask(desk, 12, 1000, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &other, 2).kind, VERDICT_WAIT);
+    demand.has_token = true;
+    demand.token[0] = 7;
+    verdict = desk_ask(desk, 10, 1000, &demand, 3);
+    ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
+    ck_assert_uint_eq(verdict.lease, lease);
+    ck_assert_uint_eq(broker_lease(desk->broker, lease)->token[0], 7);
+    ck_assert_uint_eq(desk_left(desk, 0), 5);
+    /* Once: who asks for another one waits for it. */
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 4).kind, VERDICT_WAIT);
+    demand = desk_fixed(1, 5);
+    ck_assert_int_eq(desk_ask(desk, 11, 1000, &demand, 5).kind, VERDICT_WAIT);
+}
+END_TEST
+
 SUITE("revive", leases_and_holders_are_there_again,
       a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
       nobody_comes_back_with_more_than_was_recorded, places_in_the_line_are_kept_for_who_asks_again,
       what_was_releasing_is_still, a_process_that_died_meanwhile_ends_the_grace,
       a_dump_says_the_same_as_the_log, lost_leases_are_rebuilt_by_the_rules,
-      contradictions_are_refused)
+      contradictions_are_refused, who_did_not_hear_of_its_grant_gets_it_by_asking_again)

@@ -550,16 +550,63 @@ START_TEST(an_unfinished_write_on_a_full_disk_is_cleared) {
 END_TEST
 
 START_TEST(a_fresh_start_without_room_says_what_to_do) {
-    struct state *state = NULL;
     struct state_report report;
     struct allot_error err = { 0 };
+    struct rlimit limit;
+    struct state *state;
 
     begin();
     signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
     limit_file_size(16384);
-    ck_assert_int_eq(state_open(&state, dir, boot, &report, &err), -EFBIG);
-    ck_assert_ptr_nonnull(strstr(err.text, "free some space"));
+    state = open_state(&report);
+    ck_assert_ptr_nonnull(strstr(report.text, "free some space"));
     ck_assert_int_eq(access(file, F_OK), -1);
+    /* What is no promise needs no record; what is one cannot be made. */
+    state_put(state, &(struct record){ .kind = RECORD_DEVICE,
+                                       .device = { .id = device(3), .drained = true } });
+    commit(state);
+    ck_assert(!state_is_ready(state, &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "free some space"));
+    put_lease(state, 1);
+    ck_assert_int_eq(state_commit(state, &err), -EFBIG);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    commit(state);
+    ck_assert(state_is_ready(state, &err));
+    state_free(state);
+    state = open_state(&report);
+    ck_assert_str_eq(replay(state).text, "M D3! L1");
+    state_free(state);
+}
+END_TEST
+
+START_TEST(a_state_that_is_gone_within_a_boot_is_missed) {
+    struct state_report report;
+    struct state *state = open_state(&report);
+    struct allot_error err = { 0 };
+
+    put_lease(state, 1);
+    commit(state);
+    state_free(state);
+    ck_assert_int_eq(unlink(file), 0);
+    state = open_state(&report);
+    ck_assert(report.is_fresh && report.is_lost);
+    ck_assert_ptr_nonnull(strstr(report.text, "is gone"));
+    ck_assert(replay(state).is_lost);
+    /* It stays so until it is mended, and is no loss for another boot. */
+    state_free(state);
+    state = open_state(&report);
+    ck_assert(!report.is_fresh && report.is_lost);
+    state_mended(state);
+    commit(state);
+    state_set_lost(state);
+    commit(state);
+    ck_assert(replay(state).is_lost);
+    state_free(state);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(state_open(&state, dir, other_boot, &report, &err), 0);
+    ck_assert(report.is_fresh && !report.is_lost);
+    state_free(state);
 }
 END_TEST
 
@@ -637,4 +684,5 @@ SUITE_TIMEOUT(
     at_most_four_damaged_files_are_kept, a_link_in_the_place_of_the_file_is_refused,
     an_old_snapshot_in_the_making_is_worth_nothing, random_histories_come_back_as_they_were,
     without_room_nothing_is_promised_and_endings_are_kept,
-    an_unfinished_write_on_a_full_disk_is_cleared, a_fresh_start_without_room_says_what_to_do)
+    an_unfinished_write_on_a_full_disk_is_cleared, a_fresh_start_without_room_says_what_to_do,
+    a_state_that_is_gone_within_a_boot_is_missed)
