@@ -78,6 +78,8 @@ static CUresult begin_context(struct memory_charge *charge, CUdevice device) {
     int share = memory_share_of(device);
 
     *charge = (struct memory_charge){ CREDIT_NONE, 0 };
+    if (share == CREDIT_REFUSED && credit_n_shares() == 0)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* there is no lease to charge, and it was said why */
     if (share == CREDIT_REFUSED) {
         note(NOTE_REFUSED, "device %d is not one of this job's lease: it gets no context there",
              device);
@@ -171,6 +173,17 @@ static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static CUcontext primaries[DEVICES]; /* that are charged for */
 static struct memory_charge primary_charges[DEVICES];
 
+/*
+ * What green contexts of a device were ever called as contexts. Memory that was taken in one is the
+ * primary context's and goes with that, however long the green one lived.
+ */
+struct green {
+    CUcontext context;
+    CUdevice device;
+};
+static struct green *greens;
+static size_t n_greens;
+
 static bool is_active(CUdevice device) {
     unsigned flags;
     int active = 0;
@@ -200,12 +213,41 @@ static void end_primary(struct memory_charge *charge, CUresult r, CUdevice devic
     pthread_mutex_unlock(&primary_lock);
 }
 
+/* Without host memory for it what is not freed stays charged until the process ends. Locked. */
+static void keep_green(CUgreenCtx green, CUdevice device) {
+    CUcontext context;
+    struct green *more;
+
+    if (!REAL(cuCtxFromGreenCtx) || REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
+        return;
+    for (size_t i = 0; i < n_greens; i++)
+        if (greens[i].context == context)
+            return;
+    more = realloc(greens, (n_greens + 1) * sizeof(*more));
+    if (!more)
+        return;
+    greens = more;
+    greens[n_greens++] = (struct green){ context, device };
+}
+
+static void drop_greens(CUdevice device) {
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n_greens; i++)
+        if (greens[i].device == device)
+            table_drop_context(greens[i].context, let_go);
+        else
+            greens[kept++] = greens[i];
+    n_greens = kept;
+}
+
 static CUresult ended_primary(CUresult r, CUdevice device) {
     pthread_mutex_lock(&primary_lock);
     if (r == CUDA_SUCCESS && device >= 0 && device < DEVICES && primaries[device] &&
         !is_active(device)) {
         memory_drop(&primary_charges[device]);
         table_drop_context(primaries[device], let_go);
+        drop_greens(device);
         pools_context_gone();
         primaries[device] = NULL;
     }
@@ -241,6 +283,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice de
     if (r == CUDA_SUCCESS && charge.share >= 0 &&
         REAL(cuDevicePrimaryCtxRetain)(&context, dev) == CUDA_SUCCESS)
         REAL(cuDevicePrimaryCtxRelease_v2)(dev);
+    if (r == CUDA_SUCCESS)
+        keep_green(*phCtx, dev);
     end_primary(&charge, r, dev, context);
     return r;
 }
@@ -340,6 +384,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
 static void forget_contexts(void) {
     pthread_mutex_init(&init_lock, NULL);
     pthread_mutex_init(&primary_lock, NULL);
+    n_greens = 0;
     memset(primaries, 0, sizeof(primaries));
     memset(primary_charges, 0, sizeof(primary_charges));
 }

@@ -14,6 +14,9 @@
  *        |----------|.................|--------------------------|
  *         allocated   credit in hand    others of the job, or free
  *
+ * Shares lie in memory that a fork does not copy but wipe (MADV_WIPEONFORK): who clones the process
+ * by the system call itself, so that no handler of ours runs, has no credit and gets none.
+ *
  * What is freed stays in hand for LINGER_MSEC, because most programs allocate it again at once;
  * then the keeper, a thread of the guard's own, gives it back down to one batch.
  *
@@ -34,6 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -74,7 +78,7 @@ struct share {
 static struct {
     pthread_mutex_t attaching;
     struct allot_lease *lease;
-    struct share shares[CREDIT_SHARES_MAX];
+    struct share *shares; /* CREDIT_SHARES_MAX of them; NULL: never attached */
     int n_shares;
     uint64_t wait_usec; /* how long a growth may wait; 0: not */
     int wake;           /* eventfd of the keeper */
@@ -263,6 +267,22 @@ static void start_keeper(void) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+static int make_room(struct allot_error *err) {
+    const size_t size = CREDIT_SHARES_MAX * sizeof(struct share);
+    struct share *shares;
+
+    if (credit.shares)
+        return 0;
+    shares = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (shares == MAP_FAILED) {
+        snprintf(err->text, sizeof(err->text), "out of memory for the shares of a lease");
+        return -ENOMEM;
+    }
+    madvise(shares, size, MADV_WIPEONFORK); /* kernels before 4.14 have it not */
+    credit.shares = shares;
+    return 0;
+}
+
 static void learn_shares(void) {
     struct allot_lease_share shares[CREDIT_SHARES_MAX];
     size_t n = credit.calls.allot_lease_shares(credit.lease, shares, CREDIT_SHARES_MAX);
@@ -298,7 +318,7 @@ static void attach(void) {
     }
     if (wait && units_parse_usec(&credit.wait_usec, wait) < 0)
         credit.wait_usec = 0;
-    if (!credit.calls.allot_lease_attach && load_calls(&err) < 0)
+    if (make_room(&err) < 0 || (!credit.calls.allot_lease_attach && load_calls(&err) < 0))
         goto fail;
     options = allot_lease_options_init();
     options.notice = on_notice;
@@ -415,6 +435,11 @@ static bool take_slowly(struct share *share, uint64_t bytes) {
     bool taken = false;
     int r = 0;
 
+    if (share->limit == 0) {
+        note(NOTE_REFUSED, "this process was cloned from one that holds a lease and has nothing of "
+                           "it: start programs by fork() or exec()");
+        return false;
+    }
     if (bytes > share->limit) {
         refuse(share, bytes, &err);
         return false;

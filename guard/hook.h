@@ -25,6 +25,7 @@ CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph,
 /* What the guard asks the driver itself and does not stand in front of. */
 #define HOOK_USES(X)                                                                               \
     X(cuArrayGetMemoryRequirements)                                                                \
+    X(cuCtxFromGreenCtx)                                                                           \
     X(cuCtxGetCurrent)                                                                             \
     X(cuCtxGetDevice)                                                                              \
     X(cuCtxGetLimit)                                                                               \

@@ -241,6 +241,41 @@ def test_an_image_that_is_none_is_the_drivers_business(jobs):
     assert out.stdout.strip() == "True"
 
 
+# ---- Green contexts ------------------------------------------------------------------------------------
+
+GREEN = """
+import ctypes, json, os, subprocess, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+green, context, pointer = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+
+def held():
+    box = json.loads(subprocess.run([sys.argv[1], "status", "--json"], capture_output=True, text=True).stdout)["box"]
+    return sum(share["held_bytes"] for share in box["leases"][0]["shares"]) >> 20
+
+print(cuda.cuInit(0), cuda.cuGreenCtxCreate(ctypes.byref(green), None, 0, 1))
+if green:
+    print(held())
+    cuda.cuCtxFromGreenCtx(ctypes.byref(context), green)
+    cuda.cuCtxSetCurrent(context)
+    print([cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(n << 20)) for n in (300, 400, 300)], held())
+    cuda.cuGreenCtxDestroy(green)
+    # All of it is to be had again.
+    cuda.cuGreenCtxCreate(ctypes.byref(green), None, 0, 1)
+    cuda.cuCtxSetCurrent(context)
+    print(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(610 << 20)), held())
+"""
+
+
+def test_green_contexts_cost_what_a_context_costs(jobs):
+    """The simulated driver has none: tests/clients/green.c stands for it."""
+    env = jobs.env | {"LD_LIBRARY_PATH": f"{BUILD / 'tests' / 'clients'}:{jobs.box.env['LD_LIBRARY_PATH']}"}
+    run = lambda size: jobs.box.run(
+        jobs.command(["--mem", size], [sys.executable, "-c", GREEN, jobs.gpuctl]), env=env, timeout=PATIENCE).stdout.splitlines()
+    assert run("300M") == ["0 2"]
+    assert run("1G") == ["0 0", str(CONTEXT), "[0, 2, 0] 1014", "0 1024"]
+
+
 # ---- The limit is the job's ------------------------------------------------------------------------------
 
 def test_children_and_threads_share_one_limit(jobs):
@@ -363,6 +398,45 @@ def test_the_daemon_is_killed_and_the_job_goes_on(jobs):
     job.stdin.write("\n")
     job.stdin.flush()
     assert jobs.box.wait_for(job, "second", PATIENCE) == f"second {1024 - CONTEXT}"
+    assert job.wait(PATIENCE) == 0
+
+
+def test_a_program_that_begins_while_there_is_no_daemon_waits_for_it(jobs):
+    job = jobs.start(["--mem", "1G"], """
+    print("started", flush=True)
+    sys.stdin.readline()
+    print("asks", flush=True)
+    use()
+    print("got", 2 * len(fill(cu.cuMemAlloc, 2 * MIB)), flush=True)
+    """, ready="started")
+    jobs.box.kill(jobs.daemon)
+    job.stdin.write("\n")
+    job.stdin.flush()
+    jobs.box.wait_for(job, "asks", PATIENCE)
+    jobs.start_daemon()
+    assert jobs.box.wait_for(job, "got", PATIENCE) == f"got {1024 - CONTEXT}"
+    assert job.wait(PATIENCE) == 0
+
+
+def test_what_is_in_hand_needs_no_daemon(jobs):
+    """Memory is freed and taken again, and the driver asked, while the daemon is dead; more waits for it."""
+    job = jobs.start(["--mem", "1G"], """
+    use()
+    got = [must(cu.cuMemAlloc(100 * MIB)) for _ in range(4)]
+    print("first", flush=True)
+    sys.stdin.readline()
+    must(cu.cuMemFree(got.pop()))
+    got.append(must(cu.cuMemAlloc(100 * MIB)))
+    print("again", len(got), flush=True)
+    must(cu.cuMemAlloc(200 * MIB))
+    print("more", info()[0], flush=True)
+    """, ready="first")
+    jobs.box.kill(jobs.daemon)
+    job.stdin.write("\n")
+    job.stdin.flush()
+    assert jobs.box.wait_for(job, "again", PATIENCE) == "again 4"
+    jobs.start_daemon()
+    assert jobs.box.wait_for(job, "more", PATIENCE) == f"more {1024 - CONTEXT - 600}"
     assert job.wait(PATIENCE) == 0
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways around the guard: held by it all the same, or seen by the watch. docs/enforcement.md has the table."""
-import pathlib
+import json
 import shutil
 import textwrap
 import time
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from conftest import BUILD
-from jobs import PATIENCE, jobs, make_jobs  # noqa: F401
+from jobs import CONTEXT, PATIENCE, jobs, make_jobs  # noqa: F401
 
 pytest.importorskip("cuda.bindings")
 
@@ -55,17 +55,78 @@ def test_a_pointer_from_rtld_next_and_one_from_the_driver_itself(jobs):
     assert out.stdout.split() == ["2", "2", "2"]
 
 
-def test_a_clone_without_exec(jobs):
-    out = jobs.run(["--mem", "1G"], """
-    pid = os.fork()
+CLONES = {
+    "fork": "os.fork()",
+    # The system call itself: neither the C library nor the guard hears of it.
+    "clone": "ctypes.CDLL(None).syscall(56 if os.uname().machine == 'x86_64' else 220, signal.SIGCHLD, 0, 0, 0, 0)",
+}
+
+
+@pytest.mark.parametrize("way", CLONES)
+def test_a_clone_without_exec(jobs, way):
+    out = jobs.run(["--mem", "1G"], f"""
+    def child():
+        pid = {CLONES[way]}
+        if pid == 0:
+            use()
+            print(cu.cuMemAlloc(5 << 30)[0].name, 2 * len(fill(cu.cuMemAlloc, 2 * MIB)), flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+    child()
+    """)
+    assert out.stdout.split() == ["CUDA_ERROR_OUT_OF_MEMORY", str(1024 - CONTEXT)]
+
+
+@pytest.mark.parametrize("way", CLONES)
+def test_a_clone_takes_no_credit_along(jobs, way):
+    """Its parent has 600 MiB in hand that it does not use. Over all no more than the share is to be had."""
+    job = jobs.start(["--mem", "1G"], f"""
+    use()
+    must(cu.cuMemFree(must(cu.cuMemAlloc(600 * MIB))))
+    pid = {CLONES[way]}
     if pid == 0:
-        use()
-        print(cu.cuMemAlloc(5 << 30)[0].name, flush=True)
+        r, pointer = cu.cuMemAlloc(300 * MIB)
+        print("child", r.name, flush=True)
+        sys.stdin.read()
         os._exit(0)
+    got = [cu.cuMemAlloc(610 * MIB)[0].name]
+    print("parent", *got, flush=True)
     os.waitpid(pid, 0)
     """)
-    assert out.stdout.strip() == "CUDA_ERROR_OUT_OF_MEMORY"
+    jobs.box.wait_for(job, "child", PATIENCE)
+    jobs.box.wait_for(job, "parent", PATIENCE)
+    assert max(jobs.used()) <= 1024
+    job.stdin.close()
+    assert job.wait(PATIENCE) == 0
 
+
+# ---- The environment -------------------------------------------------------------------------------
+
+def test_a_lease_that_is_not_its_own_gives_no_memory(jobs):
+    other = jobs.start(["--mem", "8G"], "print('holds', os.environ['ALLOT_LEASE'], flush=True)\nsys.stdin.read()", ready="holds")
+    for lease in (other.said.split()[1], "4711", "-1", "x"):
+        out = jobs.run(["--mem", "1G"], """
+        os.environ["ALLOT_LEASE"] = sys.argv[1]
+        os.environ["ALLOT_TOKEN"] = "0" * 48
+        must(cu.cuInit(0))
+        print(cu.cuDevicePrimaryCtxRetain(0)[0].name)
+        """, lease)
+        assert out.stdout.strip() in ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_DEVICE"), lease
+    other.stdin.close()
+    assert other.wait(PATIENCE) == 0
+
+
+def test_without_visible_devices_the_lease_s_card_is_all_there_is(jobs):
+    uuids = [gpu["uuid"].replace("-", "")[3:] for gpu in json.loads(jobs.box.gpusim("show", "--json"))["gpus"]]
+    out = jobs.run(["--mem", "1G", "--devices", "1"], """
+    del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"]
+    must(cu.cuInit(0))
+    print(must(cu.cuDeviceGetCount()), must(cu.cuDeviceGetUuid(0)).bytes.hex())
+    """)
+    assert out.stdout.split() == ["1", uuids[1]]
+
+
+# ---- Around it, and seen --------------------------------------------------------------------------
 
 TAKES_TOO_MUCH = """
 context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
@@ -110,15 +171,47 @@ exec(sys.argv[1])
 WATCHED["dlmopen"] += WATCHED["walked by hand"].replace('libcuda = ctypes.CDLL("libcuda.so.1")\n', "")
 
 
+def until_seen(jobs):
+    """Until the watch has marked whoever has more than 4 GiB; what status says of it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        processes = [p for p in jobs.status()["processes"] if (p["used_bytes"] or 0) > 4 << 30]
+        if processes and (processes[0]["offence"] or processes[0]["lease"] is None):
+            return processes[0]
+        assert time.monotonic() < deadline, jobs.status()
+        time.sleep(0.1)
+
+
+def end(job):
+    job.stdin.close()
+    assert job.wait(PATIENCE) == 0
+
+
 @pytest.mark.parametrize("way", WATCHED)
 def test_who_gets_around_the_guard_is_seen_by_the_watch(jobs, way):
     job = jobs.start(["--mem", "1G"], WATCHED[way], TAKES_TOO_MUCH, ready="got it")
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        processes = [p for p in jobs.status()["processes"] if (p["used_bytes"] or 0) > 5 << 30]
-        if processes and (processes[0]["offence"] or processes[0]["lease"] is None):
-            break
-        assert time.monotonic() < deadline, jobs.status()
-        time.sleep(0.1)
-    job.stdin.close()
-    assert job.wait(PATIENCE) == 0
+    until_seen(jobs)
+    end(job)
+
+
+def test_a_static_program_is_seen_by_the_watch(jobs):
+    """It speaks to the driver without libcuda, and nothing can be preloaded into it."""
+    bare = BUILD / "tests" / "clients" / "bare"
+    if not bare.exists():
+        pytest.skip("builds with sanitizers have no static programs")
+    job = jobs.box.start(jobs.command(["--mem", "1G", "--devices", "0"], [bare, "5000"]), env=jobs.env, ready="got it",
+                         timeout=PATIENCE)
+    seen = until_seen(jobs)
+    assert seen["command"] == f"{bare} 5000"
+    end(job)
+
+
+def test_another_card_is_seen_by_the_watch(jobs):
+    """Where no device filter keeps it away: without the guard, and with the other card made visible."""
+    uuids = [gpu["uuid"] for gpu in json.loads(jobs.box.gpusim("show", "--json"))["gpus"]]
+    job = jobs.start(["--mem", "8G", "--devices", "0"], """
+    env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'} | {"CUDA_VISIBLE_DEVICES": sys.argv[2]}
+    """ + AGAIN.replace("\n", "\n    "), TAKES_TOO_MUCH, uuids[1], ready="got it")
+    seen = until_seen(jobs)
+    assert seen["device"] == uuids[1]
+    end(job)

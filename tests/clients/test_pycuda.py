@@ -4,7 +4,12 @@
 pycuda comes as source and takes minutes to compile against cuda.h and libcuda.so, so it is not among
 the wheels of scripts/requirements; where it is installed, this runs.
 """
+import sys
+import textwrap
+
 import pytest
+
+from jobs import CONTEXT, PATIENCE, jobs, make_jobs  # noqa: F401
 
 pytest.importorskip("pycuda", reason="pycuda is not installed: it has no wheel")
 
@@ -53,3 +58,76 @@ finally:
         PTX,
     )
     assert out == "fine\n"
+
+
+# ---- Under gpuctl run ---------------------------------------------------------------------------
+
+FILL = """
+import subprocess, sys, threading
+import pycuda.driver as cuda
+from pycuda.tools import DeviceMemoryPool
+
+def fill(take):
+    got = []
+    try:
+        while True:
+            got.append(take(2 << 20))
+    except cuda.MemoryError:
+        return got
+
+cuda.init()
+context = cuda.Device(0).make_context()
+"""
+
+# What each has of the share, beside its context, in pieces of 2 MiB.
+WAYS = {
+    "in a loop": "got = fill(cuda.mem_alloc)",
+    "again and again": """
+        for _ in range(3):
+            got = fill(cuda.mem_alloc)
+            for piece in got:
+                piece.free()
+            got.clear()
+        got = fill(cuda.mem_alloc)
+        """,
+    "by a pool": "pool = DeviceMemoryPool()\ngot = fill(pool.allocate)",
+    "in threads": """
+        got = []
+        def work():
+            context.push()
+            got.extend(fill(cuda.mem_alloc))
+            context.pop()
+        context.pop()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        context.push()
+        """,
+}
+
+
+def under_run(jobs, code):
+    program = FILL + textwrap.dedent(code) + textwrap.dedent("""
+        print(2 * len(got), *[n >> 20 for n in cuda.mem_get_info()])
+        got.clear()
+        context.pop()
+        """)
+    out = jobs.box.run(jobs.command(["--mem", "1G"], [sys.executable, "-c", program]), env=jobs.env, timeout=PATIENCE)
+    return [int(word) for word in out.stdout.split()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_job_reaches_its_share_exactly_and_not_a_byte_more(jobs, way):
+    assert under_run(jobs, WAYS[way]) == [1024 - CONTEXT, 0, 1024]
+
+
+def test_a_child_takes_of_the_same_share(jobs):
+    child = FILL + "got = fill(cuda.mem_alloc)\nprint(2 * len(got))\ngot.clear()\ncontext.pop()\n"
+    got, free, total = under_run(jobs, f"""
+        got = [cuda.mem_alloc(2 << 20) for _ in range(50)]
+        said = subprocess.run([sys.executable, "-c", {child!r}], capture_output=True, text=True, check=True).stdout
+        assert int(said) == 1024 - 2 * {CONTEXT} - 100, said
+        """)
+    assert (got, total) == (100, 1024)

@@ -96,6 +96,18 @@ def test_the_drivers_own_limit_holds_without_the_guard(served):
     assert done.returncode != 0
 
 
+def test_a_static_program_has_its_own_card_and_its_share_and_no_more(served):
+    """Nothing can be preloaded into it, and it asks neither libc nor libcuda: kernel and driver refuse."""
+    bare = machines.pathlib.Path(os.environ["ALLOT_BUILD"], "tests/clients/bare")
+    (served.root / "usr/local/bin/bare").write_bytes(bare.read_bytes())
+    served.run("chmod", "755", "/usr/local/bin/bare")
+    run = ["gpuctl", "run", "-q", "--devices", "0", "--mem", "1G", "--", "bare"]
+    said = served.as_user(ADA, *run, "/dev/nvidia0", "/dev/nvidia1").stdout.splitlines()
+    assert said == [f"/dev/nvidia0: {NO_DRIVER}", f"/dev/nvidia1: {REFUSED}"]
+    assert served.as_user(ADA, *run, "500").stdout == "got it\n"
+    assert served.as_user(ADA, *run, "5000").stdout == "refused\n"
+
+
 JOIN = r"""
 import json, os, socket, sys
 def call(method, **parameters):
