@@ -169,7 +169,7 @@ struct ptx_fault {
 
 /* What the modelled time is made of: sums over all blocks; estimated where only some ran. */
 struct ptx_stats {
-    uint64_t n_blocks; /* that ran */
+    uint64_t n_blocks; /* that ran; 0: none had to, see n_sample_blocks */
     uint64_t n_warp_instructions;
     uint64_t n_thread_instructions; /* active lanes only */
     uint64_t global_read_bytes, global_write_bytes;
@@ -192,12 +192,14 @@ struct ptx_launch {
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
     _Atomic bool *waiting;      /* may be NULL; true while all blocks that are left only poll */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
-    unsigned n_sample_blocks;   /* 0: all blocks; else at most so many (and 4) stand for the rest,
-                                 * or what they cost is told from the way that all would take */
+    unsigned n_sample_blocks;   /* 0: all blocks; else what it costs is told without computing, or
+                                 * where that depends on data at most so many (and 4) stand for all */
     uint64_t sample_limit;      /* warp instructions after which a sampled block is cut; 0: 2^24 */
-    uint32_t stack_bytes;       /* per thread beyond the kernel's own; 0: 64 KiB */
-    uint32_t n_sms;             /* %nsmid; blocks are dealt out in turn for %smid; 0: 1 */
-    uint64_t clock_base;        /* what %globaltimer starts from, ns */
+    uint64_t follow_limit; /* steps of warps to tell what a launch costs, until that is estimated
+                            * from some blocks; 0: 2^27 */
+    uint32_t stack_bytes;  /* per thread beyond the kernel's own; 0: 64 KiB */
+    uint32_t n_sms;        /* %nsmid; blocks are dealt out in turn for %smid; 0: 1 */
+    uint64_t clock_base;   /* what %globaltimer starts from, ns */
 
     /* Optional. May be called from several threads at once, in no order. */
     void *user;

@@ -252,6 +252,7 @@ void ptx_block_start(struct ptx_block *block, uint64_t number) {
         memset(w->kernel_frame->grown, 0, sizeof(w->kernel_frame->grown));
         w->n_splits = 1;
         w->current = w->resume = w->n_stale = w->spins = 0;
+        w->fuel = FUEL;
         w->splits[0] =
             (struct ptx_split){ .pc = program->code, .frame = w->kernel_frame, .mask = w->exists };
     }

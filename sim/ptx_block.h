@@ -15,18 +15,12 @@ enum ptx_block_end ptx_block_run(struct ptx_block *block);
 /* One launch in progress, shared by its workers. */
 enum { PTX_RESERVED_BYTES = 1024 };
 /* Blocks that stand for others on a run that computes only some of them. */
-enum {
-    PTX_MAX_SAMPLES = 4,    /* that are computed */
-    PTX_MAX_OUTLINED = 256, /* of which only the way they take is followed */
-};
+enum { PTX_MAX_SAMPLES = 4 };
 struct ptx_samples {
     unsigned n;
-    uint64_t number[PTX_MAX_OUTLINED], weight[PTX_MAX_OUTLINED]; /* weights add up to the grid */
-    uint64_t n_instructions[PTX_MAX_OUTLINED];                   /* of each one's threads */
+    uint64_t number[PTX_MAX_SAMPLES], weight[PTX_MAX_SAMPLES]; /* weights add up to the grid */
 };
 void ptx_sample(struct ptx_samples *samples, const uint32_t grid[3], unsigned n);
-/* About `n` blocks, spread over the whole grid, whatever it repeats itself by. */
-void ptx_sample_evenly(struct ptx_samples *samples, const uint32_t grid[3], unsigned n);
 
 struct ptx_run {
     const struct ptx_launch *launch;

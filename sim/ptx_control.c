@@ -311,11 +311,13 @@ PTX_HANDLER(call) {
     f = callee_of(w, in, &callers);
     if (!f)
         return NULL;
-    if (ptx_program_get(f, &program, &err) < 0) {
+    program = call->program;
+    if (!program && ptx_program_get(f, &program, &err) < 0) {
         ptx_fault(w, in, PTX_FAULT_INSTRUCTION, (unsigned)__builtin_ctz(mask), 0, "call: %s",
                   err.text);
         return NULL;
     }
+    w->worker->n_calls++;
     split_off(w, mask, in + 1);
     split_off(w, callers, in);
     frame = caller->depth < MAX_DEPTH ? ptx_frame_new(w, program) : NULL;

@@ -82,7 +82,8 @@ struct ptx_access {
 };
 
 struct ptx_call {
-    struct ptx_function *callee; /* NULL: through the register in code->a */
+    struct ptx_function *callee;       /* NULL: through the register in code->a */
+    const struct ptx_program *program; /* instead of the callee's own; NULL: that */
     enum ptx_builtin builtin;
     uint32_t n_args, n_rets;
     /* What is copied at the call and at the return. */
@@ -113,12 +114,6 @@ struct ptx_program {
 int ptx_program_get(struct ptx_function *function, const struct ptx_program **ret,
                     struct allot_error *err);
 void ptx_program_free(struct ptx_program *program);
-
-/* The kernel without what decides nothing: see ptx_outline.c. NULL: what it does depends on data.
- */
-const struct ptx_program *ptx_outline_get(struct ptx_function *f,
-                                          const struct ptx_program *program);
-void ptx_outline_free(struct ptx_program *outline);
 
 /* One call in progress. Lanes of one warp that called together share it. */
 struct ptx_frame {
@@ -214,6 +209,7 @@ struct ptx_worker {
     bool cancelled;
     bool idle;          /* see ptx_worker_idle() */
     unsigned n_in_vain; /* blocks in a row that only polled */
+    uint64_t n_calls;
     unsigned index;
 };
 

@@ -217,6 +217,8 @@ struct ptx_symbol {
     const char *alias;
     size_t alias_bytes;
     uint32_t line;
+    uint64_t mark;  /* of the outline that looked at it last */
+    uint64_t words; /* that this needs: a bit for each of the first 63, and one for the rest */
 };
 
 struct ptx_arena_block;
@@ -254,6 +256,7 @@ void ptx_names_done(struct ptx_names *names);
 
 /* A growing array inside a function; freed with it. */
 struct ptx_program;
+struct ptx_outline;
 
 struct ptx_function {
     const char *name;
@@ -294,7 +297,7 @@ struct ptx_function {
 
     uint8_t shares; /* link: reaches module-level shared memory: 0 unknown, 1 no, 2 yes, 3 busy */
     struct ptx_program *_Atomic program;
-    struct ptx_program *outline; /* the module's lock */
+    struct ptx_outline *outline; /* see ptx_outline.h, for its lock too */
     bool outlined;               /* it was tried */
 };
 

@@ -6,14 +6,12 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "sim/ptx_block.h"
+#include "sim/ptx_outline.h"
 
-#define MAX_SHARED_BYTES     (228U << 10)
-#define WARPS_PER_HELPER     128
-#define OUTLINE_INSTRUCTIONS (UINT64_C(1) << 24) /* of threads */
-#define MIN_OUTLINED         UINT64_C(32)        /* blocks, however long they are */
-#define IN_VAIN              256 /* turns of blocks that only polled, until that is what they do */
-#define MAX_RESIDENT         64 /* blocks put aside by one thread, unless the launch is cooperative */
+#define MAX_SHARED_BYTES (228U << 10)
+#define WARPS_PER_HELPER 128
+#define IN_VAIN          256 /* turns of blocks that only polled, until that is what they do */
+#define MAX_RESIDENT     64  /* blocks put aside by one thread, unless the launch is cooperative */
 
 void ptx_worker_refresh(struct ptx_worker *worker) {
     const struct ptx_launch *launch = worker->launch;
@@ -67,8 +65,6 @@ static void weigh(struct ptx_worker *worker, const struct ptx_block *block,
 
     for (unsigned i = 0; i < samples->n; i++)
         if (samples->number[i] == number) {
-            samples->n_instructions[i] +=
-                worker->stats.n_thread_instructions - before->n_thread_instructions;
             for (size_t k = 0; k < sizeof(*before) / sizeof(*now); k++)
                 now[k] += (now[k] - then[k]) * (samples->weight[i] - 1);
         }
@@ -205,46 +201,22 @@ static int check(const struct ptx_launch *launch, struct allot_error *err) {
     return 0;
 }
 
-/*
- * Four samples tell what all blocks cost if these are alike. If they are not, and the way that they
- * take does not depend on data, many more blocks are followed along their outline; as many as have
- * OUTLINE_INSTRUCTIONS, so that it stays cheap.
- */
-static int refine(struct ptx_run *run) {
-    const struct ptx_launch *launch = run->launch;
-    const struct ptx_samples *samples = &run->samples;
-    const struct ptx_program *outline;
-    struct ptx_result result = { 0 };
-    struct ptx_run again = { .launch = launch, .result = &result };
-    uint64_t least = UINT64_MAX, most = 0;
+/* What a launch costs without computing it: false if that depends on data. */
+static bool outlined(const struct ptx_run *run, struct ptx_result *ret, int *ret_error) {
+    struct ptx_outline *outline = ptx_outline_get(run->launch->kernel);
+    struct ptx_stats stats = { 0 };
+    int r = outline ? ptx_outline_cost(outline, run, &stats) : -EOPNOTSUPP;
 
-    for (unsigned i = 0; i < samples->n; i++) {
-        least = MIN(least, samples->n_instructions[i]);
-        most = MAX(most, samples->n_instructions[i]);
-    }
-    if (least == most || run->n_blocks <= samples->n || launch->cooperative ||
-        atomic_load(&run->stop) || run->result->fault.kind != PTX_FAULT_NONE)
-        return 0;
-    outline = ptx_outline_get(launch->kernel, run->program);
-    if (!outline)
-        return 0;
-    again.program = outline;
-    again.n_blocks = run->n_blocks;
-    again.dynamic_at = run->dynamic_at;
-    again.shared_bytes = run->shared_bytes;
-    again.reserved_at = run->reserved_at;
-    ptx_sample_evenly(&again.samples, launch->grid,
-                      (unsigned)MIN(MAX(OUTLINE_INSTRUCTIONS / (most + 1), MIN_OUTLINED),
-                                    (uint64_t)PTX_MAX_OUTLINED));
-    again.n_wanted = again.samples.n;
-    pthread_mutex_init(&again.lock, NULL);
-    ptx_pool_run(1, work, &again);
-    pthread_mutex_destroy(&again.lock);
-    if (!atomic_load(&again.error) && result.fault.kind == PTX_FAULT_NONE) {
-        result.stats.n_blocks = run->result->stats.n_blocks;
-        run->result->stats = result.stats;
-    }
-    return atomic_load(&again.error);
+    if (r == -EOPNOTSUPP)
+        return false;
+    stats.n_blocks = 0;
+    ret->stats = stats;
+    if (r == -ECANCELED)
+        ret->fault = (struct ptx_fault){ .kind = PTX_FAULT_CANCELLED,
+                                         .kernel = run->launch->kernel->name,
+                                         .text = "cancelled" };
+    *ret_error = r == -ECANCELED ? 0 : r;
+    return true;
 }
 
 int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct allot_error *err) {
@@ -270,6 +242,8 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
 
     *ret = (struct ptx_result){ 0 };
     run.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    if (launch->n_sample_blocks && outlined(&run, ret, &r))
+        return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
     if (launch->n_sample_blocks)
         ptx_sample(&run.samples, launch->grid, launch->n_sample_blocks);
     run.n_wanted = launch->n_sample_blocks ? run.samples.n : run.n_blocks;
@@ -283,7 +257,5 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
     ptx_pool_run((unsigned)MIN(n_threads, run.n_wanted), work, &run);
     pthread_mutex_destroy(&run.lock);
     r = atomic_load(&run.error);
-    if (!r && run.samples.n)
-        r = refine(&run);
     return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
 }

@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "sim/ptx_exec.h"
+#include "sim/ptx_outline.h"
 
 #define MAX_SHARED_BYTES (227U << 10)
 

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Outline: a kernel reduced to what decides which way its threads go.
- *
- * Where that follows from parameters and from the numbers of threads and blocks alone, what a block
- * costs can be told without its data: instructions that no branch and no guard depends on are
- * passed over, and accesses are only counted.
+ * A kernel and the functions it calls, reduced to what decides which way threads go: instructions
+ * that no branch and no guard depends on are passed over, and accesses are only counted.
  *
  *     mov.u32 %r1, %ctaid.x;                kept
  *     mad.lo.u32 %r2, %r1, 256, %r3;        kept: %p1 needs %r2
  *     setp.ge.u32 %p1, %r2, %r4;            kept: a branch needs %p1
  *     @%p1 bra done;
- *     ld.global.f32 %f1, [%rd1];            counted
- *     fma.rn.f32 %f2, %f1, %f1, %f1;        passed over
- *
- * A register that is needed needs everything that writes it, wherever. If one of these is a load, a
- * shuffle or a call, control depends on data (or might), and there is no outline.
+ *     ld.global.f32 %f1, [%rd1];            ┐ counted, as one
+ *     fma.rn.f32 %f2, %f1, %f1, %f1;        ┘
  */
+#include "sim/ptx_outline.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "sim/ptx_build.h"
 #include "sim/ptx_control.h"
+
+#define MAX_PARTS 4096
+
+/* Of the marks on symbols, and of every function's outline. */
+static pthread_mutex_t outlining = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- what is left of an instruction ---------------------------------------------------------- */
 
 static const struct ptx_code *pass_over(struct ptx_warp *w, const struct ptx_code *in,
                                         uint32_t mask) {
@@ -56,116 +59,43 @@ static const struct ptx_code *count_copy(struct ptx_warp *w, const struct ptx_co
     return in + 1;
 }
 
-/* Whether an instruction gives the same result whatever is in memory and whatever others do. */
-static bool is_pure(const struct ptx_function *f, const struct ptx_inst *inst) {
+/* Several of these in a row, none guarded. */
+struct bundle {
+    uint32_t n;
+    struct ptx_stats each; /* of one thread */
+};
+
+static const struct ptx_code *count_bundle(struct ptx_warp *w, const struct ptx_code *in,
+                                           uint32_t mask) {
+    const struct bundle *bundle = in->aux;
+    const uint64_t n = (uint64_t)__builtin_popcount(mask);
+    const uint64_t *each = (const uint64_t *)&bundle->each;
+    uint64_t *stats = (uint64_t *)&w->worker->stats;
+
+    for (size_t i = 0; i < sizeof(bundle->each) / sizeof(*each); i++)
+        stats[i] += each[i] * n;
+    return in + bundle->n;
+}
+
+/* ---- parts: the kernel and what it calls --------------------------------------------------------
+ */
+
+struct ptx_function *ptx_callee_of(const struct ptx_function *f, const struct ptx_inst *inst) {
     const struct ptx_operand *o = f->operands + inst->operands;
 
-    switch (inst->opcode->op) {
-    case PTX_OP_mov:
-        return o[1].kind != PTX_OPERAND_SREG || o[1].reg < PTX_N_LANE_SREGS ||
-               o[1].reg == PTX_SREG_dynamic_smem_base;
-    case PTX_OP_ld:
-        return inst->opcode->space == PTX_IN_PARAM && o[1].kind == PTX_OPERAND_SYM &&
-               o[1].sym->formal;
-    case PTX_OP_cvta:
-    case PTX_OP_isspacep:
-    case PTX_OP_add:
-    case PTX_OP_addc:
-    case PTX_OP_sub:
-    case PTX_OP_subc:
-    case PTX_OP_mad:
-    case PTX_OP_madc:
-        return true;
-    default:
-        return inst->opcode->alu;
-    }
+    o += o[0].kind == PTX_OPERAND_LIST;
+    return o->kind == PTX_OPERAND_SYM ? ptx_symbol_resolve(o->sym)->function : NULL;
 }
 
-static bool is_control(const struct ptx_inst *inst) {
-    switch (inst->opcode->op) {
-    case PTX_OP_bra:
-    case PTX_OP_brx:
-    case PTX_OP_ret:
-    case PTX_OP_exit:
-    case PTX_OP_bar:
-    case PTX_OP_barrier:
-        return true;
-    default:
-        return false;
-    }
+struct ptx_part *ptx_part_of(const struct ptx_outline *outline, const struct ptx_function *f) {
+    for (uint32_t i = 0; i < outline->n_parts; i++)
+        if (outline->parts[i].function == f)
+            return &outline->parts[i];
+    return NULL;
 }
 
-static bool need(uint8_t *needed, int32_t reg) {
-    bool news = !needed[reg];
-
-    needed[reg] = 1;
-    return news;
-}
-
-/* Mark the registers in operands that are (not) written; or ask whether any such is marked. */
-static bool each_reg(const struct ptx_function *f, const struct ptx_inst *inst, bool written,
-                     uint8_t *needed, bool mark) {
-    const struct ptx_operand *o = f->operands + inst->operands;
-    const uint32_t writes = ptx_inst_writes(inst, o);
-    bool any = false;
-
-    for (uint32_t k = 0; k < inst->n_operands; k++) {
-        const bool list = o[k].kind == PTX_OPERAND_VEC || o[k].kind == PTX_OPERAND_LIST;
-        const struct ptx_operand *e = list ? &f->elems[o[k].reg] : &o[k];
-
-        if ((k < 2 && writes >> k & 1 && !o[k].address) != written)
-            continue;
-        for (uint32_t n = list ? o[k].count : 1; n; n--, e++)
-            if (e->kind == PTX_OPERAND_REG)
-                any |= mark ? need(needed, e->reg) : needed[e->reg];
-    }
-    return any;
-}
-
-/* Which instructions decide where threads go; false: data does. */
-static bool find_deciding(const struct ptx_function *f, uint8_t *needed, uint8_t *deciding) {
-    bool changed = true, carry = false;
-
-    for (uint32_t i = 0; i < f->n_insts; i++) {
-        const struct ptx_inst *inst = &f->insts[i];
-
-        if (inst->guard >= 0)
-            need(needed, inst->guard);
-        deciding[i] = is_control(inst);
-        if (deciding[i])
-            each_reg(f, inst, false, needed, true);
-    }
-    while (changed) {
-        changed = false;
-        for (uint32_t i = 0; i < f->n_insts; i++) {
-            const struct ptx_inst *inst = &f->insts[i];
-            bool writes = each_reg(f, inst, true, needed, false);
-
-            /* The carry goes from one instruction to the next without a name. */
-            writes |= carry && PTX_HAS(&inst->opcode->mods, cc);
-            if (deciding[i] || !writes)
-                continue;
-            if (!is_pure(f, inst))
-                return false;
-            deciding[i] = 1;
-            carry |= inst->opcode->op == PTX_OP_addc || inst->opcode->op == PTX_OP_subc ||
-                     inst->opcode->op == PTX_OP_madc;
-            each_reg(f, inst, false, needed, true);
-            changed = true;
-        }
-    }
-    for (uint32_t i = 0; i < f->n_insts; i++) /* a barrier's answer is as good as data */
-        if (is_control(&f->insts[i]) && each_reg(f, &f->insts[i], true, needed, false))
-            return false;
-    return true;
-}
-
-static bool calls(const struct ptx_function *f) {
-    for (uint32_t i = 0; i < f->n_insts; i++)
-        if (f->insts[i].opcode->op == PTX_OP_call)
-            return true;
-    return false;
-}
+/* ---- the reduced programs ---------------------------------------------------------------------
+ */
 
 static void reduce(struct ptx_code *code, const struct ptx_inst *inst) {
     const bool has_access = code->aux != NULL;
@@ -191,65 +121,182 @@ static void reduce(struct ptx_code *code, const struct ptx_inst *inst) {
     }
 }
 
-/* Branches of the copy go to the copy. */
-static int redirect(struct ptx_program *outline, const struct ptx_program *program,
+/* Branches and calls of the copy go to copies. */
+static int redirect(const struct ptx_outline *outline, const struct ptx_part *part,
                     struct ptx_code *code, const struct ptx_inst *inst) {
+    struct ptx_program *copy = part->program;
+
     if (inst->opcode->op == PTX_OP_bra) {
-        code->aux = outline->code + ((const struct ptx_code *)code->aux - program->code);
+        code->aux = copy->code + ((const struct ptx_code *)code->aux - part->whole->code);
     } else if (inst->opcode->op == PTX_OP_brx) {
         const struct ptx_code *const *from = code->aux;
-        const struct ptx_code **to =
-            ptx_arena_get(&outline->arena, (size_t)code->imm * sizeof(*to));
+        const struct ptx_code **to = ptx_arena_get(&copy->arena, (size_t)code->imm * sizeof(*to));
 
         if (!to)
             return -ENOMEM;
         for (int64_t i = 0; i < code->imm; i++)
-            to[i] = outline->code + (from[i] - program->code);
+            to[i] = copy->code + (from[i] - part->whole->code);
         code->aux = to;
+    } else if (inst->opcode->op == PTX_OP_call) {
+        struct ptx_call *call = ptx_arena_get(&copy->arena, sizeof(*call));
+
+        if (!call)
+            return -ENOMEM;
+        *call = *(const struct ptx_call *)code->aux;
+        call->program = ptx_part_of(outline, call->callee)->program;
+        code->aux = call;
+    } else if (inst->opcode->op == PTX_OP_trap || inst->opcode->op == PTX_OP_brkpt) {
+        code->run = ptx_isa_get()->runs[PTX_RUN_exit];
     }
     return 0;
 }
 
-void ptx_outline_free(struct ptx_program *outline) {
+static bool is_counted(const struct ptx_code *code) {
+    return code->guard == 0 &&
+           (code->run == pass_over || code->run == count_load || code->run == count_store ||
+            code->run == count_atomic || code->run == count_copy);
+}
+
+/* Put what is counted in a row into one. Nobody comes in between: where ways meet there is a join,
+ * or before it something that does not go on. */
+static int bundle(struct ptx_program *program) {
+    for (uint32_t i = 0; i < program->n_code; i++) {
+        struct ptx_worker worker = { 0 };
+        struct ptx_warp w = { .worker = &worker };
+        struct bundle *bundle;
+        uint32_t n = 0;
+
+        while (i + n < program->n_code && is_counted(&program->code[i + n])) {
+            program->code[i + n].run(&w, &program->code[i + n], 1);
+            n++;
+        }
+        if (n < 2)
+            continue;
+        bundle = ptx_arena_get(&program->arena, sizeof(*bundle));
+        if (!bundle)
+            return -ENOMEM;
+        *bundle = (struct bundle){ .n = n, .each = worker.stats };
+        bundle->each.n_thread_instructions = n - 1; /* and the one that the warp counts */
+        program->code[i].run = count_bundle;
+        program->code[i].aux = bundle;
+        i += n - 1;
+    }
+    return 0;
+}
+
+static int reduce_part(const struct ptx_outline *outline, struct ptx_part *part) {
+    const struct ptx_function *f = part->function;
+    int r = 0;
+
+    for (uint32_t i = 0; i < f->n_insts; i++) {
+        struct ptx_code *code = &part->program->code[part->code_of[i]];
+
+        if (part->deciding[i])
+            r = redirect(outline, part, code, &f->insts[i]);
+        else
+            reduce(code, &f->insts[i]);
+        if (r < 0)
+            return r;
+    }
+    r = ptx_loop_find(part);
+    return r < 0 ? r : bundle(part->program);
+}
+
+/* ---- parts -------------------------------------------------------------------------------------
+ */
+
+static int add_part(struct ptx_outline *outline, struct ptx_function *f) {
+    struct ptx_part *part;
+    int r;
+
+    if (outline->n_parts == MAX_PARTS)
+        return -EOPNOTSUPP;
+    r = ptx_grow(&outline->parts, &outline->cap_parts, outline->n_parts, sizeof(*part));
+    if (r < 0)
+        return r;
+    part = &outline->parts[outline->n_parts++];
+    *part = (struct ptx_part){ .function = f };
+    r = ptx_program_get(f, &part->whole, NULL);
+    if (r < 0)
+        return r;
+    part->needed = calloc(f->n_regs + 1, 1);
+    part->deciding = calloc(f->n_insts + 1, 1);
+    part->loops = calloc(f->n_insts + 1, sizeof(struct ptx_loop *));
+    part->base = calloc(f->n_regs + 1, sizeof(*part->base));
+    part->code_of = calloc(f->n_insts + 1, sizeof(*part->code_of));
+    part->program = calloc(1, sizeof(*part->program));
+    if (!part->needed || !part->deciding || !part->base || !part->loops || !part->code_of ||
+        !part->program || ptx_code_map(f, part->code_of) < 0)
+        return -ENOMEM;
+    *part->program = *part->whole; /* constants and all */
+    part->program->arena = (struct ptx_arena){ 0 };
+    part->program->code = malloc(part->whole->n_code * sizeof(*part->program->code));
+    if (!part->program->code)
+        return -ENOMEM;
+    memcpy(part->program->code, part->whole->code,
+           part->whole->n_code * sizeof(*part->program->code));
+    return 0;
+}
+
+/* The kernel and all that it can call; -EOPNOTSUPP if that depends on a pointer. */
+static int find_parts(struct ptx_outline *outline, struct ptx_function *kernel) {
+    int r = add_part(outline, kernel);
+
+    for (uint32_t p = 0; !r && p < outline->n_parts; p++) {
+        const struct ptx_function *f = outline->parts[p].function;
+
+        for (uint32_t i = 0; !r && i < f->n_insts; i++) {
+            struct ptx_function *callee;
+
+            if (f->insts[i].opcode->op != PTX_OP_call)
+                continue;
+            callee = ptx_callee_of(f, &f->insts[i]);
+            if (!callee)
+                return -EOPNOTSUPP;
+            if (callee->defined && !ptx_part_of(outline, callee))
+                r = add_part(outline, callee);
+        }
+    }
+    return r;
+}
+
+void ptx_outline_free(struct ptx_outline *outline) {
     if (!outline)
         return;
-    free(outline->code);
-    ptx_arena_done(&outline->arena);
+    for (uint32_t i = 0; i < outline->n_parts; i++) {
+        struct ptx_part *part = &outline->parts[i];
+
+        if (part->program) {
+            free(part->program->code);
+            ptx_arena_done(&part->program->arena);
+        }
+        free(part->program);
+        free(part->needed);
+        free(part->deciding);
+        free(part->code_of);
+        free(part->base);
+        free(part->loops);
+    }
+    free(outline->parts);
+    free(outline->param_mask);
+    ptx_memo_free(outline->memo);
+    pthread_mutex_destroy(&outline->lock);
     free(outline);
 }
 
-static int build(struct ptx_function *f, const struct ptx_program *program,
-                 struct ptx_program **ret) {
-    cleanup(freep) uint8_t *needed = calloc(f->n_regs + 1, 1);
-    cleanup(freep) uint8_t *deciding = calloc(f->n_insts + 1, 1);
-    cleanup(freep) uint32_t *code_of = calloc(f->n_insts + 1, sizeof(*code_of));
-    struct ptx_program *outline;
-    int r = 0;
+static int build(struct ptx_function *kernel, struct ptx_outline **ret) {
+    struct ptx_outline *outline = calloc(1, sizeof(*outline));
+    int r;
 
-    *ret = NULL;
-    if (!needed || !deciding || !code_of)
-        return -ENOMEM;
-    if (calls(f) || !find_deciding(f, needed, deciding))
-        return 0;
-    outline = calloc(1, sizeof(*outline));
     if (!outline)
         return -ENOMEM;
-    *outline = *program; /* constants and all */
-    outline->arena = (struct ptx_arena){ 0 };
-    outline->code = malloc(program->n_code * sizeof(*outline->code));
-    if (!outline->code || ptx_code_map(f, code_of) < 0) {
-        ptx_outline_free(outline);
-        return -ENOMEM;
-    }
-    memcpy(outline->code, program->code, program->n_code * sizeof(*outline->code));
-    for (uint32_t i = 0; i < f->n_insts && !r; i++) {
-        struct ptx_code *code = &outline->code[code_of[i]];
-
-        if (deciding[i])
-            r = redirect(outline, program, code, &f->insts[i]);
-        else
-            reduce(code, &f->insts[i]);
-    }
+    pthread_mutex_init(&outline->lock, NULL);
+    outline->param_mask = calloc(1, kernel->param_bytes + 1);
+    r = outline->param_mask ? find_parts(outline, kernel) : -ENOMEM;
+    if (!r && !ptx_outline_decide(outline))
+        r = -EOPNOTSUPP;
+    for (uint32_t i = 0; !r && i < outline->n_parts; i++)
+        r = reduce_part(outline, &outline->parts[i]);
     if (r < 0)
         ptx_outline_free(outline);
     else
@@ -257,14 +304,13 @@ static int build(struct ptx_function *f, const struct ptx_program *program,
     return r;
 }
 
-const struct ptx_program *ptx_outline_get(struct ptx_function *f,
-                                          const struct ptx_program *program) {
-    struct ptx_program *outline;
+struct ptx_outline *ptx_outline_get(struct ptx_function *kernel) {
+    struct ptx_outline *outline;
 
-    pthread_mutex_lock(&f->module->lock);
-    if (!f->outlined)
-        f->outlined = build(f, program, &f->outline) == 0;
-    outline = f->outline;
-    pthread_mutex_unlock(&f->module->lock);
+    pthread_mutex_lock(&outlining);
+    if (!kernel->outlined)
+        kernel->outlined = build(kernel, &kernel->outline) != -ENOMEM;
+    outline = kernel->outline;
+    pthread_mutex_unlock(&outlining);
     return outline;
 }
