@@ -136,6 +136,7 @@ unsigned admin_usage(struct session *session, const struct varlink_call *call) {
 struct closing {
     struct list in_manager;
     struct session *session; /* NULL: nobody waits any more */
+    bool opens;
     unsigned n_open;
     struct allot_error err;
 };
@@ -150,6 +151,11 @@ void methods_free_all(struct manager *manager) {
 
     while ((closing = list_first(&manager->closings, struct closing, in_manager)))
         closing_free(closing);
+}
+
+static const char *closing_text(const struct closing *closing) {
+    return closing->opens ? "the device takes leases again, but its handles could not be opened"
+                          : "the device takes no new leases, but its handles could not be closed";
 }
 
 static void closing_end(struct closing *closing) {
@@ -172,10 +178,24 @@ static void on_closed(void *userdata, int r, const struct hand_answer *answer,
     struct closing *closing = userdata;
 
     if (r < 0 && !closing->err.code)
-        error_set(&closing->err, r,
-                  "the device takes no new leases, but its handles could not be closed: %s",
-                  err->text);
+        error_set(&closing->err, r, "%s: %s", closing_text(closing), err->text);
     closing_end(closing);
+}
+
+/* What was asked holds; that the driver was told of it is not waited for any longer. */
+void methods_stale(struct manager *manager, const char *reason) {
+    struct closing *closing;
+
+    list_foreach (closing, &manager->closings, in_manager) {
+        struct allot_error err;
+
+        if (!closing->session)
+            continue;
+        error_set(&err, -EBUSY, "%s yet: %s", closing_text(closing), reason);
+        session_finish_failed(closing->session,
+                              &(struct failure){ .code = FAILURE_BUSY, .reason = err.text });
+        closing->session = NULL;
+    }
 }
 
 static void on_closing_cancelled(struct session *session) {
@@ -235,6 +255,7 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
     }
     list_append(&manager->closings, &closing->in_manager);
     closing->session = session;
+    closing->opens = !reason;
     closing->n_open = 1; /* until all are asked */
     session_block(session, call, closing, on_closing_cancelled);
     for (size_t i = 0; i < n; i++)
@@ -252,6 +273,8 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
             closing->n_open++;
     }
     closing_end(closing);
+    if (manager->stale_usec)
+        methods_stale(manager, manager->stale_reason);
     return 8;
 }
 

@@ -400,6 +400,7 @@ static struct config *config_new(void) {
     if (!config)
         return NULL;
     config->sample_usec = 1000000;
+    config->stale_usec = 2000000;
     config->max_connections = 1024;
     strcpy(config->admin_group, CONFIG_ADMIN_GROUP);
     config->retention_usec = UINT64_C(400) * 24 * 3600 * 1000000; /* a year and the month after */

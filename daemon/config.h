@@ -25,6 +25,7 @@
 struct config {
     bool is_locked;           /* nodes are to be closed outside leases */
     uint64_t sample_usec;     /* between two readings of the devices */
+    uint64_t stale_usec;      /* one that is so late makes what is shown stale */
     uint32_t max_connections; /* of one user */
     char admin_group[CONFIG_NAME_SIZE];
     uint64_t retention_usec;    /* of accounts; UNITS_FOREVER: all is kept */

@@ -62,6 +62,7 @@ static const struct key keys[] = {
     { IN(ALLOTD), "admin-group", VALUE_GROUP, AT(admin_group), 0, 0, false, 0 },
     { IN(ALLOTD), "max-connections", VALUE_U32, AT(max_connections), 1, 1 << 20, false, 0 },
     { IN(ALLOTD), "sample-interval", VALUE_USEC, AT(sample_usec), SECOND / 10, 3600 * SECOND, false, 0 },
+    { IN(ALLOTD), "stale-time", VALUE_USEC, AT(stale_usec), SECOND / 10, 3600 * SECOND, false, 0 },
     { IN(ALLOTD), "grace-time", VALUE_USEC, AT(policy.grace_usec), 0, 3600 * SECOND, false, 0 },
     { IN(ALLOTD), "priority-age", VALUE_USEC, AT(policy.age_usec), SECOND, 30 * DAY, false, 0 },
     { IN(ALLOTD), "end-time", VALUE_USEC, AT(policy.ending_usec), 0, DAY, false, 0 },

@@ -9,7 +9,7 @@
  * A new hand is told what its predecessor knew (HELLO, the devices it had read, which are closed)
  * before anything else is asked. It comes at once after the first failure, then
  * after longer and longer: a driver that hangs every hand would otherwise fill the machine with
- * hands stuck in the kernel.
+ * hands stuck in the kernel. A signal that has waited for SIGNAL_USEC goes another way.
  */
 #include "daemon/hand.h"
 
@@ -22,11 +22,15 @@
 #include <systemd/sd-event.h>
 
 #include "base/list.h"
+#include "base/units.h"
 #include "daemon/hand_link.h"
+#include "daemon/hand_urgent.h"
 #include "daemon/hand_wire.h"
 
 #define PERIOD_USEC   (UINT64_C(1) * 1000 * 1000)
 #define TIMEOUT_USEC  (UINT64_C(10) * 1000 * 1000)
+#define STALE_USEC    (UINT64_C(2) * 1000 * 1000)
+#define SIGNAL_USEC   (UINT64_C(200) * 1000) /* a signal waits so long for a hand that is busy */
 #define BACKOFF_MIN   (UINT64_C(100) * 1000)
 #define BACKOFF_MAX   (UINT64_C(30) * 1000 * 1000)
 #define MESSAGES_TURN 64 /* read in one turn of the loop: others have clients waiting */
@@ -49,20 +53,22 @@ struct hand {
     sd_event *event;
     struct hand_watcher watcher;
     enum driver_choice driver;
-    uint64_t period_usec, timeout_usec;
+    uint64_t period_usec, timeout_usec, stale_usec;
 
     struct hand_link link;
-    sd_event_source *io, *deadline, *period, *retry;
+    sd_event_source *io, *deadline, *period, *retry, *overdue, *hurry;
     struct hand_call *out; /* asked, not answered */
     struct list waiting;
+    struct urgent urgent;
+    struct list hurried; /* calls that `urgent` has */
     uint64_t serial;
     bool sample_due;
     bool is_fresh; /* this link has given a sample */
 
     uint64_t backoff_usec;
     unsigned n_replaced;
-    bool was_told_stale;
-    uint64_t taken_usec; /* of the last sample; 0: never */
+    bool was_told_stale, was_overdue; /* the second: … and only that, not why */
+    uint64_t taken_usec;              /* of the last sample; 0: never */
 
     struct sample *building;
     size_t n_devices_room, n_processes_room;
@@ -115,9 +121,10 @@ void hand_call_forget(struct hand_call *call) {
  */
 
 static void tell_stale(struct hand *hand, const char *reason) {
-    if (hand->was_told_stale)
+    if (hand->was_told_stale && !hand->was_overdue)
         return;
     hand->was_told_stale = true;
+    hand->was_overdue = false;
     hand->watcher.stale(hand->watcher.userdata, hand->taken_usec, reason);
 }
 
@@ -178,62 +185,26 @@ static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdat
     return 0;
 }
 
+static void expect_sample(struct hand *hand, uint64_t usec) {
+    sd_event_source_set_time_relative(hand->overdue, usec + hand->stale_usec);
+    sd_event_source_set_enabled(hand->overdue, SD_EVENT_ONESHOT);
+}
+
+static int overdue_passed(sd_event_source *source, uint64_t usec, void *userdata) {
+    struct hand *hand = userdata;
+    char reason[96], text[UNITS_TEXT_SIZE];
+
+    if (hand->was_told_stale)
+        return 0;
+    snprintf(reason, sizeof(reason), "the driver does not answer: a reading is overdue by %s",
+             units_format_usec(hand->stale_usec, text));
+    tell_stale(hand, reason);
+    hand->was_overdue = true;
+    return 0;
+}
+
 /* ---- Samples
  * ------------------------------------------------------------------------------------- */
-
-/* Room for one more in an array that doubles. */
-static void *grow(void *array, size_t n, size_t *room, size_t size, size_t most) {
-    size_t more = *room ? 2 * *room : 8;
-    void *bigger;
-
-    if (n < *room)
-        return array;
-    if (n >= most)
-        return NULL;
-    bigger = realloc(array, more * size);
-    if (bigger)
-        *room = more;
-    return bigger;
-}
-
-/* A row that cannot be kept cuts the sample short, loudly. */
-static void take_device(struct hand *hand, struct sample_device *device) {
-    struct sample *sample = hand->building;
-    struct sample_device *devices;
-
-    if (!sample)
-        return;
-    devices = grow(sample->devices, sample->n_devices, &hand->n_devices_room, sizeof(*devices),
-                   SAMPLE_DEVICES_MAX);
-    if (!devices) {
-        sample->cut = true;
-        return;
-    }
-    device->name[sizeof(device->name) - 1] = 0;
-    device->trouble[sizeof(device->trouble) - 1] = 0;
-    device->n_links = MIN(device->n_links, (uint32_t)SAMPLE_LINKS_MAX);
-    sample->devices = devices;
-    sample->devices[sample->n_devices++] = *device;
-}
-
-static void take_process(struct hand *hand, struct sample_process *process) {
-    struct sample *sample = hand->building;
-    struct sample_process *processes;
-
-    if (!sample)
-        return;
-    processes = grow(sample->processes, sample->n_processes, &hand->n_processes_room,
-                     sizeof(*processes), SAMPLE_PROCESSES_MAX);
-    if (!processes) {
-        sample->cut = true;
-        return;
-    }
-    process->command[sizeof(process->command) - 1] = 0;
-    process->container[sizeof(process->container) - 1] = 0;
-    process->cgroup[sizeof(process->cgroup) - 1] = 0;
-    sample->processes = processes;
-    sample->processes[sample->n_processes++] = *process;
-}
 
 /* What a successor is told: best effort, it can find out by itself what is not closed. */
 static void remember(struct hand *hand, const struct sample *sample) {
@@ -266,8 +237,9 @@ static void sampled(struct hand *hand, struct hand_answer_row *row) {
     memcpy(sample->driver_version, row->sampled.driver_version, sizeof(sample->driver_version));
     remember(hand, sample);
     hand->is_fresh = true;
-    hand->was_told_stale = false;
+    hand->was_told_stale = hand->was_overdue = false;
     hand->backoff_usec = 0;
+    expect_sample(hand, hand->period_usec);
     hand->watcher.sampled(hand->watcher.userdata, sample);
 }
 
@@ -366,10 +338,10 @@ static int readable(sd_event_source *source, int fd, uint32_t events, void *user
         }
         switch (message.head.kind) {
         case HAND_DEVICE:
-            take_device(hand, &message.device.device);
+            sample_add_device(hand->building, &hand->n_devices_room, &message.device.device);
             break;
         case HAND_PROCESS:
-            take_process(hand, &message.process.process);
+            sample_add_process(hand->building, &hand->n_processes_room, &message.process.process);
             break;
         case HAND_EVENT:
             hand->watcher.happened(hand->watcher.userdata, &message.event.event);
@@ -429,11 +401,13 @@ void hand_sample(struct hand *hand) {
     ask_next(hand);
 }
 
-void hand_set_period(struct hand *hand, uint64_t period_usec) {
-    if (period_usec == hand->period_usec)
+void hand_set_period(struct hand *hand, uint64_t period_usec, uint64_t stale_usec) {
+    if (period_usec == hand->period_usec && stale_usec == hand->stale_usec)
         return;
     hand->period_usec = period_usec;
+    hand->stale_usec = stale_usec;
     sd_event_source_set_time_relative(hand->period, period_usec);
+    expect_sample(hand, period_usec);
 }
 
 static int period_passed(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -441,6 +415,33 @@ static int period_passed(sd_event_source *source, uint64_t usec, void *userdata)
 
     sd_event_source_set_time_relative(source, hand->period_usec);
     hand_sample(hand);
+    return 0;
+}
+
+/* ---- Signals that do not wait
+ * -------------------------------------------------------------------- */
+
+static void hurried(void *userdata, int r, const struct hand_answer *answer,
+                    const struct allot_error *err) {
+    call_finish(userdata, r, answer, err);
+}
+
+/* Whatever keeps the hand, these need nothing of it. */
+static int hurry_passed(sd_event_source *source, uint64_t usec, void *userdata) {
+    struct hand *hand = userdata;
+    struct hand_call *call, *following;
+
+    list_foreach_safe (call, following, &hand->waiting, link) {
+        const struct hand_signal *signal = &call->message.signal.signal;
+
+        if (call->message.head.kind != HAND_SIGNAL || signal->only_over)
+            continue;
+        /* No other hand can be had: then it is this one's turn, some time. */
+        if (urgent_signal(&hand->urgent, signal, hurried, call) < 0)
+            break;
+        list_remove(&call->link);
+        list_append(&hand->hurried, &call->link);
+    }
     return 0;
 }
 
@@ -534,13 +535,21 @@ int hand_new(struct hand **ret, const struct hand_options *options, struct allot
     hand->driver = options->driver;
     hand->period_usec = options->period_usec ? options->period_usec : PERIOD_USEC;
     hand->timeout_usec = options->timeout_usec ? options->timeout_usec : TIMEOUT_USEC;
+    hand->stale_usec = options->stale_usec ? options->stale_usec : STALE_USEC;
     list_init(&hand->waiting);
+    list_init(&hand->hurried);
     r = hand_link_init(&hand->link, options->event, options->socket, options->program);
+    if (r == 0)
+        r = urgent_init(&hand->urgent, options, hand->timeout_usec);
     if (r < 0)
         return error_set(err, r, "out of memory");
     r = add_timer(hand, &hand->deadline, deadline_passed);
     if (r >= 0)
         r = add_timer(hand, &hand->retry, retry_passed);
+    if (r >= 0)
+        r = add_timer(hand, &hand->overdue, overdue_passed);
+    if (r >= 0)
+        r = add_timer(hand, &hand->hurry, hurry_passed);
     if (r >= 0)
         r = add_timer(hand, &hand->period, period_passed);
     if (r >= 0)
@@ -550,6 +559,7 @@ int hand_new(struct hand **ret, const struct hand_options *options, struct allot
     r = connect_link(hand, err);
     if (r < 0)
         return r;
+    expect_sample(hand, 0);
     *ret = TAKE(hand);
     return 0;
 }
@@ -563,10 +573,15 @@ struct hand *hand_free(struct hand *hand) {
         call_free(hand->out);
     while (hand->waiting.next && !list_is_empty(&hand->waiting))
         call_free(list_entry(hand->waiting.next, struct hand_call, link));
+    while (hand->hurried.next && !list_is_empty(&hand->hurried))
+        call_free(list_entry(hand->hurried.next, struct hand_call, link));
+    urgent_done(&hand->urgent);
     hand_link_done(&hand->link);
     sd_event_source_disable_unref(hand->deadline);
     sd_event_source_disable_unref(hand->period);
     sd_event_source_disable_unref(hand->retry);
+    sd_event_source_disable_unref(hand->overdue);
+    sd_event_source_disable_unref(hand->hurry);
     sd_event_unref(hand->event);
     free(hand->known);
     free(hand);
@@ -610,8 +625,13 @@ int hand_signal(struct hand *hand, struct hand_call **ret, const struct hand_sig
                 hand_fn done, void *userdata) {
     struct hand_call *call = call_new(hand, CALL_ASKED, HAND_SIGNAL);
 
-    if (call)
-        call->message.signal.signal = *signal;
+    if (!call)
+        return -ENOMEM;
+    call->message.signal.signal = *signal;
+    if (!signal->only_over && (hand->out || hand->link.fd < 0)) {
+        sd_event_source_set_time_relative(hand->hurry, SIGNAL_USEC);
+        sd_event_source_set_enabled(hand->hurry, SD_EVENT_ONESHOT);
+    }
     return submit(hand, ret, call, done, userdata);
 }
 

@@ -6,7 +6,8 @@
  * The hand reads NVML, makes scopes, sets the driver's limits and signals processes; it decides
  * nothing. Everything here is asynchronous, on the event loop's thread: no call ever waits for the
  * driver. A hand that does not answer in time, or ends, is abandoned and replaced by another
- * connection (an own process); until a sample has come from the new one, readings are stale.
+ * connection (an own process); readings are stale as soon as one is overdue, until the next. A
+ * signal that needs no reading does not wait for a hand that is stuck (daemon/hand_urgent.h).
  *
  * Calls: an answer comes exactly once, from the loop, never from inside the call that asked: with
  * 0 or -errno and a sentence. -ETIMEDOUT: the hand got stuck over it. -ECONNRESET: it ended, and
@@ -38,7 +39,8 @@ struct hand_watcher {
     void (*happened)(void *userdata, const struct sample_event *event);
     /*
      * Readings are stale: `since_usec` is when the last sample was taken (0: there was none yet).
-     * Told once; the next sampled() ends it.
+     * Told once, and once more if the hand that did not answer is given up; the next sampled() ends
+     * it.
      */
     void (*stale)(void *userdata, uint64_t since_usec, const char *reason);
 };
@@ -50,6 +52,7 @@ struct hand_options {
     const char *program;   /* NULL: allot-hand beside the running program */
     uint64_t period_usec;  /* between samples; 0: 1 s */
     uint64_t timeout_usec; /* for a sample or a call; 0: 10 s */
+    uint64_t stale_usec;   /* a sample that takes longer is overdue; 0: 2 s */
     struct hand_watcher watcher;
 };
 
@@ -64,8 +67,8 @@ DEFINE_FREEP(struct hand, hand_freep, hand_free)
 /* CLOCK_BOOTTIME of the last sample if readings are stale (1 if there never was one), else 0. */
 uint64_t hand_stale_since(const struct hand *hand);
 
-/* Take samples so often from now on. */
-void hand_set_period(struct hand *hand, uint64_t period_usec);
+/* Take samples so often from now on, and call readings stale when one is so late. */
+void hand_set_period(struct hand *hand, uint64_t period_usec, uint64_t stale_usec);
 
 /* Take a sample now rather than at the next period; several wishes become one. */
 void hand_sample(struct hand *hand);

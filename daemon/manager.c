@@ -219,7 +219,7 @@ static void apply_config(struct manager *manager) {
     if (manager->server)
         manager->server->max_per_uid = config->max_connections;
     if (manager->hand)
-        hand_set_period(manager->hand, config->sample_usec);
+        hand_set_period(manager->hand, config->sample_usec, config->stale_usec);
 }
 
 int manager_reload(struct manager *manager, struct allot_error *err) {
@@ -339,6 +339,7 @@ static int start_hand(struct manager *manager, struct allot_error *err) {
         .socket = hand_socket(manager),
         .program = manager->options.hand_program,
         .period_usec = manager->config->sample_usec,
+        .stale_usec = manager->config->stale_usec,
         .watcher = survey_watcher(manager),
     };
 

@@ -15,6 +15,9 @@ unsigned methods_handle(struct session *session, const struct varlink_call *call
 /* A request on which the session is blocked has its verdict. From inside the broker. */
 void methods_decided(struct session *session, const struct verdict *verdict);
 
+/* Readings are stale: who waits for the driver hears so instead. */
+void methods_stale(struct manager *manager, const char *reason);
+
 /* At the daemon's end: what calls left with a hand that will not answer any more. */
 void methods_free_all(struct manager *manager);
 void confinements_free_all(struct manager *manager);

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/cleanup.h"
+
 const char *sample_path_name(enum sample_path path) {
     static const char *const names[] = {
         [SAMPLE_PATH_NVLINK] = "nvlink", [SAMPLE_PATH_BOARD] = "board",
@@ -29,4 +31,54 @@ const struct sample_device *sample_find_device(const struct sample *sample,
         if (gpuid_equal(&sample->devices[i].id, id))
             return &sample->devices[i];
     return NULL;
+}
+
+/* Room for one more in an array that doubles. */
+static void *grow(void *array, size_t n, size_t *room, size_t size, size_t most) {
+    size_t more = *room ? 2 * *room : 8;
+    void *bigger;
+
+    if (n < *room)
+        return array;
+    if (n >= most)
+        return NULL;
+    bigger = realloc(array, more * size);
+    if (bigger)
+        *room = more;
+    return bigger;
+}
+
+void sample_add_device(struct sample *sample, size_t *room, struct sample_device *device) {
+    struct sample_device *devices;
+
+    if (!sample)
+        return;
+    devices = grow(sample->devices, sample->n_devices, room, sizeof(*devices), SAMPLE_DEVICES_MAX);
+    if (!devices) {
+        sample->cut = true;
+        return;
+    }
+    device->name[sizeof(device->name) - 1] = 0;
+    device->trouble[sizeof(device->trouble) - 1] = 0;
+    device->n_links = MIN(device->n_links, (uint32_t)SAMPLE_LINKS_MAX);
+    sample->devices = devices;
+    sample->devices[sample->n_devices++] = *device;
+}
+
+void sample_add_process(struct sample *sample, size_t *room, struct sample_process *process) {
+    struct sample_process *processes;
+
+    if (!sample)
+        return;
+    processes = grow(sample->processes, sample->n_processes, room, sizeof(*processes),
+                     SAMPLE_PROCESSES_MAX);
+    if (!processes) {
+        sample->cut = true;
+        return;
+    }
+    process->command[sizeof(process->command) - 1] = 0;
+    process->container[sizeof(process->container) - 1] = 0;
+    process->cgroup[sizeof(process->cgroup) - 1] = 0;
+    sample->processes = processes;
+    sample->processes[sample->n_processes++] = *process;
 }

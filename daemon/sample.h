@@ -161,3 +161,10 @@ struct sample_event {
     uint64_t data;
     uint64_t at_usec; /* CLOCK_BOOTTIME */
 };
+
+/*
+ * Add a row that came from a hand; its texts are ended first. `room` is that of the array, 0 at the
+ * beginning. One that cannot be kept cuts the sample short (`cut`). Accept a sample of NULL.
+ */
+void sample_add_device(struct sample *sample, size_t *room, struct sample_device *device);
+void sample_add_process(struct sample *sample, size_t *room, struct sample_process *process);

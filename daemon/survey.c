@@ -21,6 +21,7 @@
 #include "daemon/herald.h"
 #include "daemon/inventory.h"
 #include "daemon/manager.h"
+#include "daemon/methods.h"
 #include "daemon/patrol.h"
 #include "daemon/restore.h"
 #include "daemon/state.h"
@@ -426,6 +427,7 @@ static void on_stale(void *userdata, uint64_t since_usec, const char *reason) {
     inventory_stale(manager->inventory);
     herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_HAND_STUCK }, "stale",
                "devices cannot be read: %s; what is shown of them is old", reason);
+    methods_stale(manager, reason);
     manager_settle(manager);
 }
 

@@ -80,6 +80,7 @@ static void start(struct bench *bench, const struct box_spec *spec, uint64_t tim
         .program = ALLOT_HAND,
         .period_usec = 50000,
         .timeout_usec = timeout_usec,
+        .stale_usec = UINT64_C(600) * 1000 * 1000, /* tests/unit/test-hand-stuck.c has less */
         .watcher = { bench, sampled, happened, stale },
     };
     struct allot_error err = { 0 };
