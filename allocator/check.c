@@ -235,7 +235,7 @@ static int check_shard(const struct shard *shard, struct allot_error *err) {
                           order);
 
     for (uint64_t at = 0; shard->lookup.mask && at <= shard->lookup.mask; at++) {
-        uint32_t i = (uint32_t)shard->lookup.slots[at];
+        uint32_t i = shard->lookup.slots[at];
 
         if (!i)
             continue;
