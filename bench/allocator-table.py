@@ -62,15 +62,26 @@ if rounds:
         return "%.2f (%.2f to %.2f)" % (values[len(values) // 2], values[0], values[-1])
 
     one, two = ([load(threads, n + 1) for n in range(rounds)] for threads in (1, 2))
+    def alone(engine, trace):
+        """Two processes at once against one thread: no allocator can do better."""
+        pairs = [[json.load(open("%s.alone.%s.%d.%s" % (path, trace, n + 1, k)))[0] for k in "ab"]
+                 for n in range(rounds) if os.path.exists("%s.alone.%s.%d.b" % (path, trace, n + 1))]
+        if engine != "allot" or len(pairs) < rounds:
+            return "-"
+        return spread(sum(r["pairs_per_second"] for r in pair) / a[engine, trace + ".trace"]["pairs_per_second"]
+                      for a, pair in zip(one, pairs))
+
     table("two threads against one, on %d CPUs: median and spread of %d rounds" % (os.cpu_count(), rounds),
-          ["engine, trace", "by CPU time", "by the wall clock"],
+          ["engine, trace", "by CPU time", "by the wall clock", "two processes"],
           [["%s, %s" % (e, t.removesuffix(".trace")),
             spread(2 * a[e, t]["ns_per_pair_best"] / b[e, t]["ns_per_pair_best"] for a, b in zip(one, two)),
-            spread(b[e, t]["pairs_per_second"] / a[e, t]["pairs_per_second"] for a, b in zip(one, two))]
+            spread(b[e, t]["pairs_per_second"] / a[e, t]["pairs_per_second"] for a, b in zip(one, two)),
+            alone(e, t.removesuffix(".trace"))]
            for e, t in one[0] if all((e, t) in r for r in one + two)])
 
-if os.path.exists(path + ".shifts"):
-    ratios = sorted(r["peak_reserved"] / r["peak_live"] for r in json.load(open(path + ".shifts")))
+ratios = sorted(row["peak_reserved"] / row["peak_live"] for file in glob.glob(glob.escape(path) + ".shift.*")
+                for row in json.load(open(file)))
+if ratios:
     print("\npeak reserved / peak live, size shift in %d ways: %.3f to %.3f, median %.3f; above 1.25: %d" % (
         len(ratios), ratios[0], ratios[-1], ratios[len(ratios) // 2], sum(r > 1.25 for r in ratios)))
 

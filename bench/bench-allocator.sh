@@ -118,14 +118,23 @@ if [ -n "$times" ]; then
             quiet "$build/replay" --engine allot --engine tf --capacity 160G --reps 3 --threads "$threads" \
                 --json "$traces"/{lifo,random,training,live-10k}.trace >"$json.$threads.$round"
         done
+        # What two CPUs of this machine are worth: two processes that share nothing.
+        for trace in lifo random training live-10k; do
+            pids=()
+            for k in a b; do
+                "$build/replay" --engine allot --capacity 160G --reps 3 --json "$traces/$trace.trace" \
+                    >"$json.alone.$trace.$round.$k" &
+                pids+=($!)
+            done
+            wait "${pids[@]}"
+        done
     done
-    echo "size shifts in 60 ways"
-    mkdir -p "$traces/shifts"
-    for seed in $(seq 60); do
-        trace=$traces/shifts/$seed.trace
-        [ "$trace" -nt "$build/tracegen" ] || "$build/tracegen" --seed "$seed" shift >"$trace"
+    echo "size shifts in 200 ways"
+    for seed in $(seq 200); do
+        "$build/tracegen" --seed "$seed" shift >"$traces/some-shift.trace"
+        quiet "$build/replay" --engine allot --reps 1 --json "$traces/some-shift.trace" >"$json.shift.$seed"
     done
-    quiet "$build/replay" --engine allot --reps 1 --json "$traces"/shifts/*.trace >"$json.shifts"
+    rm -f "$traces/some-shift.trace"
 fi
 
 # fit_one ENGINE TRACE: a line of JSON beside $json, and in the cache by what it depends on.

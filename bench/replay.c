@@ -276,6 +276,26 @@ static void worker_start(struct worker *worker, const struct engine *engine,
     worker->alive = true;
 }
 
+/* A name as JSON has it. */
+static void print_name(const char *name) {
+    putchar('"');
+    for (; *name; name++)
+        if (*name == '"' || *name == '\\')
+            printf("\\%c", *name);
+        else if ((unsigned char)*name < 0x20)
+            printf("\\u%04x", (unsigned)*name);
+        else
+            putchar(*name);
+    putchar('"');
+}
+
+/* The name of a trace: its file's. */
+static const char *name_of(const char *path) {
+    const char *name = strrchr(path, '/');
+
+    return name ? name + 1 : path;
+}
+
 static int compare_laps(const void *a, const void *b) {
     double x = ((const struct lap *)a)->ns_per_pair, y = ((const struct lap *)b)->ns_per_pair;
 
@@ -292,13 +312,14 @@ static void print_result(const struct options *options, const struct engine *eng
     for (unsigned n = 0; n < options->reps; n++)
         rate = MAX(rate, laps[n].pairs_per_second);
     if (options->json) {
-        printf("%s  {\"engine\": \"%s\", \"trace\": \"%s\", \"threads\": %u, "
+        printf("%s  {\"engine\": \"%s\", \"trace\": ", first ? "" : ",\n", engine->name);
+        print_name(name);
+        printf(", \"threads\": %u, "
                "\"ns_per_pair\": %.2f, \"ns_per_pair_best\": %.2f, \"ns_per_pair_worst\": %.2f, "
                "\"pairs_per_second\": %.0f, \"peak_live\": %llu, \"peak_reserved\": %llu, "
                "\"failures\": %llu, \"rss_kib\": %llu, \"engine_rss_kib\": %llu, "
                "\"mapped_bytes\": %llu, \"mapped_warm_bytes\": %llu}",
-               first ? "" : ",\n", engine->name, name, options->threads,
-               laps[options->reps / 2].ns_per_pair, laps[0].ns_per_pair,
+               options->threads, laps[options->reps / 2].ns_per_pair, laps[0].ns_per_pair,
                laps[options->reps - 1].ns_per_pair, rate, (unsigned long long)result->peak_live,
                (unsigned long long)result->peak_reserved, (unsigned long long)result->failures,
                (unsigned long long)result->rss_kib, (unsigned long long)result->engine_rss_kib,
@@ -319,14 +340,13 @@ static int run_trace(const struct options *options, const char *path, bool *firs
     static struct worker workers[ENGINES];
     struct trace trace = { 0 };
     struct allot_error err = { 0 };
-    const char *name = strrchr(path, '/');
+    const char *name = name_of(path);
     int r = 0;
 
     if (trace_load(&trace, path, &err) < 0) {
         fprintf(stderr, "replay: %s\n", err.text);
         return EXIT_FAILURE;
     }
-    name = name ? name + 1 : path;
     for (unsigned n = 0; n < options->n_engines; n++) {
         struct lap lap;
 
@@ -385,13 +405,12 @@ static bool fits(const struct engine *engine, const struct trace *trace, uint64_
 static int run_fit(const struct options *options, const char *path, bool *first) {
     struct trace trace = { 0 };
     struct allot_error err = { 0 };
-    const char *name = strrchr(path, '/');
+    const char *name = name_of(path);
 
     if (trace_load(&trace, path, &err) < 0) {
         fprintf(stderr, "replay: %s\n", err.text);
         return EXIT_FAILURE;
     }
-    name = name ? name + 1 : path;
     for (unsigned n = 0; n < options->n_engines; n++) {
         const uint64_t page = 2 << 20;
         uint64_t low = trace.peak_bytes / page, most = low * 4 + 16, high = 0, step;
@@ -415,15 +434,16 @@ static int run_fit(const struct options *options, const char *path, bool *first)
             else
                 low = middle;
         }
-        if (options->json)
-            printf("%s  {\"engine\": \"%s\", \"trace\": \"%s\", \"peak_live\": %llu, "
-                   "\"smallest_capacity\": %llu}",
-                   *first ? "" : ",\n", options->engines[n]->name, name,
+        if (options->json) {
+            printf("%s  {\"engine\": \"%s\", \"trace\": ", *first ? "" : ",\n",
+                   options->engines[n]->name);
+            print_name(name);
+            printf(", \"peak_live\": %llu, \"smallest_capacity\": %llu}",
                    (unsigned long long)trace.peak_bytes, (unsigned long long)(high * page));
-        else
+        } else
             printf("%-10s %-24s smallest capacity %15llu = %.3f x peak live\n",
                    options->engines[n]->name, name, (unsigned long long)(high * page),
-                   (double)(high * page) / (double)trace.peak_bytes);
+                   (double)(high * page) / (double)MAX(trace.peak_bytes, (uint64_t)1));
         fflush(stdout);
         *first = false;
     }
@@ -449,11 +469,14 @@ static const struct engine *find_engine(const char *name, bool required) {
         dir = self;
     }
     snprintf(path, sizeof(path), "%s/engine-%s.so", dir, name);
-    lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    lib = strchr(name, '/') ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
     engine = lib ? dlsym(lib, "replay_engine") : NULL;
-    if (!engine && required)
-        fprintf(stderr, "replay: no engine %s: %s (./run bench allocator builds it)\n", name,
-                dlerror());
+    if (!engine && required) {
+        const char *why = dlerror();
+
+        fprintf(stderr, "replay: no engine \"%s\" in %s: %s (./run bench allocator builds them)\n",
+                name, dir, why ? why : "not a name");
+    }
     return engine ? *engine : NULL;
 }
 
@@ -466,7 +489,11 @@ static int add_engines(struct options *options, const char *name) {
 
         if (!engine && !every)
             return -ENOENT;
-        if (engine && options->n_engines < ENGINES)
+        if (engine && options->n_engines == ENGINES) {
+            fprintf(stderr, "replay: more than %u engines cannot take turns\n", ENGINES);
+            return -E2BIG;
+        }
+        if (engine)
             options->engines[options->n_engines++] = engine;
     }
     return 0;
@@ -483,6 +510,20 @@ static int usage(int status) {
             "  --threads   each replays the trace on the one arena; 1\n"
             "  --fit       find the smallest capacity on which the trace completes instead\n");
     return status;
+}
+
+static bool parse_number(const char *option, const char *text, unsigned most, unsigned *ret) {
+    unsigned long number;
+    char *end;
+
+    errno = 0;
+    number = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || !number || number > most) {
+        fprintf(stderr, "replay: --%s \"%s\" is not a number from 1 to %u\n", option, text, most);
+        return false;
+    }
+    *ret = (unsigned)number;
+    return true;
 }
 
 int main(int argc, char **argv) {
@@ -503,14 +544,18 @@ int main(int argc, char **argv) {
                 return EXIT_FAILURE;
             break;
         case 'c':
-            if (units_parse_bytes(&options.capacity, optarg) < 0)
-                return usage(EXIT_FAILURE);
+            if (units_parse_bytes(&options.capacity, optarg) < 0 || !options.capacity) {
+                fprintf(stderr, "replay: --capacity \"%s\" is no amount such as 80G\n", optarg);
+                return EXIT_FAILURE;
+            }
             break;
         case 'r':
-            options.reps = (unsigned)strtoul(optarg, NULL, 10);
+            if (!parse_number("reps", optarg, REPS_MAX, &options.reps))
+                return EXIT_FAILURE;
             break;
         case 't':
-            options.threads = (unsigned)strtoul(optarg, NULL, 10);
+            if (!parse_number("threads", optarg, THREADS_MAX, &options.threads))
+                return EXIT_FAILURE;
             break;
         case 'j':
             options.json = true;
@@ -523,8 +568,7 @@ int main(int argc, char **argv) {
         default:
             return usage(EXIT_FAILURE);
         }
-    if (optind == argc || !options.reps || options.reps > REPS_MAX || !options.threads ||
-        options.threads > THREADS_MAX)
+    if (optind == argc)
         return usage(EXIT_FAILURE);
     if (!options.n_engines)
         add_engines(&options, "all");
