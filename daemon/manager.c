@@ -32,12 +32,12 @@
 #include "daemon/inventory.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
+#include "daemon/names.h"
 #include "daemon/patrol.h"
 #include "daemon/restore.h"
 #include "daemon/scope.h"
 #include "daemon/server.h"
 #include "daemon/state.h"
-#include "daemon/status.h"
 #include "daemon/survey.h"
 #include "daemon/tenure.h"
 
@@ -428,6 +428,8 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     r = broker_new(&manager->broker, &manager->config->policy, &sink);
     if (r >= 0)
         r = survey_new(manager);
+    if (r >= 0)
+        r = names_new(&manager->names, NULL);
     if (r < 0)
         return error_set(err, r, "no memory for the books");
     apply_config(manager);
@@ -518,7 +520,7 @@ struct manager *manager_free(struct manager *manager) {
     confinements_free_all(manager);
     eviction_free_all(manager);
     patrol_free_all(manager);
-    status_free(manager);
+    names_free(manager->names);
     scope_free_all(manager);
     tenure_free_all(manager);
     for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)

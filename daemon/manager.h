@@ -26,6 +26,7 @@
 
 struct accounts;
 struct inventory;
+struct names;
 struct server;
 struct session;
 struct state;
@@ -68,7 +69,7 @@ struct manager {
     struct list shots;        /* the same, of the watch */
     struct list closings;     /* handles that it was asked to close or open */
     struct list confinements; /* scopes that it was asked to make */
-    struct map names;         /* uid → its name, owned: looked up once */
+    struct names *names;      /* of users */
     struct list monitors;     /* sessions that get events: session.in_monitors */
     struct sample *sample;    /* the last one, owned; NULL: none yet */
     struct hand_probes probes;

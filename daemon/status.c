@@ -2,7 +2,6 @@
 #include "daemon/status.h"
 
 #include <errno.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +12,9 @@
 #include "daemon/accounts.h"
 #include "daemon/inventory.h"
 #include "daemon/manager.h"
+#include "daemon/names.h"
 #include "daemon/state.h"
 
-#define NAMES_MAX   4096 /* users whose names are remembered */
 #define NOTICES_MAX 8
 
 /* One making of a box. */
@@ -54,37 +53,11 @@ static uint64_t date_of(const struct making *making, uint64_t usec) {
                : making->real_usec - MIN(making->boot_usec - usec, making->real_usec);
 }
 
-/* ---- Names of users ----------------------------------------------------------------------------
- */
-
 static const char *name_of(struct making *making, uid_t uid) {
-    struct manager *manager = making->manager;
-    char *name = map_find(&manager->names, uid);
-    struct passwd *entry;
+    const char *name = store_copy(making->store, names_get(making->manager->names, uid));
 
-    if (name)
-        return name;
-    entry = getpwuid(uid);
-    if ((entry ? asprintf(&name, "%s", entry->pw_name) : asprintf(&name, "%u", uid)) < 0) {
-        making->failed = true;
-        return "";
-    }
-    if (manager->names.n >= NAMES_MAX)
-        status_free(manager);
-    if (map_put(&manager->names, uid, name) < 0) {
-        free(name);
-        making->failed = true;
-        return "";
-    }
-    return name;
-}
-
-void status_free(struct manager *manager) {
-    char *name;
-
-    for (size_t pos = 0; (name = map_next(&manager->names, &pos));)
-        free(name);
-    map_done(&manager->names);
+    making->failed |= !name;
+    return name ? name : "";
 }
 
 /* ---- Devices -----------------------------------------------------------------------------------

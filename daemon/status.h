@@ -12,5 +12,3 @@ struct manager;
 
 /* Everything in it lives in `store`, or until the next change. NULL: no memory. */
 const struct wire_box *status_make(struct manager *manager, struct store *store);
-
-void status_free(struct manager *manager); /* names of users that were looked up */
