@@ -45,8 +45,10 @@ static void find(struct doctor *doctor, enum finding finding, const char *remedy
         text = NULL;
     va_end(args);
     term_item(doctor->term, styles[finding], 7, words[finding], text ? text : "out of memory");
+    /* Marked, so that it is not taken for the end of a finding that is wrapped. */
     if (remedy)
-        term_paragraph(doctor->term, STYLE_DIM, 7, remedy);
+        term_item(doctor->term, STYLE_DIM, 9, doctor->term->utf8 ? "       → " : "       > ",
+                  remedy);
     fflush(doctor->term->out);
     doctor->n_wrong += finding == WRONG;
 }
@@ -163,13 +165,15 @@ static void check_people(struct doctor *doctor, const struct wire_box *box) {
     for (size_t i = 0; i < box->n_processes; i++) {
         const struct wire_process *p = &box->processes[i];
 
-        if (!p->lease.has)
-            find(doctor, NOTE, "it should be run under \"gpuctl run\"",
+        if (!p->lease.has) /* in open mode it may; in locked mode it got around something */
+            find(doctor, box->mode == WIRE_BOX_OPEN ? NOTE : WRONG,
+                 "it should be run under \"gpuctl run\"",
                  "process %" PRIu64 " of %s has no lease and uses %s: %s", p->pid,
                  p->user ? p->user : "somebody", show_maybe_bytes(p->used_bytes, text), p->command);
-        if (p->offence)
-            find(doctor, WRONG, "gpuctl kill ends the job", "process %" PRIu64 " of %s: %s", p->pid,
-                 p->user ? p->user : "somebody", p->offence);
+        else if (p->offence)
+            find(doctor, WRONG, "\"gpuctl kill\" with the number of the lease ends the job",
+                 "process %" PRIu64 " of %s, lease %" PRId64 ": %s", p->pid,
+                 p->user ? p->user : "somebody", p->lease.value, p->offence);
     }
     for (size_t i = 0; i < box->n_leases; i++)
         if (view_lease_is_idle(&box->leases[i]))

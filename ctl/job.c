@@ -11,10 +11,13 @@
 #include "ctl/job.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,16 +27,58 @@
 static const int passed_on[] = { SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                                  SIGUSR2, SIGALRM, SIGCONT, SIGWINCH };
 
-int job_exec(char **argv, char **environment) {
-    int error;
+static int no_command(const char *command, int error) {
+    return complain(error == ENOENT ? EXIT_RUN_NO_COMMAND : EXIT_RUN_NOT_EXECUTABLE, "%s: %s",
+                    command, strerror(error));
+}
 
+static int try_file(const char *path) {
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return errno;
+    if (S_ISDIR(st.st_mode))
+        return EACCES;
+    return access(path, X_OK) < 0 ? errno : 0;
+}
+
+/* As execvp() goes about it: what may not be run is remembered while the search goes on. */
+static int find_command(const char *command) {
+    const char *path = getenv("PATH");
+    int error = ENOENT;
+
+    if (strchr(command, '/') || !*command)
+        return try_file(command);
+    path = path ? path : "/bin:/usr/bin";
+    do {
+        const size_t n = strcspn(path, ":");
+        char file[PATH_MAX];
+        int r;
+
+        if (snprintf(file, sizeof(file), "%.*s%s%s", (int)MIN(n, (size_t)PATH_MAX), path,
+                     n ? "/" : "", command) < (int)sizeof(file)) {
+            r = try_file(file);
+            if (r == 0)
+                return 0;
+            error = r == EACCES ? r : error;
+        }
+        path += n;
+    } while (*path++ == ':');
+    return error;
+}
+
+int job_check(const char *command) {
+    int error = find_command(command);
+
+    return error ? no_command(command, error) : EXIT_OK;
+}
+
+int job_exec(char **argv, char **environment) {
     fflush(NULL);
     environ = environment;
     prctl(PR_SET_PDEATHSIG, 0); /* the job itself outlives us */
     execvp(argv[0], argv);
-    error = errno;
-    return complain(error == ENOENT ? EXIT_RUN_NO_COMMAND : EXIT_RUN_NOT_EXECUTABLE, "%s: %s",
-                    argv[0], strerror(error));
+    return no_command(argv[0], errno);
 }
 
 /* SIGKILL, because the others may be ignored by inheritance, and there is nothing to tidy up. */

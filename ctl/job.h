@@ -16,5 +16,9 @@
  */
 int job_run(int (*become)(void *userdata), void *userdata);
 
+/* Whether there is such a command, before anything is asked for it: EXIT_OK, or told and
+ * EXIT_RUN_…. */
+int job_check(const char *command);
+
 /* Become `argv` with this environment. Comes back only if that cannot be: told, and EXIT_RUN_…. */
 int job_exec(char **argv, char **environment);

@@ -23,28 +23,38 @@ struct progress {
     struct picture picture;
 };
 
+/* The daemon's words with the numbers of devices instead of their UUIDs. For free(); NULL: no
+ * memory. */
+static char *progress_words(struct progress *progress, const char *text) {
+    cleanup(freep) char *sentence = NULL;
+
+    if (!progress->asked) {
+        progress->asked = true;
+        progress->has_picture = picture_take(&progress->picture, progress->ctl, NULL, NULL) == 0;
+    }
+    sentence = show_sentence(progress->has_picture ? &progress->picture.box : NULL, text);
+    return sentence ? text_clean(sentence, progress->term.utf8) : NULL;
+}
+
+static int progress_fail(struct progress *progress, int status, const char *text) {
+    cleanup(freep) char *words = progress_words(progress, text);
+
+    return complain(status, "%s", words ? words : text);
+}
+
 static void progress_say(struct progress *progress, struct wire_maybe place, const char *reason) {
     cleanup(freep) char *sentence = NULL;
-    cleanup(freep) char *line = NULL;
     cleanup(freep) char *clean = NULL;
     char number[SHOW_SIZE];
 
     if (progress->quiet)
         return;
-    if (!progress->asked) {
-        progress->asked = true;
-        progress->has_picture = picture_take(&progress->picture, progress->ctl, NULL, NULL) == 0;
-    }
-    sentence =
-        show_sentence(progress->has_picture ? &progress->picture.box : NULL, reason ? reason : "");
-    if (asprintf(&line, "gpuctl: waiting, place %s: %s", show_maybe(place, "", number),
+    sentence = progress_words(progress, reason ? reason : "");
+    if (asprintf(&clean, "gpuctl: waiting, place %s: %s", show_maybe(place, "", number),
                  sentence ? sentence : "") < 0) {
-        line = NULL;
+        clean = NULL;
         return;
     }
-    clean = text_clean(line, progress->term.utf8);
-    if (!clean)
-        return;
     if (progress->term.is_tty) {
         text_cut(clean, progress->term.width - 1, progress->term.utf8);
         fprintf(stderr, "\r\033[K%s", clean);
@@ -97,10 +107,12 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         /* What not even an empty box could give is denied: there, no memory means "not now". */
         if (failure.code == FAILURE_TIMEOUT ||
             (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
-            return complain(EXIT_RUN_WAITING, "%s", err.text);
+            return progress_fail(&progress, EXIT_RUN_WAITING, err.text);
         if (failure.code != FAILURE_NONE || client_is_connected(client) || demand->no_wait ||
             ++n_silent == SILENT_MAX)
-            return complain(EXIT_RUN_FAILED, "%s", err.text);
+            return failure.code != FAILURE_NONE
+                       ? progress_fail(&progress, EXIT_RUN_FAILED, err.text)
+                       : complain(EXIT_RUN_FAILED, "%s", err.text);
         if (!quiet)
             fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
         client_close(client);

@@ -216,6 +216,10 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     slash = strrchr(order.command[0], '/');
     if (!request->name)
         request->name = slash && slash[1] ? slash + 1 : order.command[0];
+    /* Now, rather than after hours of waiting. */
+    id = job_check(order.command[0]);
+    if (id != EXIT_OK)
+        return id;
     warn_about_containers(order.command[0]);
     return job_run(become, &order);
 }

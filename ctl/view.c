@@ -40,7 +40,14 @@ static const struct wire_tier *find_tier(const struct wire_box *box, uint64_t nu
 /* ---- Head
  * ---------------------------------------------------------------------------------------- */
 
-/* "3 guard, 5 watch", of those proven or of the others; "" if there are none. For free(). */
+/* Tiers that come with the programs of a job: that none has them now is no fault of the box. */
+static bool is_programs_own(const struct wire_tier *tier) {
+    return tier->number == 3 || tier->number == 4;
+}
+
+/* "3 guard, 5 watch", of those proven or those that the box lacks; "" if there are none. For
+ * free().
+ */
 static char *tier_names(const struct wire_box *box, bool proven) {
     char *text = NULL;
     size_t length;
@@ -50,7 +57,7 @@ static char *tier_names(const struct wire_box *box, bool proven) {
     if (!to)
         return NULL;
     for (size_t i = 0; i < box->n_tiers; i++) {
-        if (box->tiers[i].proven != proven)
+        if (box->tiers[i].proven != proven || (!proven && is_programs_own(&box->tiers[i])))
             continue;
         fprintf(to, "%s%" PRIu64 " %s", first ? "" : ", ", box->tiers[i].number,
                 box->tiers[i].name);

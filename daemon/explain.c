@@ -33,8 +33,9 @@ static void explain_user(const struct tenant *tenant, struct explanation *ret) {
     const struct policy_rules *rules = &tenant->rules;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
 
-    detail(ret, "you have %u leases of at most %u, on %u devices%s%s", tenant->n_leases,
-           rules->max_leases, tenant->n_slots, rules->quota_bytes == UNITS_FOREVER ? "" : ", with ",
+    detail(ret, "you have %u of at most %u leases, on %u device%s%s%s", tenant->n_leases,
+           rules->max_leases, tenant->n_slots, tenant->n_slots == 1 ? "" : "s",
+           rules->quota_bytes == UNITS_FOREVER ? "" : ", with ",
            rules->quota_bytes == UNITS_FOREVER ? "" : units_format_bytes(tenant->charged_bytes, a));
     if (rules->quota_bytes != UNITS_FOREVER)
         detail(ret, "your quota is %s", units_format_bytes(rules->quota_bytes, b));
@@ -94,7 +95,11 @@ static int explain(struct broker *broker, struct tenant *tenant, const struct de
     waiter_reason(broker, &waiter, ret->verdict.reason, sizeof(ret->verdict.reason));
     for (uint32_t i = 0; i < claim->n_options && ret->n_devices < BOOKS_SHARES_MAX; i++)
         ret->devices[ret->n_devices++] = broker->books[claim->options[i].slot]->device.seen.id;
-    detail(ret, "%u requests wait before it", ret->verdict.place - 1);
+    if (ret->verdict.place > 1)
+        detail(ret,
+               ret->verdict.place == 2 ? "one request waits before it"
+                                       : "%u requests wait before it",
+               ret->verdict.place - 1);
     return 0;
 }
 

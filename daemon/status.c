@@ -393,8 +393,8 @@ static void make_notices(struct making *making, struct wire_box *box) {
         add_notice(making, notices, &box->n_notices, "%s", err.text);
     if (manager->config->watch.dry_run && manager->n_over)
         add_notice(making, notices, &box->n_notices,
-                   "processes use more than their share, and the watch only says so: dry_run of "
-                   "[watch]");
+                   "processes use GPUs without a lease or beyond it, and the watch only says so: "
+                   "dry_run of [watch]");
 }
 
 const struct wire_box *status_make(struct manager *manager, struct store *store) {

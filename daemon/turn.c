@@ -16,6 +16,13 @@
 #define TOLD_A_SWEEP 256
 #define HOURS_USEC   UINT64_C(10000000) /* between looks at who waits for an hour to end */
 
+/* For people: nobody counts the microseconds of a wait. */
+static uint64_t round_usec(uint64_t usec) {
+    const uint64_t unit = usec < 10000000 ? 100000 : 1000000;
+
+    return (usec + unit / 2) / unit * unit;
+}
+
 static void time_out(struct broker *broker, struct waiter *waiter) {
     char reason[VERDICT_REASON_SIZE], waited[UNITS_TEXT_SIZE];
     const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
@@ -33,8 +40,8 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
         waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, book, "%s, and did not in time", reason);
     else
         waiter_deny(broker, waiter, REFUSAL_TIMEOUT, book, "waited %s for %s: %s",
-                    units_format_usec(broker->now_usec - waiter->since_usec, waited), waiter->asked,
-                    reason);
+                    units_format_usec(round_usec(broker->now_usec - waiter->since_usec), waited),
+                    waiter->asked, reason);
 }
 
 static void run_timeouts(struct broker *broker) {

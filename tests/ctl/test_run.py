@@ -128,6 +128,33 @@ class Run(CtlTest):
         self.until_free()
         self.assertFalse(mark.exists())
 
+    def test_a_command_that_is_not_there_does_not_wait_in_line(self):
+        first = self.job("--exclusive", "--no-guard")
+        self.read_until(first, "runs")
+        folder = pathlib.Path(self.box.dir) / "bin"
+        folder.mkdir()
+        (folder / "plain").write_text("no program", encoding="utf-8")
+        for command, status, words in (("/nonexistent", 127, "No such file"), ("nonexistent", 127, "No such file"),
+                                       (folder / "plain", 126, "Permission denied"), ("plain", 126, "Permission denied"),
+                                       (folder, 126, "Permission denied"), ("", 127, "No such file")):
+            said = self.gpuctl("run", "--exclusive", "--", command, status=status,
+                               env={"PATH": f"{folder}:{self.env['PATH']}"}).stderr
+            self.assertIn(words, said)
+            self.assertNotIn("waiting", said)
+        first.stdin.close()
+        self.until_free()
+
+    def test_refusals_name_devices_as_people_do(self):
+        first = self.job("--exclusive", "--no-guard")
+        self.read_until(first, "runs")
+        said = self.gpuctl("run", "--exclusive", "--no-wait", "--", "true", status=124).stderr
+        said += self.gpuctl("run", "--exclusive", "--wait=100ms", "-q", "--", "true", status=124).stderr
+        self.assertNotIn("GPU-", said)
+        self.assertIn("GPU 0", said)
+        self.assertRegex(said, r"waited \d+(ms|s) for ")
+        first.stdin.close()
+        self.until_free()
+
     def test_a_killed_gpuctl_leaves_the_job_and_its_lease(self):
         job = self.job("--fraction", "0.4", "--no-guard")
         self.read_until(job, "runs")
@@ -361,3 +388,19 @@ class Admin(CtlTest):
         self.assertIn("GPU 0 is ready", said)
         self.assertRegex(said, r"fine +tier 3, [^\n]*: no process uses it now")
         self.assertNotRegex(said, r"tier [34], [^\n]*absent")
+        self.assertNotIn("liballot", self.gpuctl("status").stdout)
+
+    def test_doctor_marks_remedies_and_says_each_thing_once(self):
+        stray = subprocess.Popen([str(HOLD), "3GiB"], env=self.env, stdout=subprocess.PIPE)
+        self.box.processes.append(stray)
+        self.addCleanup(stray.stdout.close)
+        self.box.until(lambda box: any(process.get("offence") for process in box["processes"]), "it is seen")
+        said = self.gpuctl("doctor", status=None, env={"COLUMNS": "60", "LC_ALL": "C.UTF-8"}).stdout
+        self.assertEqual(said.count(f"process {stray.pid} "), 1, said)
+        self.assertNotIn("gpuctl kill", said)
+        lines = said.splitlines()
+        self.assertTrue(any(line.startswith("       → it should be run under") for line in lines), said)
+        self.assertLessEqual(max(map(len, lines)), 60)
+        said = self.gpuctl("doctor", "--ascii", status=None).stdout
+        self.assertIn("\n       > it should be run under", said)
+        self.assertTrue(said.isascii())
