@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fast plan: several simple rules, and the best of what they give.
+ * The fast plan: several rules, then the best of them mended while there are steps left. Steps are
+ * counted, not timed, so that the plan is the same on every machine.
  *
- *  - Stacking. In some order, each buffer is laid on whatever is highest during its life. By length
- *    of life, longest first, this fits what training graphs do, where lives are nested: the
- *    first activation lives longest and lies lowest.
- *
- *        bytes │      ┌─┐┌─┐
- *              │    ┌─┴─┴┴─┴─┐
- *              │  ┌─┴────────┴─┐
- *              └──┴────────────┴── time
- *
- *  - Fitting. In some order, each buffer is laid into the lowest gap between those already laid
- * that live at the same time. By size, largest first, this fits chains of short lives. It costs as
- *    many steps as there are pairs that meet, so it is given up when that becomes too many.
+ *  - From the ground up (plan_skyline.c), with several opinions on what goes first.
+ *  - Into gaps (plan_fit.c), largest first: what most of the field does, and better now and then
+ *    where sizes differ much and lives are short. Only where few enough meet.
+ *  - Mending. A plan needs more than the bound because of some buffers that end above it: they come
+ *    earlier in the order, and it is laid again. All others keep their order, so that what went
+ *    well elsewhere in time mostly stays as it is.
  */
 #include "allocator/plan.h"
 
@@ -21,342 +16,253 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/plan_fit.h"
+#include "allocator/plan_lives.h"
+#include "allocator/plan_skyline.h"
 #include "base/cleanup.h"
 
-/* Pairs of buffers that fitting may look at in all: some milliseconds. */
-#define FIT_STEPS 2000000
-/* More than this alive at once on average: stack first. */
-#define NESTED 200
+/* Steps, of about two nanoseconds: as many per buffer, but for few buffers no more than there can
+ * be a use for, and for ten thousand what takes some milliseconds. */
+#define STEPS_PER_BUFFER     300
+#define STEPS_FEW            3000000
+#define STEPS_PER_BUFFER_FEW 2000
 
-/* A buffer as the rules see it: its life in ranks of the times at which anything begins or ends. */
-struct item {
-    uint64_t bytes, offset;
-    uint64_t length;
-    uint64_t load; /* the most that is live at once during its life */
-    uint32_t from, to;
-    uint32_t index;
+/* Steps of fitting, per pair that meets and per buffer. It is left out where it would take more
+ * than half of all. */
+#define FIT_STEPS_PER_PAIR   2
+#define FIT_STEPS_PER_BUFFER 60
+
+/* What goes first, a letter per key, most first: Load, Time of life, Bytes, Area; then what begins
+ * first. The last one only if half of the steps are left: else mending has more use for them. */
+static const char *const rules[] = { "T", "LTB", "A", "BT" };
+#define LAST_RULE (ELEMENTSOF(rules) - 1)
+
+/* How far a buffer moves up each time it ends too high: a part of all. */
+#define BLAME_PART 8
+
+/* A rule and what became of it. */
+struct order {
+    uint32_t *turns;  /* by life: its turn by the rule */
+    uint32_t *blames; /* by life: how often it ended too high */
+    uint64_t first;   /* what the rule itself gave; 0: not tried */
+    uint64_t bytes;   /* what it gave last; UINT64_MAX: there were no steps left */
+    uint64_t steps;   /* that it took */
 };
 
 struct plan {
-    struct item *items;
-    size_t n;
-    uint32_t n_ranks;
-    uint64_t lower, best;
-    uint64_t *heights, *lazy; /* a tree over the ranks: highest, and what is still to be set */
-    uint32_t tree_size;
-    uint64_t *offsets; /* the best so far, by index */
+    struct lives lives;
+    struct skyline skyline;
+    struct order orders[ELEMENTSOF(rules)];
+    struct sorted *sorted, *other;
+    int32_t *turns;    /* by life, for the skyline */
+    uint32_t *by_turn; /* lives, for fitting */
+    uint64_t *offsets; /* by life, of the last plan */
+    uint64_t *best_offsets, best;
+    uint64_t steps_max;
 };
 
-static int compare_u64(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-static uint32_t rank_of(const uint64_t *times, size_t n, uint64_t time) {
-    size_t low = 0;
-
-    while (n > 1) {
-        size_t half = n / 2;
-
-        if (times[low + half] <= time)
-            low += half;
-        n -= half;
-    }
-    return (uint32_t)low;
-}
-
 static void plan_done(struct plan *plan) {
-    free(plan->items);
-    free(plan->heights);
-    free(plan->lazy);
+    lives_done(&plan->lives);
+    skyline_done(&plan->skyline);
+    for (unsigned k = 0; k < ELEMENTSOF(plan->orders); k++) {
+        free(plan->orders[k].turns);
+        free(plan->orders[k].blames);
+    }
+    free(plan->sorted);
+    free(plan->other);
+    free(plan->turns);
+    free(plan->by_turn);
     free(plan->offsets);
+    free(plan->best_offsets);
 }
 
-static int plan_init(struct plan *plan, const struct plan_buffer *buffers, size_t n) {
-    cleanup(freep) uint64_t *times = NULL, *load = NULL;
-    uint64_t live = 0, total = 0;
-    size_t n_times = 0, unique = 0;
+static int plan_init(struct plan *plan, const struct plan_buffer *buffers, size_t n_buffers) {
+    size_t n;
+    int r;
 
-    if (n > UINT32_MAX / 4)
-        return -EOVERFLOW;
-    *plan = (struct plan){ .best = UINT64_MAX };
-    times = reallocarray(NULL, n * 2 + 1, sizeof(*times));
-    plan->items = calloc(n + 1, sizeof(*plan->items));
+    r = lives_init(&plan->lives, buffers, n_buffers);
+    if (r == 0)
+        r = skyline_init(&plan->skyline, &plan->lives);
+    if (r < 0)
+        return r;
+    n = plan->lives.n;
+    plan->best = UINT64_MAX;
+    plan->steps_max = MAX(n * STEPS_PER_BUFFER, MIN(n * STEPS_PER_BUFFER_FEW, (size_t)STEPS_FEW));
+    for (unsigned k = 0; k < ELEMENTSOF(plan->orders); k++) {
+        plan->orders[k].turns = calloc(n + 1, sizeof(*plan->orders->turns));
+        plan->orders[k].blames = calloc(n + 1, sizeof(*plan->orders->blames));
+        if (!plan->orders[k].turns || !plan->orders[k].blames)
+            return -ENOMEM;
+    }
+    plan->sorted = calloc(n + 1, sizeof(*plan->sorted));
+    plan->other = calloc(n + 1, sizeof(*plan->other));
+    plan->turns = calloc(n + 1, sizeof(*plan->turns));
+    plan->by_turn = calloc(n + 1, sizeof(*plan->by_turn));
     plan->offsets = calloc(n + 1, sizeof(*plan->offsets));
-    if (!times || !plan->items || !plan->offsets)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        if (buffers[i].start >= buffers[i].end || !buffers[i].bytes)
-            continue;
-        if (__builtin_add_overflow(total, buffers[i].bytes, &total) || total > INT64_MAX)
-            return -EOVERFLOW;
-        times[n_times++] = buffers[i].start;
-        times[n_times++] = buffers[i].end;
-    }
-    qsort(times, n_times, sizeof(*times), compare_u64);
-    for (size_t k = 0; k < n_times; k++)
-        if (!unique || times[unique - 1] != times[k])
-            times[unique++] = times[k];
-    plan->n_ranks = (uint32_t)unique;
-    for (size_t i = 0; i < n; i++) {
-        struct item *item = &plan->items[plan->n];
-
-        if (buffers[i].start >= buffers[i].end || !buffers[i].bytes)
-            continue;
-        item->bytes = buffers[i].bytes;
-        item->from = rank_of(times, unique, buffers[i].start);
-        item->to = rank_of(times, unique, buffers[i].end);
-        item->length = item->to - item->from;
-        item->index = (uint32_t)i;
-        plan->n++;
-    }
-
-    load = calloc(unique + 1, sizeof(*load));
-    for (plan->tree_size = 1; plan->tree_size < unique + 1; plan->tree_size *= 2)
-        ;
-    plan->heights = calloc((size_t)plan->tree_size * 2, sizeof(*plan->heights));
-    plan->lazy = calloc((size_t)plan->tree_size * 2, sizeof(*plan->lazy));
-    if (!load || !plan->heights || !plan->lazy)
-        return -ENOMEM;
-    for (size_t k = 0; k < plan->n; k++) {
-        load[plan->items[k].from] += plan->items[k].bytes;
-        load[plan->items[k].to] -= plan->items[k].bytes;
-    }
-    for (size_t k = 0; k < unique; k++) {
-        live += load[k];
-        plan->heights[plan->tree_size + k] = live;
-        plan->lower = MAX(plan->lower, live);
-    }
-    for (uint32_t node = plan->tree_size; node-- > 1;)
-        plan->heights[node] = MAX(plan->heights[node * 2], plan->heights[node * 2 + 1]);
-    for (size_t k = 0; k < plan->n; k++) {
-        struct item *item = &plan->items[k];
-
-        for (uint32_t from = item->from + plan->tree_size, to = item->to + plan->tree_size;
-             from < to; from /= 2, to /= 2) {
-            if (from % 2)
-                item->load = MAX(item->load, plan->heights[from]), from++;
-            if (to % 2)
-                to--, item->load = MAX(item->load, plan->heights[to]);
-        }
-    }
-    return 0;
+    plan->best_offsets = calloc(n + 1, sizeof(*plan->best_offsets));
+    return plan->sorted && plan->other && plan->turns && plan->by_turn && plan->offsets &&
+                   plan->best_offsets
+               ? 0
+               : -ENOMEM;
 }
 
-/* Keep what the items say, if it is better than the best. */
+/* Keep the last plan, if it is better than the best. */
 static void keep(struct plan *plan, uint64_t bytes) {
     if (bytes >= plan->best)
         return;
     plan->best = bytes;
-    for (size_t k = 0; k < plan->n; k++)
-        plan->offsets[plan->items[k].index] = plan->items[k].offset;
+    memcpy(plan->best_offsets, plan->offsets, plan->lives.n * sizeof(*plan->offsets));
 }
 
-/* The highest of [from, to), which is only ever raised: so a node's set value is its minimum. */
-static uint64_t highest(const struct plan *plan, uint32_t node, uint32_t low, uint32_t high,
-                        uint32_t from, uint32_t to) {
-    uint32_t middle = (low + high) / 2;
-    uint64_t left, right;
+static uint64_t key_of(const struct life *life, char letter, unsigned area_shift) {
+    uint64_t length = life->to - life->from;
 
-    if (from >= high || to <= low)
+    return letter == 'L'   ? life->load
+           : letter == 'T' ? length
+           : letter == 'B' ? life->bytes
+                           : (life->bytes >> area_shift) * length;
+}
+
+/* The last key first, as the sort keeps the order of equals. Lives come in the order in which they
+ * begin. */
+static void sort_by(struct plan *plan, const char *rule) {
+    const struct lives *lives = &plan->lives;
+    /* An area has bits for both. */
+    int bits = 128 - __builtin_clzll(lives->lower) - __builtin_clzll(lives->n_columns);
+    unsigned area_shift = bits > 64 ? (unsigned)bits - 64 : 0;
+
+    for (uint32_t i = 0; i < lives->n; i++)
+        plan->sorted[i].entry = i;
+    for (size_t k = strlen(rule); k-- > 0;) {
+        for (uint32_t i = 0; i < lives->n; i++)
+            plan->sorted[i].key = ~key_of(&lives->life[plan->sorted[i].entry], rule[k], area_shift);
+        sorted_sort(plan->sorted, plan->other, lives->n);
+    }
+}
+
+/* Lay by this order, blames and all, and blame those that end too high. */
+static void lay(struct plan *plan, struct order *order) {
+    const struct lives *lives = &plan->lives;
+    uint64_t steps = plan->skyline.steps;
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < lives->n; i++)
+        most = MAX(most, order->blames[i]);
+    for (uint32_t i = 0; i < lives->n; i++)
+        plan->sorted[i] = (struct sorted){
+            order->turns[i] + (uint64_t)(most - order->blames[i]) * (lives->n / BLAME_PART + 1), i
+        };
+    sorted_sort(plan->sorted, plan->other, lives->n);
+    for (uint32_t k = 0; k < lives->n; k++)
+        plan->turns[plan->sorted[k].entry] = (int32_t)k;
+    plan->skyline.steps += (uint64_t)lives->n * 8;
+    order->bytes = skyline_lay(&plan->skyline, plan->turns, plan->offsets);
+    order->steps = plan->skyline.steps - steps;
+    if (order->bytes == UINT64_MAX)
+        return;
+    keep(plan, order->bytes);
+    for (uint32_t i = 0; i < lives->n; i++)
+        order->blames[i] += plan->offsets[i] + lives->life[i].bytes > lives->lower;
+}
+
+/* Into gaps, largest first, if that can be afforded. */
+static int fit(struct plan *plan) {
+    const struct lives *lives = &plan->lives;
+    uint64_t most = plan->steps_max / 2, bytes, steps;
+    int r;
+
+    if (lives->n_pairs * FIT_STEPS_PER_PAIR + (uint64_t)lives->n * FIT_STEPS_PER_BUFFER > most)
         return 0;
-    if (from <= low && to >= high)
-        return plan->heights[node];
-    left = highest(plan, node * 2, low, middle, from, to);
-    right = highest(plan, node * 2 + 1, middle, high, from, to);
-    left = MAX(left, right);
-    return MAX(left, plan->lazy[node]);
-}
-
-static void raise_to(struct plan *plan, uint32_t node, uint32_t low, uint32_t high, uint32_t from,
-                     uint32_t to, uint64_t height) {
-    uint32_t middle = (low + high) / 2;
-
-    if (from >= high || to <= low)
-        return;
-    plan->heights[node] = MAX(plan->heights[node], height);
-    if (from <= low && to >= high) {
-        plan->lazy[node] = MAX(plan->lazy[node], height);
-        return;
-    }
-    raise_to(plan, node * 2, low, middle, from, to, height);
-    raise_to(plan, node * 2 + 1, middle, high, from, to, height);
-}
-
-static void stack(struct plan *plan) {
-    uint64_t bytes = 0;
-
-    memset(plan->heights, 0, (size_t)plan->tree_size * 2 * sizeof(*plan->heights));
-    memset(plan->lazy, 0, (size_t)plan->tree_size * 2 * sizeof(*plan->lazy));
-    for (size_t k = 0; k < plan->n; k++) {
-        struct item *item = &plan->items[k];
-
-        item->offset = highest(plan, 1, 0, plan->tree_size, item->from, item->to);
-        raise_to(plan, 1, 0, plan->tree_size, item->from, item->to, item->offset + item->bytes);
-        bytes = MAX(bytes, item->offset + item->bytes);
-        if (bytes >= plan->best)
-            return;
-    }
+    sort_by(plan, "BT");
+    for (uint32_t k = 0; k < lives->n; k++)
+        plan->by_turn[k] = plan->sorted[k].entry;
+    r = fit_lay(lives, plan->by_turn, plan->best, most, plan->offsets, &bytes, &steps);
+    if (r < 0)
+        return r;
+    plan->skyline.steps += steps;
     keep(plan, bytes);
-}
-
-/* A block laid by fit(), in the lists of the buckets of time that it lives in. */
-#define BUCKETS 512
-
-struct laid {
-    uint64_t offset, end;
-    uint32_t from, to;
-};
-
-struct bucket {
-    struct laid *laid; /* by offset */
-    uint32_t n, n_max;
-};
-
-static int bucket_add(struct bucket *bucket, const struct laid *laid) {
-    uint32_t at = bucket->n;
-
-    if (bucket->n == bucket->n_max) {
-        uint32_t n_max = MAX(bucket->n_max * 2, 16u);
-        struct laid *larger = reallocarray(bucket->laid, n_max, sizeof(*larger));
-
-        if (!larger)
-            return -ENOMEM;
-        bucket->laid = larger;
-        bucket->n_max = n_max;
-    }
-    while (at > 0 && bucket->laid[at - 1].offset > laid->offset)
-        at--;
-    memmove(&bucket->laid[at + 1], &bucket->laid[at], (bucket->n - at) * sizeof(*laid));
-    bucket->laid[at] = *laid;
-    bucket->n++;
     return 0;
 }
 
-/* The lowest place from `offset` on that no block of this bucket takes away from the item. */
-static uint64_t lowest_gap(const struct bucket *bucket, const struct item *item, uint64_t offset,
-                           uint64_t *steps) {
-    for (uint32_t k = 0; k < bucket->n; k++) {
-        const struct laid *laid = &bucket->laid[k];
-
-        if (laid->offset >= offset + item->bytes)
-            break;
-        if (laid->end > offset && laid->from < item->to && item->from < laid->to)
-            offset = laid->end;
-        ++*steps;
-    }
-    return offset;
+static bool is_done(const struct plan *plan) {
+    return plan->best == plan->lives.lower || plan->skyline.steps >= plan->steps_max;
 }
 
-/* Given up when there are no steps left, or it is no better than the best. */
-static int fit(struct plan *plan, uint64_t *steps_left) {
-    struct bucket buckets[BUCKETS] = { 0 };
-    uint32_t width = plan->n_ranks / BUCKETS + 1;
-    uint64_t bytes = 0, steps = 0;
-    int r = 0;
+/* The rule to mend next: the two best take turns, while there are steps for what it took last. */
+static struct order *find_next(struct plan *plan, unsigned round) {
+    struct order *best = NULL, *second = NULL, *next;
 
-    for (size_t k = 0; k < plan->n && r == 0; k++) {
-        struct item *item = &plan->items[k];
-        uint32_t first = item->from / width, last = (item->to - 1) / width;
-        uint64_t offset = 0, before;
+    for (unsigned k = 0; k < ELEMENTSOF(rules); k++) {
+        struct order *order = &plan->orders[k];
 
-        /* Each bucket may push it up; what one lets pass another may not. */
-        do {
-            before = offset;
-            for (uint32_t b = first; b <= last; b++)
-                offset = lowest_gap(&buckets[b], item, offset, &steps);
-            steps += last - first + 16; /* and what it costs to lay it */
-        } while (offset != before && first != last);
-        item->offset = offset;
-        bytes = MAX(bytes, offset + item->bytes);
-        for (uint32_t b = first; b <= last && r == 0; b++)
-            r = bucket_add(&buckets[b],
-                           &(struct laid){ offset, offset + item->bytes, item->from, item->to });
-        if (steps > *steps_left || bytes >= plan->best)
-            r = r < 0 ? r : 1;
+        if (!order->first || order->first == UINT64_MAX)
+            continue;
+        if (!best || order->first < best->first) {
+            second = best;
+            best = order;
+        } else if (!second || order->first < second->first)
+            second = order;
     }
-    for (unsigned b = 0; b < BUCKETS; b++)
-        free(buckets[b].laid);
-    *steps_left -= MIN(steps, *steps_left);
-    if (r == 0)
-        keep(plan, bytes);
-    return MIN(r, 0);
+    next = round % 2 && second ? second : best;
+    return next->steps <= plan->steps_max - plan->skyline.steps ? next : NULL;
 }
 
-/* Orders. The last word is the index, so that a plan does not depend on qsort(). */
-#define ORDER(name, ...)                                                                           \
-    static int name(const void *a, const void *b) {                                                \
-        const struct item *x = a, *y = b;                                                          \
-                                                                                                   \
-        __VA_ARGS__                                                                                \
-        return x->index < y->index ? -1 : x->index > y->index;                                     \
-    }
-#define MOST(key)                                                                                  \
-    if (x->key != y->key)                                                                          \
-        return x->key > y->key ? -1 : 1;
-ORDER(by_length, MOST(length) MOST(bytes))
-ORDER(by_bytes, MOST(bytes) MOST(length))
-ORDER(by_load, MOST(load) MOST(bytes))
-
-/* Good enough is good enough: below 2 % more, other rules are not worth their time. */
-static bool is_good(const struct plan *plan) {
-    return plan->best != UINT64_MAX && plan->best - plan->lower <= plan->lower / 50;
-}
-
-static int plan_fast_init(struct plan *plan, const struct plan_buffer *buffers, size_t n) {
-    static int (*const fits[])(const void *a, const void *b) = { by_bytes, by_length, by_load };
-    uint64_t steps = FIT_STEPS, lives = 0;
-    bool nested;
+/* The best plan, by life. */
+static int plan_make(struct plan *plan) {
+    struct order *order;
     int r;
 
-    r = plan_init(plan, buffers, n);
-    if (r < 0)
-        return r;
-    if (!plan->n) {
-        plan->best = 0;
-        return 0;
+    /* The first plan may take as many steps as it needs. */
+    plan->skyline.steps_max = UINT64_MAX;
+    for (unsigned k = 0; k < ELEMENTSOF(rules) && !is_done(plan); k++) {
+        if (k == LAST_RULE && plan->skyline.steps > plan->steps_max / 2)
+            break;
+        order = &plan->orders[k];
+        sort_by(plan, rules[k]);
+        for (uint32_t t = 0; t < plan->lives.n; t++)
+            order->turns[plan->sorted[t].entry] = t;
+        lay(plan, order);
+        order->first = order->bytes;
+        plan->skyline.steps_max = plan->steps_max;
+        if (k == 0 && !is_done(plan)) {
+            r = fit(plan);
+            if (r < 0)
+                return r;
+        }
     }
-
-    /* Where many live at once, lives are long and nested, and fitting would look at all of them. */
-    for (size_t k = 0; k < plan->n; k++)
-        lives += plan->items[k].length;
-    nested = lives / plan->n_ranks > NESTED;
-    if (nested) {
-        qsort(plan->items, plan->n, sizeof(*plan->items), by_length);
-        stack(plan);
+    for (unsigned round = 0; !is_done(plan); round++) {
+        order = find_next(plan, round);
+        if (!order)
+            break;
+        lay(plan, order);
     }
-    for (unsigned k = 0; k < ELEMENTSOF(fits) && r == 0 && steps && !is_good(plan); k++) {
-        qsort(plan->items, plan->n, sizeof(*plan->items), fits[k]);
-        r = fit(plan, &steps);
-    }
-    if (r == 0 && !nested && plan->best - plan->lower > plan->lower / 10) {
-        qsort(plan->items, plan->n, sizeof(*plan->items), by_length);
-        stack(plan);
-    }
-    return r;
+    return 0;
 }
 
 int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
     cleanup(plan_done) struct plan plan = { 0 };
     int r;
 
-    r = plan_fast_init(&plan, buffers, n);
+    r = plan_init(&plan, buffers, n);
+    if (r == 0 && plan.lives.n)
+        r = plan_make(&plan);
     if (r < 0)
         return r;
     for (size_t i = 0; i < n; i++)
-        buffers[i].offset = plan.offsets[i];
-    *ret_bytes = plan.best;
+        buffers[i].offset = 0;
+    for (uint32_t i = 0; i < plan.lives.n; i++)
+        buffers[plan.lives.life[i].index].offset = plan.best_offsets[i];
+    *ret_bytes = plan.lives.n ? plan.best : 0;
     return 0;
 }
 
 int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
-    cleanup(plan_done) struct plan plan = { 0 };
+    cleanup(lives_done) struct lives lives = { 0 };
     int r;
 
-    r = plan_init(&plan, buffers, n);
+    r = lives_init(&lives, buffers, n);
     if (r == 0)
-        *ret_bytes = plan.lower;
+        *ret_bytes = lives.lower;
     return r;
 }
 

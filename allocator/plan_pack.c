@@ -86,8 +86,9 @@ static uint64_t choose_unit(const struct plan_buffer *buffers, size_t n, uint64_
     return unit;
 }
 
+/* No branches: whether two meet is beyond prediction. */
 static bool meet(const struct pack *pack, uint32_t a, uint32_t b) {
-    return a != b && pack->from[a] < pack->to[b] && pack->from[b] < pack->to[a];
+    return (a != b) & (pack->from[a] < pack->to[b]) & (pack->from[b] < pack->to[a]);
 }
 
 static int add_near(struct pack *pack) {
@@ -102,9 +103,10 @@ static int add_near(struct pack *pack) {
     n_near = 0;
     for (uint32_t i = 0; i < pack->n; i++) {
         pack->near_start[i] = n_near;
-        for (uint32_t k = 0; k < pack->n; k++)
-            if (meet(pack, i, k))
-                pack->near[n_near++] = (uint16_t)k;
+        for (uint32_t k = 0; k < pack->n; k++) {
+            pack->near[n_near] = (uint16_t)k;
+            n_near += meet(pack, i, k);
+        }
     }
     pack->near_start[pack->n] = n_near;
     return 0;

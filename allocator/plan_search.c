@@ -283,6 +283,9 @@ static const uint32_t shuffles[] = { 205, 512, 102, 358 };
  * best there is where nobody knows how long it will take. */
 #define TURN_NODES 8
 
+/* Pairs of buffers that are looked at in a microsecond before the search begins. */
+#define BEGIN_PAIRS 200
+
 struct keyed {
     uint64_t keys[3];
     uint32_t entry;
@@ -380,7 +383,7 @@ int plan_search(struct plan_buffer *buffers, size_t n, uint64_t target_bytes, ui
     target_bytes = MAX(target_bytes, lower);
     if (best <= target_bytes)
         return 1;
-    if (n > PACK_MAX)
+    if (n > PACK_MAX || budget_usec <= n * n / BEGIN_PAIRS)
         return 0;
     r = search_init(&search, buffers, n, best);
     if (r < 0)

@@ -1,22 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of known lifetimes: the fast tier on graphs made here, the search on files.
+ * Plans of known lifetimes: the fast tier on the shapes of tests/support/planshape.c, beside the
+ * greedy plans of the field, and the search on files.
  *
- *     bench-plan [--seconds N] [FILE.BYTES.csv | DIR]...
+ *     bench-plan [--buffers N] [--seeds N] [--seconds N] [FILE.BYTES.csv | DIR]...
  *
- * A file has lines `id,lower,upper,size`; BYTES in its name is the capacity that a good packing
- * reaches.
+ * A row of the first table has the means and the worst over the seeds. Times are of the thread's
+ * CPU, the best of five; instructions are counted where the machine can (and lets us). A file has
+ * lines `id,lower,upper,size`; BYTES in its name is the capacity that a good packing reaches.
  */
 #include <dirent.h>
 #include <errno.h>
+#include <linux/perf_event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "allocator/plan.h"
 #include "base/cleanup.h"
-#include "base/random.h"
+#include "tests/support/planshape.h"
 
 static double seconds(void) {
     struct timespec t;
@@ -25,88 +30,90 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Forward, then backward: activations live until the backward pass comes by; and temporaries. */
-static void make_training(struct plan_buffer *buffers, size_t n, uint64_t *random) {
-    size_t half = n / 2;
-
-    for (size_t i = 0; i < half; i++)
-        buffers[i] = (struct plan_buffer){ i, 2 * half - i + random_next(random) % 4,
-                                           (1 + random_next(random) % 64) * 65536, 0 };
-    for (size_t i = half; i < n; i++) {
-        uint64_t at = random_next(random) % (2 * half);
-
-        buffers[i] = (struct plan_buffer){ at, at + 1 + random_next(random) % 5,
-                                           (1 + random_next(random) % 256) * 4096, 0 };
-    }
-}
-
-/* A chain with branches: outputs live to their last reader, a few steps on, some much longer. */
-static void make_inference(struct plan_buffer *buffers, size_t n, uint64_t *random) {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t length = 1 + random_next(random) % 6;
-
-        if (random_next(random) % 20 == 0)
-            length = 20 + random_next(random) % 200;
-        buffers[i] =
-            (struct plan_buffer){ i, i + length, (uint64_t)256 << (random_next(random) % 14), 0 };
-        buffers[i].bytes += random_next(random) % buffers[i].bytes / 256 * 256;
-    }
-}
-
-/* Layers of a transformer: the same few sizes again and again, skip connections over each. */
-static void make_transformer(struct plan_buffer *buffers, size_t n, uint64_t *random) {
-    static const struct {
-        unsigned start, length, kib;
-    } layer[] = {
-        { 0, 9, 512 }, { 0, 2, 512 }, { 1, 3, 1536 }, { 2, 2, 2048 }, { 3, 2, 2048 },
-        { 4, 2, 512 }, { 5, 6, 512 }, { 6, 2, 512 },  { 7, 2, 2048 }, { 8, 2, 2048 },
+/* A counter of this thread's own instructions; -1: the machine has none, or not for us. */
+static int open_counter(void) {
+    struct perf_event_attr attr = {
+        .type = PERF_TYPE_HARDWARE,
+        .size = sizeof(attr),
+        .config = PERF_COUNT_HW_INSTRUCTIONS,
+        .exclude_kernel = 1,
+        .exclude_hv = 1,
     };
 
-    for (size_t i = 0; i < n; i++) {
-        size_t k = i % ELEMENTSOF(layer), at = i / ELEMENTSOF(layer) * ELEMENTSOF(layer);
-
-        buffers[i] =
-            (struct plan_buffer){ at + layer[k].start, at + layer[k].start + layer[k].length,
-                                  (uint64_t)layer[k].kib << 10, 0 };
-        buffers[i].bytes += random_next(random) % 16 * 256;
-    }
+    return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-static int run_fast(void) {
-    static const struct {
-        const char *name;
-        void (*make)(struct plan_buffer *buffers, size_t n, uint64_t *random);
-    } kinds[] = { { "training", make_training },
-                  { "inference", make_inference },
-                  { "transformer", make_transformer } };
-    const size_t n = 10000;
-    cleanup(freep) struct plan_buffer *buffers = calloc(n, sizeof(*buffers));
+static uint64_t read_counter(int fd) {
+    uint64_t n = 0;
 
-    printf("%-24s %8s %14s %14s %7s %9s\n", "fast", "buffers", "lower bound", "bytes", "ratio",
-           "ms");
-    for (unsigned k = 0; k < ELEMENTSOF(kinds); k++)
-        for (uint64_t seed = 1; seed <= 3; seed++) {
-            uint64_t random = seed, lower, bytes;
-            double best = 1e9;
+    return fd >= 0 && read(fd, &n, sizeof(n)) == sizeof(n) ? n : 0;
+}
 
-            kinds[k].make(buffers, n, &random);
-            if (plan_lower_bound(buffers, n, &lower) < 0)
+/* Of the seeds of one shape: ratios to the lower bound, and what they cost at most. */
+struct row {
+    double mean, worst, greedy_lowest, greedy_tightest, milliseconds;
+    uint64_t instructions;
+    unsigned n_worse; /* than the better of the greedy plans */
+};
+
+static int run_seed(struct row *row, const struct plan_shape *shape, struct plan_buffer *buffers,
+                    size_t n, uint64_t seed, unsigned n_seeds, int counter) {
+    uint64_t random = seed, lower, bytes, lowest, tightest, instructions = UINT64_MAX;
+    double best = 1e9;
+
+    shape->make(buffers, n, &random);
+    if (plan_lower_bound(buffers, n, &lower) < 0)
+        return EXIT_FAILURE;
+    for (unsigned rep = 0; rep < 5; rep++) {
+        uint64_t count = read_counter(counter);
+        double before = seconds();
+
+        if (plan_fast(buffers, n, &bytes) < 0)
+            return EXIT_FAILURE;
+        best = MIN(best, seconds() - before);
+        count = read_counter(counter) - count;
+        instructions = MIN(instructions, count);
+    }
+    if (plan_mistake(buffers, n, bytes)) {
+        fprintf(stderr, "bench-plan: %s: %s\n", shape->name, plan_mistake(buffers, n, bytes));
+        return EXIT_FAILURE;
+    }
+    lowest = plan_greedy(buffers, n, GREEDY_LOWEST);
+    tightest = plan_greedy(buffers, n, GREEDY_TIGHTEST);
+    row->mean += (double)bytes / (double)lower / n_seeds;
+    row->worst = MAX(row->worst, (double)bytes / (double)lower);
+    row->greedy_lowest += (double)lowest / (double)lower / n_seeds;
+    row->greedy_tightest += (double)tightest / (double)lower / n_seeds;
+    row->milliseconds = MAX(row->milliseconds, best * 1e3);
+    row->instructions = MAX(row->instructions, instructions);
+    row->n_worse += bytes > lowest || bytes > tightest;
+    return EXIT_SUCCESS;
+}
+
+static int run_fast(size_t n, unsigned n_seeds) {
+    cleanup(freep) struct plan_buffer *buffers = calloc(n + 1, sizeof(*buffers));
+    cleanup(closep) int counter = open_counter();
+
+    if (!buffers)
+        return EXIT_FAILURE;
+    printf("%zu buffers, bytes / lower bound over %u seeds, most time and instructions\n", n,
+           n_seeds);
+    printf("%-22s %7s %7s %7s %8s %9s %9s %6s\n", "fast", "mean", "worst", "ms", "Minstr",
+           "first fit", "best fit", "worse");
+    for (size_t s = 0; s < n_plan_shapes; s++) {
+        struct row row = { 0 };
+        char instructions[32] = "n/a";
+
+        for (uint64_t seed = 1; seed <= n_seeds; seed++)
+            if (run_seed(&row, &plan_shapes[s], buffers, n, seed, n_seeds, counter) != EXIT_SUCCESS)
                 return EXIT_FAILURE;
-            for (unsigned rep = 0; rep < 5; rep++) {
-                double before = seconds();
-
-                if (plan_fast(buffers, n, &bytes) < 0)
-                    return EXIT_FAILURE;
-                best = MIN(best, seconds() - before);
-            }
-            if (plan_check(buffers, n, bytes) < 0) {
-                fprintf(stderr, "bench-plan: %s: not a plan\n", kinds[k].name);
-                return EXIT_FAILURE;
-            }
-            printf("%-24s %8zu %14llu %14llu %7.3f %9.2f\n", kinds[k].name, n,
-                   (unsigned long long)lower, (unsigned long long)bytes,
-                   (double)bytes / (double)lower, best * 1e3);
-        }
+        if (counter >= 0)
+            snprintf(instructions, sizeof(instructions), "%.1f", (double)row.instructions / 1e6);
+        printf("%-22s %7.3f %7.3f %7.2f %8s %9.3f %9.3f %6u\n", plan_shapes[s].name, row.mean,
+               row.worst, row.milliseconds, instructions, row.greedy_lowest, row.greedy_tightest,
+               row.n_worse);
+        fflush(stdout);
+    }
     return EXIT_SUCCESS;
 }
 
@@ -162,13 +169,23 @@ static int is_csv(const struct dirent *entry) {
 int main(int argc, char **argv) {
     unsigned fits = 0, files = 0;
     double budget = 10;
+    size_t n_buffers = 10000;
+    unsigned n_seeds = 2;
     int first = 1;
 
-    if (argc > 2 && strcmp(argv[1], "--seconds") == 0) {
-        budget = strtod(argv[2], NULL);
-        first = 3;
+    for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
+        const char *value = argv[first + 1];
+
+        if (strcmp(argv[first], "--seconds") == 0)
+            budget = strtod(value, NULL);
+        else if (strcmp(argv[first], "--buffers") == 0)
+            n_buffers = strtoul(value, NULL, 10);
+        else if (strcmp(argv[first], "--seeds") == 0)
+            n_seeds = (unsigned)strtoul(value, NULL, 10);
+        else
+            break;
     }
-    if (run_fast() != EXIT_SUCCESS)
+    if (run_fast(MAX(n_buffers, (size_t)1), MAX(n_seeds, 1u)) != EXIT_SUCCESS)
         return EXIT_FAILURE;
     if (first < argc)
         printf("\n%-24s %8s %14s %14s %7s %9s\n", "search", "buffers", "lower bound", "bytes",

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Fit: each buffer into the lowest gap between those already laid that live at the same time.
+ * Largest first, it is what most of the field does. See plan_fit.c. One thread.
+ */
+#include <stdint.h>
+
+#include "allocator/plan_lives.h"
+
+/*
+ * Lay the lives in the order `turns`, which is by turn. Fills in the offsets, by life, and in
+ * `*ret_bytes` what they need: UINT64_MAX if that would be `most_bytes` or more, or take more than
+ * `steps_max` steps of about two nanoseconds. `*ret_steps`: how many it took. -ENOMEM.
+ */
+int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_bytes,
+            uint64_t steps_max, uint64_t *offsets, uint64_t *ret_bytes, uint64_t *ret_steps);

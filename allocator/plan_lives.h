@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Lives: the buffers of a plan as the rules of the fast plan see them, in columns of time.
+ *
+ * Who meets whom is all that matters of time. A column is a moment that something begins at before
+ * the next thing ends; whatever lives at any other moment also lives, together, at the next column:
+ *
+ *     a  ├──────┤                    a  0-1
+ *     b     ├───────┤          →     b  0-2
+ *     c            ├────┤            c  1-2
+ *           0      1                 columns
+ *
+ * Buffers that never live, or have no bytes, are left out; the others stand in the order in which
+ * they begin. Owned by the plan; one thread.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/plan.h"
+
+struct life {
+    uint64_t bytes;
+    uint64_t load;     /* the most that is live at once while it lives */
+    uint32_t from, to; /* columns: [from, to), never empty */
+    uint32_t index;    /* among the caller's */
+};
+
+struct lives {
+    struct life *life; /* by `from` */
+    uint32_t *by_end;  /* lives by `to` */
+    uint32_t *starts;  /* by column, and one more: the first life that begins in it or later */
+    uint32_t n, n_columns;
+    uint64_t lower;   /* the most that is live at once */
+    uint64_t n_pairs; /* that meet */
+};
+
+/* More than this is refused: indices and columns have 32 bits, and sums of them are made. */
+#define LIVES_MAX (UINT32_MAX / 8)
+
+/* -ENOMEM; -EOVERFLOW: more than 2^63 - 1 bytes in all, or more than LIVES_MAX buffers. */
+int lives_init(struct lives *lives, const struct plan_buffer *buffers, size_t n);
+void lives_done(struct lives *lives);
+
+/* What is sorted: `key` first, and where keys are equal what came first stays first. */
+struct sorted {
+    uint64_t key;
+    uint32_t entry;
+};
+
+/* Ascending, in as many passes as the largest key needs. `other` has room for as many. */
+void sorted_sort(struct sorted *entries, struct sorted *other, size_t n);

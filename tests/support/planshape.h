@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Plan shapes: lives of buffers as graphs have them, and some that no graph has, for tests and
+ * benchmarks of plans; the greedy plans of the field, to stand beside; and a judge.
+ *
+ * The same shape, n and seed give the same buffers on every machine.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/plan.h"
+
+struct plan_shape {
+    const char *name;
+    bool graph_like;
+    /* Fills in all `n` of them; offsets are 0. */
+    void (*make)(struct plan_buffer *buffers, size_t n, uint64_t *random);
+};
+
+extern const struct plan_shape plan_shapes[];
+extern const size_t n_plan_shapes;
+
+/* Which of several gaps a greedy plan takes. */
+enum greedy_gap { GREEDY_LOWEST, GREEDY_TIGHTEST };
+
+/*
+ * What the field does: largest first, each into a gap between those that live at the same time.
+ * Fills in the offsets and returns what they need. O(n²), and in no way clever: a reference.
+ */
+uint64_t plan_greedy(struct plan_buffer *buffers, size_t n, enum greedy_gap gap);
+
+/*
+ * Whether a plan is one, by another way than plan_check()'s: moment by moment, what begins between
+ * its neighbours in memory. NULL: it is; else what is wrong.
+ */
+const char *plan_mistake(const struct plan_buffer *buffers, size_t n, uint64_t bytes);
