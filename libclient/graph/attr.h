@@ -43,6 +43,34 @@ struct attr {
     };
 };
 
-const char *attr_kind_name(enum attr_kind kind);          /* "int", "list(int)" */
+/* Values to hand over: they borrow what they point to, and are not for attr_done(). */
+static inline struct attr attr_int(int64_t i) {
+    return (struct attr){ .kind = ATTR_INT, .i = i };
+}
+static inline struct attr attr_float(double f) {
+    return (struct attr){ .kind = ATTR_FLOAT, .f = f };
+}
+static inline struct attr attr_bool(bool b) {
+    return (struct attr){ .kind = ATTR_BOOL, .b = b };
+}
+static inline struct attr attr_dtype(enum dtype dtype) {
+    return (struct attr){ .kind = ATTR_DTYPE, .dtype = dtype };
+}
+static inline struct attr attr_shape(struct shape shape) {
+    return (struct attr){ .kind = ATTR_SHAPE, .shape = shape };
+}
+static inline struct attr attr_string(const char *string) {
+    return (struct attr){ .kind = ATTR_STRING, .string = (char *)string };
+}
+static inline struct attr attr_tensor(struct allot_tensor *tensor) {
+    return (struct attr){ .kind = ATTR_TENSOR, .tensor = tensor };
+}
+static inline struct attr attr_ints(const int64_t *values, size_t n) {
+    return (struct attr){ .kind = ATTR_INTS, .ints = { (int64_t *)values, n } };
+}
+
+const char *attr_kind_name(enum attr_kind kind);          /* as in signatures: "int", "ints" */
 int attr_copy(struct attr *ret, const struct attr *attr); /* -ENOMEM */
 void attr_done(struct attr *attr);
+/* Whether they are of one kind and say the same; tensors: the same type, shape and bytes. */
+bool attr_equal(const struct attr *a, const struct attr *b);

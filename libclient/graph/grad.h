@@ -13,11 +13,9 @@ struct graph_gradient {
     struct allot_graph *graph;
     const struct node *node;
     const struct edge *outputs_grad; /* by output; GRAPH_NO_EDGE: nothing comes back there */
+    const bool *wanted;              /* by input: whether its gradient is asked for at all */
     struct edge *inputs_grad;        /* by input, to be filled; GRAPH_NO_EDGE: none */
 };
-
-#define GRAPH_NO_EDGE      ((struct edge){ UINT32_MAX, 0 })
-#define edge_is_none(edge) ((edge).node == UINT32_MAX)
 
 /*
  * d(sum of ys)/dx for each of `xs`, through the nodes made up to now. `ys_grad` NULL: ones.

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cleanup.h"
 #include "base/map.h"
 #include "libclient/core/shape.h"
 #include "libclient/graph/attr.h"
@@ -24,6 +25,9 @@ struct graph_scope;
 struct edge {
     uint32_t node, output;
 };
+
+#define GRAPH_NO_EDGE      ((struct edge){ UINT32_MAX, 0 })
+#define edge_is_none(edge) ((edge).node == UINT32_MAX)
 
 struct node_output {
     enum dtype dtype;
@@ -47,6 +51,13 @@ struct node {
     uint32_t n_outputs;
 };
 
+/* What the graph remembers of a variable. */
+struct graph_variable {
+    uint32_t id;      /* of its node */
+    uint32_t initial; /* the Assign of its initial value; UINT32_MAX: none */
+    uint32_t read;    /* the ReadVariable that all share who read outside of control scopes */
+};
+
 /* Nodes lie in blocks that never move. */
 #define GRAPH_BLOCK_NODES 1024
 
@@ -55,13 +66,39 @@ struct allot_graph {
     _Atomic uint32_t n_nodes; /* published when the node is whole */
     struct node **blocks[1 << 12];
     struct map names;            /* → node */
-    struct graph_scope *scope;   /* innermost */
+    struct map counters;         /* base name → how many were made of it (name.c) */
+    struct map variables;        /* id of a Variable → struct graph_variable */
+    struct graph_scope *scope;   /* innermost; NULL: none */
     uint64_t seed;               /* of random ops that give none; 0: chosen by the session */
     struct allot_error *failure; /* the first error of a typed helper; NULL: none */
 };
 
+/* -ENOMEM. The graph has one reference. */
+int graph_new(struct allot_graph **ret);
+struct allot_graph *graph_ref(struct allot_graph *graph);
+struct allot_graph *graph_unref(struct allot_graph *graph); /* accepts and returns NULL */
+DEFINE_FREEP(struct allot_graph, graph_unrefp, graph_unref)
+
+/* How many nodes there are; those with a smaller id may be read. */
+static inline uint32_t graph_n_nodes(const struct allot_graph *graph) {
+    return atomic_load_explicit(&graph->n_nodes, memory_order_acquire);
+}
+
+/* By name; NULL: none. The builder's thread. */
+const struct node *graph_find(const struct allot_graph *graph, const char *name);
+/* "matmul:1", or "matmul" for its output 0. -ENOENT: no such node or output. */
+int graph_find_output(const struct allot_graph *graph, const char *text, struct edge *ret,
+                      struct allot_error *err);
+/* NULL: the node is no variable. */
+struct graph_variable *graph_variable(const struct allot_graph *graph, uint32_t id);
+
 static inline const struct node *graph_node(const struct allot_graph *graph, uint32_t id) {
     return graph->blocks[id / GRAPH_BLOCK_NODES][id % GRAPH_BLOCK_NODES];
+}
+
+static inline const struct node_output *graph_output(const struct allot_graph *graph,
+                                                     struct edge edge) {
+    return &graph_node(graph, edge.node)->outputs[edge.output];
 }
 
 /* Attributes by name; the op has one of that name and kind, or it is our own mistake. */

@@ -99,6 +99,17 @@ struct opdef_row {
 
 /* -EEXIST: there is one of that name. -EINVAL: the signature, with the place of the fault. */
 int opdef_register(const struct opdef_row *row, struct allot_error *err);
+/* All of a table, or up to the first that fails. Rows that stand there already are fine. */
+int opdef_register_table(const struct opdef_row *rows, size_t n, struct allot_error *err);
 /* NULL: none. Lives for ever. */
 const struct opdef *opdef_find(const char *name);
 int opdef_attr_index(const struct opdef *op, const char *name); /* -1 */
+/* The op after the `i`th in order of registering, from 0; NULL: there are no more. */
+const struct opdef *opdef_at(size_t i);
+/* "{f32, f64}", "type" for all of them. Returns `text`. */
+#define OPDEF_DTYPES_SIZE 96
+const char *opdef_dtypes_format(uint32_t dtypes, char text[static OPDEF_DTYPES_SIZE]);
+
+/* The text of a signature as an opdef without functions. -EINVAL with the place of the fault. */
+int signature_parse(struct opdef *ret, const char *name, const char *signature,
+                    struct allot_error *err);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Build: how a node comes into a graph.
+ *
+ * Everything is checked then and there: the op, the number and types of its inputs, its attributes,
+ * the shapes. Type and length attributes that the inputs tell need not be given. Where a value is
+ * wanted and the input is the handle of a variable, a ReadVariable comes between. Nothing is left
+ * behind by a failure. One thread at a time.
+ */
+#include "libclient/graph/graph.h"
+
+struct build_attr {
+    const char *name;
+    struct attr value; /* borrowed */
+};
+
+struct build_node {
+    const char *op;
+    const char *name;   /* NULL: as the op; made unique (name.h) */
+    const char *device; /* NULL: as the scopes say; parts that are not given are theirs too */
+    const struct edge *inputs; /* flat: lists lie in a row */
+    size_t n_inputs;
+    const struct build_attr *attrs;
+    size_t n_attrs;
+    const uint32_t *controls; /* besides those of the scopes */
+    size_t n_controls;
+    const uint32_t *colocate; /* likewise */
+    size_t n_colocate;
+};
+
+/* -EINVAL with a sentence that names node, op, and what does not fit; -ENOENT: no such op. */
+int graph_add(struct allot_graph *graph, const struct build_node *request, uint32_t *ret,
+              struct allot_error *err);
+
+/*
+ * The value of a variable: outside of control scopes one node that all share, else a new one, so
+ * that it is read after what the scope names. `fresh`: a new one in any case.
+ */
+int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
+               struct allot_error *err);
+
+/* The value that an output always has: of a Const, or what passes one on. NULL: not known. */
+const struct allot_tensor *graph_known(const struct allot_graph *graph, struct edge edge);
+
+/* A tensor of one number all over. -EOVERFLOW, -ENOMEM. */
+int constant_new(struct allot_tensor **ret, enum dtype dtype, const struct shape *shape,
+                 double value, struct allot_error *err);
+
+/*
+ * Several nodes in a row: after the first failure, kept in `r`, and for an input GRAPH_NO_EDGE the
+ * calls do nothing and give GRAPH_NO_EDGE. They give output 0 (a node without outputs: its id, all
+ * the same).
+ */
+struct build {
+    struct allot_graph *graph;
+    struct allot_error *err;
+    int r;
+};
+
+struct edge build_n(struct build *build, const char *op, const struct edge *inputs, size_t n_inputs,
+                    const struct build_attr *attrs, size_t n_attrs);
+struct edge build_1(struct build *build, const char *op, struct edge x);
+struct edge build_2(struct build *build, const char *op, struct edge x, struct edge y);
+struct edge build_3(struct build *build, const char *op, struct edge x, struct edge y,
+                    struct edge z);
+/* build_with(build, "Sum", EDGES(x), { "axes", attr_ints(axes, n) }, …) */
+#define build_with(build, op, edges, ...)                                                          \
+    build_n(build, op, edges, (const struct build_attr[]){ __VA_ARGS__ },                          \
+            sizeof((const struct build_attr[]){ __VA_ARGS__ }) / sizeof(struct build_attr))
+#define EDGES(...)                                                                                 \
+    (const struct edge[]){ __VA_ARGS__ },                                                          \
+        sizeof((const struct edge[]){ __VA_ARGS__ }) / sizeof(struct edge)
+/* A single number of that type. */
+struct edge build_number(struct build *build, enum dtype dtype, double value);
+/* A Const over these i64. */
+struct edge build_ints(struct build *build, const int64_t *values, size_t n);
+struct edge build_const(struct build *build, struct allot_tensor *tensor);

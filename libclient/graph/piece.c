@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/graph/piece.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "libclient/graph/graph.h"
+
+static int64_t clamp(int64_t value, int64_t low, int64_t high) {
+    return value < low ? low : value > high ? high : value;
+}
+
+/* NumPy's rule for one dimension of `length`. */
+static int one(struct piece *piece, int d, int64_t length, int64_t begin, int64_t end,
+               int64_t stride, struct allot_error *err) {
+    bool down = stride < 0;
+    int64_t low = down ? -1 : 0, high = down ? length - 1 : length, span;
+
+    if (piece->dropped[d]) {
+        if (begin < -length || begin >= length)
+            return error_set(err, -EINVAL,
+                             "entry %" PRId64 " is not within the %" PRId64 " of dimension %d",
+                             begin, length, d);
+        piece->begin[d] = begin < 0 ? begin + length : begin;
+        piece->count[d] = piece->stride[d] = 1;
+        return 0;
+    }
+    begin = clamp(begin < 0 ? begin + length : begin, low, high);
+    end = clamp(end < 0 ? end + length : end, low, high);
+    span = down ? begin - end : end - begin;
+    piece->begin[d] = begin;
+    piece->stride[d] = stride;
+    piece->count[d] = span <= 0 ? 0 : (span - 1) / (down ? -stride : stride) + 1;
+    return 0;
+}
+
+int piece_of(struct piece *ret, const struct node *node, const struct shape *x,
+             struct allot_error *err) {
+    const struct attr *begin = node_attr(node, "begin"), *end = node_attr(node, "end"),
+                      *strides = node_attr(node, "strides");
+    int64_t open_begin = node_int(node, "begin_mask"), open_end = node_int(node, "end_mask"),
+            shrink = node_int(node, "shrink_axis_mask");
+    struct piece piece = { .rank = x->rank };
+    size_t n = begin->ints.n;
+    int r = 0;
+
+    if (end->ints.n != n || strides->ints.n != n || n > (size_t)x->rank)
+        return error_set(err, -EINVAL,
+                         "begin, end and strides have %zu, %zu and %zu entries: as many each, and "
+                         "no more than the %d dimensions",
+                         n, end->ints.n, strides->ints.n, x->rank);
+    for (int d = 0; d < x->rank && r == 0; d++) {
+        int64_t length = x->dims[d], stride = (size_t)d < n ? strides->ints.values[d] : 1;
+        bool from_start = (size_t)d >= n || open_begin >> d & 1;
+        bool to_end = (size_t)d >= n || open_end >> d & 1;
+
+        if (stride == 0 || stride == INT64_MIN)
+            return error_set(err, -EINVAL, "the stride of dimension %d is %s", d,
+                             stride ? "too large" : "0");
+        piece.dropped[d] = (size_t)d < n && shrink >> d & 1;
+        if (from_start || to_end) {
+            /* Ends that mean what an absent number means: past the last, or before the first. */
+            int64_t first = stride > 0 ? 0 : length - 1;
+            int64_t last = stride > 0 ? length : -length - 1;
+
+            r = one(&piece, d, length, from_start ? first : begin->ints.values[d],
+                    to_end ? last : end->ints.values[d], stride, err);
+        } else
+            r = one(&piece, d, length, begin->ints.values[d], end->ints.values[d], stride, err);
+    }
+    if (r == 0)
+        *ret = piece;
+    return r;
+}

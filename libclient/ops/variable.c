@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Variable: ops on what outlives a step. The gradient of a read is gathered at the read (grad.c).
+ */
+#include "libclient/ops/ops.h"
+#include "libclient/ops/shapes.h"
+
+#define WRITES (OPDEF_STATEFUL | OPDEF_SIDE_EFFECT)
+
+/* What is put into a variable: input `at` has the shape of input 0. */
+static int fits(struct opdef_shapes *shapes, size_t at, struct allot_error *err) {
+    struct shape merged;
+
+    if (shape_merge(&merged, &shapes->inputs[0], &shapes->inputs[at]) < 0)
+        return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[at],
+                             "the variable and what comes to it must have one shape");
+    return 0;
+}
+
+static int assign_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    return fits(shapes, 1, err);
+}
+
+/* Handles first, then single numbers, one of them the gradient. */
+static int apply_shape(struct opdef_shapes *shapes, size_t n_handles, size_t gradient,
+                       struct allot_error *err) {
+    int r = 0;
+
+    for (size_t i = 1; i < shapes->n_inputs && r == 0; i++)
+        r = i < n_handles || i == gradient ? fits(shapes, i, err) : shapes_rank(shapes, i, 0, err);
+    return r;
+}
+
+static int descent_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    return apply_shape(shapes, 1, 2, err);
+}
+
+static int momentum_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    return apply_shape(shapes, 2, 3, err);
+}
+
+static int adam_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    return apply_shape(shapes, 3, 9, err);
+}
+
+static const struct opdef_row rows[] = {
+    { "Variable", "() -> (variable: var T); T: type; shape: shape", shapes_attr,
+      .flags = OPDEF_STATEFUL },
+    { "ReadVariable", "(variable: var T) -> (value: T); T: type", shapes_same,
+      .flags = OPDEF_STATEFUL },
+    { "Assign", "(variable: var T, value: T) -> (); T: type", assign_shape, .flags = WRITES },
+    { "AssignAdd", "(variable: var T, value: T) -> (); T: " NUMBERS, assign_shape,
+      .flags = WRITES },
+    { "AssignSub", "(variable: var T, value: T) -> (); T: " NUMBERS, assign_shape,
+      .flags = WRITES },
+    { "ApplyGradientDescent", "(variable: var T, rate: T, gradient: T) -> (); T: " FLOATS,
+      descent_shape, .flags = WRITES },
+    { "ApplyMomentum",
+      "(variable: var T, accumulator: var T, rate: T, gradient: T, momentum: T) -> (); T: " FLOATS
+      "; use_nesterov: bool = false",
+      momentum_shape, .flags = WRITES },
+    { "ApplyAdam",
+      "(variable: var T, m: var T, v: var T, beta1_power: T, beta2_power: T, rate: T, beta1: T, "
+      "beta2: T, epsilon: T, gradient: T) -> (); T: " FLOATS "; use_nesterov: bool = false",
+      adam_shape, .flags = WRITES },
+};
+
+const struct ops_table ops_variable = OPS_TABLE(rows);
