@@ -175,7 +175,8 @@ int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_
 /* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such. */
 int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes);
 
-/* Make a stream known, by the caller's own number for it. -ENOSPC: ARENA_STREAMS_MAX are. */
+/* Make a stream known, by the caller's own number for it, which stays good until the arena ends.
+ * -ENOSPC: ARENA_STREAMS_MAX are. */
 int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret);
 /* Look which events are over. Also done where it is needed; never needed for correctness. */
 void arena_poll(struct arena *arena);

@@ -386,7 +386,8 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
         if (r == 0)
             continue;
 
-        if (streams_wait(arena, stream))
+        /* Streams that go on freeing must not keep us from trying the rest. */
+        if (attempt < 8 && streams_wait(arena, stream))
             continue;
         if (home->placed)
             r = scrape_placed(arena, home, size, align_bytes, stream);

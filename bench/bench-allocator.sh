@@ -161,8 +161,9 @@ if [ -n "$fit" ]; then
     mkdir -p "$cache/fits"
     export -f fit_one
     export top build cache json tensorflow onnxruntime torch
+    # ONNX Runtime that takes what is asked has a region per block: with 10⁶ one replay takes 20 minutes.
     for trace in "${all[@]}"; do
         printf '%s\n' "${fits[@]/%/ $trace}"
-    done | xargs -P 2 -L 1 bash -eu -o pipefail -c 'fit_one "$@"' fit
+    done | sed '/^ort-asked .*live-1m/d' | xargs -P 2 -L 1 bash -eu -o pipefail -c 'fit_one "$@"' fit
 fi
 exec "$python" "$top/bench/allocator-table.py" "$json"
