@@ -381,9 +381,11 @@ static int run_trace(const struct options *options, const char *path, bool *firs
 /* Does the trace complete, cold and once more, within this capacity? */
 static bool fits(const struct engine *engine, const struct trace *trace, uint64_t capacity) {
     struct player player;
-    pid_t pid = fork();
     int status = 0;
+    pid_t pid;
 
+    fflush(NULL);
+    pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (players_init(&player, 1, engine, trace) < 0)
