@@ -165,7 +165,7 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
     }
     lease->owner = waiter->member;
     list_append(&waiter->member->leases, &lease->in_owner);
-    member_hook(broker, waiter->member);
+    member_hook(broker, waiter->member, true);
     lease_enter(broker, lease, books);
     keep_lease(broker, lease);
     keep_owner(broker, lease);

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "daemon/slack.h"
+
 uint64_t books_round_up(uint64_t bytes) {
     if (bytes > UINT64_MAX - (BOOKS_GRANULE - 1))
         return UINT64_MAX - (BOOKS_GRANULE - 1);
@@ -54,6 +56,36 @@ uint64_t book_overcommitted(const struct book *book) {
     return sum > book->usable_bytes ? sum - book->usable_bytes : 0;
 }
 
+uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_t n_needs) {
+    uint64_t leases[SLACK_LEASES_MAX];
+    struct slack_case in = {
+        .usable_bytes = book->usable_bytes,
+        .lease_bytes = leases,
+        .need_bytes = need_bytes,
+        .n_needs = n_needs,
+    };
+    const struct share *share;
+
+    if (__builtin_add_overflow(book->unmanaged_bytes, book->releasing_bytes, &in.vague_bytes))
+        return 0;
+    list_foreach (share, &book->shares, in_book) {
+        /* Whoever may hold another amount than now may give back a part. */
+        if (share->limit_bytes > share->guaranteed_bytes ||
+            share->held_bytes > share->guaranteed_bytes) {
+            if (__builtin_add_overflow(in.vague_bytes, MAX(share->limit_bytes, share->held_bytes),
+                                       &in.vague_bytes))
+                return 0;
+        } else if (in.n_leases == SLACK_LEASES_MAX) {
+            return 0;
+        } else {
+            leases[in.n_leases++] = share->guaranteed_bytes;
+        }
+        if (in.vague_bytes >= book->usable_bytes)
+            return 0;
+    }
+    return slack_of(&in);
+}
+
 uint64_t share_charge(const struct share *share) {
     return MAX(share->guaranteed_bytes, share->held_bytes);
 }
@@ -74,6 +106,7 @@ void books_enter(struct share *share, struct book *book) {
     book->held_bytes += share->held_bytes;
     if (share->declares_max)
         book->declared_bytes += share->limit_bytes;
+    list_append(&book->shares, &share->in_book);
     book->n_shares++;
     book->n_exclusive += share->is_exclusive;
 }
@@ -88,6 +121,7 @@ void books_leave(struct share *share) {
     book->held_bytes -= share->held_bytes;
     if (share->declares_max)
         book->declared_bytes -= share->limit_bytes;
+    list_remove(&share->in_book);
     book->n_shares--;
     book->n_exclusive -= share->is_exclusive;
     share->book = NULL;

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "daemon/inventory.h"
 
 #define BOOKS_MAX        256                 /* devices of a box */
@@ -55,7 +56,8 @@ struct book {
     uint64_t guaranteed_bytes; /* Σ */
     uint64_t held_bytes;       /* Σ */
     uint64_t declared_bytes;   /* Σ limits of leases that declared their maximum */
-    uint32_t n_shares;         /* leases on it */
+    struct list shares;        /* leases on it: of struct share, by in_book */
+    uint32_t n_shares;         /* so many */
     uint32_t n_exclusive;      /* of them exclusive ones: 0 or 1 */
 };
 
@@ -66,12 +68,16 @@ uint64_t book_overcommitted(const struct book *book);
 /* One lease's part of a device. */
 struct share {
     struct book *book; /* borrowed; NULL: not entered in the books */
+    struct list in_book;
     uint64_t limit_bytes;
     uint64_t guaranteed_bytes; /* ≤ limit */
     uint64_t held_bytes;       /* Σ over processes max(declared, seen): may be over the limit */
     uint64_t seen_bytes;       /* Σ of what NVML shows */
     bool declares_max, is_exclusive;
 };
+
+/* Somebody may take so much of it though these wait in front: see daemon/slack.h. */
+uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_t n_needs);
 
 /* max(guaranteed, held) */
 uint64_t share_charge(const struct share *share);

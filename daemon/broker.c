@@ -18,6 +18,11 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
 
     if (!broker)
         return -ENOMEM;
+    broker->round = round_new();
+    if (!broker->round) {
+        free(broker);
+        return -ENOMEM;
+    }
     broker->policy = policy;
     if (sink)
         broker->sink = *sink;
@@ -29,7 +34,7 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
     list_init(&broker->declared);
     list_init(&broker->hooked);
     broker->next_lease = broker->next_waiter = broker->next_arrival = 1;
-    broker->next_timeout_usec = broker->next_expiry_usec = broker->next_sweep_usec = UINT64_MAX;
+    broker->next_expiry_usec = broker->next_sweep_usec = UINT64_MAX;
     *ret = broker;
     return 0;
 }
@@ -62,10 +67,9 @@ struct broker *broker_free(struct broker *broker) {
     map_done(&broker->leases);
     map_done(&broker->members);
     map_done(&broker->tenants);
-    map_done(&broker->kinds);
     map_done(&broker->waiters);
     map_done(&broker->cgroups);
-    free(broker->heap);
+    free(broker->round);
     free(broker->strays);
     free(broker);
     return NULL;
@@ -102,7 +106,8 @@ struct member *member_get(struct broker *broker, const struct process_id *proces
     return member;
 }
 
-void member_hook(struct broker *broker, struct member *member) {
+void member_hook(struct broker *broker, struct member *member, bool has_more) {
+    struct waiter *waiter;
     bool is_hooked = !list_is_empty(&member->waiters) &&
                      (!list_is_empty(&member->holders) || !list_is_empty(&member->leases));
 
@@ -110,12 +115,16 @@ void member_hook(struct broker *broker, struct member *member) {
         list_remove(&member->in_hooked);
     else if (!list_is_linked(&member->in_hooked))
         list_append(&broker->hooked, &member->in_hooked);
+    if (is_hooked && has_more)
+        list_foreach (waiter, &member->waiters, in_member) {
+            waiter_refresh(broker, waiter);
+        }
 }
 
 void member_put(struct broker *broker, struct member *member) {
     if (!member)
         return;
-    member_hook(broker, member);
+    member_hook(broker, member, false);
     if (!list_is_empty(&member->holders) || !list_is_empty(&member->leases) ||
         !list_is_empty(&member->waiters))
         return;
@@ -123,8 +132,9 @@ void member_put(struct broker *broker, struct member *member) {
     free(member);
 }
 
-static void tenant_judge(const struct broker *broker, struct tenant *tenant) {
+static void tenant_judge(struct broker *broker, struct tenant *tenant) {
     policy_rules_for(&tenant->rules, broker->policy, tenant->uid, tenant->gids, tenant->n_gids);
+    broker->has_spending |= tenant->rules.quota_byte_seconds != UNITS_FOREVER;
 }
 
 struct tenant *tenant_get(struct broker *broker, uid_t uid, gid_t gid) {
@@ -138,6 +148,7 @@ struct tenant *tenant_get(struct broker *broker, uid_t uid, gid_t gid) {
     tenant->uid = uid;
     tenant->gid = gid;
     tenant->gids = malloc(sizeof(gid_t));
+    list_init(&tenant->waiters);
     list_init(&tenant->parked);
     if (!tenant->gids || map_put(&broker->tenants, uid, tenant) < 0) {
         free(tenant->gids);
@@ -198,6 +209,9 @@ struct book *book_get(struct broker *broker, const struct gpuid *id) {
     if (!book)
         return NULL;
     book->slot = (unsigned)broker->n_books;
+    list_init(&book->shares);
+    broker->shut[book->slot].place = (struct place){ true, INT64_MAX, UINT64_MAX };
+    broker->shut[book->slot].room_bytes = UINT64_MAX;
     book->device.seen.id = *id;
     book->device.state = DEVICE_LOST;
     snprintf(book->device.reason, sizeof(book->device.reason), "not seen since the daemon started");
@@ -268,12 +282,16 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
     broker->policy = policy;
     for (size_t i = 0; i < broker->n_books; i++)
         book_measure(broker, broker->books[i]);
+    broker->has_spending = false;
     for (size_t pos = 0; (tenant = map_next(&broker->tenants, &pos));)
         tenant_judge(broker, tenant);
     /* A step of priority may be worth another wait. */
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
         if (line_key(broker, waiter->since_usec, waiter->priority) != waiter->in_line.key)
             waiter_reorder(broker, waiter, waiter->priority);
+    /* Growth, too, may be within the quota now. */
+    for (size_t pos = 0; (tenant = map_next(&broker->tenants, &pos));)
+        tenant_unpark(broker, tenant);
     return line_review(broker);
 }
 

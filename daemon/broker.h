@@ -15,8 +15,9 @@
  * The line: growth of running jobs first, then new leases; in each the higher priority, then the
  * earlier; a step of priority is worth `age_usec` of waiting, so nobody starves. Whoever does not
  * fit keeps, on every device that it could use, what it asks for; those behind may pass with what
- * is left beyond that. A request that waits for its own user's quota, for hours or for a drained
- * device keeps nothing back.
+ * is left beyond that, or where nobody before them starts later for it (daemon/round.c has the
+ * rule). A request that waits for its own user's quota, for hours or for a drained device keeps
+ * nothing back.
  *
  * -ENOMEM is the only error: of the host's memory; everything is then as it was before the call.
  */

@@ -11,6 +11,7 @@
  *     reading.c   what NVML shows                           revive.c     after a restart
  *     turn.c      what time brings                          check.c      every sum, walked
  *     keeping.c   records, events                           fit.c        where a claim fits
+ *     round.c     who of the line is served                 slack.c      who may pass whom
  *
  * Leases, holders, waiters and debts are objects that are linked into all they concern and unlink
  * themselves when they are freed. Whatever changes bytes goes through the three calls under
@@ -43,19 +44,9 @@ struct tenant {
     uint64_t charged_bytes;         /* Σ over its leases and their devices */
     uint64_t slot_bytes[BOOKS_MAX]; /* of it on each device */
     uint32_t slot_leases[BOOKS_MAX];
-    uint32_t n_slots;   /* devices on which it has a lease */
-    struct list parked; /* waiters that its own quota stops, by in_parked */
-};
-
-/* Waiters that want the same number of the same devices. Freed when empty. */
-struct kind {
-    uint64_t key; /* in broker.kinds */
-    bool is_growth;
-    uint32_t n_wanted;
-    struct slots slots;
-    struct order_node *root; /* of waiters, by in_kind */
-    struct order_node *next; /* during a run of the line */
-    uint32_t n_unmet;        /* the same */
+    uint32_t n_slots;    /* devices on which it has a lease */
+    struct list waiters; /* all that wait, by in_tenant */
+    struct list parked;  /* of them those that its own quota stops, by in_parked */
 };
 
 /* Why somebody waits. */
@@ -74,12 +65,13 @@ struct waiter {
     uint64_t id, arrival;
     struct member *member;
     struct tenant *tenant;
-    struct list in_member;
-    struct list in_parked;     /* of its tenant, or broker.asleep; in no kind then */
-    struct list in_recalls;    /* of broker.recalls; in no kind then */
-    struct order_node in_line; /* of broker.growths or broker.requests: every waiter */
-    struct order_node in_kind;
-    struct kind *kind; /* NULL: parked, asleep or recalling */
+    struct list in_member, in_tenant;
+    struct list in_parked;         /* of its tenant, or broker.asleep; not active then */
+    struct list in_recalls;        /* of broker.recalls; not active then */
+    struct order_node in_line;     /* of broker.growths or broker.requests: every waiter */
+    struct order_node in_timeouts; /* of broker.timeouts, if it has one */
+    bool is_active;                /* it competes for memory: the devices it could use are marks */
+    uint64_t round;                /* the last in which it was looked at for itself */
     void *cookie;
     struct verdict *answer; /* the caller is still there to hear it; NULL: through the sink */
     bool no_wait;
@@ -139,6 +131,24 @@ struct alias {
     struct list in_broker;
 };
 
+/* A place in the line; growth comes before all requests. */
+struct place {
+    bool is_request;
+    int64_t key;
+    uint64_t tie;
+};
+
+/* Behind `place`, nobody finds more than `room_bytes` on a device. */
+struct shut {
+    struct place place;
+    uint64_t room_bytes;
+};
+
+/* Marks of a waiter in the line, behind those of the devices. */
+#define MARKS      (BOOKS_MAX / 64) /* the word that they are in */
+#define MARK_FRESH UINT64_C(1)      /* to be looked at whatever its devices have */
+#define MARK_SAFE  UINT64_C(2)      /* only the banker's rule stands against it */
+
 struct broker {
     const struct policy *policy; /* borrowed */
     struct broker_sink sink;
@@ -151,7 +161,6 @@ struct broker {
     struct map leases;  /* by id */
     struct map members; /* by member_key() */
     struct map tenants; /* by uid */
-    struct map kinds;
     struct map waiters; /* by id */
     struct map cgroups; /* of leases, by path */
     struct list debts, ghosts, aliases;
@@ -162,9 +171,15 @@ struct broker {
     uint64_t mark;        /* the last one given out, see safety.c and knot.c */
 
     struct order_node *growths, *requests; /* the line */
-    uint32_t n_growths_at[BOOKS_MAX];      /* of them in kinds, by slot */
-    struct kind **heap;                    /* room for all kinds, for a run */
-    size_t n_heap_max;
+    uint32_t n_growths_at[BOOKS_MAX];      /* of them active, by slot */
+    struct order_node *timeouts;           /* waiters by when they give up */
+    struct slots dirty;          /* devices of which more may be had than at the last round */
+    struct shut shut[BOOKS_MAX]; /* what the last round found on those that are not dirty */
+    struct round *round;         /* owned; see round.c */
+    uint64_t n_rounds;
+    bool is_safety_due; /* charges or rooms changed: the banker's rule may say other now */
+    bool has_spending;  /* somebody's byte·seconds may be used up any moment */
+    bool has_parked;    /* a quota took somebody out of the line during a round */
 
     uint64_t next_lease, next_waiter, next_arrival;
     uint64_t now_usec;    /* of the last call */
@@ -174,16 +189,13 @@ struct broker {
     bool is_lost;         /* broker_books_lost() */
     struct stray *strays; /* of the last sample, only while is_lost */
     size_t n_strays, n_strays_max;
-    bool is_stirred;            /* the line must be looked at */
-    bool has_unsafe;            /* somebody waits by the banker's rule: another device may do */
-    bool is_moved;              /* places or reasons changed since they were told */
-    bool is_running;            /* it is, just now: kinds stay though they are empty */
-    bool is_knot_due;           /* a wait began, or bytes moved, since knots were looked for */
-    uint64_t next_timeout_usec; /* of a waiter; UINT64_MAX: none; never too late */
-    uint64_t next_expiry_usec;  /* of a lease, the same */
-    uint64_t next_sweep_usec;   /* places to be told, UINT64_MAX: none */
-    uint32_t sweep_at;          /* place from which on */
-    bool is_sweep_late;         /* a place changed behind its back: sweep again */
+    bool is_stirred;           /* the line must be looked at */
+    bool is_moved;             /* places or reasons changed since they were told */
+    bool is_knot_due;          /* a wait began, or bytes moved, since knots were looked for */
+    uint64_t next_expiry_usec; /* of a lease; UINT64_MAX: none; never too late */
+    uint64_t next_sweep_usec;  /* places to be told, UINT64_MAX: none */
+    uint32_t sweep_at;         /* place from which on */
+    bool is_sweep_late;        /* a place changed behind its back: sweep again */
 };
 
 #define SWEEP_USEC UINT64_C(1000000) /* between two parts of a sweep */
@@ -193,8 +205,9 @@ struct broker {
 struct member *member_get(struct broker *broker,
                           const struct process_id *process); /* NULL: ENOMEM */
 struct member *member_find(const struct broker *broker, const struct process_id *process);
-void member_put(struct broker *broker, struct member *member);  /* frees it if it is of no use */
-void member_hook(struct broker *broker, struct member *member); /* after it got something */
+void member_put(struct broker *broker, struct member *member); /* frees it if it is of no use */
+/* After it began to have, hold or wait. `has_more`: others may wait for it who did not before. */
+void member_hook(struct broker *broker, struct member *member, bool has_more);
 struct tenant *tenant_get(struct broker *broker, uid_t uid, gid_t gid);
 void tenant_put(struct broker *broker, struct tenant *tenant);
 int tenant_groups(struct broker *broker, struct tenant *tenant, const struct broker_peer *peer);
@@ -253,6 +266,21 @@ void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refu
 void tenant_unpark(struct broker *broker, struct tenant *tenant);
 void line_wake(struct broker *broker);
 
+/* The user has more than before: who is over its quota now keeps nothing any more. */
+void tenant_settle(struct broker *broker, struct tenant *tenant);
+
+/* Its own user, hours or health stop it: it leaves the competition. `why` is set. */
+void waiter_park(struct broker *broker, struct waiter *waiter);
+
+/* It is to be looked at in the next round, whatever happened to its devices. */
+void waiter_refresh(struct broker *broker, struct waiter *waiter);
+struct place waiter_at(const struct waiter *waiter);
+bool place_before(struct place a, struct place b);
+
+/* More may be had of a device than before; of every device. */
+void line_touch(struct broker *broker, unsigned slot);
+void line_touch_all(struct broker *broker);
+
 /* Every claim anew: devices or rules changed. */
 int line_review(struct broker *broker);
 
@@ -262,11 +290,13 @@ void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priori
 /* The order of somebody who comes now. */
 int64_t line_key(const struct broker *broker, uint64_t since_usec, int32_t priority);
 
-/* What somebody with this key would find left on each device, as the line stands. */
-void line_left(struct broker *broker, int64_t key, uint64_t ret_left[static BOOKS_MAX]);
+/* What somebody with this key and claim would find on each device of it, as the line stands. */
+void line_left(struct broker *broker, int64_t key, const struct claim *claim,
+               uint64_t ret_left[static BOOKS_MAX]);
 
-/* Grant whatever can be granted. */
+/* Grant whatever can be granted (round.c). */
 void line_run(struct broker *broker, struct moment now);
+struct round *round_new(void); /* for free(); NULL: no memory */
 
 /* What stands in the way of a claim, or where it would go; nothing is granted (fit.c). */
 struct fit {
@@ -280,6 +310,9 @@ struct fit {
 };
 void claim_fit(struct broker *broker, const struct tenant *tenant, const struct claim *claim,
                const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret);
+/* Whether hours and quotas leave it enough devices now, whatever is free; if not, why. */
+bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
+                        const struct claim *claim, struct moment now, struct fit *ret);
 
 /* ---- Growth (growth.c) ---- */
 
@@ -294,6 +327,7 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned sha
                 uint64_t free_bytes, struct growth_fit *ret);
 void growth_take(struct broker *broker, struct holder *holder, unsigned share, uint64_t bytes,
                  struct verdict *ret);
+uint64_t growth_rise(const struct waiter *waiter); /* of the lease's charge, were it granted */
 
 /* A sibling gave back, or said that it cannot: who waited for it in the same lease? */
 void growth_nudge(struct broker *broker, struct lease *lease, unsigned share);

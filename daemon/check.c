@@ -120,24 +120,29 @@ static int check_tenant(const struct broker *broker, const struct tenant *tenant
 static int check_waiter(const struct broker *broker, const struct waiter *waiter, struct sums *sums,
                         struct allot_error *err) {
     unsigned long long id = waiter->id;
-    unsigned n_places = (waiter->kind != NULL) + list_is_linked(&waiter->in_parked) +
+    const struct share *share =
+        waiter->holder ? &waiter->holder->lease->shares[waiter->share] : NULL;
+    unsigned n_places = waiter->is_active + list_is_linked(&waiter->in_parked) +
                         list_is_linked(&waiter->in_recalls);
 
     if (map_find(&broker->waiters, waiter->id) != waiter)
         return WRONG("waiter %llu is not found by its number", id);
     if (n_places != 1)
         return WRONG("waiter %llu is in %u places", id, n_places);
-    if (waiter->kind && map_find(&broker->kinds, waiter->kind->key) != waiter->kind)
-        return WRONG("waiter %llu is of a kind that is not there", id);
-    if (waiter->kind && waiter->kind->is_growth != (waiter->holder != NULL))
-        return WRONG("waiter %llu is of the wrong kind", id);
+    for (unsigned i = 0; i < broker->n_books; i++) {
+        bool could = waiter->is_active && (waiter->holder ? share->book->slot == i
+                                                          : slots_has(&waiter->claim->slots, i));
+
+        if (could != (waiter->in_line.marks[i / 64] >> i % 64 & 1))
+            return WRONG("waiter %llu would not be found by its devices", id);
+    }
     if ((waiter->holder != NULL) == (waiter->demand != NULL))
         return WRONG("waiter %llu wants both growth and a lease, or neither", id);
     if (waiter->answer)
         return WRONG("waiter %llu has a caller that has left", id);
-    if (waiter->kind && waiter->holder)
-        sums->n_growths[waiter->holder->lease->shares[waiter->share].book->slot]++;
-    if (waiter->timeout_usec && waiter->timeout_usec < broker->next_timeout_usec)
+    if (waiter->is_active && waiter->holder)
+        sums->n_growths[share->book->slot]++;
+    if ((waiter->timeout_usec != 0) != (waiter->in_timeouts.n > 0))
         return WRONG("waiter %llu would not be timed out", id);
     if (waiter->holder && waiter->holder->lease->is_ending)
         return WRONG("waiter %llu wants growth of a lease that ends", id);

@@ -58,7 +58,7 @@ static int explain(struct broker *broker, struct tenant *tenant, const struct de
     if (r < 0)
         return r == -ENOMEM ? r : 0;
 
-    line_left(broker, key, left);
+    line_left(broker, key, claim, left);
     claim_fit(broker, tenant, claim, left, now, &fit);
     explain_user(tenant, ret);
     for (uint32_t i = 0; i < claim->n_options; i++)

@@ -63,6 +63,13 @@ static uint32_t permitted(const struct broker *broker, const struct tenant *tena
     return n;
 }
 
+bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
+                        const struct claim *claim, struct moment now, struct fit *ret) {
+    uint16_t options[BOOKS_MAX];
+
+    return permitted(broker, tenant, claim, now, options, ret) > 0;
+}
+
 void claim_fit(struct broker *broker, const struct tenant *tenant, const struct claim *claim,
                const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret) {
     uint16_t options[BOOKS_MAX], by_slot[BOOKS_MAX], order[BOOKS_MAX];

@@ -83,14 +83,18 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
         ret->fits = true;
 }
 
+uint64_t growth_rise(const struct waiter *waiter) {
+    return share_rise(&waiter->holder->lease->shares[waiter->share],
+                      part_rise(&waiter->holder->parts[waiter->share], waiter->bytes));
+}
+
 void growth_take(struct broker *broker, struct holder *holder, unsigned i, uint64_t bytes,
                  struct verdict *ret) {
     struct part *part = &holder->parts[i];
 
     holder_set(broker, holder, i, part->declared_bytes + bytes, part->seen_bytes);
     keep_holder(broker, holder);
-    /* The device that was best, and unsafe, may be full now, and the next best safe. */
-    broker->is_stirred |= broker->has_unsafe;
+    tenant_settle(broker, holder->lease->tenant);
     ret->kind = VERDICT_GRANT;
     ret->lease = holder->lease->id;
     ret->held_bytes = holder->lease->shares[i].held_bytes;

@@ -24,7 +24,7 @@ struct search {
 };
 
 static bool is_stuck_wait(const struct waiter *waiter) {
-    return waiter->why <= WHY_UNSAFE && waiter->kind;
+    return waiter->why <= WHY_UNSAFE && waiter->is_active;
 }
 
 /* A holder that has nothing of the lease says nothing about it, unless nobody has. */

@@ -46,9 +46,16 @@ static void tell_charge(struct broker *broker, const struct lease *lease, const 
                              has_left ? 0 : share->guaranteed_bytes);
 }
 
-/* Bytes became free: somebody may have waited for them. */
+/* Bytes of a device are another's, or nobody's: somebody may wait by the banker's rule. */
+static void stir_safety(struct broker *broker) {
+    broker->is_safety_due = true;
+    broker->is_stirred |= (broker->growths && broker->growths->any[MARKS] & MARK_SAFE) ||
+                          (broker->requests && broker->requests->any[MARKS] & MARK_SAFE);
+}
+
+/* The user has less than before, and so has the device: somebody may have waited for it. */
 static void stir(struct broker *broker, struct tenant *tenant) {
-    broker->is_stirred = broker->is_knot_due = true;
+    broker->is_knot_due = true;
     tenant_unpark(broker, tenant);
 }
 
@@ -69,6 +76,7 @@ void lease_enter(struct broker *broker, struct lease *lease, struct book *const 
     tenant->n_leases++;
     if (lease->declares_max)
         list_append(&broker->declared, &lease->in_declared);
+    stir_safety(broker);
 }
 
 void lease_leave(struct broker *broker, struct lease *lease) {
@@ -84,9 +92,11 @@ void lease_leave(struct broker *broker, struct lease *lease) {
             tenant->n_slots--;
         tell_charge(broker, lease, share, true);
         books_leave(share);
+        line_touch(broker, slot);
     }
     tenant->n_leases--;
     list_remove(&lease->in_declared);
+    stir_safety(broker);
     stir(broker, tenant);
 }
 
@@ -109,6 +119,10 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64
     lease->tenant->charged_bytes += charge - charge_before;
     lease->tenant->slot_bytes[share->book->slot] += charge - charge_before;
     tell_charge(broker, lease, share, false);
+    stir_safety(broker);
+    /* Growth of a sibling may need less now, though the lease is charged the same. */
+    if (charge < charge_before || (held < held_before && lease->n_growths > 0))
+        line_touch(broker, share->book->slot);
     if (charge < charge_before)
         stir(broker, lease->tenant);
     if (held < held_before && lease->n_growths > 0)
@@ -151,7 +165,7 @@ void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_
         return;
     debt->parts[part].book->releasing_bytes -= debt->parts[part].bytes - bytes;
     debt->parts[part].bytes = bytes;
-    broker->is_stirred = true;
+    line_touch(broker, debt->parts[part].book->slot);
     lease = broker_lease(broker, debt->lease);
     if (lease && lease->n_growths > 0 &&
         lease_share(lease, &debt->parts[part].book->device.seen.id, &share))
@@ -209,7 +223,7 @@ struct holder *holder_new(struct broker *broker, struct lease *lease,
     holder->process = *process;
     list_append(&lease->holders, &holder->in_lease);
     list_append(&member->holders, &holder->in_member);
-    member_hook(broker, member);
+    member_hook(broker, member, true);
     lease->n_holders++;
     return holder;
 }
@@ -342,7 +356,7 @@ static bool lease_inherit(struct broker *broker, struct lease *lease) {
         return false;
     lease->owner = member;
     list_append(&member->leases, &lease->in_owner);
-    member_hook(broker, member);
+    member_hook(broker, member, true);
     /* Both stand under one key; the debt's end keeps the owner. */
     if (!debt_find(broker, lease->id, &process))
         keep_owner(broker, lease);

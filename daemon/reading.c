@@ -390,7 +390,8 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
     for (size_t i = 0; i < broker->n_books; i++) {
         if (!reading->is_read[i])
             continue;
-        broker->is_stirred |= reading->unmanaged_bytes[i] < broker->books[i]->unmanaged_bytes;
+        if (reading->unmanaged_bytes[i] < broker->books[i]->unmanaged_bytes)
+            line_touch(broker, (unsigned)i);
         broker->books[i]->unmanaged_bytes = reading->unmanaged_bytes[i];
     }
     free(reading);

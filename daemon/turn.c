@@ -2,10 +2,10 @@
 /*
  * What time brings: timeouts, time limits, the end of the grace, places in the line.
  *
- * The next moment at which something is due is kept as a lower bound; only when it has come are the
- * waiters or leases walked, and the bound found anew. Places are told at once to the first in line,
- * who may act on them, and to the rest in a sweep, some each second: a grant at the head of ten
- * thousand moves them all.
+ * The next moment at which a lease is due is kept as a lower bound; only when it has come are the
+ * leases walked, and the bound found anew. Waiters are sorted by their timeouts. Places are told at
+ * once to the first in line, who may act on them, and to the rest in a sweep, some each second: a
+ * grant at the head of ten thousand moves them all.
  */
 #include "daemon/brokerage.h"
 
@@ -45,19 +45,10 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
 }
 
 static void run_timeouts(struct broker *broker) {
-    struct waiter *waiter;
+    struct order_node *node;
 
-    if (broker->now_usec < broker->next_timeout_usec)
-        return;
-    broker->next_timeout_usec = UINT64_MAX;
-    for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));) {
-        if (waiter->timeout_usec == 0)
-            continue;
-        if (waiter->timeout_usec <= broker->now_usec)
-            time_out(broker, waiter);
-        else
-            broker->next_timeout_usec = MIN(broker->next_timeout_usec, waiter->timeout_usec);
-    }
+    while ((node = order_first(broker->timeouts)) && (uint64_t)node->key <= broker->now_usec)
+        time_out(broker, order_entry(node, struct waiter, in_timeouts));
 }
 
 static void run_expiry(struct broker *broker) {
@@ -181,7 +172,8 @@ static void end_grace(struct broker *broker) {
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
         if (waiter->why == WHY_GRACE)
             waiter->why = WHY_DEVICE;
-    broker->is_stirred = broker->is_knot_due = true;
+    line_touch_all(broker);
+    broker->is_knot_due = true;
     tell_event(broker, "grace", NULL, 0, NULL,
                "the time to come back is over: %zu leases go on, %u processes did not come back",
                broker->leases.n, n_missing);
@@ -217,7 +209,11 @@ int broker_turn(struct broker *broker, struct moment now) {
 }
 
 uint64_t broker_deadline(const struct broker *broker) {
-    uint64_t next = MIN(broker->next_timeout_usec, broker->next_expiry_usec);
+    const struct order_node *first = order_first(broker->timeouts);
+    uint64_t next = broker->next_expiry_usec;
+
+    if (first)
+        next = MIN(next, (uint64_t)first->key);
 
     if (!broker->grace_usec && (broker->is_stirred || broker->is_knot_due))
         return 0;

@@ -69,14 +69,14 @@ static bool can_all_end(const struct clerk *clerk, uint32_t ended) {
     for (int d = 0; d < CLERK_DEVICES; d++) {
         left[d] = clerk->usable;
         for (int i = 0; i < CLERK_JOBS; i++)
-            if (clerk->jobs[i].declares && !(ended >> i & 1))
+            if (clerk->jobs[i].declares && (i >= 32 || !(ended >> i & 1)))
                 left[d] -= charge(&clerk->jobs[i], d);
     }
     for (int i = 0; i < CLERK_JOBS; i++) {
         const struct clerk_job *job = &clerk->jobs[i];
         bool fits = true;
 
-        if (!job->lives || !job->declares || ended >> i & 1)
+        if (!job->lives || !job->declares || (i < 32 && ended >> i & 1))
             continue;
         some = true;
         for (int d = 0; d < CLERK_DEVICES; d++)
@@ -150,9 +150,52 @@ static uint32_t choose(struct clerk *clerk, const struct clerk_want *want, const
     return chosen;
 }
 
+/* ---- Passing: every state ---- */
+
+/*
+ * Whether there is a state of the device in which somebody in front would start, and could not if
+ * `bytes` were taken. A state: each job from `job` on may be gone, those that can have other
+ * amounts may have any; each of those in front may run, wait (then it keeps), or be gone.
+ */
+static bool could_delay(const struct clerk *clerk, int device, int64_t bytes, const int64_t *needs,
+                        int n_needs) {
+    bool used[64] = { true };
+
+    for (int i = 0; i < CLERK_JOBS; i++) {
+        const struct clerk_job *job = &clerk->jobs[i];
+        int64_t most = job->limit > job->held[device] ? job->limit : job->held[device];
+        bool is_fixed = job->limit == job->guaranteed && job->held[device] <= job->guaranteed;
+
+        if (charge(job, device) == 0)
+            continue;
+        for (int64_t sum = clerk->usable; sum >= 0; sum--)
+            for (int64_t part = 1; part <= most && part <= sum; part++)
+                used[sum] |= used[sum - part] && (!is_fixed || part == most);
+    }
+    for (int k = 0; k < n_needs; k++) {
+        for (int64_t sum = 0; sum <= clerk->usable; sum++) {
+            int64_t left = clerk->usable - sum;
+
+            if (used[sum] && left >= needs[k] && left - bytes < needs[k])
+                return true;
+        }
+        for (int64_t sum = clerk->usable; sum >= needs[k]; sum--)
+            used[sum] |= used[sum - needs[k]];
+    }
+    return false;
+}
+
+static void keep(int64_t *kept, int64_t (*needs)[CLERK_PASSED], int *n_needs, int d,
+                 int64_t bytes) {
+    kept[d] += bytes;
+    if (n_needs[d] < CLERK_PASSED)
+        needs[d][n_needs[d]++] = bytes;
+}
+
 /* Whether the first who can be served was; the line is then to be walked anew. */
 static bool serve_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
-    int64_t kept[CLERK_DEVICES] = { 0 };
+    int64_t kept[CLERK_DEVICES] = { 0 }, needs[CLERK_DEVICES][CLERK_PASSED];
+    int n_needs[CLERK_DEVICES] = { 0 };
     int line[CLERK_WANTS], n = clerk_line(clerk, line);
 
     for (int k = 0; k < n; k++) {
@@ -161,7 +204,13 @@ static bool serve_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
 
         for (int d = 0; d < CLERK_DEVICES; d++) {
             left[d] = clerk_free(clerk, d) - kept[d];
-            left[d] = left[d] > 0 ? left[d] : 0;
+            left[d] = left[d] > 0 && n_needs[d] < CLERK_PASSED ? left[d] : 0;
+            /* The room that there is: as much as could be taken without a delay. */
+            if (want->job < 0 && want->limit == want->guaranteed && n_needs[d] < CLERK_PASSED)
+                for (int64_t more = clerk_free(clerk, d); more >= want->guaranteed; more--)
+                    if (left[d] < want->guaranteed &&
+                        !could_delay(clerk, d, more, needs[d], n_needs[d]))
+                        left[d] = more;
         }
         if (want->job >= 0) {
             struct clerk_job *job = &clerk->jobs[want->job];
@@ -176,7 +225,7 @@ static bool serve_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
                 }
                 job->held[want->device] -= want->bytes;
             }
-            kept[want->device] += more;
+            keep(kept, needs, n_needs, want->device, more);
         } else {
             uint32_t devices;
 
@@ -192,7 +241,7 @@ static bool serve_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
             }
             for (int d = 0; d < CLERK_DEVICES; d++)
                 if (want->allowed >> d & 1)
-                    kept[d] += want->guaranteed;
+                    keep(kept, needs, n_needs, d, want->guaranteed);
         }
     }
     return false;
@@ -208,7 +257,7 @@ static bool is_knot(const struct clerk *clerk, uint32_t set) {
     for (int i = 0; i < CLERK_JOBS; i++) {
         bool is_stuck = false;
 
-        if (!(set >> i & 1))
+        if (i >= 32 || !(set >> i & 1))
             continue;
         for (int w = 0; w < CLERK_WANTS; w++) {
             const struct clerk_want *want = &clerk->wants[w];
@@ -216,7 +265,7 @@ static bool is_knot(const struct clerk *clerk, uint32_t set) {
 
             if (!want->lives || want->job != i)
                 continue;
-            for (int j = 0; j < CLERK_JOBS; j++)
+            for (int j = 0; j < 32; j++)
                 if (set >> j & 1)
                     left -= charge(&clerk->jobs[j], want->device);
             is_stuck |= rise(&clerk->jobs[i], want->device, want->bytes) > left;
@@ -244,7 +293,7 @@ static bool cut_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
 
         if (!want->lives || want->job < 0 || !(all >> want->job & 1))
             continue;
-        for (int j = 0; j < CLERK_JOBS; j++)
+        for (int j = 0; j < 32; j++)
             if (all >> j & 1)
                 left -= charge(&clerk->jobs[j], want->device);
         if (rise(&clerk->jobs[want->job], want->device, want->bytes) <= left)

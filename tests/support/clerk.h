@@ -6,14 +6,16 @@
  *
  * A small world: few devices of equal size, amounts in whole GiB, one process per job. The line is
  * walked whole for each question; safety is found by trying every order of ends, knots by trying
- * every set of processes.
+ * every set of processes, who may pass by trying every state that a device can come to. Jobs that
+ * declare a maximum or wait for growth stand among the first 32.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #define CLERK_DEVICES 3
-#define CLERK_JOBS    10
-#define CLERK_WANTS   24
+#define CLERK_JOBS    64
+#define CLERK_WANTS   128
+#define CLERK_PASSED  8 /* who waits on a device and may be passed there */
 
 struct clerk_job {
     bool lives;

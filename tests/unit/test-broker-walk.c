@@ -32,12 +32,14 @@ static unsigned pick(uint64_t *state, unsigned n) {
  */
 
 #define UNITS 16 /* GiB of each device */
+#define SHORT 10 /* who has or waits, where the line is short: the clerk tries all subsets */
 
 struct walk {
     struct desk *desk;
     struct clerk clerk;
     uint64_t random;
     bool grows_mostly; /* more growth, so more deadlocks to be avoided or found */
+    bool is_long;      /* a long line of different requests for fixed amounts, and no growth */
     uint64_t n_tags;
     int n_pids;
     uint32_t n_seen; /* of desk->told */
@@ -170,10 +172,10 @@ static void ask(struct walk *walk) {
         n_jobs += walk->clerk.jobs[i].lives;
     for (int i = 0; i < CLERK_WANTS; i++)
         n_wants += walk->clerk.wants[i].lives;
-    if (n_jobs + n_wants >= CLERK_JOBS)
+    if (walk->is_long ? n_wants == CLERK_WANTS : n_jobs + n_wants >= SHORT)
         return;
     /* One pick a statement: what a seed means must not depend on the compiler. */
-    uid = 1000 + (int)pick(random, 5);
+    uid = 1000 + (int)pick(random, walk->is_long ? 40 : 5);
     priority = (int)pick(random, 5) - 2;
     want = join(walk, ++walk->n_pids + 100, uid, priority);
     want->n_wanted = 1 + (int)pick(random, CLERK_DEVICES);
@@ -185,7 +187,7 @@ static void ask(struct walk *walk) {
     demand.choose = want->spreads ? CHOICE_SPREAD : CHOICE_PACK;
     demand.priority = want->priority;
     demand.amount = AMOUNT_GROW;
-    switch (walk->grows_mostly ? 2 + pick(random, 2) : pick(random, 4)) {
+    switch (walk->grows_mostly ? 2 + pick(random, 2) : pick(random, walk->is_long ? 2 : 4)) {
     case 0:
         demand.amount.mode = LEASE_FIXED;
         want->limit = want->guaranteed = 1 + (int)pick(random, UNITS);
@@ -227,7 +229,7 @@ static void ask(struct walk *walk) {
 }
 
 static int pick_job(struct walk *walk) {
-    int first = (int)pick(&walk->random, CLERK_JOBS);
+    int first = (int)pick(&walk->random, SHORT);
 
     for (int i = 0; i < CLERK_JOBS; i++)
         if (walk->clerk.jobs[(first + i) % CLERK_JOBS].lives)
@@ -276,10 +278,10 @@ static void change(struct walk *walk, bool grows) {
 }
 
 static void end(struct walk *walk) {
-    int at = (int)pick(&walk->random, CLERK_JOBS);
-    struct clerk_job *job = &walk->clerk.jobs[at];
+    int at = walk->is_long ? pick_job(walk) : (int)pick(&walk->random, SHORT);
+    struct clerk_job *job = &walk->clerk.jobs[at < 0 ? 0 : at];
 
-    if (!job->lives)
+    if (at < 0 || !job->lives)
         return;
     /* It gives back before it ends, so that all its bytes are free in one moment. */
     job->lives = false;
@@ -306,12 +308,13 @@ static void cancel(struct walk *walk) {
     ck_assert_int_eq(broker_cancel(walk->desk->broker, want->waiter, walk->desk->now), 0);
 }
 
-static unsigned walk_with_clerk(uint64_t seed, unsigned steps) {
+static unsigned walk_with_clerk(uint64_t seed, unsigned steps, bool is_long) {
     struct walk *walk = calloc(1, sizeof(*walk));
     unsigned n_deadlocks;
 
     walk->random = seed;
-    walk->grows_mostly = seed % 2;
+    walk->is_long = is_long;
+    walk->grows_mostly = !is_long && seed % 2;
     walk->desk = desk_new(CLERK_DEVICES, UNITS);
     walk->desk->policy.defaults.has =
         POLICY_HAS(max_leases) | POLICY_HAS(priority_max) | POLICY_HAS(grow_wait_usec);
@@ -329,8 +332,10 @@ static unsigned walk_with_clerk(uint64_t seed, unsigned steps) {
 
         walk->desk->now.usec +=
             pick(&walk->random, 4) ? pick(&walk->random, 1000) : pick(&walk->random, 1200) * SECS;
-        if (what < 35)
+        if (what < (is_long ? 65 : 35))
             ask(walk);
+        else if (is_long && what < 75)
+            cancel(walk);
         else if (what < 65)
             change(walk, true);
         else if (what < 75)
@@ -341,8 +346,9 @@ static unsigned walk_with_clerk(uint64_t seed, unsigned steps) {
             cancel(walk);
         compare(walk);
     }
-    printf("seed %#llx: %u granted, %u waited, %u deadlocks\n", (unsigned long long)seed,
-           walk->n_granted, walk->n_waited, walk->n_deadlocks);
+    printf("seed %#llx: %u granted, %u waited, %u deadlocks, %u in line\n",
+           (unsigned long long)seed, walk->n_granted, walk->n_waited, walk->n_deadlocks,
+           broker_n_waiters(walk->desk->broker));
     ck_assert_uint_gt(walk->n_granted, steps / 20);
     ck_assert_uint_gt(walk->n_waited, steps / 100);
     n_deadlocks = walk->n_deadlocks;
@@ -355,9 +361,16 @@ START_TEST(the_broker_and_the_clerk_always_agree) {
     unsigned n_deadlocks = 0;
 
     for (uint64_t i = 0; i < 8; i++)
-        n_deadlocks += walk_with_clerk(seed_of(0xa110c) + i, n_steps(1200));
+        n_deadlocks += walk_with_clerk(seed_of(0xa110c) + i, n_steps(1200), false);
     ck_assert_uint_gt(n_deadlocks, 0);
 }
 END_TEST
 
-SUITE_TIMEOUT("broker-walk", 300, the_broker_and_the_clerk_always_agree)
+START_TEST(they_agree_on_a_long_line_of_different_requests) {
+    for (uint64_t i = 0; i < 4; i++)
+        walk_with_clerk(seed_of(0x10e6) + i, n_steps(600), true);
+}
+END_TEST
+
+SUITE_TIMEOUT("broker-walk", 300, the_broker_and_the_clerk_always_agree,
+              they_agree_on_a_long_line_of_different_requests)

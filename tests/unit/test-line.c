@@ -87,13 +87,60 @@ END_TEST
 
 START_TEST(a_smaller_request_does_not_pass_where_it_could_delay) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 30));
+    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 15));
 
-    ck_assert(waits(desk, 11, 1001, desk_fixed(1, 20), 1));
-    ck_assert(waits(desk, 12, 1002, desk_fixed(1, 5), 2));
+    /* 10 are free now, 25 when one lease ends: the first in line starts with 5 to spare. */
+    desk_get(desk, 11, 1001, desk_fixed(1, 15));
+    ck_assert(waits(desk, 12, 1002, desk_fixed(1, 20), 1));
+    ck_assert(waits(desk, 13, 1003, desk_fixed(1, 6), 2));
+    ck_assert(waits(desk, 14, 1004, desk_grow(1, 1, 0), 3));
     ck_assert_uint_eq(desk_left(desk, 0), 10);
     desk_release(desk, 1000, lease);
     ck_assert(is_granted(desk, 1));
+    ck_assert_uint_eq(desk_left(desk, 0), 5);
+}
+END_TEST
+
+START_TEST(a_smaller_request_passes_where_the_first_starts_no_later_for_it) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    uint64_t a = desk_get(desk, 10, 1000, desk_share(1, 6000));
+
+    ck_assert(waits(desk, 11, 1001, desk_share(1, 8000), 1));
+    desk_get(desk, 12, 1002, desk_share(1, 2000));
+    ck_assert(waits(desk, 13, 1003, desk_fixed(1, 1), 2));
+    desk_release(desk, 1000, a);
+    ck_assert(is_granted(desk, 1));
+    ck_assert_ptr_null(desk_told(desk, 2));
+}
+END_TEST
+
+START_TEST(nobody_passes_where_a_lease_may_give_back_in_parts) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    uint64_t lease = desk_get(desk, 10, 1000, desk_grow(1, 4, 24));
+
+    desk_attach(desk, 10, 1000, lease);
+    desk_grow_by(desk, 10, lease, 0, 24, false, 0);
+    ck_assert(waits(desk, 11, 1001, desk_fixed(1, 32), 1));
+    ck_assert(waits(desk, 12, 1002, desk_fixed(1, 8), 2));
+    desk_shrink_by(desk, 10, lease, 0, 16);
+    desk_turn(desk);
+    ck_assert(is_granted(desk, 1));
+    ck_assert_ptr_null(desk_told(desk, 2));
+}
+END_TEST
+
+START_TEST(growth_that_needs_less_since_a_sibling_gave_back_is_looked_at) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    uint64_t a = desk_get(desk, 10, 1000, desk_grow(1, 10, 40));
+
+    desk_get(desk, 11, 1001, desk_fixed(1, 29));
+    desk_attach(desk, 10, 1000, a);
+    desk_attach(desk, 12, 1000, a);
+    ck_assert_int_eq(desk_grow_by(desk, 12, a, 0, 8, true, 1).kind, VERDICT_GRANT);
+    ck_assert_int_eq(desk_grow_by(desk, 10, a, 0, 6, true, 2).kind, VERDICT_WAIT);
+    /* 3 beyond the guarantee with 1 free, now just that one; the lease is charged as before. */
+    desk_shrink_by(desk, 12, a, 0, 3);
+    desk_turn(desk);
     ck_assert(is_granted(desk, 2));
 }
 END_TEST
@@ -473,6 +520,9 @@ END_TEST
 
 SUITE("line", the_first_come_is_the_first_served, higher_priority_goes_first_within_what_is_allowed,
       who_waited_long_enough_is_passed_by_nobody,
+      a_smaller_request_passes_where_the_first_starts_no_later_for_it,
+      nobody_passes_where_a_lease_may_give_back_in_parts,
+      growth_that_needs_less_since_a_sibling_gave_back_is_looked_at,
       a_smaller_request_does_not_pass_where_it_could_delay,
       a_smaller_request_passes_on_a_device_that_nobody_waits_for,
       a_smaller_request_passes_with_what_is_left_beyond_the_first, growth_goes_before_new_leases,
