@@ -313,7 +313,7 @@ static int enter_formals(struct ptx_parser *p, struct ptx_symbol **formals, uint
             if (r < 0)
                 return r;
             (*ret_regs)[i] = name->value;
-        } else if (!p->function->entry) {
+        } else if (!p->function->entry && !sym->rest) {
             p->local_at = (p->local_at + sym->align - 1) & ~(sym->align - 1);
             sym->address = p->local_at;
             p->local_at += (uint32_t)sym->bytes;
@@ -352,6 +352,8 @@ int ptx_parse_body(struct ptx_parser *p, struct ptx_function *function) {
             r = read_body_statement(p, local_marks);
         }
     }
+    if (ptx_function_variadic(function)) /* after all else: where its frame ends */
+        function->params[function->n_params - 1]->address = (function->local_bytes + 15) & ~15U;
     ptx_names_drop(&p->names, 0);
     p->function = NULL;
     return r;

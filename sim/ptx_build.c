@@ -584,7 +584,9 @@ int ptx_program_build(struct ptx_function *f, struct ptx_program *program,
         struct ptx_call_copy *copy = ret ? &program->rets[k] : &program->params[k];
 
         copy->reg = sym->space == PTX_IN_REG;
-        copy->bytes = copy->reg ? MAX((uint32_t)sym->bytes, 2U) : (uint32_t)sym->bytes;
+        copy->bytes = copy->reg   ? MAX((uint32_t)sym->bytes, 2U)
+                      : sym->rest ? UINT32_MAX /* all that comes */
+                                  : (uint32_t)sym->bytes;
         copy->ref = copy->reg ? ptx_build_reg(&b, (ret ? f->ret_regs : f->param_regs)[k])
                               : (int32_t)sym->address;
     }

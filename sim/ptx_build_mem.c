@@ -366,7 +366,7 @@ int ptx_build_call(struct ptx_builder *b, const struct ptx_inst *inst, struct pt
         if (!call->builtin || call->n_args != n_args[call->builtin])
             return error_set(b->err, -EBADMSG, "line %u: no function '%s' of these arguments",
                              inst->line, call->callee->name);
-    } else if (call->callee->n_params != call->n_args) {
+    } else if (!ptx_function_takes(call->callee, call->n_args)) {
         return error_set(b->err, -EBADMSG, "line %u: '%s' takes other arguments", inst->line,
                          call->callee->name);
     }

@@ -378,7 +378,7 @@ static int check_arguments(const struct check *c, unsigned at) {
 
     if (callee->entry)
         return bad(c, "a kernel cannot be called", at);
-    if ((c->n > at + 1 ? c->o[at + 1].count : 0) != callee->n_params ||
+    if (!ptx_function_takes(callee, c->n > at + 1 ? c->o[at + 1].count : 0) ||
         (at ? c->o[0].count : 0) != callee->n_rets)
         return bad(c, "other arguments than the function was declared with", at);
     for (unsigned i = 0; i < c->n; i++) {
@@ -387,7 +387,10 @@ static int check_arguments(const struct check *c, unsigned at) {
         for (unsigned k = 0; i != at && k < c->o[i].count; k++) {
             const struct ptx_operand *e = &c->f->elems[c->o[i].reg + (int32_t)k];
 
-            if (e->kind == PTX_OPERAND_SYM && formals[k] && e->sym->bytes != formals[k]->bytes)
+            if (formals[k] && formals[k]->rest && e->kind != PTX_OPERAND_SYM)
+                return bad(c, "a variable expected for the parameters that have no names", i);
+            if (e->kind == PTX_OPERAND_SYM && formals[k] && !formals[k]->rest &&
+                e->sym->bytes != formals[k]->bytes)
                 return bad(c, "an argument of another size than the function was declared with", i);
         }
     }

@@ -236,7 +236,8 @@ static struct ptx_function *callee_of(struct ptx_warp *w, const struct ptx_code 
     f = ptx_function_at(w->worker->program->function->module, pointers[first]);
     if (f)
         f = ptx_symbol_resolve(f->sym)->function;
-    if (!f || !f->defined || f->entry || f->n_params != call->n_args || f->n_rets < call->n_rets) {
+    if (!f || !f->defined || f->entry || !ptx_function_takes(f, call->n_args) ||
+        f->n_rets < call->n_rets) {
         ptx_fault(w, in, PTX_FAULT_INSTRUCTION, first, pointers[first],
                   "call through a pointer to no such function");
         return NULL;
@@ -294,13 +295,20 @@ PTX_HANDLER(stack) {
     return in + 1;
 }
 
+/* Bytes that a call brings beyond the parameters that have names: they lie behind the frame. */
+static uint32_t rest_bytes(const struct ptx_function *f, const struct ptx_call *call) {
+    if (!ptx_function_variadic(f) || call->n_args < f->n_params)
+        return 0;
+    return (call->args[f->n_params - 1].bytes + 15) & ~15U;
+}
+
 PTX_HANDLER(call) {
     const struct ptx_call *call = in->aux;
     struct ptx_frame *caller = w->frame, *frame;
     const struct ptx_program *program;
     struct allot_error err = { 0 };
     struct ptx_function *f;
-    uint32_t callers = mask;
+    uint32_t callers = mask, rest;
 
     if (call->builtin) {
         split_off(w, mask, in + 1);
@@ -320,10 +328,13 @@ PTX_HANDLER(call) {
     w->worker->n_calls++;
     split_off(w, mask, in + 1);
     split_off(w, callers, in);
+    rest = rest_bytes(f, call);
     frame = caller->depth < MAX_DEPTH ? ptx_frame_new(w, program) : NULL;
     if (frame) {
         frame->local = caller->local + caller->program->local_bytes + most_grown(caller);
-        if (ptx_local_reserve(w, frame->local + program->local_bytes) < 0) {
+        for (int i = 0; rest && i < PTX_LANES; i++)
+            frame->grown[i] = rest;
+        if (ptx_local_reserve(w, frame->local + program->local_bytes + rest) < 0) {
             ptx_frame_release(w, frame);
             frame = NULL;
         }

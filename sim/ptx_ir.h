@@ -204,6 +204,7 @@ struct ptx_symbol {
     bool managed;
     bool dynamic; /* extern .shared x[]: where the launch's dynamic shared memory begins */
     bool formal;  /* a .param of the function's own signature */
+    bool rest;    /* and of those the last, name[]: as long as what a call brings */
     uint32_t align;
     uint64_t bytes;      /* of a variable */
     unsigned char *init; /* NULL: zeros */
@@ -335,6 +336,10 @@ struct ptx_module {
 int ptx_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes);
 
 uint32_t ptx_type_bytes(enum ptx_type type);
+/* Whether it takes more arguments than it names. */
+bool ptx_function_variadic(const struct ptx_function *f);
+/* Whether a call with so many arguments is one of it: the rest may be missing. */
+bool ptx_function_takes(const struct ptx_function *f, uint32_t n_args);
 char ptx_type_class(enum ptx_type type);
 const char *ptx_type_name(enum ptx_type type);
 const char *ptx_op_name(enum ptx_op op);

@@ -355,3 +355,11 @@ int ptx_function_attributes(struct ptx_function *function, struct ptx_attributes
     memcpy(ret->required_block, function->required_block, sizeof(ret->required_block));
     return 0;
 }
+
+bool ptx_function_variadic(const struct ptx_function *f) {
+    return f->n_params && f->params[f->n_params - 1]->rest;
+}
+
+bool ptx_function_takes(const struct ptx_function *f, uint32_t n_args) {
+    return n_args == f->n_params || (ptx_function_variadic(f) && n_args + 1 == f->n_params);
+}

@@ -97,7 +97,8 @@ int ptx_parse_new_symbol(struct ptx_parser *p, const char *text, size_t n,
 }
 
 /* One list of formals, the current token after its '('. */
-static int read_formals(struct ptx_parser *p, struct ptx_symbol ***ret, uint32_t *ret_n) {
+static int read_formals(struct ptx_parser *p, bool may_vary, struct ptx_symbol ***ret,
+                        uint32_t *ret_n) {
     struct ptx_symbol **formals = NULL;
     uint32_t n = 0, cap = 0;
     int r = 0;
@@ -128,6 +129,11 @@ static int read_formals(struct ptx_parser *p, struct ptx_symbol ***ret, uint32_t
         sym->align = d.align;
         sym->bytes = d.bytes;
         sym->formal = true;
+        sym->rest = d.unsized;
+        if (d.unsized && (reg || !may_vary || d.bytes || !ptx_lex_is(&p->lexer, ')'))) {
+            r = ptx_parse_bad(p, "only the last parameter of a function can be of any size");
+            break;
+        }
         formals[n++] = sym;
         if (d.bytes > MAX_PARAM_BYTES || n > 4096)
             r = ptx_parse_bad(p, "parameters too large");
@@ -273,7 +279,7 @@ static int read_function(struct ptx_parser *p, bool entry, enum ptx_linkage link
             return r;
     }
     if (!entry && ptx_lex_accept(lexer, '(')) {
-        r = read_formals(p, &rets, &n_rets);
+        r = read_formals(p, false, &rets, &n_rets);
         if (r < 0)
             return r;
     }
@@ -296,7 +302,7 @@ static int read_function(struct ptx_parser *p, bool entry, enum ptx_linkage link
     f = sym->function;
     ptx_lex_next(lexer);
     if (ptx_lex_accept(lexer, '(')) {
-        r = read_formals(p, &params, &n_params);
+        r = read_formals(p, !entry, &params, &n_params);
         if (r < 0)
             return r;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the language offers beside arithmetic. References in tests/unit/test-ptx-kernels.c. */
 #include <cassert>
+#include <cstdarg>
 #include <cstdio>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -362,4 +363,41 @@ extern "C" __global__ void stacks(int *out) {
     for (int i = 0; i < n; i++)
         mine[i] = i + 1;
     out[threadIdx.x] = stacked(n, threadIdx.x % 4) + (int)mine[n - 1] + (int)mine[0];
+}
+
+/* Arguments without names: of several sizes, none at all, handed on, and between recursive calls.
+ */
+__device__ __noinline__ double mixed(int n, ...) {
+    va_list list;
+    double sum = 0;
+
+    va_start(list, n);
+    for (int i = 0; i < n; i++)
+        sum += i % 3 == 0   ? va_arg(list, int)
+               : i % 3 == 1 ? va_arg(list, double)
+                            : (double)va_arg(list, long long);
+    va_end(list);
+    return sum;
+}
+__device__ __noinline__ int sum_of(int n, va_list list) {
+    int sum = 0;
+
+    while (n-- > 0)
+        sum += va_arg(list, int);
+    return sum;
+}
+__device__ __noinline__ int deeper(int depth, int n, ...) {
+    int below = depth ? deeper(depth - 1, 2, depth, 2 * depth) : 0, sum;
+    va_list list;
+
+    va_start(list, n);
+    sum = sum_of(n, list);
+    va_end(list);
+    return below + sum;
+}
+
+extern "C" __global__ void variadic(double *out, int x) {
+    out[0] = mixed(5, x, 2.5, 1LL << 40, (int)threadIdx.x, 1.25);
+    out[1] = deeper(4, 3, x, 1, 2);
+    out[2] = mixed(0) + deeper(0, 0);
 }

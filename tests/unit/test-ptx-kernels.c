@@ -584,6 +584,20 @@ START_TEST(barriers_with_names_and_votes) {
 }
 END_TEST
 
+START_TEST(functions_take_arguments_without_names) {
+    EACH_BUILD(language) {
+        uint64_t out = ptxworld_alloc(&world, 3 * 8);
+        const double *got = ptxworld_host(&world, out);
+        int x = 40;
+
+        ptxworld_run(&world, "variadic", 1, 1, 0, PTX_PARAMS(&out, &x));
+        ck_assert_double_eq(got[0], 40 + 2.5 + 1099511627776. + 0 + 1.25);
+        ck_assert_double_eq(got[1], 43 + 3 * (4 + 3 + 2 + 1));
+        ck_assert_double_eq(got[2], 0);
+    }
+}
+END_TEST
+
 SUITE_TIMEOUT("ptx-kernels", 60, elementwise_kernels_agree_with_the_cpu,
               tiled_matmul_agrees_with_the_cpu, softmax_and_sums_agree_with_the_cpu,
               histogram_counts_every_byte, libdevice_functions_agree_with_libm,
@@ -594,4 +608,4 @@ SUITE_TIMEOUT("ptx-kernels", 60, elementwise_kernels_agree_with_the_cpu,
               atomics_lose_nothing, integers_agree_with_the_cpu,
               wide_integers_and_bytes_agree_with_the_cpu, memory_on_the_stack_is_each_threads_own,
               halves_agree_with_the_cpu, kernels_print_and_assert_and_allocate,
-              barriers_with_names_and_votes)
+              barriers_with_names_and_votes, functions_take_arguments_without_names)
