@@ -91,6 +91,63 @@ ALU(cvt_bf16x2_f32) {
                      bf16_from_float(relu(y[i], in->flags));
 }
 
+/*
+ * Floats of eight bits: four of exponent and three of mantissa, or five and two. Rounded to
+ * nearest; what is too large, infinity too, becomes the largest there is. Small numbers are
+ * multiples of the last bit: added to 1.5 × 2^23 they are rounded to that.
+ */
+static inline u32 e4m3_from_float(f32 x) {
+    u32 u = bits_of(x) & 0x7fffffff, sign = bits_of(x) >> 24 & 0x80;
+    u32 small = bits_of(float_of(u) * 0x1p9f + 0x1.8p23f) - 0x4b400000;
+    u32 normal = ((u + 0x7ffff + (u >> 20 & 1)) >> 20) - (120 << 3);
+    u32 r = u < 0x3c800000 ? small : normal;
+
+    r = u >= 0x43e00000 || r > 0x7e ? 0x7e : r;
+    return u > 0x7f800000 ? 0x7f : r | sign;
+}
+static inline u32 e5m2_from_float(f32 x) {
+    u32 u = bits_of(x) & 0x7fffffff, sign = bits_of(x) >> 24 & 0x80;
+    u32 small = bits_of(float_of(u) * 0x1p16f + 0x1.8p23f) - 0x4b400000;
+    u32 normal = ((u + 0xfffff + (u >> 21 & 1)) >> 21) - (112 << 2);
+    u32 r = u < 0x38800000 ? small : normal;
+
+    r = u >= 0x47600000 || r > 0x7b ? 0x7b : r;
+    return u > 0x7f800000 ? 0x7f : r | sign;
+}
+static inline u32 half_from_e4m3(u32 b, unsigned flags) {
+    u32 half = half_from_float(float_of((b & 0x7f) << 20) * 0x1p120f);
+
+    half = (b & 0x7f) == 0x7f ? 0x7fff : half | (b & 0x80) << 8;
+    return flags & PTX_RELU && half & 0x8000 ? 0 : half;
+}
+static inline u32 half_from_e5m2(u32 b, unsigned flags) {
+    u32 half = (b & 0x7f) > 0x7c ? 0x7fff : (b & 0xff) << 8;
+
+    return flags & PTX_RELU && half & 0x8000 ? 0 : half;
+}
+#define FP8(kind)                                                                                  \
+    ALU(cvt_##kind##x2_f32) {                                                                      \
+        u16 *d = ALIGNED(d_);                                                                      \
+        const f32 *x = ALIGNED(a_), *y = ALIGNED(b_);                                              \
+        LANES d[i] = (u16)(kind##_from_float(relu(x[i], in->flags)) << 8 |                         \
+                           kind##_from_float(relu(y[i], in->flags)));                              \
+    }                                                                                              \
+    ALU(cvt_##kind##x2_f16x2) {                                                                    \
+        u16 *d = ALIGNED(d_);                                                                      \
+        const u32 *x = ALIGNED(a_);                                                                \
+        LANES d[i] =                                                                               \
+            (u16)(kind##_from_float(relu(half_to_float((u16)(x[i] >> 16)), in->flags)) << 8 |      \
+                  kind##_from_float(relu(half_to_float((u16)x[i]), in->flags)));                   \
+    }                                                                                              \
+    ALU(cvt_f16x2_##kind##x2) {                                                                    \
+        u32 *d = ALIGNED(d_);                                                                      \
+        const u16 *x = ALIGNED(a_);                                                                \
+        LANES d[i] = half_from_##kind((u32)x[i] >> 8, in->flags) << 16 |                           \
+                     half_from_##kind(x[i] & 0xff, in->flags);                                     \
+    }
+FP8(e4m3)
+FP8(e5m2)
+
 #define INT_ROW(D, S, fn, sig)   ROW("cvt.u" #D ".u" #S, sig, fn), ROW("cvt.s" #D ".u" #S, sig, fn)
 #define INT_ROW_S(D, S, fn, sig) ROW("cvt.u" #D ".s" #S, sig, fn), ROW("cvt.s" #D ".s" #S, sig, fn)
 
@@ -113,6 +170,12 @@ const struct ptx_alu ISA(ptx_alu_cvt)[] = {
     INT_ROW_S(64, 64, cvt_same_64, "qq"),
     INT_ROW(16, 16, cvt_same_16, "hh"),
     INT_ROW_S(16, 16, cvt_same_16, "hh"),
+    ROW("cvt.e4m3x2.f32", "hww", cvt_e4m3x2_f32),
+    ROW("cvt.e5m2x2.f32", "hww", cvt_e5m2x2_f32),
+    ROW("cvt.e4m3x2.f16x2", "hw", cvt_e4m3x2_f16x2),
+    ROW("cvt.e5m2x2.f16x2", "hw", cvt_e5m2x2_f16x2),
+    ROW("cvt.f16x2.e4m3x2", "wh", cvt_f16x2_e4m3x2),
+    ROW("cvt.f16x2.e5m2x2", "wh", cvt_f16x2_e5m2x2),
     ROW("cvt.f32.s32", "ww", cvt_f32_s32),
     ROW("cvt.f32.u32", "ww", cvt_f32_u32),
     ROW("cvt.f32.s64", "wq", cvt_f32_s64),

@@ -26,14 +26,16 @@ static inline f64 min_f64(f64 a, f64 b) {
 
     r = a == b ? double_of(bits_of_double(a) | bits_of_double(b)) : r;
     r = a != a ? b : r;
-    return b != b ? a : r;
+    r = b != b ? a : r;
+    return r != r ? double_of(bits_of_double(r) | UINT64_C(1) << 51) : r;
 }
 static inline f64 max_f64(f64 a, f64 b) {
     f64 r = a > b ? a : b;
 
     r = a == b ? double_of(bits_of_double(a) & bits_of_double(b)) : r;
     r = a != a ? b : r;
-    return b != b ? a : r;
+    r = b != b ? a : r;
+    return r != r ? double_of(bits_of_double(r) | UINT64_C(1) << 51) : r;
 }
 /* .NaN: a NaN wins; .xorsign.abs: of the magnitudes, with the product's sign. */
 static inline f32 pick_f32(f32 a, f32 b, bool max, unsigned flags) {

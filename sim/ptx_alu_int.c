@@ -99,6 +99,8 @@ PAIR2(min_u16x2, u16, a < b ? a : b)
 PAIR2(max_u16x2, u16, a > b ? a : b)
 PAIR2(min_s16x2, s16, a < b ? a : b)
 PAIR2(max_s16x2, s16, a > b ? a : b)
+PAIR2(min_relu_s16x2, s16, (a < b ? a : b) < 0 ? 0 : (a < b ? a : b))
+PAIR2(max_relu_s16x2, s16, (a > b ? a : b) < 0 ? 0 : (a > b ? a : b))
 
 ALU(lop3_b32) {
     u32 *d = ALIGNED(d_), lut = (u32)in->imm, m[8];
@@ -326,6 +328,8 @@ const struct ptx_alu ISA(ptx_alu_int)[] = {
     ROW("mad.hi.sat.s32", "wwww", mad_hi_sat_s32),
     ROW("min.relu.s32", "www", min_relu_s32),
     ROW("max.relu.s32", "www", max_relu_s32),
+    ROW("min.relu.s16x2", "www", min_relu_s16x2),
+    ROW("max.relu.s16x2", "www", max_relu_s16x2),
     US("mul24.lo", "32", "www", mul24_lo_u32, mul24_lo_s32),
     US("mul24.hi", "32", "www", mul24_hi_u32, mul24_hi_s32),
     US("mad24.lo", "32", "wwww", mad24_lo_u32, mad24_lo_s32),

@@ -335,7 +335,8 @@ static int check_cvt(const struct check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     const char *sig = opcode->alu ? opcode->alu->sig : "??";
 
-    if (strlen(sig) == 3)
+    if (strlen(sig) == 3 || opcode->types[0] == PTX_e4m3x2 || opcode->types[0] == PTX_e5m2x2 ||
+        opcode->types[1] == PTX_e4m3x2 || opcode->types[1] == PTX_e5m2x2)
         return check_sig(c, sig);
     if (c->n != 2)
         return bad_count(c);

@@ -58,8 +58,8 @@ bool ptx_cvt_known(const struct ptx_opcode *opcode) {
 
         if (type == PTX_tf32 && !i)
             continue;
-        if (type == PTX_u16x2 || type == PTX_s16x2 || class == 'p' || class == 'b' || bytes > 8 ||
-            (class == 'h' && bytes != 2))
+        if (type == PTX_e4m3x2 || type == PTX_e5m2x2 || type == PTX_u16x2 || type == PTX_s16x2 ||
+            class == 'p' || class == 'b' || bytes > 8 || (class == 'h' && bytes != 2))
             return false;
     }
     return true;

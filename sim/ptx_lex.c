@@ -92,15 +92,12 @@ static const char *lex_number(struct ptx_token *token, const char *p) {
     const char *digits = p;
 
     token->single = token->is_unsigned = false;
-    if (p[0] == '0' && (p[1] | 32) == 'f' && digit_value(p[2]) < 16) {
-        p = lex_radix(token, p + 2, 16, 8);
-        token->kind = PTX_TOKEN_FLOAT;
-        token->single = true;
-        return p;
-    }
-    if (p[0] == '0' && (p[1] | 32) == 'd' && digit_value(p[2]) < 16) {
-        p = lex_radix(token, p + 2, 16, 16);
-        token->kind = PTX_TOKEN_FLOAT;
+    if (p[0] == '0' && ((p[1] | 32) == 'f' || (p[1] | 32) == 'd')) { /* all of their digits */
+        const int n_digits = (p[1] | 32) == 'f' ? 8 : 16;
+
+        token->single = n_digits == 8;
+        p = lex_radix(token, p + 2, 16, n_digits);
+        token->kind = p - digits == n_digits + 2 && !is(*p, WORD) ? PTX_TOKEN_FLOAT : PTX_TOKEN_BAD;
         return p;
     }
     if (p[0] == '0' && (p[1] | 32) == 'x')

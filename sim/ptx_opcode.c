@@ -186,7 +186,8 @@ static void convert_key(const struct ptx_opcode *opcode, char *key, size_t n) {
     const struct ptx_mods *m = &opcode->mods;
     const char *round = PTX_HAS(m, rni) ? ".rni" : PTX_HAS(m, rzi) ? ".rzi" : "";
 
-    if (ptx_type_bytes(opcode->types[0]) == 4 && ptx_type_class(opcode->types[0]) == 'h')
+    if ((ptx_type_bytes(opcode->types[0]) == 4 && ptx_type_class(opcode->types[0]) == 'h') ||
+        opcode->types[0] == PTX_e4m3x2 || opcode->types[0] == PTX_e5m2x2)
         round = ""; /* a pair: its function looks at the flags */
     else if ((ptx_opcode_flags(opcode) & ~PTX_RZ) || PTX_HAS(m, rna) ||
              (PTX_HAS(m, rz) || PTX_HAS(m, satfinite)))

@@ -171,6 +171,14 @@ static bool is_bf16(enum ptx_type type) {
     return type == PTX_bf16 || type == PTX_bf16x2;
 }
 
+static bool is_fp8(enum ptx_type type) {
+    return type == PTX_e4m3x2 || type == PTX_e5m2x2;
+}
+
+static bool is_pair(enum ptx_type type) {
+    return type == PTX_u16x2 || type == PTX_s16x2;
+}
+
 static bool takes_flush(const struct ptx_opcode *opcode) {
     if (opcode->op == PTX_OP_rcp || opcode->op == PTX_OP_rsqrt)
         return true; /* of doubles too, where it is a coarse start */
@@ -194,8 +202,15 @@ static int check_variants(const struct ptx_opcode *opcode, struct allot_error *e
         return wrong(opcode, err, "illegal modifier '.noftz'");
     if (has(opcode, PTX_MOD_cc) && class != 'u' && class != 's')
         return wrong(opcode, err, "illegal modifier '.cc'");
-    if ((has(opcode, PTX_MOD_NaN) || has(opcode, PTX_MOD_xorsign)) && !is_float(type))
+    if ((has(opcode, PTX_MOD_NaN) || has(opcode, PTX_MOD_xorsign)) &&
+        (!is_float(type) || type == PTX_f64))
         return wrong(opcode, err, "a modifier of floating-point minima and maxima");
+    for (unsigned i = 0; i < opcode->n_types; i++)
+        if (is_fp8(opcode->types[i]) && opcode->op != PTX_OP_cvt)
+            return wrong(opcode, err, "a type for conversions alone");
+    if (opcode->op == PTX_OP_cvt && opcode->n_types == 2 && is_fp8(type) &&
+        !has(opcode, PTX_MOD_satfinite))
+        return wrong(opcode, err, "'.satfinite' required");
     if (opcode->op == PTX_OP_cvt)
         return 0;
     if (has(opcode, PTX_MOD_sat) && (type == PTX_f64 || is_bf16(type)))
@@ -248,14 +263,16 @@ static uint16_t first_target(const struct ptx_opcode *opcode) {
         return is_bf16(type) ? 80 : 0;
     case PTX_OP_min:
     case PTX_OP_max:
-        return has(opcode, PTX_MOD_relu) && type == PTX_s32           ? 90
-               : has(opcode, PTX_MOD_xorsign)                         ? 86
-               : is_float(type) && type != PTX_f32 && type != PTX_f64 ? 80
-                                                                      : 0;
+        return is_pair(type) || (has(opcode, PTX_MOD_relu) && type == PTX_s32) ? 90
+               : has(opcode, PTX_MOD_xorsign)                                  ? 86
+               : is_float(type) && type != PTX_f32 && type != PTX_f64          ? 80
+                                                                               : 0;
+    case PTX_OP_cvt:
+        return is_fp8(type) || (opcode->n_types > 1 && is_fp8(opcode->types[1])) ? 89 : 0;
     case PTX_OP_add:
     case PTX_OP_sub:
     case PTX_OP_mul:
-        return is_bf16(type) ? 90 : type == PTX_f16 || type == PTX_f16x2 ? 53 : 0;
+        return is_bf16(type) || is_pair(type) ? 90 : type == PTX_f16 || type == PTX_f16x2 ? 53 : 0;
     default:
         return 0;
     }

@@ -339,9 +339,64 @@ START_TEST(the_device_runtime_keeps_a_grid_in_step) {
 }
 END_TEST
 
+/* What is one instruction since sm_89 or sm_90 against the many that older cards need for it. */
+START_TEST(small_floats_and_extremes_agree_with_older_cards) {
+    static const char *const builds[] = { PTX_DIR "/small.older.ptx", PTX_DIR "/small.newer.ptx" };
+    enum { N = 3000 };
+    static unsigned char small[2][N * 16], halves[2][256 * 16], extremes[2][N * 160];
+
+    for (int build = 0; build < 2; build++) {
+        struct ptxworld own;
+        uint64_t in, out, wide, words;
+        uint64_t state = 1;
+        uint32_t *host;
+        int n = N;
+
+        ptxworld_init_file(&own, builds[build]);
+        in = ptxworld_alloc(&own, N * 4);
+        out = ptxworld_alloc(&own, N * 16);
+        wide = ptxworld_alloc(&own, 256 * 16);
+        words = ptxworld_alloc(&own, N * 160);
+        host = ptxworld_host(&own, in);
+        for (int i = 0; i < N; i++) { /* exponents about those of the small floats, then any */
+            state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
+            host[i] = (uint32_t)(state >> 32);
+            if (i % 4)
+                host[i] = (host[i] & 0x807fffff) | (uint32_t)(105 + i / 4 % 42) << 23;
+            if (i % 8 == 1) /* halfway between two */
+                host[i] &= 0xfff80000;
+            if (i % 8 == 3)
+                host[i] &= 0xfff00000;
+        }
+        host[0] = 0x7f800000;
+        host[1] = 0xff800000;
+        host[2] = 0x7f800001;
+        host[3] = 0xffc00000;
+        host[4] = 0x80000000;
+        host[5] = 0;
+        host[6] = 0x43e80000; /* 464: where 448 ends */
+        host[7] = 0x47700000; /* 61440 */
+        ptxworld_run(&own, "to_small", N / 128 + 1, 128, 0, PTX_PARAMS(&in, &out, &n));
+        ptxworld_run(&own, "from_small", 1, 256, 0, PTX_PARAMS(&wide));
+        ptxworld_run(&own, "extremes", N / 128 + 1, 128, 0, PTX_PARAMS(&in, &words, &n));
+        memcpy(small[build], ptxworld_host(&own, out), sizeof(small[build]));
+        memcpy(halves[build], ptxworld_host(&own, wide), sizeof(halves[build]));
+        memcpy(extremes[build], ptxworld_host(&own, words), sizeof(extremes[build]));
+        ptxworld_done(&own);
+    }
+    for (int i = 0; i < N * 8; i++)
+        ck_assert_msg(!memcmp(small[0] + 2 * i, small[1] + 2 * i, 2),
+                      "to_small: %d, kind %d: %02x%02x, not %02x%02x", i / 8, i % 8,
+                      small[1][2 * i + 1], small[1][2 * i], small[0][2 * i + 1], small[0][2 * i]);
+    ck_assert_mem_eq(halves[0], halves[1], sizeof(halves[0]));
+    ck_assert_mem_eq(extremes[0], extremes[1], sizeof(extremes[0]));
+    ck_assert_int_ne(extremes[0][0] | extremes[0][1] | extremes[0][2] | extremes[0][3], 0);
+}
+END_TEST
+
 SUITE("ptx-library", groups_of_threads_know_each_other, a_grid_keeps_in_step,
       a_grid_barrier_without_a_cooperative_launch_traps, asynchronous_copies_arrive,
       blocks_sort_and_scan, barriers_in_shared_memory_keep_stages_apart,
       threads_that_drop_out_of_a_barrier_are_not_waited_for, a_pipeline_of_copies_is_waited_for,
       phases_of_a_barrier_count_arrivals_and_bytes, what_is_no_barrier_faults,
-      the_device_runtime_keeps_a_grid_in_step)
+      the_device_runtime_keeps_a_grid_in_step, small_floats_and_extremes_agree_with_older_cards)

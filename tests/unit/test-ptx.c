@@ -64,6 +64,13 @@ START_TEST(bad_text_is_refused_with_line_and_reason) {
         { HEAD ".extern .func f(); .visible .entry k() { call f; ret; }", -ENOENT,
           "unresolved extern function 'f'" },
         { KERNEL(".shared .b8 x[300000];"), -EINVAL, "shared memory" },
+        { KERNEL("mov.f32 %f1, 0f3F8;"), -EINVAL, "line 12: " },
+        { KERNEL("mov.f32 %f1, 0f3F8000000;"), -EINVAL, "line 12: " },
+        { KERNEL("mov.f32 %f1, 0f;"), -EINVAL, "line 12: " },
+        { KERNEL("mov.f32 %f1, 0f3F80000G;"), -EINVAL, "line 12: " },
+        { KERNEL("mov.f64 %g1, 0d3FF00000;"), -EINVAL, "line 12: " },
+        { KERNEL("mov.f64 %g1, 0d3FF00000000000000;"), -EINVAL, "line 12: " },
+        { HEAD ".global .f32 x = 0f3F8;", -EINVAL, "line 4: " },
         { KERNEL(".local .b8 x[600000];"), -EINVAL, "local memory" },
     };
 
@@ -104,6 +111,15 @@ START_TEST(what_breaks_the_rules_of_the_manual_is_refused) {
         { KERNEL("add.cc.f32 %f1, %f1, %f2;"), "illegal modifier '.cc'" },
         { KERNEL("atom.global.inc.u64 %d1, [%d1], 1;"), "no such operation on this type" },
         { KERNEL("min.NaN.u32 %r1, %r1, %r2;"), "floating-point minima" },
+        { KERNEL("min.NaN.f64 %g1, %g1, %g2;"), "floating-point minima" },
+        { ".version 8.0\n.target sm_80\n.visible .entry k() { .reg .b32 %r<2>;\n"
+          "max.s16x2 %r1, %r1, %r1; ret; }",
+          "line 4: 'max.s16x2' requires .target sm_90" },
+        { ".version 8.0\n.target sm_80\n.visible .entry k() { .reg .b16 %h; .reg .f32 %f;\n"
+          "cvt.rn.satfinite.e4m3x2.f32 %h, %f, %f; ret; }",
+          "requires .target sm_89" },
+        { KERNEL("cvt.rn.e4m3x2.f32 %h1, %f1, %f2;"), "'.satfinite' required" },
+        { KERNEL("ld.global.e4m3x2 %h1, [%d1];"), "for conversions alone" },
         { KERNEL(".shared .b32 s; ld.global.u32 %r1, [s];"), "another state space" },
         { KERNEL("bar.sync 16;"), "barriers are 0 to 15" },
         { KERNEL("bar.sync 0, 33;"), "a multiple of 32" },
@@ -423,6 +439,11 @@ START_TEST(single_instructions_do_what_the_manual_says) {
         { "mov.u32 %r1, %ntid.x;", 1 },
         { "mov.u32 %r1, %nctaid.z;", 1 },
         { "mov.u32 %r1, %cluster_nctarank;", 1 },
+        { "mov.b32 %r2, 0x0005fff0; mov.b32 %r3, 0x0003000a; max.s16x2.relu %r1, %r2, %r3;",
+          0x0005000a },
+        { "mov.b32 %r2, 0x0005fff0; mov.b32 %r3, 0x0003000a; min.s16x2.relu %r1, %r2, %r3;",
+          0x00030000 },
+        { "max.s32.relu %r1, -7, -9;", 0 },
     };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
@@ -434,8 +455,74 @@ START_TEST(single_instructions_do_what_the_manual_says) {
 }
 END_TEST
 
+/* Of two numbers: NaN loses unless .NaN is asked for, two NaN give the canonical one (a double
+ * keeps its payload, made quiet), and -0 is below +0. */
+START_TEST(minima_and_maxima_of_what_is_no_number) {
+    static const struct {
+        const char *op, *type, *a, *b;
+        uint64_t want;
+    } cases[] = {
+        { "min", "f32", "0f7FC00001", "0f40000000", 0x40000000 },
+        { "max", "f32", "0f40000000", "0f7F800001", 0x40000000 }, /* signalling */
+        { "min", "f32", "0f7F800001", "0fFFC00000", 0x7fffffff },
+        { "min.NaN", "f32", "0f7F800001", "0f40000000", 0x7fffffff },
+        { "max.NaN", "f32", "0f40000000", "0fFFC12345", 0x7fffffff },
+        { "max.NaN", "f32", "0f40000000", "0f3F800000", 0x40000000 },
+        { "min", "f32", "0f00000000", "0f80000000", 0x80000000 },
+        { "min", "f32", "0f80000000", "0f00000000", 0x80000000 },
+        { "max", "f32", "0f00000000", "0f80000000", 0 },
+        { "max", "f32", "0f80000000", "0f00000000", 0 },
+        { "max", "f32", "0f80000000", "0f80000000", 0x80000000 },
+        { "min.ftz", "f32", "0f80000001", "0f00000000", 0x80000000 },
+        { "max.ftz", "f32", "0f00000001", "0f80000000", 0 },
+        { "min.xorsign.abs", "f32", "0fC0000000", "0f40400000", 0xc0000000 },
+        { "max.NaN.xorsign.abs", "f32", "0fC0000000", "0fFF800001", 0x7fffffff },
+        { "min", "f64", "0d7FF8000000000000", "0d4000000000000000", 0x4000000000000000 },
+        { "max", "f64", "0d4000000000000000", "0d7FF0000000000001", 0x4000000000000000 },
+        { "max", "f64", "0d7FF0000000000001", "0d7FF8000000000000", 0x7ff8000000000001 },
+        { "min", "f64", "0d0000000000000000", "0d8000000000000000", 0x8000000000000000 },
+        { "max", "f64", "0d8000000000000000", "0d0000000000000000", 0 },
+        { "min", "f16", "0x7e00", "0x4000", 0x4000 },
+        { "max", "f16", "0x4000", "0x7c01", 0x4000 },
+        { "max", "f16", "0xfe00", "0x7c01", 0x7fff },
+        { "min.NaN", "f16", "0x7c01", "0x4000", 0x7fff },
+        { "max.NaN", "f16", "0x4000", "0xffff", 0x7fff },
+        { "min", "f16", "0x0000", "0x8000", 0x8000 },
+        { "max", "f16", "0x8000", "0x0000", 0 },
+        { "max", "bf16", "0x7fc0", "0x4000", 0x4000 },
+        { "min", "bf16", "0x7f81", "0xff81", 0x7fff },
+        { "min.NaN", "bf16", "0x4000", "0x7f81", 0x7fff },
+        { "min", "bf16", "0x8000", "0x0000", 0x8000 },
+        { "max", "bf16", "0x0000", "0x8000", 0 },
+        { "max", "f16x2", "0x7e008000", "0x3c000000", 0x3c000000 },
+        { "min.NaN", "bf16x2", "0x3f807f81", "0x40004000", 0x3f807fff },
+    };
+
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        const char *type = cases[i].type;
+        const bool half = !strcmp(type, "f16") || !strcmp(type, "bf16");
+        const char *reg = half                   ? "h"
+                          : !strcmp(type, "f64") ? "g"
+                          : !strcmp(type, "f32") ? "f"
+                                                 : "r";
+        const char *bits = half ? "b16" : *reg == 'g' ? "f64" : *reg == 'f' ? "f32" : "b32";
+        char body[256], store[64];
+        uint64_t got;
+
+        snprintf(body, sizeof(body),
+                 "mov.%s %%%s2, %s; mov.%s %%%s3, %s; %s.%s %%%s1, %%%s2, %%%s3;", bits, reg,
+                 cases[i].a, bits, reg, cases[i].b, cases[i].op, type, reg, reg, reg);
+        snprintf(store, sizeof(store), "st.global.%s [%%d8],%%%s1", bits, reg);
+        got = evaluate(body, store);
+        ck_assert_msg(got == cases[i].want, "%s: %#llx, not %#llx", body, (unsigned long long)got,
+                      (unsigned long long)cases[i].want);
+    }
+}
+END_TEST
+
 SUITE("ptx", bad_text_is_refused_with_line_and_reason,
       what_breaks_the_rules_of_the_manual_is_refused, good_text_of_every_kind_is_taken,
       inputs_are_linked_together, declarations_of_other_inputs_are_taken_as_far_as_they_go,
       attributes_tell_what_a_kernel_needs, impossible_launches_are_refused,
-      approximations_are_within_their_bounds, single_instructions_do_what_the_manual_says)
+      approximations_are_within_their_bounds, single_instructions_do_what_the_manual_says,
+      minima_and_maxima_of_what_is_no_number)
