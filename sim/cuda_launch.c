@@ -42,7 +42,8 @@ static CUresult check_cluster(const struct function *function, const struct laun
     for (int i = 0; i < 3; i++)
         if (shape->grid[i] % shape->cluster[i])
             return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    return CUDA_SUCCESS;
+    /* Blocks that look for one another would not find them: better said than computed wrong. */
+    return function->attributes.uses_clusters ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 /* Want the function's attributes. */

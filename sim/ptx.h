@@ -127,6 +127,7 @@ struct ptx_attributes {
     uint32_t max_threads;       /* .maxntid / .reqntid, else 1024 */
     uint32_t required_block[3]; /* .reqntid; 0: none */
     uint32_t min_blocks_per_sm; /* .minnctapersm; 0: none */
+    bool uses_clusters;         /* the module asks for clusters, which have one block here */
     uint32_t ptx_version;       /* 10 × major + minor */
     uint32_t target;            /* 75 for sm_75 */
 };

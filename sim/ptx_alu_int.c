@@ -123,6 +123,11 @@ OP3(shf_l_clamp, u32, u32, u32, u32, c >= 32 ? a : (u32)((((u64)b << 32 | a) << 
 OP3(shf_r_wrap, u32, u32, u32, u32, (u32)(((u64)b << 32 | a) >> (c & 31)))
 OP3(shf_r_clamp, u32, u32, u32, u32, c >= 32 ? b : (u32)(((u64)b << 32 | a) >> (c & 31)))
 
+/* Another block's shared memory begins at the next 2^24; clusters here have one block alone. */
+OP2(mapa_32, u32, u32, u32, a + (b << 24))
+OP2(mapa_64, u64, u64, u32, a + ((u64)b << 24))
+OP1(rank_32, u32, u32, a >> 24)
+OP1(rank_64, u32, u64, (u32)(a & 0xffffffff) >> 24)
 OP1(popc_32, u32, u32, __builtin_popcount(a))
 OP1(popc_64, u32, u64, __builtin_popcountll(a))
 OP1(clz_32, u32, u32, a ? __builtin_clz(a) : 32)
@@ -327,6 +332,10 @@ const struct ptx_alu ISA(ptx_alu_int)[] = {
     ROW("sub.sat.s32", "www", sub_sat_s32),
     ROW("mad.hi.sat.s32", "wwww", mad_hi_sat_s32),
     ROW("min.relu.s32", "www", min_relu_s32),
+    ROW("mapa.u32", "www", mapa_32),
+    ROW("mapa.u64", "qqw", mapa_64),
+    ROW("getctarank.u32", "ww", rank_32),
+    ROW("getctarank.u64", "wq", rank_64),
     ROW("max.relu.s32", "www", max_relu_s32),
     ROW("min.relu.s16x2", "www", min_relu_s16x2),
     ROW("max.relu.s16x2", "www", max_relu_s16x2),

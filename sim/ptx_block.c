@@ -238,6 +238,7 @@ void ptx_block_start(struct ptx_block *block, uint64_t number) {
         fill(block, PTX_SREG_ctaid_x + i, block->id[i]);
     fill(block, PTX_SREG_smid, (uint32_t)(number % MAX(launch->n_sms, 1U)));
     memset(block->barriers, 0, sizeof(block->barriers));
+    block->cluster_phase = 0;
     block->n_done = 0;
     block->n_live = launch->block[0] * launch->block[1] * launch->block[2];
     block->n_budget = !launch->n_sample_blocks ? 0
@@ -253,6 +254,7 @@ void ptx_block_start(struct ptx_block *block, uint64_t number) {
         w->n_splits = 1;
         w->current = w->resume = w->n_stale = w->spins = 0;
         w->fuel = FUEL;
+        w->cluster_arrived = 0;
         w->splits[0] =
             (struct ptx_split){ .pc = program->code, .frame = w->kernel_frame, .mask = w->exists };
     }
@@ -289,6 +291,8 @@ static void release(struct ptx_block *block, unsigned id) {
         }
     }
     *barrier = (struct ptx_barrier){ 0 };
+    if (id == PTX_N_BARRIERS)
+        block->cluster_phase = ~block->cluster_phase;
 }
 
 void ptx_block_arrive(struct ptx_block *block, unsigned id, uint32_t expected, uint32_t n_threads) {
@@ -306,7 +310,7 @@ void ptx_block_exit(struct ptx_warp *w, uint32_t mask) {
     block->n_live -= (uint32_t)__builtin_popcount(mask);
     if (!w->live)
         block->n_done++;
-    for (unsigned id = 0; id < PTX_N_BARRIERS; id++) {
+    for (unsigned id = 0; id <= PTX_N_BARRIERS; id++) {
         const struct ptx_barrier *barrier = &block->barriers[id];
 
         if (barrier->arrived && !barrier->expected && barrier->arrived >= block->n_live)

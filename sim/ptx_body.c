@@ -129,6 +129,9 @@ static int read_instruction(struct ptx_parser *p) {
     r = ptx_opcode_get(p->module, p->lexer.token.text, p->lexer.token.n, &inst.opcode, p->err);
     if (r < 0)
         return error_wrap(p->err, r, "line %u", inst.line);
+    p->module->uses_clusters |=
+        inst.opcode->op == PTX_OP_mapa || inst.opcode->op == PTX_OP_getctarank ||
+        (inst.opcode->op == PTX_OP_barrier && PTX_HAS(&inst.opcode->mods, cluster));
     ptx_lex_next(&p->lexer);
     r = ptx_parse_operands(p, &inst);
     if (r < 0)

@@ -73,6 +73,11 @@ int ptx_build_bar(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx
         code->b = ptx_build_source(b, &o[0], 4, PTX_b32);
         return 0;
     }
+    if (PTX_HAS(m, cluster)) {
+        code->run = b->isa->runs[PTX_RUN_cluster];
+        code->op = PTX_HAS(m, wait);
+        return 0;
+    }
     code->run = b->isa->runs[PTX_RUN_bar];
     code->op = PTX_HAS(m, arrive) ? 1 : !red ? 0 : PTX_HAS(m, popc) ? 2 : PTX_HAS(m, and) ? 3 : 4;
     code->a = ptx_build_source(b, &o[at], 4, PTX_u32);

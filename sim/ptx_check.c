@@ -459,8 +459,12 @@ static int check_list(const struct check *c, const char *sig) {
 static int check_bar(const struct check *c) {
     const struct ptx_mods *m = &c->inst->opcode->mods;
 
-    if (PTX_HAS(m, cluster))
-        return unsupported(c);
+    if (PTX_HAS(m, cluster)) {
+        if (c->inst->opcode->op != PTX_OP_barrier || PTX_HAS(m, arrive) == PTX_HAS(m, wait) ||
+            PTX_HAS(m, red) || PTX_HAS(m, sync))
+            return unsupported(c);
+        return c->n ? bad_count(c) : 0;
+    }
     if (PTX_HAS(m, warp))
         return c->n == 1 && is_source(c, 0, 4) ? 0 : bad_count(c);
     if (PTX_HAS(m, red)) {

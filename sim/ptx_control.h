@@ -30,6 +30,7 @@ PTX_HANDLER(cp_async);
 PTX_HANDLER(mbarrier);
 PTX_HANDLER(alloca);
 PTX_HANDLER(stack);
+PTX_HANDLER(cluster);
 
 /* The generic address of one lane's access. */
 uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,

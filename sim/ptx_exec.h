@@ -160,6 +160,8 @@ struct ptx_warp {
     uint32_t resume; /* split to go on with, plus 1; 0: the earliest */
     uint32_t index;
     uint32_t exists; /* lanes that are threads of the block */
+    uint32_t cluster_arrived,
+        cluster_phase; /* lanes that arrived and did not wait; when they did */
 
     char *local; /* lane i at i × local_stride */
     uint32_t local_stride;
@@ -185,7 +187,8 @@ struct ptx_block {
     uint32_t id[3];
     uint64_t n_budget; /* sample mode: warp instructions left */
     char *specials;
-    struct ptx_barrier barriers[PTX_N_BARRIERS];
+    struct ptx_barrier barriers[PTX_N_BARRIERS + 1]; /* the last one is the cluster's */
+    uint32_t cluster_phase;                          /* 0 or ~0: changes when all have arrived */
     struct ptx_warp **warps;
 };
 
@@ -220,7 +223,7 @@ struct ptx_worker {
     X(ld_param) X(ld_shared) X(st_shared) X(atom) X(cp_async) X(address) X(isspacep) X(sreg)      \
     X(setp_pair) X(join) X(bra) X(brx) X(call) X(ret) X(exit) X(trap) X(nop) X(fence)             \
     X(nanosleep) X(bar) X(warp_sync) X(vote) X(shfl) X(match) X(redux) X(elect) X(activemask) \
-    X(mbarrier) X(alloca) X(stack)
+    X(mbarrier) X(alloca) X(stack) X(cluster)
 /* clang-format on */
 
 enum ptx_run_kind {

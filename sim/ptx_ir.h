@@ -37,8 +37,8 @@ enum ptx_type {
     X(abs) X(activemask) X(add) X(addc) X(alloca) X(stackrestore) X(stacksave) X(and) X(applypriority) X(atom) X(bar) X(barrier) X(bfe)  \
     X(bfi) X(bfind) X(bmsk) X(bra) X(brev) X(brkpt) X(brx) X(call) X(clz) X(cnot) X(copysign)     \
     X(cos) X(cp) X(createpolicy) X(cvt) X(cvta) X(discard) X(div) X(dp2a) X(dp4a) X(elect)        \
-    X(ex2) X(exit) X(fence) X(fma) X(fns) X(griddepcontrol) X(isspacep) X(ld) X(ldu) X(lg2)       \
-    X(lop3) X(mad) X(mad24) X(madc) X(match) X(max) X(mbarrier) X(membar) X(min) X(mov) X(mul) X(mul24)       \
+    X(ex2) X(exit) X(fence) X(fma) X(fns) X(getctarank) X(griddepcontrol) X(isspacep) X(ld) X(ldu) X(lg2)       \
+    X(lop3) X(mad) X(mad24) X(madc) X(mapa) X(match) X(max) X(mbarrier) X(membar) X(min) X(mov) X(mul) X(mul24)       \
     X(nanosleep) X(neg) X(not) X(or) X(pmevent) X(popc) X(prefetch) X(prefetchu) X(prmt) X(rcp)   \
     X(red) X(redux) X(rem) X(ret) X(rsqrt) X(sad) X(selp) X(set) X(setp) X(shf) X(shfl) X(shl)    \
     X(shr) X(sin) X(slct) X(sqrt) X(st) X(sub) X(subc) X(szext) X(tanh) X(testp) X(trap)           \
@@ -328,6 +328,7 @@ struct ptx_module {
     uint32_t const_bytes;
     uint32_t dynamic_align; /* of extern .shared arrays */
     bool reserves_shared;   /* uses the shared memory that the system keeps for itself */
+    bool uses_clusters;     /* asks for its cluster, or waits for it */
     bool linked;
     pthread_mutex_t lock; /* translation */
 };

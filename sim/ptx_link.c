@@ -349,6 +349,7 @@ int ptx_function_attributes(struct ptx_function *function, struct ptx_attributes
         .param_bytes = function->param_bytes,
         .max_threads = function->max_threads,
         .min_blocks_per_sm = function->min_blocks_per_sm,
+        .uses_clusters = function->module->uses_clusters,
         .ptx_version = function->input->version,
         .target = function->input->target,
     };

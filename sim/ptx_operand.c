@@ -106,6 +106,7 @@ static int read_special(struct ptx_parser *p, struct ptx_operand *o) {
         if (!strcmp(specials[i].name, text)) {
             o->kind = PTX_OPERAND_SREG;
             o->reg = specials[i].value;
+            p->module->uses_clusters |= strstr(text, "cluster") != NULL;
             p->module->reserves_shared |=
                 o->reg >= PTX_SREG_reserved_begin && o->reg <= PTX_SREG_reserved_cap;
             ptx_lex_next(lexer);

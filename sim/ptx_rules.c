@@ -137,7 +137,9 @@ static int check_spaces(const struct ptx_opcode *opcode, struct allot_error *err
     case PTX_OP_ldu:
     case PTX_OP_st:
     case PTX_OP_cvta:
+    case PTX_OP_getctarank:
     case PTX_OP_isspacep:
+    case PTX_OP_mapa:
     case PTX_OP_prefetch:
     case PTX_OP_prefetchu:
     case PTX_OP_discard:
@@ -238,8 +240,12 @@ static uint16_t first_target(const struct ptx_opcode *opcode) {
 
     switch (opcode->op) {
     case PTX_OP_elect:
+    case PTX_OP_getctarank:
     case PTX_OP_griddepcontrol:
+    case PTX_OP_mapa:
         return 90;
+    case PTX_OP_barrier:
+        return has(opcode, PTX_MOD_cluster) ? 90 : 0;
     case PTX_OP_redux:
     case PTX_OP_cp:
     case PTX_OP_mbarrier:

@@ -262,3 +262,33 @@ PTX_HANDLER(bar) {
     ptx_block_arrive(block, id, expected, n);
     return ptx_warp_next(w);
 }
+
+/*
+ * barrier.cluster: arrive (op 0) does not wait, wait (op 1) waits for those that have not arrived
+ * since the thread did. A cluster is a block, so its threads are the block's.
+ */
+PTX_HANDLER(cluster) {
+    struct ptx_block *block = w->block;
+    uint32_t early, rest;
+
+    if (in->op == 0) {
+        w->cluster_arrived |= mask;
+        w->cluster_phase = (w->cluster_phase & ~mask) | (block->cluster_phase & mask);
+        ptx_block_arrive(block, PTX_N_BARRIERS, 0, (uint32_t)__builtin_popcount(mask));
+        return in + 1;
+    }
+    early = mask & w->cluster_arrived & ~(w->cluster_phase ^ block->cluster_phase);
+    rest = w->active & ~early;
+    w->cluster_arrived &= ~mask;
+    w->worker->stats.n_barriers++;
+    if (!early)
+        return in + 1;
+    if (rest) {
+        w->splits[w->n_splits++] =
+            (struct ptx_split){ .pc = in + 1, .frame = w->frame, .mask = rest };
+        w->active = early;
+    }
+    ptx_warp_park(w, in + 1, PTX_AT_BARRIER);
+    w->splits[w->current].barrier = PTX_N_BARRIERS;
+    return ptx_warp_next(w);
+}

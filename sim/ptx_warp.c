@@ -378,6 +378,7 @@ static const ptx_run_fn runs[PTX_N_RUNS] = {
     [PTX_RUN_mbarrier] = ptx_run_mbarrier,
     [PTX_RUN_alloca] = ptx_run_alloca,
     [PTX_RUN_stack] = ptx_run_stack,
+    [PTX_RUN_cluster] = ptx_run_cluster,
     [PTX_RUN_activemask] = ptx_run_activemask,
 };
 

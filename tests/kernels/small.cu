@@ -3,6 +3,7 @@
  * Floats of eight bits, and minima and maxima of several integers: instructions since sm_89 and
  * sm_90, for older cards made of many others. Both ways must give the same.
  */
+#include <cooperative_groups.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -85,4 +86,34 @@ extern "C" __global__ void extremes(const unsigned *in, unsigned *out, int n) {
     *out++ = high * 2 + low;
     *out++ = __vibmin_u16x2(a, b, &high, &low);
     *out++ = high * 2 + low;
+}
+
+/* A cluster of one block. Threads of the second warp have arrived when they wait for the first one
+ * to be through: only a barrier in two halves lets them all end. */
+extern "C" __global__ void cluster(int *out) {
+#if __CUDA_ARCH__ >= 900
+    __shared__ volatile int through;
+    __shared__ int number;
+    cooperative_groups::cluster_group group = cooperative_groups::this_cluster();
+    unsigned t = threadIdx.x;
+
+    through = 0;
+    if (t == 3)
+        number = 4711;
+    group.sync();
+    out[t] = *group.map_shared_rank(&number, 0) + (int)group.query_shared_rank(&number) +
+             (int)group.block_rank() + (int)group.num_blocks() + (int)group.thread_rank();
+    asm volatile("barrier.cluster.arrive.aligned;");
+    while (t >= 32 && !through)
+        ;
+    asm volatile("barrier.cluster.wait.aligned;");
+    if (t == 0)
+        through = 1;
+    for (int i = 0; i < 5; i++)
+        group.sync();
+    if (t == 40)
+        number = 1;
+    group.sync();
+    out[64 + t] = number;
+#endif
 }

@@ -258,6 +258,7 @@ START_TEST(clusters_are_for_those_who_have_them) {
                               .blockDimZ = 1,
                               .attrs = &attribute,
                               .numAttrs = 1 };
+    CUmodule looking;
     CUfunction function;
     CUdeviceptr out;
     void *params[] = { &out };
@@ -281,6 +282,18 @@ START_TEST(clusters_are_for_those_who_have_them) {
                    CUDA_ERROR_INVALID_CLUSTER_SIZE);
     ck_assert_cuda_ok(
         CU(cuFuncSetAttribute)(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+    ck_assert_cuda_ok(CU(cuLaunchKernelEx)(&config, function, params, NULL));
+    ck_assert_cuda_ok(CU(cuCtxSynchronize)());
+
+    /* One that looks for the others of its cluster has none here, and that is said. */
+    ck_assert_cuda_ok(
+        CU(cuModuleLoadData)(&looking, ".version 8.0\n.target sm_90\n.address_size 64\n"
+                                       ".visible .entry k(.param .u64 p)\n{\n"
+                                       "barrier.cluster.arrive;\nbarrier.cluster.wait;\nret;\n}"));
+    ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, looking, "k"));
+    attribute.value.clusterDim.x = 2;
+    ck_assert_cuda(CU(cuLaunchKernelEx)(&config, function, params, NULL), CUDA_ERROR_NOT_SUPPORTED);
+    attribute.value.clusterDim.x = 1;
     ck_assert_cuda_ok(CU(cuLaunchKernelEx)(&config, function, params, NULL));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     simbox_done(&s);

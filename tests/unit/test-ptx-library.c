@@ -339,6 +339,23 @@ START_TEST(the_device_runtime_keeps_a_grid_in_step) {
 }
 END_TEST
 
+START_TEST(a_block_is_a_cluster_of_its_own) {
+    struct ptxworld own;
+    uint64_t out;
+    const int *got;
+
+    ptxworld_init_file(&own, PTX_DIR "/small.newer.ptx");
+    out = ptxworld_alloc(&own, 128 * 4);
+    got = ptxworld_host(&own, out);
+    ptxworld_run(&own, "cluster", 1, 64, 0, PTX_PARAMS(&out));
+    for (int i = 0; i < 64; i++) {
+        ck_assert_int_eq(got[i], 4711 + 0 + 0 + 1 + i);
+        ck_assert_int_eq(got[64 + i], 1);
+    }
+    ptxworld_done(&own);
+}
+END_TEST
+
 /* What is one instruction since sm_89 or sm_90 against the many that older cards need for it. */
 START_TEST(small_floats_and_extremes_agree_with_older_cards) {
     static const char *const builds[] = { PTX_DIR "/small.older.ptx", PTX_DIR "/small.newer.ptx" };
@@ -399,4 +416,5 @@ SUITE("ptx-library", groups_of_threads_know_each_other, a_grid_keeps_in_step,
       blocks_sort_and_scan, barriers_in_shared_memory_keep_stages_apart,
       threads_that_drop_out_of_a_barrier_are_not_waited_for, a_pipeline_of_copies_is_waited_for,
       phases_of_a_barrier_count_arrivals_and_bytes, what_is_no_barrier_faults,
-      the_device_runtime_keeps_a_grid_in_step, small_floats_and_extremes_agree_with_older_cards)
+      the_device_runtime_keeps_a_grid_in_step, small_floats_and_extremes_agree_with_older_cards,
+      a_block_is_a_cluster_of_its_own)

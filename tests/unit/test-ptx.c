@@ -444,6 +444,11 @@ START_TEST(single_instructions_do_what_the_manual_says) {
         { "mov.b32 %r2, 0x0005fff0; mov.b32 %r3, 0x0003000a; min.s16x2.relu %r1, %r2, %r3;",
           0x00030000 },
         { "max.s32.relu %r1, -7, -9;", 0 },
+        { ".shared .b32 s; mov.u64 %d1, s; cvta.shared.u64 %d2, %d1; mapa.u64 %d3, %d2, 0;"
+          "st.u32 [%d3], 9; getctarank.u64 %r2, %d3; ld.shared::cluster.u32 %r1, [s];"
+          "add.u32 %r1, %r1, %r2;",
+          9 },
+        { "barrier.cluster.arrive.release; barrier.cluster.wait.acquire; mov.u32 %r1, 6;", 6 },
     };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
