@@ -480,6 +480,8 @@ static void look_first(struct manager *manager) {
  * asked of the loop is armed by the next sd_event_prepare().
  */
 static int run_loop(struct manager *manager) {
+    int code = 0;
+
     while (sd_event_get_state(manager->event) != SD_EVENT_FINISHED) {
         int r = sd_event_prepare(manager->event);
 
@@ -493,7 +495,8 @@ static int run_loop(struct manager *manager) {
         if (r < 0)
             return r;
     }
-    return 0;
+    sd_event_get_exit_code(manager->event, &code);
+    return code;
 }
 
 int manager_run(struct manager *manager, struct allot_error *err) {

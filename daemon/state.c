@@ -340,6 +340,12 @@ int state_commit(struct state *state, struct allot_error *err) {
     state->n_commits++;
     turn_clear(state);
 
+    /* It is all on disk, but will never be a snapshot: who reads it again has it whole. */
+    if (state->live_error < 0)
+        return error_set(err, state->live_error,
+                         "%s: there was no memory to remember a record: restart allotd",
+                         state->dir_path);
+
     /* Failing costs nothing but the attempt: not again before the log is half as large again. */
     if (state->offset > state->snapshot_above && snapshot(state) < 0)
         state->snapshot_above = state->offset + state->offset / 2;
