@@ -104,10 +104,11 @@ struct broker_sink {
     /* The lease was told to end and its processes are still there: end them. Once. */
     void (*evict)(void *userdata, const struct lease *lease);
     /*
-     * Everybody known of a lease without a scope is gone: a process that its job left behind, whose
-     * end will be told by broker_process_gone(). False: there is none, and the lease ends.
+     * Everybody known of a lease without a scope is gone: look for a process that its job left
+     * behind. Answered by broker_inherit(), from inside this call or later; may be asked again
+     * before that. False: nobody can be looked for, and the lease ends.
      */
-    bool (*heir)(void *userdata, const struct lease *lease, struct process_id *ret);
+    bool (*heir)(void *userdata, const struct lease *lease);
     /* Byte·seconds of the user within the quota's period, so far. NULL: 0. */
     uint64_t (*spent)(void *userdata, uid_t uid);
 };
@@ -141,6 +142,14 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
 /* Exactly this process has ended: whatever it held or waited for, and leases that it alone kept. */
 void broker_process_gone(struct broker *broker, const struct process_id *process,
                          struct moment now);
+
+/*
+ * This process, whose end will be told by broker_process_gone(), is what a job left behind: it
+ * keeps the lease from now on. NULL: there is none, and the lease ends. Nothing happens to a lease
+ * that somebody holds again, or that is no more.
+ */
+void broker_inherit(struct broker *broker, uint64_t lease, const struct process_id *heir,
+                    struct moment now);
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * All processes of the machine are looked through, some at each turn of the loop, and everybody who
+ * is of the job is kept: when the first of them ends the next one takes its place, and only after
+ * the last one is there another search.
+ *
  * Processes come and go while they are looked through. Whoever forks and ends between two looks
- * would slip by, so where somebody ended under our eyes all is looked through again, a few times:
- * a job that forks away from us for longer than that has chosen to.
+ * would slip by, so where nobody was found and somebody ended under our eyes all is looked through
+ * again, a few times: a job that forks away from us for longer than that has chosen to.
  */
 #include "daemon/heir.h"
 
@@ -16,17 +20,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <systemd/sd-event.h>
+
 #include "base/cleanup.h"
 #include "base/sha256.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
 #include "daemon/tenure.h"
 
-#define PASSES      3
-#define BUDGET      (32u << 20) /* bytes of environments read in one pass */
-#define LEAST_COST  4096u       /* of a process, however small its environment */
-#define ENTRY_SIZE  256         /* of the two variables that matter, with their NUL */
-#define CHUNK_BYTES 16384
+#define PASSES       3
+#define BUDGET       (32u << 20)  /* bytes of environments read in one pass … */
+#define SLICE_BUDGET (512u << 10) /* … and in one turn of the loop */
+#define LEAST_COST   4096u        /* of a process of the user, however small its environment */
+#define SLICE_LOOKS  256          /* processes of anybody, in one turn */
+#define FOUND_MAX    4096
+#define ENTRY_SIZE   256 /* of the two variables that matter, with their NUL */
+#define CHUNK_BYTES  16384
+
+/* A lease that everybody known of left, and who was found of it. */
+struct search {
+    struct list in_manager;
+    struct manager *manager;
+    uint64_t lease;
+    sd_event_source *source; /* NULL: it is over, and `found` is what is left of it */
+    DIR *proc;
+    unsigned pass;
+    size_t budget;    /* left of this pass */
+    bool is_restless; /* somebody ended under our eyes */
+    struct process_id *found;
+    size_t n_found, next; /* those before `next` have had their turn */
+};
 
 /* What an environment says. */
 struct papers {
@@ -55,7 +78,7 @@ static void read_entry(struct papers *papers, const char *entry) {
 
 /*
  * The environment of a process, entry by entry; those too long for ours are passed over. Takes from
- * the budget. -ESRCH: it ended meanwhile.
+ * the budget. -ESRCH: it ended meanwhile, or is to be looked at again.
  */
 static int read_environment(int proc, const char *pid, size_t *budget, struct papers *ret) {
     char path[32], chunk[CHUNK_BYTES], entry[ENTRY_SIZE];
@@ -86,7 +109,8 @@ static int read_environment(int proc, const char *pid, size_t *budget, struct pa
         }
     }
     *budget -= MIN(*budget, MAX(sum, (size_t)LEAST_COST));
-    return 0;
+    /* None at all: it may be just becoming another program. */
+    return sum ? 0 : -ESRCH;
 }
 
 static bool is_of(const struct manager *manager, const struct lease *lease,
@@ -97,7 +121,7 @@ static bool is_of(const struct manager *manager, const struct lease *lease,
            (!lease->has_token || (papers->has_token && sha256_equal(papers->token, lease->token)));
 }
 
-/* Whether this is one; -ESRCH: it ended meanwhile. */
+/* 1: this is one, and its end is watched; -ESRCH: it ended meanwhile. */
 static int look(struct manager *manager, const struct lease *lease, int proc, const char *name,
                 size_t *budget, struct process_id *ret) {
     struct process_id before, after;
@@ -128,33 +152,171 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
     return 1;
 }
 
-bool heir_find(struct manager *manager, const struct lease *lease, struct process_id *ret) {
-    DIR *proc;
-    bool is_restless = true;
-    int r = 0;
+/* ---- A search ---------------------------------------------------------------------------------
+ */
 
+static struct search *search_find(struct manager *manager, uint64_t lease) {
+    struct search *search;
+
+    list_foreach (search, &manager->searches, in_manager)
+        if (search->lease == lease)
+            return search;
+    return NULL;
+}
+
+static void search_stop(struct search *search) {
+    search->source = sd_event_source_disable_unref(search->source);
+    if (search->proc)
+        closedir(search->proc);
+    search->proc = NULL;
+}
+
+static void search_free(struct search *search) {
+    search_stop(search);
+    list_remove(&search->in_manager);
+    free(search->found);
+    free(search);
+}
+
+static int keep(struct search *search, const struct process_id *process) {
+    struct process_id *more;
+
+    if (search->n_found == FOUND_MAX)
+        return 0; /* the next search finds the rest */
+    more = realloc(search->found, (search->n_found + 1) * sizeof(*more));
+    if (!more)
+        return -ENOMEM;
+    search->found = more;
+    search->found[search->n_found++] = *process;
+    return 0;
+}
+
+/* The next of those found that is still there; whether there was one. */
+static bool hand_over(struct search *search) {
+    struct manager *manager = search->manager;
+
+    while (search->next < search->n_found) {
+        const struct process_id heir = search->found[search->next++];
+        struct process_id now;
+
+        if (process_identify(&now, heir.pid) < 0 || !process_id_equal(&now, &heir))
+            continue;
+        broker_inherit(manager->broker, search->lease, &heir, manager_now(manager));
+        return true;
+    }
+    return false;
+}
+
+/* All was looked through. */
+static void finish(struct search *search) {
+    struct manager *manager = search->manager;
+    const uint64_t lease = search->lease;
+
+    search_stop(search);
+    if (hand_over(search)) {
+        const pid_t heir = search->found[search->next - 1].pid;
+
+        log_line(LOG_INFO, &(struct log_about){ .lease = lease, .pid = heir },
+                 search->n_found == 1
+                     ? "lease %llu goes on with process %d, which its job left behind"
+                     : "lease %llu goes on with process %d and others, %zu in all, which its job "
+                       "left behind",
+                 (unsigned long long)lease, (int)heir, search->n_found);
+    } else {
+        search_free(search);
+        broker_inherit(manager->broker, lease, NULL, manager_now(manager));
+    }
+    manager_settle(manager);
+}
+
+/* Some more processes; whether the pass is over. */
+static bool slice(struct search *search, const struct lease *lease) {
+    size_t left = MIN(search->budget, (size_t)SLICE_BUDGET);
+    const size_t had = left;
+    const struct dirent *entry = NULL;
+
+    for (unsigned n = 0; n < SLICE_LOOKS && left > 0; n++) {
+        struct process_id process;
+        int r;
+
+        entry = readdir(search->proc);
+        if (!entry)
+            break;
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        r = look(search->manager, lease, dirfd(search->proc), entry->d_name, &left, &process);
+        if (r == 1)
+            keep(search, &process);
+        search->is_restless |= r == -ESRCH;
+    }
+    search->budget -= had - left;
+    return !entry || search->budget == 0;
+}
+
+static int on_slice(sd_event_source *source, void *data) {
+    struct search *search = data;
+    const struct lease *lease = broker_lease(search->manager->broker, search->lease);
+
+    if (!lease) {
+        search_free(search); /* released meanwhile */
+        return 0;
+    }
+    if (!slice(search, lease))
+        return 0;
+    if (search->n_found == 0 && search->is_restless && ++search->pass < PASSES) {
+        search->is_restless = false;
+        search->budget = BUDGET;
+        rewinddir(search->proc);
+        return 0;
+    }
+    finish(search);
+    return 0;
+}
+
+static int begin(struct search *search) {
+    int r;
+
+    search->next = search->n_found = 0;
+    search->pass = 0;
+    search->is_restless = false;
+    search->budget = BUDGET;
+    search->proc = opendir("/proc");
+    if (!search->proc)
+        return -errno;
+    r = sd_event_add_defer(search->manager->event, &search->source, on_slice, search);
+    /* At every turn, and as others have theirs. */
+    return r < 0 ? r : sd_event_source_set_enabled(search->source, SD_EVENT_ON);
+}
+
+bool heir_seek(struct manager *manager, const struct lease *lease) {
+    struct search *search, *following;
+
+    list_foreach_safe (search, following, &manager->searches, in_manager)
+        if (!search->source && !broker_lease(manager->broker, search->lease))
+            search_free(search);
+    search = search_find(manager, lease->id);
+    if (search && (search->source || hand_over(search)))
+        return true;
     if (geteuid() != 0 && geteuid() != lease->uid)
         return false;
-    proc = opendir("/proc");
-    if (!proc)
-        return false;
-    for (unsigned pass = 0; pass < PASSES && is_restless && r != 1; pass++) {
-        const struct dirent *entry;
-        size_t budget = BUDGET;
-
-        is_restless = false;
-        rewinddir(proc);
-        while (budget > 0 && r != 1 && (entry = readdir(proc))) {
-            if (!isdigit((unsigned char)entry->d_name[0]))
-                continue;
-            r = look(manager, lease, dirfd(proc), entry->d_name, &budget, ret);
-            is_restless |= r == -ESRCH;
-        }
+    if (!search) {
+        search = calloc(1, sizeof(*search));
+        if (!search)
+            return false;
+        search->manager = manager;
+        search->lease = lease->id;
+        list_append(&manager->searches, &search->in_manager);
     }
-    closedir(proc);
-    if (r == 1)
-        log_line(LOG_INFO, &(struct log_about){ .lease = lease->id, .pid = ret->pid },
-                 "lease %llu goes on with process %d, which its job left behind",
-                 (unsigned long long)lease->id, (int)ret->pid);
-    return r == 1;
+    if (begin(search) < 0) {
+        search_free(search);
+        return false;
+    }
+    return true;
+}
+
+void heir_free_all(struct manager *manager) {
+    struct search *search, *following;
+
+    list_foreach_safe (search, following, &manager->searches, in_manager)
+        search_free(search);
 }

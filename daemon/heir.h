@@ -12,12 +12,15 @@
 #include <stdbool.h>
 
 #include "daemon/lease.h"
-#include "daemon/process.h"
 
 struct manager;
 
 /*
- * Some living process of the lease; its end is watched from now on (daemon/tenure.h). Costs a look
- * at each process of the machine, and a bounded number of bytes of those of the user.
+ * Look for living processes of the lease; broker_inherit() is told, now or in a later turn, of one
+ * whose end is watched (daemon/tenure.h), or that there is none. False: nobody can be looked for.
+ * A search looks at each process of the machine and reads a bounded number of bytes of the user's,
+ * and takes no turn of the loop for longer than a fraction of that.
  */
-bool heir_find(struct manager *manager, const struct lease *lease, struct process_id *ret);
+bool heir_seek(struct manager *manager, const struct lease *lease);
+
+void heir_free_all(struct manager *manager);

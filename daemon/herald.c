@@ -190,8 +190,8 @@ static void on_evict(void *userdata, const struct lease *lease) {
     eviction_begin(userdata, lease);
 }
 
-static bool on_heir(void *userdata, const struct lease *lease, struct process_id *ret) {
-    return heir_find(userdata, lease, ret);
+static bool on_heir(void *userdata, const struct lease *lease) {
+    return heir_seek(userdata, lease);
 }
 
 static uint64_t on_spent(void *userdata, uid_t uid) {

@@ -344,23 +344,31 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     tenant_put(broker, tenant);
 }
 
-/* Somebody else of its job takes the place of who acquired it. */
-static bool lease_inherit(struct broker *broker, struct lease *lease) {
-    struct process_id process;
-    struct member *member;
+/* Nobody known keeps it, and no scope says when it ends. */
+static bool is_vacant(const struct lease *lease) {
+    return lease->n_holders == 0 && !lease->owner && !lease->cgroup[0];
+}
 
-    if (!broker->sink.heir || !broker->sink.heir(broker->sink.userdata, lease, &process))
-        return false;
-    member = member_get(broker, &process);
-    if (!member)
-        return false;
+void broker_inherit(struct broker *broker, uint64_t id, const struct process_id *heir,
+                    struct moment now) {
+    struct lease *lease = broker_lease(broker, id);
+    struct member *member = NULL;
+
+    broker->now_usec = now.usec;
+    if (!lease || lease->is_ending || !is_vacant(lease))
+        return;
+    if (heir)
+        member = member_get(broker, heir);
+    if (!member) {
+        lease_gone(broker, lease, "its last process is gone");
+        return;
+    }
     lease->owner = member;
     list_append(&member->leases, &lease->in_owner);
     member_hook(broker, member, true);
     /* Both stand under one key; the debt's end keeps the owner. */
-    if (!debt_find(broker, lease->id, &process))
+    if (!debt_find(broker, lease->id, heir))
         keep_owner(broker, lease);
-    return true;
 }
 
 void lease_end_if_empty(struct broker *broker, struct lease *lease) {
@@ -368,7 +376,8 @@ void lease_end_if_empty(struct broker *broker, struct lease *lease) {
         return;
     if (lease->is_ending)
         lease_gone(broker, lease, lease->reason);
-    else if (!lease->owner && !lease->cgroup[0] && !lease_inherit(broker, lease))
+    else if (is_vacant(lease) &&
+             (!broker->sink.heir || !broker->sink.heir(broker->sink.userdata, lease)))
         lease_gone(broker, lease, "its last process is gone");
 }
 

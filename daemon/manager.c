@@ -28,6 +28,7 @@
 
 #include "daemon/accounts.h"
 #include "daemon/eviction.h"
+#include "daemon/heir.h"
 #include "daemon/herald.h"
 #include "daemon/inventory.h"
 #include "daemon/log.h"
@@ -405,6 +406,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->is_settling = true; /* nothing is sent before all is restored */
     manager->handle = methods_handle;
     list_init(&manager->monitors);
+    list_init(&manager->searches);
     list_init(&manager->volleys);
     list_init(&manager->shots);
     list_init(&manager->closings);
@@ -525,6 +527,7 @@ struct manager *manager_free(struct manager *manager) {
     patrol_free_all(manager);
     names_free(manager->names);
     scope_free_all(manager);
+    heir_free_all(manager);
     tenure_free_all(manager);
     for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)
         sd_event_source_disable_unref(manager->signals[i]);

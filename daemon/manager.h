@@ -63,6 +63,7 @@ struct manager {
     struct server *server;
 
     struct map tenures;       /* process → struct tenure: those whose end concerns the broker */
+    struct list searches;     /* struct search: for who is left of jobs without a scope */
     struct map scopes;        /* lease → struct scope: cgroups that say when a lease ends */
     struct map evictions;     /* lease → struct eviction: told to end, and what comes next */
     struct list volleys;      /* signals that the hand was asked for */

@@ -179,6 +179,22 @@ class Run(CtlTest):
         job.stdin.close()
         self.until_free()
 
+    def test_all_that_a_job_left_behind_is_found_at_once(self):
+        if any(tier["number"] == 2 and tier["proven"] for tier in self.box.look()["tiers"]):
+            self.skipTest("jobs have scopes on this box")
+        job = self.start("run", "--mem", "1G", "--no-guard", "--", "sh", "-c",
+                         "for i in 1 2 3 4 5; do sleep 1000 & echo $! >&2; done; exit 5")
+        self.assertEqual(job.wait(PATIENCE), 5)
+        left = {int(job.stderr.readline()) for _ in range(5)}
+        self.box.until(lambda box: "goes on with process" in self.box.said(), "somebody inherits the lease")
+        self.assertIn("5 in all", self.box.said())
+        # One after the other they end, whoever stands for the lease: it goes on without another search.
+        while left:
+            self.assertEqual(len(self.leases()), 1)
+            os.kill(left.pop(), signal.SIGKILL)
+        self.until_free()
+        self.assertEqual(self.box.said().count("goes on with process"), 1)
+
     def test_the_daemon_is_killed_and_neither_job_nor_waiter_notices(self):
         first = self.job("--fraction", "0.7", "--no-guard")
         self.read_until(first, "runs")

@@ -53,10 +53,13 @@ static void evicted(void *userdata, const struct lease *lease) {
     desk->n_evicted++;
 }
 
-static bool inherited(void *userdata, const struct lease *lease, struct process_id *ret) {
+static bool inherited(void *userdata, const struct lease *lease) {
     struct desk *desk = userdata;
+    const struct process_id heir = { .pid = desk->heir, .start = 7 };
 
-    *ret = (struct process_id){ .pid = desk->heir, .start = 7 };
+    desk->n_sought++;
+    if (desk->heir > 0)
+        broker_inherit(desk->broker, lease->id, &heir, desk->now);
     return desk->heir != 0;
 }
 

@@ -35,7 +35,8 @@ struct desk {
     uint64_t notice_bytes;
     char event[32]; /* kind of the last event */
     uint64_t spent_byte_seconds;
-    pid_t heir; /* of the next lease that everybody left; 0: none */
+    pid_t heir; /* of the next lease that everybody left; 0: none, -1: a search goes on */
+    unsigned n_sought;
     void (*record)(struct desk *desk, const struct record *record); /* may be NULL */
     void *userdata;                                                 /* of the test's own */
 };

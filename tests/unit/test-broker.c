@@ -178,6 +178,34 @@ START_TEST(who_is_left_of_a_job_inherits_its_lease) {
     desk_gone(desk, 12);
     ck_assert_ptr_null(broker_lease(desk->broker, lease));
 
+    /* While somebody is looked for the lease is there, whatever comes of it. */
+    lease = desk_get(desk, 30, 1000, desk_fixed(1, 10));
+    desk->heir = -1;
+    desk_gone(desk, 30);
+    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
+    desk_check(desk);
+    desk_attach(desk, 31, 1000, lease);
+    broker_inherit(desk->broker, lease, NULL, desk->now);
+    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
+    desk_gone(desk, 31);
+    process.pid = 32;
+    broker_inherit(desk->broker, lease, &process, desk->now);
+    ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 32);
+    process.pid = 33;
+    broker_inherit(desk->broker, lease, &process, desk->now);
+    ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 32);
+    desk_gone(desk, 32);
+    broker_inherit(desk->broker, lease, NULL, desk->now);
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    broker_inherit(desk->broker, lease, &process, desk->now);
+    ck_assert_uint_eq(desk->n_sought, 6);
+
+    /* Released while somebody is looked for. */
+    lease = desk_get(desk, 34, 1000, desk_fixed(1, 10));
+    desk_gone(desk, 34);
+    desk_release(desk, 1000, lease);
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+
     /* One that is told to end is not inherited. */
     lease = desk_get(desk, 20, 1000, desk_fixed(1, 10));
     desk->heir = 21;
