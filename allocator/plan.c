@@ -44,9 +44,7 @@ static const char *const rules[] = { "T", "LTB", "A", "BT" };
 struct order {
     uint32_t *turns;  /* by life: its turn by the rule */
     uint32_t *blames; /* by life: how often it ended too high */
-    uint64_t first;   /* what the rule itself gave; 0: not tried */
-    uint64_t bytes;   /* what it gave last; UINT64_MAX: there were no steps left */
-    uint64_t steps;   /* that it took */
+    uint64_t first;   /* what the rule itself needs; 0: not tried; UINT64_MAX: steps ran out */
 };
 
 struct plan {
@@ -58,7 +56,7 @@ struct plan {
     uint32_t *by_turn; /* lives, for fitting */
     uint64_t *offsets; /* by life, of the last plan */
     uint64_t *best_offsets, best;
-    uint64_t steps_max;
+    uint64_t steps_max, longest; /* in all; and of the plan that took most */
 };
 
 static void plan_done(struct plan *plan) {
@@ -140,10 +138,10 @@ static void sort_by(struct plan *plan, const char *rule) {
     }
 }
 
-/* Lay by this order, blames and all, and blame those that end too high. */
-static void lay(struct plan *plan, struct order *order) {
+/* Lay by this order, blames and all, and blame those that end too high. What it needs. */
+static uint64_t lay(struct plan *plan, struct order *order) {
     const struct lives *lives = &plan->lives;
-    uint64_t steps = plan->skyline.steps;
+    uint64_t steps = plan->skyline.steps, bytes;
     uint32_t most = 0;
 
     for (uint32_t i = 0; i < lives->n; i++)
@@ -156,13 +154,14 @@ static void lay(struct plan *plan, struct order *order) {
     for (uint32_t k = 0; k < lives->n; k++)
         plan->turns[plan->sorted[k].entry] = (int32_t)k;
     plan->skyline.steps += (uint64_t)lives->n * 8;
-    order->bytes = skyline_lay(&plan->skyline, plan->turns, plan->offsets);
-    order->steps = plan->skyline.steps - steps;
-    if (order->bytes == UINT64_MAX)
-        return;
-    keep(plan, order->bytes);
+    bytes = skyline_lay(&plan->skyline, plan->turns, plan->offsets);
+    plan->longest = MAX(plan->longest, plan->skyline.steps - steps);
+    if (bytes == UINT64_MAX)
+        return bytes;
+    keep(plan, bytes);
     for (uint32_t i = 0; i < lives->n; i++)
         order->blames[i] += plan->offsets[i] + lives->life[i].bytes > lives->lower;
+    return bytes;
 }
 
 /* Into gaps, largest first, if that can be afforded. */
@@ -184,13 +183,14 @@ static int fit(struct plan *plan) {
     return 0;
 }
 
+/* Nothing better is possible, or the steps left are not enough for another plan. */
 static bool is_done(const struct plan *plan) {
-    return plan->best == plan->lives.lower || plan->skyline.steps >= plan->steps_max;
+    return plan->best == plan->lives.lower || plan->skyline.steps + plan->longest > plan->steps_max;
 }
 
-/* The rule to mend next: the two best take turns, while there are steps for what it took last. */
-static struct order *find_next(struct plan *plan, unsigned round) {
-    struct order *best = NULL, *second = NULL, *next;
+/* The rule to mend next: the two best take turns. */
+static struct order *choose_next(struct plan *plan, unsigned round) {
+    struct order *best = NULL, *second = NULL;
 
     for (unsigned k = 0; k < ELEMENTSOF(rules); k++) {
         struct order *order = &plan->orders[k];
@@ -203,8 +203,7 @@ static struct order *find_next(struct plan *plan, unsigned round) {
         } else if (!second || order->first < second->first)
             second = order;
     }
-    next = round % 2 && second ? second : best;
-    return next->steps <= plan->steps_max - plan->skyline.steps ? next : NULL;
+    return round % 2 && second ? second : best;
 }
 
 /* The best plan, by life. */
@@ -221,8 +220,7 @@ static int plan_make(struct plan *plan) {
         sort_by(plan, rules[k]);
         for (uint32_t t = 0; t < plan->lives.n; t++)
             order->turns[plan->sorted[t].entry] = t;
-        lay(plan, order);
-        order->first = order->bytes;
+        order->first = lay(plan, order);
         plan->skyline.steps_max = plan->steps_max;
         if (k == 0 && !is_done(plan)) {
             r = fit(plan);
@@ -230,12 +228,8 @@ static int plan_make(struct plan *plan) {
                 return r;
         }
     }
-    for (unsigned round = 0; !is_done(plan); round++) {
-        order = find_next(plan, round);
-        if (!order)
-            break;
-        lay(plan, order);
-    }
+    for (unsigned round = 0; !is_done(plan); round++)
+        lay(plan, choose_next(plan, round));
     return 0;
 }
 

@@ -16,6 +16,7 @@ struct maker {
     uint64_t *random;
 };
 
+/* One of these in a call at most: which argument is worked out first is the compiler's choice. */
 static uint64_t below(struct maker *maker, uint64_t limit) {
     return random_next(maker->random) % limit;
 }
@@ -42,6 +43,8 @@ static uint64_t about(struct maker *maker, uint64_t bytes) {
         struct maker maker = { buffers, 0, n, random };                                            \
                                                                                                    \
         name##_shape(&maker);                                                                      \
+        if (more(&maker))                                                                          \
+            abort();                                                                               \
     }                                                                                              \
     static void name##_shape(struct maker *maker)
 
@@ -169,16 +172,17 @@ SHAPE(training) {
     uint64_t half = maker->n_max / 2 + 1;
 
     for (uint64_t i = 0; i < half; i++) {
-        uint64_t at = below(maker, 2 * half);
+        uint64_t at = below(maker, 2 * half), length = 1 + below(maker, 5);
+        uint64_t late = below(maker, 4), bytes = (1 + below(maker, 64)) * 64 * KIB;
 
-        add(maker, i, 2 * half - i + below(maker, 4), (1 + below(maker, 64)) * 64 * KIB);
-        add(maker, at, at + 1 + below(maker, 5), (1 + below(maker, 256)) * 4 * KIB);
+        add(maker, i, 2 * half - i + late, bytes);
+        add(maker, at, at + length, (1 + below(maker, 256)) * 4 * KIB);
     }
 }
 
 /* Training that keeps every eighth activation and makes the others again on the way back. */
 SHAPE(checkpoints) {
-    uint64_t steps = maker->n_max / 25 * 8 + 8, end = 3 * steps;
+    uint64_t steps = maker->n_max / 23 * 8 + 8, end = 3 * steps;
 
     for (uint64_t s = 0; s < steps; s += 8) {
         uint64_t back = end - 2 * s - 16;
@@ -198,10 +202,9 @@ SHAPE(towers) {
     enum { TOWERS = 48 };
 
     for (uint64_t t = 0; more(maker); t++) {
-        uint64_t tower = t % TOWERS;
+        uint64_t steps = below(maker, 4) ? 1 : 2;
 
-        add(maker, t, t + TOWERS + 1 + (below(maker, 4) ? 0 : TOWERS),
-            about(maker, 64 * KIB << tower % 7));
+        add(maker, t, t + TOWERS * steps + 1, about(maker, 64 * KIB << t % TOWERS % 7));
     }
 }
 
@@ -229,19 +232,19 @@ SHAPE(long_lives) {
 /* Sizes and lengths over many magnitudes. */
 SHAPE(magnitudes) {
     while (more(maker)) {
-        uint64_t start = below(maker, 100000), length = (uint64_t)1 << below(maker, 17);
+        uint64_t start = below(maker, 100000), most = (uint64_t)1 << below(maker, 17);
+        uint64_t length = most / 2 + below(maker, most) + 1;
 
-        add(maker, start, start + length / 2 + below(maker, length) + 1,
-            about(maker, (uint64_t)512 << below(maker, 18)));
+        add(maker, start, start + length, about(maker, (uint64_t)512 << below(maker, 18)));
     }
 }
 
 /* Few moments, at each of which very many live. */
 SHAPE(crowd) {
     while (more(maker)) {
-        uint64_t start = below(maker, 40);
+        uint64_t start = below(maker, 40), length = 1 + below(maker, 12);
 
-        add(maker, start, start + 1 + below(maker, 12), (1 + below(maker, 1000)) * 256);
+        add(maker, start, start + length, (1 + below(maker, 1000)) * 256);
     }
 }
 

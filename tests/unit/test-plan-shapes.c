@@ -30,9 +30,9 @@ static const struct {
     { "diffusion", 10000, 10000, 10300 },   { "inception", 10000, 10000, 10000 },
     { "transformer", 10000, 10000, 10000 }, { "transformer_training", 10000, 10000, 10000 },
     { "training", 10000, 10000, 10000 },    { "checkpoints", 10000, 10000, 10000 },
-    { "towers", 10000, 10550, 11000 },      { "recurrent", 10000, 10000, 10000 },
-    { "long_lives", 10300, 10200, 10200 },  { "magnitudes", 10000, 10700, 10200 },
-    { "crowd", 10250, 10200, 10400 },       { "cuts", 11050, 12250, 14400 },
+    { "towers", 10000, 10950, 10650 },      { "recurrent", 10000, 10000, 10000 },
+    { "long_lives", 10300, 10200, 10200 },  { "magnitudes", 10000, 10350, 10650 },
+    { "crowd", 10200, 10350, 10400 },       { "cuts", 11050, 12250, 14400 },
     { "holes", 10000, 10300, 12100 },       { "tiles", 10000, 10000, 11550 },
 };
 
@@ -122,9 +122,10 @@ static void make(struct plan_buffer *buffers, size_t n, uint64_t alignment, uint
 
     for (size_t i = 0; i < n; i++) {
         uint64_t start = origin + random_next(random) % span;
+        uint64_t end = start + random_next(random) % (longest + 1);
 
-        buffers[i] = (struct plan_buffer){ start, start + random_next(random) % (longest + 1),
-                                           random_next(random) % largest * alignment, 12345 };
+        buffers[i] =
+            (struct plan_buffer){ start, end, random_next(random) % largest * alignment, 12345 };
     }
 }
 
