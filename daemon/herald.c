@@ -43,6 +43,7 @@ static void tell_monitors(struct manager *manager, const char *kind, const char 
         .device = about->device ? gpuid_format(about->device, uuid) : NULL,
     };
     struct wire_monitor_reply reply = { &event };
+    struct json_writer json = { 0 };
 
     if (list_is_empty(&manager->monitors))
         return;
@@ -53,8 +54,14 @@ static void tell_monitors(struct manager *manager, const char *kind, const char 
         event.pid = wire_some((uint64_t)about->pid);
     if (about->has_uid)
         event.uid = wire_some(about->uid);
-    list_foreach_safe (session, following, &manager->monitors, in_monitors)
-        session_stream(session, &reply);
+    varlink_reply_write(&json, WIRE_METHOD_MONITOR, &reply, true);
+    list_foreach_safe (session, following, &manager->monitors, in_monitors) {
+        if (json.failed)
+            session_drop(session); /* better none than one that misses something */
+        else
+            session_stream_text(session, json.data, json.len);
+    }
+    json_writer_done(&json);
 }
 
 void herald_say(struct manager *manager, int level, const struct log_about *about, const char *kind,

@@ -38,6 +38,7 @@
 struct guest {
     uid_t uid;
     uint32_t n_sessions;
+    size_t unread_bytes;
 };
 
 /* Where clients find us, whatever folder they are in: jobs get it in their environment. */
@@ -265,13 +266,21 @@ void server_serve(struct server *server) {
 }
 
 void server_flush(struct server *server, bool may_send) {
-    struct session *session, *following;
+    struct session *session;
 
-    if (may_send)
-        list_foreach_safe (session, following, &server->dirty, in_dirty)
-            session_flush(session);
+    /* One may have others closed, which then are dirty too. */
+    while (may_send && (session = list_first(&server->dirty, struct session, in_dirty)))
+        session_flush(session);
     while ((session = list_first(&server->dead, struct session, in_server)))
         session_free(session);
+}
+
+static void recount(struct server *server, struct guest *guest, struct session *session,
+                    size_t unread_bytes) {
+    server->unread_bytes += unread_bytes - session->unread_bytes;
+    if (guest)
+        guest->unread_bytes += unread_bytes - session->unread_bytes;
+    session->unread_bytes = unread_bytes;
 }
 
 void server_enter(struct server *server, struct session *session) {
@@ -288,6 +297,7 @@ void server_leave(struct server *server, struct session *session) {
 
     list_remove(&session->in_server);
     server->n_sessions--;
+    recount(server, guest, session, 0);
     if (guest && --guest->n_sessions == 0)
         free(map_take(&server->guests, guest->uid));
 }
@@ -358,4 +368,34 @@ struct server *server_free(struct server *server) {
     map_done(&server->guests);
     free(server);
     return NULL;
+}
+
+/* Close those that have more unread than the mean: half of the memory at least. */
+static void relieve(struct server *server, const struct guest *guest) {
+    struct session *session;
+    size_t n = 0, sum = 0;
+
+    list_foreach (session, &server->sessions, in_server) {
+        if (guest && session->peer.uid != guest->uid)
+            continue;
+        n += session->unread_bytes > 0;
+        sum += session->unread_bytes;
+    }
+    list_foreach (session, &server->sessions, in_server) {
+        if ((!guest || session->peer.uid == guest->uid) && session->unread_bytes > 0 &&
+            session->unread_bytes >= sum / n) {
+            session_drop(session);
+            recount(server, map_find(&server->guests, session->peer.uid), session, 0);
+        }
+    }
+}
+
+void server_count_unread(struct server *server, struct session *session, size_t bytes) {
+    struct guest *guest = map_find(&server->guests, session->peer.uid);
+
+    recount(server, guest, session, bytes);
+    if (guest && guest->unread_bytes > SERVER_UNREAD_PER_UID)
+        relieve(server, guest);
+    else if (server->unread_bytes > SERVER_UNREAD)
+        relieve(server, NULL);
 }

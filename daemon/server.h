@@ -24,6 +24,13 @@ struct session;
 /* What one uid may have open at a time; more get Busy and are closed. */
 #define SERVER_SESSIONS_PER_UID 1024
 
+/*
+ * Memory for what clients asked for and do not read: of one uid, and of all. Beyond that those of
+ * its connections that have the most unread are closed, until half of it is free again.
+ */
+#define SERVER_UNREAD_PER_UID ((size_t)16 << 20)
+#define SERVER_UNREAD         ((size_t)96 << 20)
+
 struct server {
     struct manager *manager; /* owner */
     struct list sessions;    /* all: session.in_server */
@@ -32,6 +39,7 @@ struct server {
     struct list dead;        /* those that ended in this turn, out of `sessions` */
     struct map guests;       /* uid → struct guest: connections counted per uid */
     size_t n_sessions, max_sessions;
+    size_t unread_bytes; /* of all sessions */
     uint32_t max_per_uid;
     uint64_t n_refused; /* connections turned away, in all */
     int listen_fd, epoll_fd, reserve_fd;
@@ -66,3 +74,5 @@ void server_flush(struct server *server, bool may_send);
 /* For sessions alone: counted from the one to the other. */
 void server_enter(struct server *server, struct session *session);
 void server_leave(struct server *server, struct session *session);
+/* It has so much memory for what its peer does not read. */
+void server_count_unread(struct server *server, struct session *session, size_t bytes);

@@ -6,7 +6,10 @@
  * stays in its buffer for the next turn.
  * - Who does not read is not answered: with OUT_HIGH bytes unsent no further call is taken, so the
  *   socket fills up and the client meets its own slowness. Only what it did not ask for one by one
- *   (events, notices) can pile up beyond that; at OUT_MAX it is dropped.
+ *   (events, notices) can pile up beyond that; at OUT_MAX it is dropped. A thousand connections of
+ *   one user that do not read are bounded together (SERVER_UNREAD_PER_UID), and so is what the
+ *   kernel keeps for each of them (SOCKET_OUT). Events are no state, of which the latest would do:
+ *   who does not keep up is closed rather than left with a hole that it does not know of.
  * - Ends are put off to the end of the turn: a session that dies in the middle of a broker's
  *   callback is only marked, and freed when nobody holds a pointer to it any more.
  */
@@ -16,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -25,7 +29,9 @@
 #define SLICE_COST 32                 /* cheap calls in a turn */
 #define IN_KEPT    ((size_t)4 << 10)  /* of a buffer that is kept for the next message */
 #define OUT_HIGH   ((size_t)64 << 10) /* unsent bytes above which no further call is taken */
-#define OUT_MAX    ((size_t)1 << 20) /* unsent bytes of a stream above which its reader is dropped */
+#define SOCKET_OUT (32 << 10) /* bytes of each that the kernel holds for a reader, doubled by it   \
+                               */
+#define OUT_MAX ((size_t)1 << 20) /* unsent bytes of a stream above which its reader is dropped */
 
 static void mark_dirty(struct session *session) {
     if (!list_is_linked(&session->in_dirty))
@@ -77,6 +83,8 @@ int session_new(struct server *server, int fd) {
     closep(&peer.pidfd);
     peer.pidfd = -1;
 
+    /* By itself a socket takes four times that; which is no mistake if it stays so. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){ SOCKET_OUT }, sizeof(int));
     session->peer = peer;
     session->server = server;
     session->manager = server->manager;
@@ -287,6 +295,8 @@ void session_flush(struct session *session) {
         return;
     r = session->doomed ? -EPIPE : frame_out_flush(&session->out, session->fd);
     session->stuck = r == -EAGAIN;
+    if (session->stuck || session->unread_bytes > 0)
+        server_count_unread(session->server, session, session->stuck ? session->out.json.size : 0);
     if ((r < 0 && r != -EAGAIN) || (r == 0 && session->closing)) {
         session_end(session);
         return;
@@ -300,19 +310,23 @@ void session_flush(struct session *session) {
     watch(session);
 }
 
-static void end_message(struct session *session) {
-    int r = frame_out_end(&session->out);
+void session_drop(struct session *session) {
+    if (session->dead || session->doomed)
+        return;
+    log_line(LOG_NOTICE,
+             &(struct log_about){ .message = LOG_CLIENT,
+                                  .pid = session->peer.pid,
+                                  .has_uid = true,
+                                  .uid = session->peer.uid },
+             "process %d does not read what it asked for: its connection is closed",
+             (int)session->peer.pid);
+    doom(session);
+}
 
-    if (r < 0) {
-        log_line(LOG_NOTICE,
-                 &(struct log_about){ .message = LOG_CLIENT,
-                                      .pid = session->peer.pid,
-                                      .has_uid = true,
-                                      .uid = session->peer.uid },
-                 "process %d does not read what it asked for: its connection is closed",
-                 (int)session->peer.pid);
-        doom(session);
-    } else
+static void end_message(struct session *session) {
+    if (frame_out_end(&session->out) < 0)
+        session_drop(session);
+    else
         mark_dirty(session);
 }
 
@@ -356,6 +370,13 @@ void session_stream(struct session *session, const void *reply) {
     if (session->dead || !session->blocked || !session->call.more || session->call.oneway)
         return;
     varlink_reply_write(frame_out_begin(&session->out), session->call.method, reply, true);
+    end_message(session);
+}
+
+void session_stream_text(struct session *session, const char *text, size_t n) {
+    if (session->dead || session->doomed || !session->blocked || session->call.oneway)
+        return;
+    json_put_raw(frame_out_begin(&session->out), text, n);
     end_message(session);
 }
 

@@ -42,6 +42,7 @@ struct session {
     unsigned n_granted;
     struct frame_in in;
     struct frame_out out;
+    size_t unread_bytes;      /* of `out`, as the server counts it */
     struct session_call call; /* what it is blocked on, if `blocked` */
     int fd;
     uint32_t watched; /* epoll events asked for */
@@ -58,6 +59,9 @@ struct session *session_free(struct session *session); /* accepts NULL, returns 
 
 /* A slice: read once if `events` say so, and handle some messages. */
 void session_turn(struct session *session, uint32_t events);
+
+/* Its peer does not read: it ends with this turn. */
+void session_drop(struct session *session);
 
 /* Send what there is to send. */
 void session_flush(struct session *session);
@@ -81,6 +85,8 @@ void session_answer_service(struct session *session, const struct varlink_call *
 void session_block(struct session *session, const struct varlink_call *call, void *data,
                    void (*cancel)(struct session *session));
 void session_stream(struct session *session, const void *reply); /* one of many; needs `more` */
+/* The same for many sessions: the message is written once. */
+void session_stream_text(struct session *session, const char *text, size_t n);
 void session_finish(struct session *session, const void *reply);
 void session_finish_failed(struct session *session, const struct failure *failure);
 

@@ -20,7 +20,7 @@
 #define FRAME_FIRST ((size_t)4096)
 
 /* After a burst, more than this is given back as soon as it is empty. */
-#define FRAME_KEEP ((size_t)64 << 10)
+#define FRAME_KEEP ((size_t)16 << 10)
 
 void frame_in_init(struct frame_in *in, size_t max) {
     *in = (struct frame_in){ .max = max };

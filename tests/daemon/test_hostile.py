@@ -180,6 +180,53 @@ class Hostile(BoxTest):
             while True:
                 deaf.receive()
 
+    def resident(self):
+        """What the daemon occupies of the host's memory, in bytes."""
+        with open(f"/proc/{self.box.daemon.pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:"))
+
+    def be_loud(self, n):
+        """So many events: each request is refused."""
+        loud = self.box.client()
+        call = json.dumps(message("Acquire", {"request": fixed(999 * GiB)})).encode() + b"\0"
+        for _ in range(n // 50):
+            loud.send_bytes(call * 50)
+            for _ in range(50):
+                loud.receive()
+
+    def test_monitors_that_do_not_read_cost_little_together(self):
+        with contextlib.ExitStack() as stack:
+            deaf = [self.box.client() for _ in range(800)]
+            for one in deaf:
+                stack.callback(one.close)
+                one.send("Monitor", more=True)
+            hearing = self.box.client()
+            hearing.send("Monitor", more=True)
+            before, worst, n_heard = self.resident(), 0, 0
+            for _ in range(20):
+                self.be_loud(150)
+                for _ in range(150):
+                    hearing.receive()
+                    n_heard += 1
+                worst = max(worst, self.resident())
+            self.assertEqual(n_heard, 3000)
+            self.assertLess(worst - before, 64 << 20)
+            self.witness.grow(self.grant, 0)
+
+    def test_replies_that_nobody_reads_cost_little_together(self):
+        grants = [self.witness.acquire(fixed(2 * MiB)) for _ in range(60)]
+        with contextlib.ExitStack() as stack:
+            before, worst = self.resident(), 0
+            for i in range(900):
+                one = self.box.client()
+                stack.callback(one.close)
+                one.send_bytes((json.dumps(message("GetBox")).encode() + b"\0") * 12)
+                if i % 100 == 99:
+                    self.box.look()
+                    worst = max(worst, self.resident())
+            self.assertLess(worst - before, 64 << 20)
+        self.assertEqual(len(grants), 60)
+
     def test_descriptors_sent_along_are_dropped(self):
         client = self.box.client()
         fds = array.array("i", [0] * 200)
