@@ -29,8 +29,9 @@
 #define SLICE_COST 32                 /* cheap calls in a turn */
 #define IN_KEPT    ((size_t)4 << 10)  /* of a buffer that is kept for the next message */
 #define OUT_HIGH   ((size_t)64 << 10) /* unsent bytes above which no further call is taken */
-#define SOCKET_OUT (32 << 10) /* bytes of each that the kernel holds for a reader, doubled by it   \
-                               */
+#define SOCKET_OUT                                                                                 \
+    (32 << 10) /* bytes of each that the kernel holds for a reader, doubled by it                  \
+                */
 #define OUT_MAX ((size_t)1 << 20) /* unsent bytes of a stream above which its reader is dropped */
 
 static void mark_dirty(struct session *session) {

@@ -49,7 +49,8 @@ class Queue(BoxTest):
     def test_a_small_one_passes_only_where_that_delays_nobody(self):
         self.box.job().lease(fraction(5000))
         big = self.wait(fraction(6000), "big")
-        # What is free is kept for the big one: the small one waits behind it.
+        # It starts when the first job ends, beside 4000: so much may be taken meanwhile, and no more.
+        self.box.job().lease(fraction(4000))
         small = self.wait(fraction(1000), "small")
         self.assertEqual(self.names(), ["big", "small"])
         big.kill()
