@@ -261,3 +261,27 @@ void each_check(struct kernel_plan *plan, struct each *each, each_check_fn check
     each->check = check;
     plan->run = run_any;
 }
+
+void each_number(enum dtype dtype, double value, void *ret) {
+    const struct loops *loops = loops_get();
+    float rounded;
+
+    if (!half_of(dtype)) {
+        loops->cast[DTYPE_F64][dtype](ret, &value, NULL, NULL, 1, NULL);
+        return;
+    }
+    loops->cast_odd(&rounded, &value, NULL, NULL, 1, NULL);
+    loops->narrow(ret, &rounded, 1, dtype);
+}
+
+double each_value(enum dtype dtype, const void *data, int64_t i) {
+    double value;
+
+    if (dtype == DTYPE_F16)
+        return dtype_from_f16(((const uint16_t *)data)[i]);
+    if (dtype == DTYPE_BF16)
+        return dtype_from_bf16(((const uint16_t *)data)[i]);
+    loops_get()->cast[dtype][DTYPE_F64](
+        &value, (const char *)data + i * (int64_t)dtype_bytes(dtype), NULL, NULL, 1, NULL);
+    return value;
+}

@@ -51,3 +51,8 @@ void each_check(struct kernel_plan *plan, struct each *each, each_check_fn check
 
 /* A run that has nothing to do. */
 int each_nothing(const struct kernel_run *run);
+
+/* `value` as an element of that type, rounded and kept within it as casts do. */
+void each_number(enum dtype dtype, double value, void *ret);
+/* An element as a double: exact, but for 64-bit integers. */
+double each_value(enum dtype dtype, const void *data, int64_t i);

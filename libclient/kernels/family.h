@@ -7,7 +7,16 @@
 
 #include "libclient/kernels/kernel.h"
 
-#define KERNEL_FAMILIES(X) X(cpu_elementwise)
+#define KERNEL_FAMILIES(X)                                                                         \
+    X(cpu_array)                                                                                   \
+    X(cpu_check)                                                                                   \
+    X(cpu_elementwise)                                                                             \
+    X(cpu_index)                                                                                   \
+    X(cpu_matmul)                                                                                  \
+    X(cpu_random)                                                                                  \
+    X(cpu_reductions)                                                                              \
+    X(cpu_softmax)                                                                                 \
+    X(cpu_state)
 
 struct kernel_family {
     const struct kernel *rows;

@@ -3,8 +3,16 @@
 
 #define LEVEL_ROW(level)                                                                           \
     {                                                                                              \
-        .unary = unary_loops_##level, .test = test_loops_##level, .binary = binary_loops_##level,  \
-        .compare = compare_loops_##level, .widen = widen_##level, .narrow = narrow_##level,        \
+        .unary = unary_loops_##level, .apply = apply_loops_##level, .inner = inner_loops_##level,  \
+        .test = test_loops_##level, .binary = binary_loops_##level,                                \
+        .compare = compare_loops_##level, .cast = cast_loops_##level,                              \
+        .cast_odd = cast_odd_##level, .select = select_loops_##level,                              \
+        .reduce = reduce_loops_##level,                                                            \
+        .gemm = { [DTYPE_F32] = gemm_f32_##level,                                                  \
+                  [DTYPE_F64] = gemm_f64_##level,                                                  \
+                  [DTYPE_I32] = gemm_i32_##level,                                                  \
+                  [DTYPE_I64] = gemm_i64_##level },                                                \
+        .widen = widen_##level, .narrow = narrow_##level,                                          \
     }
 
 const struct loops *loops_get(void) {

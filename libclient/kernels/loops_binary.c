@@ -6,10 +6,11 @@
     LOOP(name) {                                                                                   \
         typedef T_ T;                                                                              \
         typedef __attribute__((unused)) W_ W;                                                      \
+        const double *w = with;                                                                    \
         R_ *d = d_;                                                                                \
         const T *x = a_, *y = b_, x0 = *x, y0 = *y;                                                \
                                                                                                    \
-        (void)x0, (void)y0;                                                                        \
+        (void)x0, (void)y0, (void)w;                                                               \
         LOOP_EACH(n) {                                                                             \
             T a = index_a, b = index_b;                                                            \
             d[i] = (R_)(expression);                                                               \

@@ -5,9 +5,11 @@
     LOOP(op##_##type) {                                                                            \
         typedef T_ T;                                                                              \
         typedef __attribute__((unused)) W_ W;                                                      \
+        const double *w = with;                                                                    \
         R_ *d = d_;                                                                                \
         const T *x = a_;                                                                           \
                                                                                                    \
+        (void)w;                                                                                   \
         LOOP_EACH(n) {                                                                             \
             T a = x[i];                                                                            \
             d[i] = (R_)(expression);                                                               \
@@ -25,6 +27,16 @@ UNARY_OPS(X)
 #define X(op, weight, types, expression, more_types, more_expression)                              \
     [UNARY_##op] = { types(ROW, op, ) more_types(ROW, op, ) },
 const loop_fn LEVEL(unary_loops)[N_UNARY_OPS][N_DTYPES] = { UNARY_OPS(X) };
+#undef X
+
+#define X(op, weight, types, expression, more_types, more_expression)                              \
+    types(SAME, op, expression) more_types(SAME, op, more_expression)
+INNER_OPS(X)
+#undef X
+
+#define X(op, weight, types, expression, more_types, more_expression)                              \
+    [INNER_##op] = { types(ROW, op, ) more_types(ROW, op, ) },
+const loop_fn LEVEL(inner_loops)[N_INNER_OPS][N_DTYPES] = { INNER_OPS(X) };
 #undef X
 
 /* It is a bool. */

@@ -7,7 +7,7 @@
  * same bits. That holds only where the compiler fuses nothing: -ffp-contract=off, -fmad=false.
  *
  * Errors are below 2 units in the last place, tests/unit/test-kernels-math.c has the bounds.
- * Doubles go to the C library and to CUDA's.
+ * Other functions of doubles are the C library's and CUDA's.
  */
 #ifdef __CUDACC__
 #define MATH_FN static __device__ __forceinline__
@@ -187,6 +187,65 @@ MATH_FN void math_sincos_turns(float t, float *ret_sin, float *ret_cos) {
     c = c * z + 1.0f / 24;
     c = c * z - 0.5f;
     c = c * z + 1.0f;
+    swap = s;
+    s = q & 1 ? c : s;
+    c = q & 1 ? swap : c;
+    *ret_sin = q & 2 ? -s : s;
+    *ret_cos = (q + 1) & 2 ? -c : c;
+}
+
+/* ---- Doubles, where bits must agree too ---------------------------------------------------------
+ */
+
+/* ln(x) for a normal x > 0. */
+MATH_FN double math_log_double(double x) {
+    double m, s, z, r, half, f;
+    int e;
+
+    m = frexp(x, &e);
+    e -= m < 0.70710678118654752;
+    m = m < 0.70710678118654752 ? m * 2.0 : m;
+    f = m - 1.0;
+    s = f / (2.0 + f);
+    z = s * s;
+    half = 0.5 * f * f;
+    r = 2.0 / 23;
+    r = r * z + 2.0 / 21;
+    r = r * z + 2.0 / 19;
+    r = r * z + 2.0 / 17;
+    r = r * z + 2.0 / 15;
+    r = r * z + 2.0 / 13;
+    r = r * z + 2.0 / 11;
+    r = r * z + 2.0 / 9;
+    r = r * z + 2.0 / 7;
+    r = r * z + 2.0 / 5;
+    r = r * z + 2.0 / 3;
+    f = f - (half - s * (half + r * z));
+    return e * 0x1.62e42p-1 + (f + e * 0x1.fdf473de6af28p-22); /* ln(2) in two parts */
+}
+
+/* As math_sincos_turns(). */
+MATH_FN void math_sincos_turns_double(double t, double *ret_sin, double *ret_cos) {
+    double quarter = rint(t * 4.0), r = (t - quarter * 0.25) * 6.283185307179586477, z = r * r;
+    math_i32 q = (math_i32)quarter;
+    double s = 1.0 / 355687428096000, c = 1.0 / 20922789888000, swap;
+
+    s = s * z - 1.0 / 1307674368000;
+    s = s * z + 1.0 / 6227020800;
+    s = s * z - 1.0 / 39916800;
+    s = s * z + 1.0 / 362880;
+    s = s * z - 1.0 / 5040;
+    s = s * z + 1.0 / 120;
+    s = s * z - 1.0 / 6;
+    s = s * z * r + r;
+    c = c * z - 1.0 / 87178291200;
+    c = c * z + 1.0 / 479001600;
+    c = c * z - 1.0 / 3628800;
+    c = c * z + 1.0 / 40320;
+    c = c * z - 1.0 / 720;
+    c = c * z + 1.0 / 24;
+    c = c * z - 0.5;
+    c = c * z + 1.0;
     swap = s;
     s = q & 1 ? c : s;
     c = q & 1 ? swap : c;

@@ -8,13 +8,17 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "libclient/ops/ops.h"
 
 void trial_init(struct trial *trial, const char *op) {
     *trial = (struct trial){ .seed = 1 };
     ck_assert_int_eq(kernels_register_all(&trial->error), 0);
-    snprintf(trial->op.name, sizeof(trial->op.name), "%s", op);
-    trial->node.op = &trial->op;
+    ck_assert_int_eq(ops_register_all(&trial->error), 0);
+    trial->node.op = opdef_find(op);
+    ck_assert_msg(trial->node.op, "no op %s", op);
     trial->node.attrs = trial->attrs;
+    for (size_t i = 0; i < trial->node.op->n_attrs; i++)
+        trial->attrs[i] = trial->node.op->attrs[i].value;
 }
 
 void trial_done(struct trial *trial) {
@@ -26,28 +30,11 @@ void trial_done(struct trial *trial) {
 }
 
 void trial_attr(struct trial *trial, const char *name, struct attr value) {
-    struct opdef_attr *attr = &trial->op.attrs[trial->op.n_attrs];
+    const int i = opdef_attr_index(trial->node.op, name);
 
-    ck_assert_uint_lt(trial->op.n_attrs, OPDEF_ATTRS_MAX);
-    snprintf(attr->name, sizeof(attr->name), "%s", name);
-    attr->kind = value.kind;
-    trial->attrs[trial->op.n_attrs++] = value;
-}
-
-void trial_type(struct trial *trial, const char *name, enum dtype dtype) {
-    trial_attr(trial, name, (struct attr){ .kind = ATTR_DTYPE, .dtype = dtype });
-}
-
-void trial_int(struct trial *trial, const char *name, int64_t value) {
-    trial_attr(trial, name, (struct attr){ .kind = ATTR_INT, .i = value });
-}
-
-void trial_bool(struct trial *trial, const char *name, bool value) {
-    trial_attr(trial, name, (struct attr){ .kind = ATTR_BOOL, .b = value });
-}
-
-void trial_float(struct trial *trial, const char *name, double value) {
-    trial_attr(trial, name, (struct attr){ .kind = ATTR_FLOAT, .f = value });
+    ck_assert_msg(i >= 0, "%s has no attribute %s", trial->node.op->name, name);
+    ck_assert_int_eq(trial->node.op->attrs[i].kind, value.kind);
+    trial->attrs[i] = value;
 }
 
 static void *block(enum dtype dtype, const struct shape *shape) {
@@ -66,17 +53,71 @@ void *trial_input(struct trial *trial, enum dtype dtype, const struct shape *sha
     return trial->in_data[trial->n_in++] = block(dtype, shape);
 }
 
-void *trial_output(struct trial *trial, enum dtype dtype, const struct shape *shape) {
-    ck_assert_uint_lt(trial->n_out, TRIAL_VALUES);
-    trial->out[trial->n_out] = (struct kernel_value){ .dtype = dtype, .shape = *shape };
-    trial->owned[trial->n_out] = true;
-    return trial->out_data[trial->n_out++] = block(dtype, shape);
+static int outputs(struct trial *trial, int in_place) {
+    const struct opdef *op = trial->node.op;
+    const struct allot_tensor *values[TRIAL_VALUES] = { NULL };
+    struct shape in[TRIAL_VALUES], out[TRIAL_VALUES];
+    struct opdef_shapes shapes = { .node = &trial->node,
+                                   .inputs = in,
+                                   .n_inputs = trial->n_in,
+                                   .values = values,
+                                   .outputs = out };
+    int r;
+
+    for (size_t i = 0; i < op->n_outputs; i++) {
+        const struct opdef_arg *arg = &op->outputs[i];
+        const int64_t n = arg->length_attr < 0 ? 1 : trial->attrs[arg->length_attr].i;
+
+        for (int64_t k = 0; k < n; k++, shapes.n_outputs++) {
+            ck_assert_uint_lt(shapes.n_outputs, TRIAL_VALUES);
+            trial->out[shapes.n_outputs].dtype =
+                arg->type_attr < 0 ? arg->dtype : trial->attrs[arg->type_attr].dtype;
+            out[shapes.n_outputs] = shape_unknown();
+        }
+    }
+    for (uint32_t i = 0; i < trial->n_in; i++) {
+        in[i] = trial->in[i].shape;
+        values[i] = trial->in[i].known;
+    }
+    r = op->shape(&shapes, &trial->error);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < shapes.n_outputs; i++) {
+        trial->out[i].shape = out[i];
+        if (!shape_is_whole(&out[i]))
+            continue; /* the kernel will ask for it */
+        trial->owned[i] = i > 0 || in_place < 0;
+        trial->out_data[i] =
+            trial->owned[i] ? block(trial->out[i].dtype, &out[i]) : trial->in_data[in_place];
+    }
+    trial->n_out = (uint32_t)shapes.n_outputs;
+    return 0;
 }
 
-void trial_in_place(struct trial *trial, enum dtype dtype, const struct shape *shape, uint32_t i) {
-    ck_assert_uint_eq(trial->n_out, 0);
-    trial->out[0] = (struct kernel_value){ .dtype = dtype, .shape = *shape };
-    trial->out_data[trial->n_out++] = trial->in_data[i];
+int trial_outputs(struct trial *trial) {
+    return outputs(trial, -1);
+}
+
+int trial_outputs_in_place(struct trial *trial, uint32_t i) {
+    return outputs(trial, (int)i);
+}
+
+/* Memory for an output that the kernel found the size of. */
+static int output_new(const struct kernel_run *run, uint32_t i, const struct shape *shape,
+                      void **ret) {
+    struct trial *trial = (struct trial *)((char *)run->inputs - offsetof(struct trial, in_data));
+
+    trial->out[i].shape = *shape;
+    trial->owned[i] = true;
+    *ret = trial->out_data[i] = block(trial->out[i].dtype, shape);
+    return 0;
+}
+
+bool trial_takes(const struct trial *trial, enum dtype dtype) {
+    const struct opdef_arg *arg = &trial->node.op->inputs[0];
+
+    return arg->type_attr < 0 ? arg->dtype == dtype
+                              : trial->node.op->attrs[arg->type_attr].dtypes >> dtype & 1;
 }
 
 bool trial_has_kernel(const struct trial *trial) {
@@ -97,10 +138,11 @@ int trial_run(struct trial *trial, struct pool *pool) {
     };
     struct kernel_step step = { .number = trial->step,
                                 .cancelled = &cancelled,
-                                .deterministic = true };
+                                .deterministic = true,
+                                .output_new = output_new };
     int r;
 
-    ck_assert_msg(plan.kernel, "%s has no kernel", trial->op.name);
+    ck_assert_msg(plan.kernel, "%s has no kernel", trial->node.op->name);
     if (!pool)
         ck_assert_int_eq(pool_new(&own, 0, "trial"), 0);
     r = plan.kernel->prepare(&plan, &trial->error);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Trial: one kernel on its own: a node made by hand, inputs and outputs in blocks of exactly their
- * size (so that a sanitizer sees a step too far), prepared and run.
+ * Trial: one kernel on its own: a node of an op, inputs and outputs in blocks of exactly their size
+ * (so that a sanitizer sees a step too far), prepared and run.
  *
  * A failure of the trial itself fails the test. One thread.
  */
@@ -17,8 +17,7 @@
 enum { TRIAL_VALUES = 12 };
 
 struct trial {
-    struct opdef op;
-    struct attr attrs[OPDEF_ATTRS_MAX];
+    struct attr attrs[OPDEF_ATTRS_MAX]; /* the defaults, and what was set; borrowed */
     struct node node;
     struct kernel_value in[TRIAL_VALUES], out[TRIAL_VALUES];
     void *in_data[TRIAL_VALUES], *out_data[TRIAL_VALUES];
@@ -28,21 +27,22 @@ struct trial {
     struct allot_error error; /* of the last run */
 };
 
+/* Attributes that have no default must be set before it is run. */
 void trial_init(struct trial *trial, const char *op);
 void trial_done(struct trial *trial);
 
+/* `value` is borrowed. */
 void trial_attr(struct trial *trial, const char *name, struct attr value);
-void trial_type(struct trial *trial, const char *name, enum dtype dtype);
-void trial_int(struct trial *trial, const char *name, int64_t value);
-void trial_bool(struct trial *trial, const char *name, bool value);
-void trial_float(struct trial *trial, const char *name, double value);
 
-/* A new input or output of that shape; returns its data, zeroed. */
+/* A new input of that shape; returns its data, zeroed. */
 void *trial_input(struct trial *trial, enum dtype dtype, const struct shape *shape);
-void *trial_output(struct trial *trial, enum dtype dtype, const struct shape *shape);
-/* Output 0 where input `i` is. */
-void trial_in_place(struct trial *trial, enum dtype dtype, const struct shape *shape, uint32_t i);
+/* Outputs as the op says for these inputs. Its answer. */
+int trial_outputs(struct trial *trial);
+/* The same, with output 0 where input `i` is. */
+int trial_outputs_in_place(struct trial *trial, uint32_t i);
 
+/* Whether the op says that its first input may have this type. */
+bool trial_takes(const struct trial *trial, enum dtype dtype);
 bool trial_has_kernel(const struct trial *trial);
 /* What prepare or run answered. `pool` NULL: one without threads. */
 int trial_run(struct trial *trial, struct pool *pool);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Copy: elements that go from one place to another in some regular order. Slices, transposes,
+ * concatenations, tiles and stretches are all this one thing: nested dimensions, each with a step
+ * in the source and one in the destination.
+ *
+ * A plain value. Fill it with copy_init() and copy_dim(), then copy_settle() once, then
+ * copy_run() by any thread.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libclient/core/shape.h"
+
+struct pool;
+
+#define COPY_RANK_MAX (2 * SHAPE_RANK_MAX)
+
+enum copy_kind {
+    COPY_NOTHING,
+    COPY_ROWS,      /* runs of bytes */
+    COPY_FILL,      /* one element, many times */
+    COPY_STEPS,     /* an element at a time */
+    COPY_TRANSPOSE, /* along the destination in one dimension, along the source in another */
+};
+
+struct copy {
+    size_t bytes; /* of an element: 1, 2, 4, 8 */
+    int rank;
+    struct copy_dim {
+        int64_t n;
+        int64_t from, to; /* steps, in bytes */
+    } dims[COPY_RANK_MAX];
+    int64_t from_offset, to_offset; /* in bytes, where it begins */
+    enum copy_kind kind;
+    size_t n_units, grain; /* pieces that the pool may take in any order; grain 0: not worth it */
+    int64_t chunk;         /* elements of the last dimension, or of the last but one, in a piece */
+    uint64_t cost;         /* nanoseconds or so */
+};
+
+void copy_init(struct copy *copy, size_t bytes);
+/* One more dimension, inside those before. */
+void copy_dim(struct copy *copy, int64_t n, int64_t from, int64_t to);
+void copy_settle(struct copy *copy);
+void copy_run(const struct copy *copy, struct pool *pool, void *to, const void *from);
+
+/* Steps of the dimensions of a dense tensor, in bytes. */
+void copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Reduce: many elements into one, along some dimensions of a dense tensor.
+ */
+#include "libclient/kernels/kernel.h"
+#include "libclient/kernels/loops.h"
+
+#define REDUCE_RANK_MAX (2 * SHAPE_RANK_MAX)
+
+/* The dimensions of what comes in, the last one fastest, and which of them go. */
+struct reduce_dims {
+    int rank;
+    int64_t n[REDUCE_RANK_MAX];
+    bool goes[REDUCE_RANK_MAX];
+};
+
+/* Set run, state, scratch and cost: input 0, seen as `dims`, into output 0. Divided by how many go
+ * into one, where `mean`. */
+int reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
+                const struct reduce_dims *dims, struct allot_error *err);
+
+/* Those that the attribute `name` (a list) names; none are all. */
+void reduce_axes(struct reduce_dims *ret, const struct kernel_plan *plan, const char *name,
+                 const struct shape *shape);
