@@ -63,6 +63,45 @@ static void put_node(struct json_writer *w, const char *path) {
     json_end(w, '}');
 }
 
+/* The node that stands for an instance, from what the driver says: "DeviceFileMinor: 12". */
+static void put_capability(struct json_writer *w, const char *file) {
+    FILE *from = fopen(file, "re");
+    char line[128], path[64];
+    unsigned minor;
+
+    while (from && fgets(line, sizeof(line), from))
+        if (sscanf(line, "DeviceFileMinor: %u", &minor) == 1) {
+            snprintf(path, sizeof(path), "/dev/nvidia-caps/nvidia-cap%u", minor);
+            put_node(w, path);
+        }
+    if (from)
+        fclose(from);
+}
+
+/* The nodes of a device: of a MIG instance those of its GPU and of both its halves. */
+static void put_device(struct json_writer *w, const struct wire_box *box,
+                       const struct wire_device *device) {
+    const struct wire_device *gpu =
+        device->parent ? snapshot_find_device(box, device->parent) : device;
+    char path[128];
+
+    if (!gpu || !gpu->minor.has)
+        return;
+    snprintf(path, sizeof(path), "/dev/nvidia%" PRIi64, gpu->minor.value);
+    put_node(w, path);
+    if (!device->gpu_instance.has || !device->compute_instance.has)
+        return;
+    snprintf(path, sizeof(path),
+             "/proc/driver/nvidia/capabilities/gpu%" PRIi64 "/mig/gi%" PRIi64 "/access",
+             gpu->minor.value, device->gpu_instance.value);
+    put_capability(w, path);
+    snprintf(path, sizeof(path),
+             "/proc/driver/nvidia/capabilities/gpu%" PRIi64 "/mig/gi%" PRIi64 "/ci%" PRIi64
+             "/access",
+             gpu->minor.value, device->gpu_instance.value, device->compute_instance.value);
+    put_capability(w, path);
+}
+
 static void put_mount(struct json_writer *w, const char *from, const char *to) {
     static const char *const options[] = { "ro", "nosuid", "nodev", "bind" };
 
@@ -94,7 +133,7 @@ static void put_variable(struct json_writer *w, const char *name, const char *va
 static void put_spec(struct json_writer *w, const struct wire_grant *grant,
                      const struct wire_box *box, const char *socket,
                      const struct luggage *luggage) {
-    char number[24], path[64];
+    char number[24];
 
     snprintf(number, sizeof(number), "%" PRIu64, grant->lease);
     json_begin(w, '{');
@@ -124,12 +163,8 @@ static void put_spec(struct json_writer *w, const struct wire_grant *grant,
     for (size_t i = 0; i < grant->n_shares; i++) {
         const struct wire_device *device = snapshot_find_device(box, grant->shares[i].device);
 
-        if (device && device->parent)
-            device = snapshot_find_device(box, device->parent);
-        if (!device || !device->minor.has)
-            continue;
-        snprintf(path, sizeof(path), "/dev/nvidia%" PRIi64, device->minor.value);
-        put_node(w, path);
+        if (device)
+            put_device(w, box, device);
     }
     put_node(w, "/dev/nvidiactl");
     put_node(w, "/dev/nvidia-uvm");
@@ -229,6 +264,7 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     struct luggage luggage;
     struct json_writer w = {};
     union wire_reply reply;
+    const char *first = grant->n_shares ? grant->shares[0].device : "…";
     sigset_t signals;
     int number, status;
 
@@ -256,13 +292,15 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     else {
         block_signals(&signals);
         fflush(stdout);
-        fprintf(stderr,
-                "gpuctl: lease %" PRIu64 " is held until this is interrupted; meanwhile:\n"
-                "  docker run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=… IMAGE\n"
-                "  podman run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=… IMAGE\n"
-                "gpuctl: the second device brings the driver's libraries; see nvidia-ctk cdi "
-                "generate\n",
-                grant->lease, grant->lease, grant->lease);
+        fprintf(
+            stderr,
+            "gpuctl: lease %" PRIu64 " is held until this is interrupted; meanwhile:\n"
+            "  docker run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+            "  podman run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+            "gpuctl: the second device brings the driver's libraries (nvidia-ctk cdi generate); "
+            "never \"all\",\n"
+            "gpuctl: which brings the nodes of cards that are not this lease's\n",
+            grant->lease, grant->lease, first, grant->lease, first);
         sigwait(&signals, &number);
     }
     if (*path)
@@ -328,7 +366,7 @@ const struct verb verb_cdi = {
     .stops = true,
     .notes = "With a command the device is added to it and the lease ends with it; without, the\n"
              "options to use are shown and the lease is held until Ctrl-C. Examples:\n"
-             "  gpuctl cdi --fraction 0.4 -- podman run --rm --device nvidia.com/gpu=all IMAGE\n"
+             "  gpuctl cdi -d 0 --fraction 0.4 -- podman run --rm --device nvidia.com/gpu=0 IMAGE\n"
              "  gpuctl cdi --mem 8G --output ~/.config/cdi\n",
     .run = run,
 };

@@ -49,6 +49,8 @@ static const struct field device_list[] = {
     STRING(parent),
     UINT(index),
     MAYBE(minor),
+    MAYBE(gpu_instance),
+    MAYBE(compute_instance),
     STRING(bus_id),
     STRING(name),
     MAYBE(numa),

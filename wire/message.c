@@ -82,6 +82,8 @@ static const struct wire_field device_fields[] = {
     MAYBE_STRING(wire_device, parent),
     UINT(wire_device, index),
     MAYBE_UINT(wire_device, minor),
+    MAYBE_UINT(wire_device, gpu_instance),
+    MAYBE_UINT(wire_device, compute_instance),
     STRING(wire_device, bus_id),
     STRING(wire_device, name),
     MAYBE_UINT(wire_device, numa),

@@ -111,6 +111,7 @@ struct wire_device {
     const char *parent; /* optional */
     uint64_t index;
     struct wire_maybe minor;
+    struct wire_maybe gpu_instance, compute_instance; /* of a MIG instance */
     const char *bus_id;
     const char *name;
     struct wire_maybe numa;

@@ -280,41 +280,6 @@ class Slurm(CtlTest):
         self.assertIn("Slurm", said)
 
 
-class Cdi(CtlTest):
-    gpus = 1
-
-    def test_a_specification_is_written_and_given_to_the_engine(self):
-        folder = pathlib.Path(self.box.dir) / "cdi"
-        folder.mkdir()
-        engine = folder / "engine"
-        engine.write_text(f'#!/bin/sh\necho "$@"\ncat {folder}/*.json\nstat -c %a {folder}/*.json >&2\n', encoding="utf-8")
-        engine.chmod(engine.stat().st_mode | stat.S_IXUSR)
-        done = self.gpuctl("cdi", "--fraction", "0.4", "--output", folder, "--", engine, "run", "--rm", "image")
-        words, text = done.stdout.split("\n", 1)
-        spec = json.loads(text)
-        device = spec["devices"][0]
-        self.assertEqual(words, f"run --device=allot.io/lease={device['name']} --rm image")
-        self.assertEqual(done.stderr.strip(), "600")
-        self.assertEqual(spec["kind"], "allot.io/lease")
-        self.assertIn(f"CUDA_VISIBLE_DEVICES={self.box.look()['devices'][0]['uuid']}", device["containerEdits"]["env"])
-        self.assertTrue(any(word.startswith("ALLOT_TOKEN=") for word in device["containerEdits"]["env"]))
-        self.assertIn(str(self.box.socket), [mount["hostPath"] for mount in device["containerEdits"]["mounts"]])
-        self.assertEqual(list(folder.glob("*.json")), [])
-        self.box.until(lambda box: not box["leases"], "the lease ends")
-
-    def test_without_a_command_it_is_held_until_interrupted(self):
-        cdi = self.start("cdi", "--mem", "2G", "--output", "-")
-        self.read_until(cdi, "docker run --device allot.io/lease=", "stderr")
-        self.assertEqual(len(self.box.look()["leases"]), 1)
-        self.assertEqual(self.end(cdi, signal.SIGINT), 0)
-        self.box.until(lambda box: not box["leases"], "the lease ends")
-
-    def test_a_folder_that_is_not_there(self):
-        said = self.gpuctl("cdi", "--output", "/nonexistent/folder", status=125).stderr
-        self.assertIn("--output", said)
-        self.box.until(lambda box: not box["leases"], "the lease ends")
-
-
 class Admin(CtlTest):
     def job(self, *words):
         job = self.start("run", *words, "--no-guard", "--", sys.executable, "-c", "import sys; print('runs', flush=True); sys.stdin.read()")
