@@ -28,6 +28,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Numbers stand in files: they never change. */
 enum allot_dtype {
@@ -103,6 +104,7 @@ int allot_tensor_to_dlpack(struct allot_tensor *tensor, void **ret_managed,
                            struct allot_error *err);
 int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct allot_error *err);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

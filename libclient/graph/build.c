@@ -255,6 +255,7 @@ static int lay_out(const struct draft *draft, struct node **ret) {
     if (!at)
         return -ENOMEM;
     node = part(&at, sizeof(*node));
+    node->graph = draft->graph;
     node->op = draft->op;
     node->attrs = part(&at, n_attrs * sizeof(node->attrs[0]));
     node->outputs = part(&at, draft->n_outputs * sizeof(node->outputs[0]));

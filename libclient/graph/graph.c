@@ -52,7 +52,7 @@ struct allot_graph *graph_unref(struct allot_graph *graph) {
     name_done(graph);
     map_done(&graph->variables);
     map_done(&graph->names);
-    free(graph->failure);
+    free(graph->next_name);
     free(graph);
     return NULL;
 }

@@ -13,12 +13,12 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
 #include "base/map.h"
 #include "libclient/core/shape.h"
 #include "libclient/graph/attr.h"
 #include "libclient/graph/opdef.h"
 
-struct allot_error;
 struct allot_graph;
 struct graph_scope;
 
@@ -36,7 +36,8 @@ struct node_output {
 };
 
 struct node {
-    uint32_t id; /* index in the graph, in order of making: inputs come before */
+    struct allot_graph *graph; /* borrowed: whose it is */
+    uint32_t id;               /* index in the graph, in order of making: inputs come before */
     const struct opdef *op;
     char *name;          /* unique in the graph */
     char *device;        /* as asked for, "" for anywhere */
@@ -65,12 +66,13 @@ struct allot_graph {
     _Atomic uint32_t refs;
     _Atomic uint32_t n_nodes; /* published when the node is whole */
     struct node **blocks[1 << 12];
-    struct map names;            /* → node */
-    struct map counters;         /* base name → how many were made of it (name.c) */
-    struct map variables;        /* id of a Variable → struct graph_variable */
-    struct graph_scope *scope;   /* innermost; NULL: none */
-    uint64_t seed;               /* of random ops that give none; 0: chosen by the session */
-    struct allot_error *failure; /* the first error of a typed helper; NULL: none */
+    struct map names;           /* → node */
+    struct map counters;        /* base name → how many were made of it (name.c) */
+    struct map variables;       /* id of a Variable → struct graph_variable */
+    struct graph_scope *scope;  /* innermost; NULL: none */
+    uint64_t seed;              /* of random ops that give none; 0: chosen by the session */
+    struct allot_error failure; /* the first error of a typed helper; code 0: none */
+    char *next_name;            /* of the node that a typed helper makes next; NULL: none */
 };
 
 /* -ENOMEM. The graph has one reference. */

@@ -111,7 +111,7 @@ int scope_push_controls(struct allot_graph *graph, const uint32_t *nodes, size_t
 }
 
 int scope_push_colocate(struct allot_graph *graph, uint32_t node, struct allot_error *err) {
-    int r = scope_push_controls(graph, &node, 1, err);
+    int r = scope_push_controls(graph, &node, node == UINT32_MAX ? 0 : 1, err);
 
     if (r == 0)
         graph->scope->kind = SCOPE_COLOCATE;
@@ -151,6 +151,17 @@ int scope_push_name(struct allot_graph *graph, const char *name, struct allot_er
 
 int scope_push_bare(struct allot_graph *graph, struct allot_error *err) {
     return push(graph, SCOPE_BARE, err);
+}
+
+enum scope_about scope_innermost(const struct allot_graph *graph) {
+    static const enum scope_about abouts[] = {
+        [SCOPE_DEVICE] = SCOPE_ABOUT_DEVICE,     [SCOPE_DEVICE_NONE] = SCOPE_ABOUT_DEVICE,
+        [SCOPE_FUNCTION] = SCOPE_ABOUT_DEVICE,   [SCOPE_CONTROLS] = SCOPE_ABOUT_CONTROL,
+        [SCOPE_COLOCATE] = SCOPE_ABOUT_COLOCATE, [SCOPE_NAME] = SCOPE_ABOUT_NAME,
+        [SCOPE_BARE] = SCOPE_ABOUT_NONE,
+    };
+
+    return graph->scope ? abouts[graph->scope->kind] : SCOPE_ABOUT_NONE;
 }
 
 const char *scope_prefix(const struct allot_graph *graph) {

@@ -27,6 +27,7 @@ int scope_push_function(struct allot_graph *graph, scope_device_fn fn, void *use
 /* `n` 0: those further out do not hold. */
 int scope_push_controls(struct allot_graph *graph, const uint32_t *nodes, size_t n,
                         struct allot_error *err);
+/* `node` UINT32_MAX: none, a scope that does nothing. */
 int scope_push_colocate(struct allot_graph *graph, uint32_t node, struct allot_error *err);
 /* Made unique ("hidden_1") unless it ends in '/': then it is the whole prefix. */
 int scope_push_name(struct allot_graph *graph, const char *name, struct allot_error *err);
@@ -34,6 +35,17 @@ int scope_push_name(struct allot_graph *graph, const char *name, struct allot_er
  * are made. */
 int scope_push_bare(struct allot_graph *graph, struct allot_error *err);
 void scope_pop(struct allot_graph *graph); /* nothing where there is none */
+
+/* What a scope is about; a bare one is about all. */
+enum scope_about {
+    SCOPE_ABOUT_NONE,
+    SCOPE_ABOUT_DEVICE,
+    SCOPE_ABOUT_CONTROL,
+    SCOPE_ABOUT_COLOCATE,
+    SCOPE_ABOUT_NAME
+};
+/* The innermost; SCOPE_ABOUT_NONE: there is no scope. */
+enum scope_about scope_innermost(const struct allot_graph *graph);
 
 /* "hidden/", "" */
 const char *scope_prefix(const struct allot_graph *graph);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variable: ops on what outlives a step. The gradient of a read is gathered at the read (grad.c).
+/*
+ * Variable: ops on what outlives a step. The gradient of a read goes on to the handle, where those
+ * of all reads are added up.
  */
+#include "libclient/ops/gradients.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
@@ -45,7 +48,7 @@ static int adam_shape(struct opdef_shapes *shapes, struct allot_error *err) {
 static const struct opdef_row rows[] = {
     { "Variable", "() -> (variable: var T); T: type; shape: shape", shapes_attr,
       .flags = OPDEF_STATEFUL },
-    { "ReadVariable", "(variable: var T) -> (value: T); T: type", shapes_same,
+    { "ReadVariable", "(variable: var T) -> (value: T); T: type", shapes_same, gradient_pass,
       .flags = OPDEF_STATEFUL },
     { "Assign", "(variable: var T, value: T) -> (); T: type", assign_shape, .flags = WRITES },
     { "AssignAdd", "(variable: var T, value: T) -> (); T: " NUMBERS, assign_shape,

@@ -34,7 +34,8 @@ END_TEST
 START_TEST(what_is_no_spec_is_refused) {
     static const char *const cases[] = {
         "/foo:bar",   "/job:", "/job:a/",  "/gpu:x",  "/device:GPU:-1", "/replica:99999999999",
-        "/gpu:0junk", "gpu 0", "/device:", "//gpu:0", "/job:a b",       "/task:1.5"
+        "/gpu:0junk", "gpu 0", "/device:", "//gpu:0", "/job:a b",       "/task:1.5",
+        "gpu:zero",   "task:x"
     };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {

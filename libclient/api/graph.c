@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of allot/graph.h but for builder and files: graphs, looking into them, scopes. */
+#include "libclient/allot/graph.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "libclient/api/handle.h"
+#include "libclient/graph/scope.h"
+#include "libclient/ops/ops.h"
+
+int handle_fail(struct allot_graph *graph, const struct allot_error *err) {
+    if (graph->failure.code == 0)
+        graph->failure = *err;
+    return err->code;
+}
+
+struct allot_graph *handle_graph(const struct allot_output *outputs, size_t n) {
+    struct allot_graph *graph = NULL;
+    struct allot_error err;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct node *node = handle_node(outputs[i].node);
+
+        if (node && graph && node->graph != graph) {
+            error_set(&err, -EINVAL, "'%s:%d' is an output of another graph", node->name,
+                      outputs[i].index);
+            handle_fail(graph, &err);
+            return NULL;
+        }
+        graph = node ? node->graph : graph;
+    }
+    return graph;
+}
+
+int allot_graph_new(struct allot_graph **ret, struct allot_error *err) {
+    int r = ops_register_all(err);
+
+    if (r < 0)
+        return r;
+    r = graph_new(ret);
+    return r < 0 ? error_set(err, r, "no memory for a graph") : 0;
+}
+
+struct allot_graph *allot_graph_ref(struct allot_graph *graph) {
+    return graph ? graph_ref(graph) : NULL;
+}
+
+struct allot_graph *allot_graph_unref(struct allot_graph *graph) {
+    return graph_unref(graph);
+}
+
+int allot_graph_error(const struct allot_graph *graph, struct allot_error *err) {
+    if (graph->failure.code && err)
+        *err = graph->failure;
+    return graph->failure.code;
+}
+
+void allot_graph_clear_error(struct allot_graph *graph) {
+    graph->failure.code = 0;
+}
+
+void allot_graph_set_seed(struct allot_graph *graph, uint64_t seed) {
+    graph->seed = seed;
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+size_t allot_graph_n_nodes(const struct allot_graph *graph) {
+    return graph_n_nodes(graph);
+}
+
+struct allot_node *allot_graph_node(const struct allot_graph *graph, size_t i) {
+    return i < graph_n_nodes(graph) ? handle_of(graph_node(graph, (uint32_t)i)) : NULL;
+}
+
+int allot_graph_find(const struct allot_graph *graph, const char *name, struct allot_output *ret,
+                     struct allot_error *err) {
+    struct edge edge;
+    const struct node *node;
+    int r;
+
+    /* A node without outputs is found by its bare name all the same. */
+    node = graph_find(graph, name);
+    if (node) {
+        *ret = (struct allot_output){ handle_of(node), 0 };
+        return 0;
+    }
+    r = graph_find_output(graph, name, &edge, err);
+    if (r < 0)
+        return r;
+    *ret = handle_output(graph, edge);
+    return 0;
+}
+
+const char *allot_node_name(const struct allot_node *node) {
+    return handle_node(node)->name;
+}
+
+const char *allot_node_op(const struct allot_node *node) {
+    return handle_node(node)->op->name;
+}
+
+const char *allot_node_device(const struct allot_node *node) {
+    return handle_node(node)->device;
+}
+
+int allot_node_n_outputs(const struct allot_node *node) {
+    return (int)handle_node(node)->n_outputs;
+}
+
+int allot_node_n_inputs(const struct allot_node *node) {
+    return (int)handle_node(node)->n_inputs;
+}
+
+struct allot_output allot_node_input(const struct allot_node *node, int i) {
+    const struct node *own = handle_node(node);
+
+    if (i < 0 || (uint32_t)i >= own->n_inputs)
+        return (struct allot_output){ NULL, 0 };
+    return handle_output(own->graph, own->inputs[i]);
+}
+
+/* NULL: there is no such output. */
+static const struct node_output *seen(struct allot_output output) {
+    const struct node *node = handle_node(output.node);
+
+    return node && output.index >= 0 && (uint32_t)output.index < node->n_outputs
+               ? &node->outputs[output.index]
+               : NULL;
+}
+
+int allot_output_shape(struct allot_output output, int64_t dims[ALLOT_RANK_MAX]) {
+    const struct node_output *own = seen(output);
+
+    if (!own || own->shape.rank < 0)
+        return -1;
+    if (dims)
+        memcpy(dims, own->shape.dims, (size_t)own->shape.rank * sizeof(dims[0]));
+    return own->shape.rank;
+}
+
+enum allot_dtype allot_output_dtype(struct allot_output output) {
+    const struct node_output *own = seen(output);
+
+    return own ? (enum allot_dtype)own->dtype : (enum allot_dtype)DTYPE_NONE;
+}
+
+bool allot_output_is_variable(struct allot_output output) {
+    const struct node_output *own = seen(output);
+
+    return own && own->is_variable;
+}
+
+/* ---- Scopes ---------------------------------------------------------------------------------- */
+
+/* A push that failed still pushes, so that its pop has something to take. */
+static int pushed(struct allot_graph *graph, int r, const struct allot_error *err,
+                  enum scope_about about) {
+    if (r == 0)
+        return 0;
+    handle_fail(graph, err);
+    if (about == SCOPE_ABOUT_DEVICE)
+        scope_push_device(graph, "", NULL);
+    else if (about == SCOPE_ABOUT_NAME)
+        scope_push_name(graph, "failed", NULL);
+    return r;
+}
+
+int allot_device_push(struct allot_graph *graph, const char *device) {
+    struct allot_error err = { 0 };
+
+    return pushed(graph, scope_push_device(graph, device, &err), &err, SCOPE_ABOUT_DEVICE);
+}
+
+int allot_device_push_fn(struct allot_graph *graph, allot_device_fn fn, void *userdata) {
+    struct allot_error err = { 0 };
+
+    return pushed(graph, scope_push_function(graph, fn, userdata, &err), &err, SCOPE_ABOUT_NONE);
+}
+
+int allot_control_push(struct allot_graph *graph, struct allot_node *const *nodes, size_t n) {
+    struct allot_error err = { 0 };
+    uint32_t *ids = malloc((n ? n : 1) * sizeof(ids[0]));
+    size_t n_ids = 0;
+    int r;
+
+    if (!ids)
+        return pushed(graph, error_set(&err, -ENOMEM, "no memory for a scope"), &err,
+                      SCOPE_ABOUT_NONE);
+    for (size_t i = 0; i < n; i++)
+        if (nodes[i]) /* one that failed has its error in the graph */
+            ids[n_ids++] = handle_node(nodes[i])->id;
+    r = scope_push_controls(graph, ids, n_ids, &err);
+    free(ids);
+    return pushed(graph, r, &err, SCOPE_ABOUT_NONE);
+}
+
+int allot_colocate_push(struct allot_graph *graph, struct allot_node *node) {
+    struct allot_error err = { 0 };
+
+    if (!node) {
+        error_set(&err, -EINVAL, "no node to share a device with");
+        handle_fail(graph, &err);
+        scope_push_colocate(graph, UINT32_MAX, NULL);
+        return -EINVAL;
+    }
+    return pushed(graph, scope_push_colocate(graph, handle_node(node)->id, &err), &err,
+                  SCOPE_ABOUT_NONE);
+}
+
+int allot_name_push(struct allot_graph *graph, const char *name) {
+    struct allot_error err = { 0 };
+
+    return pushed(graph, scope_push_name(graph, name, &err), &err, SCOPE_ABOUT_NAME);
+}
+
+static void pop(struct allot_graph *graph, enum scope_about about) {
+    static const char *const names[] = { "none", "a device", "a control", "a colocate", "a name" };
+    enum scope_about innermost = scope_innermost(graph);
+    struct allot_error err;
+
+    if (innermost == about) {
+        scope_pop(graph);
+        return;
+    }
+    error_set(&err, -EINVAL, "%s scope cannot be popped: the innermost is %s", names[about],
+              innermost == SCOPE_ABOUT_NONE ? "none" : names[innermost]);
+    handle_fail(graph, &err);
+}
+
+void allot_device_pop(struct allot_graph *graph) {
+    pop(graph, SCOPE_ABOUT_DEVICE);
+}
+
+void allot_control_pop(struct allot_graph *graph) {
+    pop(graph, SCOPE_ABOUT_CONTROL);
+}
+
+void allot_colocate_pop(struct allot_graph *graph) {
+    pop(graph, SCOPE_ABOUT_COLOCATE);
+}
+
+void allot_name_pop(struct allot_graph *graph) {
+    pop(graph, SCOPE_ABOUT_NAME);
+}

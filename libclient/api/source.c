@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The helpers of allot/ops.h that bring values into a graph: constants, variables, control. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "libclient/allot/ops.h"
+#include "libclient/api/helper.h"
+#include "libclient/core/tensor.h"
+#include "libclient/graph/scope.h"
+
+static const struct allot_output none = { NULL, 0 };
+
+static struct allot_output failed(struct allot_graph *graph, const struct allot_error *err) {
+    handle_fail(graph, err);
+    return none;
+}
+
+/* ---- Constants ------------------------------------------------------------------------------- */
+
+struct allot_output allot_const(struct allot_graph *graph, const char *name,
+                                struct allot_tensor *tensor) {
+    return helper_with(graph, name, "Const", NULL, 0, { "T", attr_dtype(tensor->dtype) },
+                       { "value", attr_tensor(tensor) });
+}
+
+struct allot_output allot_constant(struct allot_graph *graph, const char *name,
+                                   enum allot_dtype dtype, int rank, const int64_t *dims,
+                                   const void *data) {
+    struct allot_error err = { 0 };
+    struct allot_output output;
+    struct allot_tensor *tensor;
+
+    if (allot_tensor_copy_of(&tensor, dtype, rank, dims, data, &err) < 0)
+        return failed(graph, &err);
+    output = allot_const(graph, name, tensor);
+    allot_tensor_unref(tensor);
+    return output;
+}
+
+struct allot_output allot_constant_f32(struct allot_graph *graph, const char *name, int rank,
+                                       const int64_t *dims, const float *data) {
+    return allot_constant(graph, name, ALLOT_F32, rank, dims, data);
+}
+
+static struct allot_output number(struct allot_graph *graph, enum allot_dtype dtype, double value) {
+    struct allot_error err = { 0 };
+    struct allot_output output;
+    struct allot_tensor *tensor;
+
+    if (constant_new(&tensor, (enum dtype)dtype, &(struct shape){ 0 }, value, &err) < 0)
+        return failed(graph, &err);
+    output = allot_const(graph, NULL, tensor);
+    allot_tensor_unref(tensor);
+    return output;
+}
+
+struct allot_output allot_scalar(struct allot_graph *graph, enum allot_dtype dtype, double value) {
+    return number(graph, dtype, value);
+}
+
+struct allot_output helper_shape(struct allot_graph *graph, int rank, const int64_t *dims) {
+    struct allot_error err = { 0 };
+
+    if (rank < 0 || rank > SHAPE_RANK_MAX) {
+        error_set(&err, -EINVAL, "a shape has 0 to %d dimensions, not %d", SHAPE_RANK_MAX, rank);
+        return failed(graph, &err);
+    }
+    return allot_constant(graph, NULL, ALLOT_I64, 1, (int64_t[]){ rank }, dims);
+}
+
+struct allot_output allot_filled(struct allot_graph *graph, enum allot_dtype dtype, int rank,
+                                 const int64_t *dims, double value) {
+    char *next = TAKE(graph->next_name);
+    struct allot_output inputs[] = { helper_shape(graph, rank, dims), number(graph, dtype, value) };
+
+    graph->next_name = next;
+    return helper_node(graph, NULL, "Fill", inputs, 2, NULL, 0);
+}
+
+struct allot_output allot_placeholder(struct allot_graph *graph, const char *name,
+                                      enum allot_dtype dtype, int rank, const int64_t *dims) {
+    struct allot_error err = { 0 };
+    struct shape shape;
+
+    if (shape_make(&shape, rank, dims) < 0) {
+        error_set(&err, -EINVAL, "placeholder '%s': a shape has -1 to %d dimensions of -1 or more",
+                  name ? name : "", SHAPE_RANK_MAX);
+        return failed(graph, &err);
+    }
+    return helper_with(graph, name, "Placeholder", NULL, 0, { "T", attr_dtype((enum dtype)dtype) },
+                       { "shape", attr_shape(shape) });
+}
+
+static struct allot_output random_op(struct allot_graph *graph, const char *op,
+                                     enum allot_dtype dtype, int rank, const int64_t *dims,
+                                     struct build_attr one, struct build_attr other,
+                                     uint64_t seed) {
+    char *next = TAKE(graph->next_name);
+    struct allot_output shape = helper_shape(graph, rank, dims);
+
+    graph->next_name = next;
+    return helper_with(graph, NULL, op, &shape, 1, { "T", attr_dtype((enum dtype)dtype) },
+                       { "seed", attr_int((int64_t)seed) }, one, other);
+}
+
+struct allot_output allot_random_uniform(struct allot_graph *graph, enum allot_dtype dtype,
+                                         int rank, const int64_t *dims, double minimum,
+                                         double maximum, uint64_t seed) {
+    return random_op(graph, "RandomUniform", dtype, rank, dims,
+                     (struct build_attr){ "minimum", attr_float(minimum) },
+                     (struct build_attr){ "maximum", attr_float(maximum) }, seed);
+}
+
+struct allot_output allot_random_normal(struct allot_graph *graph, enum allot_dtype dtype, int rank,
+                                        const int64_t *dims, double mean, double stddev,
+                                        uint64_t seed) {
+    return random_op(graph, "RandomNormal", dtype, rank, dims,
+                     (struct build_attr){ "mean", attr_float(mean) },
+                     (struct build_attr){ "stddev", attr_float(stddev) }, seed);
+}
+
+struct allot_output allot_truncated_normal(struct allot_graph *graph, enum allot_dtype dtype,
+                                           int rank, const int64_t *dims, double mean,
+                                           double stddev, uint64_t seed) {
+    return random_op(graph, "TruncatedNormal", dtype, rank, dims,
+                     (struct build_attr){ "mean", attr_float(mean) },
+                     (struct build_attr){ "stddev", attr_float(stddev) }, seed);
+}
+
+struct allot_output allot_range(struct allot_output start, struct allot_output limit,
+                                struct allot_output delta) {
+    return helper_node(NULL, NULL, "Range", (struct allot_output[]){ start, limit, delta }, 3, NULL,
+                       0);
+}
+
+/* ---- Variables ------------------------------------------------------------------------------- */
+
+static struct allot_output variable_node(struct allot_graph *graph, const char *name,
+                                         enum dtype dtype, struct shape shape) {
+    return helper_with(graph, name, "Variable", NULL, 0, { "T", attr_dtype(dtype) },
+                       { "shape", attr_shape(shape) });
+}
+
+struct allot_output allot_variable_of(struct allot_graph *graph, const char *name,
+                                      enum allot_dtype dtype, int rank, const int64_t *dims) {
+    struct allot_error err = { 0 };
+    struct shape shape;
+
+    if (shape_make(&shape, rank, dims) < 0) {
+        error_set(&err, -EINVAL, "variable '%s': a shape has -1 to %d dimensions of -1 or more",
+                  name ? name : "", SHAPE_RANK_MAX);
+        return failed(graph, &err);
+    }
+    return variable_node(graph, name, (enum dtype)dtype, shape);
+}
+
+/* A write, beside the variable whatever the device scopes say, called "<variable>/<what>". */
+static struct allot_output write_node(const char *op, struct allot_output variable,
+                                      struct allot_output value) {
+    const struct node *own = handle_node(variable.node);
+    struct allot_output output;
+    cleanup(freep) char *name = NULL;
+    size_t size;
+
+    if (!own)
+        return none;
+    size = strlen(own->name) + strlen(op) + 3;
+    name = malloc(size);
+    if (name)
+        snprintf(name, size, "%s/%s/", own->name, op);
+    if (allot_device_push(own->graph, NULL) < 0)
+        return none;
+    allot_device_push(own->graph, own->device);
+    output =
+        helper_node(own->graph, name, op, (struct allot_output[]){ variable, value }, 2, NULL, 0);
+    allot_device_pop(own->graph);
+    allot_device_pop(own->graph);
+    return output;
+}
+
+struct allot_output allot_variable(struct allot_graph *graph, const char *name,
+                                   struct allot_output initial) {
+    struct allot_output variable, assign;
+    const struct node_output *value;
+    struct allot_error err;
+
+    if (!initial.node)
+        return none;
+    if (handle_node(initial.node)->graph != graph || initial.index < 0 ||
+        initial.index >= allot_node_n_outputs(initial.node)) {
+        error_set(&err, -EINVAL, "variable '%s': its initial value is no output of this graph",
+                  name ? name : "");
+        return failed(graph, &err);
+    }
+    value = &handle_node(initial.node)->outputs[initial.index];
+    variable = variable_node(graph, name, value->dtype, value->shape);
+    if (!variable.node)
+        return none;
+    /* The initial value is not waited for by what the variable is made after. */
+    if (allot_control_push(graph, NULL, 0) < 0)
+        return none;
+    assign = write_node("Assign", variable, initial);
+    allot_control_pop(graph);
+    if (!assign.node)
+        return none;
+    graph_variable(graph, handle_node(variable.node)->id)->initial = handle_node(assign.node)->id;
+    return variable;
+}
+
+struct allot_node *allot_initializer(struct allot_graph *graph) {
+    cleanup(freep) struct allot_node **nodes = NULL;
+    const struct graph_variable *variable;
+    struct allot_error err;
+    size_t n = 0;
+
+    nodes = calloc(graph->variables.n + 1, sizeof(struct allot_node *));
+    if (!nodes) {
+        error_set(&err, -ENOMEM, "no memory for the initializer");
+        handle_fail(graph, &err);
+        return NULL;
+    }
+    for (size_t pos = 0; (variable = map_next(&graph->variables, &pos));)
+        if (variable->initial != UINT32_MAX)
+            nodes[n++] = handle_of(graph_node(graph, variable->initial));
+    return allot_group(graph, "init", nodes, n);
+}
+
+/* The value after a write: read by a node that waits for it. */
+static struct allot_output changed(const char *op, struct allot_output variable,
+                                   struct allot_output value) {
+    struct allot_output write = write_node(op, variable, value), after;
+    struct allot_graph *graph;
+
+    if (!write.node)
+        return none;
+    graph = handle_node(write.node)->graph;
+    if (allot_control_push(graph, &write.node, 1) < 0)
+        return none;
+    after = allot_read(variable);
+    allot_control_pop(graph);
+    return after;
+}
+
+struct allot_output allot_assign(struct allot_output variable, struct allot_output value) {
+    return changed("Assign", variable, value);
+}
+
+struct allot_output allot_assign_add(struct allot_output variable, struct allot_output value) {
+    return changed("AssignAdd", variable, value);
+}
+
+struct allot_output allot_assign_sub(struct allot_output variable, struct allot_output value) {
+    return changed("AssignSub", variable, value);
+}
+
+struct allot_output allot_read(struct allot_output variable) {
+    struct allot_graph *graph = handle_graph(&variable, 1);
+    struct allot_error err = { 0 };
+    struct edge edge;
+
+    if (!graph)
+        return none;
+    if (!allot_output_is_variable(variable)) {
+        error_set(&err, -EINVAL, "'%s' (op %s) is no variable: there is nothing to read",
+                  allot_node_name(variable.node), allot_node_op(variable.node));
+        return failed(graph, &err);
+    }
+    if (graph_read(graph, handle_edge(variable), true, &edge, &err) < 0)
+        return failed(graph, &err);
+    return handle_output(graph, edge);
+}
+
+/* ---- Control --------------------------------------------------------------------------------- */
+
+struct allot_node *allot_group(struct allot_graph *graph, const char *name,
+                               struct allot_node *const *nodes, size_t n) {
+    struct allot_op *op = allot_op_begin(graph, "NoOp", name);
+    struct allot_error err = { 0 };
+    struct allot_node *node;
+
+    for (size_t i = 0; i < n; i++)
+        allot_op_control(op, nodes[i]);
+    if (allot_op_finish(op, &node, &err) < 0) {
+        handle_fail(graph, &err);
+        return NULL;
+    }
+    return node;
+}
+
+struct allot_output allot_print(struct allot_output x, const char *message) {
+    return helper_with(NULL, NULL, "Print", &x, 1, { "message", attr_string(message) });
+}
+
+struct allot_node *allot_assert(struct allot_output condition, const struct allot_output *data,
+                                size_t n, const char *message) {
+    cleanup(freep) struct allot_output *inputs = malloc((n + 1) * sizeof(inputs[0]));
+    struct allot_graph *graph = handle_graph(&condition, 1);
+    struct allot_error err;
+
+    if (!graph)
+        return NULL;
+    if (!inputs) {
+        error_set(&err, -ENOMEM, "no memory for a node of op Assert");
+        handle_fail(graph, &err);
+        return NULL;
+    }
+    inputs[0] = condition;
+    if (n)
+        memcpy(inputs + 1, data, n * sizeof(inputs[0]));
+    return helper_with(graph, NULL, "Assert", inputs, n + 1, { "message", attr_string(message) })
+        .node;
+}
+
+struct allot_output allot_check_numerics(struct allot_output x, const char *message) {
+    return helper_with(NULL, NULL, "CheckNumerics", &x, 1, { "message", attr_string(message) });
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "libclient/allot/train.h"
+#include "tests/support/suite.h"
+
+static void unref_graph(struct allot_graph **graph) {
+    allot_graph_unref(*graph);
+}
+
+static struct allot_graph *graph_new(void) {
+    struct allot_error err = { 0 };
+    struct allot_graph *graph;
+
+    ck_assert_msg(allot_graph_new(&graph, &err) == 0, "%s", err.text);
+    return graph;
+}
+
+static void no_error(const struct allot_graph *graph) {
+    struct allot_error err = { 0 };
+
+    ck_assert_msg(allot_graph_error(graph, &err) == 0, "%s", err.text);
+}
+
+static void says(struct allot_graph *graph, const char *text) {
+    struct allot_error err = { 0 };
+
+    ck_assert_int_lt(allot_graph_error(graph, &err), 0);
+    ck_assert_msg(strstr(err.text, text), "%s instead of %s", err.text, text);
+    allot_graph_clear_error(graph);
+    no_error(graph);
+}
+
+static const int64_t two_three[] = { 2, 3 }, three_two[] = { 3, 2 }, three[] = { 3 };
+static const float numbers[] = { 1, 2, 3, 4, 5, 6 };
+
+START_TEST(the_matmul_of_the_guide_is_built) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output a, b, c, found;
+    int64_t dims[ALLOT_RANK_MAX];
+
+    allot_with_device(graph, "/cpu:0") {
+        a = allot_constant_f32(graph, "a", 2, two_three, numbers);
+        b = allot_constant_f32(graph, "b", 2, three_two, numbers);
+    }
+    c = allot_matmul(a, b);
+    no_error(graph);
+    ck_assert_str_eq(allot_node_name(c.node), "MatMul");
+    ck_assert_str_eq(allot_node_device(a.node), "/device:CPU:0");
+    ck_assert_str_eq(allot_node_device(c.node), "");
+    ck_assert_int_eq(allot_output_shape(c, dims), 2);
+    ck_assert(dims[0] == 2 && dims[1] == 2);
+    ck_assert_int_eq(allot_output_dtype(c), ALLOT_F32);
+    ck_assert_int_eq(allot_graph_find(graph, "MatMul:0", &found, NULL), 0);
+    ck_assert_ptr_eq(found.node, c.node);
+    ck_assert_int_eq(allot_graph_find(graph, "MatMul:1", &found, NULL), -ENOENT);
+    ck_assert_uint_eq(allot_graph_n_nodes(graph), 3);
+    ck_assert_ptr_eq(allot_graph_node(graph, 2), c.node);
+    ck_assert_ptr_null(allot_graph_node(graph, 3));
+    ck_assert_int_eq(allot_node_n_inputs(c.node), 2);
+    ck_assert_ptr_eq(allot_node_input(c.node, 1).node, b.node);
+    ck_assert_ptr_null(allot_node_input(c.node, 2).node);
+}
+END_TEST
+
+START_TEST(the_first_error_stays_and_what_follows_is_silent) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new(), *other = graph_new();
+    struct allot_output a = allot_constant_f32(graph, "a", 2, two_three, numbers), bad, far;
+
+    bad = allot_matmul(a, a);
+    ck_assert_ptr_null(bad.node);
+    ck_assert_ptr_null(allot_add(bad, a).node);
+    ck_assert_ptr_null(allot_relu(bad).node);
+    ck_assert_ptr_null(allot_cast(a, (enum allot_dtype)77).node);
+    says(graph, "node 'MatMul': MatMul: [2, 3] and [2, 3]: the inner dimensions 3 and 2 differ");
+    ck_assert_ptr_nonnull(allot_relu(a).node);
+    ck_assert_ptr_null(allot_add((struct allot_output){ NULL, 0 }, a).node);
+    says(graph, "input 0 of op Add is no output of a node");
+    ck_assert_ptr_null(allot_relu((struct allot_output){ NULL, 0 }).node);
+    far = allot_constant_f32(other, "a", 2, two_three, numbers);
+    ck_assert_ptr_null(allot_add(a, far).node);
+    says(graph, "'a:0' is an output of another graph");
+    ck_assert_ptr_null(allot_relu((struct allot_output){ a.node, 5 }).node);
+    says(graph, "input x is not an output of this graph");
+    ck_assert_ptr_null(allot_constant_f32(graph, "x", 9, two_three, numbers).node);
+    says(graph, "a tensor has 0 to 8 dimensions");
+    ck_assert_ptr_null(allot_placeholder(graph, "p", ALLOT_F32, 1, (int64_t[]){ -2 }).node);
+    says(graph, "placeholder 'p'");
+    ck_assert_ptr_null(allot_reshape(a, 9, two_three).node);
+    says(graph, "a shape has 0 to 8 dimensions, not 9");
+}
+END_TEST
+
+START_TEST(names_go_to_the_next_node_and_no_other) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output a = allot_constant_f32(graph, "a", 2, two_three, numbers), r;
+
+    allot_name_next(graph, "flat");
+    r = allot_reshape(a, 1, (int64_t[]){ -1 });
+    ck_assert_str_eq(allot_node_name(r.node), "flat");
+    ck_assert_str_eq(allot_node_name(allot_relu(r).node), "Relu");
+    allot_with_name(graph, "layer") {
+        allot_name_next(graph, "out");
+        r = allot_one_hot(allot_cast(r, ALLOT_I32), 4, ALLOT_F32, 1, 0);
+    }
+    ck_assert_str_eq(allot_node_name(r.node), "layer/OneHot");
+    ck_assert_str_eq(allot_node_name(allot_node_input(r.node, 0).node), "layer/out");
+    no_error(graph);
+}
+END_TEST
+
+START_TEST(every_helper_makes_its_node) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output x = allot_placeholder(graph, "x", ALLOT_F32, 2, (int64_t[]){ -1, 4 }), n;
+    struct allot_output y = allot_placeholder(graph, "y", ALLOT_F32, 2, (int64_t[]){ -1, 4 });
+    struct allot_output t = allot_placeholder(graph, "t", ALLOT_BOOL, -1, NULL), parts[3];
+    struct allot_output any = allot_placeholder(graph, "any", ALLOT_F32, -1, NULL);
+    struct allot_output labels = allot_placeholder(graph, "l", ALLOT_I64, -1, NULL);
+
+#define X(name, op)                                                                                \
+    n = allot_##name(strcmp(#op, "LogicalNot") == 0 || strcmp(#op, "Where") == 0 ? t : x);         \
+    no_error(graph);                                                                               \
+    ck_assert_str_eq(allot_node_op(n.node), #op);
+    ALLOT_UNARY_OPS(X)
+#undef X
+#define X(name, op)                                                                                \
+    n = strncmp(#op, "Logical", 7) == 0  ? allot_##name(t, t)                                      \
+        : strncmp(#op, "Sparse", 6) == 0 ? allot_##name(any, labels)                               \
+                                         : allot_##name(any, any);                                 \
+    no_error(graph);                                                                               \
+    ck_assert_str_eq(allot_node_op(n.node), #op);
+    ALLOT_BINARY_OPS(X)
+#undef X
+#define X(name, op)                                                                                \
+    n = allot_##name(strcmp(#op, "All") == 0 || strcmp(#op, "Any") == 0 ? t : x);                  \
+    no_error(graph);                                                                               \
+    ck_assert_str_eq(allot_node_op(n.node), #op);                                                  \
+    ck_assert_int_eq(allot_output_shape(n, NULL), 0);                                              \
+    n = allot_##name##_along(strcmp(#op, "All") == 0 || strcmp(#op, "Any") == 0 ? t : x,           \
+                             (int64_t[]){ -1 }, 1, true);                                          \
+    no_error(graph);
+    ALLOT_REDUCTIONS(X)
+#undef X
+    allot_leaky_relu(x, 0.1);
+    allot_select(t, x, y);
+    allot_add_n((struct allot_output[]){ x, y }, 2);
+    allot_matmul_of(x, y, false, true);
+    allot_arg_max(x, -1);
+    allot_arg_min(x, 0);
+    allot_broadcast_to(x, 3, (int64_t[]){ 2, 3, 4 });
+    allot_transpose(x, NULL, 0);
+    allot_transpose(x, (int64_t[]){ 1, 0 }, 2);
+    allot_squeeze(allot_expand_dims(x, -1), (int64_t[]){ 2 }, 1);
+    allot_concat((struct allot_output[]){ x, y }, 2, 0);
+    allot_pack((struct allot_output[]){ x, y }, 2, 0);
+    ck_assert_int_eq(allot_split(x, 1, 2, parts), 0);
+    ck_assert_int_eq(parts[1].index, 1);
+    ck_assert_int_eq(allot_unpack(allot_concat(parts, 2, 0), 1, 2, parts), 0);
+    allot_slice(x, (int64_t[]){ 0, 1 }, (int64_t[]){ -1, 2 }, 2);
+    allot_gather(x, labels, 0);
+    allot_tile(x, (int64_t[]){ 1, 2 }, 2);
+    allot_pad(x, (int64_t[]){ 1, 2 }, (int64_t[]){ 0, 0 }, 2);
+    allot_filled(graph, ALLOT_BF16, 1, three, 2);
+    allot_random_uniform(graph, ALLOT_F32, 1, three, -1, 1, 7);
+    allot_random_normal(graph, ALLOT_F32, 1, three, 0, 1, 7);
+    allot_truncated_normal(graph, ALLOT_F64, 1, three, 0, 1, 7);
+    n = allot_range(allot_scalar(graph, ALLOT_I32, 0), allot_scalar(graph, ALLOT_I32, 5),
+                    allot_scalar(graph, ALLOT_I32, 2));
+    no_error(graph);
+    ck_assert_int_eq(allot_output_shape(n, (int64_t[ALLOT_RANK_MAX]){ 0 }), 1);
+    allot_print(x, "x is ");
+    ck_assert_ptr_nonnull(allot_assert(allot_any(t), &x, 1, "none of t"));
+    ck_assert_ptr_nonnull(allot_assert(allot_any(t), NULL, 0, "none of t"));
+    allot_check_numerics(x, "x");
+    no_error(graph);
+    ck_assert_int_lt(allot_split(x, 1, 3, parts), 0);
+    ck_assert_ptr_null(parts[2].node);
+    says(graph, "axis 1 cannot be cut into 3 parts of one size");
+}
+END_TEST
+
+START_TEST(variables_are_initialised_assigned_and_read_in_order) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output v, w, after;
+    struct allot_node *init;
+
+    allot_with_device(graph, "/cpu:0") v =
+        allot_variable(graph, "v", allot_constant_f32(graph, NULL, 1, three, numbers));
+    w = allot_variable(graph, "w", allot_scalar(graph, ALLOT_I32, 7));
+    allot_variable_of(graph, "bare", ALLOT_F32, 1, three);
+    allot_with_device(graph, "/gpu:0") after =
+        allot_assign_add(v, allot_constant_f32(graph, NULL, 1, three, numbers));
+    no_error(graph);
+    ck_assert(allot_output_is_variable(v) && !allot_output_is_variable(after));
+    ck_assert_str_eq(allot_node_op(after.node), "ReadVariable");
+    ck_assert_str_eq(allot_node_device(after.node), "/device:CPU:0");
+    ck_assert_str_eq(allot_node_name(after.node), "v/read");
+    ck_assert_ptr_eq(allot_node_input(after.node, 0).node, v.node);
+    ck_assert_ptr_ne(allot_read(v).node, after.node);
+    init = allot_initializer(graph);
+    no_error(graph);
+    ck_assert_str_eq(allot_node_name(init), "init");
+    ck_assert_ptr_null(allot_read(after).node);
+    says(graph, "'v/read' (op ReadVariable) is no variable");
+    ck_assert_ptr_null(allot_assign(w, after).node);
+    says(graph,
+         "node 'w/Assign/' (op Assign): input value is of type i32, as T is, but 'v/read:0'");
+}
+END_TEST
+
+START_TEST(scopes_must_be_popped_as_they_were_pushed) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_node *node = allot_group(graph, NULL, NULL, 0);
+
+    allot_device_pop(graph);
+    says(graph, "a device scope cannot be popped: the innermost is none");
+    ck_assert_int_eq(allot_control_push(graph, &node, 1), 0);
+    allot_device_pop(graph);
+    says(graph, "a device scope cannot be popped: the innermost is a control");
+    allot_control_pop(graph);
+    /* What failed is popped all the same, and leaves nothing behind. */
+    ck_assert_int_lt(allot_device_push(graph, "/gpu:zero"), 0);
+    allot_device_pop(graph);
+    says(graph, "'/gpu:zero' is no device name");
+    ck_assert_int_lt(allot_name_push(graph, "a b"), 0);
+    allot_name_pop(graph);
+    says(graph, "cannot be the name of a node");
+    ck_assert_int_lt(allot_colocate_push(graph, NULL), 0);
+    allot_colocate_pop(graph);
+    says(graph, "no node to share a device with");
+    allot_name_pop(graph);
+    says(graph, "the innermost is none");
+}
+END_TEST
+
+START_TEST(the_builder_takes_any_op_by_name) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new(), *other = graph_new();
+    struct allot_output x = allot_placeholder(graph, "x", ALLOT_F32, 2, two_three);
+    struct allot_error err = { 0 };
+    struct allot_node *node;
+    struct allot_op *op;
+
+    op = allot_op_begin(graph, "Concat", "both");
+    allot_op_inputs(op, (struct allot_output[]){ x, x }, 2);
+    allot_op_attr_int(op, "axis", 1);
+    allot_op_device(op, "/gpu:1");
+    allot_op_control(op, x.node);
+    allot_op_colocate(op, x.node);
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), 0);
+    ck_assert_str_eq(allot_node_name(node), "both");
+    ck_assert_str_eq(allot_node_device(node), "/device:GPU:1");
+
+    op = allot_op_begin(graph, "Concat", NULL);
+    allot_op_attr_float(op, "axis", 1);
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "attribute 'axis' is of kind int, not float"));
+    op = allot_op_begin(graph, "Neg", NULL);
+    allot_op_input(op, allot_placeholder(other, "x", ALLOT_F32, 2, two_three));
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(err.text, "another graph"));
+    op = allot_op_begin(graph, "Neg", NULL);
+    allot_op_input(op, (struct allot_output){ NULL, 0 });
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), -EINVAL);
+    op = allot_op_begin(graph, "Nothing", NULL);
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), -ENOENT);
+    op = allot_op_begin(graph, "Placeholder", NULL);
+    allot_op_attr_shape(op, "shape", 12, two_three);
+    ck_assert_int_eq(allot_op_finish(op, &node, &err), -EINVAL);
+    for (int i = 0; i < 2; i++) {
+        op = allot_op_begin(graph, "Print", NULL);
+        allot_op_input(op, x);
+        allot_op_attr_string(op, "message", "hello");
+        if (i)
+            allot_op_attr_string(op, "message", "again");
+        ck_assert_int_eq(allot_op_finish(op, &node, &err), i ? -EINVAL : 0);
+    }
+    ck_assert_ptr_nonnull(strstr(err.text, "attribute 'message' is given twice"));
+    allot_op_cancel(allot_op_begin(graph, "Neg", "never"));
+    allot_op_cancel(NULL);
+    ck_assert_int_eq(allot_op_finish(NULL, &node, &err), -ENOMEM);
+    no_error(graph);
+}
+END_TEST
+
+/* ---- Training -------------------------------------------------------------------------------- */
+
+static struct allot_output regression(struct allot_graph *graph, struct allot_output *ret_w) {
+    struct allot_output x = allot_placeholder(graph, "x", ALLOT_F32, 2, (int64_t[]){ -1, 3 });
+    struct allot_output y = allot_placeholder(graph, "y", ALLOT_F32, 2, (int64_t[]){ -1, 1 });
+    struct allot_output w =
+        allot_variable(graph, "w", allot_filled(graph, ALLOT_F32, 2, (int64_t[]){ 3, 1 }, 0.5));
+    struct allot_output b =
+        allot_variable(graph, "b", allot_filled(graph, ALLOT_F32, 1, (int64_t[]){ 1 }, 0));
+
+    *ret_w = w;
+    return allot_mean(allot_square(allot_sub(allot_bias_add(allot_matmul(x, w), b), y)));
+}
+
+START_TEST(optimizers_are_pieces_of_graph_with_variables_of_their_own) {
+    static const struct {
+        const char *name, *op, *slots[4];
+    } cases[] = {
+        { "GradientDescent", "ApplyGradientDescent", { NULL } },
+        { "Momentum", "ApplyMomentum", { "w/Momentum", "b/Momentum" } },
+        { "Adam", "ApplyAdam", { "w/Adam", "w/Adam_1", "b/Adam", "beta1_power" } },
+    };
+
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        cleanup(unref_graph) struct allot_graph *graph = graph_new();
+        struct allot_optimizer *optimizer = i == 0   ? allot_sgd(0.1)
+                                            : i == 1 ? allot_momentum(0.1, 0.9, true)
+                                                     : allot_adam(0.1, ALLOT_ADAM_DEFAULTS);
+        struct allot_output w, loss = regression(graph, &w), found;
+        struct allot_node *train = allot_minimize(optimizer, loss);
+
+        no_error(graph);
+        ck_assert_str_eq(allot_node_name(train), cases[i].name);
+        ck_assert_int_eq(allot_graph_find(graph, "update_w", &found, NULL), 0);
+        ck_assert_str_eq(allot_node_op(found.node), cases[i].op);
+        ck_assert_ptr_eq(allot_node_input(found.node, 0).node, w.node);
+        for (size_t s = 0; s < 4 && cases[i].slots[s]; s++) {
+            ck_assert_msg(allot_graph_find(graph, cases[i].slots[s], &found, NULL) == 0, "%s",
+                          cases[i].slots[s]);
+            ck_assert(allot_output_is_variable(found));
+        }
+        ck_assert_ptr_nonnull(allot_initializer(graph));
+        no_error(graph);
+        allot_optimizer_free(optimizer);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_trained_is_refused) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output x = allot_placeholder(graph, "x", ALLOT_F32, 0, NULL), w;
+    struct allot_optimizer *sgd = allot_sgd(0.1);
+
+    ck_assert_ptr_null(allot_minimize(sgd, x));
+    says(graph, "the graph has no variable");
+    w = allot_variable(graph, "w", allot_scalar(graph, ALLOT_F32, 1));
+    ck_assert_ptr_null(allot_minimize(sgd, x));
+    says(graph, "no variable has a gradient");
+    ck_assert_ptr_null(allot_minimize(NULL, allot_square(w)));
+    says(graph, "no memory for an optimizer");
+    ck_assert_ptr_null(allot_minimize(sgd, allot_cast(w, ALLOT_I32)));
+    says(graph, "is of type i32, which has no gradients");
+    ck_assert_ptr_null(allot_apply_gradients(sgd, &x, &x, 1));
+    says(graph, "'x' (op Placeholder) is no variable: it cannot be trained");
+    allot_optimizer_set_rate(sgd, allot_placeholder(graph, "rate", ALLOT_F32, 0, NULL));
+    ck_assert_ptr_nonnull(allot_minimize(sgd, allot_square(w)));
+    no_error(graph);
+    allot_optimizer_free(sgd);
+    allot_optimizer_free(NULL);
+}
+END_TEST
+
+SUITE("graph-api", the_matmul_of_the_guide_is_built,
+      the_first_error_stays_and_what_follows_is_silent, names_go_to_the_next_node_and_no_other,
+      every_helper_makes_its_node, variables_are_initialised_assigned_and_read_in_order,
+      scopes_must_be_popped_as_they_were_pushed, the_builder_takes_any_op_by_name,
+      optimizers_are_pieces_of_graph_with_variables_of_their_own, what_cannot_be_trained_is_refused)
