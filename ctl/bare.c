@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "ctl/jobenv.h"
 
 /* A driver that takes longer to wake all of its devices has never been seen; a hung one has. */
-#define PATIENCE_MSEC 60000
-#define ANSWER_MAX    ((size_t)16 << 20)
+#define PATIENCE_USEC     (60 * UINT64_C(1000000))
+#define PATIENCE_MAX_USEC (3600 * UINT64_C(1000000))
+#define ANSWER_MAX        ((size_t)16 << 20)
 
 /* What comes out of the two pipes. */
 struct output {
@@ -66,9 +68,19 @@ static int64_t now_msec(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* How long the driver may take; what makes no sense in the environment is not taken. */
+static uint64_t patience(void) {
+    const char *given = secure_getenv("ALLOT_DRIVER_TIMEOUT");
+    uint64_t usec;
+
+    if (!given || units_parse_usec(&usec, given) < 0 || usec == 0 || usec > PATIENCE_MAX_USEC)
+        return PATIENCE_USEC;
+    return usec;
+}
+
 /* Both pipes to their ends. -ETIMEDOUT: it hangs. */
-static int collect(struct output outputs[static 2]) {
-    const int64_t deadline = now_msec() + PATIENCE_MSEC;
+static int collect(struct output outputs[static 2], uint64_t usec) {
+    const int64_t deadline = now_msec() + (int64_t)(usec / 1000);
 
     while (outputs[0].fd >= 0 || outputs[1].fd >= 0) {
         struct pollfd fds[2] = { { outputs[0].fd, POLLIN, 0 }, { outputs[1].fd, POLLIN, 0 } };
@@ -109,7 +121,8 @@ int bare_take(struct snapshot **ret, const char *driver, struct allot_error *err
     cleanup(output_done) struct output answer = { .fd = -1 };
     cleanup(output_done) struct output complaint = { .fd = -1 };
     struct output outputs[2];
-    char path[JOBENV_PATH_SIZE];
+    const uint64_t patience_usec = patience();
+    char path[JOBENV_PATH_SIZE], text[UNITS_TEXT_SIZE];
     int pipes[4] = { -1, -1, -1, -1 }, r, status = 0;
     pid_t pid;
 
@@ -128,15 +141,15 @@ int bare_take(struct snapshot **ret, const char *driver, struct allot_error *err
     outputs[0] = (struct output){ .fd = pipes[0] };
     outputs[1] = (struct output){ .fd = pipes[2] };
     if (r == 0) {
-        r = collect(outputs);
+        r = collect(outputs, patience_usec);
         if (r < 0)
             kill(pid, SIGKILL);
     }
     answer = outputs[0];
     complaint = outputs[1];
     if (r == -ETIMEDOUT) /* it may hang in the kernel, where no signal ends it: it is left behind */
-        return error_set(err, r, "the driver does not answer for %d s: look at the kernel's log",
-                         PATIENCE_MSEC / 1000);
+        return error_set(err, r, "the driver does not answer for %s: look at the kernel's log",
+                         units_format_usec(patience_usec, text));
     if (r < 0)
         return error_set(err, r, "cannot run %s: %s", path, strerror(-r));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs that look: with a daemon, without one, and with something that only claims to be one."""
+import contextlib
 import csv
 import io
 import json
@@ -8,6 +9,7 @@ import pathlib
 import socket
 import subprocess
 import threading
+import time
 import unittest
 
 import jsonschema
@@ -155,6 +157,27 @@ class Bare(CtlTest):
             self.skipTest("this machine has a driver")
         self.assertEqual(done.returncode, 3)
         self.assertIn(str(self.box.socket), done.stderr)
+
+    def test_a_driver_that_hangs_is_given_up(self):
+        folder = pathlib.Path(self.box.dir) / "bin"
+        folder.mkdir()
+        gpuctl, bare, pid = folder / "gpuctl", folder / "gpuctl-bare", folder / "pid"
+        gpuctl.write_bytes(GPUCTL.read_bytes())
+        bare.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec sleep 10000\n", encoding="utf-8")
+        gpuctl.chmod(0o755)
+        bare.chmod(0o755)
+        done = subprocess.run([str(gpuctl), "status"], env=self.env | {"ALLOT_DRIVER_TIMEOUT": "2s"}, timeout=PATIENCE,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("the driver does not answer for 2s", done.stderr)
+        # Ended before its first line, where starting it took so long.
+        number = pid.read_text(encoding="utf-8").strip() if pid.exists() else ""
+        hung = pathlib.Path("/proc", number or "none", "stat")
+        deadline = time.monotonic() + PATIENCE
+        with contextlib.suppress(OSError):
+            while ") Z " not in hung.read_text(encoding="utf-8"):
+                self.assertLess(time.monotonic(), deadline, "it is still there")
+                time.sleep(0.02)
 
     def test_doctor_finds_it(self):
         said = self.gpuctl("doctor", status=7).stdout
