@@ -18,97 +18,47 @@ static uint64_t pitched_size(uint64_t width, uint64_t height) {
     return bytes;
 }
 
-/* `r` of the driver: keep the charge under `pointer`, or drop it. */
+/* What the driver gave is kept under its address. */
 static CUresult finish(struct memory_charge *charge, CUresult r, CUdeviceptr pointer) {
-    if (r != CUDA_SUCCESS) {
-        memory_drop(charge);
-        return r;
-    }
-    if (!memory_keep(charge, TABLE_MEMORY, pointer, memory_context())) {
-        REAL(cuMemFree_v2)(pointer);
-        memory_drop(charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
+    return MEMORY_KEPT(charge, r, TABLE_MEMORY, &pointer, memory_context(), cuMemFree_v2);
+}
+
+static CUresult finish_pitched(struct memory_charge *charge, CUresult r, const CUdeviceptr *pointer,
+                               uint64_t bytes) {
+    if (r == CUDA_SUCCESS)
+        memory_settle(charge, credit_size(bytes));
+    return finish(charge, r, r == CUDA_SUCCESS ? *pointer : 0);
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
-    __typeof__(&cuMemAlloc_v2) real = REAL(cuMemAlloc_v2);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    if (!dptr || bytesize == 0)
-        return real(dptr, bytesize);
-    r = memory_take(&charge, bytesize);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(dptr, bytesize);
-    return finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0);
+    MEMORY_TAKES(cuMemAlloc_v2, dptr && bytesize, bytesize, (dptr, bytesize),
+                 finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0));
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize) {
-    __typeof__(&cuMemAlloc) real = REAL(cuMemAlloc);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    if (!dptr || bytesize == 0)
-        return real(dptr, bytesize);
-    r = memory_take(&charge, bytesize);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(dptr, bytesize);
-    return finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0);
+    MEMORY_TAKES(cuMemAlloc, dptr && bytesize, bytesize, (dptr, bytesize),
+                 finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0));
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
-    __typeof__(&cuMemAllocPitch_v2) real = REAL(cuMemAllocPitch_v2);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    if (!dptr || !pPitch || WidthInBytes == 0 || Height == 0)
-        return real(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-    r = memory_take(&charge, pitched_size(WidthInBytes, Height));
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-    if (r == CUDA_SUCCESS)
-        memory_settle(&charge, credit_size(*pPitch * Height));
-    return finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0);
+    MEMORY_TAKES(cuMemAllocPitch_v2, dptr && pPitch && WidthInBytes && Height,
+                 pitched_size(WidthInBytes, Height),
+                 (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes),
+                 finish_pitched(&charge, r, dptr, r == CUDA_SUCCESS ? *pPitch * Height : 0));
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
                          unsigned int Height, unsigned int ElementSizeBytes) {
-    __typeof__(&cuMemAllocPitch) real = REAL(cuMemAllocPitch);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    if (!dptr || !pPitch || WidthInBytes == 0 || Height == 0)
-        return real(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-    r = memory_take(&charge, pitched_size(WidthInBytes, Height));
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-    return finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0);
+    MEMORY_TAKES(cuMemAllocPitch, dptr && pPitch && WidthInBytes && Height,
+                 pitched_size(WidthInBytes, Height),
+                 (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes),
+                 finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0));
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
-    __typeof__(&cuMemAllocManaged) real = REAL(cuMemAllocManaged);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    if (!dptr || bytesize == 0)
-        return real(dptr, bytesize, flags);
-    r = memory_take(&charge, bytesize);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(dptr, bytesize, flags);
-    return finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0);
+    MEMORY_TAKES(cuMemAllocManaged, dptr && bytesize, bytesize, (dptr, bytesize, flags),
+                 finish(&charge, r, r == CUDA_SUCCESS ? *dptr : 0));
 }
 
 /* A pointer of a pool may be freed here too. */
@@ -148,25 +98,10 @@ CUresult cuMemFree(CUdeviceptr_v1 dptr) {
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc) {
-    __typeof__(&cuImportExternalMemory) real = REAL(cuImportExternalMemory);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    if (!extMem_out || !memHandleDesc)
-        return real(extMem_out, memHandleDesc);
-    r = memory_take(&charge, memHandleDesc->size);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(extMem_out, memHandleDesc);
-    if (r != CUDA_SUCCESS) {
-        memory_drop(&charge);
-    } else if (!memory_keep(&charge, TABLE_EXTERNAL, (uintptr_t)*extMem_out, memory_context())) {
-        REAL(cuDestroyExternalMemory)(*extMem_out);
-        memory_drop(&charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
+    MEMORY_TAKES(cuImportExternalMemory, extMem_out && memHandleDesc, memHandleDesc->size,
+                 (extMem_out, memHandleDesc),
+                 MEMORY_KEPT(&charge, r, TABLE_EXTERNAL, extMem_out, memory_context(),
+                             cuDestroyExternalMemory));
 }
 
 MEMORY_GIVES_BACK(cuDestroyExternalMemory, CUexternalMemory, TABLE_EXTERNAL)

@@ -40,34 +40,15 @@ static CUresult finish(struct memory_charge *charge, CUresult r, const CUarray *
     CUDA_ARRAY_MEMORY_REQUIREMENTS really;
     CUdevice device;
 
-    if (r != CUDA_SUCCESS) {
-        memory_drop(charge);
-        return r;
-    }
-    if (charge->bytes && charge->share >= 0 && memory_device_of(charge->share, &device) &&
-        REAL(cuArrayGetMemoryRequirements) &&
+    if (r == CUDA_SUCCESS && charge->bytes && charge->share >= 0 &&
+        memory_device_of(charge->share, &device) && REAL(cuArrayGetMemoryRequirements) &&
         REAL(cuArrayGetMemoryRequirements)(&really, *array, device) == CUDA_SUCCESS)
         memory_settle(charge, credit_size(really.size));
-    if (!memory_keep(charge, TABLE_ARRAY, (uintptr_t)*array, memory_context())) {
-        REAL(cuArrayDestroy)(*array);
-        memory_drop(charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
+    return MEMORY_KEPT(charge, r, TABLE_ARRAY, array, memory_context(), cuArrayDestroy);
 }
 
 #define CREATE_ARRAY(symbol, shape, bytes)                                                         \
-    __typeof__(&symbol) real = REAL(symbol);                                                       \
-    struct memory_charge charge;                                                                   \
-    CUresult r;                                                                                    \
-                                                                                                   \
-    OR_NOT_SUPPORTED(real);                                                                        \
-    if (!pHandle || !(shape))                                                                      \
-        return real(pHandle, shape);                                                               \
-    r = memory_take(&charge, bytes);                                                               \
-    if (r != CUDA_SUCCESS)                                                                         \
-        return r;                                                                                  \
-    return finish(&charge, real(pHandle, shape), pHandle)
+    MEMORY_TAKES(symbol, pHandle && (shape), bytes, (pHandle, shape), finish(&charge, r, pHandle))
 
 CUresult cuArrayCreate_v2(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR *shape) {
     CREATE_ARRAY(cuArrayCreate_v2, shape,
@@ -93,19 +74,12 @@ CUresult cuArray3DCreate(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *sha
 
 MEMORY_GIVES_BACK(cuArrayDestroy, CUarray, TABLE_ARRAY)
 
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
-                                const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
-                                unsigned int numMipmapLevels) {
-    __typeof__(&cuMipmappedArrayCreate) real = REAL(cuMipmappedArrayCreate);
-    struct memory_charge charge;
+/* All levels, each half of the one before. */
+static uint64_t mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *first, unsigned levels) {
     uint64_t bytes = 0;
-    CUresult r;
 
-    OR_NOT_SUPPORTED(real);
-    if (!pHandle || !pMipmappedArrayDesc)
-        return real(pHandle, pMipmappedArrayDesc, numMipmapLevels);
-    for (unsigned level = 0; level < MIN(numMipmapLevels, 64u); level++) {
-        CUDA_ARRAY3D_DESCRIPTOR shape = *pMipmappedArrayDesc;
+    for (unsigned level = 0; level < MIN(levels, 64u); level++) {
+        CUDA_ARRAY3D_DESCRIPTOR shape = *first;
         uint64_t more;
 
         shape.Width = MAX(shape.Width >> level, (size_t)1);
@@ -114,18 +88,17 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
         more = bytes_of_3d(&shape);
         bytes = bytes + more < bytes ? UINT64_MAX : bytes + more;
     }
-    r = memory_take(&charge, bytes);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(pHandle, pMipmappedArrayDesc, numMipmapLevels);
-    if (r != CUDA_SUCCESS) {
-        memory_drop(&charge);
-    } else if (!memory_keep(&charge, TABLE_MIPMAP, (uintptr_t)*pHandle, memory_context())) {
-        REAL(cuMipmappedArrayDestroy)(*pHandle);
-        memory_drop(&charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
+    return bytes;
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+                                const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+                                unsigned int numMipmapLevels) {
+    MEMORY_TAKES(
+        cuMipmappedArrayCreate, pHandle && pMipmappedArrayDesc,
+        mipmap_bytes(pMipmappedArrayDesc, numMipmapLevels),
+        (pHandle, pMipmappedArrayDesc, numMipmapLevels),
+        MEMORY_KEPT(&charge, r, TABLE_MIPMAP, pHandle, memory_context(), cuMipmappedArrayDestroy));
 }
 
 MEMORY_GIVES_BACK(cuMipmappedArrayDestroy, CUmipmappedArray, TABLE_MIPMAP)

@@ -88,17 +88,6 @@ static CUresult begin_context(struct memory_charge *charge, CUdevice device) {
     return share < 0 ? CUDA_SUCCESS : memory_take_on(charge, share, credit_context(share));
 }
 
-static CUresult end_context(struct memory_charge *charge, CUresult r, const CUcontext *context) {
-    if (r != CUDA_SUCCESS) {
-        memory_drop(charge);
-    } else if (!memory_keep(charge, TABLE_CONTEXT, (uintptr_t)*context, NULL)) {
-        REAL(cuCtxDestroy_v2)(*context);
-        memory_drop(charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
-}
-
 /* The body of a call that makes a context, whatever its other arguments are. */
 #define MAKE_CONTEXT(symbol, arguments)                                                            \
     __typeof__(&symbol) real = REAL(symbol);                                                       \
@@ -109,7 +98,8 @@ static CUresult end_context(struct memory_charge *charge, CUresult r, const CUco
     r = begin_context(&charge, dev);                                                               \
     if (r != CUDA_SUCCESS)                                                                         \
         return r;                                                                                  \
-    return end_context(&charge, real arguments, pctx)
+    r = real arguments;                                                                            \
+    return MEMORY_KEPT(&charge, r, TABLE_CONTEXT, pctx, NULL, cuCtxDestroy_v2)
 
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev) {
     MAKE_CONTEXT(cuCtxCreate, (pctx, flags, dev));

@@ -49,6 +49,32 @@ void memory_put_back(const struct table_entry *entry);
             return CUDA_ERROR_NOT_SUPPORTED;                                                       \
     } while (0)
 
+/*
+ * The body of a hook that takes `bytes` of the current device: charged, called, and ended by
+ * `result`, which sees `charge` and the driver's `r`. Where the arguments do not mean an allocation
+ * (`meant`) the driver says what is wrong with them.
+ */
+#define MEMORY_TAKES(symbol, meant, bytes, arguments, result)                                      \
+    __typeof__(&symbol) real = REAL(symbol);                                                       \
+    struct memory_charge charge;                                                                   \
+    CUresult r;                                                                                    \
+                                                                                                   \
+    OR_NOT_SUPPORTED(real);                                                                        \
+    if (!(meant))                                                                                  \
+        return real arguments;                                                                     \
+    r = memory_take(&charge, bytes);                                                               \
+    if (r != CUDA_SUCCESS)                                                                         \
+        return r;                                                                                  \
+    r = real arguments;                                                                            \
+    return result
+
+/* Such a result: `*object` is kept under its name until it is given back, or destroyed again. */
+#define MEMORY_KEPT(charge, r, kind, object, context, destroy)                                     \
+    ((r) != CUDA_SUCCESS ? (memory_drop(charge), (r))                                              \
+     : memory_keep(charge, kind, (uint64_t)(uintptr_t)(*(object)), context)                        \
+         ? CUDA_SUCCESS                                                                            \
+         : (REAL(destroy)(*(object)), memory_drop(charge), CUDA_ERROR_OUT_OF_MEMORY))
+
 /* Defines the hook of a call that gives back what `kind` has under its one argument. */
 #define MEMORY_GIVES_BACK(symbol, type, kind)                                                      \
     CUresult symbol(type object) {                                                                 \

@@ -29,28 +29,13 @@ static uint64_t file_bytes(const char *path) {
     return bytes;
 }
 
-static CUresult loaded(struct memory_charge *charge, CUresult r, const CUmodule *module) {
-    if (r != CUDA_SUCCESS) {
-        memory_drop(charge);
-    } else if (!memory_keep(charge, TABLE_MODULE, (uintptr_t)*module, memory_context())) {
-        REAL(cuModuleUnload)(*module);
-        memory_drop(charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
-}
-
-/* The body of a call that loads `bytes` of module. */
+/* The body of a call that loads `bytes` of module, and of library. */
 #define LOAD_MODULE(symbol, bytes, arguments)                                                      \
-    __typeof__(&symbol) real = REAL(symbol);                                                       \
-    struct memory_charge charge;                                                                   \
-    CUresult r;                                                                                    \
-                                                                                                   \
-    OR_NOT_SUPPORTED(real);                                                                        \
-    r = memory_take(&charge, bytes);                                                               \
-    if (r != CUDA_SUCCESS)                                                                         \
-        return r;                                                                                  \
-    return loaded(&charge, real arguments, module)
+    MEMORY_TAKES(symbol, true, bytes, arguments,                                                   \
+                 MEMORY_KEPT(&charge, r, TABLE_MODULE, module, memory_context(), cuModuleUnload))
+#define LOAD_LIBRARY(symbol, bytes, arguments)                                                     \
+    MEMORY_TAKES(symbol, true, bytes, arguments,                                                   \
+                 MEMORY_KEPT(&charge, r, TABLE_LIBRARY, library, NULL, cuLibraryUnload))
 
 CUresult cuModuleLoad(CUmodule *module, const char *fname) {
     LOAD_MODULE(cuModuleLoad, file_bytes(fname), (module, fname));
@@ -74,49 +59,22 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
 
 MEMORY_GIVES_BACK(cuModuleUnload, CUmodule, TABLE_MODULE)
 
-static CUresult library_loaded(struct memory_charge *charge, CUresult r, const CUlibrary *library) {
-    if (r != CUDA_SUCCESS) {
-        memory_drop(charge);
-    } else if (!memory_keep(charge, TABLE_LIBRARY, (uintptr_t)*library, NULL)) {
-        REAL(cuLibraryUnload)(*library);
-        memory_drop(charge);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return r;
-}
-
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
                            void **jitOptionsValues, unsigned int numJitOptions,
                            CUlibraryOption *libraryOptions, void **libraryOptionValues,
                            unsigned int numLibraryOptions) {
-    __typeof__(&cuLibraryLoadData) real = REAL(cuLibraryLoadData);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    r = memory_take(&charge, code ? image_bytes(code, IMAGE_UNKNOWN_LENGTH) : 0);
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
-             libraryOptionValues, numLibraryOptions);
-    return library_loaded(&charge, r, library);
+    LOAD_LIBRARY(cuLibraryLoadData, code ? image_bytes(code, IMAGE_UNKNOWN_LENGTH) : 0,
+                 (library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
+                  libraryOptionValues, numLibraryOptions));
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
                                void **jitOptionsValues, unsigned int numJitOptions,
                                CUlibraryOption *libraryOptions, void **libraryOptionValues,
                                unsigned int numLibraryOptions) {
-    __typeof__(&cuLibraryLoadFromFile) real = REAL(cuLibraryLoadFromFile);
-    struct memory_charge charge;
-    CUresult r;
-
-    OR_NOT_SUPPORTED(real);
-    r = memory_take(&charge, file_bytes(fileName));
-    if (r != CUDA_SUCCESS)
-        return r;
-    r = real(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
-             libraryOptionValues, numLibraryOptions);
-    return library_loaded(&charge, r, library);
+    LOAD_LIBRARY(cuLibraryLoadFromFile, file_bytes(fileName),
+                 (library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions,
+                  libraryOptionValues, numLibraryOptions));
 }
 
 MEMORY_GIVES_BACK(cuLibraryUnload, CUlibrary, TABLE_LIBRARY)
