@@ -23,8 +23,8 @@
 
 /* Steps, of about two nanoseconds: as many per buffer, but for few buffers no more than there can
  * be a use for, and for ten thousand what takes some milliseconds. */
-#define STEPS_PER_BUFFER     300
-#define STEPS_FEW            3000000
+#define STEPS_PER_BUFFER     315
+#define STEPS_FEW            3150000
 #define STEPS_PER_BUFFER_FEW 2000
 
 /* Steps of fitting, per pair that meets and per buffer. It is left out where it would take more

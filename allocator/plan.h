@@ -39,10 +39,10 @@ struct plan_buffer {
 int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
 
 /*
- * Fast: fills in the offsets, and in `*ret_bytes` what they need: less than 10 ms for ten thousand
- * buffers of whatever shape, and hardly more than proportional to their number. First fit by size,
- * the usual greedy plan, is among what is tried where it can be afforded: for a thousand buffers,
- * and for many more of short lives. Then it is never better.
+ * Fast: fills in the offsets, and in `*ret_bytes` what they need: some milliseconds for ten
+ * thousand buffers of whatever shape, and hardly more than proportional to their number. First fit
+ * by size, the usual greedy plan, is among what is tried where it can be afforded: for a thousand
+ * buffers, and for many more of short lives. Then it is never better.
  *
  * Offsets are sums of sizes: where all sizes are multiples of an alignment, so are all offsets. On
  * failure, as above, nothing is changed.
