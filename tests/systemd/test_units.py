@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units by themselves: what systemd thinks of them, and what the processes are left with."""
+import json
+import pathlib
 import re
 
 import pytest
@@ -100,11 +102,52 @@ def test_tiers_are_tried_before_they_are_claimed(served):
     assert "refused" in next(tier["detail"] for tier in served.status()["tiers"] if tier["number"] == 2)
 
 
-def test_messages_have_fields_and_explanations(served):
-    served.run("journalctl", "--update-catalog")
+def message_ids():
+    """The kinds of messages by name, as daemon/log.h has them."""
+    header = (pathlib.Path(__file__).resolve().parents[2] / "daemon" / "log.h").read_text(encoding="utf-8")
+    return dict(re.findall(r'X\((LOG_\w+), "([0-9a-f]{32})"\)', header))
+
+
+def entries(machine, *match):
+    """What the journal has of it, with all fields."""
+    machine.run("journalctl", "--sync")
+    return [json.loads(line) for line in machine.run("journalctl", "--no-pager", "-o", "json", *match).splitlines()]
+
+
+def test_messages_have_fields(served):
+    ids = message_ids()
     uuid = served.device(0)["uuid"]
-    assert "is there" in served.journal("-u", "allotd", f"GPU_UUID={uuid}")
-    assert "Subject:" in served.run("journalctl", "--no-pager", "-x", "-u", "allotd")
+    assert any("is there" in entry["MESSAGE"] for entry in entries(served, "-u", "allotd", f"GPU_UUID={uuid}"))
+    job = served.job(1000, "--mem", "1G")
+    granted = entries(served, f"LEASE_ID={job.lease}", f"MESSAGE_ID={ids['LOG_GRANTED']}")
+    assert len(granted) == 1
+    assert granted[0]["CLIENT_UID"] == "1000"
+    assert granted[0]["SYSLOG_IDENTIFIER"] == "allotd"
+    assert granted[0]["_SYSTEMD_UNIT"] == "allotd.service"
+    assert int(granted[0]["CLIENT_PID"]) > 1
+    # What one user caused can be had alone, as can what one process did.
+    assert entries(served, f"CLIENT_PID={granted[0]['CLIENT_PID']}", "CLIENT_UID=1000")
+    assert not entries(served, f"LEASE_ID={job.lease}", "CLIENT_UID=1001")
+    assert job.end() == 0
+    machines.until("the end of the lease", lambda: job.lease not in served.leases())
+    assert entries(served, f"LEASE_ID={job.lease}", f"MESSAGE_ID={ids['LOG_ENDED']}")
+    served.run("gpuctl", "drain", "1", "--reason", "a new fan")
+    drained = entries(served, f"MESSAGE_ID={ids['LOG_DRAINED']}")
+    served.run("gpuctl", "resume", "1")
+    assert drained[-1]["GPU_UUID"] == served.device(1)["uuid"]
+    assert "a new fan" in drained[-1]["MESSAGE"]
+
+
+def test_messages_are_explained(served):
+    served.run("journalctl", "--update-catalog")
+    ids = message_ids()
+    assert len(ids) > 20
+    listed = served.run("journalctl", "--no-pager", "--list-catalog")
+    assert [name for name, number in ids.items() if number not in listed] == []
+    explained = served.run("journalctl", "--no-pager", "-x", f"MESSAGE_ID={ids['LOG_STARTED']}")
+    subject = served.run("journalctl", "--no-pager", "--dump-catalog", ids["LOG_STARTED"])
+    subject = next(line for line in subject.splitlines() if line.startswith("Subject: "))
+    assert f"░░ {subject}" in explained or f"-- {subject}" in explained
 
 
 def test_the_watchdog_is_fed(served):
