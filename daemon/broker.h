@@ -323,6 +323,12 @@ const struct process_id *broker_owner(const struct lease *lease);
 const struct lease *broker_lease_called(const struct broker *broker, uint64_t id, uid_t uid);
 struct holder *broker_holder(const struct broker *broker, const struct process_id *process,
                              uint64_t lease);
+/*
+ * What a process that declares everything it takes (it is attached, by guard or arenas) has
+ * declared on a device; false: there is none such.
+ */
+bool broker_declared(const struct broker *broker, const struct process_id *process,
+                     const struct gpuid *device, uint64_t *ret);
 const struct book *broker_book(const struct broker *broker, const struct gpuid *device);
 
 /* The lease to whose cgroup a path belongs; NULL: none. */

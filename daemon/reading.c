@@ -172,6 +172,29 @@ static void read_row(struct broker *broker, struct reading *reading,
     }
 }
 
+bool broker_declared(const struct broker *broker, const struct process_id *process,
+                     const struct gpuid *device, uint64_t *ret) {
+    const struct member *member = member_find(broker, process);
+    const struct book *book = book_find(broker, device);
+    const struct holder *holder;
+    bool is_found = false;
+
+    *ret = 0;
+    if (!member || !book)
+        return false;
+    list_foreach (holder, &member->holders, in_member) {
+        unsigned i = share_at(holder->lease, book->slot);
+
+        if (i == holder->lease->n_shares)
+            continue;
+        if (!holder->is_attached || holder->tier == 0)
+            return false;
+        is_found = true;
+        *ret += holder->parts[i].declared_bytes;
+    }
+    return is_found;
+}
+
 /* ---- Debts -------------------------------------------------------------------------------------
  */
 

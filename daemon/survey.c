@@ -98,8 +98,8 @@ int survey_restore(struct manager *manager, const struct record_device *record) 
 
 /*
  * Nobody tells, so it is believed until it is seen: what drivers of 2024 take on devices of this
- * compute capability, and then the least that any process was seen to use, because whoever uses a
- * device has a context on it.
+ * compute capability, and then what processes were seen to use when they began, because whoever
+ * uses a device has a context on it.
  */
 static uint64_t believed_context(const struct sample_device *device) {
     uint64_t capability = device->has & SAMPLE_HAS(capability) ? device->capability : 0;
@@ -118,8 +118,39 @@ static uint64_t context_bytes(struct manager *manager, const struct sample_devic
                                                 : books_round_up(believed_context(device));
 }
 
-/* Less than this is a process in the middle of making its context, or of leaving. */
+/* Less than this is a process in the middle of making its context, or of leaving; more than that is
+ * no context. */
 #define CONTEXT_LEAST MIB(32)
+#define CONTEXT_MOST  MIB(4096)
+
+static bool was_seen(const struct manager *manager, const struct sample_process *process) {
+    for (size_t i = 0; manager->sample && i < manager->sample->n_processes; i++) {
+        const struct sample_process *row = &manager->sample->processes[i];
+
+        if (row->pid == process->pid && row->start == process->start &&
+            gpuid_equal(&row->device, &process->device))
+            return true;
+    }
+    return false;
+}
+
+/*
+ * What a context must cost, by a process that is seen for the first time; 0: that does not tell.
+ * Whoever uses less than a context has one for less. One that declares all that it takes (by guard
+ * or arenas), its context first, and uses more than that, has one for more.
+ */
+static uint64_t measure_context(struct manager *manager, const struct sample_process *process,
+                                uint64_t believed) {
+    uint64_t used = books_round_up(process->used_bytes), declared;
+
+    if (used < believed)
+        return used;
+    if (broker_declared(manager->broker, &(struct process_id){ process->pid, process->start },
+                        &process->device, &declared) &&
+        declared >= believed && used > declared && used - declared + believed <= CONTEXT_MOST)
+        return used - declared + believed;
+    return 0;
+}
 
 static void measure_contexts(struct manager *manager, const struct sample *sample,
                              struct moment now) {
@@ -127,17 +158,20 @@ static void measure_contexts(struct manager *manager, const struct sample *sampl
         const struct sample_process *process = &sample->processes[i];
         const struct device *device;
         struct chart *chart;
+        uint64_t bytes;
 
         if (!process->has_used || process->kinds != SAMPLE_COMPUTE ||
-            process->used_bytes < CONTEXT_LEAST)
+            process->used_bytes < CONTEXT_LEAST || was_seen(manager, process))
             continue;
         device = inventory_find(manager->inventory, &process->device);
         chart = device ? find_chart(manager, &process->device) : NULL;
-        if (!chart || books_round_up(process->used_bytes) >= context_bytes(manager, &device->seen))
+        bytes =
+            chart ? measure_context(manager, process, context_bytes(manager, &device->seen)) : 0;
+        if (bytes == 0)
             continue;
-        chart->record.context_bytes = books_round_up(process->used_bytes);
+        chart->record.context_bytes = bytes;
         keep_chart(manager, chart);
-        broker_device_set(manager->broker, device, chart->record.context_bytes, now);
+        broker_device_set(manager->broker, device, bytes, now);
     }
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that hang, fail, vanish and come back, are drained and resumed."""
-from box import GiB, BoxTest, check_books, fixed, fraction, lease_of
+from box import GiB, BoxTest, MiB, check_books, fixed, fraction, lease_of, used_by
 
 
 class Device(BoxTest):
@@ -112,3 +112,39 @@ class Hang(BoxTest):
         self.box.until(lambda box: box["devices"][0].get("stale_usec") is None, "fresh readings")
         self.box.call("Resume", {"devices": ["0"]})
         self.box.until(lambda box: box["devices"][0].get("stale_usec") is None, "fresh readings")
+
+
+class Context(BoxTest):
+    """What a context costs is measured, in both directions: the same device becomes another one under the daemon."""
+    model = "t4-16g"
+    options = ("--seed", "7")
+    config = "[allotd]\nsample-interval = 100ms\n"
+
+    def cost(self):
+        return self.box.look()["devices"][0]["context_bytes"]
+
+    def test_a_context_is_measured_up_and_down(self):
+        believed = self.cost()
+        job = self.box.job()
+        job.lease(fixed(GiB))
+        job.alloc(0)
+        small = self.box.until(lambda box: box["devices"][0]["context_bytes"] < believed)["devices"][0]["context_bytes"]
+        job.kill()
+        self.box.kill()
+        self.box.gpusim("destroy")
+        self.box.gpusim("create", "--mode", "0666", "--gpus", "1", "--model", "a100-40g", *self.options)
+        self.box.start()
+        self.assertEqual(self.cost(), small)
+        # One who does not say what it takes tells nothing.
+        stranger = self.box.job()
+        grant = stranger.lease(fixed(4 * GiB))
+        stranger.alloc(GiB)
+        self.box.until(lambda box: used_by(box, grant) > GiB, "its memory")
+        self.assertEqual(self.cost(), small)
+        # One who does, does: a context and another GiB.
+        job = self.box.job()
+        grant = job.acquire(fixed(4 * GiB))
+        job.attach(grant, tier=3)
+        job.grow(grant, small + GiB)
+        job.alloc(GiB)
+        self.box.until(lambda box: box["devices"][0]["context_bytes"] == 414 * MiB, "the cost of a context")
