@@ -73,7 +73,8 @@ void world_new(struct world *world, const char *name, unsigned n_devices) {
     config = fopen(path, "we");
     if (!config)
         bench_die(path);
-    fprintf(config, "[allotd]\nmax-connections = 4096\ngrace-time = 60s\n[defaults]\nmax-leases = "
+    fprintf(config, "[allotd]\nmax-connections = 4096\ngrace-time = 60s\n[defaults]\nsmall-leases "
+                    "= yes\nmax-leases = "
                     "infinity\nmax-waiting = infinity\n");
     fclose(config);
     bench_run("%s/sim/gpusim create --box %s --gpus %u >/dev/null", world_build, world->box,

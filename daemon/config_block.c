@@ -92,6 +92,7 @@ static const struct key keys[] = {
     RULE_HAS("quota-fraction", VALUE_SHARE, quota_permyriad, 0, 10000, false),
     RULE_HAS("quota-devices", VALUE_U32, quota_devices, 0, 100000, true),
     RULE_HAS("quota-gib-hours", VALUE_GIB_HOURS, quota_byte_seconds, 0, 1000000, true),
+    RULE_HAS("small-leases", VALUE_BOOL, small_leases, 0, 0, false),
     RULE_HAS("max-leases", VALUE_U32, max_leases, 0, 1000000, true),
     RULE_HAS("max-waiting", VALUE_U32, max_waiting, 0, 1000000, true),
     RULE_HAS("priority", VALUE_I32, priority, -POLICY_PRIORITY_MAX, POLICY_PRIORITY_MAX, false),

@@ -213,20 +213,27 @@ static int check_amount(struct verdict *verdict, const struct amount *amount) {
     return visibility_refuse(verdict, REFUSAL_DENIED, NULL, "no such mode of a lease");
 }
 
+/* Why no device could ever give an amount. */
+enum lack {
+    LACK_MEMORY,
+    LACK_QUOTA,
+    LACK_CONTEXT, /* too little for a program to begin */
+};
+
 /*
  * What an amount is on a device. The smallest guarantee is a context, or a granule where its cost
  * is not known: who is admitted can at least start, and a context's cost is charged before it is
  * made. False: not even an empty device could give it; `ret_short` says what it would take.
  */
 static bool measure(struct option *ret, const struct book *book, const struct amount *amount,
-                    const struct policy_rules *rules, uint64_t *ret_short, bool *ret_is_quota) {
+                    const struct policy_rules *rules, uint64_t *ret_short, enum lack *ret_lack) {
     uint64_t quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
     uint64_t limit = book->usable_bytes, guaranteed;
 
     ret->slot = (uint8_t)book->slot;
     ret->mode = amount->mode;
     ret->declares_max = false;
-    *ret_is_quota = false;
+    *ret_lack = LACK_MEMORY;
     switch (amount->mode) {
     case LEASE_FRACTION:
         guaranteed = limit = books_round_down(units_share(amount->permyriad, limit));
@@ -256,7 +263,12 @@ static bool measure(struct option *ret, const struct book *book, const struct am
     if (guaranteed == 0 || guaranteed > book->usable_bytes)
         return false;
     if (guaranteed > quota || guaranteed > limit) {
-        *ret_is_quota = true;
+        *ret_lack = LACK_QUOTA;
+        return false;
+    }
+    if (limit < book->context_bytes && !rules->small_leases) {
+        *ret_short = limit;
+        *ret_lack = LACK_CONTEXT;
         return false;
     }
     return true;
@@ -306,7 +318,7 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
     const struct book *nearest = NULL;
     uint64_t nearest_short = 0, need;
     uint32_t n_devices, n_instances = 0;
-    bool is_quota = false, by_quota = false;
+    enum lack lack, nearest_lack = LACK_MEMORY;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
     int r;
 
@@ -359,11 +371,11 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
             continue;
         }
         claim->is_exclusive = amount->mode == LEASE_EXCLUSIVE;
-        if (!measure(option, book, amount, rules, &need, &is_quota)) {
+        if (!measure(option, book, amount, rules, &need, &lack)) {
             if (!nearest || book->usable_bytes > nearest->usable_bytes) {
                 nearest = book;
                 nearest_short = need;
-                by_quota = is_quota;
+                nearest_lack = lack;
             }
             continue;
         }
@@ -377,7 +389,14 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
             *ret = TAKE(claim);
         return r;
     }
-    if (nearest && by_quota)
+    if (nearest && nearest_lack == LACK_CONTEXT)
+        return visibility_refuse(
+            ret_verdict, REFUSAL_DENIED, nearest,
+            "%s is less than any program needs: its context alone takes %s of %s; ask for more "
+            "than that",
+            units_format_bytes(nearest_short, a), units_format_bytes(nearest->context_bytes, b),
+            nearest->name);
+    if (nearest && nearest_lack == LACK_QUOTA)
         return visibility_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,
             "%s on %s is more than your rules allow you there (%s of it, %s); ask for less",

@@ -71,6 +71,7 @@ struct policy_names {
     X(uint32_t, quota_devices, UINT32_MAX)           /* different devices */                       \
     X(uint64_t, quota_byte_seconds, UNITS_FOREVER)   /* within quota_period_usec, by broker_sink.spent */ \
     X(uint64_t, quota_period_usec, UINT64_C(30) * 24 * 3600 * 1000000)                             \
+    X(bool, small_leases, false)                     /* smaller than a context: denied otherwise */ \
     X(uint32_t, max_leases, 64)                                                                    \
     X(uint32_t, max_waiting, 64)                     /* requests in line */                        \
     X(int32_t, priority, 0)                          /* of a request that gives none */            \

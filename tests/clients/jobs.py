@@ -127,8 +127,7 @@ def make_jobs(make_box, tmp_path):
     def make(config="", gpus=2):
         folder = tmp_path / "allot"
         folder.mkdir()
-        if config:
-            (folder / "allotd.conf").write_text(textwrap.dedent(config))
+        (folder / "allotd.conf").write_text("[defaults]\nsmall-leases = yes\n\n" + textwrap.dedent(config))
         return Jobs(make_box("--gpus", str(gpus), "--model", "a100-40g"), folder)
 
     return make

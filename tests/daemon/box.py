@@ -236,7 +236,8 @@ class Box:
             "ASAN_OPTIONS": "abort_on_error=0:exitcode=99",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        self.config.write_text(config, encoding="utf-8")
+        # Tests have many leases on few devices, and no CUDA programs in most of them.
+        self.config.write_text(f"[defaults]\nsmall-leases = yes\n\n{config}", encoding="utf-8")
         self.gpusim("create", "--mode", "0666", *options)
 
     def gpusim(self, *words):

@@ -124,6 +124,16 @@ class Modes(BoxTest):
             "amounts": [{"mode": "fixed", "bytes": GiB}, {"mode": "fixed", "bytes": 4 * GiB}]})
         self.assertEqual([share["limit_bytes"] for share in grant["shares"]], [GiB, 4 * GiB])
 
+    def test_what_is_too_small_for_a_context_is_denied(self):
+        self.box.config.write_text("", encoding="utf-8")
+        self.box.call("Reload")
+        context = self.box.look()["devices"][0]["context_bytes"]
+        for request in (fixed(context - 2 * MiB), fraction(50), grow(None, context // 2)):
+            error = self.refused("Denied", self.box.job().acquire, request)
+            self.assertIn("414 MiB", error.reason)
+        self.box.job().lease(fixed(context))
+        self.box.job().lease(grow(0, context))
+
     def test_one_amount_for_all_and_one_for_each_contradict(self):
         uuids = [device["uuid"] for device in self.box.look()["devices"]]
         amount = {"mode": "fixed", "bytes": GiB}
