@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Meddle: a library preloaded into allotd that ends it at a chosen system call, turns its clock, or
- * has it run out of memory.
+ * Meddle: a library preloaded into allotd that ends it at a chosen system call, or turns its clock.
  *
  *   MEDDLE_KILL=N      end the process at the N-th call that writes or sends, before it is done;
  *   MEDDLE_AFTER=1     … or just after it is done
  *   MEDDLE_COUNT=FILE  a byte appended for each such call, so that a test knows how many there are
  *   MEDDLE_CLOCK=FILE  seconds, as text, that CLOCK_REALTIME is off by; read anew each time
- *   MEDDLE_MEMORY=FILE a number of 8 bytes, counted down by each allocation while it is above 0;
- *                      the one that brings it to 0 fails. A test may set it at any time
  *
  * Counts in the main thread of a program called allotd alone: the hand and the accounts' thread go
  * their own ways. Nobody else has these variables set.
@@ -19,13 +16,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -37,11 +31,10 @@
 static long kill_at, n_calls;
 static bool is_after, is_armed;
 static int count_fd = -1, clock_fd = -1;
-static _Atomic int64_t *memory_left; /* shared with the test; NULL: there is enough */
 
 __attribute__((constructor)) static void begin(void) {
     const char *at = getenv("MEDDLE_KILL"), *count = getenv("MEDDLE_COUNT");
-    const char *clock = getenv("MEDDLE_CLOCK"), *memory = getenv("MEDDLE_MEMORY");
+    const char *clock = getenv("MEDDLE_CLOCK");
 
     if (strcmp(program_invocation_short_name, "allotd") != 0)
         return;
@@ -52,13 +45,6 @@ __attribute__((constructor)) static void begin(void) {
         count_fd = open(count, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (clock)
         clock_fd = open(clock, O_RDONLY | O_CLOEXEC);
-    if (memory) {
-        int fd = open(memory, O_RDWR | O_CLOEXEC);
-        void *page = mmap(NULL, sizeof(*memory_left), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-        close(fd);
-        memory_left = page == MAP_FAILED ? NULL : page;
-    }
 }
 
 static void end(void) {
@@ -145,32 +131,4 @@ EXPORT time_t time(time_t *ret) {
     if (ret)
         *ret = now.tv_sec;
     return now.tv_sec;
-}
-
-/* ---- Memory ------------------------------------------------------------------------------------
- */
-
-/* glibc's own, under the names that stay when the others are taken. */
-extern void *__libc_malloc(size_t size);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *old, size_t size);
-
-static bool is_out(void) {
-    if (!memory_left || atomic_load(memory_left) <= 0 || syscall(SYS_gettid) != getpid() ||
-        atomic_fetch_sub(memory_left, 1) != 1)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-EXPORT void *malloc(size_t size) {
-    return is_out() ? NULL : __libc_malloc(size);
-}
-
-EXPORT void *calloc(size_t n, size_t size) {
-    return is_out() ? NULL : __libc_calloc(n, size);
-}
-
-EXPORT void *realloc(void *old, size_t size) {
-    return is_out() ? NULL : __libc_realloc(old, size);
 }

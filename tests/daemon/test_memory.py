@@ -12,11 +12,11 @@ import unittest
 
 from box import BUILD, GiB, BoxTest, Client, Closed, Refused, check_books, fixed, fraction, grow
 
-MEDDLE = BUILD / "tests" / "daemon" / "meddle.so"
+SCARCE = BUILD / "tests" / "daemon" / "scarce.so"
 ROUNDS = 10**6 if os.environ.get("ALLOT_TEST_LONG") == "yes" else 60
 
 
-@unittest.skipUnless(MEDDLE.exists(), "meddle.so is not built")
+@unittest.skipUnless(SCARCE.exists(), "scarce.so is not built")
 class Memory(BoxTest):
     gpus = 2
     holds = True # what the session is about; else drains
@@ -30,7 +30,7 @@ class Memory(BoxTest):
         self.begin()
 
     def begin(self):
-        self.box.start(env={"LD_PRELOAD": str(MEDDLE), "MEDDLE_MEMORY": str(self.left)})
+        self.box.start(env={"LD_PRELOAD": str(SCARCE), "SCARCE": str(self.left)})
 
     def set_left(self, number):
         with self.left.open("r+b") as file:
