@@ -7,12 +7,13 @@
  * CUDA_VISIBLE_DEVICES. Devices are shared by the sessions of a process and counted; all calls from
  * any thread.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct allot_error;
-struct arena;
+struct buffer;
 struct gpu;
 struct pool;
 
@@ -26,7 +27,7 @@ struct device {
     char name[DEVICE_NAME_SIZE]; /* "/job:localhost/replica:0/task:0/device:GPU:0" */
     bool is_gpu;
     int index;             /* among those of its type */
-    char description[160]; /* "device: 0, name: NVIDIA A100, pci bus id: 0000:07:00.0" */
+    char description[256]; /* "device: 0, name: NVIDIA A100, pci bus id: 0000:07:00.0" */
     uint64_t memory_limit_bytes;
     struct pool *intra; /* loops inside ops; borrowed */
     struct gpu *gpu;    /* NULL on the CPU */
@@ -42,7 +43,20 @@ int device_alloc(struct device *device, uint64_t bytes, const char *tag, struct 
 /* Nothing queued uses it any more, or all of it is queued on the device's compute stream. */
 void device_dealloc(struct device *device, const struct device_block *block);
 
+/* Such a block as a buffer, which gives it back with its last user. */
+int device_buffer_new(struct device *device, uint64_t bytes, const char *tag, struct buffer **ret,
+                      struct allot_error *err);
+/* Copy within the device: at once on the CPU, on the compute stream on a GPU. */
+int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
+                       struct allot_error *err);
+/* Copy from the host's memory, and be done before it returns. */
+int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
+                   struct allot_error *err);
+
 /* The host. `intra` is borrowed. */
 int device_cpu_new(struct device **ret, struct pool *intra, struct allot_error *err);
+/* GPU `index` of a session. `gpu` is borrowed, with its memory. */
+int device_gpu_new(struct device **ret, struct gpu *gpu, int index, struct pool *intra,
+                   struct allot_error *err);
 struct device *device_ref(struct device *device);
 struct device *device_unref(struct device *device); /* accepts and returns NULL */

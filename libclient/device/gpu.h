@@ -27,7 +27,7 @@ struct gpu {
     struct cublas *cublas; /* NULL: there is none, and kernels of our own are used */
     cublasHandle_t blas;   /* on `compute`; host pointers for scalars */
     char name[128];        /* "NVIDIA A100-SXM4-80GB" */
-    char uuid[48];         /* "GPU-…" */
+    char uuid[96];         /* "GPU-…", or as the lease calls it: "MIG-…" */
     char bus_id[24];       /* "0000:07:00.0" */
     int multiprocessors;
     struct arena *arena;
@@ -36,8 +36,24 @@ struct gpu {
     struct map modules;        /* by address of the text */
 };
 
-/* Make the device's context the calling thread's. Costs next to nothing when it is already. */
+/*
+ * The device that the driver gives `number`: retains its primary context, makes streams, opens
+ * cuBLAS where it is. No memory is taken yet (device/gpu_memory.h).
+ */
+int gpu_open(struct gpu **ret, int number, struct allot_error *err);
+struct gpu *gpu_close(struct gpu *gpu); /* accepts and returns NULL */
+
+/* Fill in what tells the device from others, of one that has `cuda` and `number` alone. */
+int gpu_identify(struct gpu *gpu, struct allot_error *err);
+
+/* Make the device's context the calling thread's. Costs next to nothing where it was so last time:
+ * who comes in from outside calls gpu_leave() first, as others may have made theirs current. */
 int gpu_enter(struct gpu *gpu, struct allot_error *err);
+void gpu_leave(void);
+
+/* Pinned host memory, which copies need to run beside other work. */
+int gpu_host_alloc(struct gpu *gpu, uint64_t bytes, void **ret, struct allot_error *err);
+void gpu_host_free(struct gpu *gpu, void *data);
 
 /* PTX that is part of the library, NUL-terminated. */
 struct gpu_code {

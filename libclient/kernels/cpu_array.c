@@ -363,7 +363,6 @@ static int prepare_pad(struct kernel_plan *plan, struct allot_error *err) {
 static const struct kernel rows[] = {
     SAME("Identity"),
     SAME("StopGradient"),
-    SAME("ReadVariable"),
     SAME("Reshape", .host_inputs = 1 << 1),
     SAME("ReshapeLike", .shape_inputs = 1 << 1),
     SAME("ExpandDims"),

@@ -19,14 +19,6 @@
 
 enum { BLOCK = 1024, OPERANDS = 4 };
 
-/* Sources and variables are there before anything runs; they have kernels so that they have a
- * place.
- */
-static int prepare_nothing(struct kernel_plan *plan, struct allot_error *err) {
-    plan->run = each_nothing;
-    return 0;
-}
-
 /* ---- Assign ------------------------------------------------------------------------------------
  */
 
@@ -198,16 +190,10 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
 /* ---- Rows --------------------------------------------------------------------------------------
  */
 
-#define NOTHING(name)                                                                              \
-    { .op = name, .prepare = prepare_nothing }
 #define APPLY(name, kind, types, variables)                                                        \
     { .op = name, .which = kind, .dtypes = types, .writes = variables, .prepare = prepare_apply }
 
 static const struct kernel rows[] = {
-    NOTHING("NoOp"),
-    NOTHING("Const"),
-    NOTHING("Placeholder"),
-    NOTHING("Variable"),
     { .op = "Assign", .writes = 1, .flags = KERNEL_INITIALISES, .prepare = prepare_assign },
     APPLY("AssignAdd", ASSIGN_ADD, DTYPES_NUMBER, 1),
     APPLY("AssignSub", ASSIGN_SUB, DTYPES_NUMBER, 1),

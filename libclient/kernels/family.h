@@ -16,7 +16,8 @@
     X(cpu_random)                                                                                  \
     X(cpu_reductions)                                                                              \
     X(cpu_softmax)                                                                                 \
-    X(cpu_state)
+    X(cpu_state)                                                                                   \
+    X(nothing)
 
 struct kernel_family {
     const struct kernel *rows;

@@ -207,22 +207,28 @@ static const struct kernel_family *const families[] = {
 #undef X
 };
 
+/* How far it has got: where there was no memory for a row, the next try goes on from there. */
 static struct {
     pthread_mutex_t lock;
-    bool done;
+    size_t n_families, n_rows;
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 int kernels_register_all(struct allot_error *err) {
     int r = 0;
 
     pthread_mutex_lock(&all.lock);
-    for (size_t i = 0; !all.done && r == 0 && i < ELEMENTSOF(families); i++) {
-        if (families[i]->init)
-            families[i]->init();
-        for (size_t j = 0; r == 0 && j < families[i]->n; j++)
-            r = kernel_register(&families[i]->rows[j], err);
+    while (r == 0 && all.n_families < ELEMENTSOF(families)) {
+        const struct kernel_family *family = families[all.n_families];
+
+        if (family->init && all.n_rows == 0)
+            family->init();
+        for (; r == 0 && all.n_rows < family->n; all.n_rows += r == 0)
+            r = kernel_register(&family->rows[all.n_rows], err);
+        if (r == 0) {
+            all.n_families++;
+            all.n_rows = 0;
+        }
     }
-    all.done |= r == 0;
     pthread_mutex_unlock(&all.lock);
     return r;
 }

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/device/device.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "libclient/core/buffer.h"
+#include "libclient/device/gpu.h"
+#include "libclient/device/gpu_memory.h"
+
+enum { HOST_ALIGNMENT = 256 };
+
+static uint64_t host_memory_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
+}
+
+int device_cpu_new(struct device **ret, struct pool *intra, struct allot_error *err) {
+    struct device *device = calloc(1, sizeof(*device));
+
+    if (!device)
+        return error_set(err, -ENOMEM, "no host memory for a device");
+    device->refs = 1;
+    device->intra = intra;
+    device->memory_limit_bytes = host_memory_bytes();
+    snprintf(device->name, sizeof(device->name), "/job:localhost/replica:0/task:0/device:CPU:0");
+    snprintf(device->description, sizeof(device->description), "device: 0, name: CPU");
+    *ret = device;
+    return 0;
+}
+
+int device_gpu_new(struct device **ret, struct gpu *gpu, int index, struct pool *intra,
+                   struct allot_error *err) {
+    struct device *device = calloc(1, sizeof(*device));
+    struct arena_stats stats;
+
+    if (!device)
+        return error_set(err, -ENOMEM, "no host memory for a device");
+    arena_get_stats(gpu->arena, &stats);
+    device->refs = 1;
+    device->is_gpu = true;
+    device->index = index;
+    device->intra = intra;
+    device->gpu = gpu;
+    device->memory_limit_bytes = stats.cap_bytes;
+    snprintf(device->name, sizeof(device->name), "/job:localhost/replica:0/task:0/device:GPU:%d",
+             index);
+    snprintf(device->description, sizeof(device->description),
+             "device: %d, name: %s, pci bus id: %s", gpu->number, gpu->name, gpu->bus_id);
+    *ret = device;
+    return 0;
+}
+
+struct device *device_ref(struct device *device) {
+    atomic_fetch_add_explicit(&device->refs, 1, memory_order_relaxed);
+    return device;
+}
+
+struct device *device_unref(struct device *device) {
+    if (device && atomic_fetch_sub_explicit(&device->refs, 1, memory_order_acq_rel) == 1)
+        free(device);
+    return NULL;
+}
+
+int device_alloc(struct device *device, uint64_t bytes, const char *tag, struct device_block *ret,
+                 struct allot_error *err) {
+    struct arena_block block;
+    void *data;
+    int r;
+
+    if (device->gpu) {
+        r = gpu_memory_alloc(device->gpu, bytes, tag, &block, err);
+        if (r == 0)
+            *ret = (struct device_block){ (void *)(uintptr_t)block.address, block.handle };
+        return r;
+    }
+    if (bytes > PTRDIFF_MAX || posix_memalign(&data, HOST_ALIGNMENT, bytes ? bytes : 1))
+        return error_set(err, -ENOMEM, "%s: no host memory for %llu bytes", tag,
+                         (unsigned long long)bytes);
+    *ret = (struct device_block){ .data = data };
+    return 0;
+}
+
+void device_dealloc(struct device *device, const struct device_block *block) {
+    if (device->gpu)
+        gpu_memory_dealloc(device->gpu, block->handle);
+    else
+        free(block->data);
+}
+
+/* What a buffer needs to give its block back. */
+struct loan {
+    struct device *device;
+    struct device_block block;
+};
+
+static void loan_end(void *data, void *userdata) {
+    struct loan *loan = userdata;
+
+    device_dealloc(loan->device, &loan->block);
+    device_unref(loan->device);
+    free(loan);
+}
+
+int device_buffer_new(struct device *device, uint64_t bytes, const char *tag, struct buffer **ret,
+                      struct allot_error *err) {
+    struct loan *loan = calloc(1, sizeof(*loan));
+    int r;
+
+    if (!loan)
+        return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
+    r = device_alloc(device, bytes, tag, &loan->block, err);
+    if (r < 0) {
+        free(loan);
+        return r;
+    }
+    loan->device = device_ref(device);
+    r = buffer_over(ret, loan->block.data, bytes, loan_end, loan);
+    if (r < 0) {
+        loan_end(NULL, loan);
+        return error_set(err, r, "%s: no host memory for a buffer", tag);
+    }
+    return 0;
+}
+
+int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
+                       struct allot_error *err) {
+    if (!device->gpu) {
+        memcpy(to, from, bytes);
+        return 0;
+    }
+    return cuda_copy_dtod_async(device->gpu->cuda, err, (CUdeviceptr)(uintptr_t)to,
+                                (CUdeviceptr)(uintptr_t)from, bytes, device->gpu->compute);
+}
+
+int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
+                   struct allot_error *err) {
+    struct gpu *gpu = device->gpu;
+    int r;
+
+    if (!gpu) {
+        memcpy(to, from, bytes);
+        return 0;
+    }
+    r = gpu_enter(gpu, err);
+    if (r == 0 && bytes > 0)
+        r = cuda_copy_htod_async(gpu->cuda, err, (CUdeviceptr)(uintptr_t)to, from, bytes,
+                                 gpu->compute);
+    if (r == 0)
+        r = cuda_stream_synchronize(gpu->cuda, err, gpu->compute);
+    return r;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * GPU memory: where the arena of a device gets its pages from: the driver, after the lease was
+ * asked. Called by the arena, one thread at a time.
+ */
+#include <stdint.h>
+
+#include "allocator/allocator.h"
+
+struct allot_error;
+struct allot_lease;
+struct gpu;
+
+struct gpu_memory_options {
+    struct allot_lease *lease;  /* borrowed; NULL: unmanaged */
+    uint64_t cap_bytes;         /* of the arena; 0: all of the device */
+    bool take_all;              /* the whole cap at once, instead of growing */
+    uint64_t grow_timeout_usec; /* wait so long for others to give back; 0: fail at once */
+};
+
+/* Make gpu->arena and what is under it. -ENOMEM, -ENOSPC with the lease's words. */
+int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
+                   struct allot_error *err);
+/* All blocks are gone with it. */
+void gpu_memory_free(struct gpu *gpu);
+
+/* A block for work on the compute stream, and the end of it. */
+int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag, struct arena_block *ret,
+                     struct allot_error *err);
+void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPUs: the lease comes first, because it says which devices are ours; then the driver, of whose
+ * devices those are taken that the lease names. A process that was started under a lease (gpuctl
+ * run) attaches to that one.
+ */
+#include "libclient/device/gpus.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/gpuid.h"
+#include "libclient/allot/lease.h"
+#include "libclient/core/log.h"
+#include "libclient/device/gpu.h"
+#include "libclient/device/gpu_memory.h"
+
+enum { SHARES_MAX = 64, TIER_ARENAS = 4 };
+
+static struct {
+    pthread_mutex_t lock;
+    unsigned n_users;
+    struct gpus set;
+    struct allot_lease *lease; /* NULL: unmanaged */
+    pid_t pid;                 /* whose it is */
+} process = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static struct allot_lease_amount amount_of(const struct gpus_options *options) {
+    struct allot_lease_amount amount = { 0 };
+
+    if (!options->no_growth && (options->limit_bytes || options->fraction_permyriad)) {
+        amount.mode = ALLOT_LEASE_GROW;
+        amount.max_bytes = options->limit_bytes;
+        amount.permyriad = options->fraction_permyriad;
+    } else if (options->limit_bytes) {
+        amount.mode = ALLOT_LEASE_FIXED;
+        amount.bytes = options->limit_bytes;
+    } else if (options->fraction_permyriad) {
+        amount.mode = ALLOT_LEASE_FRACTION;
+        amount.permyriad = options->fraction_permyriad;
+    } else if (!options->no_growth)
+        amount.mode = ALLOT_LEASE_GROW;
+    return amount;
+}
+
+/* 0 with a lease, or 0 without: unmanaged. */
+static int lease_get(const struct gpus_options *options, struct allot_error *err) {
+    struct allot_lease_options lease = ALLOT_LEASE_OPTIONS_INIT;
+    struct allot_error refused = { 0 };
+    int r;
+
+    lease.tier = TIER_ARENAS;
+    r = allot_lease_attach(&process.lease, 0, NULL, &lease, &refused);
+    if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
+        lease.amount = amount_of(options);
+        lease.gpus = options->n_gpus ? options->n_gpus : 1;
+        lease.visible_devices = options->visible_devices;
+        lease.no_wait = options->no_wait;
+        lease.timeout_usec = options->wait_usec;
+        r = allot_lease_acquire(&process.lease, &lease, &refused);
+    }
+    if (r == 0)
+        return 0;
+    if (r != -ENOTCONN || options->must_be_managed)
+        return error_set(err, r, "%s", refused.text);
+    log_say(ALLOT_LOG_NOTICE, "%s: GPU memory is not managed by a lease", refused.text);
+    return 0;
+}
+
+/* The lease's word for this device, with its limit; false: it is not among those leased. */
+static bool find_share(const struct gpu *gpu, struct allot_lease_share *ret) {
+    struct allot_lease_share shares[SHARES_MAX];
+    size_t n = allot_lease_shares(process.lease, shares, SHARES_MAX);
+    struct gpuid mine, theirs;
+
+    if (gpuid_parse(&mine, gpu->uuid) < 0)
+        return false;
+    for (size_t i = 0; i < n && i < SHARES_MAX; i++)
+        if (gpuid_parse(&theirs, shares[i].device) == 0 &&
+            memcmp(theirs.uuid, mine.uuid, sizeof(mine.uuid)) == 0) {
+            *ret = shares[i];
+            return true;
+        }
+    return false;
+}
+
+static uint64_t cap_of(const struct gpu *gpu, const struct gpus_options *options) {
+    size_t total = 0;
+    uint64_t cap;
+
+    cuda_device_total_mem(gpu->cuda, NULL, &total, gpu->device);
+    cap = options->fraction_permyriad
+              ? (uint64_t)((unsigned __int128)total * options->fraction_permyriad / 10000)
+              : total;
+    return options->limit_bytes && options->limit_bytes < cap ? options->limit_bytes : cap;
+}
+
+static int start_memory(struct gpu *gpu, const struct gpus_options *options,
+                        const struct allot_lease_share *share, struct allot_error *err) {
+    struct gpu_memory_options memory = {
+        .lease = process.lease,
+        .cap_bytes = cap_of(gpu, options),
+        .take_all = options->no_growth,
+        .grow_timeout_usec = options->no_wait     ? 0
+                             : options->wait_usec ? options->wait_usec
+                                                  : UINT64_MAX,
+    };
+
+    if (share) {
+        snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", share->device);
+        /* Of the share, what the context has taken is gone. */
+        memory.cap_bytes = share->limit_bytes > share->context_bytes
+                               ? share->limit_bytes - share->context_bytes
+                               : 0;
+        if (memory.cap_bytes == 0)
+            return error_set(err, -ENOSPC, "the lease of %s is smaller than a context", gpu->uuid);
+    }
+    return gpu_memory_new(gpu, &memory, err);
+}
+
+/* A context costs memory too, and is charged before it is made. */
+static int charge_context(const struct allot_lease_share *share, struct allot_error *err) {
+    return share->context_bytes == 0
+               ? 0
+               : allot_lease_grow(process.lease, share->device, share->context_bytes, 0, err);
+}
+
+static int add_gpu(const struct cuda *cuda, int number, const struct gpus_options *options,
+                   struct allot_error *err) {
+    struct gpu **grown = realloc(process.set.gpus, (process.set.n + 1) * sizeof(*grown));
+    struct allot_lease_share share;
+    struct gpu *gpu;
+    int r;
+
+    if (!grown)
+        return error_set(err, -ENOMEM, "no host memory for a GPU");
+    process.set.gpus = grown;
+    if (process.lease) {
+        /* Looked at without a context, which would cost memory of a device that may not be ours. */
+        struct gpu probe = { .cuda = (struct cuda *)cuda, .number = number };
+
+        r = gpu_identify(&probe, err);
+        if (r < 0)
+            return r;
+        if (!find_share(&probe, &share))
+            return 0;
+        r = charge_context(&share, err);
+        if (r < 0)
+            return r;
+    }
+    r = gpu_open(&gpu, number, err);
+    if (r < 0)
+        return r;
+    r = start_memory(gpu, options, process.lease ? &share : NULL, err);
+    if (r < 0) {
+        gpu_close(gpu);
+        return r;
+    }
+    process.set.gpus[process.set.n] = gpu;
+    log_say(ALLOT_LOG_INFO, "Creating device (/gpu:%u) -> (device: %d, name: %s, pci bus id: %s)",
+            process.set.n, gpu->number, gpu->name, gpu->bus_id);
+    process.set.n++;
+    return 0;
+}
+
+static void let_go(void) {
+    for (uint32_t i = process.set.n; i-- > 0;)
+        gpu_close(process.set.gpus[i]);
+    free(process.set.gpus);
+    process.set = (struct gpus){ 0 };
+    process.lease = allot_lease_free(process.lease);
+}
+
+static int make_set(const struct gpus_options *options, struct allot_error *err) {
+    struct driver_options driver = driver_options_read(DRIVER_AUTO);
+    cleanup(cuda_closep) struct cuda *cuda = NULL;
+    int r;
+
+    if (options->visible_devices && setenv("CUDA_VISIBLE_DEVICES", options->visible_devices, 1) < 0)
+        return error_set(err, -ENOMEM, "no host memory for the environment");
+    r = cuda_open(&cuda, &driver, err);
+    if (r < 0)
+        return r == -ENODEV || r == -ELIBACC ? error_set(err, -ENODEV, "%s", err->text) : r;
+    r = lease_get(options, err);
+    for (int i = 0; r == 0 && i < cuda->n_devices; i++)
+        r = add_gpu(cuda, i, options, err);
+    if (r == 0 && process.set.n == 0)
+        r = error_set(err, -ENODEV, "the lease names no device that this process can see");
+    process.set.is_managed = process.lease != NULL;
+    if (r < 0)
+        let_go();
+    return r;
+}
+
+int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err) {
+    struct allot_error own = { 0 };
+    int r = 0;
+
+    pthread_mutex_lock(&process.lock);
+    if (process.n_users > 0 && process.pid != getpid())
+        r = error_set(&own, -ECHILD, "the driver cannot be used in the child of a fork");
+    else if (process.n_users == 0)
+        r = make_set(options, &own);
+    if (r == 0) {
+        process.pid = getpid();
+        process.n_users++;
+        *ret = &process.set;
+    }
+    pthread_mutex_unlock(&process.lock);
+    return r < 0 ? error_set(err, r, "%s", own.text) : 0;
+}
+
+void gpus_put(const struct gpus *gpus) {
+    if (!gpus)
+        return;
+    pthread_mutex_lock(&process.lock);
+    if (--process.n_users == 0 && process.pid == getpid())
+        let_go();
+    pthread_mutex_unlock(&process.lock);
+}

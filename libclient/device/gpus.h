@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * GPUs: the devices that this process may use, with the lease that covers them.
+ *
+ * One set for the process, made by the first session that asks and shared by all: its options are
+ * those of the first. Counted; any thread.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct allot_error;
+struct gpu;
+
+struct gpus_options {
+    uint32_t n_gpus;             /* at least so many; 0: one where there is a daemon, else all */
+    uint32_t fraction_permyriad; /* of each device; 0: not limited so */
+    uint64_t limit_bytes;        /* per device; 0: not limited so */
+    bool no_growth;              /* take all of the share at once, instead of growing into it */
+    bool must_be_managed;        /* without the daemon: an error, not unmanaged memory */
+    bool no_wait;                /* a full card: an error, not a wait */
+    uint64_t wait_usec;          /* wait at most so long for the lease and for growth; 0: as the
+                                    policy says */
+    const char *visible_devices; /* NULL: CUDA_VISIBLE_DEVICES of the environment */
+};
+
+struct gpus {
+    struct gpu **gpus; /* in the order in which CUDA numbers them */
+    uint32_t n;
+    bool is_managed; /* there is a lease */
+};
+
+/*
+ * -ENODEV: this process sees no GPU (or no driver), and `err` says why. Else what the lease or the
+ * driver said.
+ */
+int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err);
+void gpus_put(const struct gpus *gpus); /* accepts NULL */
