@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Cache: the programs of a session by what they are for, with their idle frames; of those that
+ * nobody runs, the longest unused make way. One thread at a time (the session's lock).
+ */
+#include <stdint.h>
+
+#include "base/list.h"
+#include "libclient/exec/program.h"
+
+struct frame;
+
+struct cache_entry {
+    struct list link; /* the one used last comes last */
+    uint64_t hash;    /* of the key: there are few, and most differ here */
+    struct program *program;
+    struct frame *idle;
+    uint32_t n_idle;
+    uint32_t n_users; /* runs under way, and callables that remember it */
+    size_t key_bytes;
+    unsigned char key[];
+};
+
+struct cache {
+    struct list entries;
+    uint32_t n, n_max;
+};
+
+void cache_init(struct cache *cache, uint32_t n_max);
+void cache_done(struct cache *cache); /* no entry has users */
+
+/* What a request is known by: its feeds with their shapes, fetches and targets. To be freed. */
+int cache_key(const struct program_request *request, unsigned char **ret, size_t *ret_bytes);
+
+/* The entry with this key, with one more user; NULL: none. */
+struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, size_t key_bytes);
+/* Keep a program, which becomes the cache's, with one user. -ENOMEM. */
+int cache_add(struct cache *cache, const unsigned char *key, size_t key_bytes,
+              struct program *program, struct cache_entry **ret);
+void cache_release(struct cache *cache, struct cache_entry *entry);
+
+/* A frame that is idle; NULL: none. */
+struct frame *cache_take_frame(struct cache_entry *entry);
+/* Keep it for the next run, or free it if there are enough. */
+void cache_give_frame(struct cache_entry *entry, struct frame *frame);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Compile: a program while it is being made. Internal to the files that make it; one thread.
+ */
+#include "base/map.h"
+#include "libclient/exec/program.h"
+
+/* What comes out of a node: a value under the node's own shape. */
+struct port {
+    enum dtype dtype;
+    struct shape shape;
+    struct allot_tensor *known; /* on the host, if it is known ahead; one reference */
+    uint32_t value;
+    uint32_t after; /* item that must have run before it is used; PROGRAM_NONE */
+    uint32_t feed;  /* it is fed by this one; PROGRAM_NONE */
+};
+
+/* `first` must have run before `then` begins. */
+struct precedence {
+    uint32_t first, then;
+};
+
+struct compile {
+    const struct program_request *request;
+    struct program *program;
+    uint32_t *nodes; /* those that are needed, in graph order */
+    uint32_t n_nodes;
+    uint32_t *local;      /* node → index in `nodes`; PROGRAM_NONE */
+    uint32_t *first_port; /* by local, n_nodes + 1 */
+    struct port *ports;
+    uint32_t *node_item; /* by local: item after which the node has run; PROGRAM_NONE: at once */
+    bool *is_needed;     /* by local: it runs; else only what is fed of it is used */
+    bool *is_control;    /* by local: some node waits for it by a control edge */
+
+    uint32_t n_values_max, n_items_max, n_args_max;
+    struct precedence *edges;
+    uint32_t n_edges, n_edges_max;
+    struct map copies;           /* (value, space) → the same bytes there, + 1 */
+    struct kernel_value *values; /* room for the inputs and outputs of the largest node */
+    uint32_t *arguments;         /* likewise, for their values */
+    /* Who reads each value, made by compile_uses(). */
+    uint32_t *first_use, *uses;
+    uint32_t n_pins_max, n_pins;
+};
+
+static inline struct port *compile_port(const struct compile *compile, struct edge edge) {
+    return &compile->ports[compile->first_port[compile->local[edge.node]] + edge.output];
+}
+
+/* select.c: which nodes, and the shape of everything. */
+int compile_select(struct compile *compile, struct allot_error *err);
+int compile_shapes(struct compile *compile, struct allot_error *err);
+/* items.c: items, values and edges, in graph order. */
+int compile_items(struct compile *compile, struct allot_error *err);
+int compile_edge(struct compile *compile, uint32_t first, uint32_t then); /* -ENOMEM */
+/* Items that read each value, in order. */
+int compile_uses(struct compile *compile); /* -ENOMEM */
+/* variables.c: edges that keep reads and writes of a variable as the graph was written. */
+int compile_variables(struct compile *compile);
+/* order.c: another order of the items, with less memory. */
+int compile_order(struct compile *compile);
+/* layout.c: where values lie. */
+int compile_layout(struct compile *compile);
+/* queue.c: who waits for work on devices. */
+int compile_queues(struct compile *compile);
+/* The edges as lists, each edge once. `first_*` have n_items + 1 entries. All to be freed. */
+struct compile_edges {
+    uint32_t *first_before, *before, *first_after, *after;
+};
+int compile_edges(const struct compile *compile, struct compile_edges *ret); /* -ENOMEM */
+void compile_edges_done(struct compile_edges *edges);
+
+/* Room for one more in an array that grows; -ENOMEM. */
+int compile_room(void *array, uint32_t *n_max, uint32_t n, size_t element_bytes);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/exec/deadline.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    struct list waiting; /* the next first */
+    bool has_thread;
+    bool has_clock; /* `news` goes by CLOCK_MONOTONIC */
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(all.waiting) };
+
+static uint64_t now_nsec(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The child of a fork has no such thread, and nobody whose time it keeps. */
+static void forget_in_child(void) {
+    pthread_mutex_init(&all.lock, NULL);
+    list_init(&all.waiting);
+    all.has_thread = false;
+    all.has_clock = false;
+}
+
+static void prepare_once(void) {
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+static void *watch(void *userdata) {
+    pthread_mutex_lock(&all.lock);
+    while (!list_is_empty(&all.waiting)) {
+        struct deadline *next = list_entry(all.waiting.next, struct deadline, link);
+
+        if (next->nsec <= now_nsec()) {
+            list_remove(&next->link);
+            next->has_passed = true;
+            atomic_store(next->flag, true);
+        } else {
+            struct timespec until = { (time_t)(next->nsec / 1000000000),
+                                      (long)(next->nsec % 1000000000) };
+
+            pthread_cond_timedwait(&all.news, &all.lock, &until);
+        }
+    }
+    all.has_thread = false;
+    pthread_mutex_unlock(&all.lock);
+    return userdata;
+}
+
+static int start_thread(void) {
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t every, before;
+    int r;
+
+    if (!all.has_clock) {
+        pthread_condattr_t clock;
+
+        pthread_condattr_init(&clock);
+        pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+        pthread_cond_init(&all.news, &clock);
+        pthread_condattr_destroy(&clock);
+        all.has_clock = true;
+    }
+    /* The program's signals are for its own threads. */
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    r = pthread_create(&thread, &attr, watch, NULL);
+    pthread_attr_destroy(&attr);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    all.has_thread = r == 0;
+    return -r;
+}
+
+int deadline_set(struct deadline *deadline, uint64_t usec, atomic_bool *flag) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct deadline *other;
+    struct list *before;
+    int r = 0;
+
+    pthread_once(&once, prepare_once);
+    *deadline = (struct deadline){ .nsec = now_nsec(), .flag = flag };
+    if (__builtin_mul_overflow(usec, (uint64_t)1000, &usec) ||
+        __builtin_add_overflow(deadline->nsec, usec, &deadline->nsec))
+        deadline->nsec = UINT64_MAX;
+    pthread_mutex_lock(&all.lock);
+    before = &all.waiting;
+    list_foreach (other, &all.waiting, link) {
+        if (other->nsec > deadline->nsec) {
+            before = &other->link;
+            break;
+        }
+    }
+    list_insert_before(before, &deadline->link);
+    if (!all.has_thread)
+        r = start_thread();
+    if (r < 0)
+        list_remove(&deadline->link);
+    else
+        pthread_cond_signal(&all.news);
+    pthread_mutex_unlock(&all.lock);
+    return r;
+}
+
+bool deadline_end(struct deadline *deadline) {
+    bool has_passed;
+
+    pthread_mutex_lock(&all.lock);
+    list_remove(&deadline->link);
+    has_passed = deadline->has_passed;
+    if (list_is_empty(&all.waiting) && all.has_thread)
+        pthread_cond_signal(&all.news);
+    pthread_mutex_unlock(&all.lock);
+    return has_passed;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Engine: a run finds its plan (or makes it, once), takes an idle frame of it (or makes one) and
+ * runs it without the lock. So any number of runs go on at once, each with memory of its own.
+ */
+#include "libclient/exec/engine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
+#include "libclient/exec/cancel.h"
+#include "libclient/exec/deadline.h"
+#include "libclient/exec/frame.h"
+#include "libclient/exec/run.h"
+#include "libclient/exec/threads.h"
+#include "libclient/exec/trace.h"
+
+/* Plans that are kept: more kinds of runs than this in turn make their plans anew. */
+enum { PLANS_MAX = 64 };
+
+/* Raised in the child of each fork: what belongs to the parent is told by it. */
+static _Atomic unsigned generation;
+
+static void count_generation(void) {
+    atomic_fetch_add(&generation, 1);
+}
+
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, count_generation);
+}
+
+/* No GPU, or no driver, is no error: there is the CPU. */
+static int open_gpus(struct engine *engine, struct allot_error *err) {
+    struct allot_error why = { 0 };
+    int r = gpus_get(&engine->gpus, &engine->options.gpus, &why);
+
+    return r == 0 || r == -ENODEV ? 0 : error_set(err, r, "%s", why.text);
+}
+
+static int open_devices(struct engine *engine, struct allot_error *err) {
+    int r = engine->options.no_gpu ? 0 : open_gpus(engine, err);
+    uint32_t n_gpus;
+
+    if (r < 0)
+        return r;
+    n_gpus = engine->gpus ? engine->gpus->n : 0;
+    engine->devices = calloc(n_gpus + 1, sizeof(struct device *));
+    if (!engine->devices)
+        return error_set(err, -ENOMEM, "no host memory for a session");
+    r = device_cpu_new(&engine->devices[0], engine->intra, err);
+    if (r < 0)
+        return r;
+    for (engine->n_devices = 1; r == 0 && engine->n_devices <= n_gpus; engine->n_devices += r == 0)
+        r = device_gpu_new(&engine->devices[engine->n_devices],
+                           engine->gpus->gpus[engine->n_devices - 1], (int)engine->n_devices - 1,
+                           engine->intra, err);
+    return r;
+}
+
+static int start(struct engine *engine, struct allot_error *err) {
+    const struct engine_options *options = &engine->options;
+    int r = kernels_register_all(err);
+
+    if (r < 0)
+        return r;
+    r = threads_get(&engine->inter, "inter", options->inter_threads - 1, options->own_threads);
+    if (r == 0)
+        r = threads_get(&engine->intra, "intra", options->intra_threads - 1, options->own_threads);
+    if (r < 0)
+        return error_set(err, r, "no threads for a session: %s", strerror(-r));
+    return open_devices(engine, err);
+}
+
+int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
+               struct allot_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct engine *engine = calloc(1, sizeof(*engine));
+    int r;
+
+    pthread_once(&once, watch_forks);
+    if (!engine)
+        return error_set(err, -ENOMEM, "no host memory for a session");
+    engine->graph = graph_ref(graph);
+    engine->options = *options;
+    engine->generation = atomic_load(&generation);
+    if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
+        engine->options.seed = (uintptr_t)engine;
+    variables_init(&engine->variables);
+    pthread_mutex_init(&engine->lock, NULL);
+    cache_init(&engine->cache, PLANS_MAX);
+    r = start(engine, err);
+    if (r < 0) {
+        engine_free(engine);
+        return r;
+    }
+    *ret = engine;
+    return 0;
+}
+
+struct engine *engine_free(struct engine *engine) {
+    if (!engine)
+        return NULL;
+    cache_done(&engine->cache);
+    placement_done(&engine->placement);
+    variables_done(&engine->variables);
+    for (uint32_t i = 0; i < engine->n_devices; i++)
+        device_unref(engine->devices[i]);
+    free(engine->devices);
+    gpus_put(engine->gpus);
+    threads_put(engine->intra);
+    threads_put(engine->inter);
+    graph_unref(engine->graph);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+    return NULL;
+}
+
+static int check_feeds(const struct engine *engine, const struct engine_call *call,
+                       struct allot_tensor *const *feeds, struct shape *ret_shapes,
+                       struct allot_error *err) {
+    for (uint32_t i = 0; i < call->n_feeds; i++) {
+        const struct node *node;
+
+        if (!feeds[i])
+            return error_set(err, -EINVAL, "feed %u is no tensor", i);
+        if (call->feeds[i].node >= engine->graph->n_nodes)
+            return error_set(err, -EINVAL, "feed %u: the graph has no node %u", i,
+                             call->feeds[i].node);
+        node = graph_node(engine->graph, call->feeds[i].node);
+        if (call->feeds[i].output >= node->n_outputs)
+            return error_set(err, -EINVAL, "feed %u: '%s' has no output %u", i, node->name,
+                             call->feeds[i].output);
+        if (feeds[i]->dtype != node->outputs[call->feeds[i].output].dtype)
+            return error_set(err, -EINVAL, "'%s:%u' is %s and cannot be fed with %s", node->name,
+                             call->feeds[i].output,
+                             dtype_name(node->outputs[call->feeds[i].output].dtype),
+                             dtype_name(feeds[i]->dtype));
+        ret_shapes[i] = feeds[i]->shape;
+    }
+    return 0;
+}
+
+/* With the lock held. The plan for a call, made where there is none. */
+static int find_plan(struct engine *engine, const struct program_request *asked,
+                     struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
+    struct program_request request = *asked;
+    cleanup(freep) unsigned char *key = NULL;
+    struct program *program;
+    size_t key_bytes;
+    int r;
+
+    if (cache_key(asked, &key, &key_bytes) < 0)
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    *ret = cache_find(&engine->cache, key, key_bytes);
+    if (*ret)
+        return 0;
+    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
+                         engine->options.soft_placement, engine->options.log_placement, err);
+    if (r < 0)
+        return r;
+    request.placement = engine->placement.devices;
+    r = program_new(&program, &request, err);
+    if (r < 0)
+        return r;
+    r = cache_add(&engine->cache, key, key_bytes, program, ret);
+    if (r < 0) {
+        program_free(program);
+        return error_set(err, r, "no host memory for a plan");
+    }
+    run->was_planned = true;
+    return 0;
+}
+
+static int find_frame(struct engine *engine, const struct engine_call *call,
+                      const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
+                      struct frame **ret_frame, struct allot_error *err) {
+    const struct program_request request = {
+        .graph = engine->graph,
+        .feeds = call->feeds,
+        .feed_shapes = shapes,
+        .n_feeds = call->n_feeds,
+        .fetches = call->fetches,
+        .n_fetches = call->n_fetches,
+        .targets = call->targets,
+        .n_targets = call->n_targets,
+        .devices = engine->devices,
+        .n_devices = engine->n_devices,
+        .sequential = engine->options.inter_threads == 1,
+        .seed = engine->options.seed,
+    };
+    int r;
+
+    pthread_mutex_lock(&engine->lock);
+    r = find_plan(engine, &request, run, ret, err);
+    *ret_frame = r == 0 ? cache_take_frame(*ret) : NULL;
+    pthread_mutex_unlock(&engine->lock);
+    if (r < 0 || *ret_frame)
+        return r;
+    r = frame_new(ret_frame, (*ret)->program, &engine->variables, err);
+    if (r < 0) {
+        pthread_mutex_lock(&engine->lock);
+        cache_release(&engine->cache, *ret);
+        pthread_mutex_unlock(&engine->lock);
+    }
+    return r;
+}
+
+static int write_trace(const struct trace *trace, const struct program *program, const char *path,
+                       struct allot_error *err) {
+    FILE *file = fopen(path, "we");
+    int r;
+
+    if (!file)
+        return error_set(err, -errno, "%s: %s", path, strerror(errno));
+    r = trace_write(trace, program, file);
+    if (fclose(file) != 0 && r == 0)
+        r = -errno;
+    return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+/* The run itself, with what may stop it. */
+static int run_guarded(struct engine *engine, struct frame *frame, struct engine_run *run,
+                       struct allot_error *err) {
+    struct cancel_seat seat;
+    struct deadline deadline;
+    bool is_late = false, is_cancelled = false;
+    int r;
+
+    if (run->timeout_usec) {
+        r = deadline_set(&deadline, run->timeout_usec, &frame->cancelled);
+        if (r < 0)
+            return error_set(err, r, "no thread to keep the time limit: %s", strerror(-r));
+    }
+    if (run->cancel)
+        cancel_join(run->cancel, &seat, &frame->cancelled);
+    r = run_frame(frame, engine->inter, engine->options.inter_threads);
+    if (run->cancel)
+        is_cancelled = cancel_leave(run->cancel, &seat);
+    if (run->timeout_usec)
+        is_late = deadline_end(&deadline);
+    if (r < 0)
+        return error_set(err, r, "no host memory for a run");
+    /* A run that was over before the word came is not disturbed by it; an op that heard it and
+     * ended has not failed. */
+    if (!frame->has_ended && (frame->failure.code == 0 || frame->failure.code == -ECANCELED)) {
+        if (is_late)
+            return error_set(err, -ETIMEDOUT, "the run took longer than %llu us",
+                             (unsigned long long)run->timeout_usec);
+        if (is_cancelled)
+            return error_set(err, -ECANCELED, "the run was cancelled");
+    }
+    return 0;
+}
+
+static int run_in(struct engine *engine, struct frame *frame, struct engine_run *run,
+                  struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+                  struct allot_error *err) {
+    cleanup(freep) struct trace *trace = NULL;
+    struct allot_error stopped = { 0 };
+    int r;
+
+    if (run->trace_file && trace_new(&trace, frame->program) < 0)
+        return error_set(err, -ENOMEM, "no host memory for a trace");
+    frame->trace = trace;
+    r = frame_begin(frame, feeds, atomic_fetch_add(&engine->n_steps, 1), err);
+    if (r == 0 && run_guarded(engine, frame, run, &stopped) < 0)
+        frame->failure = stopped;
+    r = r < 0 ? r : frame_end(frame, ret_fetches, err);
+    frame->trace = NULL;
+    if (r == 0 && trace)
+        r = write_trace(trace, frame->program, run->trace_file, err);
+    return r;
+}
+
+int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
+               struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+               struct allot_error *err) {
+    struct shape few[16], *shapes = few;
+    cleanup(freep) struct shape *many = NULL;
+    struct cache_entry *entry;
+    struct frame *frame;
+    int r;
+
+    if (engine->generation != atomic_load_explicit(&generation, memory_order_relaxed))
+        return error_set(err, -ECHILD,
+                         "this process is a fork of the one that made the session: make a session "
+                         "of its own in it");
+    if (call->n_feeds > 16 && !(shapes = many = calloc(call->n_feeds, sizeof(*many))))
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    r = check_feeds(engine, call, feeds, shapes, err);
+    if (r == 0)
+        r = find_frame(engine, call, shapes, run, &entry, &frame, err);
+    if (r < 0)
+        return r;
+    run->n_kernels = entry->program->n_kernels;
+    run->ready_order_bytes = entry->program->ready_order_bytes;
+    run->step_bytes = 0;
+    for (uint32_t i = 0; i < engine->n_devices; i++)
+        run->step_bytes += entry->program->slab_bytes[i];
+    r = run_in(engine, frame, run, feeds, ret_fetches, err);
+    pthread_mutex_lock(&engine->lock);
+    cache_give_frame(entry, frame);
+    cache_release(&engine->cache, entry);
+    pthread_mutex_unlock(&engine->lock);
+    return r;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Engine: a graph, devices, placements, plans and variables together: what a session is, without
+ * the public API around it. Any thread, several runs at once.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "libclient/device/gpus.h"
+#include "libclient/exec/cache.h"
+#include "libclient/exec/placement.h"
+#include "libclient/exec/variable.h"
+
+struct allot_error;
+struct allot_tensor;
+struct cancel;
+struct device;
+struct pool;
+
+struct engine_options {
+    bool soft_placement;
+    bool log_placement;
+    unsigned inter_threads, intra_threads; /* at least 1, the caller included */
+    bool own_threads;
+    bool no_gpu; /* the CPU alone */
+    struct gpus_options gpus;
+    uint64_t seed;
+};
+
+struct engine {
+    struct allot_graph *graph;
+    struct engine_options options;
+    unsigned generation; /* of the process: how many forks it is from the first */
+    struct pool *inter, *intra;
+    const struct gpus *gpus; /* NULL: none */
+    struct device **devices; /* 0: the CPU */
+    uint32_t n_devices;
+    struct variables variables;
+    _Atomic uint64_t n_steps;
+
+    pthread_mutex_t lock; /* of all below */
+    struct placement placement;
+    struct cache cache;
+};
+
+int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
+               struct allot_error *err);
+struct engine *engine_free(struct engine *engine); /* accepts and returns NULL */
+
+/* What to run. Pointers are borrowed. */
+struct engine_call {
+    const struct edge *feeds;
+    uint32_t n_feeds;
+    const struct edge *fetches;
+    uint32_t n_fetches;
+    const uint32_t *targets;
+    uint32_t n_targets;
+};
+
+/* How to run it, and what it was. */
+struct engine_run {
+    uint64_t timeout_usec;  /* 0: none */
+    struct cancel *cancel;  /* NULL */
+    const char *trace_file; /* NULL: none */
+
+    uint64_t n_kernels, step_bytes, ready_order_bytes;
+    bool was_planned;
+};
+
+int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
+               struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+               struct allot_error *err);

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frame: most items are kernels that are called with what was laid out before; a few do something
+ * with the frame itself. Those have the same type of function, and find their frame through the
+ * step.
+ */
+#include "libclient/exec/frame.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libclient/core/buffer.h"
+#include "libclient/core/tensor.h"
+#include "libclient/device/gpu.h"
+#include "libclient/exec/crew.h"
+#include "libclient/exec/queue.h"
+
+struct frame *frame_of(const struct kernel_run *run) {
+    return ((struct frame_step *)((char *)run->step - offsetof(struct frame_step, step)))->frame;
+}
+
+uint32_t frame_item_of(const struct frame *frame, const struct kernel_run *run) {
+    const struct frame_item *item =
+        (const struct frame_item *)((const char *)run - offsetof(struct frame_item, run));
+
+    return (uint32_t)(item - frame->items);
+}
+
+static const struct program_item *item_of(const struct frame *frame, const struct kernel_run *run) {
+    return &frame->program->items[frame_item_of(frame, run)];
+}
+
+/* A value of this run lies in `buffer`, whose reference is handed over. */
+static void pin(struct frame *frame, uint32_t value, struct buffer *buffer) {
+    const struct program *program = frame->program;
+
+    buffer_unref(frame->pins[value]);
+    frame->pins[value] = buffer;
+    for (uint32_t p = program->first_place[value]; p < program->first_place[value + 1]; p++)
+        frame->args[program->places[p]] = buffer->data;
+}
+
+static int fail_uninitialised(const struct variable *variable) {
+    return kernel_fail(-ENODATA,
+                       "the variable '%s' is not initialised: run its initializer, or restore it",
+                       variable->node->name);
+}
+
+static int run_read(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    const struct program *program = frame->program;
+    const uint32_t *args = &program->args[item_of(frame, run)->first_arg];
+    struct variable *variable = frame->variables[program->values[args[0]].index];
+    struct buffer *buffer;
+
+    if (variable_read(variable, &buffer) < 0)
+        return fail_uninitialised(variable);
+    pin(frame, args[1], buffer);
+    return 0;
+}
+
+/* Variables that an item writes, each once, in the order in which everybody locks them. */
+static uint32_t written(const struct frame *frame, const struct program_item *item,
+                        struct variable *ret[static 32], uint32_t ret_args[static 32]) {
+    const struct program *program = frame->program;
+    uint32_t n = 0;
+
+    for (uint32_t writes = item->kernel->writes; writes; writes &= writes - 1) {
+        uint32_t arg = (uint32_t)__builtin_ctz(writes), at;
+        uint32_t index = program->values[program->args[item->first_arg + arg]].index;
+
+        for (at = n; at > 0 && ret[at - 1] > frame->variables[index]; at--) {
+            ret[at] = ret[at - 1];
+            ret_args[at] = ret_args[at - 1];
+        }
+        ret[at] = frame->variables[index];
+        ret_args[at] = arg;
+        n++;
+    }
+    return n;
+}
+
+/* References to the variable's bytes that this run took and no longer needs. */
+static uint32_t own_pins(const struct frame *frame, const struct program_item *item,
+                         const struct variable *variable) {
+    uint32_t n = 0;
+
+    for (uint32_t p = item->first_pin; p < item->first_pin + item->n_pins; p++)
+        n += variable->buffer && frame->pins[frame->program->pins[p]] == variable->buffer;
+    return n;
+}
+
+static int prepare_variables(struct frame *frame, const struct program_item *item,
+                             struct variable *const *variables, const uint32_t *args, uint32_t n) {
+    bool keep = !(item->kernel->flags & KERNEL_INITIALISES);
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct allot_error err = { 0 };
+        int r = variable_prepare(variables[i], own_pins(frame, item, variables[i]), keep, &err);
+
+        if (r == -ENODATA)
+            return fail_uninitialised(variables[i]);
+        if (r < 0)
+            return kernel_fail(r, "%s", err.text);
+        frame->args[item->first_arg + args[i]] = variables[i]->buffer->data;
+    }
+    return 0;
+}
+
+int frame_write(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    const struct program_item *item = item_of(frame, run);
+    const uint32_t *outputs = &frame->program->args[item->first_arg + item->n_inputs];
+    struct variable *variables[32];
+    uint32_t args[32], n = written(frame, item, variables, args);
+    int r;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0 || variables[i] != variables[i - 1])
+            pthread_mutex_lock(&variables[i]->lock);
+    r = prepare_variables(frame, item, variables, args, n);
+    if (r == 0)
+        r = item->run(run);
+    for (uint32_t o = 0; r == 0 && o < item->n_outputs; o++) {
+        uint32_t first = (uint32_t)__builtin_ctz(item->kernel->writes);
+        uint32_t handle = frame->program->args[item->first_arg + first];
+
+        pin(frame, outputs[o],
+            buffer_ref(frame->variables[frame->program->values[handle].index]->buffer));
+    }
+    for (uint32_t i = n; i-- > 0;)
+        if (i == 0 || variables[i] != variables[i - 1])
+            pthread_mutex_unlock(&variables[i]->lock);
+    return r;
+}
+
+static int run_copy(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    const struct program_item *item = item_of(frame, run);
+
+    memcpy(run->outputs[0], run->inputs[0],
+           frame->program->values[frame->program->args[item->first_arg]].bytes);
+    return 0;
+}
+
+static int run_nothing(const struct kernel_run *run) {
+    return 0;
+}
+
+kernel_run_fn frame_plain_function(const struct program_item *item) {
+    switch (item->kind) {
+    case ITEM_KERNEL:
+        return item->run;
+    case ITEM_READ:
+        return run_read;
+    case ITEM_WRITE:
+        return frame_write;
+    case ITEM_COPY:
+        return run_copy;
+    case ITEM_NOTHING:
+        break;
+    }
+    return run_nothing;
+}
+
+static kernel_run_fn function_of(const struct program *program, const struct program_item *item) {
+    kernel_run_fn queued = program->has_gpu ? queue_function(program, item) : NULL;
+
+    return queued ? queued : frame_plain_function(item);
+}
+
+static void *address_of(const struct frame *frame, uint32_t value) {
+    const struct program_value *v;
+
+    if (value == PROGRAM_NONE)
+        return NULL;
+    v = &frame->program->values[value];
+    return v->where == VALUE_SLAB       ? (char *)frame->slabs[v->space].data + v->offset
+           : v->where == VALUE_CONSTANT ? v->address
+                                        : NULL;
+}
+
+/* Any will do: pinned memory is pinned for all. */
+static struct gpu *first_gpu(const struct program *program) {
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        if (program->devices[d]->gpu)
+            return program->devices[d]->gpu;
+    return NULL;
+}
+
+/* What flows between host and devices must be pinned, so that copies run beside other work. */
+static int take_slabs(struct frame *frame, struct allot_error *err) {
+    const struct program *program = frame->program;
+
+    for (uint32_t d = 0; d < program->n_devices; d++) {
+        int r = program->slab_bytes[d] == 0 ? 0
+                : d == 0 && program->has_gpu
+                    ? gpu_host_alloc(first_gpu(program), program->slab_bytes[d],
+                                     &frame->slabs[d].data, err)
+                    : device_alloc(program->devices[d], program->slab_bytes[d], "step memory",
+                                   &frame->slabs[d], err);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int find_variables(struct frame *frame, struct variables *variables,
+                          const uint32_t *space_of) {
+    const struct program *program = frame->program;
+
+    for (uint32_t i = 0; i < program->n_variables; i++) {
+        int r = variables_get(variables, graph_node(program->graph, program->variables[i]),
+                              program->devices[space_of[i]], &frame->variables[i]);
+
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int fill(struct frame *frame, struct variables *variables, struct allot_error *err) {
+    const struct program *program = frame->program;
+    uint32_t *space_of = calloc(program->n_variables + 1, sizeof(*space_of));
+    int r;
+
+    if (!space_of)
+        return -ENOMEM;
+    for (uint32_t v = 0; v < program->n_values; v++)
+        if (program->values[v].where == VALUE_HANDLE)
+            space_of[program->values[v].index] = program->values[v].space;
+    r = find_variables(frame, variables, space_of);
+    free(space_of);
+    if (r == 0)
+        r = take_slabs(frame, err);
+    if (r < 0)
+        return r;
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        frame->steps[d] = (struct frame_step){
+            .step = { .cancelled = &frame->cancelled, .deterministic = true },
+            .frame = frame,
+        };
+    for (uint32_t a = 0; a < program->n_args; a++)
+        frame->args[a] = address_of(frame, program->args[a]);
+    for (uint32_t i = 0; i < program->n_items; i++) {
+        const struct program_item *item = &program->items[i];
+
+        frame->items[i] = (struct frame_item){
+            .run = { .state = item->state,
+                     .inputs = &frame->args[item->first_arg],
+                     .outputs = &frame->args[item->first_arg + item->n_inputs],
+                     .scratch = address_of(frame, item->scratch),
+                     .pool = program->devices[item->device]->intra,
+                     .step = &frame->steps[item->device].step },
+            .fn = function_of(program, item),
+        };
+    }
+    return 0;
+}
+
+int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
+              struct allot_error *err) {
+    struct frame *frame = calloc(1, sizeof(*frame));
+    int r = -ENOMEM;
+
+    if (!frame)
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    frame->program = program;
+    frame->args = calloc(program->n_args + 1, sizeof(*frame->args));
+    frame->items = calloc(program->n_items + 1, sizeof(*frame->items));
+    frame->steps = calloc(program->n_devices + 1, sizeof(*frame->steps));
+    frame->slabs = calloc(program->n_devices + 1, sizeof(*frame->slabs));
+    frame->variables = calloc(program->n_variables + 1, sizeof(struct variable *));
+    frame->pins = calloc(program->n_values + 1, sizeof(struct buffer *));
+    if (frame->args && frame->items && frame->steps && frame->slabs && frame->variables &&
+        frame->pins) {
+        struct allot_error own = { 0 };
+
+        r = fill(frame, variables, &own);
+        if (r < 0 && own.code)
+            error_set(err, r, "%s", own.text);
+        else if (r < 0)
+            error_set(err, r, "no host memory for a run");
+    } else
+        error_set(err, r, "no host memory for a run");
+    if (r < 0) {
+        frame_free(frame);
+        return r;
+    }
+    *ret = frame;
+    return 0;
+}
+
+struct frame *frame_free(struct frame *frame) {
+    if (!frame)
+        return NULL;
+    queue_done(frame);
+    for (uint32_t d = 0; frame->slabs && d < frame->program->n_devices; d++)
+        if (frame->slabs[d].data && d == 0 && frame->program->has_gpu)
+            gpu_host_free(first_gpu(frame->program), frame->slabs[d].data);
+        else if (frame->slabs[d].data)
+            device_dealloc(frame->program->devices[d], &frame->slabs[d]);
+    crew_free(frame->crew);
+    free(frame->args);
+    free(frame->items);
+    free(frame->steps);
+    free(frame->slabs);
+    free(frame->variables);
+    free(frame->pins);
+    free(frame);
+    return NULL;
+}
+
+static void unpin_all(struct frame *frame) {
+    for (uint32_t l = 0; l < frame->program->n_late; l++) {
+        struct buffer **at = &frame->pins[frame->program->late[l]];
+
+        *at = buffer_unref(*at);
+    }
+}
+
+int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t step_number,
+                struct allot_error *err) {
+    const struct program *program = frame->program;
+
+    atomic_store(&frame->cancelled, false);
+    frame->has_ended = false;
+    atomic_store(&frame->failed_item, PROGRAM_NONE);
+    frame->failure = (struct allot_error){ 0 };
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        frame->steps[d].step.number = step_number;
+    for (uint32_t l = 0; l < program->n_late; l++) {
+        uint32_t v = program->late[l];
+        const struct program_value *value = &program->values[v];
+        struct buffer *buffer;
+        int r;
+
+        if (value->where == VALUE_FEED) {
+            for (uint32_t p = program->first_place[v]; p < program->first_place[v + 1]; p++)
+                frame->args[program->places[p]] = tensor_data(feeds[value->index]);
+        } else if (value->where == VALUE_FETCH) {
+            r = device_buffer_new(program->devices[0], value->bytes, "fetch", &buffer, err);
+            if (r < 0) {
+                unpin_all(frame);
+                return r;
+            }
+            pin(frame, v, buffer);
+        }
+    }
+    return queue_begin(frame, err);
+}
+
+int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct allot_error *err) {
+    const struct program *program = frame->program;
+    struct allot_error late = { 0 };
+    uint32_t i;
+    int r = queue_finish(frame, &late);
+
+    if (r < 0 && frame->failure.code == 0)
+        frame->failure = late;
+    r = frame->failure.code;
+    if (r < 0)
+        error_set(err, r, "%s", frame->failure.text);
+    for (i = 0; r == 0 && i < program->n_fetches; i++) {
+        const struct program_fetch *fetch = &program->fetches[i];
+        struct buffer *buffer = buffer_ref(frame->pins[fetch->value]);
+
+        r = tensor_of_buffer(&ret_fetches[i], fetch->dtype, &fetch->shape, buffer, 0);
+        if (r < 0) {
+            buffer_unref(buffer);
+            while (i-- > 0)
+                ret_fetches[i] = allot_tensor_unref(ret_fetches[i]);
+            error_set(err, r, "no host memory for what was fetched");
+            break;
+        }
+    }
+    unpin_all(frame);
+    return r;
+}
+
+void frame_fail(struct frame *frame, uint32_t item, int code) {
+    const struct program_item *failed = &frame->program->items[item];
+    uint32_t none = PROGRAM_NONE;
+
+    if (atomic_compare_exchange_strong(&frame->failed_item, &none, item))
+        error_set(&frame->failure, code, "'%s' (%s) on %s: %s",
+                  failed->node ? failed->node->name : "copy",
+                  failed->node ? failed->node->op->name : "Copy",
+                  frame->program->devices[failed->device]->name, kernel_failure()->text);
+    atomic_store(&frame->cancelled, true);
+}

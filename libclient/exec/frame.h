@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Frame: the memory and the addresses of one run of a program.
+ *
+ * Made once, used by one run at a time, and again by the next: all addresses that do not change
+ * from run to run are filled in when it is made.
+ */
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "libclient/device/device.h"
+#include "libclient/exec/program.h"
+#include "libclient/exec/variable.h"
+#include "libclient/kernels/kernel.h"
+
+struct allot_tensor;
+struct crew;
+struct trace;
+
+struct frame_item {
+    struct kernel_run run;
+    kernel_run_fn fn; /* the kernel, or what stands for another kind of item */
+};
+
+struct frame_step {
+    struct kernel_step step;
+    struct frame *frame;
+};
+
+struct frame {
+    const struct program *program;
+    struct frame *next;           /* of those that are idle; for the owner */
+    void **args;                  /* addresses, as program.args */
+    struct frame_item *items;     /* as program.items */
+    struct frame_step *steps;     /* by device */
+    struct device_block *slabs;   /* by device; data NULL: none */
+    struct variable **variables;  /* as program.variables; borrowed from the session */
+    struct buffer **pins;         /* by value: of VALUE_READ and VALUE_FETCH */
+    void **events;                /* CUevent, as program.event_items; NULL until the first run */
+    struct crew *crew;            /* for several threads; NULL until the first such run */
+    atomic_bool cancelled;        /* stop: an error, a cancellation, a time limit */
+    _Atomic uint32_t failed_item; /* the first; PROGRAM_NONE */
+    struct allot_error failure;   /* its words */
+    bool has_ended;               /* every item of this run was done */
+    struct trace *trace;          /* of this run; NULL: none is wanted */
+};
+
+/* Memory for one run. `variables` is borrowed. -ENOMEM. */
+int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
+              struct allot_error *err);
+struct frame *frame_free(struct frame *frame); /* accepts and returns NULL */
+
+/* Before a run: the feeds' addresses, memory for the fetches, nothing failed yet. */
+int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t step_number,
+                struct allot_error *err);
+/* After one: references of the run are given back. Where it went well, tensors for the fetches. */
+int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct allot_error *err);
+
+/* The frame, and the number of the item, that a kernel's run belongs to. */
+struct frame *frame_of(const struct kernel_run *run);
+uint32_t frame_item_of(const struct frame *frame, const struct kernel_run *run);
+/* What the host does for an item, and a kernel that writes variables, wherever it runs. */
+kernel_run_fn frame_plain_function(const struct program_item *item);
+int frame_write(const struct kernel_run *run);
+
+/* An item went wrong with `code` and kernel_failure(): the first one is kept, and the run stops. */
+void frame_fail(struct frame *frame, uint32_t item, int code);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Order: in which sequence to do things that make and use up memory.
+ *
+ * Pure. Jobs are numbered so that each comes after all that it needs; the sequence found needs as
+ * little memory at its highest as several ways of choosing can do. Finding the least is hard
+ * (NP-complete); the ways tried are: as numbered, first ready first, the job that frees most (or
+ * takes least) first, and depth first with the hungriest branch first.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+/* Rows of a list of lists: those of i are items[first[i]] to items[first[i + 1] - 1]. */
+struct order_lists {
+    const uint32_t *first, *items;
+};
+
+struct order_problem {
+    uint32_t n_jobs, n_buffers;
+    struct order_lists before; /* job → jobs that must come first */
+    struct order_lists after;  /* job → the same edges the other way */
+    struct order_lists makes;  /* job → buffers */
+    struct order_lists uses;   /* job → buffers, each once */
+    const uint64_t *bytes;     /* of each buffer; freed after its last user, or at once */
+    const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
+};
+
+/* The most bytes at once if the jobs are done in this sequence. -ENOMEM. */
+int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes);
+
+/* First ready, first done: what an executor without a plan does. */
+int order_ready(const struct order_problem *problem, uint32_t *ret_sequence);
+
+/* The best sequence found; the lowest-numbered way wins a draw. */
+int order_find(const struct order_problem *problem, uint32_t *ret_sequence, uint64_t *ret_bytes);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Program: the part of a graph that some fetches and targets need, ready to be run many times.
+ *
+ * Made once for a set of feeds, fetches and feed shapes: pruned, every shape known, kernels chosen
+ * and prepared, copies between devices put in, an order fixed and memory laid out. What it says
+ * never changes afterwards: any number of runs (exec/run.h) use it at once.
+ *
+ *     item    something to do: a kernel, a copy, a read of a variable
+ *     value   bytes that items read and write, in one memory space
+ *     storage where values lie in the slab; values whose lives do not meet share one
+ *
+ * Items stand in the order in which one thread runs them. Several threads may run them in any order
+ * that keeps the edges, among which are those that sharing memory needs.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libclient/graph/graph.h"
+#include "libclient/kernels/kernel.h"
+
+struct allot_tensor;
+struct buffer;
+struct device;
+
+#define PROGRAM_NONE UINT32_MAX
+/* Blocks of a slab begin at multiples of this: what device memory and vector units like. */
+#define PROGRAM_ALIGNMENT 256
+
+enum value_where {
+    VALUE_SLAB,     /* in the run's own memory */
+    VALUE_CONSTANT, /* in the program's */
+    VALUE_FEED,     /* in the tensor that is fed */
+    VALUE_FETCH,    /* in a tensor that the caller gets */
+    VALUE_READ,     /* in a variable, as it was when it was read */
+    VALUE_HANDLE,   /* a variable itself */
+};
+
+struct program_value {
+    enum value_where where;
+    enum dtype dtype;
+    uint32_t space;    /* index of the device whose memory it is in; 0 is the host */
+    uint32_t index;    /* feed, fetch, variable; PROGRAM_NONE */
+    uint32_t producer; /* item; PROGRAM_NONE: it is there before the first */
+    uint64_t bytes;
+    uint64_t offset;               /* of VALUE_SLAB */
+    struct allot_tensor *constant; /* one reference; on the host */
+    void *address;                 /* of VALUE_CONSTANT, in its space */
+    struct buffer *uploaded;       /* of VALUE_CONSTANT on a device: the memory; one reference */
+    const struct node *node;       /* whose output it is, for messages; NULL */
+};
+
+enum item_kind {
+    ITEM_KERNEL,  /* calls a kernel with addresses */
+    ITEM_READ,    /* settles where a variable's value is */
+    ITEM_WRITE,   /* a kernel that changes variables */
+    ITEM_COPY,    /* bytes from one value to another, between spaces or within the host's */
+    ITEM_NOTHING, /* keeps others in order */
+};
+
+struct program_item {
+    enum item_kind kind;
+    uint32_t device;
+    const struct node *node;
+    const struct kernel *kernel;
+    kernel_run_fn run;
+    void *state;
+    void (*state_free)(void *state);
+    uint64_t cost;
+    uint32_t first_arg; /* of program.args: inputs, then outputs */
+    uint32_t n_inputs, n_outputs;
+    uint32_t scratch; /* value; PROGRAM_NONE */
+    uint32_t n_predecessors;
+    uint32_t first_successor, n_successors;
+    uint32_t first_pin, n_pins;   /* of program.pins: reads that are over when this one writes */
+    uint32_t first_wait, n_waits; /* of program.waits: work on devices that must be over before */
+    uint32_t event;               /* marks its end for others; PROGRAM_NONE */
+};
+
+struct program_feed {
+    struct edge edge;
+    enum dtype dtype;
+    struct shape shape; /* whole */
+};
+
+struct program_fetch {
+    struct edge edge;
+    enum dtype dtype;
+    struct shape shape; /* whole */
+    uint32_t value;     /* VALUE_FETCH */
+};
+
+struct program {
+    struct allot_graph *graph; /* one reference */
+    struct program_feed *feeds;
+    uint32_t n_feeds;
+    struct program_fetch *fetches;
+    uint32_t n_fetches;
+    uint32_t *variables; /* nodes */
+    uint32_t n_variables;
+
+    struct program_value *values;
+    uint32_t n_values;
+    struct program_item *items;
+    uint32_t n_items;
+    uint32_t n_kernels; /* kernel calls in a run */
+    uint32_t *args;     /* values */
+    uint32_t n_args;
+    uint32_t *successors; /* items */
+    uint32_t *pins;       /* values of VALUE_READ */
+    /* Where in `args` each value that has no address before a run stands. */
+    uint32_t *first_place; /* by value, n_values + 1 */
+    uint32_t *places;
+    uint32_t *late; /* those values */
+    uint32_t n_late;
+    uint32_t *ready; /* items that need nothing before them */
+    uint32_t n_ready;
+
+    struct device *const *devices; /* borrowed from the session */
+    uint32_t n_devices;
+    bool has_gpu;          /* some item runs on one */
+    uint32_t *waits;       /* items, see exec/queue.h */
+    uint32_t *event_items; /* by event: the item whose end it marks */
+    uint32_t n_events;
+    uint64_t *slab_bytes;       /* by space */
+    uint64_t ready_order_bytes; /* what a plain first-ready order would have needed, in all */
+};
+
+/* What a program is made for. Everything is borrowed for the call, devices for longer. */
+struct program_request {
+    struct allot_graph *graph;
+    const struct edge *feeds;
+    const struct shape *feed_shapes; /* whole */
+    uint32_t n_feeds;
+    const struct edge *fetches;
+    uint32_t n_fetches;
+    const uint32_t *targets; /* nodes */
+    uint32_t n_targets;
+    struct device *const *devices; /* 0: the host's CPU */
+    uint32_t n_devices;
+    const uint32_t *placement; /* device of each node of the graph */
+    bool sequential;           /* one thread will run it: memory may be shared more freely */
+    uint64_t seed;             /* of random ops */
+};
+
+/*
+ * -EINVAL: a feed, fetch or target that is none, a shape that does not fit; the sentence names the
+ * node. -ENOTSUP: no kernel. -ENOMEM.
+ */
+int program_new(struct program **ret, const struct program_request *request,
+                struct allot_error *err);
+struct program *program_free(struct program *program); /* accepts and returns NULL */

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Queue: how items on GPUs are queued and how everybody waits for them.
+ *
+ * An item on a GPU has run when it is queued on a stream of its device: the compute stream, or one
+ * for copies in its direction. Those behind it on the same stream need no more. Others wait for the
+ * event that marks its end: a stream without the host, an item of the host by blocking, because it
+ * needs the bytes.
+ */
+#include "libclient/exec/frame.h"
+
+/* The function of a frame's item where a GPU has a part in it; NULL: it is the host's alone. */
+kernel_run_fn queue_function(const struct program *program, const struct program_item *item);
+
+/* Events and streams of a frame. */
+int queue_begin(struct frame *frame, struct allot_error *err);
+/* At the end of a run, well or not: nothing that it queued is under way any more. -errno with the
+ * words of the driver if any of it failed. */
+int queue_finish(struct frame *frame, struct allot_error *err);
+void queue_done(struct frame *frame);

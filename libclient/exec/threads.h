@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Threads: the pools in which sessions run ops, and ops their loops.
+ *
+ * Sessions that want the same number of threads share a pool, unless one asks for its own. Counted;
+ * any thread.
+ */
+#include <stdbool.h>
+
+struct pool;
+
+/* CPUs that this process may use, at least 1. */
+unsigned threads_of_machine(void);
+
+/* A pool with `n_threads` besides the caller, which is named after `kind` ("inter", "intra").
+ * -ENOMEM, -EAGAIN. */
+int threads_get(struct pool **ret, const char *kind, unsigned n_threads, bool own);
+void threads_put(struct pool *pool); /* accepts NULL */

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/exec/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "libclient/device/device.h"
+#include "libclient/exec/frame.h"
+#include "libclient/exec/program.h"
+
+int trace_new(struct trace **ret, const struct program *program) {
+    struct trace *trace = calloc(1, sizeof(*trace) + program->n_items * sizeof(struct trace_event));
+
+    if (!trace)
+        return -ENOMEM;
+    trace->n_events = program->n_items;
+    *ret = trace;
+    return 0;
+}
+
+static uint64_t now_nsec(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread) {
+    struct trace_event *event = &trace->events[i];
+    int r;
+
+    event->thread = thread;
+    event->begin_nsec = now_nsec();
+    r = frame->items[i].fn(&frame->items[i].run);
+    event->end_nsec = now_nsec();
+    return r;
+}
+
+static void write_text(FILE *file, const char *text) {
+    fputc('"', file);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if (*c == '"' || *c == '\\')
+            fprintf(file, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(file, "\\u%04x", *c);
+        else
+            fputc(*c, file);
+    fputc('"', file);
+}
+
+static const char *item_op(const struct program_item *item) {
+    return item->kind == ITEM_COPY ? "Copy" : item->node ? item->node->op->name : "Nothing";
+}
+
+static void write_event(const struct program *program, const struct trace_event *event, uint32_t i,
+                        uint64_t start_nsec, FILE *file) {
+    const struct program_item *item = &program->items[i];
+
+    fputs(",\n{\"ph\":\"X\",\"name\":", file);
+    write_text(file, item->node ? item->node->name : item_op(item));
+    fputs(",\"cat\":", file);
+    write_text(file, item_op(item));
+    fprintf(file, ",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":", item->device,
+            event->thread, (double)(event->begin_nsec - start_nsec) / 1e3,
+            (double)(event->end_nsec - event->begin_nsec) / 1e3);
+    write_text(file, item_op(item));
+    fputs("}}", file);
+}
+
+/* A point of the memory timeline. */
+struct change {
+    uint64_t nsec;
+    int64_t bytes;
+};
+
+static int by_time(const void *a, const void *b) {
+    const struct change *x = a, *y = b;
+
+    return x->nsec != y->nsec ? (x->nsec > y->nsec) - (x->nsec < y->nsec)
+                              : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Bytes live in the slab of one device: from the item that makes a value to the last that reads it.
+ */
+static int write_memory(const struct trace *trace, const struct program *program, uint32_t device,
+                        uint64_t start_nsec, FILE *file) {
+    cleanup(freep) uint64_t *end = calloc(program->n_values + 1, sizeof(*end));
+    cleanup(freep) struct change *changes = malloc((2 * program->n_values + 1) * sizeof(*changes));
+    size_t n = 0;
+    int64_t live = 0;
+
+    if (!end || !changes)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < program->n_items; i++)
+        for (uint32_t a = 0; a < program->items[i].n_inputs + program->items[i].n_outputs; a++) {
+            uint32_t value = program->args[program->items[i].first_arg + a];
+
+            if (value != PROGRAM_NONE && trace->events[i].end_nsec > end[value])
+                end[value] = trace->events[i].end_nsec;
+        }
+    for (uint32_t v = 0; v < program->n_values; v++) {
+        const struct program_value *value = &program->values[v];
+
+        if (value->where != VALUE_SLAB || value->space != device || end[v] == 0)
+            continue;
+        changes[n++] =
+            (struct change){ trace->events[value->producer].begin_nsec, (int64_t)value->bytes };
+        changes[n++] = (struct change){ end[v], -(int64_t)value->bytes };
+    }
+    qsort(changes, n, sizeof(*changes), by_time);
+    for (size_t i = 0; i < n; i++) {
+        live += changes[i].bytes;
+        if (i + 1 < n && changes[i + 1].nsec == changes[i].nsec)
+            continue;
+        fprintf(file,
+                ",\n{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":%u,\"ts\":%.3f,"
+                "\"args\":{\"bytes\":%" PRId64 "}}",
+                device, (double)(changes[i].nsec - start_nsec) / 1e3, live);
+    }
+    return 0;
+}
+
+int trace_write(const struct trace *trace, const struct program *program, FILE *file) {
+    uint64_t start_nsec = UINT64_MAX;
+
+    for (uint32_t i = 0; i < trace->n_events; i++)
+        if (trace->events[i].begin_nsec && trace->events[i].begin_nsec < start_nsec)
+            start_nsec = trace->events[i].begin_nsec;
+    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
+          "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{}}",
+          file);
+    for (uint32_t d = 0; d < program->n_devices; d++) {
+        int r;
+
+        fprintf(file,
+                ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", d);
+        write_text(file, program->devices[d]->name);
+        fputs("}}", file);
+        r = write_memory(trace, program, d, start_nsec, file);
+        if (r < 0)
+            return r;
+    }
+    for (uint32_t i = 0; i < trace->n_events; i++)
+        if (trace->events[i].end_nsec)
+            write_event(program, &trace->events[i], i, start_nsec, file);
+    fputs("\n]}\n", file);
+    return ferror(file) ? -EIO : 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Variable: a value that outlives a run, on the device of its node.
+ *
+ * Whoever reads it keeps a reference to the bytes as they are; whoever writes it holds the lock,
+ * and changes the bytes in place if nobody else has a reference, or else makes new ones. So a
+ * reader never sees half of a write, and costs no copy where graphs are ordered well. Any thread.
+ */
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/map.h"
+#include "libclient/core/buffer.h"
+#include "libclient/core/dtype.h"
+#include "libclient/core/shape.h"
+
+struct allot_error;
+struct allot_tensor;
+struct device;
+struct node;
+
+struct variable {
+    pthread_mutex_t lock;
+    const struct node *node; /* of a graph that outlives it */
+    struct device *device;   /* one reference */
+    uint64_t bytes;
+    struct buffer *buffer; /* NULL: not initialised */
+};
+
+/* Those of a session. */
+struct variables {
+    pthread_mutex_t lock;
+    struct map by_node;
+};
+
+void variables_init(struct variables *variables);
+void variables_done(struct variables *variables);
+/* The one of this node, made where it is not there yet. -ENOMEM. */
+int variables_get(struct variables *variables, const struct node *node, struct device *device,
+                  struct variable **ret);
+
+/* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised. */
+int variable_read(struct variable *variable, struct buffer **ret);
+
+/*
+ * With the lock held: make `variable->buffer` one that may be changed: the same if only `n_own`
+ * references besides the variable's are out, all of them the caller's and over. `keep`: its
+ * contents must be the old ones (-ENODATA: there are none).
+ */
+int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct allot_error *err);

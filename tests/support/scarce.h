@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Scarce: a host that has no memory just when it is asked for some.
+ *
+ * Every malloc(), calloc(), realloc(), posix_memalign(), aligned_alloc() and strdup() of the code
+ * that is linked into the test is counted, on every thread.
+ *
+ *     for (uint64_t n = 1;; n++) {
+ *         scarce_at(n);
+ *         r = thing_new(&thing);
+ *         if (!scarce_end())
+ *             break;                      it went well without meeting the failure
+ *         ck_assert_int_eq(r, -ENOMEM);
+ *     }
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* From now on the n-th allocation fails, and only that one. */
+void scarce_at(uint64_t n);
+/* From now on none fails. Whether one did. */
+bool scarce_end(void);
