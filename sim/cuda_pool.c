@@ -213,7 +213,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (pool->is_default)
-        return CUDA_ERROR_NOT_PERMITTED;
+        return CUDA_ERROR_INVALID_VALUE;
     if (current[pool->device->ordinal] == pool)
         current[pool->device->ordinal] = NULL;
     pool->destroyed = true;

@@ -348,8 +348,11 @@ const struct ptx_code *ISA(ptx_run_ld)(struct ptx_warp *w, const struct ptx_code
     if (shape == FAULTED)
         return NULL;
     ptx_count_access(w, in, access, mask, false);
-    if (in->flags && ++w->spins >= N_SPINS)
-        w->fuel = 1;
+    if (in->flags) {
+        ptx_warp_polls(w, in, access, mask);
+        if (++w->spins >= N_SPINS)
+            w->fuel = 1;
+    }
     shape = vector_shape(shape, lanes.at, in->bytes, in->n);
     for (u32 k = 0; k < in->n; k++) {
         unsigned reg_bytes = access->reg_bytes[k];
@@ -378,6 +381,7 @@ const struct ptx_code *ISA(ptx_run_st)(struct ptx_warp *w, const struct ptx_code
     if (shape == FAULTED)
         return NULL;
     ptx_count_access(w, in, access, mask, true);
+    w->poll.mask &= ~mask;
     if (shape == UNBACKED)
         return in + 1;
     shape = vector_shape(shape, lanes.at, in->bytes, in->n);

@@ -213,6 +213,7 @@ PTX_HANDLER(atom) {
     unsigned n = in->bytes;
 
     w->worker->stats.n_atomics += (uint64_t)__builtin_popcount(mask);
+    w->poll.mask &= ~mask;
     w->spins += 8;
     if (w->spins >= N_SPINS && (access->op == PTX_MOD_cas || access->op == PTX_MOD_exch))
         w->fuel = 1;

@@ -255,6 +255,7 @@ void ptx_block_start(struct ptx_block *block, uint64_t number) {
         w->current = w->resume = w->n_stale = w->spins = 0;
         w->fuel = FUEL;
         w->cluster_arrived = 0;
+        w->poll.in = NULL;
         w->splits[0] =
             (struct ptx_split){ .pc = program->code, .frame = w->kernel_frame, .mask = w->exists };
     }

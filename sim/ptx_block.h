@@ -28,6 +28,7 @@ struct ptx_run {
     _Atomic uint64_t next; /* block to start */
     uint64_t n_blocks, n_wanted, stride;
     struct ptx_samples samples; /* n = 0: all blocks run */
+    _Atomic int polls; /* whether its threads wait for others: 0 not asked yet, 1 no, 2 yes */
     _Atomic bool stop;
     _Atomic int error;
     _Atomic unsigned n_workers, n_idle; /* that run, and of these, those whose blocks all poll */

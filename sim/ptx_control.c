@@ -22,6 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "sim/ptx_outline.h"
 
 #define FUEL        4096 /* branches between polls */
 #define STALE_POLLS 16   /* polls of one split, while others wait, until it goes behind them */
@@ -30,7 +31,15 @@
 
 static void load_split(struct ptx_warp *w, uint32_t i) {
     const struct ptx_split *s = &w->splits[i];
+    const bool away = !(s->mask & w->poll.mask);
 
+    if (away != w->poll.away) { /* what others do is no round of waiting */
+        if (away)
+            w->poll.left_at = w->n_now;
+        else
+            w->poll.n += w->n_now - w->poll.left_at;
+        w->poll.away = away;
+    }
     w->current = i;
     w->active = s->mask;
     w->frame = s->frame;
@@ -151,6 +160,8 @@ static bool split_off(struct ptx_warp *w, uint32_t mask, const struct ptx_code *
 PTX_HANDLER(join) {
     w->n_thread_instructions -= (uint64_t)__builtin_popcount(mask); /* not one of the program's */
     w->n_warp_instructions--;
+    if (!w->poll.away)
+        w->poll.n += (uint64_t)__builtin_popcount(mask);
     return ptx_warp_meet(w, in + 1);
 }
 
@@ -326,6 +337,7 @@ PTX_HANDLER(call) {
         return NULL;
     }
     w->worker->n_calls++;
+    w->poll.mask &= ~mask;
     split_off(w, mask, in + 1);
     split_off(w, callers, in);
     rest = rest_bytes(f, call);
@@ -411,6 +423,30 @@ PTX_HANDLER(fence) {
 
     atomic_exchange(&here, 1); /* a full barrier, and one that ThreadSanitizer knows */
     return in + 1;
+}
+
+void ptx_warp_polls(struct ptx_warp *w, const struct ptx_code *in, const struct ptx_access *access,
+                    uint32_t mask) {
+    const uint64_t address =
+        ptx_lane_address(w, access, in->a, in->imm, (unsigned)__builtin_ctz(mask));
+    struct ptx_run *run = w->worker->run;
+
+    if (access->counts_as == PTX_IN_SHARED || access->counts_as == PTX_IN_LOCAL)
+        return; /* within a block the order is fixed */
+    if (w->poll.in == in && w->poll.mask == mask && w->poll.address == address) {
+        if (!run->polls) /* where no way depends on data, nobody waits */
+            run->polls = ptx_outline_get(run->launch->kernel) ? 1 : 2;
+        if (run->polls == 2) {
+            w->n_thread_instructions -= w->n_now - w->poll.n;
+            w->worker->stats.global_read_bytes -=
+                (uint64_t)in->bytes * in->n * (uint64_t)__builtin_popcount(mask);
+        }
+    }
+    w->poll.in = in;
+    w->poll.mask = mask;
+    w->poll.address = address;
+    w->poll.n = w->n_now;
+    w->poll.away = false;
 }
 
 PTX_HANDLER(nanosleep) {

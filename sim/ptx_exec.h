@@ -151,6 +151,15 @@ struct ptx_warp {
     struct ptx_block *block;
     struct ptx_worker *worker;
     uint64_t n_thread_instructions, n_warp_instructions;
+    uint64_t
+        n_now; /* of the first, since the warp was given its turn: for what is not arithmetic */
+    struct {
+        const struct ptx_code *in;
+        uint32_t mask; /* lanes that have done nothing since */
+        uint64_t address;
+        uint64_t n, left_at; /* as n_now: at the load; when other lanes were given their turn */
+        bool away;           /* they still have it */
+    } poll;                  /* the last load that may wait for others */
 
     uint32_t n_splits, current;
     struct ptx_split splits[PTX_LANES];
@@ -272,6 +281,11 @@ static inline void ptx_count_access(struct ptx_warp *w, const struct ptx_code *i
 __attribute__((format(printf, 6, 7))) void ptx_fault(struct ptx_warp *w, const struct ptx_code *in,
                                                      enum ptx_fault_kind kind, unsigned lane,
                                                      uint64_t address, const char *format, ...);
+/* Lanes load what others may write. Rounds of waiting are not what a kernel costs, as how many
+ * there are is up to the host: of loads of one place with nothing done in between only the last
+ * counts. */
+void ptx_warp_polls(struct ptx_warp *w, const struct ptx_code *in, const struct ptx_access *access,
+                    uint32_t mask);
 /* Cancel flag, memory generation. True: the warp must stop. */
 bool ptx_poll(struct ptx_warp *w);
 void ptx_worker_refresh(struct ptx_worker *worker); /* between blocks */

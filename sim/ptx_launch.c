@@ -244,9 +244,9 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
     run.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     if (launch->n_sample_blocks && outlined(&run, ret, &r))
         return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
-    if (launch->n_sample_blocks)
+    if (launch->n_sample_blocks && !launch->cooperative) /* these wait for all the others */
         ptx_sample(&run.samples, launch->grid, launch->n_sample_blocks);
-    run.n_wanted = launch->n_sample_blocks ? run.samples.n : run.n_blocks;
+    run.n_wanted = run.samples.n ? run.samples.n : run.n_blocks;
     pthread_mutex_init(&run.lock, NULL);
     n_threads = launch->n_threads;
     if (!n_threads) { /* waking a helper costs as much as running some warps */

@@ -89,6 +89,7 @@ GENERAL(ptx_run_st_shared) {
 
     if (mask != ~0U || !inside(a, (u32)in->imm, w->block->shared_bytes))
         return ISA(ptx_run_st)(w, in, mask);
+    w->poll.mask &= ~mask;
     for (int k = 0; k < 4; k++) {
         v8 at = ((const v8 *)a)[k] + (u32)in->imm;
         v8 rest = at - at[0] - steps;

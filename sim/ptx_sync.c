@@ -230,6 +230,7 @@ PTX_HANDLER(bar) {
     uint32_t n = (uint32_t)__builtin_popcount(mask), rest = w->active & ~mask;
     struct ptx_block *block = w->block;
 
+    w->poll.mask &= ~mask;
     if (id >= PTX_N_BARRIERS) {
         ptx_fault(w, in, PTX_FAULT_INSTRUCTION, lane, 0, "barrier %u of 16", id);
         return NULL;

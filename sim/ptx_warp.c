@@ -40,14 +40,17 @@ static inline const struct ptx_code *done(struct ptx_warp *w, const struct ptx_c
 }
 
 void ISA(ptx_warp_run)(struct ptx_warp *w) {
-    const struct ptx_code *in = ptx_warp_next(w);
+    const struct ptx_code *in;
     u64 n_threads = 0, n_warps = 0;
 
+    w->n_now = 0;
+    in = ptx_warp_next(w);
     while (in) {
         u32 mask = w->active & (*(const u32 *)(w->base[0] + in->guard) ^ in->guard_flip);
 
         n_warps++;
         if (!mask) {
+            w->n_now = n_threads;
             in = w->n_splits > 1 ? ptx_warp_meet(w, in + 1) : in + 1;
             continue;
         }
@@ -61,9 +64,12 @@ void ISA(ptx_warp_run)(struct ptx_warp *w) {
                 merge_lanes(d, w->scratch, mask, in->d_bytes);
             in++;
         } else {
+            w->n_now = n_threads;
             in = in->run(w, in, mask);
         }
     }
+    w->poll.n -= n_threads;
+    w->poll.left_at -= n_threads;
     w->n_thread_instructions += n_threads;
     w->n_warp_instructions += n_warps;
 }

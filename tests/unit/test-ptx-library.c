@@ -59,6 +59,32 @@ START_TEST(a_grid_keeps_in_step) {
 }
 END_TEST
 
+/* How often a thread looks whether the others have come is up to the host, and costs nothing. */
+START_TEST(waiting_for_a_grid_costs_the_same_in_every_run) {
+    struct ptx_result first, result;
+
+    start();
+    world.defaults.cooperative = true;
+    for (int run = 0; run < 12; run++) {
+        uint64_t data = ptxworld_alloc(&world, 20 * 64 * 4);
+        int rounds = 10;
+
+        world.n_threads = 1 + (unsigned)run % 4;
+        world.defaults.n_sample_blocks = run == 11 ? 4 : 0; /* for timing alone too */
+        ptxworld_launch(&world, "grid_sync", (uint32_t[]){ 20, 1, 1 }, (uint32_t[]){ 64, 1, 1 }, 0,
+                        PTX_PARAMS(&data, &rounds), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
+        if (!run)
+            first = result;
+        ck_assert_uint_eq(result.stats.n_thread_instructions, first.stats.n_thread_instructions);
+        ck_assert_uint_eq(result.stats.global_read_bytes, first.stats.global_read_bytes);
+        ck_assert_uint_eq(result.stats.global_write_bytes, first.stats.global_write_bytes);
+        ptxworld_free(&world, data);
+    }
+    ptxworld_done(&world);
+}
+END_TEST
+
 START_TEST(a_grid_barrier_without_a_cooperative_launch_traps) {
     struct ptx_result result;
     uint64_t data;
@@ -417,4 +443,4 @@ SUITE("ptx-library", groups_of_threads_know_each_other, a_grid_keeps_in_step,
       threads_that_drop_out_of_a_barrier_are_not_waited_for, a_pipeline_of_copies_is_waited_for,
       phases_of_a_barrier_count_arrivals_and_bytes, what_is_no_barrier_faults,
       the_device_runtime_keeps_a_grid_in_step, small_floats_and_extremes_agree_with_older_cards,
-      a_block_is_a_cluster_of_its_own)
+      a_block_is_a_cluster_of_its_own, waiting_for_a_grid_costs_the_same_in_every_run)
