@@ -182,36 +182,25 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
 /* ---- Requests ----------------------------------------------------------------------------------
  */
 
-__attribute__((format(printf, 3, 4))) static void refuse(struct verdict *ret, enum refusal refusal,
-                                                         const char *format, ...) {
-    va_list args;
-
-    ret->kind = VERDICT_DENY;
-    ret->refusal = refusal;
-    ret->place = 0;
-    ret->n_holders = 0;
-    ret->has_device = false;
-    va_start(args, format);
-    vsnprintf(ret->reason, sizeof(ret->reason), format, args);
-    va_end(args);
-}
-
 int demand_judge(const struct broker *broker, const struct tenant *tenant,
                  const struct demand *demand, struct claim **ret_claim, struct verdict *ret) {
     const struct policy_rules *rules = &tenant->rules;
     int r;
 
     if (demand->has_priority && demand->priority > rules->priority_max) {
-        refuse(ret, REFUSAL_DENIED, "priority %d is above %d, the highest that you may ask for",
-               demand->priority, rules->priority_max);
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "priority %d is above %d, the highest that you may ask for",
+                       demand->priority, rules->priority_max);
         return -EPERM;
     }
     if (demand->has_priority && demand->priority < -POLICY_PRIORITY_MAX) {
-        refuse(ret, REFUSAL_DENIED, "the lowest priority is %d", -POLICY_PRIORITY_MAX);
+        verdict_refuse(ret, REFUSAL_DENIED, NULL, "the lowest priority is %d",
+                       -POLICY_PRIORITY_MAX);
         return -EPERM;
     }
     if (demand->time_limit_usec == 0) {
-        refuse(ret, REFUSAL_DENIED, "a lease with a time limit of 0 would end before it begins");
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "a lease with a time limit of 0 would end before it begins");
         return -EPERM;
     }
     r = claim_new(ret_claim, ret, broker->books, broker->n_books, rules, demand);
@@ -219,8 +208,8 @@ int demand_judge(const struct broker *broker, const struct tenant *tenant,
         return r;
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
         broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds) {
-        refuse(ret, REFUSAL_DENIED,
-               "your GiB·hours are used up; they come back as their period passes");
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "your GiB·hours are used up; they come back as their period passes");
         free(*ret_claim);
         *ret_claim = NULL;
         return -EPERM;
@@ -296,14 +285,14 @@ static bool grant_again(struct broker *broker, const struct broker_peer *peer,
     uint8_t digest[RECORD_DIGEST_SIZE];
     struct lease *lease;
 
-    if (!member || list_is_empty(&member->leases))
+    if (!member || list_is_empty(&broker->unheard))
         return false;
     demand_digest(demand, digest);
-    list_foreach (lease, &member->leases, in_owner) {
-        if (!lease->is_unheard || lease->is_ending || lease->uid != peer->uid ||
+    list_foreach (lease, &broker->unheard, in_unheard) {
+        if (lease->owner != member || lease->is_ending || lease->uid != peer->uid ||
             memcmp(lease->digest, digest, sizeof(digest)) != 0)
             continue;
-        lease->is_unheard = false;
+        list_remove(&lease->in_unheard);
         lease->has_token = demand->has_token;
         memcpy(lease->token, demand->token, sizeof(lease->token));
         keep_lease(broker, lease);
@@ -322,7 +311,8 @@ void broker_answered(struct broker *broker, uint64_t id) {
 
     if (!lease || !lease->is_unanswered)
         return;
-    lease->is_unanswered = lease->is_unheard = false;
+    lease->is_unanswered = false;
+    list_remove(&lease->in_unheard);
     keep_lease(broker, lease);
 }
 
@@ -345,9 +335,9 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     if (r == 0)
         r = demand_judge(broker, tenant, demand, &claim, ret);
     if (r == 0 && tenant->n_waiting >= tenant->rules.max_waiting) {
-        refuse(ret, REFUSAL_BUSY,
-               "you have %u requests in line already, which is all that you may have",
-               tenant->n_waiting);
+        verdict_refuse(ret, REFUSAL_BUSY, NULL,
+                       "you have %u requests in line already, which is all that you may have",
+                       tenant->n_waiting);
         free(claim);
         r = -EBUSY;
     }

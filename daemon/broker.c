@@ -31,6 +31,7 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
     list_init(&broker->aliases);
     list_init(&broker->asleep);
     list_init(&broker->recalls);
+    list_init(&broker->unheard);
     list_init(&broker->declared);
     list_init(&broker->hooked);
     broker->next_lease = broker->next_waiter = broker->next_arrival = 1;

@@ -166,6 +166,7 @@ struct broker {
     struct list debts, ghosts, aliases;
     struct list asleep;   /* waiters for hours or health */
     struct list recalls;  /* waiters for siblings */
+    struct list unheard;  /* leases, by in_unheard */
     struct list declared; /* leases that declared a maximum, by in_declared */
     struct list hooked;   /* members, by in_hooked */
     uint64_t mark;        /* the last one given out, see safety.c and knot.c */

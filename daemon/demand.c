@@ -184,33 +184,31 @@ static int check_amount(struct verdict *verdict, const struct amount *amount) {
     case LEASE_FRACTION:
         if (amount->permyriad == POLICY_NO_SHARE || amount->permyriad == 0 ||
             amount->permyriad > 10000)
-            return visibility_refuse(
-                verdict, REFUSAL_DENIED, NULL,
-                "a lease of mode fraction needs a share above 0 and up to 100%%");
+            return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                                  "a lease of mode fraction needs a share above 0 and up to 100%%");
         return 0;
     case LEASE_FIXED:
         if (amount->bytes == UNITS_FOREVER || amount->bytes == 0)
-            return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
-                                     "a lease of mode fixed needs an amount of memory above 0");
+            return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                                  "a lease of mode fixed needs an amount of memory above 0");
         return 0;
     case LEASE_GROW:
         if (amount->permyriad != POLICY_NO_SHARE &&
             (amount->permyriad == 0 || amount->permyriad > 10000))
-            return visibility_refuse(
-                verdict, REFUSAL_DENIED, NULL,
-                "the cap of a growing lease is a share above 0 and up to 100%%");
+            return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                                  "the cap of a growing lease is a share above 0 and up to 100%%");
         if (amount->max_bytes == 0)
-            return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
-                                     "the maximum of a growing lease must be above 0");
+            return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                                  "the maximum of a growing lease must be above 0");
         if (amount->min_bytes != UNITS_FOREVER && amount->max_bytes != UNITS_FOREVER &&
             amount->min_bytes > amount->max_bytes)
-            return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
-                                     "the minimum of a growing lease is above its maximum");
+            return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                                  "the minimum of a growing lease is above its maximum");
         return 0;
     case LEASE_EXCLUSIVE:
         return 0;
     }
-    return visibility_refuse(verdict, REFUSAL_DENIED, NULL, "no such mode of a lease");
+    return verdict_refuse(verdict, REFUSAL_DENIED, NULL, "no such mode of a lease");
 }
 
 /* Why no device could ever give an amount. */
@@ -298,14 +296,14 @@ static int check_quotas(struct verdict *verdict, const struct claim *claim,
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
 
     if (rules->max_leases == 0)
-        return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
-                                 "the administrator's rules give you no leases");
+        return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                              "the administrator's rules give you no leases");
     if (claim->n_wanted > rules->quota_devices)
-        return visibility_refuse(verdict, REFUSAL_DENIED, NULL,
-                                 "%u devices are more than your quota of %u; ask for fewer",
-                                 claim->n_wanted, rules->quota_devices);
+        return verdict_refuse(verdict, REFUSAL_DENIED, NULL,
+                              "%u devices are more than your quota of %u; ask for fewer",
+                              claim->n_wanted, rules->quota_devices);
     if (least > rules->quota_bytes)
-        return visibility_refuse(
+        return verdict_refuse(
             verdict, REFUSAL_DENIED, NULL, "%s in all is more than your quota of %s; ask for less",
             units_format_bytes(least, a), units_format_bytes(rules->quota_bytes, b));
     return 0;
@@ -323,22 +321,22 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
     int r;
 
     if (demand->n_devices > 0 && demand->n_gpus > 0 && demand->n_gpus != demand->n_devices)
-        return visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                                 "%u devices are asked for, but %zu are named", demand->n_gpus,
-                                 demand->n_devices);
+        return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                              "%u devices are asked for, but %zu are named", demand->n_gpus,
+                              demand->n_devices);
     if (demand->n_amounts > 0 && demand->n_amounts != demand->n_devices)
-        return visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                                 "%zu amounts for %zu named devices: each device needs one",
-                                 demand->n_amounts, demand->n_devices);
+        return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                              "%zu amounts for %zu named devices: each device needs one",
+                              demand->n_amounts, demand->n_devices);
     if (n_wanted(demand) > BOOKS_SHARES_MAX)
-        return visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                                 "a lease has at most %d devices", BOOKS_SHARES_MAX);
+        return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
+                              BOOKS_SHARES_MAX);
     r = check_amount(ret_verdict, demand->has_amount ? &demand->amount : &rules->amount);
     for (size_t i = 0; r == 0 && i < demand->n_amounts; i++) {
         r = check_amount(ret_verdict, &demand->amounts[i]);
         if (r == 0 && demand->amounts[i].mode != demand->amounts[0].mode)
-            r = visibility_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                                  "the amounts of a lease have one mode");
+            r = verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
+                               "the amounts of a lease have one mode");
     }
     if (r < 0)
         return r;
@@ -390,33 +388,33 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
         return r;
     }
     if (nearest && nearest_lack == LACK_CONTEXT)
-        return visibility_refuse(
+        return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,
             "%s is less than any program needs: its context alone takes %s of %s; ask for more "
             "than that",
             units_format_bytes(nearest_short, a), units_format_bytes(nearest->context_bytes, b),
             nearest->name);
     if (nearest && nearest_lack == LACK_QUOTA)
-        return visibility_refuse(
+        return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,
             "%s on %s is more than your rules allow you there (%s of it, %s); ask for less",
             units_format_bytes(nearest_short, a), nearest->name,
             units_format_permyriad(rules->quota_permyriad, b), "all leases together");
     if (nearest)
-        return visibility_refuse(
+        return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,
             "%s on a device is more than %s has when it is empty (%s); ask for less",
             units_format_bytes(nearest_short, a), nearest->name,
             units_format_bytes(nearest->usable_bytes, b));
     if (visibility.n_unhealthy > 0 && claim->n_options + visibility.n_unhealthy >= claim->n_wanted)
-        return visibility_refuse(
+        return verdict_refuse(
             ret_verdict, REFUSAL_DRAINING, NULL,
             "%u devices are asked for, of those you may use %u take leases and %u are "
             "drained or lost",
             claim->n_wanted, claim->n_options, visibility.n_unhealthy);
-    return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                             "%u devices are asked for, and you may use %u of this box%s%s",
-                             claim->n_wanted, claim->n_options,
-                             n_instances ? " (MIG instances do not count: a process sees one)" : "",
-                             visibility.note[0] ? "; see CUDA_VISIBLE_DEVICES" : "");
+    return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
+                          "%u devices are asked for, and you may use %u of this box%s%s",
+                          claim->n_wanted, claim->n_options,
+                          n_instances ? " (MIG instances do not count: a process sees one)" : "",
+                          visibility.note[0] ? "; see CUDA_VISIBLE_DEVICES" : "");
 }

@@ -207,17 +207,8 @@ __attribute__((format(printf, 6, 7))) static void refuse(struct broker *broker,
                                                          const char *format, ...) {
     va_list args;
 
-    ret->kind = VERDICT_DENY;
-    ret->refusal = refusal;
-    ret->place = 0;
-    ret->n_holders = 0;
-    ret->has_device = book != NULL;
-    if (book) {
-        ret->device = book->device.seen.id;
-        ret->free_bytes = book_free(book);
-    }
     va_start(args, format);
-    vsnprintf(ret->reason, sizeof(ret->reason), format, args);
+    verdict_refuse_va(ret, refusal, book, format, args);
     va_end(args);
     if (holder)
         tell_verdict(broker, holder->lease->tenant, holder->process.pid, true, ret, 0);

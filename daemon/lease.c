@@ -333,6 +333,7 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
         }
     }
     list_remove(&lease->in_owner);
+    list_remove(&lease->in_unheard);
     /* It may end before who acquired it: its scope is empty, and gpuctl still there. */
     if (owner && !debt_find(broker, lease->id, &owner->process))
         keep_holder_gone(broker, lease->id, &owner->process);

@@ -60,7 +60,6 @@ struct lease {
     bool has_token;
     uint8_t idle_step;  /* 0 none, 1 told, 2 priority dropped, 3 ended */
     bool is_unanswered; /* the grant may not have reached who asked */
-    bool is_unheard;    /* the same, of the last life: whoever asks again is answered by it */
     uint8_t token[RECORD_DIGEST_SIZE];
     uint8_t digest[RECORD_DIGEST_SIZE]; /* of what was asked, while is_unanswered */
     int32_t priority;                   /* as granted */
@@ -75,6 +74,7 @@ struct lease {
     struct tenant *tenant;                                  /* its user */
     struct member *owner; /* the process that acquired it, then an heir of it; may be NULL */
     struct list in_owner, in_declared;
+    struct list in_unheard; /* unanswered in the last life: whoever asks again is answered by it */
     struct list holders; /* of struct holder, by in_lease */
     uint32_t n_holders;
     uint32_t n_growths;     /* of them wait for growth */

@@ -219,18 +219,11 @@ void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refu
     struct verdict verdict;
     va_list args;
 
-    verdict.kind = VERDICT_DENY;
-    verdict.refusal = refusal;
-    verdict.place = refusal == REFUSAL_TIMEOUT ? waiter_place(broker, waiter) : 0;
-    verdict.n_holders = 0;
-    verdict.has_device = book != NULL;
-    if (book) {
-        verdict.device = book->device.seen.id;
-        verdict.free_bytes = book_free(book);
-    }
     va_start(args, format);
-    vsnprintf(verdict.reason, sizeof(verdict.reason), format, args);
+    verdict_refuse_va(&verdict, refusal, book, format, args);
     va_end(args);
+    if (refusal == REFUSAL_TIMEOUT)
+        verdict.place = waiter_place(broker, waiter);
     waiter_decide(broker, waiter, &verdict);
 }
 

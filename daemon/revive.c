@@ -21,21 +21,6 @@
 /* Numbers that somebody could have had: beyond lies what JSON readers cannot hold. */
 #define LEASE_ID_MAX (UINT64_C(1) << 53)
 
-__attribute__((format(printf, 3, 4))) static int refuse(struct verdict *ret, enum refusal refusal,
-                                                        const char *format, ...) {
-    va_list args;
-
-    ret->kind = VERDICT_DENY;
-    ret->refusal = refusal;
-    ret->place = 0;
-    ret->n_holders = 0;
-    ret->has_device = false;
-    va_start(args, format);
-    vsnprintf(ret->reason, sizeof(ret->reason), format, args);
-    va_end(args);
-    return -EPERM;
-}
-
 /* ---- Rebuilding --------------------------------------------------------------------------------
  */
 
@@ -61,15 +46,16 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
     uint32_t n_new = 0;
 
     if (tenant->n_leases >= rules->max_leases)
-        return refuse(ret, REFUSAL_DENIED, "you have %u leases already, which is all that you may",
-                      tenant->n_leases);
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "you have %u leases already, which is all that you may",
+                              tenant->n_leases);
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
         broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds)
-        return refuse(ret, REFUSAL_DENIED, "your GiB·hours are used up");
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL, "your GiB·hours are used up");
     if (attach->n_held == 0 || attach->n_held > BOOKS_SHARES_MAX)
-        return refuse(ret, REFUSAL_NOT_FOUND,
-                      "there is no lease %llu, and nothing was said of what it holds",
-                      (unsigned long long)attach->lease);
+        return verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL,
+                              "there is no lease %llu, and nothing was said of what it holds",
+                              (unsigned long long)attach->lease);
 
     for (size_t i = 0; i < attach->n_held; i++) {
         struct book *book = book_find(broker, &attach->held[i].device);
@@ -77,25 +63,27 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
         struct policy_face face;
 
         if (!book || !device_is_leasable(&book->device))
-            return refuse(ret, REFUSAL_NO_DEVICE, "a device of the lease is not there any more");
+            return verdict_refuse(ret, REFUSAL_NO_DEVICE, NULL,
+                                  "a device of the lease is not there any more");
         for (size_t j = 0; j < i; j++)
             if (books[j] == book)
-                return refuse(ret, REFUSAL_DENIED, "%s is named twice", book->name);
+                return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice", book->name);
         face = book_face(book);
         if (!policy_names_fit(&rules->devices, &face))
-            return refuse(ret, REFUSAL_DENIED, "the administrator's rules do not let you use %s",
-                          book->name);
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "the administrator's rules do not let you use %s", book->name);
         if (!policy_hours_allow(broker->policy, &face, now.week_minute, tenant->uid, tenant->gids,
                                 tenant->n_gids, false, NULL))
-            return refuse(ret, REFUSAL_DENIED, "%s is kept for others at this hour", book->name);
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is kept for others at this hour",
+                                  book->name);
         quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
         if (held > quota || tenant->slot_bytes[book->slot] > quota - held)
-            return refuse(ret, REFUSAL_DENIED, "it holds more of %s than your rules allow",
-                          book->name);
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "it holds more of %s than your rules allow", book->name);
         /* NVML may have seen these bytes already, as nobody's: this process's own, not others'. */
         if (held > book_free(book) + shown_of(broker, process, book->slot))
-            return refuse(ret, REFUSAL_NO_MEMORY, "%s has not as much as it says that it holds",
-                          book->name);
+            return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
+                                  "%s has not as much as it says that it holds", book->name);
         books[i] = book;
         n_new += tenant->slot_leases[book->slot] == 0;
         if (__builtin_add_overflow(sum, held, &sum))
@@ -108,9 +96,11 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
             shares[i].limit_bytes = held;
     }
     if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes))
-        return refuse(ret, REFUSAL_DENIED, "it holds more than is left of your quota");
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "it holds more than is left of your quota");
     if (n_new > rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots))
-        return refuse(ret, REFUSAL_DENIED, "it holds more devices than your quota allows");
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "it holds more devices than your quota allows");
     return 0;
 }
 
@@ -133,8 +123,8 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
         return -ENOMEM;
     r = tenant_groups(broker, tenant, peer);
     if (r == 0 && (attach->lease == 0 || attach->lease > LEASE_ID_MAX))
-        r = refuse(ret, REFUSAL_NOT_FOUND, "there is no lease %llu",
-                   (unsigned long long)attach->lease);
+        r = verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "there is no lease %llu",
+                           (unsigned long long)attach->lease);
     if (r == 0)
         r = judge_rebuilt(broker, tenant, &peer->process, attach, now, books, shares, ret);
     if (r < 0) {
@@ -222,10 +212,10 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
 
     bytes = MAX(bytes, seen) - own;
     if (bytes > share->limit_bytes - MIN(share->limit_bytes, share->held_bytes))
-        return refuse(ret, REFUSAL_DENIED,
-                      "%s more than lease %llu holds on %s is over its limit of %s",
-                      units_format_bytes(bytes, a), (unsigned long long)lease->id,
-                      share->book->name, units_format_bytes(share->limit_bytes, b));
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "%s more than lease %llu holds on %s is over its limit of %s",
+                              units_format_bytes(bytes, a), (unsigned long long)lease->id,
+                              share->book->name, units_format_bytes(share->limit_bytes, b));
     rise = share_rise(share, bytes);
     if (rise == 0)
         return 0;
@@ -233,15 +223,16 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
     if (rise > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes) ||
         (rules->quota_permyriad < 10000 &&
          rise > quota - MIN(quota, tenant->slot_bytes[share->book->slot])))
-        return refuse(ret, REFUSAL_DENIED, "it holds more of %s than is left of your quota",
-                      share->book->name);
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "it holds more of %s than is left of your quota", share->book->name);
     if (rise > book_free(share->book) + owed_bytes ||
         (lease->declares_max && !safety_keeps(broker, lease, at, rise)))
-        return refuse(ret, REFUSAL_NO_MEMORY,
-                      "%s that it says it holds on %s were given back when its connection ended, "
-                      "and others have them now (%s is free): free them, and ask again by Grow",
-                      units_format_bytes(rise, a), share->book->name,
-                      units_format_bytes(book_free(share->book), b));
+        return verdict_refuse(
+            ret, REFUSAL_NO_MEMORY, NULL,
+            "%s that it says it holds on %s were given back when its connection ended, "
+            "and others have them now (%s is free): free them, and ask again by Grow",
+            units_format_bytes(rise, a), share->book->name,
+            units_format_bytes(book_free(share->book), b));
     return 0;
 }
 
@@ -255,10 +246,11 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
 
         share = lease_share(lease, &attach->held[i].device, &at);
         if (!share)
-            return refuse(ret, REFUSAL_NO_DEVICE, "lease %llu has no such device",
-                          (unsigned long long)lease->id);
+            return verdict_refuse(ret, REFUSAL_NO_DEVICE, NULL, "lease %llu has no such device",
+                                  (unsigned long long)lease->id);
         if (declared[at] != 0)
-            return refuse(ret, REFUSAL_DENIED, "%s is named twice", share->book->name);
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice",
+                                  share->book->name);
         most = holder ? holder->parts[at].declared_bytes : lingering(debt, share->book);
         if (broker->is_lost) {
             others = share->held_bytes - (holder ? part_held(&holder->parts[at]) : 0);
@@ -272,9 +264,9 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
             if (r < 0)
                 return r;
         } else if (bytes > most)
-            return refuse(ret, REFUSAL_DENIED,
-                          "it says that it holds more of %s than was recorded of it",
-                          share->book->name);
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "it says that it holds more of %s than was recorded of it",
+                                  share->book->name);
         declared[at] = bytes;
     }
     return 0;
@@ -314,12 +306,13 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
         is_rebuilt = true;
     }
     if (!lease || lease->uid != peer->uid) {
-        refuse(ret, REFUSAL_NOT_FOUND, "you have no lease %llu", (unsigned long long)attach->lease);
+        verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "you have no lease %llu",
+                       (unsigned long long)attach->lease);
         return 0;
     }
     if (lease->is_ending && !holder_find(lease, &peer->process)) {
-        refuse(ret, REFUSAL_DENIED, "lease %llu ends: %s", (unsigned long long)lease->id,
-               lease->reason);
+        verdict_refuse(ret, REFUSAL_DENIED, NULL, "lease %llu ends: %s",
+                       (unsigned long long)lease->id, lease->reason);
         return 0;
     }
 
@@ -384,7 +377,11 @@ static void update_lease(struct broker *broker, struct lease *lease, const struc
             MIN(broker->next_expiry_usec, broker->now_usec + broker->policy->ending_usec);
     if (lease->cgroup[0])
         map_take_text(&broker->cgroups, lease->cgroup);
-    lease->is_unanswered = lease->is_unheard = r->is_unanswered;
+    lease->is_unanswered = r->is_unanswered;
+    if (r->is_unanswered && !list_is_linked(&lease->in_unheard))
+        list_append(&broker->unheard, &lease->in_unheard);
+    else if (!r->is_unanswered)
+        list_remove(&lease->in_unheard);
     memcpy(lease->digest, r->digest, sizeof(lease->digest));
     snprintf(lease->reason, sizeof(lease->reason), "%s", r->reason);
     snprintf(lease->scope, sizeof(lease->scope), "%s", r->scope);

@@ -6,11 +6,14 @@
  * Plain value, filled by whoever decides, carried unchanged to the client. Only what `kind` and
  * `refusal` name is set; the rest may hold anything, because the path of a Grow clears no buffers.
  */
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/gpuid.h"
+
+struct book;
 
 enum verdict_kind {
     VERDICT_GRANT,
@@ -49,3 +52,12 @@ struct verdict {
     char reason[VERDICT_REASON_SIZE]; /* always a sentence, but "" for a grant of growth */
     char holders[VERDICT_HOLDERS_MAX][288];
 };
+
+/*
+ * Make the verdict a refusal for the reason given; of `book`, with what is free there, where it is
+ * not NULL. -ENODEV, for who returns it.
+ */
+int verdict_refuse(struct verdict *verdict, enum refusal refusal, const struct book *book,
+                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+int verdict_refuse_va(struct verdict *verdict, enum refusal refusal, const struct book *book,
+                      const char *format, va_list args) __attribute__((format(printf, 4, 0)));

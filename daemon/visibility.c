@@ -26,25 +26,6 @@ struct policy_face book_face(const struct book *book) {
     };
 }
 
-int visibility_refuse(struct verdict *verdict, enum refusal refusal, const struct book *book,
-                      const char *format, ...) {
-    va_list args;
-
-    verdict->kind = VERDICT_DENY;
-    verdict->refusal = refusal;
-    verdict->place = 0;
-    verdict->n_holders = 0;
-    verdict->has_device = book != NULL;
-    if (book) {
-        verdict->device = book->device.seen.id;
-        verdict->free_bytes = book_free(book);
-    }
-    va_start(args, format);
-    vsnprintf(verdict->reason, sizeof(verdict->reason), format, args);
-    va_end(args);
-    return -ENODEV;
-}
-
 /* Strangers' texts go into reasons cut, and without what a terminal would obey. */
 static const char *quoted(const char *text, char ret[static 64]) {
     size_t n = 0;
@@ -71,37 +52,36 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
         if (!policy_name_fits(name, &face))
             continue;
         if (found)
-            return visibility_refuse(
+            return verdict_refuse(
                 verdict, REFUSAL_NO_DEVICE, NULL,
                 "%s means more than one device of this box; write more of its UUID",
                 quoted(name, text));
         found = books[i];
     }
     if (!found)
-        return visibility_refuse(verdict, REFUSAL_NO_DEVICE, NULL,
-                                 "this box has no device %s; `gpuctl devices` lists what there is",
-                                 quoted(name, text));
+        return verdict_refuse(verdict, REFUSAL_NO_DEVICE, NULL,
+                              "this box has no device %s; `gpuctl devices` lists what there is",
+                              quoted(name, text));
 
     face = book_face(found);
     if (!policy_names_fit(&rules->devices, &face))
-        return visibility_refuse(verdict, REFUSAL_DENIED, found,
-                                 "the administrator's rules do not let you use %s", found->name);
+        return verdict_refuse(verdict, REFUSAL_DENIED, found,
+                              "the administrator's rules do not let you use %s", found->name);
     if (found->device.state == DEVICE_LOST)
-        return visibility_refuse(verdict, REFUSAL_NO_DEVICE, found, "%s is lost: %s", found->name,
-                                 why_not_ready(found));
+        return verdict_refuse(verdict, REFUSAL_NO_DEVICE, found, "%s is lost: %s", found->name,
+                              why_not_ready(found));
     if (found->device.state == DEVICE_DRAINING)
-        return visibility_refuse(verdict, REFUSAL_DRAINING, found, "%s takes no new leases: %s",
-                                 found->name, why_not_ready(found));
+        return verdict_refuse(verdict, REFUSAL_DRAINING, found, "%s takes no new leases: %s",
+                              found->name, why_not_ready(found));
     if (!device_is_leasable(&found->device))
-        return visibility_refuse(verdict, REFUSAL_NO_DEVICE, found,
-                                 "%s is divided into MIG instances; name one of them", found->name);
+        return verdict_refuse(verdict, REFUSAL_NO_DEVICE, found,
+                              "%s is divided into MIG instances; name one of them", found->name);
     for (uint32_t i = 0; i < ret->n_named; i++)
         if (ret->named[i] == found->slot)
-            return visibility_refuse(verdict, REFUSAL_DENIED, found, "%s is named twice",
-                                     found->name);
+            return verdict_refuse(verdict, REFUSAL_DENIED, found, "%s is named twice", found->name);
     if (ret->n_named == BOOKS_SHARES_MAX)
-        return visibility_refuse(verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
-                                 BOOKS_SHARES_MAX);
+        return verdict_refuse(verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
+                              BOOKS_SHARES_MAX);
     ret->named[ret->n_named++] = (uint8_t)found->slot;
     return 0;
 }
@@ -206,7 +186,7 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
     if (ret->n_named > 1)
         for (uint32_t i = 0; i < ret->n_named; i++)
             if (books[ret->named[i]]->device.seen.is_mig)
-                return visibility_refuse(
+                return verdict_refuse(
                     ret_verdict, REFUSAL_DENIED, books[ret->named[i]],
                     "%s is a MIG instance, and a process sees one instance and no GPU "
                     "beside it; ask for it alone",
@@ -214,7 +194,7 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
 
     if (request->cuda_visible_devices) {
         if (read_environment(ret, slots, &n_slots, books, n_books, request) < 0)
-            return visibility_refuse(
+            return verdict_refuse(
                 ret_verdict, REFUSAL_NO_DEVICE, NULL,
                 "the devices of this box contradict each other: an instance has no GPU");
     } else {
@@ -242,29 +222,27 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
 
     for (uint32_t i = 0; i < ret->n_named; i++)
         if (!slots_has(&ret->candidates, ret->named[i]))
-            return visibility_refuse(
-                ret_verdict, REFUSAL_NO_DEVICE, books[ret->named[i]],
-                "CUDA_VISIBLE_DEVICES leaves out %s, which is asked for by name",
-                books[ret->named[i]]->name);
+            return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, books[ret->named[i]],
+                                  "CUDA_VISIBLE_DEVICES leaves out %s, which is asked for by name",
+                                  books[ret->named[i]]->name);
     if (ret->n_order > 0)
         return 0;
 
     if (unhealthy && unhealthy->device.state == DEVICE_DRAINING)
-        return visibility_refuse(ret_verdict, REFUSAL_DRAINING, unhealthy,
-                                 "no device that you may use takes new leases; %s: %s",
-                                 unhealthy->name, why_not_ready(unhealthy));
+        return verdict_refuse(ret_verdict, REFUSAL_DRAINING, unhealthy,
+                              "no device that you may use takes new leases; %s: %s",
+                              unhealthy->name, why_not_ready(unhealthy));
     if (unhealthy)
-        return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, unhealthy,
-                                 "no device that you may use is there; %s: %s", unhealthy->name,
-                                 why_not_ready(unhealthy));
+        return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, unhealthy,
+                              "no device that you may use is there; %s: %s", unhealthy->name,
+                              why_not_ready(unhealthy));
     if (n_forbidden > 0)
-        return visibility_refuse(
+        return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, NULL,
             "the administrator's rules let you use none of the %u devices asked for", n_forbidden);
     if (request->cuda_visible_devices)
-        return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                                 "CUDA_VISIBLE_DEVICES shows no device: %s",
-                                 ret->note[0] ? ret->note : "it is empty");
-    return visibility_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
-                             "this box has no device to lease");
+        return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL,
+                              "CUDA_VISIBLE_DEVICES shows no device: %s",
+                              ret->note[0] ? ret->note : "it is empty");
+    return verdict_refuse(ret_verdict, REFUSAL_NO_DEVICE, NULL, "this box has no device to lease");
 }

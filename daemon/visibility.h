@@ -30,10 +30,6 @@ struct visibility {
     char note[256];       /* what CUDA_VISIBLE_DEVICES left out, and why; "" */
 };
 
-/* Make the verdict a refusal, of `book` where it is not NULL, for the reason given; -ENODEV. */
-int visibility_refuse(struct verdict *verdict, enum refusal refusal, const struct book *book,
-                      const char *format, ...) __attribute__((format(printf, 4, 5)));
-
 /*
  * 0, or -ENODEV with a verdict (DENY: NO_DEVICE, DENIED or DRAINING, with the device and a reason)
  * if a device that was named does not exist, is ambiguous, is not for this user or not healthy, or
