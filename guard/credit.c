@@ -95,7 +95,7 @@ static struct {
 enum { UNASKED = 0, ATTACHED = 1 };
 _Atomic int credit_state; /* of these, or CREDIT_NONE, or CREDIT_REFUSED */
 
-static uint64_t now_msec(void) {
+uint64_t credit_now_msec(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -533,10 +533,10 @@ bool credit_view(int i, struct credit_view *ret) {
         credit.settle(i);
     need = needed(share);
     ours = share->held;
-    if (now_msec() < silent_until) {
+    if (credit_now_msec() < silent_until) {
         held = ours; /* of other processes nothing is known */
     } else if (credit.calls.allot_lease_held(credit.lease, share->text, &held, NULL) < 0) {
-        silent_until = now_msec() + SILENCE_MSEC;
+        silent_until = credit_now_msec() + SILENCE_MSEC;
         held = ours;
     }
     if (ours > need) /* what is only in hand is as good as free */

@@ -36,6 +36,9 @@ static inline bool credit_is_off(void) {
  */
 int credit_share(const uint8_t uuid[16]);
 
+/* The clock that delays are measured by; it never goes back. */
+uint64_t credit_now_msec(void);
+
 /* What an allocation of `bytes` takes: the driver hands out 2 MiB pages, and packs what is smaller
  * than half of one into shared pages, in units of 512 bytes. UINT64_MAX stays that. */
 uint64_t credit_size(uint64_t bytes);

@@ -48,15 +48,8 @@ static struct mapping *mappings; /* by address */
 static size_t n_mappings, mappings_size;
 static struct lent *lent;
 
-static uint64_t now_msec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void vmm_settle(int share) {
-    uint64_t now = now_msec();
+    uint64_t now = credit_now_msec();
 
     if (pthread_mutex_trylock(&lock) != 0)
         return; /* somebody is at it; there will be another time */
@@ -140,7 +133,7 @@ static void block_check(struct block *block) {
         struct lent *entry = malloc(sizeof(*entry));
 
         if (entry) { /* else the charge stays for good, which harms nobody else */
-            *entry = (struct lent){ block->charge, now_msec() + LENT_MSEC, lent };
+            *entry = (struct lent){ block->charge, credit_now_msec() + LENT_MSEC, lent };
             lent = entry;
         }
     } else {
