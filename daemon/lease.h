@@ -75,7 +75,7 @@ struct lease {
     struct member *owner; /* the process that acquired it, then an heir of it; may be NULL */
     struct list in_owner, in_declared;
     struct list in_unheard; /* unanswered in the last life: whoever asks again is answered by it */
-    struct list holders; /* of struct holder, by in_lease */
+    struct list holders;    /* of struct holder, by in_lease */
     uint32_t n_holders;
     uint32_t n_growths;     /* of them wait for growth */
     uint64_t mark;          /* of safety.c and knot.c */
