@@ -214,7 +214,7 @@ class Hostile(BoxTest):
             self.witness.grow(self.grant, 0)
 
     def test_replies_that_nobody_reads_cost_little_together(self):
-        grants = [self.witness.acquire(fixed(2 * MiB)) for _ in range(60)]
+        grants = [self.witness.acquire(fixed(GiB)) for _ in range(60)]
         with contextlib.ExitStack() as stack:
             before, worst = self.resident(), 0
             for i in range(900):
