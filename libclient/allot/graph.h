@@ -154,6 +154,15 @@ void allot_op_colocate(struct allot_op *op, struct allot_node *node);
 int allot_op_finish(struct allot_op *op, struct allot_node **ret, struct allot_error *err);
 void allot_op_cancel(struct allot_op *op); /* accepts NULL */
 
+/* ---- Files -------------------------------------------------------------------------------------
+ */
+
+/* The whole graph as docs/graph-file.md describes it; by a new file and a rename. */
+int allot_graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err);
+/* A graph from such a file, checked as if its nodes were made by hand. -EBADMSG: it is none, or
+ * damaged. */
+int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_error *err);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of allot/graph.h but for builder and files: graphs, looking into them, scopes. */
+/* The calls of allot/graph.h but for the builder: graphs, files, looking into them, scopes. */
 #include "libclient/allot/graph.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "libclient/api/handle.h"
+#include "libclient/graph/file.h"
 #include "libclient/graph/scope.h"
 #include "libclient/ops/ops.h"
 
@@ -65,6 +66,16 @@ void allot_graph_clear_error(struct allot_graph *graph) {
 
 void allot_graph_set_seed(struct allot_graph *graph, uint64_t seed) {
     graph->seed = seed;
+}
+
+int allot_graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err) {
+    return graph_save(graph, path, err);
+}
+
+int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_error *err) {
+    int r = ops_register_all(err);
+
+    return r < 0 ? r : graph_load(ret, path, err);
 }
 
 /* ---- Looking --------------------------------------------------------------------------------- */
