@@ -163,14 +163,18 @@ static struct allot_output write_node(const char *op, struct allot_output variab
     const struct node *own = handle_node(variable.node);
     struct allot_output output;
     cleanup(freep) char *name = NULL;
+    struct allot_error err;
     size_t size;
 
     if (!own)
         return none;
     size = strlen(own->name) + strlen(op) + 3;
     name = malloc(size);
-    if (name)
-        snprintf(name, size, "%s/%s/", own->name, op);
+    if (!name) {
+        error_set(&err, -ENOMEM, "no memory for a node of op %s", op);
+        return failed(own->graph, &err);
+    }
+    snprintf(name, size, "%s/%s/", own->name, op);
     if (allot_device_push(own->graph, NULL) < 0)
         return none;
     allot_device_push(own->graph, own->device);

@@ -210,12 +210,17 @@ static struct allot_node *apply(struct step *step, struct allot_output variable,
     struct allot_output inputs[10] = { variable };
     struct build_attr nesterov = { "use_nesterov", attr_bool(optimizer->nesterov) };
     size_t size = strlen(own->name) + sizeof("update_");
-    cleanup(freep) char *name = malloc(size); /* NULL: as the op */
+    cleanup(freep) char *name = malloc(size);
     struct allot_graph *graph = step->graph;
     struct allot_output made = { NULL, 0 };
+    struct allot_error err;
 
-    if (name)
-        snprintf(name, size, "update_%s", own->name);
+    if (!name) {
+        error_set(&err, -ENOMEM, "no memory for an optimizer");
+        handle_fail(graph, &err);
+        return NULL;
+    }
+    snprintf(name, size, "update_%s", own->name);
     if (optimizer->method == METHOD_MOMENTUM)
         inputs[1] = slot(step, own, "Momentum");
     if (optimizer->method == METHOD_ADAM) {
