@@ -37,7 +37,8 @@ void cache_done(struct cache *cache) {
 }
 
 int cache_key(const struct program_request *request, unsigned char **ret, size_t *ret_bytes) {
-    size_t bytes = 3 * sizeof(uint32_t) + request->n_targets * sizeof(*request->targets) +
+    size_t bytes = sizeof(uint64_t) + 3 * sizeof(uint32_t) +
+                   request->n_targets * sizeof(*request->targets) +
                    request->n_fetches * sizeof(*request->fetches);
     unsigned char *key, *at;
 
@@ -47,6 +48,7 @@ int cache_key(const struct program_request *request, unsigned char **ret, size_t
     key = at = malloc(bytes);
     if (!key)
         return -ENOMEM;
+    at = mempcpy(at, &request->stage, sizeof(uint64_t));
     at = mempcpy(at, &request->n_feeds, sizeof(uint32_t));
     at = mempcpy(at, &request->n_fetches, sizeof(uint32_t));
     at = mempcpy(at, &request->n_targets, sizeof(uint32_t));

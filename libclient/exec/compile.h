@@ -14,6 +14,7 @@ struct port {
     uint32_t value;
     uint32_t after; /* item that must have run before it is used; PROGRAM_NONE */
     uint32_t feed;  /* it is fed by this one; PROGRAM_NONE */
+    bool is_open;   /* its shape is known only when it is computed */
 };
 
 /* `first` must have run before `then` begins. */
@@ -31,6 +32,7 @@ struct compile {
     struct port *ports;
     uint32_t *node_item; /* by local: item after which the node has run; PROGRAM_NONE: at once */
     bool *is_needed;     /* by local: it runs; else only what is fed of it is used */
+    bool *is_later;      /* by local: the next stage's */
     bool *is_control;    /* by local: some node waits for it by a control edge */
 
     uint32_t n_values_max, n_items_max, n_args_max;
@@ -54,6 +56,17 @@ int compile_shapes(struct compile *compile, struct allot_error *err);
 /* items.c: items, values and edges, in graph order. */
 int compile_items(struct compile *compile, struct allot_error *err);
 int compile_edge(struct compile *compile, uint32_t first, uint32_t then); /* -ENOMEM */
+/* An item that copies `from`, once `after` has run, into a new value. */
+int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum value_where where,
+                 uint32_t space, uint32_t index, uint32_t *ret);
+/* The bytes of `value` in `space`, and after which item they are there. */
+int compile_value_in(struct compile *compile, uint32_t value, uint32_t after, uint32_t space,
+                     uint32_t *ret, uint32_t *ret_after, struct allot_error *err);
+/* An item that reads the variable `handle`, once `after` has run, and gives it to `port`. */
+int compile_read(struct compile *compile, struct port *port, const struct node *node,
+                 uint32_t handle, uint32_t after);
+/* fetch.c: what leaves the program. */
+int compile_fetches(struct compile *compile, struct allot_error *err);
 /* Items that read each value, in order. */
 int compile_uses(struct compile *compile); /* -ENOMEM */
 /* variables.c: edges that keep reads and writes of a variable as the graph was written. */

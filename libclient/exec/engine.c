@@ -179,12 +179,14 @@ static int find_plan(struct engine *engine, const struct program_request *asked,
 }
 
 static int find_frame(struct engine *engine, const struct engine_call *call,
-                      const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
-                      struct frame **ret_frame, struct allot_error *err) {
+                      const struct cache_entry *before, const struct shape *shapes,
+                      struct engine_run *run, struct cache_entry **ret, struct frame **ret_frame,
+                      struct allot_error *err) {
     const struct program_request request = {
         .graph = engine->graph,
         .feeds = call->feeds,
         .feed_shapes = shapes,
+        .feed_known = call->feed_known,
         .n_feeds = call->n_feeds,
         .fetches = call->fetches,
         .n_fetches = call->n_fetches,
@@ -192,6 +194,9 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
         .n_targets = call->n_targets,
         .devices = engine->devices,
         .n_devices = engine->n_devices,
+        .is_done = before ? before->program->is_done : NULL,
+        .n_done = before ? before->program->n_graph : 0,
+        .stage = before ? before->hash | 1 : 0,
         .sequential = engine->options.inter_threads == 1,
         .seed = engine->options.seed,
     };
@@ -279,35 +284,154 @@ static int run_in(struct engine *engine, struct frame *frame, struct engine_run 
     return r;
 }
 
-int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
-               struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
-               struct allot_error *err) {
+static int run_stage(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *before, struct engine_run *run,
+                     struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+                     struct allot_error *err);
+
+/* What the next stage is asked for, made from what this one was and what came out of it. */
+struct next_call {
+    struct edge *feeds, *fetches;
+    uint32_t *targets;
+    struct allot_tensor **tensors, **known; /* of the feeds; borrowed */
+    struct allot_tensor **fetched;
+    struct engine_call call;
+};
+
+static void next_call_done(struct next_call *next) {
+    free(next->feeds);
+    free(next->fetches);
+    free(next->targets);
+    free(next->tensors);
+    free(next->known);
+    free(next->fetched);
+}
+
+static int next_call_make(struct next_call *next, const struct program *program,
+                          const struct engine_call *call, struct allot_tensor *const *feeds,
+                          struct allot_tensor *const *fetched) {
+    uint32_t n_own = 0, n_feeds = call->n_feeds, n_fetches = 0, n_targets = 0;
+
+    next->feeds = calloc(call->n_feeds + program->n_fetches + 1, sizeof(*next->feeds));
+    next->tensors = calloc(call->n_feeds + program->n_fetches + 1, sizeof(struct allot_tensor *));
+    next->known = calloc(call->n_feeds + program->n_fetches + 1, sizeof(struct allot_tensor *));
+    next->fetches = calloc(call->n_fetches + 1, sizeof(*next->fetches));
+    next->fetched = calloc(call->n_fetches + 1, sizeof(struct allot_tensor *));
+    next->targets = calloc(call->n_targets + 1, sizeof(*next->targets));
+    if (!next->feeds || !next->tensors || !next->known || !next->fetches || !next->fetched ||
+        !next->targets)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < call->n_feeds; i++) {
+        next->feeds[i] = call->feeds[i];
+        next->tensors[i] = feeds[i];
+        next->known[i] = call->feed_known ? call->feed_known[i] : NULL;
+    }
+    for (uint32_t i = 0; i < call->n_fetches; i++)
+        if (program->fetch_of[i] == PROGRAM_NONE)
+            next->fetches[n_fetches++] = call->fetches[i];
+        else
+            n_own++;
+    for (uint32_t i = n_own; i < program->n_fetches; i++) {
+        next->feeds[n_feeds] = program->fetches[i].edge;
+        next->known[n_feeds] = program->fetches[i].known;
+        next->tensors[n_feeds++] = fetched[i];
+    }
+    for (uint32_t i = 0; i < call->n_targets; i++)
+        if (!program->is_done[call->targets[i]])
+            next->targets[n_targets++] = call->targets[i];
+    next->call = (struct engine_call){ next->feeds,   n_feeds,   next->fetches, n_fetches,
+                                       next->targets, n_targets, next->known };
+    return 0;
+}
+
+static int run_next(struct engine *engine, const struct engine_call *call,
+                    const struct cache_entry *entry, struct engine_run *run,
+                    struct allot_tensor *const *feeds, struct allot_tensor *const *fetched,
+                    struct allot_tensor **ret_fetches, struct allot_error *err) {
+    struct next_call next = { 0 };
+    uint32_t n = 0;
+    int r = next_call_make(&next, entry->program, call, feeds, fetched);
+
+    if (r < 0)
+        error_set(err, r, "no host memory for a run");
+    else
+        r = run_stage(engine, &next.call, entry, run, next.tensors, next.fetched, err);
+    for (uint32_t i = 0; r == 0 && i < call->n_fetches; i++)
+        if (entry->program->fetch_of[i] == PROGRAM_NONE)
+            ret_fetches[i] = next.fetched[n++];
+    next_call_done(&next);
+    return r;
+}
+
+static void count(struct engine_run *run, const struct program *program) {
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < program->n_devices; i++)
+        bytes += program->slab_bytes[i];
+    run->n_kernels += program->n_kernels;
+    run->step_bytes = MAX(run->step_bytes, bytes);
+    run->ready_order_bytes = MAX(run->ready_order_bytes, program->ready_order_bytes);
+}
+
+/* What was fetched goes to the caller, or on to the next stage. */
+static int hand_over(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *entry, struct engine_run *run,
+                     struct allot_tensor *const *feeds, struct allot_tensor **fetched,
+                     struct allot_tensor **ret_fetches, struct allot_error *err) {
+    const struct program *program = entry->program;
+    int r = program->has_next ? run_next(engine, call, entry, run, feeds, fetched, ret_fetches, err)
+                              : 0;
+
+    for (uint32_t i = 0; r == 0 && i < call->n_fetches; i++)
+        if (program->fetch_of[i] != PROGRAM_NONE)
+            ret_fetches[i] = allot_tensor_ref(fetched[program->fetch_of[i]]);
+    for (uint32_t i = 0; i < program->n_fetches; i++)
+        allot_tensor_unref(fetched[i]);
+    return r;
+}
+
+static int run_stage(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *before, struct engine_run *run,
+                     struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+                     struct allot_error *err) {
     struct shape few[16], *shapes = few;
+    struct allot_tensor *few_fetched[16], **fetched = few_fetched;
     cleanup(freep) struct shape *many = NULL;
+    cleanup(freep) struct allot_tensor **many_fetched = NULL;
     struct cache_entry *entry;
     struct frame *frame;
     int r;
 
-    if (engine->generation != atomic_load_explicit(&generation, memory_order_relaxed))
-        return error_set(err, -ECHILD,
-                         "this process is a fork of the one that made the session: make a session "
-                         "of its own in it");
     if (call->n_feeds > 16 && !(shapes = many = calloc(call->n_feeds, sizeof(*many))))
         return error_set(err, -ENOMEM, "no host memory for a run");
     r = check_feeds(engine, call, feeds, shapes, err);
     if (r == 0)
-        r = find_frame(engine, call, shapes, run, &entry, &frame, err);
+        r = find_frame(engine, call, before, shapes, run, &entry, &frame, err);
     if (r < 0)
         return r;
-    run->n_kernels = entry->program->n_kernels;
-    run->ready_order_bytes = entry->program->ready_order_bytes;
-    run->step_bytes = 0;
-    for (uint32_t i = 0; i < engine->n_devices; i++)
-        run->step_bytes += entry->program->slab_bytes[i];
-    r = run_in(engine, frame, run, feeds, ret_fetches, err);
+    count(run, entry->program);
+    if (entry->program->n_fetches > 16 &&
+        !(fetched = many_fetched = calloc(entry->program->n_fetches, sizeof(*fetched))))
+        r = error_set(err, -ENOMEM, "no host memory for a run");
+    if (r == 0)
+        r = run_in(engine, frame, run, feeds, fetched, err);
     pthread_mutex_lock(&engine->lock);
     cache_give_frame(entry, frame);
+    pthread_mutex_unlock(&engine->lock);
+    if (r == 0)
+        r = hand_over(engine, call, entry, run, feeds, fetched, ret_fetches, err);
+    pthread_mutex_lock(&engine->lock);
     cache_release(&engine->cache, entry);
     pthread_mutex_unlock(&engine->lock);
     return r;
+}
+
+int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
+               struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+               struct allot_error *err) {
+    if (engine->generation != atomic_load_explicit(&generation, memory_order_relaxed))
+        return error_set(err, -ECHILD,
+                         "this process is a fork of the one that made the session: make a session "
+                         "of its own in it");
+    return run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
 }

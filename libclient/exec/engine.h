@@ -57,6 +57,7 @@ struct engine_call {
     uint32_t n_fetches;
     const uint32_t *targets;
     uint32_t n_targets;
+    struct allot_tensor *const *feed_known; /* the engine's own: what feeds always are; NULL */
 };
 
 /* How to run it, and what it was. */

@@ -221,6 +221,31 @@ static int find_variables(struct frame *frame, struct variables *variables,
     return 0;
 }
 
+/* An output whose shape is known only now. */
+static int output_new(const struct kernel_run *run, uint32_t i, const struct shape *shape,
+                      void **ret) {
+    struct frame *frame = frame_of(run);
+    const struct program *program = frame->program;
+    const struct program_item *item = item_of(frame, run);
+    uint32_t value = program->args[item->first_arg + item->n_inputs + i];
+    int64_t count = shape_count(shape);
+    struct allot_error err = { 0 };
+    struct buffer *buffer;
+    int r;
+
+    if (count < 0)
+        return kernel_fail(-EOVERFLOW, "an output that is too large");
+    r = device_buffer_new(program->devices[item->device],
+                          (uint64_t)count * dtype_bytes(program->values[value].dtype),
+                          item->node->name, &buffer, &err);
+    if (r < 0)
+        return kernel_fail(r, "%s", err.text);
+    pin(frame, value, buffer);
+    frame->open_shapes[value] = *shape;
+    *ret = buffer->data;
+    return 0;
+}
+
 static int fill(struct frame *frame, struct variables *variables, struct allot_error *err) {
     const struct program *program = frame->program;
     uint32_t *space_of = calloc(program->n_variables + 1, sizeof(*space_of));
@@ -239,7 +264,9 @@ static int fill(struct frame *frame, struct variables *variables, struct allot_e
         return r;
     for (uint32_t d = 0; d < program->n_devices; d++)
         frame->steps[d] = (struct frame_step){
-            .step = { .cancelled = &frame->cancelled, .deterministic = true },
+            .step = { .cancelled = &frame->cancelled,
+                      .deterministic = true,
+                      .output_new = output_new },
             .frame = frame,
         };
     for (uint32_t a = 0; a < program->n_args; a++)
@@ -274,8 +301,10 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
     frame->slabs = calloc(program->n_devices + 1, sizeof(*frame->slabs));
     frame->variables = calloc(program->n_variables + 1, sizeof(struct variable *));
     frame->pins = calloc(program->n_values + 1, sizeof(struct buffer *));
+    frame->open_shapes =
+        program->has_open ? calloc(program->n_values + 1, sizeof(struct shape)) : NULL;
     if (frame->args && frame->items && frame->steps && frame->slabs && frame->variables &&
-        frame->pins) {
+        frame->pins && (frame->open_shapes || !program->has_open)) {
         struct allot_error own = { 0 };
 
         r = fill(frame, variables, &own);
@@ -309,6 +338,7 @@ struct frame *frame_free(struct frame *frame) {
     free(frame->slabs);
     free(frame->variables);
     free(frame->pins);
+    free(frame->open_shapes);
     free(frame);
     return NULL;
 }
@@ -367,7 +397,11 @@ int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct all
         const struct program_fetch *fetch = &program->fetches[i];
         struct buffer *buffer = buffer_ref(frame->pins[fetch->value]);
 
-        r = tensor_of_buffer(&ret_fetches[i], fetch->dtype, &fetch->shape, buffer, 0);
+        r = tensor_of_buffer(&ret_fetches[i], fetch->dtype,
+                             program->values[fetch->value].where == VALUE_OPEN
+                                 ? &frame->open_shapes[fetch->value]
+                                 : &fetch->shape,
+                             buffer, 0);
         if (r < 0) {
             buffer_unref(buffer);
             while (i-- > 0)

@@ -37,7 +37,8 @@ struct frame {
     struct frame_step *steps;     /* by device */
     struct device_block *slabs;   /* by device; data NULL: none */
     struct variable **variables;  /* as program.variables; borrowed from the session */
-    struct buffer **pins;         /* by value: of VALUE_READ and VALUE_FETCH */
+    struct buffer **pins;         /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
+    struct shape *open_shapes;    /* by value: of VALUE_OPEN; NULL: there is none */
     void **events;                /* CUevent, as program.event_items; NULL until the first run */
     struct crew *crew;            /* for several threads; NULL until the first such run */
     atomic_bool cancelled;        /* stop: an error, a cancellation, a time limit */

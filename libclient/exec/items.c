@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "libclient/core/buffer.h"
@@ -96,9 +97,8 @@ static uint64_t port_bytes(const struct port *port) {
     return (uint64_t)shape_count(&port->shape) * dtype_bytes(port->dtype);
 }
 
-/* An item that copies `from`, once `after` has run, into a new value. */
-static int copy_new(struct compile *compile, uint32_t from, uint32_t after, enum value_where where,
-                    uint32_t space, uint32_t index, uint32_t *ret) {
+int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum value_where where,
+                 uint32_t space, uint32_t index, uint32_t *ret) {
     struct program_value value = compile->program->values[from];
     uint32_t item, args[2] = { from };
     /* The end that is not the host has the stream. */
@@ -146,9 +146,8 @@ static int upload(struct compile *compile, uint32_t from, uint32_t space, uint32
     return r;
 }
 
-/* The bytes of `value` in `space`, and after which item they are there. */
-static int value_in(struct compile *compile, uint32_t value, uint32_t after, uint32_t space,
-                    uint32_t *ret, uint32_t *ret_after, struct allot_error *err) {
+int compile_value_in(struct compile *compile, uint32_t value, uint32_t after, uint32_t space,
+                     uint32_t *ret, uint32_t *ret_after, struct allot_error *err) {
     struct program *program = compile->program;
     uint64_t key = (uint64_t)value << 32 | space;
     void *found;
@@ -165,7 +164,7 @@ static int value_in(struct compile *compile, uint32_t value, uint32_t after, uin
     else {
         r = program->values[value].where == VALUE_CONSTANT
                 ? upload(compile, value, space, ret, err)
-                : copy_new(compile, value, after, VALUE_SLAB, space, PROGRAM_NONE, ret);
+                : compile_copy(compile, value, after, VALUE_SLAB, space, PROGRAM_NONE, ret);
         if (r == 0)
             r = map_put(&compile->copies, key, (void *)((uintptr_t)*ret + 1));
         if (r < 0)
@@ -214,7 +213,8 @@ static bool has_bit(uint32_t mask, uint32_t argument) {
 
 static int control_edges(struct compile *compile, const struct node *node, uint32_t item) {
     for (uint32_t i = 0; i < node->n_controls; i++) {
-        int r = compile_edge(compile, compile->node_item[compile->local[node->controls[i]]], item);
+        uint32_t local = compile->local[node->controls[i]];
+        int r = local == PROGRAM_NONE ? 0 : compile_edge(compile, compile->node_item[local], item);
 
         if (r < 0)
             return r;
@@ -287,9 +287,8 @@ static int read_port(struct compile *compile, struct port *port, const struct no
     return value_new(compile, &value, &port->value);
 }
 
-/* An item that reads the variable `handle`, once `after` has run, and gives it to `port`. */
-static int read_new(struct compile *compile, struct port *port, const struct node *node,
-                    uint32_t handle, uint32_t after) {
+int compile_read(struct compile *compile, struct port *port, const struct node *node,
+                 uint32_t handle, uint32_t after) {
     uint32_t item, args[2] = { handle };
     int r = item_new(compile, ITEM_READ, node, compile->program->values[handle].space, &item);
 
@@ -310,7 +309,7 @@ static int read_new(struct compile *compile, struct port *port, const struct nod
 static int node_read(struct compile *compile, uint32_t local, const struct node *node,
                      struct port *ports) {
     const struct port *handle = compile_port(compile, node->inputs[0]);
-    int r = read_new(compile, &ports[0], node, handle->value, handle->after);
+    int r = compile_read(compile, &ports[0], node, handle->value, handle->after);
 
     if (r < 0)
         return r;
@@ -321,8 +320,9 @@ static int node_read(struct compile *compile, uint32_t local, const struct node 
 static int node_alias(struct compile *compile, uint32_t local, const struct node *node,
                       struct port *ports, struct allot_error *err) {
     const struct port *input = compile_port(compile, node->inputs[0]);
-    int r = value_in(compile, input->value, input->after, compile->request->placement[node->id],
-                     &ports[0].value, &ports[0].after, err);
+    int r =
+        compile_value_in(compile, input->value, input->after, compile->request->placement[node->id],
+                         &ports[0].value, &ports[0].after, err);
 
     if (r == 0)
         r = join_controls(compile, local, node, ports);
@@ -346,8 +346,8 @@ static int kernel_inputs(struct compile *compile, const struct node *node,
         else if (on_host && port->known)
             r = constant_new(compile, node, port->known, &compile->arguments[i]);
         else
-            r = value_in(compile, port->value, port->after, on_host ? HOST : device,
-                         &compile->arguments[i], &after[i], err);
+            r = compile_value_in(compile, port->value, port->after, on_host ? HOST : device,
+                                 &compile->arguments[i], &after[i], err);
         if (r < 0)
             return r;
     }
@@ -372,7 +372,11 @@ static int kernel_outputs(struct compile *compile, const struct node *node,
 
         compile->values[node->n_inputs + i] =
             (struct kernel_value){ .dtype = value.dtype, .shape = ports[i].shape };
-        value.bytes = (uint64_t)shape_count(&ports[i].shape) * dtype_bytes(value.dtype);
+        if (ports[i].is_open) {
+            value.where = VALUE_OPEN;
+            compile->program->has_open = true;
+        } else
+            value.bytes = (uint64_t)shape_count(&ports[i].shape) * dtype_bytes(value.dtype);
         r = value_new(compile, &value, &made);
         if (r < 0)
             return r;
@@ -484,7 +488,7 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
         if (ports[i].feed != PROGRAM_NONE && value_new(compile, &value, &ports[i].value) < 0)
             return -ENOMEM;
     }
-    if (!compile->is_needed[local])
+    if (!compile->is_needed[local] || compile->is_later[local])
         return 0;
     if (strcmp(node->op->name, "Const") == 0) {
         r = constant_new(compile, node, node_attr(node, "value")->tensor, &ports[0].value);
@@ -506,40 +510,8 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
     return node_kernel(compile, local, node, kernel, ports, err);
 }
 
-/* What is fetched of a variable is read behind all that was made before: after the last write. */
-static int read_last(struct compile *compile, struct port *port) {
-    uint32_t handle = port->value;
-    const struct node *node = compile->program->values[handle].node;
-
-    return read_new(compile, port, node, handle, port->after);
-}
-
-/* Every fetch ends up in a tensor of its own on the host. */
-static int fetch_new(struct compile *compile, uint32_t i, struct allot_error *err) {
-    struct program *program = compile->program;
-    struct edge edge = compile->request->fetches[i];
-    struct port *port = compile_port(compile, edge);
-    struct program_fetch *fetch = &program->fetches[i];
-    uint32_t value, after;
-    int r;
-
-    r = program->values[port->value].where == VALUE_HANDLE ? read_last(compile, port) : 0;
-    if (r == 0)
-        r = value_in(compile, port->value, port->after, HOST, &value, &after, err);
-    if (r == 0 && program->values[value].where == VALUE_SLAB) {
-        program->values[value].where = VALUE_FETCH;
-        program->values[value].index = i;
-    } else if (r == 0 && program->values[value].where != VALUE_FETCH)
-        r = copy_new(compile, value, after, VALUE_FETCH, HOST, i, &value);
-    if (r < 0)
-        return r;
-    *fetch = (struct program_fetch){ edge, port->dtype, port->shape, value };
-    return 0;
-}
-
 int compile_items(struct compile *compile, struct allot_error *err) {
     const struct allot_graph *graph = compile->request->graph;
-    struct program *program = compile->program;
     size_t most = 1;
 
     for (uint32_t i = 0; i < compile->n_nodes; i++) {
@@ -551,19 +523,11 @@ int compile_items(struct compile *compile, struct allot_error *err) {
     }
     compile->values = calloc(most, sizeof(*compile->values));
     compile->arguments = calloc(2 * most, sizeof(*compile->arguments));
-    program->fetches = calloc(compile->request->n_fetches + 1, sizeof(*program->fetches));
-    if (!compile->values || !compile->arguments || !program->fetches)
+    if (!compile->values || !compile->arguments)
         return -ENOMEM;
 
     for (uint32_t i = 0; i < compile->n_nodes; i++) {
         int r = node_item(compile, i, err);
-
-        if (r < 0)
-            return r;
-    }
-    program->n_fetches = compile->request->n_fetches;
-    for (uint32_t i = 0; i < program->n_fetches; i++) {
-        int r = fetch_new(compile, i, err);
 
         if (r < 0)
             return r;

@@ -25,6 +25,7 @@ static void compile_done(struct compile *compile) {
     free(compile->ports);
     free(compile->node_item);
     free(compile->is_needed);
+    free(compile->is_later);
     free(compile->is_control);
     free(compile->edges);
     free(compile->values);
@@ -64,7 +65,8 @@ static int settle_edges(struct compile *compile) {
 static bool has_late_address(const struct program *program, uint32_t value) {
     enum value_where where = value == PROGRAM_NONE ? VALUE_CONSTANT : program->values[value].where;
 
-    return where == VALUE_FEED || where == VALUE_FETCH || where == VALUE_READ;
+    return where == VALUE_FEED || where == VALUE_FETCH || where == VALUE_READ ||
+           where == VALUE_OPEN;
 }
 
 static int settle_places(struct program *program) {
@@ -113,6 +115,8 @@ static int make(struct compile *compile, struct allot_error *err) {
         r = compile_shapes(compile, err);
     if (r == 0)
         r = compile_items(compile, err);
+    if (r == 0)
+        r = compile_fetches(compile, err);
     if (r == 0)
         r = compile_uses(compile);
     if (r == 0)
@@ -173,7 +177,11 @@ struct program *program_free(struct program *program) {
     }
     graph_unref(program->graph);
     free(program->feeds);
+    for (uint32_t i = 0; i < program->n_fetches; i++)
+        allot_tensor_unref(program->fetches[i].known);
     free(program->fetches);
+    free(program->fetch_of);
+    free(program->is_done);
     free(program->variables);
     free(program->values);
     free(program->items);

@@ -36,6 +36,7 @@ enum value_where {
     VALUE_FETCH,    /* in a tensor that the caller gets */
     VALUE_READ,     /* in a variable, as it was when it was read */
     VALUE_HANDLE,   /* a variable itself */
+    VALUE_OPEN, /* in memory that is taken when it is computed, because its shape is known then */
 };
 
 struct program_value {
@@ -88,16 +89,26 @@ struct program_feed {
 struct program_fetch {
     struct edge edge;
     enum dtype dtype;
-    struct shape shape; /* whole */
-    uint32_t value;     /* VALUE_FETCH */
+    struct shape shape;         /* whole, but for VALUE_OPEN */
+    uint32_t value;             /* VALUE_FETCH or VALUE_OPEN */
+    struct allot_tensor *known; /* what it always is, if that is known; one reference */
 };
 
 struct program {
     struct allot_graph *graph; /* one reference */
     struct program_feed *feeds;
     uint32_t n_feeds;
-    struct program_fetch *fetches;
+    struct program_fetch *fetches; /* those asked for, then what the next stage is fed with */
     uint32_t n_fetches;
+    /*
+     * Where a shape depends on data, all that depends on it is left to a next stage: another
+     * program, which is fed with what this one computed, once the shapes are known.
+     */
+    bool has_next;
+    bool has_open;      /* some value is VALUE_OPEN */
+    uint32_t *fetch_of; /* by fetch asked for: which of `fetches`; PROGRAM_NONE: the next stage's */
+    bool *is_done;      /* by node of the graph as it was: it has run in this stage or before */
+    uint32_t n_graph;   /* how many nodes it had */
     uint32_t *variables; /* nodes */
     uint32_t n_variables;
 
@@ -133,6 +144,8 @@ struct program_request {
     struct allot_graph *graph;
     const struct edge *feeds;
     const struct shape *feed_shapes; /* whole */
+    struct allot_tensor *const
+        *feed_known; /* what a feed always is; each may be NULL; NULL: none */
     uint32_t n_feeds;
     const struct edge *fetches;
     uint32_t n_fetches;
@@ -141,6 +154,9 @@ struct program_request {
     struct device *const *devices; /* 0: the host's CPU */
     uint32_t n_devices;
     const uint32_t *placement; /* device of each node of the graph */
+    const bool *is_done;       /* by node: has run in a stage before; NULL: this is the first */
+    uint32_t n_done;           /* how many nodes `is_done` is about */
+    uint64_t stage;            /* tells programs of later stages from others; 0: the first */
     bool sequential;           /* one thread will run it: memory may be shared more freely */
     uint64_t seed;             /* of random ops */
 };

@@ -14,146 +14,74 @@
 #include "base/error.h"
 #include "libclient/core/tensor.h"
 #include "libclient/exec/compile.h"
+#include "libclient/graph/topo.h"
 
 /* Values that are known ahead have at most so many elements: more is data, not shape. */
 enum { KNOWN_MAX = 64 };
 
-static int check_edge(const struct compile *compile, struct edge edge, const char *what,
-                      struct allot_error *err) {
-    const struct allot_graph *graph = compile->request->graph;
+/* Nodes that run, and those of which something is fed: both marked in `local`. */
+enum { UNSEEN = UINT32_MAX, FED = 0, NEEDED = 1 };
 
-    if (edge.node >= graph->n_nodes)
-        return error_set(err, -EINVAL, "%s: the graph has no node %u", what, edge.node);
-    if (edge.output >= graph_node(graph, edge.node)->n_outputs)
-        return error_set(err, -EINVAL, "%s: '%s' has no output %u", what,
-                         graph_node(graph, edge.node)->name, edge.output);
-    return 0;
-}
-
-static int check_request(const struct compile *compile, struct allot_error *err) {
+/* Whether a stage before has run it. What only says where something is can be said again. */
+static bool is_over(const struct compile *compile, uint32_t id) {
     const struct program_request *request = compile->request;
-    int r;
+    const char *op = graph_node(request->graph, id)->op->name;
 
-    for (uint32_t i = 0; i < request->n_feeds; i++) {
-        r = check_edge(compile, request->feeds[i], "feed", err);
-        if (r < 0)
-            return r;
-    }
-    for (uint32_t i = 0; i < request->n_fetches; i++) {
-        r = check_edge(compile, request->fetches[i], "fetch", err);
-        if (r < 0)
-            return r;
-    }
-    for (uint32_t i = 0; i < request->n_targets; i++)
-        if (request->targets[i] >= request->graph->n_nodes)
-            return error_set(err, -EINVAL, "target: the graph has no node %u", request->targets[i]);
-    return 0;
+    return request->is_done && id < request->n_done && request->is_done[id] &&
+           strcmp(op, "Variable") != 0;
 }
 
-/* Which feed gives this edge; PROGRAM_NONE. `fed` marks nodes of which any output is fed. */
-static uint32_t find_feed(const struct compile *compile, const bool *fed, struct edge edge) {
+static int mark_nodes(struct compile *compile, uint32_t n_graph, struct allot_error *err) {
     const struct program_request *request = compile->request;
+    const struct topo_request asked = {
+        .fetches = request->fetches,
+        .n_fetches = request->n_fetches,
+        .targets = request->targets,
+        .n_targets = request->n_targets,
+        .feeds = request->feeds,
+        .n_feeds = request->n_feeds,
+    };
+    cleanup(freep) uint32_t *needed = NULL;
+    size_t n_needed;
+    int r = graph_prune(request->graph, &asked, &needed, &n_needed, err);
 
-    if (!fed[edge.node])
-        return PROGRAM_NONE;
-    for (uint32_t i = 0; i < request->n_feeds; i++)
-        if (request->feeds[i].node == edge.node && request->feeds[i].output == edge.output)
-            return i;
-    return PROGRAM_NONE;
-}
-
-enum { UNSEEN = 0, FED = 1, NEEDED = 2 };
-
-struct visit {
-    struct compile *compile;
-    uint8_t *seen; /* by node */
-    bool *fed;
-    uint32_t *stack;
-    uint32_t n_stack;
-};
-
-static void visit_node(struct visit *visit, uint32_t node) {
-    if (visit->seen[node] == NEEDED)
-        return;
-    visit->seen[node] = NEEDED;
-    visit->stack[visit->n_stack++] = node;
-}
-
-static void visit_edge(struct visit *visit, struct edge edge) {
-    if (find_feed(visit->compile, visit->fed, edge) == PROGRAM_NONE)
-        visit_node(visit, edge.node);
-    else if (visit->seen[edge.node] == UNSEEN)
-        visit->seen[edge.node] = FED;
-}
-
-static void visit_all(struct visit *visit) {
-    const struct program_request *request = visit->compile->request;
-
-    for (uint32_t i = 0; i < request->n_feeds; i++) {
-        visit->fed[request->feeds[i].node] = true;
-        if (visit->seen[request->feeds[i].node] == UNSEEN)
-            visit->seen[request->feeds[i].node] = FED;
-    }
-    for (uint32_t i = 0; i < request->n_fetches; i++)
-        visit_edge(visit, request->fetches[i]);
-    for (uint32_t i = 0; i < request->n_targets; i++)
-        visit_node(visit, request->targets[i]);
-    while (visit->n_stack > 0) {
-        const struct node *node = graph_node(request->graph, visit->stack[--visit->n_stack]);
-
-        for (uint32_t i = 0; i < node->n_inputs; i++)
-            visit_edge(visit, node->inputs[i]);
-        for (uint32_t i = 0; i < node->n_controls; i++)
-            visit_node(visit, node->controls[i]);
-    }
-}
-
-int compile_select(struct compile *compile, struct allot_error *err) {
-    const struct program_request *request = compile->request;
-    uint32_t n_graph = request->graph->n_nodes, n = 0, n_ports = 0;
-    cleanup(freep) uint8_t *seen = calloc(n_graph + 1, sizeof(*seen));
-    cleanup(freep) bool *fed = calloc(n_graph + 1, sizeof(*fed));
-    cleanup(freep) uint32_t *stack = calloc(n_graph + 1, sizeof(*stack));
-    int r;
-
-    compile->local = malloc((n_graph + 1) * sizeof(*compile->local));
-    if (!seen || !fed || !stack || !compile->local)
-        return -ENOMEM;
-    r = check_request(compile, err);
     if (r < 0)
         return r;
-    visit_all(&(struct visit){ compile, seen, fed, stack, 0 });
-
     for (uint32_t i = 0; i < n_graph; i++)
-        n += seen[i] != UNSEEN;
-    compile->n_nodes = n;
-    compile->nodes = calloc(n + 1, sizeof(*compile->nodes));
-    compile->is_needed = calloc(n + 1, sizeof(*compile->is_needed));
-    compile->is_control = calloc(n + 1, sizeof(*compile->is_control));
-    compile->first_port = calloc(n + 1, sizeof(*compile->first_port));
-    compile->node_item = calloc(n + 1, sizeof(*compile->node_item));
-    if (!compile->nodes || !compile->is_needed || !compile->is_control || !compile->first_port ||
-        !compile->node_item)
-        return -ENOMEM;
+        compile->local[i] = UNSEEN;
+    for (uint32_t i = 0; i < request->n_feeds; i++)
+        compile->local[request->feeds[i].node] = FED;
+    for (size_t i = 0; i < n_needed; i++)
+        if (!is_over(compile, needed[i]))
+            compile->local[needed[i]] = NEEDED;
+    for (uint32_t i = 0; i < n_graph; i++)
+        compile->n_nodes += compile->local[i] != UNSEEN;
+    return 0;
+}
 
-    n = 0;
+/* Number the nodes that were marked, and their outputs. */
+static uint32_t number_nodes(struct compile *compile, uint32_t n_graph) {
+    uint32_t n = 0, n_ports = 0;
+
     for (uint32_t i = 0; i < n_graph; i++) {
-        compile->local[i] = seen[i] == UNSEEN ? PROGRAM_NONE : n;
-        if (seen[i] == UNSEEN)
+        uint32_t mark = compile->local[i];
+
+        if (mark == UNSEEN)
             continue;
         compile->nodes[n] = i;
-        compile->is_needed[n] = seen[i] == NEEDED;
+        compile->is_needed[n] = mark == NEEDED;
         compile->node_item[n] = PROGRAM_NONE;
-        compile->first_port[n++] = n_ports;
-        n_ports += graph_node(request->graph, i)->n_outputs;
+        compile->first_port[n] = n_ports;
+        compile->local[i] = n++;
+        n_ports += graph_node(compile->request->graph, i)->n_outputs;
     }
     compile->first_port[n] = n_ports;
-    compile->ports = calloc(n_ports + 1, sizeof(*compile->ports));
-    if (!compile->ports)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < n_ports; i++)
-        compile->ports[i] =
-            (struct port){ .value = PROGRAM_NONE, .after = PROGRAM_NONE, .feed = PROGRAM_NONE };
+    return n_ports;
+}
+
+static int mark_feeds(struct compile *compile, struct allot_error *err) {
+    const struct program_request *request = compile->request;
+
     for (uint32_t i = 0; i < request->n_feeds; i++) {
         struct port *port = compile_port(compile, request->feeds[i]);
 
@@ -163,13 +91,46 @@ int compile_select(struct compile *compile, struct allot_error *err) {
                              request->feeds[i].output);
         port->feed = i;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const struct node *node = graph_node(request->graph, compile->nodes[i]);
+    return 0;
+}
+
+int compile_select(struct compile *compile, struct allot_error *err) {
+    const struct allot_graph *graph = compile->request->graph;
+    uint32_t n_graph = graph_n_nodes(graph), n_ports;
+    size_t n;
+    int r;
+
+    compile->local = malloc((n_graph + 1) * sizeof(*compile->local));
+    if (!compile->local)
+        return -ENOMEM;
+    r = mark_nodes(compile, n_graph, err);
+    if (r < 0)
+        return r;
+    n = (size_t)compile->n_nodes + 1;
+    compile->nodes = calloc(n, sizeof(*compile->nodes));
+    compile->is_needed = calloc(n, sizeof(*compile->is_needed));
+    compile->is_later = calloc(n, sizeof(*compile->is_later));
+    compile->is_control = calloc(n, sizeof(*compile->is_control));
+    compile->first_port = calloc(n, sizeof(*compile->first_port));
+    compile->node_item = calloc(n, sizeof(*compile->node_item));
+    if (!compile->nodes || !compile->is_needed || !compile->is_later || !compile->is_control ||
+        !compile->first_port || !compile->node_item)
+        return -ENOMEM;
+    n_ports = number_nodes(compile, n_graph);
+    compile->ports = calloc(n_ports + 1, sizeof(*compile->ports));
+    if (!compile->ports)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n_ports; i++)
+        compile->ports[i] =
+            (struct port){ .value = PROGRAM_NONE, .after = PROGRAM_NONE, .feed = PROGRAM_NONE };
+    for (uint32_t i = 0; i < compile->n_nodes; i++) {
+        const struct node *node = graph_node(graph, compile->nodes[i]);
 
         for (uint32_t c = 0; compile->is_needed[i] && c < node->n_controls; c++)
-            compile->is_control[compile->local[node->controls[c]]] = true;
+            if (compile->local[node->controls[c]] != UNSEEN)
+                compile->is_control[compile->local[node->controls[c]]] = true;
     }
-    return 0;
+    return mark_feeds(compile, err);
 }
 
 static int feed_port(const struct compile *compile, const struct node *node, uint32_t output,
@@ -187,6 +148,8 @@ static int feed_port(const struct compile *compile, const struct node *node, uin
                          shape_format(&node->outputs[output].shape, declared));
     port->dtype = node->outputs[output].dtype;
     port->shape = *shape;
+    if (compile->request->feed_known)
+        port->known = allot_tensor_ref(compile->request->feed_known[port->feed]);
     return 0;
 }
 
@@ -238,7 +201,7 @@ static int know_computed(struct compile *compile, const struct node *node, struc
         node->n_inputs > OPDEF_ARGS_MAX || node->n_outputs > OPDEF_ARGS_MAX)
         return 0;
     for (uint32_t i = 0; i < node->n_outputs; i++)
-        if (!is_small_integer(&ports[i]) || ports[i].feed != PROGRAM_NONE)
+        if (ports[i].is_open || !is_small_integer(&ports[i]) || ports[i].feed != PROGRAM_NONE)
             return 0;
     for (uint32_t i = 0; i < node->n_inputs; i++) {
         const struct port *port = compile_port(compile, node->inputs[i]);
@@ -276,6 +239,26 @@ static int know_computed(struct compile *compile, const struct node *node, struc
     for (uint32_t i = 0; r < 0 && i < node->n_outputs; i++)
         ports[i].known = allot_tensor_unref(ports[i].known);
     return r == -ENOMEM ? r : 0;
+}
+
+/* Whether the host has a kernel that finds the shape out. */
+static bool can_be_open(const struct node *node) {
+    const struct kernel *kernel = kernel_find(node, KERNEL_CPU);
+
+    return kernel && kernel->flags & KERNEL_DYNAMIC;
+}
+
+/* Whether anything that the node needs is known only in the next stage. */
+static bool is_later(const struct compile *compile, const struct node *node) {
+    for (uint32_t i = 0; i < node->n_inputs; i++)
+        if (compile_port(compile, node->inputs[i])->is_open ||
+            compile->is_later[compile->local[node->inputs[i].node]])
+            return true;
+    for (uint32_t i = 0; i < node->n_controls; i++)
+        if (compile->local[node->controls[i]] != UNSEEN &&
+            compile->is_later[compile->local[node->controls[i]]])
+            return true;
+    return false;
 }
 
 static int shape_node(struct compile *compile, const struct node *node, struct port *ports,
@@ -321,11 +304,11 @@ static int shape_node(struct compile *compile, const struct node *node, struct p
 
         if (ports[i].feed != PROGRAM_NONE)
             continue;
-        if (!shape_is_whole(&out[i]) || shape_count(&out[i]) == SHAPE_TOO_LARGE)
-            return error_set(err, -ENOTSUP,
-                             "'%s' (%s): the shape of output %u, %s, is not known before it is "
-                             "computed",
-                             node->name, node->op->name, i, shape_format(&out[i], text));
+        ports[i].is_open = !shape_is_whole(&out[i]);
+        if (ports[i].is_open ? !can_be_open(node) : shape_count(&out[i]) == SHAPE_TOO_LARGE)
+            return error_set(err, -EINVAL, "'%s' (%s): output %u has the shape %s, %s", node->name,
+                             node->op->name, i, shape_format(&out[i], text),
+                             ports[i].is_open ? "which nothing makes known" : "which is too large");
         ports[i].dtype = node->outputs[i].dtype;
         ports[i].shape = out[i];
     }
@@ -354,6 +337,10 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
                              node->name, dtype_name(node->outputs[0].dtype),
                              shape_format(&node->outputs[0].shape, text));
         }
+        compile->is_later[i] = is_later(compile, node);
+        compile->program->has_next |= compile->is_later[i];
+        if (compile->is_later[i])
+            continue;
         r = shape_node(compile, node, ports, err);
         if (r < 0)
             return r;

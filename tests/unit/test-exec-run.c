@@ -518,9 +518,63 @@ START_TEST(control_edges_order_what_has_no_other_order) {
 }
 END_TEST
 
+/* How many numbers are above a limit is known only when they were looked at: all that depends on it
+ * waits for a second stage, the rest runs once. */
+START_TEST(shapes_that_depend_on_data) {
+    struct bench bench;
+
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct engine_run run = { 0 };
+        struct allot_tensor *tensors[3], *fed;
+        struct edge x, v, above, where, flat, picked, doubled, fetches[3];
+        uint32_t add;
+
+        bench_open(&bench, threads);
+        x = placeholder(&bench, -1);
+        v = variable(&bench, 1);
+        ck_assert_int_eq(
+            target(&bench,
+                   build_2(&bench.build, "Assign", v, constant(&bench, 1, (float[]){ 0 })).node),
+            0);
+        add = build_2(&bench.build, "AssignAdd", v, constant(&bench, 1, (float[]){ 1 })).node;
+        above = build_2(&bench.build, "Greater", x, constant(&bench, 1, (float[]){ 2 }));
+        where = build_1(&bench.build, "Where", above);
+        flat =
+            build_2(&bench.build, "Reshape", where, build_ints(&bench.build, (int64_t[]){ -1 }, 1));
+        picked = build_2(&bench.build, "Gather", x, flat);
+        doubled = build_2(&bench.build, "Add", picked, picked);
+        fetches[0] = doubled;
+        fetches[1] = where;
+        fetches[2] = build_1(&bench.build, "Neg", x);
+        for (int round = 0; round < 4; round++) {
+            float numbers[] = { 1, 5, 2, (float)round + 1.5f };
+            int64_t n = round < 1 ? 1 : 2;
+
+            fed = vector(4, numbers);
+            ck_assert_msg(fetch_with(&bench, &run, &x, &fed, 1, fetches, 3, &add, 1, tensors) == 0,
+                          "%s", bench.err.text);
+            ck_assert_int_eq(allot_tensor_count(tensors[0]), n);
+            ck_assert_int_eq(allot_tensor_dim(tensors[1], 0), n);
+            ck_assert_float_eq(((float *)tensor_data(tensors[0]))[0], 10);
+            ck_assert_float_eq(((float *)tensor_data(tensors[0]))[n - 1],
+                               n == 1 ? 10 : 2 * numbers[3]);
+            ck_assert_int_eq(((int64_t *)tensor_data(tensors[1]))[0], 1);
+            ck_assert_float_eq(((float *)tensor_data(tensors[2]))[1], -5);
+            for (int i = 0; i < 3; i++)
+                allot_tensor_unref(tensors[i]);
+            allot_tensor_unref(fed);
+        }
+        /* The first stage's target ran once a run. */
+        check_vector(&bench, v, 1, (float[]){ 4 });
+        bench_close(&bench);
+    }
+}
+END_TEST
+
 SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_places,
               plans_beyond_the_bound_make_way, feeds_that_do_not_fit_are_refused,
               any_output_can_be_fed, a_chain_needs_one_block, a_variable_without_a_value_is_named,
               variables_keep_their_value, reads_and_writes_keep_the_order_of_the_graph,
               an_op_that_fails_is_named, a_time_limit_ends_a_run, a_run_can_be_cancelled,
-              several_threads_run_one_session, control_edges_order_what_has_no_other_order)
+              several_threads_run_one_session, control_edges_order_what_has_no_other_order,
+              shapes_that_depend_on_data)
