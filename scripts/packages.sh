@@ -8,6 +8,7 @@ declare -A packages=(
     [build]="gcc g++ libc6-dev meson ninja-build pkgconf check libinih-dev libjson-c-dev libncurses-dev libopenblas-dev libsqlite3-dev libsystemd-dev scdoc python3 python3-venv ca-certificates"
     [test]="clang llvm libclang-rt-dev clang-format shellcheck spin tmux zsh fish"
     [clients]="libncursesw6 libsystemd0 libtinfo6 ncurses-base"
+    [pycuda]="g++ libpython3-dev python3-dev"
     [fresh]="debootstrap git"
     [systemd]="debootstrap systemd-container util-linux"
     [qemu]="cpio qemu-system-x86 zstd"

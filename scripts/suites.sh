@@ -144,6 +144,7 @@ suite_pytest() {
     local report=$logs/test/$1.xml rc=0
     clients_python
     clients_programs
+    [ "$1" != clients ] || pycuda_setup
     build_variant release || {
         suite_failed=1
         return
@@ -152,7 +153,7 @@ suite_pytest() {
     step_quietly "run tests/$1" "test/$1.log" \
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TEST_LONG="$suite_long" \
         ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" ALLOT_TIME_SCALE="$suite_scale" \
-        "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/$1" \
+        ALLOT_PYCUDA="$pycuda_dir" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/$1" \
         --timeout $(($2 * suite_scale)) --junitxml "$report" "$top/tests/$1" || rc=$?
     suite_results "$1" "$rc" "$report"
 }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """pycuda over the simulated driver, by the one of its ways that takes PTX.
 
-pycuda comes as source and takes minutes to compile against cuda.h and libcuda.so, so it is not among
-the wheels of scripts/requirements; where it is installed, this runs.
+pycuda comes as source; scripts/pycuda.sh compiles it and ALLOT_PYCUDA says where. Without that, this
+runs where it is installed.
 """
+import os
 import sys
 import textwrap
 
@@ -11,7 +12,17 @@ import pytest
 
 from jobs import CONTEXT, PATIENCE, jobs, make_jobs  # noqa: F401
 
+PYCUDA = os.environ.get("ALLOT_PYCUDA")
+if PYCUDA:
+    sys.path.append(PYCUDA)
 pytest.importorskip("pycuda", reason="pycuda is not installed: it has no wheel")
+
+
+@pytest.fixture(autouse=True)
+def path_of_pycuda(monkeypatch):
+    if PYCUDA:
+        monkeypatch.setenv("PYTHONPATH", PYCUDA)
+
 
 PTX = """
 .version 7.0
@@ -121,6 +132,31 @@ def under_run(jobs, code):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_job_reaches_its_share_exactly_and_not_a_byte_more(jobs, way):
     assert under_run(jobs, WAYS[way]) == [1024 - CONTEXT, 0, 1024]
+
+
+def test_a_module_from_ptx_is_launched_under_run(jobs):
+    program = textwrap.dedent("""
+        import sys
+        import numpy as np
+        import pycuda.driver as cuda
+
+        cuda.init()
+        context = cuda.Device(0).make_context()
+        module = cuda.module_from_buffer(sys.argv[1].encode())
+        stream = cuda.Stream()
+        data = np.arange(64, dtype=np.int32)
+        held = cuda.mem_alloc(data.nbytes)
+        cuda.memcpy_htod_async(held, data, stream)
+        module.get_function("add_bias")(held, block=(64, 1, 1), grid=(1, 1), stream=stream)
+        stream.synchronize()
+        cuda.memcpy_dtoh(data, held)
+        assert (data == np.arange(64) + 5).all(), data
+        print("fine", cuda.mem_get_info()[1] >> 20)
+        context.pop()
+        """)
+    out = jobs.box.run(jobs.command(["--mem", "1G"], [sys.executable, "-c", program, PTX]), env=jobs.env,
+                       timeout=PATIENCE)
+    assert out.stdout == "fine 1024\n"
 
 
 def test_a_child_takes_of_the_same_share(jobs):
