@@ -196,6 +196,7 @@ struct ptx_launch {
     unsigned n_sample_blocks;   /* 0: all blocks; else what it costs is told without computing, or
                                  * where that depends on data at most so many (and 4) stand for all,
                                  * unless the launch is cooperative */
+    bool by_samples;            /* compute these even where it could be told without */
     uint64_t sample_limit;      /* warp instructions after which a sampled block is cut; 0: 2^24 */
     uint64_t follow_limit; /* steps of warps to tell what a launch costs, until that is estimated
                             * from some blocks; 0: 2^27 */

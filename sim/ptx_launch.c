@@ -242,7 +242,7 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
 
     *ret = (struct ptx_result){ 0 };
     run.n_blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-    if (launch->n_sample_blocks && outlined(&run, ret, &r))
+    if (launch->n_sample_blocks && !launch->by_samples && outlined(&run, ret, &r))
         return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
     if (launch->n_sample_blocks && !launch->cooperative) /* these wait for all the others */
         ptx_sample(&run.samples, launch->grid, launch->n_sample_blocks);

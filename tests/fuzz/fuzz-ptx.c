@@ -29,6 +29,7 @@ static void run(struct ptx_function *kernel, struct ptx_memory *memory) {
                                  .n_threads = 1,
                                  .n_sample_blocks = 2,
                                  .sample_limit = 20000,
+                                 .follow_limit = 20000,
                                  .stack_bytes = 4096 };
 
     for (size_t i = 0; i < ptx_function_n_params(kernel); i++) {
@@ -47,8 +48,11 @@ static void run(struct ptx_function *kernel, struct ptx_memory *memory) {
         memcpy(launch.block, attributes.required_block, sizeof(launch.block));
     else if (attributes.max_threads < 33)
         launch.block[0] = attributes.max_threads ? attributes.max_threads : 1;
-    if (ptx_launch(&launch, &result, &err) == 0 && result.fault.kind)
-        fuzz_check(result.fault.text[0]);
+    for (int i = 0; i < 2; i++) { /* told without computing where it can be, and computed */
+        launch.by_samples = i;
+        if (ptx_launch(&launch, &result, &err) == 0 && result.fault.kind)
+            fuzz_check(result.fault.text[0]);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
