@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Custom: ops of users. Each is a row in the table of ops and one in the table of kernels, whose
+ * functions are the same for all of them and find the user's by the op of the node.
+ */
+#include "libclient/allot/custom.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/map.h"
+#include "libclient/api/handle.h"
+#include "libclient/graph/grad.h"
+#include "libclient/kernels/kernel.h"
+#include "libclient/ops/ops.h"
+
+/* For ever: nodes point to it. */
+struct custom {
+    struct allot_op_options options;
+    struct kernel kernel;
+    char name[OPDEF_NAME_SIZE];
+};
+
+struct allot_shapes {
+    struct opdef_shapes *inner;
+    struct allot_error *err;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct map customs; /* name → struct custom; under `lock` */
+
+static const struct custom *custom_of(const struct node *node) {
+    const struct custom *custom;
+
+    pthread_mutex_lock(&lock);
+    custom = map_find_text(&customs, node->op->name);
+    pthread_mutex_unlock(&lock);
+    return custom;
+}
+
+/* An attribute of that name and kind; NULL: none. */
+static const struct attr *attr_of(const struct node *node, const char *name, enum attr_kind kind) {
+    int i = opdef_attr_index(node->op, name);
+
+    return i >= 0 && node->attrs[i].kind == kind ? &node->attrs[i] : NULL;
+}
+
+/* ---- Shapes ---------------------------------------------------------------------------------- */
+
+static int custom_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    const struct custom *custom = custom_of(shapes->node);
+    struct allot_error words = { 0 };
+    struct allot_shapes outer = { shapes, &words };
+    int r = custom->options.shape ? custom->options.shape(&outer, custom->options.userdata) : 0;
+
+    if (r >= 0)
+        return 0;
+    return error_set(err, -EINVAL, "%s: %s", custom->name,
+                     words.code ? words.text : "its shape function failed");
+}
+
+size_t allot_shapes_n_inputs(const struct allot_shapes *shapes) {
+    return shapes->inner->n_inputs;
+}
+
+int allot_shapes_input(const struct allot_shapes *shapes, size_t i, int64_t dims[ALLOT_RANK_MAX]) {
+    const struct shape *shape;
+
+    if (i >= shapes->inner->n_inputs)
+        return -1;
+    shape = &shapes->inner->inputs[i];
+    if (shape->rank > 0 && dims)
+        memcpy(dims, shape->dims, (size_t)shape->rank * sizeof(dims[0]));
+    return shape->rank;
+}
+
+int64_t allot_shapes_int(const struct allot_shapes *shapes, const char *name) {
+    const struct attr *attr = attr_of(shapes->inner->node, name, ATTR_INT);
+
+    return attr ? attr->i : 0;
+}
+
+int allot_shapes_set(struct allot_shapes *shapes, size_t output, int rank, const int64_t *dims) {
+    if (output >= shapes->inner->n_outputs)
+        return allot_shapes_fail(shapes, "there is no output %zu", output);
+    if (shape_make(&shapes->inner->outputs[output], rank, dims) < 0)
+        return allot_shapes_fail(shapes, "output %zu has -1 to %d dimensions of -1 or more each",
+                                 output, SHAPE_RANK_MAX);
+    return 0;
+}
+
+int allot_shapes_fail(struct allot_shapes *shapes, const char *format, ...) {
+    char text[400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return error_set(shapes->err, -EINVAL, "%s", text);
+}
+
+int allot_shapes_as_input(struct allot_shapes *shapes, void *userdata) {
+    if (shapes->inner->n_inputs == 0)
+        return allot_shapes_fail(shapes, "there is no input to be as");
+    for (size_t i = 0; i < shapes->inner->n_outputs; i++)
+        shapes->inner->outputs[i] = shapes->inner->inputs[0];
+    return 0;
+}
+
+/* ---- Computing ------------------------------------------------------------------------------- */
+
+/* Kept by the plan: all of a call but the addresses. */
+struct prepared {
+    const struct custom *custom;
+    const struct node *node;
+    uint32_t n_inputs, n_outputs;
+    struct kernel_value values[]; /* inputs, then outputs */
+};
+
+static void describe(struct allot_array *array, const struct kernel_value *value, void *data) {
+    *array = (struct allot_array){
+        .data = data,
+        .count = (size_t)shape_count(&value->shape),
+        .bytes = (size_t)shape_count(&value->shape) * dtype_bytes(value->dtype),
+        .dtype = (enum allot_dtype)value->dtype,
+        .rank = value->shape.rank,
+        .dims = value->shape.dims,
+    };
+}
+
+static int custom_run(const struct kernel_run *run) {
+    const struct prepared *prepared = run->state;
+    uint32_t n_inputs = prepared->n_inputs, n = n_inputs + prepared->n_outputs;
+    struct allot_array few[8], *arrays = few;
+    struct allot_error words;
+    struct allot_call call;
+    int r;
+
+    if (n > ELEMENTSOF(few))
+        arrays = malloc(n * sizeof(arrays[0]));
+    if (!arrays)
+        return kernel_fail(-ENOMEM, "no memory to call %s", prepared->custom->name);
+    for (uint32_t i = 0; i < n; i++)
+        describe(&arrays[i], &prepared->values[i],
+                 i < n_inputs ? run->inputs[i] : run->outputs[i - n_inputs]);
+    call = (struct allot_call){ arrays, arrays + n_inputs, n_inputs, prepared->n_outputs,
+                                handle_of(prepared->node) };
+    kernel_fail(0, "its function failed");
+    r = prepared->custom->options.compute(&call, prepared->custom->options.userdata);
+    if (arrays != few)
+        free(arrays);
+    /* The words are those of allot_call_fail(), or the ones above. */
+    words = *kernel_failure();
+    return r < 0 ? kernel_fail(r, "%s", words.text) : 0;
+}
+
+static int custom_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    uint32_t n = plan->n_inputs + plan->n_outputs;
+    struct prepared *prepared = calloc(1, sizeof(*prepared) + n * sizeof(prepared->values[0]));
+
+    if (!prepared)
+        return error_set(err, -ENOMEM, "no memory for op %s", plan->node->op->name);
+    prepared->custom = custom_of(plan->node);
+    prepared->node = plan->node;
+    prepared->n_inputs = plan->n_inputs;
+    prepared->n_outputs = plan->n_outputs;
+    if (plan->n_inputs)
+        memcpy(prepared->values, plan->inputs, plan->n_inputs * sizeof(prepared->values[0]));
+    if (plan->n_outputs)
+        memcpy(prepared->values + plan->n_inputs, plan->outputs,
+               plan->n_outputs * sizeof(prepared->values[0]));
+    plan->run = custom_run;
+    plan->state = prepared;
+    plan->cost = prepared->custom->options.cost;
+    return 0;
+}
+
+int64_t allot_call_int(const struct allot_call *call, const char *name) {
+    const struct attr *attr = attr_of(handle_node(call->node), name, ATTR_INT);
+
+    return attr ? attr->i : 0;
+}
+
+double allot_call_float(const struct allot_call *call, const char *name) {
+    const struct attr *attr = attr_of(handle_node(call->node), name, ATTR_FLOAT);
+
+    return attr ? attr->f : 0;
+}
+
+bool allot_call_bool(const struct allot_call *call, const char *name) {
+    const struct attr *attr = attr_of(handle_node(call->node), name, ATTR_BOOL);
+
+    return attr && attr->b;
+}
+
+int allot_call_fail(const struct allot_call *call, const char *format, ...) {
+    char text[400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return kernel_fail(-EINVAL, "%s", text);
+}
+
+/* ---- Gradients ------------------------------------------------------------------------------- */
+
+/* The user builds with helpers, which keep their first error in the graph: it is taken from there,
+ * and what was there before is put back. */
+static int custom_gradient(struct graph_gradient *gradient, struct allot_error *err) {
+    const struct custom *custom = custom_of(gradient->node);
+    struct allot_graph *graph = gradient->graph;
+    uint32_t n_in = gradient->node->n_inputs, n_out = gradient->node->n_outputs;
+    struct allot_error before = graph->failure;
+    cleanup(freep) struct allot_output *outputs = calloc(n_in + n_out + 1, sizeof(outputs[0]));
+    struct allot_output *inputs;
+    int r;
+
+    if (!outputs)
+        return error_set(err, -ENOMEM, "no memory for a gradient");
+    inputs = outputs + n_out;
+    for (uint32_t i = 0; i < n_out; i++)
+        outputs[i] = handle_output(graph, gradient->outputs_grad[i]);
+    graph->failure.code = 0;
+    r = custom->options.gradient(handle_of(gradient->node), outputs, inputs,
+                                 custom->options.userdata);
+    if (graph->failure.code < 0)
+        r = error_set(err, graph->failure.code, "%s", graph->failure.text);
+    else if (r < 0)
+        r = error_set(err, r, "the gradient function of op %s failed", custom->name);
+    graph->failure = before;
+    for (uint32_t i = 0; i < n_in && r == 0; i++) {
+        if (inputs[i].node && handle_node(inputs[i].node)->graph != graph)
+            return error_set(err, -EINVAL, "the gradient function of op %s built another graph",
+                             custom->name);
+        gradient->inputs_grad[i] = handle_edge(inputs[i]);
+    }
+    return r;
+}
+
+/* ---- Registering ----------------------------------------------------------------------------- */
+
+/* Into both tables, from whose rows nothing is ever taken: the kernel's first, which nobody finds
+ * without the op. */
+static int add(const struct custom *custom, struct allot_error *err) {
+    const struct opdef_row row = {
+        .name = custom->name,
+        .signature = custom->options.signature,
+        .shape = custom_shape,
+        .gradient = custom->options.gradient ? custom_gradient : NULL,
+        .flags = custom->options.stateful ? OPDEF_STATEFUL : 0,
+    };
+    int r = kernel_register(&custom->kernel, err);
+
+    return r < 0 ? r : opdef_register(&row, err);
+}
+
+/* Under the lock. One that is there without an op was left by an attempt that ran out of memory. */
+static int enter(const struct allot_op_options *options, struct allot_error *err) {
+    struct custom *custom = map_find_text(&customs, options->name);
+    int r;
+
+    if (opdef_find(options->name))
+        return error_set(err, -EEXIST, "there is an op %s already", options->name);
+    if (!custom) {
+        custom = calloc(1, sizeof(*custom));
+        if (custom) {
+            strcpy(custom->name, options->name); /* signature_parse() saw to its length */
+            custom->kernel = (struct kernel){ .op = custom->name,
+                                              .device = KERNEL_CPU,
+                                              .prepare = custom_prepare };
+        }
+        if (!custom || map_put_text(&customs, custom->name, custom) < 0) {
+            free(custom);
+            return error_set(err, -ENOMEM, "no memory for op %s", options->name);
+        }
+    }
+    custom->options = *options;
+    r = add(custom, err);
+    custom->options.name = custom->name;
+    custom->options.signature = NULL; /* the caller's */
+    return r;
+}
+
+int allot_op_register(const struct allot_op_options *options, struct allot_error *err) {
+    struct allot_op_options own = { 0 };
+    struct opdef op;
+    int r = ops_register_all(err);
+
+    if (r == 0)
+        r = kernels_register_all(err);
+    if (r < 0)
+        return r;
+    memcpy(&own, options, MIN(options->size, sizeof(own)));
+    if (!own.name || !own.signature || !own.compute)
+        return error_set(err, -EINVAL, "an op needs name, signature and compute");
+    /* Checked before anything is kept: rows stay for ever. */
+    r = signature_parse(&op, own.name, own.signature, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < op.n_attrs; i++)
+        attr_done(&op.attrs[i].value);
+    for (size_t i = 0; i < op.n_inputs + op.n_outputs; i++)
+        if ((i < op.n_inputs ? &op.inputs[i] : &op.outputs[i - op.n_inputs])->is_variable)
+            return error_set(err, -ENOTSUP, "op %s: an op of your own takes values, not variables",
+                             own.name);
+    if (op.n_outputs && !own.shape)
+        return error_set(err, -EINVAL, "op %s has outputs: it needs a shape function", own.name);
+
+    pthread_mutex_lock(&lock);
+    r = enter(&own, err);
+    pthread_mutex_unlock(&lock);
+    return r;
+}
