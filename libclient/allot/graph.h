@@ -119,8 +119,10 @@ int allot_name_push(struct allot_graph *graph, const char *name);
 void allot_name_pop(struct allot_graph *graph);
 
 /* allot_with_device(graph, "/cpu:0") { … }, where `break` and `return` must not leave the block. */
-#define ALLOT_WITH(push, pop)                                                                      \
-    for (int allot_once_ = ((push), 1); allot_once_; (pop), allot_once_ = 0)
+#define ALLOT_WITH(push, pop)          ALLOT_WITH_AT(push, pop, __LINE__)
+#define ALLOT_WITH_AT(push, pop, line) ALLOT_WITH_AS(push, pop, line)
+#define ALLOT_WITH_AS(push, pop, line)                                                             \
+    for (int allot_once_##line = ((push), 1); allot_once_##line; (pop), allot_once_##line = 0)
 #define allot_with_device(graph, device)                                                           \
     ALLOT_WITH(allot_device_push(graph, device), allot_device_pop(graph))
 #define allot_with_control(graph, node)                                                            \

@@ -389,10 +389,15 @@ static int kernel_outputs(struct compile *compile, const struct node *node,
     return 0;
 }
 
-/* Of each node its own, and another for each session. */
+/* A node's own seed, else the graph's and the node's number; with neither the session's. Then the
+ * same program has the same numbers in every run. */
 static uint64_t seed_of(const struct compile *compile, const struct node *node) {
-    uint64_t state = compile->request->seed ^ (uint64_t)node->id << 32;
+    uint64_t graph_seed = compile->request->graph->seed, own = 0, state;
 
+    if (opdef_attr_index(node->op, "seed") >= 0)
+        own = (uint64_t)node_int(node, "seed");
+    state = (graph_seed || own ? graph_seed : compile->request->seed) ^
+            (own ? own : (uint64_t)node->id << 32);
     return random_next(&state);
 }
 

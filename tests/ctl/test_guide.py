@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of examples/guide: what they print on a machine without a GPU, and on a box with two."""
+import json
+import subprocess
+import unittest
+
+from gpuctl import BUILD, PATIENCE, CtlTest
+
+GUIDE = BUILD / "examples" / "guide"
+TASK = "/job:localhost/replica:0/task:0"
+CPU, GPU0, GPU1 = f"{TASK}/device:CPU:0", f"{TASK}/device:GPU:0", f"{TASK}/device:GPU:1"
+PRODUCT = "[[22 28] [49 64]]"
+SOFT = " (soft placement: what was requested cannot be had)"
+
+
+def run(name, env, stdin="", status=0):
+    """What a program of the guide prints, by lines."""
+    done = subprocess.run([str(GUIDE / f"guide-{name}")], env=env, input=stdin, capture_output=True, text=True,
+                          timeout=PATIENCE, check=False)
+    if done.returncode != status:
+        raise AssertionError(f"{name}: exit {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
+    return done.stdout.splitlines()
+
+
+class Programs(unittest.TestCase):
+    """On a machine without a GPU, and without a daemon."""
+
+    env = {"PATH": "/usr/bin:/bin", "ALLOT_SOCKET": "/nonexistent", "CUDA_VISIBLE_DEVICES": ""}
+
+    def said(self, name, *lines, **options):
+        self.assertEqual(run(name, self.env, **options), list(lines))
+
+    def test_matmul_says_where_each_op_is(self):
+        self.said("matmul", f"a: (Const): {CPU}", f"b: (Const): {CPU}", f"MatMul: (MatMul): {CPU}", PRODUCT)
+
+    def test_manual_placement(self):
+        self.said("manual", f"a: (Const): {CPU}", f"b: (Const): {CPU}", f"MatMul: (MatMul): {CPU}", PRODUCT)
+
+    def test_an_unknown_device_is_an_error_with_those_that_there_are(self):
+        line, = run("unknown", self.env)
+        self.assertIn("Cannot assign a device for operation ", line)
+        self.assertIn(f"available devices are [ {CPU} ]", line)
+        self.assertIn("unknown device", line)
+
+    def test_soft_placement_goes_where_it_can(self):
+        self.said("soft", f"a: (Const): {CPU}{SOFT}", f"b: (Const): {CPU}{SOFT}", f"MatMul: (MatMul): {CPU}{SOFT}",
+                  PRODUCT)
+
+    def test_towers_without_cards_are_on_the_cpu(self):
+        lines = run("towers", self.env)
+        self.assertEqual([line for line in lines if "(MatMul)" in line],
+                         [f"MatMul{number}: (MatMul): {CPU}{SOFT}" for number in ("", "_1", "_2", "_3")])
+        self.assertEqual(lines[-2:], [f"AddN: (AddN): {CPU}", "[[88 112] [196 256]]"])
+
+    def test_variables_stay_on_the_cpu(self):
+        lines = run("variables", self.env)
+        for line in (f"weights: (Variable): {CPU}", f"weights/read: (ReadVariable): {CPU}",
+                     f"weights/Assign: (Assign): {CPU}", f"MatMul: (MatMul): {CPU}"):
+            self.assertIn(line, lines)
+        self.assertEqual(lines[-1], PRODUCT)
+
+    def test_control_dependencies_order_what_data_does_not(self):
+        self.said("control", *[f"ten times the counter: {10 * n}" for n in (1, 2, 3)])
+
+    def test_a_line_is_found(self):
+        lines = run("regression", self.env)
+        self.assertEqual(lines[0], "step 0: loss 0.0927")
+        self.assertEqual(lines[-2:], ["loss below 1e-6", "y = 0.10 x + 0.30"])
+
+    def test_a_spiral_is_learned(self):
+        lines = run("mlp", self.env)
+        self.assertEqual(lines[0], "step 0: loss 1.78")
+        self.assertEqual(lines[-2:], ["loss below 0.05", "right: 1"])
+
+    def test_fraction_and_growth_are_for_cards_alone(self):
+        self.said("fraction", PRODUCT)
+        self.said("growth", "ready", "64 x 64: 2", "512 x 512: 2", stdin="\n\n")
+
+
+class Leases(CtlTest):
+    """Under a daemon: what the session asked for is what the box shows."""
+
+    gpus = 2
+
+    def guide(self, name):
+        process = subprocess.Popen([str(GUIDE / f"guide-{name}")], env=self.env, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+        self.box.processes.append(process)
+        self.addCleanup(self.finish, process)
+        return process
+
+    def status(self):
+        return json.loads(self.gpuctl("status", "--json").stdout)["box"]
+
+    def test_a_fraction_is_that_part_of_one_card(self):
+        process = self.guide("fraction")
+        line = self.read_until(process, PRODUCT)
+        self.assertEqual(line, PRODUCT)
+        status = self.status()
+        lease, = status["leases"]
+        share, = lease["shares"]
+        total = next(device for device in status["devices"] if device["uuid"] == share["device"])["usable_bytes"]
+        self.assertLessEqual(abs(share["limit_bytes"] - total * 4 // 10), 64 << 20)
+        process.stdin.close()
+        self.assertEqual(process.wait(PATIENCE), 0)
+        self.box.until(lambda box: not box["leases"], "the lease ends")
