@@ -110,6 +110,9 @@ void allot_device_pop(struct allot_graph *graph);
 
 /* Nodes that run only after those. `n` 0 ends what scopes further out ask for. */
 int allot_control_push(struct allot_graph *graph, struct allot_node *const *nodes, size_t n);
+static inline int allot_control_push_one(struct allot_graph *graph, struct allot_node *node) {
+    return allot_control_push(graph, &node, 1);
+}
 void allot_control_pop(struct allot_graph *graph);
 /* Nodes on the device of that one, whatever other scopes say. */
 int allot_colocate_push(struct allot_graph *graph, struct allot_node *node);
@@ -126,8 +129,7 @@ void allot_name_pop(struct allot_graph *graph);
 #define allot_with_device(graph, device)                                                           \
     ALLOT_WITH(allot_device_push(graph, device), allot_device_pop(graph))
 #define allot_with_control(graph, node)                                                            \
-    ALLOT_WITH(allot_control_push(graph, (struct allot_node *[]){ node }, 1),                      \
-               allot_control_pop(graph))
+    ALLOT_WITH(allot_control_push_one(graph, node), allot_control_pop(graph))
 #define allot_with_name(graph, name) ALLOT_WITH(allot_name_push(graph, name), allot_name_pop(graph))
 
 /* ---- Any op by name ----------------------------------------------------------------------------

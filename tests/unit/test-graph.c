@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -403,6 +405,48 @@ START_TEST(only_what_is_asked_for_runs_and_in_order) {
 }
 END_TEST
 
+/* Looks at what there is, again and again, until all of it is there. */
+static void *reader(void *userdata) {
+    struct allot_graph *graph = userdata;
+    uint32_t n_nodes;
+
+    do {
+        uint32_t *ids, last;
+        size_t n;
+
+        n_nodes = graph_n_nodes(graph);
+        if (n_nodes == 0)
+            continue;
+        last = n_nodes - 1;
+        ck_assert_int_eq(graph_prune(graph,
+                                     &(struct topo_request){ .targets = &last, .n_targets = 1 },
+                                     &ids, &n, NULL),
+                         0);
+        ck_assert_uint_eq(n, n_nodes); /* each takes the one before */
+        free(ids);
+        ck_assert_ptr_eq(graph_unref(graph_ref(graph)), NULL);
+    } while (n_nodes < 3000);
+    return NULL;
+}
+
+START_TEST(others_read_a_graph_while_one_builds_it) {
+    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    struct edge last = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
+    pthread_t threads[2];
+
+    for (size_t i = 0; i < ELEMENTSOF(threads); i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, reader, graph), 0);
+    while (graph_n_nodes(graph) < 3000) {
+        struct build build = { graph, NULL, 0 };
+
+        last = build_1(&build, "Neg", last);
+        ck_assert_int_eq(build.r, 0);
+    }
+    for (size_t i = 0; i < ELEMENTSOF(threads); i++)
+        pthread_join(threads[i], NULL);
+}
+END_TEST
+
 SUITE("graph", names_are_made_unique_as_tensorflow_does, names_that_cannot_be_are_refused,
       ten_thousand_nodes_of_one_name_and_more_than_a_block, outputs_are_found_by_name_and_number,
       types_and_lengths_follow_from_the_inputs, what_does_not_fit_an_op_is_refused_in_words,
@@ -410,4 +454,5 @@ SUITE("graph", names_are_made_unique_as_tensorflow_does, names_that_cannot_be_ar
       device_functions_are_asked_for_each_node, control_scopes_add_up_and_can_be_ended,
       colocated_nodes_take_the_device_of_their_partner,
       a_handle_is_read_once_for_all_who_want_its_value,
-      under_a_control_scope_a_variable_is_read_anew, only_what_is_asked_for_runs_and_in_order)
+      under_a_control_scope_a_variable_is_read_anew, only_what_is_asked_for_runs_and_in_order,
+      others_read_a_graph_while_one_builds_it)
