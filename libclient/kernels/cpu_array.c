@@ -4,6 +4,8 @@
  * output what goes in what order; the run does just that. What an op leaves open (the border of
  * Pad, what a slice's gradient does not reach) is filled first, from a number in the state.
  */
+#include "libclient/kernels/cpu_array.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,23 +14,8 @@
 #include "base/error.h"
 #include "libclient/graph/graph.h"
 #include "libclient/graph/piece.h"
-#include "libclient/kernels/cpu_copy.h"
 #include "libclient/kernels/cpu_each.h"
 #include "libclient/kernels/family.h"
-
-enum { FROM_NUMBER = -1 };
-
-struct move {
-    int32_t input; /* or FROM_NUMBER */
-    uint32_t output;
-    struct copy copy;
-};
-
-struct array {
-    uint64_t number; /* an element's bytes */
-    uint32_t n;
-    struct move moves[];
-};
 
 static int run_moves(const struct kernel_run *run) {
     const struct array *array = run->state;

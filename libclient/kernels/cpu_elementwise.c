@@ -228,7 +228,7 @@ static bool has_loop(const struct kernel *row, enum dtype dtype) {
     return row->prepare == prepare_compare && loops->compare[row->which][column(dtype)][LOOP_VV];
 }
 
-static void fill_rows(void) {
+static size_t fill_rows(void) {
     for (size_t i = 0; i < ELEMENTSOF(rows); i++)
         for (int dtype = DTYPE_NONE + 1; dtype < N_DTYPES; dtype++)
             if (has_loop(&rows[i], (enum dtype)dtype))
@@ -237,6 +237,7 @@ static void fill_rows(void) {
     for (size_t i = 0; i < ELEMENTSOF(rows); i++)
         if (rows[i].dtypes == DTYPE_BIT(BOOL))
             rows[i].dtypes = 0;
+    return ELEMENTSOF(rows);
 }
 
 const struct kernel_family kernel_family_cpu_elementwise = { rows, ELEMENTSOF(rows), fill_rows };

@@ -7,6 +7,8 @@
  * number of threads, so that nothing depends on it; only a pool without threads that is not asked
  * to be deterministic makes one call of all. 16-bit floats are widened to floats once, before all.
  */
+#include "libclient/kernels/cpu_matmul.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,26 +21,11 @@
 #include "libclient/kernels/cpu_each.h"
 #include "libclient/kernels/family.h"
 
-/* A piece of the result is this wide and high, or all of it. OpenBLAS packs both matrices for each:
- * at 256 that costs a few per cent of the multiplications. */
-enum { PIECE = 256 };
+/* A piece of the result is this wide and high, or all of it; of a large one twice that. OpenBLAS
+ * packs both matrices for each, which at 256 costs a few per cent of the multiplications. */
+enum { PIECE = 256, LARGE = 1 << 20 };
 /* Up to so many multiplications a call of BLAS costs more than the product. */
 enum { SMALL = 16 * 16 * 16 };
-
-struct matmul {
-    struct gemm gemm;
-    enum dtype dtype; /* that is computed in */
-    enum dtype half;  /* which 16-bit float it is really; or DTYPE_NONE */
-    size_t bytes;     /* of an element of `dtype` */
-    gemm_fn own;
-    bool by_blas;
-    int64_t n_batches;
-    int64_t *a_offset, *b_offset; /* per batch, in elements; NULL: one batch */
-    int64_t a_count, b_count;     /* elements of the inputs */
-    int64_t rows, columns;        /* of a piece */
-    int64_t n_rows, n_columns;    /* pieces per batch */
-    bool pooled;
-};
 
 struct matmul_work {
     const struct matmul *matmul;
@@ -158,7 +145,7 @@ static int run_half(const struct kernel_run *run) {
 /* ---- Plan --------------------------------------------------------------------------------------
  */
 
-static void matmul_free(void *state) {
+void matmul_free(void *state) {
     struct matmul *matmul = state;
 
     if (matmul) {
@@ -218,12 +205,33 @@ static int stretch_batches(struct matmul *matmul, const struct kernel_plan *plan
     return 0;
 }
 
+int matmul_lay_out(struct matmul **ret, struct kernel_plan *plan, bool trans_a, bool trans_b,
+                   struct allot_error *err) {
+    const enum dtype dtype = plan->outputs[0].dtype;
+    struct matmul *matmul = calloc(1, sizeof(*matmul));
+
+    plan->state = matmul;
+    plan->state_free = matmul_free;
+    if (!matmul)
+        return error_set(err, -ENOMEM, "no memory for the plan of a product");
+    matmul->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
+    matmul->dtype = matmul->half ? DTYPE_F32 : dtype;
+    matmul->bytes = dtype_bytes(matmul->dtype);
+    matmul->n_batches = 1;
+    describe(matmul, plan, trans_a, trans_b);
+    if (stretch_batches(matmul, plan) < 0)
+        return error_set(err, -ENOMEM, "no memory for the plan of a product");
+    *ret = matmul;
+    return 0;
+}
+
 static void divide(struct matmul *matmul, struct kernel_plan *plan) {
     const struct gemm *gemm = &matmul->gemm;
     const double work = (double)gemm->m * (double)gemm->n * (double)gemm->k;
+    const int64_t piece = gemm->m * gemm->n < LARGE ? PIECE : 2 * PIECE;
 
-    matmul->rows = MAX(MIN(gemm->m, (int64_t)PIECE), (int64_t)1);
-    matmul->columns = MAX(MIN(gemm->n, (int64_t)PIECE), (int64_t)1);
+    matmul->rows = MAX(MIN(gemm->m, piece), (int64_t)1);
+    matmul->columns = MAX(MIN(gemm->n, piece), (int64_t)1);
     matmul->n_rows = (gemm->m + matmul->rows - 1) / matmul->rows;
     matmul->n_columns = (gemm->n + matmul->columns - 1) / matmul->columns;
     matmul->by_blas = work > SMALL && (matmul->dtype == DTYPE_F32 || matmul->dtype == DTYPE_F64) &&
@@ -233,26 +241,17 @@ static void divide(struct matmul *matmul, struct kernel_plan *plan) {
 }
 
 static int prepare(struct kernel_plan *plan, bool trans_a, bool trans_b, struct allot_error *err) {
-    const enum dtype dtype = plan->outputs[0].dtype;
-    struct matmul *matmul;
+    struct matmul *matmul = NULL;
+    int r;
 
     if (shape_count(&plan->outputs[0].shape) == 0) {
         plan->run = each_nothing;
         return 0;
     }
-    matmul = calloc(1, sizeof(*matmul));
-    plan->state = matmul;
-    plan->state_free = matmul_free;
-    if (!matmul)
-        return error_set(err, -ENOMEM, "no memory for the plan of a product");
-    matmul->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
-    matmul->dtype = matmul->half ? DTYPE_F32 : dtype;
-    matmul->bytes = dtype_bytes(matmul->dtype);
+    r = matmul_lay_out(&matmul, plan, trans_a, trans_b, err);
+    if (r < 0)
+        return r;
     matmul->own = loops_get()->gemm[matmul->dtype];
-    matmul->n_batches = 1;
-    describe(matmul, plan, trans_a, trans_b);
-    if (stretch_batches(matmul, plan) < 0)
-        return error_set(err, -ENOMEM, "no memory for the plan of a product");
     divide(matmul, plan);
     if (matmul->half) {
         plan->scratch_bytes = sizeof(float) * (size_t)(matmul->a_count + matmul->b_count +

@@ -23,25 +23,6 @@
 
 enum { COLUMNS = 256, HALF_BLOCK = 2048, STRIP = 64 << 10, STRIPS_MAX = 64, TOTAL_BYTES = 8 };
 
-struct outer {
-    int rank;
-    int64_t n[REDUCE_RANK_MAX], step[REDUCE_RANK_MAX]; /* steps in elements */
-    int64_t count;
-};
-
-struct reduce {
-    struct reduce_loops loops;
-    enum dtype half; /* which 16-bit float; or DTYPE_NONE */
-    size_t bytes;    /* of an element */
-    double divisor;  /* 0: none */
-    bool truth;
-    int64_t n_columns, n_blocks; /* totals beside each other; 0: the last dimension goes */
-    int64_t length;              /* of the innermost dimension that goes */
-    struct outer stays, goes;
-    int64_t n_strips, strip; /* parts of `length` */
-    size_t grain;            /* 0: not worth the pool */
-};
-
 /* ---- Run ---------------------------------------------------------------------------------------
  */
 
@@ -241,6 +222,7 @@ int reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
         return error_set(err, -ENOMEM, "no memory for the plan of a reduction");
     plan->state = reduce;
     plan->run = run_reduce;
+    reduce->op = op;
     reduce->loops = loops_get()->reduce[op][is_half ? DTYPE_F32 : dtype];
     reduce->half = is_half ? dtype : DTYPE_NONE;
     reduce->bytes = dtype_bytes(dtype);

@@ -15,6 +15,28 @@ struct reduce_dims {
     bool goes[REDUCE_RANK_MAX];
 };
 
+/* Dimensions that are walked. */
+struct outer {
+    int rank;
+    int64_t n[REDUCE_RANK_MAX], step[REDUCE_RANK_MAX]; /* steps in elements */
+    int64_t count;
+};
+
+/* The plan, on whichever device. */
+struct reduce {
+    enum reduce_op op;
+    struct reduce_loops loops;
+    enum dtype half; /* which 16-bit float; or DTYPE_NONE */
+    size_t bytes;    /* of an element */
+    double divisor;  /* 0: none */
+    bool truth;
+    int64_t n_columns, n_blocks; /* totals beside each other; 0: the last dimension goes */
+    int64_t length;              /* of the innermost dimension that goes */
+    struct outer stays, goes;
+    int64_t n_strips, strip; /* parts of `length` */
+    size_t grain;            /* 0: not worth the pool */
+};
+
 /* Set run, state, scratch and cost: input 0, seen as `dims`, into output 0. Divided by how many go
  * into one, where `mean`. */
 int reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,

@@ -7,6 +7,17 @@
 
 #include "libclient/kernels/kernel.h"
 
+#ifdef KERNELS_HAVE_GPU
+#define KERNEL_FAMILIES_GPU(X)                                                                     \
+    X(gpu_array)                                                                                   \
+    X(gpu_elementwise)                                                                             \
+    X(gpu_reduce)                                                                                  \
+    X(gpu_train)
+#else
+#define KERNEL_FAMILIES_GPU(X)
+#endif
+
+/* Those of GPUs come after those of the CPU, whose rows they take up. */
 #define KERNEL_FAMILIES(X)                                                                         \
     X(cpu_array)                                                                                   \
     X(cpu_check)                                                                                   \
@@ -17,12 +28,13 @@
     X(cpu_reductions)                                                                              \
     X(cpu_softmax)                                                                                 \
     X(cpu_state)                                                                                   \
-    X(nothing)
+    X(nothing)                                                                                     \
+    KERNEL_FAMILIES_GPU(X)
 
 struct kernel_family {
     const struct kernel *rows;
     size_t n;
-    void (*init)(void); /* before the rows are looked at, once; NULL: nothing to do */
+    size_t (*fill)(void); /* makes the rows, and says how many; again: the same. NULL: they are */
 };
 
 #define X(name) extern const struct kernel_family kernel_family_##name;

@@ -86,7 +86,7 @@ enum { DEPTH = 256, ROWS = 4 };
     }                                                                                              \
                                                                                                    \
     void LEVEL(gemm_##type)(const struct gemm *gemm, void *c, const void *a, const void *b) {      \
-        if (gemm->m * gemm->n * gemm->k <= 512 || gemm->k == 0)                                    \
+        if (gemm->m * gemm->n * gemm->k <= 128 || gemm->k == 0)                                    \
             small_##type(gemm, c, a, b);                                                           \
         else                                                                                       \
             large_##type(gemm, c, a, b);                                                           \

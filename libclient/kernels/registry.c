@@ -219,10 +219,9 @@ int kernels_register_all(struct allot_error *err) {
     pthread_mutex_lock(&all.lock);
     while (r == 0 && all.n_families < ELEMENTSOF(families)) {
         const struct kernel_family *family = families[all.n_families];
+        const size_t n = family->fill ? family->fill() : family->n;
 
-        if (family->init && all.n_rows == 0)
-            family->init();
-        for (; r == 0 && all.n_rows < family->n; all.n_rows += r == 0)
+        for (; r == 0 && all.n_rows < n; all.n_rows += r == 0)
             r = kernel_register(&family->rows[all.n_rows], err);
         if (r == 0) {
             all.n_families++;

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Array: what an op that only puts elements elsewhere has planned, for whichever device does it.
+ */
+#include "libclient/kernels/cpu_copy.h"
+
+enum { FROM_NUMBER = -1 };
+
+struct move {
+    int32_t input; /* or FROM_NUMBER */
+    uint32_t output;
+    struct copy copy;
+};
+
+struct array {
+    uint64_t number; /* an element's bytes */
+    uint32_t n;
+    struct move moves[];
+};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Matmul: what a product of matrices has planned, for whichever device does it.
+ */
+#include "libclient/kernels/kernel.h"
+#include "libclient/kernels/loops.h"
+
+struct matmul {
+    struct gemm gemm;
+    enum dtype dtype; /* that is computed in */
+    enum dtype half;  /* which 16-bit float it is really; or DTYPE_NONE */
+    size_t bytes;     /* of an element of `dtype` */
+    gemm_fn own;
+    bool by_blas;
+    int64_t n_batches;
+    int64_t *a_offset, *b_offset; /* per batch, in elements; NULL: one batch */
+    int64_t a_count, b_count;     /* elements of the inputs */
+    int64_t rows, columns;        /* of a piece */
+    int64_t n_rows, n_columns;    /* pieces per batch */
+    bool pooled;
+};
+
+/* The state of a plan whose product has elements: gemm, types, batches and counts. */
+int matmul_lay_out(struct matmul **ret, struct kernel_plan *plan, bool trans_a, bool trans_b,
+                   struct allot_error *err);
+void matmul_free(void *state); /* accepts NULL */
