@@ -2,8 +2,9 @@
 #ifndef ALLOT_CUSTOM_H
 #define ALLOT_CUSTOM_H
 /*
- * Ops of your own: a signature, and C functions that compute, know shapes and build gradients. Once
- * registered an op is built as any other (allot_op_begin), placed, run, traced and saved.
+ * Ops of your own: a signature, and C functions that compute, know shapes and build gradients, or
+ * PTX for GPUs. Once registered an op is built as any other (allot_op_begin), placed, run, traced
+ * and saved.
  *
  *     static int compute(const struct allot_call *call, void *userdata) {
  *         const float *x = call->inputs[0].data;
@@ -20,10 +21,10 @@
  *     };
  *     allot_op_register(&options, &err);
  *
- * Registering is for any thread, and for ever. `compute` is called by the threads of sessions, for
- * several nodes and several runs at once; it may not call into graphs or sessions. `shape` is
- * called when a node is made and again when a session plans; `gradient` by whoever asks for
- * gradients, and it builds with the helpers of ops.h.
+ * Where `ptx` is given too, the same op runs on GPUs. Registering is for any thread, and for ever.
+ * `compute` is called by the threads of sessions, for several nodes and several runs at once; it
+ * may not call into graphs or sessions. `shape` is called when a node is made and again when a
+ * session plans; `gradient` by whoever asks for gradients, and it builds with the helpers of ops.h.
  */
 #include "graph.h"
 
@@ -75,7 +76,7 @@ struct allot_op_options {
     const char *signature; /* docs/ops.md tells how they are written */
     /* The shapes of the outputs: whole when those of the inputs are. Required if it has outputs. */
     int (*shape)(struct allot_shapes *shapes, void *userdata);
-    /* On the CPU. Required. */
+    /* On the CPU. One of this and `ptx` is required. */
     int (*compute)(const struct allot_call *call, void *userdata);
     /* What goes back through each input, of which `inputs_grad` has no nodes at first; outputs_grad
      * has none where nothing comes. NULL: it has no gradient. */
@@ -84,6 +85,15 @@ struct allot_op_options {
     void *userdata;
     bool stateful; /* two nodes with the same inputs may give different values */
     uint64_t cost; /* of one computation in nanoseconds or so; 0: not worth a thread of its own */
+    /*
+     * On GPUs: the text of a PTX module and a kernel in it. It is given a 64-bit address for each
+     * input and each output, in order, and then n, a 64-bit number: the elements of output 0, or of
+     * input 0 where there are no outputs. It runs in blocks of `block_threads` (0: 256), as many as
+     * cover n, along x. Both texts are copied; the driver compiles them when a session first plans
+     * the op, and what it says of a fault is in that error.
+     */
+    const char *ptx, *ptx_entry;
+    unsigned block_threads;
 };
 
 /* -EEXIST: there is one of that name. -EINVAL: the signature, with the place of the fault. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Custom: ops of users. Each is a row in the table of ops and one in the table of kernels, whose
- * functions are the same for all of them and find the user's by the op of the node.
+ * Custom: ops of users. Each is a row in the table of ops and one for each kind of device in the
+ * table of kernels, whose functions are the same for all of them and find the user's by the op of
+ * the node.
  */
 #include "libclient/allot/custom.h"
 
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "libclient/api/handle.h"
+#include "libclient/device/gpu.h"
 #include "libclient/graph/grad.h"
 #include "libclient/kernels/kernel.h"
 #include "libclient/ops/ops.h"
@@ -22,9 +24,15 @@
 /* For ever: nodes point to it. */
 struct custom {
     struct allot_op_options options;
-    struct kernel kernel;
+    struct kernel cpu, gpu;
+    struct gpu_code code; /* of `ptx` */
     char name[OPDEF_NAME_SIZE];
 };
+
+#define BLOCK_THREADS     256
+#define BLOCK_THREADS_MAX 1024
+/* Along x, as every GPU has it. */
+#define BLOCKS_MAX INT32_MAX
 
 struct allot_shapes {
     struct opdef_shapes *inner;
@@ -118,6 +126,10 @@ int allot_shapes_as_input(struct allot_shapes *shapes, void *userdata) {
 struct prepared {
     const struct custom *custom;
     const struct node *node;
+    struct gpu *gpu;     /* NULL on the CPU */
+    CUfunction function; /* on a GPU */
+    unsigned n_blocks;
+    uint64_t count; /* of elements, for the GPU's kernel */
     uint32_t n_inputs, n_outputs;
     struct kernel_value values[]; /* inputs, then outputs */
 };
@@ -159,6 +171,48 @@ static int custom_run(const struct kernel_run *run) {
     return r < 0 ? kernel_fail(r, "%s", words.text) : 0;
 }
 
+static int gpu_run(const struct kernel_run *run) {
+    const struct prepared *prepared = run->state;
+    uint32_t n_inputs = prepared->n_inputs, n = n_inputs + prepared->n_outputs;
+    unsigned threads = prepared->custom->options.block_threads;
+    CUdeviceptr addresses[2 * OPDEF_ARGS_MAX];
+    void *parameters[2 * OPDEF_ARGS_MAX + 1];
+    uint64_t count = prepared->count;
+    struct allot_error err = { 0 };
+    int r;
+
+    if (count == 0)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        addresses[i] = (uintptr_t)(i < n_inputs ? run->inputs[i] : run->outputs[i - n_inputs]);
+        parameters[i] = &addresses[i];
+    }
+    parameters[n] = &count;
+    r = cuda_launch_kernel(prepared->gpu->cuda, &err, prepared->function, prepared->n_blocks, 1, 1,
+                           threads, 1, 1, 0, run->step->stream, parameters, NULL);
+    return r < 0 ? kernel_fail(r, "%s", err.text) : 0;
+}
+
+static int prepare_gpu(struct prepared *prepared, struct kernel_plan *plan,
+                       struct allot_error *err) {
+    const struct allot_op_options *options = &prepared->custom->options;
+    const struct kernel_value *counted = plan->n_outputs  ? plan->outputs
+                                         : plan->n_inputs ? plan->inputs
+                                                          : NULL;
+    uint64_t blocks;
+
+    prepared->gpu = plan->gpu;
+    prepared->count = counted ? (uint64_t)shape_count(&counted->shape) : 1;
+    blocks = (prepared->count + options->block_threads - 1) / options->block_threads;
+    if (blocks > BLOCKS_MAX)
+        return error_set(err, -EOVERFLOW, "%llu elements are more than a grid of blocks covers",
+                         (unsigned long long)prepared->count);
+    prepared->n_blocks = (unsigned)blocks;
+    plan->run = gpu_run;
+    return gpu_function(plan->gpu, &prepared->custom->code, options->ptx_entry, &prepared->function,
+                        err);
+}
+
 static int custom_prepare(struct kernel_plan *plan, struct allot_error *err) {
     uint32_t n = plan->n_inputs + plan->n_outputs;
     struct prepared *prepared = calloc(1, sizeof(*prepared) + n * sizeof(prepared->values[0]));
@@ -174,8 +228,10 @@ static int custom_prepare(struct kernel_plan *plan, struct allot_error *err) {
     if (plan->n_outputs)
         memcpy(prepared->values + plan->n_inputs, plan->outputs,
                plan->n_outputs * sizeof(prepared->values[0]));
-    plan->run = custom_run;
     plan->state = prepared;
+    if (plan->gpu)
+        return prepare_gpu(prepared, plan, err);
+    plan->run = custom_run;
     plan->cost = prepared->custom->options.cost;
     return 0;
 }
@@ -255,8 +311,10 @@ static int add(const struct custom *custom, struct allot_error *err) {
         .gradient = custom->options.gradient ? custom_gradient : NULL,
         .flags = custom->options.stateful ? OPDEF_STATEFUL : 0,
     };
-    int r = kernel_register(&custom->kernel, err);
+    int r = custom->options.compute ? kernel_register(&custom->cpu, err) : 0;
 
+    if (r == 0 && custom->options.ptx)
+        r = kernel_register(&custom->gpu, err);
     return r < 0 ? r : opdef_register(&row, err);
 }
 
@@ -271,16 +329,25 @@ static int enter(const struct allot_op_options *options, struct allot_error *err
         custom = calloc(1, sizeof(*custom));
         if (custom) {
             strcpy(custom->name, options->name); /* signature_parse() saw to its length */
-            custom->kernel = (struct kernel){ .op = custom->name,
-                                              .device = KERNEL_CPU,
-                                              .prepare = custom_prepare };
+            custom->cpu = (struct kernel){ .op = custom->name,
+                                           .device = KERNEL_CPU,
+                                           .prepare = custom_prepare };
+            custom->gpu = custom->cpu;
+            custom->gpu.device = KERNEL_GPU;
         }
         if (!custom || map_put_text(&customs, custom->name, custom) < 0) {
             free(custom);
             return error_set(err, -ENOMEM, "no memory for op %s", options->name);
         }
     }
+    free((char *)custom->code.ptx);
+    free((char *)custom->options.ptx_entry);
     custom->options = *options;
+    custom->code = (struct gpu_code){ custom->name, options->ptx ? strdup(options->ptx) : NULL };
+    custom->options.ptx = custom->code.ptx;
+    custom->options.ptx_entry = options->ptx ? strdup(options->ptx_entry) : NULL;
+    if (options->ptx && (!custom->code.ptx || !custom->options.ptx_entry))
+        return error_set(err, -ENOMEM, "no memory for op %s", options->name);
     r = add(custom, err);
     custom->options.name = custom->name;
     custom->options.signature = NULL; /* the caller's */
@@ -297,18 +364,32 @@ int allot_op_register(const struct allot_op_options *options, struct allot_error
     if (r < 0)
         return r;
     memcpy(&own, options, MIN(options->size, sizeof(own)));
-    if (!own.name || !own.signature || !own.compute)
-        return error_set(err, -EINVAL, "an op needs name, signature and compute");
+    if (!own.name || !own.signature || (!own.compute && !own.ptx))
+        return error_set(err, -EINVAL, "an op needs name, signature, and compute or ptx");
+    if (own.ptx && !own.ptx_entry)
+        return error_set(err, -EINVAL, "op %s: ptx needs the name of a kernel, ptx_entry",
+                         own.name);
+    if (own.block_threads > BLOCK_THREADS_MAX)
+        return error_set(err, -EINVAL, "op %s: a block has at most %d threads, not %u", own.name,
+                         BLOCK_THREADS_MAX, own.block_threads);
+    if (own.block_threads == 0)
+        own.block_threads = BLOCK_THREADS;
     /* Checked before anything is kept: rows stay for ever. */
     r = signature_parse(&op, own.name, own.signature, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < op.n_attrs; i++)
         attr_done(&op.attrs[i].value);
-    for (size_t i = 0; i < op.n_inputs + op.n_outputs; i++)
-        if ((i < op.n_inputs ? &op.inputs[i] : &op.outputs[i - op.n_inputs])->is_variable)
+    for (size_t i = 0; i < op.n_inputs + op.n_outputs; i++) {
+        const struct opdef_arg *arg =
+            i < op.n_inputs ? &op.inputs[i] : &op.outputs[i - op.n_inputs];
+
+        if (arg->is_variable)
             return error_set(err, -ENOTSUP, "op %s: an op of your own takes values, not variables",
                              own.name);
+        if (arg->length_attr >= 0 && own.ptx)
+            return error_set(err, -ENOTSUP, "op %s: a kernel in PTX takes no lists", own.name);
+    }
     if (op.n_outputs && !own.shape)
         return error_set(err, -EINVAL, "op %s has outputs: it needs a shape function", own.name);
 

@@ -160,7 +160,7 @@ START_TEST(what_cannot_be_registered_is_refused) {
         int code;
         const char *says;
     } cases[] = {
-        { { .name = "A", .signature = "() -> ()" }, -EINVAL, "needs name, signature and compute" },
+        { { .name = "A", .signature = "() -> ()" }, -EINVAL, "needs name, signature, and compute" },
         { { .signature = "() -> ()", .compute = pairs }, -EINVAL, "needs name" },
         { { .name = "B", .signature = "(x: T) -> ()", .compute = pairs }, -EINVAL, "character 5" },
         { { .name = "C", .signature = "() -> (y: f32)", .compute = pairs },
@@ -169,6 +169,13 @@ START_TEST(what_cannot_be_registered_is_refused) {
         { { .name = "D", .signature = "(v: var f32) -> ()", .compute = pairs },
           -ENOTSUP,
           "takes values, not variables" },
+        { { .name = "E", .signature = "() -> ()", .ptx = "x" }, -EINVAL, "ptx_entry" },
+        { { .name = "F", .signature = "() -> ()", .compute = pairs, .block_threads = 1025 },
+          -EINVAL,
+          "at most 1024 threads" },
+        { { .name = "G", .signature = "(x: N * f32) -> (); N: int", .ptx = "x", .ptx_entry = "x" },
+          -ENOTSUP,
+          "takes no lists" },
         { { .name = "MatMul", .signature = "() -> ()", .compute = pairs }, -EEXIST, "already" },
         { { .name = "a b", .signature = "() -> ()", .compute = pairs }, -EINVAL, "cannot be the" },
     };
