@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OpenBLAS chooses its code when it is loaded, by a table of the CPUs that its version knew; on a
+ * younger one it takes what runs anywhere, five times slower. OPENBLAS_CORETYPE is how it is told
+ * better, and it reads that in its constructor alone. So where it chose code without AVX on a CPU
+ * that has it, it is closed and opened once more under an environment that has the word in it. The
+ * environment is not changed, as other threads may be reading it: another array takes its place for
+ * that long. Where the program itself has it open it stays as it is.
+ */
 #include "libclient/kernels/blas.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 /* Of the C interface of BLAS. */
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
@@ -25,9 +37,67 @@ static struct {
     int n_threads; /* what it was before the first came in */
 } blas = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
+#ifdef __x86_64__
+/* The word for OpenBLAS's best code that this CPU runs; NULL: it needs none. */
+static char *better_core(void *library) {
+    /* What it has without AVX, for Intel's, AMD's and VIA's CPUs. */
+    static const char *const old[] = {
+        "Prescott",     "Core2",  "Penryn", "Dunnington", "Nehalem", "Athlon",    "Opteron", "Atom",
+        "Opteron_SSE3", "Bobcat", "Nano",   "Barcelona",  "Banias",  "Northwood", "Katmai"
+    };
+    static char skylake[] = "OPENBLAS_CORETYPE=SkylakeX", haswell[] = "OPENBLAS_CORETYPE=Haswell";
+    char *(*core_name)(void) = (char *(*)(void))dlsym(library, "openblas_get_corename");
+    const char *core = core_name ? core_name() : "";
+    bool is_old = false;
+
+    for (size_t i = 0; i < sizeof(old) / sizeof(old[0]); i++)
+        is_old = is_old || strcasecmp(core, old[i]) == 0;
+    if (!is_old || getenv("OPENBLAS_CORETYPE") || !__builtin_cpu_supports("avx2") ||
+        !__builtin_cpu_supports("fma"))
+        return NULL;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512cd")
+               ? skylake
+               : haswell;
+}
+
+static void *open_better(void *library) {
+    static char **with; /* kept: a getenv() of another thread may still be walking along it */
+    char *word = better_core(library), **old = environ;
+    size_t n = 0;
+
+    if (!word)
+        return library;
+    while (old && old[n])
+        n++;
+    with = malloc((n + 2) * sizeof(*with));
+    if (!with)
+        return library;
+    if (n > 0)
+        memcpy(with, old, n * sizeof(*with));
+    with[n] = word;
+    with[n + 1] = NULL;
+    dlclose(library);
+    environ = with;
+    library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (environ == with)
+        environ = old;
+    else
+        unsetenv("OPENBLAS_CORETYPE"); /* somebody set another one and copied ours */
+    return library;
+}
+#else
+static void *open_better(void *library) {
+    return library;
+}
+#endif
+
 static void open_blas(void) {
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
 
+    if (library)
+        library = open_better(library);
     if (!library)
         return;
     blas.sgemm = (__typeof__(blas.sgemm))dlsym(library, "cblas_sgemm");
