@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Lets liballot, TensorFlow and ONNX Runtime take turns: graph-table.py ALLOT PEERS_PYTHON [--rounds N]
+[--clock wall|cpu] [--rows ROW,…] [--json FILE] [--log FILE]
+
+Each is a process that answers lines (graph-allot.c, graph-peers.py); only one computes at a time. Every
+row goes round all of them several times. Ratios are of medians, and of the best; goals are met or missed
+by the better of the two, as a busy machine makes any single figure worse and none better.
+
+--clock cpu  CPU time of the processes: on a machine that others use
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PEERS = ("tf", "tf-single", "ort")
+
+# row, words, threads, steps each time, ops to divide by, unit, goal: at most, times faster than peers
+ROWS = [
+    ("chain", "chain of 10,000 scalar adds, 1 thread", 1, 40, 10000, "ns per op", 80, 3),
+    ("wide", "10,000 independent adds, 1 thread", 1, 20, 10000, "ns per op", 80, 3),
+    ("layered", "random layers of 20,000 small ops, 1 thread", 1, 10, 20001, "ns per op", None, 5),
+    ("layered", "random layers of 20,000 small ops, 2 threads", 2, 10, 20001, "ns per op", None, 5),
+    ("build-chain", "build and first run, chain of 10,000", 1, 2, 1e6, "ms", 60, None),
+    ("build-wide", "build and first run, 10,000 independent", 1, 2, 1e6, "ms", 60, None),
+    ("mlp", "MLP 784-512-512-10, batch 128, SGD step, 1 thread", 1, 20, 1e6, "ms", None, 1.25),
+    ("matmul", "matmul 1024, 1 thread", 1, 5, 1e6, "ms", None, None),
+]
+PEAKS = [("branches", "16 wide branches"), ("mlp", "MLP, SGD step"), ("transformer", "transformer of 4 blocks, Adam step"),
+         ("layered", "random layers")]
+
+
+class Engine:
+    def __init__(self, command, stderr=None):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
+                                        text=True)
+        self.command = command
+
+    def ask(self, row, threads, steps):
+        try:
+            self.process.stdin.write("%s %d %d\n" % (row, threads, steps))
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            sys.exit("graph-table.py: %s ended, with status %s" % (" ".join(self.command), self.process.wait()))
+        return json.loads(line)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def table(head, lines):
+    lines = [head] + lines
+    widths = [max(len(line[n]) for line in lines) for n in range(len(head))]
+    for line in lines:
+        print("  ".join(cell.ljust(w) if n == 0 else cell.rjust(w)
+                        for n, (cell, w) in enumerate(zip(line, widths))).rstrip())
+
+
+def verdict(goals):
+    """Goals as (words, whether they are met)."""
+    return "; ".join("%s: %s" % (words, "met" if met else "MISSED") for words, met in goals) or "-"
+
+
+def measure(engines, row, threads, steps, rounds):
+    """Answers of each engine, all rounds together."""
+    answers = {}
+    for _ in range(rounds):
+        for name, engine in engines.items():
+            if name == "openblas" and row != "matmul":
+                continue
+            if name == "tf-single" and threads > 1:
+                continue
+            answer = engine.ask("openblas" if name == "openblas" else row, threads, steps)
+            if "error" in answer:
+                continue
+            kept = answers.setdefault(name, dict(answer, wall=[], cpu=[]))
+            kept["wall"] += answer["wall"]
+            kept["cpu"] += answer["cpu"]
+    return answers
+
+
+def same_value(answers):
+    values = {name: a["value"] for name, a in answers.items()}
+    ours = values["allot"]
+    return [name for name, v in values.items() if abs(v - ours) > 1e-3 * max(1, abs(ours))]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="see the head of the file")
+    parser.add_argument("allot")
+    parser.add_argument("python")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--rows", default="")
+    parser.add_argument("--json")
+    parser.add_argument("--log", default=os.devnull)
+    given = parser.parse_args()
+    wanted = [r for r in given.rows.split(",") if r]
+    unknown = set(wanted) - {r[0] for r in ROWS} - {"peaks"}
+    if unknown:
+        sys.exit("graph-table.py: no row %s; there are %s, peaks" % (
+            ", ".join(sorted(unknown)), ", ".join(dict.fromkeys(r[0] for r in ROWS))))
+
+    engines = {"allot": Engine([given.allot])}
+    engines["openblas"] = engines["allot"]
+    for peer in PEERS:      # what TensorFlow says of itself while it starts is not for here
+        engines[peer] = Engine([given.python, os.path.join(HERE, "graph-peers.py"), peer], open(given.log, "a"))
+
+    clock, kept, lines = given.clock, [], []
+    print("%s; %d rounds, load %s, %s" % (
+        "CPU time" if clock == "cpu" else "wall clock", given.rounds, " ".join("%.1f" % n for n in os.getloadavg()),
+        "median (best)"), flush=True)
+    for row, words, threads, steps, per, unit, most, times in ROWS:
+        if wanted and row not in wanted:
+            continue
+        # A peer takes seconds to build a graph: two rounds will do.
+        answers = measure(engines, row, threads, 1 if row.startswith("build") else steps,
+                          min(given.rounds, 2) if row.startswith("build") else given.rounds)
+        wrong = [] if row == "mlp" else same_value(answers)
+        if wrong:
+            print("%s: %s computed another value than liballot" % (row, ", ".join(wrong)))
+        median = {n: statistics.median(a[clock]) for n, a in answers.items()}
+        best = {n: min(a[clock]) for n, a in answers.items()}
+        faster = {n: max(median[n] / median["allot"], best[n] / best["allot"]) for n in answers}
+        goals = []
+        if most:
+            goals.append(("≤ %d %s" % (most, unit), best["allot"] / per <= most))
+        if times and row == "mlp":
+            goals.append(("≤ 0.8 × TensorFlow", min(faster["tf"], faster["tf-single"]) >= times))
+        elif times:
+            goals.append(("≥ %g× faster" % times, all(faster[n] >= times for n in PEERS if n in faster)))
+        if row == "matmul" and "openblas" in answers:
+            goals.append(("≥ 0.97 × OpenBLAS", faster["openblas"] >= 0.97))
+        if row in ("chain", "wide"):
+            goals.append(("10,000 kernel calls", answers["allot"]["kernels"] == 10000))
+        cells = []
+        for name in ("allot",) + PEERS + ("openblas",):
+            if name not in answers:
+                cells.append("-")
+                continue
+            cell = "%.3g (%.3g)" % (median[name] / per, best[name] / per)
+            if name != "allot":
+                cell += " [%.2f]" % (median[name] / median["allot"])
+            cells.append(cell)
+        lines.append([words, unit] + cells + [verdict(goals)])
+        kept.append({"row": row, "threads": threads, "unit": unit, "clock": clock,
+                     "median": {n: v / per for n, v in median.items()},
+                     "best": {n: v / per for n, v in best.items()},
+                     "kernels": answers["allot"].get("kernels"), "goals": {w: bool(m) for w, m in goals}})
+        print("  measured: " + words, flush=True)
+    if lines:
+        print("\nIn brackets: how many times liballot's median.")
+        table(["", "unit", "liballot"] + list(PEERS) + ["openblas", "goals"], lines)
+
+    if not wanted or "peaks" in wanted:
+        peaks = []
+        for row, words in PEAKS:
+            for threads in (1, 2):
+                answer = engines["allot"].ask(row, threads, 1)
+                peaks.append(["%s, %d thread%s" % (words, threads, "s" if threads > 1 else ""),
+                              "%d" % (answer["bytes"] >> 10), "%d" % (answer["ready_bytes"] >> 10),
+                              "%.2f" % (answer["bytes"] / answer["ready_bytes"]) if answer["ready_bytes"] else "-"])
+                kept.append({"row": "peak " + row, "threads": threads, "bytes": answer["bytes"],
+                             "ready_bytes": answer["ready_bytes"]})
+        print("\nMemory of a step, KiB: as planned, and had ops run in the order in which they become ready")
+        table(["", "planned", "ready order", "ratio"], peaks)
+    for name, engine in engines.items():
+        if name != "openblas":
+            engine.end()
+    if given.json:
+        with open(given.json, "w") as file:
+            json.dump(kept, file, indent=1)
+
+
+main()
