@@ -6,8 +6,6 @@
  */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "libclient/allot/session.h"
@@ -153,103 +151,4 @@ START_TEST(training_in_a_session_gives_the_losses_of_the_reference) {
 }
 END_TEST
 
-/* ---- TensorFlow's losses ---------------------------------------------------------------------
- */
-
-enum { TF_BATCH = 32, TF_STEPS = 30, TF_LAYERS = 3 };
-static const int64_t tf_widths[TF_LAYERS + 1] = { 16, 24, 24, 5 };
-
-/* As losses.py makes them. */
-static struct allot_output tf_numbers(struct allot_graph *graph, int64_t rows, int64_t columns,
-                                      double seed, double scale) {
-    float numbers[32 * 24];
-
-    for (int64_t i = 0; i < rows * columns; i++)
-        numbers[i] = (float)(sin(1.3 * (double)i + seed) * scale);
-    return allot_constant_f32(graph, NULL, 2, (int64_t[]){ rows, columns }, numbers);
-}
-
-static void tf_build(struct net *net, struct allot_optimizer *optimizer) {
-    struct allot_error err = { 0 };
-    int64_t labels[TF_BATCH];
-    struct allot_output h;
-
-    ck_assert_int_eq(allot_graph_new(&net->graph, NULL), 0);
-    for (int i = 0; i < TF_BATCH; i++)
-        labels[i] = i * i % tf_widths[TF_LAYERS];
-    net->labels = allot_constant(net->graph, NULL, ALLOT_I64, 1, (int64_t[]){ TF_BATCH }, labels);
-    h = tf_numbers(net->graph, TF_BATCH, tf_widths[0], 0.5, 1);
-    for (int i = 0; i < TF_LAYERS; i++) {
-        int64_t rows = tf_widths[i], columns = tf_widths[i + 1];
-        struct allot_output w =
-            tf_numbers(net->graph, rows, columns, i + 1, sqrt(2.0 / (double)rows));
-        struct allot_output b = allot_filled(net->graph, ALLOT_F32, 1, &columns, 0);
-
-        h = allot_bias_add(allot_matmul(h, allot_variable(net->graph, "w", w)),
-                           allot_variable(net->graph, "b", b));
-        if (i < TF_LAYERS - 1)
-            h = allot_relu(h);
-    }
-    net->loss = allot_mean(allot_sparse_softmax_cross_entropy(h, net->labels));
-    net->train = allot_minimize(optimizer, net->loss);
-    net->init = allot_initializer(net->graph);
-    ck_assert_msg(allot_graph_error(net->graph, &err) == 0, "%s", err.text);
-}
-
-static void tf_compare(const char *name, struct allot_optimizer *optimizer, char *line) {
-    struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
-    struct allot_session *session;
-    struct allot_error err = { 0 };
-    struct allot_tensor *value;
-    struct net net;
-
-    options.cpu_only = true;
-    tf_build(&net, optimizer);
-    ck_assert_msg(allot_session_new(&session, net.graph, &options, &err) == 0, "%s", err.text);
-    ck_assert_int_eq(allot_session_run(session, NULL, NULL, 0, NULL, 0, &net.init, 1, NULL, &err),
-                     0);
-    for (int i = 0; i < TF_STEPS; i++) {
-        char *end;
-        double expected = strtod(line, &end), got;
-
-        ck_assert_msg(end != line, "%s: no loss of step %d was recorded", name, i);
-        line = end;
-        ck_assert_msg(allot_session_run(session, NULL, NULL, 0, &net.loss, 1, &net.train, 1, &value,
-                                        &err) == 0,
-                      "%s", err.text);
-        got = (double)*(float *)tensor_data(value);
-        allot_tensor_unref(value);
-        ck_assert_msg(fabs(got - expected) <= 2e-5 * expected,
-                      "%s, step %d: %.9g, and TensorFlow's is %.9g", name, i, got, expected);
-    }
-    allot_session_free(session);
-    allot_graph_unref(net.graph);
-}
-
-START_TEST(an_mlp_comes_to_the_losses_of_tensorflow) {
-    cleanup(fclosep) FILE *file = fopen(TEST_GOLDEN "/losses.txt", "re");
-    char line[1024];
-    int n = 0;
-
-    ck_assert_ptr_nonnull(file);
-    for (; fgets(line, sizeof(line), file); n++) {
-        char *rest = strchr(line, ' ');
-        struct allot_optimizer *optimizer;
-
-        ck_assert_ptr_nonnull(rest);
-        *rest++ = '\0';
-        optimizer = strcmp(line, "sgd") == 0        ? allot_sgd(0.2)
-                    : strcmp(line, "momentum") == 0 ? allot_momentum(0.05, 0.9, false)
-                    : strcmp(line, "nesterov") == 0 ? allot_momentum(0.05, 0.9, true)
-                    : strcmp(line, "adam") == 0     ? allot_adam(0.01, ALLOT_ADAM_DEFAULTS)
-                                                    : NULL;
-        ck_assert_ptr_nonnull(optimizer);
-        tf_compare(line, optimizer, rest);
-        allot_optimizer_free(optimizer);
-    }
-    ck_assert_int_eq(n, 4);
-}
-END_TEST
-
-SUITE_TIMEOUT("train", 120, training_in_a_session_gives_the_losses_of_the_reference,
-              an_mlp_comes_to_the_losses_of_tensorflow)
+SUITE_TIMEOUT("train", 120, training_in_a_session_gives_the_losses_of_the_reference)
