@@ -45,7 +45,8 @@ struct allot_session;
 struct allot_callable;
 struct allot_cancel;
 
-/* Zero, or NULL, is the default of everything but `size`: use the initialiser. */
+/* Zero, or NULL, is the default of everything but `size`: use the initialiser. The setters of
+ * config.h change defaults for the whole process. */
 struct allot_session_options {
     size_t size; /* sizeof(struct allot_session_options), as the caller was compiled */
     bool allow_soft_placement; /* an op goes elsewhere where its device, or a kernel, is missing */

@@ -11,15 +11,13 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "libclient/api/config.h"
 #include "libclient/api/handle.h"
+#include "libclient/api/session.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/cancel.h"
 #include "libclient/exec/engine.h"
 #include "libclient/exec/threads.h"
-
-struct allot_session {
-    struct engine *engine;
-};
 
 struct allot_callable {
     struct allot_session *session;
@@ -63,35 +61,28 @@ static int permyriad_of(double fraction, uint32_t *ret, struct allot_error *err)
     return 0;
 }
 
-int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
-                      const struct allot_session_options *given, struct allot_error *err) {
-    struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
+int session_make(struct allot_session **ret, struct allot_graph *graph,
+                 const struct allot_session_options *options, struct allot_error *err) {
     unsigned n_cpus = threads_of_machine();
     struct allot_session *session;
-    struct engine_options engine;
-    int r = TAKE_OPTIONS(options, given, "session options", err);
-
-    if (r < 0)
-        return r;
-    if (!graph)
-        return error_set(err, -EINVAL, "a session needs a graph");
-    engine = (struct engine_options){
-        .soft_placement = options.allow_soft_placement,
-        .log_placement = options.log_device_placement,
-        .inter_threads = options.inter_op_threads ? options.inter_op_threads : n_cpus,
-        .intra_threads = options.intra_op_threads ? options.intra_op_threads : n_cpus,
-        .own_threads = options.per_session_threads,
-        .no_gpu = options.cpu_only,
-        .seed = options.random_seed,
-        .gpus = { .n_gpus = options.gpus,
-                  .limit_bytes = options.memory_limit,
-                  .no_growth = options.no_growth,
-                  .must_be_managed = options.require_daemon,
-                  .no_wait = options.no_wait,
-                  .wait_usec = options.wait_usec,
-                  .visible_devices = options.visible_devices },
+    struct engine_options engine = {
+        .soft_placement = options->allow_soft_placement,
+        .log_placement = options->log_device_placement,
+        .inter_threads = options->inter_op_threads ? options->inter_op_threads : n_cpus,
+        .intra_threads = options->intra_op_threads ? options->intra_op_threads : n_cpus,
+        .own_threads = options->per_session_threads,
+        .no_gpu = options->cpu_only,
+        .seed = options->random_seed,
+        .gpus = { .n_gpus = options->gpus,
+                  .limit_bytes = options->memory_limit,
+                  .no_growth = options->no_growth,
+                  .must_be_managed = options->require_daemon,
+                  .no_wait = options->no_wait,
+                  .wait_usec = options->wait_usec,
+                  .visible_devices = options->visible_devices },
     };
-    r = permyriad_of(options.memory_fraction, &engine.gpus.fraction_permyriad, err);
+    int r = permyriad_of(options->memory_fraction, &engine.gpus.fraction_permyriad, err);
+
     if (r < 0)
         return r;
     session = calloc(1, sizeof(*session));
@@ -104,6 +95,20 @@ int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
     }
     *ret = session;
     return 0;
+}
+
+int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
+                      const struct allot_session_options *given, struct allot_error *err) {
+    struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
+    cleanup(freep) char *text = NULL;
+    int r = TAKE_OPTIONS(options, given, "session options", err);
+
+    if (r < 0)
+        return r;
+    if (!graph)
+        return error_set(err, -EINVAL, "a session needs a graph");
+    r = config_fill(&options, &text, err);
+    return r < 0 ? r : session_make(ret, graph, &options, err);
 }
 
 struct allot_session *allot_session_free(struct allot_session *session) {

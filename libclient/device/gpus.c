@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/allocator.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/gpuid.h"
@@ -175,12 +176,16 @@ static void let_go(void) {
     process.lease = allot_lease_free(process.lease);
 }
 
+static int show_devices(const char *visible) {
+    return visible ? setenv("CUDA_VISIBLE_DEVICES", visible, 1) : 0;
+}
+
 static int make_set(const struct gpus_options *options, struct allot_error *err) {
     struct driver_options driver = driver_options_read(DRIVER_AUTO);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
     int r;
 
-    if (options->visible_devices && setenv("CUDA_VISIBLE_DEVICES", options->visible_devices, 1) < 0)
+    if (show_devices(options->visible_devices) < 0)
         return error_set(err, -ENOMEM, "no host memory for the environment");
     r = cuda_open(&cuda, &driver, err);
     if (r < 0)
@@ -220,5 +225,52 @@ void gpus_put(const struct gpus *gpus) {
     pthread_mutex_lock(&process.lock);
     if (--process.n_users == 0 && process.pid == getpid())
         let_go();
+    pthread_mutex_unlock(&process.lock);
+}
+
+static void see(struct gpus_seen *ret, const struct gpu *gpu, uint64_t memory_bytes) {
+    *ret = (struct gpus_seen){ .number = gpu->number, .memory_bytes = memory_bytes };
+    memcpy(ret->name, gpu->name, sizeof(ret->name));
+    memcpy(ret->bus_id, gpu->bus_id, sizeof(ret->bus_id));
+}
+
+/* With the lock held. */
+static void look_at_set(struct gpus_seen **ret, size_t *ret_n) {
+    struct arena_stats stats;
+
+    *ret = calloc(process.set.n + 1, sizeof(**ret));
+    for (uint32_t i = 0; *ret && i < process.set.n; i++) {
+        arena_get_stats(process.set.gpus[i]->arena, &stats);
+        see(&(*ret)[(*ret_n)++], process.set.gpus[i], stats.cap_bytes);
+    }
+}
+
+/* With the lock held, as the environment may change. */
+static void look_at_driver(struct gpus_seen **ret, size_t *ret_n, const char *visible) {
+    struct driver_options driver = driver_options_read(DRIVER_AUTO);
+    cleanup(cuda_closep) struct cuda *cuda = NULL;
+
+    if (show_devices(visible) < 0 || cuda_open(&cuda, &driver, NULL) < 0)
+        return;
+    *ret = calloc((size_t)cuda->n_devices + 1, sizeof(**ret));
+    for (int i = 0; *ret && i < cuda->n_devices; i++) {
+        struct gpu gpu = { .cuda = cuda, .number = i };
+        size_t total = 0;
+
+        if (gpu_identify(&gpu, NULL) < 0 ||
+            cuda_device_total_mem(cuda, NULL, &total, gpu.device) < 0)
+            continue;
+        see(&(*ret)[(*ret_n)++], &gpu, total);
+    }
+}
+
+void gpus_look(struct gpus_seen **ret, size_t *ret_n, const char *visible_devices) {
+    *ret = NULL;
+    *ret_n = 0;
+    pthread_mutex_lock(&process.lock);
+    if (process.n_users > 0 && process.pid == getpid())
+        look_at_set(ret, ret_n);
+    else
+        look_at_driver(ret, ret_n, visible_devices);
     pthread_mutex_unlock(&process.lock);
 }

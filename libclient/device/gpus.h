@@ -7,6 +7,7 @@
  * those of the first. Counted; any thread.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct allot_error;
@@ -36,3 +37,14 @@ struct gpus {
  */
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err);
 void gpus_put(const struct gpus *gpus); /* accepts NULL */
+
+/* A GPU as it is seen from outside: no context, no memory. */
+struct gpus_seen {
+    int number; /* among those that the driver shows */
+    char name[128];
+    char bus_id[24];
+    uint64_t memory_bytes; /* that may be used of it, or all of it */
+};
+/* Those of the set while there is one, else all that the driver shows; none is no error. To be
+ * freed. */
+void gpus_look(struct gpus_seen **ret, size_t *ret_n, const char *visible_devices);

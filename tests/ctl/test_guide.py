@@ -33,6 +33,12 @@ class Programs(unittest.TestCase):
     def test_matmul_says_where_each_op_is(self):
         self.said("matmul", f"a: (Const): {CPU}", f"b: (Const): {CPU}", f"MatMul: (MatMul): {CPU}", PRODUCT)
 
+    def test_the_same_at_once_is_logged_as_it_runs(self):
+        self.said("now", *[f"Executing op MatMul in device {CPU}", PRODUCT] * 2)
+
+    def test_without_a_card_the_cpu_is_there(self):
+        self.said("fallback", f"{CPU}: device: 0, name: CPU", "the product is for /cpu:0", PRODUCT)
+
     def test_manual_placement(self):
         self.said("manual", f"a: (Const): {CPU}", f"b: (Const): {CPU}", f"MatMul: (MatMul): {CPU}", PRODUCT)
 

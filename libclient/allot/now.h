@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ALLOT_NOW_H
+#define ALLOT_NOW_H
+/*
+ * Immediate mode: ops that run at once, on tensors, without a graph or a session of yours.
+ *
+ *     allot_set_log_device_placement(true);                                       (config.h)
+ *     allot_now_matmul(&c, a, b, &err);
+ *
+ *     Executing op MatMul in device /job:localhost/replica:0/task:0/device:GPU:0
+ *
+ * Each op is placed by the same rules as in a graph, on the device that allot_now_set_device() or
+ * the call asks for, and runs by the same kernels; soft placement and log are those of config.h.
+ * What is found out about an op, its types and shapes is kept for the next call like it, with the
+ * memory it ran in: as many as 128 kinds of calls, of which the longest unused makes way.
+ *
+ * Any thread, several at once. In the child of a fork: -ECHILD with a sentence, until
+ * allot_now_clear(), where no GPU is involved. Ops that take the handle of a variable are for
+ * graphs alone. Functions return 0 or -errno as those of session.h, and write nothing to `ret` on
+ * failure; tensors that they give are the caller's, on the host.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "ops.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* Op "MatMul", … of docs/ops.md, attributes as by default: its first `n_ret` outputs. */
+int allot_now(const char *op, struct allot_tensor *const *inputs, size_t n_inputs,
+              struct allot_tensor **ret, size_t n_ret, struct allot_error *err);
+
+/* The device for this thread's calls from now on: "/cpu:0"; NULL: where the placer likes. -EINVAL:
+ * this is no name of a device. */
+int allot_now_set_device(const char *device, struct allot_error *err);
+
+/* With attributes: inputs in order, then allot_now_run(), which ends it in any case and tells what
+ * was wrong on the way. One thread at a time. */
+struct allot_now_op;
+struct allot_now_op *allot_now_begin(const char *op);
+void allot_now_input(struct allot_now_op *now, struct allot_tensor *input);
+void allot_now_attr_int(struct allot_now_op *now, const char *name, int64_t value);
+void allot_now_attr_float(struct allot_now_op *now, const char *name, double value);
+void allot_now_attr_bool(struct allot_now_op *now, const char *name, bool value);
+void allot_now_attr_type(struct allot_now_op *now, const char *name, enum allot_dtype value);
+void allot_now_attr_string(struct allot_now_op *now, const char *name, const char *value);
+void allot_now_attr_ints(struct allot_now_op *now, const char *name, const int64_t *values,
+                         size_t n);
+int allot_now_run(struct allot_now_op *now, struct allot_tensor **ret, size_t n_ret,
+                  struct allot_error *err);
+
+/* int allot_now_relu(struct allot_tensor **ret, struct allot_tensor *x, struct allot_error *err) */
+#define X(name, op)                                                                                \
+    int allot_now_##name(struct allot_tensor **ret, struct allot_tensor *x,                        \
+                         struct allot_error *err);
+ALLOT_UNARY_OPS(X)
+#undef X
+/* int allot_now_add(struct allot_tensor **ret, struct allot_tensor *x, struct allot_tensor *y, …)
+ */
+#define X(name, op)                                                                                \
+    int allot_now_##name(struct allot_tensor **ret, struct allot_tensor *x,                        \
+                         struct allot_tensor *y, struct allot_error *err);
+ALLOT_BINARY_OPS(X)
+#undef X
+
+/* Forget what was kept, and give its memory (and the lease, if no session has it) back. */
+void allot_now_clear(void);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Session: for those of the API who make one of their own.
+ */
+#include "libclient/allot/session.h"
+
+struct engine;
+
+struct allot_session {
+    struct engine *engine;
+};
+
+/* With these options, which are whole, and nothing of allot/config.h. */
+int session_make(struct allot_session **ret, struct allot_graph *graph,
+                 const struct allot_session_options *options, struct allot_error *err);
