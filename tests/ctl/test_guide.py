@@ -83,8 +83,59 @@ class Programs(unittest.TestCase):
         self.said("growth", "ready", "64 x 64: 2", "512 x 512: 2", stdin="\n\n")
 
 
+class Cards(CtlTest):
+    """On a box with two cards and a daemon: the same programs, on a card."""
+
+    gpus = 2
+    CARD = "device: 0, name: SIM A100-SXM4-40GB, pci bus id: 0000:07:00.0"
+
+    def lines(self, name, **options):
+        """What it prints, without the line about each card that it opens."""
+        lines = run(name, self.env, **options)
+        self.opened = [line for line in lines if line.startswith("Creating device ")]
+        return [line for line in lines if line not in self.opened]
+
+    def said(self, name, *lines):
+        self.assertEqual(self.lines(name), list(lines))
+
+    def test_the_guide_on_a_card(self):
+        self.said("matmul", f"a: (Const): {GPU0}", f"b: (Const): {GPU0}", f"MatMul: (MatMul): {GPU0}", PRODUCT)
+        self.assertEqual(self.opened, [f"Creating device (/gpu:0) -> ({self.CARD})"])
+        self.said("manual", f"a: (Const): {CPU}", f"b: (Const): {CPU}", f"MatMul: (MatMul): {GPU0}", PRODUCT)
+        self.said("now", f"Executing op MatMul in device {GPU0}", PRODUCT,
+                  f"Executing op MatMul in device {CPU}", PRODUCT)
+        self.said("soft", f"a: (Const): {GPU0}{SOFT}", f"b: (Const): {GPU0}{SOFT}",
+                  f"MatMul: (MatMul): {GPU0}{SOFT}", PRODUCT)
+        lines = self.lines("fallback")
+        self.assertEqual(lines[:2], [f"{CPU}: device: 0, name: CPU", f"{GPU0}: {self.CARD}"])
+        self.assertEqual(lines[3:], ["the product is for /gpu:0", PRODUCT])
+
+    def test_an_unknown_card_is_an_error_with_those_that_there_are(self):
+        line, = self.lines("unknown")
+        self.assertIn(f"available devices are [ {CPU}, {GPU0} ]", line)
+        self.assertIn("unknown device", line)
+
+    def test_towers_take_turns_on_two_cards(self):
+        lines = self.lines("towers")
+        self.assertEqual([line.split()[-1] for line in lines if "(MatMul)" in line], [GPU0, GPU1, GPU0, GPU1])
+        self.assertEqual(len(self.opened), 2)
+        self.assertEqual(lines[-2:], [f"AddN: (AddN): {CPU}", "[[88 112] [196 256]]"])
+
+    def test_variables_stay_on_the_cpu(self):
+        lines = self.lines("variables")
+        for line in (f"weights: (Variable): {CPU}", f"weights/read: (ReadVariable): {CPU}",
+                     f"weights/Assign: (Assign): {CPU}", f"MatMul: (MatMul): {GPU0}"):
+            self.assertIn(line, lines)
+        self.assertEqual(lines[-1], PRODUCT)
+
+    def test_training_ends_as_on_the_cpu(self):
+        self.assertEqual(self.lines("regression")[-2:], ["loss below 1e-6", "y = 0.10 x + 0.30"])
+        self.assertEqual(self.lines("mlp")[-2:], ["loss below 0.05", "right: 1"])
+        self.said("control", *[f"ten times the counter: {10 * n}" for n in (1, 2, 3)])
+
+
 class Leases(CtlTest):
-    """Under a daemon: what the session asked for is what the box shows."""
+    """What a session asks for is what the box shows."""
 
     gpus = 2
 
@@ -95,18 +146,38 @@ class Leases(CtlTest):
         self.addCleanup(self.finish, process)
         return process
 
-    def status(self):
-        return json.loads(self.gpuctl("status", "--json").stdout)["box"]
-
-    def test_a_fraction_is_that_part_of_one_card(self):
-        process = self.guide("fraction")
-        line = self.read_until(process, PRODUCT)
-        self.assertEqual(line, PRODUCT)
-        status = self.status()
-        lease, = status["leases"]
+    def share(self):
+        """The only share of the only lease, and the card that it is of."""
+        box = json.loads(self.gpuctl("status", "--json").stdout)["box"]
+        lease, = box["leases"]
         share, = lease["shares"]
-        total = next(device for device in status["devices"] if device["uuid"] == share["device"])["usable_bytes"]
-        self.assertLessEqual(abs(share["limit_bytes"] - total * 4 // 10), 64 << 20)
+        return lease, share, next(device for device in box["devices"] if device["uuid"] == share["device"])
+
+    def ends(self, process):
         process.stdin.close()
         self.assertEqual(process.wait(PATIENCE), 0)
         self.box.until(lambda box: not box["leases"], "the lease ends")
+
+    def test_a_fraction_is_that_part_of_one_card(self):
+        process = self.guide("fraction")
+        self.assertEqual(self.read_until(process, PRODUCT), PRODUCT)
+        _, share, card = self.share()
+        self.assertLessEqual(abs(share["limit_bytes"] - card["usable_bytes"] * 4 // 10), 64 << 20)
+        self.ends(process)
+
+    def test_memory_grows_with_what_is_computed(self):
+        process = self.guide("growth")
+        self.read_until(process, "ready")
+        lease, share, card = self.share()
+        self.assertEqual(lease["mode"], "grow")
+        held = [share["held_bytes"]]
+        for size in (64, 512, 4096):
+            process.stdin.write("\n")
+            self.read_until(process, f"{size} x {size}: 2")
+            held.append(self.share()[1]["held_bytes"])
+        self.assertEqual(held, sorted(held))
+        # Two matrices of 64 MiB, or one where the sum lies where the matrix did.
+        self.assertGreaterEqual(held[3] - held[0], 64 << 20)
+        self.assertLess(held[2] - held[0], 64 << 20)
+        self.assertLess(held[3], card["usable_bytes"] // 4)
+        self.ends(process)
