@@ -10,26 +10,28 @@ static int no_memory(struct ptx_parser *p) {
     return error_set(p->err, -ENOMEM, "out of memory");
 }
 
-/* A register by its name, -1 if there is none; vectors give their first with *ret_vec. */
+/*
+ * A register by its name, -1 if there is none; vectors give their first with *ret_vec. It may be
+ * one of a numbered row, %r<8>, or have been declared by itself: the innermost one is meant.
+ */
 int32_t ptx_parse_reg(struct ptx_parser *p, const char *text, size_t n,
                       struct ptx_name **ret_vector) {
-    size_t stem = n;
-    struct ptx_name *name;
+    struct ptx_name *name = ptx_names_find(&p->names, text, n), *row;
     uint32_t number = 0;
+    size_t stem = n;
 
     *ret_vector = NULL;
     while (stem > 1 && text[stem - 1] >= '0' && text[stem - 1] <= '9')
         stem--;
     if (stem < n && n - stem < 9 && (text[stem] != '0' || n - stem == 1)) {
-        name = ptx_names_find(&p->names, text, stem);
-        if (name && name->kind == PTX_NAME_REGS) {
+        row = ptx_names_find(&p->names, text, stem);
+        if (row && row->kind == PTX_NAME_REGS && (!name || row->depth > name->depth)) {
             for (size_t i = stem; i < n; i++)
                 number = number * 10 + (uint32_t)(text[i] - '0');
-            if (number < (uint32_t)name->count)
-                return name->value + (int32_t)number;
+            if (number < (uint32_t)row->count)
+                return row->value + (int32_t)number;
         }
     }
-    name = ptx_names_find(&p->names, text, n);
     if (!name)
         return -1;
     if (name->kind == PTX_NAME_VECTOR)

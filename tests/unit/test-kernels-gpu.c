@@ -180,10 +180,7 @@ static bool one(struct trial *trial, enum dtype dtype, int variant, uint64_t *se
 
     if (!trial_takes(trial, dtype) || !kernel_find(&trial->node, KERNEL_GPU))
         return false;
-    /* The simulator loses its way in CUDA's reduction of doubles beyond 2^31 to a turn. */
-    add_input(trial, dtype, &shapes[variant], seed, 6,
-              dtype != DTYPE_F64 || (strcmp(trial->node.op->name, "Sin") != 0 &&
-                                     strcmp(trial->node.op->name, "Cos") != 0));
+    add_input(trial, dtype, &shapes[variant], seed, 6, true);
     return true;
 }
 

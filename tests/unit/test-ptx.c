@@ -449,6 +449,8 @@ START_TEST(single_instructions_do_what_the_manual_says) {
           "add.u32 %r1, %r1, %r2;",
           9 },
         { "barrier.cluster.arrive.release; barrier.cluster.wait.acquire; mov.u32 %r1, 6;", 6 },
+        { "mov.u32 %r1, 3; { .reg .u32 %r1; mov.u32 %r1, 5; { .reg .u32 %r<4>; mov.u32 %r1, 7; } }",
+          3 },
     };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
