@@ -31,6 +31,7 @@ struct matmul_work {
     const struct matmul *matmul;
     char *c;
     const char *a, *b;
+    const atomic_bool *cancelled;
 };
 
 /* ---- Run ---------------------------------------------------------------------------------------
@@ -42,13 +43,17 @@ static void multiply(const struct matmul *matmul, const struct gemm *gemm, void 
         matmul->own(gemm, c, a, b);
 }
 
+static bool is_cancelled(const struct matmul_work *work) {
+    return work->cancelled && atomic_load_explicit(work->cancelled, memory_order_relaxed);
+}
+
 static void run_pieces(void *userdata, size_t begin, size_t end) {
     const struct matmul_work *work = userdata;
     const struct matmul *matmul = work->matmul;
     const int64_t per_batch = matmul->n_rows * matmul->n_columns;
     const int64_t bytes = (int64_t)matmul->bytes;
 
-    for (size_t piece = begin; piece < end; piece++) {
+    for (size_t piece = begin; piece < end && !is_cancelled(work); piece++) {
         const int64_t batch = (int64_t)piece / per_batch, at = (int64_t)piece % per_batch;
         const int64_t i = at / matmul->n_columns * matmul->rows,
                       j = at % matmul->n_columns * matmul->columns;
@@ -91,7 +96,8 @@ static int run_tiny(const struct kernel_run *run) {
 
 static int run_any(const struct kernel_run *run) {
     const struct matmul *matmul = run->state;
-    struct matmul_work work = { matmul, run->outputs[0], run->inputs[0], run->inputs[1] };
+    struct matmul_work work = { matmul, run->outputs[0], run->inputs[0], run->inputs[1],
+                                run->step->cancelled };
 
     run_batches(matmul, &work, run);
     return 0;
@@ -133,7 +139,8 @@ static int run_half(const struct kernel_run *run) {
     const struct matmul *matmul = run->state;
     const int64_t c_count = matmul->n_batches * matmul->gemm.m * matmul->gemm.n;
     float *a = run->scratch, *b = a + matmul->a_count, *c = b + matmul->b_count;
-    struct matmul_work work = { matmul, (char *)c, (const char *)a, (const char *)b };
+    struct matmul_work work = { matmul, (char *)c, (const char *)a, (const char *)b,
+                                run->step->cancelled };
 
     convert_all(matmul, run->pool, a, run->inputs[0], matmul->a_count, false);
     convert_all(matmul, run->pool, b, run->inputs[1], matmul->b_count, false);

@@ -72,7 +72,7 @@ struct kernel_run {
 /* What the nodes of one step share. */
 struct kernel_step {
     uint64_t number;              /* of this session; random ops count from it */
-    const atomic_bool *cancelled; /* long loops look at it */
+    const atomic_bool *cancelled; /* long loops look at it; NULL: never */
     void *stream;                 /* CUstream of the node's device */
     bool deterministic;           /* the same bits whatever the thread count */
     /* Memory for output `i` of a KERNEL_DYNAMIC node, now that its shape is known: asked for once
