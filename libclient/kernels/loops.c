@@ -15,8 +15,13 @@
         .widen = widen_##level, .narrow = narrow_##level,                                          \
     }
 
+static const struct loops baseline = LEVEL_ROW(baseline);
+
+const struct loops *loops_baseline(void) {
+    return &baseline;
+}
+
 const struct loops *loops_get(void) {
-    static const struct loops baseline = LEVEL_ROW(baseline);
 #ifdef LOOPS_HAVE_V3
     static const struct loops v3 = LEVEL_ROW(v3);
 

@@ -96,6 +96,8 @@ struct loops {
     void (*narrow)(uint16_t *to, const float *from, size_t n, enum dtype to_dtype);
 };
 const struct loops *loops_get(void);
+/* Those that every CPU can run, for tests. */
+const struct loops *loops_baseline(void);
 
 /* ---- For loops_*.c ----------------------------------------------------------------------------
  */

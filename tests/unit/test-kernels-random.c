@@ -94,6 +94,69 @@ START_TEST(vector_conversions_are_the_plain_ones) {
 }
 END_TEST
 
+/* ---- Levels ------------------------------------------------------------------------------------
+ */
+
+enum { LENGTH = 1003 };
+static _Alignas(64) char left[LENGTH * 8], right[LENGTH * 8], plain[LENGTH * 8], best[LENGTH * 8];
+
+/* Which of the many NaN it is does not count. */
+static void same_bits(const char *what, size_t op, enum dtype dtype, size_t n) {
+    const size_t bytes = dtype_bytes(dtype);
+
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(plain + i * bytes, best + i * bytes, bytes) != 0 &&
+            !(isnan(trial_get(dtype, plain, (int64_t)i)) &&
+              isnan(trial_get(dtype, best, (int64_t)i))))
+            ck_abort_msg("%s %zu of %s: element %zu", what, op, dtype_name(dtype), i);
+}
+
+/* Results must not depend on the CPU: no level fuses or reorders anything. */
+START_TEST(every_level_gives_the_same_bits) {
+    const struct loops *all[] = { loops_baseline(), loops_get() };
+    const double with[4] = { 0.25, 3, 0, 0 };
+    uint64_t seed = 12;
+
+    for (int dtype = 1; dtype < N_DTYPES; dtype++) {
+        trial_fill((enum dtype)dtype, left, LENGTH, &seed, 8, true);
+        trial_fill((enum dtype)dtype, right, LENGTH, &seed, 8, true);
+#define EACH_OP(table, n_ops, slot, result)                                                        \
+    for (size_t op = 0; op < (n_ops); op++) {                                                      \
+        for (int level = 0; level < 2; level++)                                                    \
+            if (all[level]->table[op][dtype] slot)                                                 \
+                all[level]->table[op][dtype] slot(level ? best : plain, left, right, left, LENGTH, \
+                                                  with);                                           \
+        same_bits(#table, op, result, LENGTH);                                                     \
+    }
+        EACH_OP(unary, N_UNARY_OPS, , (enum dtype)dtype)
+        EACH_OP(inner, N_INNER_OPS, , (enum dtype)dtype)
+        EACH_OP(apply, N_APPLY_OPS, , (enum dtype)dtype)
+        EACH_OP(test, N_TEST_OPS, , DTYPE_BOOL)
+        for (int form = 0; form < N_LOOP_FORMS; form++) {
+            EACH_OP(binary, N_BINARY_OPS, [form], (enum dtype)dtype)
+            EACH_OP(compare, N_COMPARE_OPS, [form], DTYPE_BOOL)
+        }
+        for (size_t op = 0; op < N_REDUCE_OPS; op++) {
+            for (int level = 0; level < 2 && all[level]->reduce[op][dtype].row; level++) {
+                all[level]->reduce[op][dtype].begin(level ? best : plain, 1);
+                all[level]->reduce[op][dtype].row(level ? best : plain, left, LENGTH);
+            }
+            same_bits("reduce", op,
+                      dtype_kind((enum dtype)dtype) == DTYPE_KIND_FLOAT ? DTYPE_F64 : DTYPE_I64, 1);
+        }
+        if (all[0]->gemm[dtype]) {
+            const struct gemm gemm = { 17, 19, 23, 23, 1, 19, 1, 19 };
+
+            trial_fill((enum dtype)dtype, left, LENGTH, &seed, 8, false);
+            trial_fill((enum dtype)dtype, right, LENGTH, &seed, 8, false);
+            for (int level = 0; level < 2; level++)
+                all[level]->gemm[dtype](&gemm, level ? best : plain, left, right);
+            same_bits("gemm", 0, (enum dtype)dtype, 17 * 19);
+        }
+    }
+}
+END_TEST
+
 /* ---- Words -------------------------------------------------------------------------------------
  */
 
@@ -202,6 +265,6 @@ START_TEST(random_tensors_are_as_distributed_and_fixed_by_their_seed) {
 END_TEST
 
 SUITE_TIMEOUT("kernels-random", 120, sines_and_logarithms_are_near,
-              vector_conversions_are_the_plain_ones, failures_name_what_is_wrong,
-              philox_gives_the_known_answers,
+              vector_conversions_are_the_plain_ones, every_level_gives_the_same_bits,
+              failures_name_what_is_wrong, philox_gives_the_known_answers,
               random_tensors_are_as_distributed_and_fixed_by_their_seed)
