@@ -4,12 +4,14 @@ import json
 import subprocess
 import unittest
 
-from gpuctl import BUILD, PATIENCE, CtlTest
+from gpuctl import BUILD, PATIENCE, TOP, CtlTest
 
 GUIDE = BUILD / "examples" / "guide"
 TASK = "/job:localhost/replica:0/task:0"
 CPU, GPU0, GPU1 = f"{TASK}/device:CPU:0", f"{TASK}/device:GPU:0", f"{TASK}/device:GPU:1"
 PRODUCT = "[[22 28] [49 64]]"
+# Kernels for cards are made where nvcc is; `./run` brings it.
+WITH_KERNELS = unittest.skipUnless(list((BUILD / "libclient").glob("gpu_*.c")), "built without nvcc: no kernels for GPUs")
 SOFT = " (soft placement: what was requested cannot be had)"
 
 
@@ -32,6 +34,11 @@ class Programs(unittest.TestCase):
 
     def test_matmul_says_where_each_op_is(self):
         self.said("matmul", f"a: (Const): {CPU}", f"b: (Const): {CPU}", f"MatMul: (MatMul): {CPU}", PRODUCT)
+
+    def test_the_program_of_the_readme(self):
+        source = (TOP / "examples" / "guide" / "short.c").read_text(encoding="utf-8").split("\n", 1)[1]
+        self.assertIn(f"```c\n{source}```\n", (TOP / "README.md").read_text(encoding="utf-8"))
+        self.said("short", PRODUCT)
 
     def test_the_same_at_once_is_logged_as_it_runs(self):
         self.said("now", *[f"Executing op MatMul in device {CPU}", PRODUCT] * 2)
@@ -83,6 +90,7 @@ class Programs(unittest.TestCase):
         self.said("growth", "ready", "64 x 64: 2", "512 x 512: 2", stdin="\n\n")
 
 
+@WITH_KERNELS
 class Cards(CtlTest):
     """On a box with two cards and a daemon: the same programs, on a card."""
 
@@ -165,6 +173,7 @@ class Leases(CtlTest):
         self.assertLessEqual(abs(share["limit_bytes"] - card["usable_bytes"] * 4 // 10), 64 << 20)
         self.ends(process)
 
+    @WITH_KERNELS
     def test_memory_grows_with_what_is_computed(self):
         process = self.guide("growth")
         self.read_until(process, "ready")
