@@ -127,6 +127,15 @@ demo_run() {
     demo_until greedy took
     wait "${demo_pid[greedy]}" || demo_fail "greedy ended badly: $(tail -n 3 "$demo_dir/greedy")"
 
+    demo_say "A job linked with liballot trains a network on the third card, in memory that grows with its batches."
+    printf '$ CUDA_VISIBLE_DEVICES=2 train trace.json &\n'
+    (cd "$demo_dir" && CUDA_VISIBLE_DEVICES=2 exec "$top/build/examples/train" trace.json) >"$demo_dir/train" 2>&1 &
+    demo_pids+=($!)
+    demo_pid[train]=$!
+    demo_until train "Creating device"
+    demo_until train "^MatMul: (MatMul)"
+    demo_until train "batch 64"
+
     demo_say "Who holds what, and who waits:"
     demo_show "$gpuctl" status
 
@@ -139,6 +148,12 @@ demo_run() {
     printf '[alpha] step %s\n$ allotd --driver sim … &\n' "$(demo_step alpha)"
     demo_allotd
     demo_show "$gpuctl" leases
+
+    demo_say "The training goes on as if nothing had been, and leaves a trace of its last step for Perfetto."
+    demo_until train "batch 1024"
+    demo_until train "batch 8192"
+    wait "${demo_pid[train]}" || demo_fail "train ended badly: $(tail -n 3 "$demo_dir/train")"
+    printf '[train] trace.json: %s events\n' "$(grep -c '"ph":"X"' "$demo_dir/trace.json")"
 
     demo_say "The first job ends, and the one that waited starts."
     demo_stop alpha
