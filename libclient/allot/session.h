@@ -54,7 +54,8 @@ struct allot_session_options {
     unsigned inter_op_threads; /* ops that run at once; 0: one per CPU */
     unsigned intra_op_threads; /* threads of one op; 0: one per CPU */
     bool per_session_threads;  /* a pool of its own, not shared with other sessions */
-    uint64_t random_seed;      /* of random ops that give none; 0: another one each time */
+    bool deterministic;   /* the same bits whatever the number of threads; costs a few per cent */
+    uint64_t random_seed; /* of random ops that give none; 0: another one each time */
 
     /*
      * GPUs and their memory. All sessions of a process share one lease, made by the first of them

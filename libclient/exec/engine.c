@@ -198,6 +198,7 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
         .n_done = before ? before->program->n_graph : 0,
         .stage = before ? before->hash | 1 : 0,
         .sequential = engine->options.inter_threads == 1,
+        .deterministic = engine->options.deterministic,
         .seed = engine->options.seed,
     };
     int r;

@@ -24,7 +24,8 @@ struct engine_options {
     bool log_placement;
     unsigned inter_threads, intra_threads; /* at least 1, the caller included */
     bool own_threads;
-    bool no_gpu; /* the CPU alone */
+    bool deterministic; /* the same bits whatever the number of threads */
+    bool no_gpu;        /* the CPU alone */
     struct gpus_options gpus;
     uint64_t seed;
 };

@@ -265,7 +265,7 @@ static int fill(struct frame *frame, struct variables *variables, struct allot_e
     for (uint32_t d = 0; d < program->n_devices; d++)
         frame->steps[d] = (struct frame_step){
             .step = { .cancelled = &frame->cancelled,
-                      .deterministic = true,
+                      .deterministic = program->deterministic,
                       .output_new = output_new },
             .frame = frame,
         };

@@ -148,6 +148,7 @@ int program_new(struct program **ret, const struct program_request *request,
     if (!program)
         return error_set(err, -ENOMEM, "no host memory for a plan");
     program->graph = graph_ref(request->graph);
+    program->deterministic = request->deterministic;
     program->devices = request->devices;
     program->n_devices = request->n_devices;
     r = make(&compile, &own);

@@ -132,6 +132,7 @@ struct program {
     struct device *const *devices; /* borrowed from the session */
     uint32_t n_devices;
     bool has_gpu;          /* some item runs on one */
+    bool deterministic;    /* as requested */
     uint32_t *waits;       /* items, see exec/queue.h */
     uint32_t *event_items; /* by event: the item whose end it marks */
     uint32_t n_events;
@@ -158,6 +159,7 @@ struct program_request {
     uint32_t n_done;           /* how many nodes `is_done` is about */
     uint64_t stage;            /* tells programs of later stages from others; 0: the first */
     bool sequential;           /* one thread will run it: memory may be shared more freely */
+    bool deterministic;        /* the same bits whatever the number of threads */
     uint64_t seed;             /* of random ops */
 };
 

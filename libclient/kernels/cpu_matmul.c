@@ -5,7 +5,8 @@
  * Small ones go through loops of our own, floats and doubles otherwise through OpenBLAS, one call
  * per piece of the result; the pool takes the pieces. They are cut by the shape alone, never by the
  * number of threads, so that nothing depends on it; only a pool without threads that is not asked
- * to be deterministic makes one call of all. 16-bit floats are widened to floats once, before all.
+ * to be deterministic makes one call of all, which is the fastest. 16-bit floats are widened to
+ * floats once, before all.
  */
 #include "libclient/kernels/cpu_matmul.h"
 
@@ -21,9 +22,12 @@
 #include "libclient/kernels/cpu_each.h"
 #include "libclient/kernels/family.h"
 
-/* A piece of the result is this wide and high, or all of it; of a large one twice that. OpenBLAS
- * packs both matrices for each, which at 256 costs a few per cent of the multiplications. */
-enum { PIECE = 256, LARGE = 1 << 20 };
+/*
+ * A piece of the result has so many rows and all of the columns or, where there are not rows enough
+ * for two, so many columns. OpenBLAS packs both matrices for each call: pieces that are cut both
+ * ways cost a sixth more than the whole product, these a few per cent.
+ */
+enum { PIECE = 256 };
 /* Up to so many multiplications a call of BLAS costs more than the product. */
 enum { SMALL = 16 * 16 * 16 };
 
@@ -235,10 +239,11 @@ int matmul_lay_out(struct matmul **ret, struct kernel_plan *plan, bool trans_a, 
 static void divide(struct matmul *matmul, struct kernel_plan *plan) {
     const struct gemm *gemm = &matmul->gemm;
     const double work = (double)gemm->m * (double)gemm->n * (double)gemm->k;
-    const int64_t piece = gemm->m * gemm->n < LARGE ? PIECE : 2 * PIECE;
+    const bool by_rows = gemm->m >= 2 * PIECE;
 
-    matmul->rows = MAX(MIN(gemm->m, piece), (int64_t)1);
-    matmul->columns = MAX(MIN(gemm->n, piece), (int64_t)1);
+    matmul->rows = by_rows ? PIECE : MAX(gemm->m, (int64_t)1);
+    matmul->columns =
+        by_rows ? MAX(gemm->n, (int64_t)1) : MAX(MIN(gemm->n, (int64_t)PIECE), (int64_t)1);
     matmul->n_rows = (gemm->m + matmul->rows - 1) / matmul->rows;
     matmul->n_columns = (gemm->n + matmul->columns - 1) / matmul->columns;
     matmul->by_blas = work > SMALL && (matmul->dtype == DTYPE_F32 || matmul->dtype == DTYPE_F64) &&

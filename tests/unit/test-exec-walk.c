@@ -270,9 +270,11 @@ static void walk_whole(uint64_t seed) {
     walk_grow(&walk);
     n_writes = all_writes(&walk, writes);
     for (unsigned threads = 1; threads <= 8; threads += threads == 1 ? 1 : 3) {
-        struct engine_options options = {
-            .inter_threads = threads, .intra_threads = 1 + threads / 4, .no_gpu = true, .seed = 1
-        };
+        struct engine_options options = { .inter_threads = threads,
+                                          .intra_threads = 1 + threads / 4,
+                                          .no_gpu = true,
+                                          .seed = 1,
+                                          .deterministic = true };
         struct engine *engine;
 
         ck_assert_int_eq(engine_new(&engine, walk.graph, &options, &walk.err), 0);
