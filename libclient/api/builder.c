@@ -34,8 +34,8 @@ void allot_op_cancel(struct allot_op *op) {
     free(op->name);
     free(op->device);
     free(op->inputs);
-    free(op->controls.ids);
-    free(op->colocate.ids);
+    scope_list_done(&op->controls);
+    scope_list_done(&op->colocate);
     free(op);
 }
 

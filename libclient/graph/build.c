@@ -34,8 +34,8 @@ struct draft {
 
 static void draft_done(struct draft *draft) {
     free(draft->inputs);
-    free(draft->controls.ids);
-    free(draft->colocate.ids);
+    scope_list_done(&draft->controls);
+    scope_list_done(&draft->colocate);
     free(draft->name);
     free(draft->device);
 }

@@ -184,10 +184,49 @@ int scope_has_controls(const struct allot_graph *graph) {
     return false;
 }
 
-int scope_list_add(struct scope_list *list, uint32_t id) {
+/* Longer lists are not walked for each that is added: a group of all nodes of a graph has as many.
+ */
+enum { LIST_SHORT = 32, WORD_BITS = 64 };
+
+static int mark(struct scope_list *list, uint32_t id) {
+    size_t word = id / WORD_BITS;
+
+    if (word >= list->n_seen) {
+        size_t n = MAX(word + 1, 2 * list->n_seen);
+        uint64_t *grown = realloc(list->seen, n * sizeof(grown[0]));
+
+        if (!grown)
+            return -ENOMEM;
+        memset(grown + list->n_seen, 0, (n - list->n_seen) * sizeof(grown[0]));
+        list->seen = grown;
+        list->n_seen = n;
+    }
+    list->seen[word] |= UINT64_C(1) << id % WORD_BITS;
+    return 0;
+}
+
+static bool is_listed(const struct scope_list *list, uint32_t id) {
+    if (list->seen)
+        return id / WORD_BITS < list->n_seen && list->seen[id / WORD_BITS] >> id % WORD_BITS & 1;
     for (size_t i = 0; i < list->n; i++)
         if (list->ids[i] == id)
-            return 0;
+            return true;
+    return false;
+}
+
+void scope_list_done(struct scope_list *list) {
+    free(list->ids);
+    free(list->seen);
+}
+
+int scope_list_add(struct scope_list *list, uint32_t id) {
+    if (is_listed(list, id))
+        return 0;
+    for (size_t i = 0; list->n == LIST_SHORT && i < LIST_SHORT; i++)
+        if (mark(list, list->ids[i]) < 0)
+            return -ENOMEM;
+    if (list->n >= LIST_SHORT && mark(list, id) < 0)
+        return -ENOMEM;
     if (list->n == list->size) {
         size_t size = list->size ? list->size * 2 : 8;
         uint32_t *grown = realloc(list->ids, size * sizeof(grown[0]));

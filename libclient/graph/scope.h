@@ -55,10 +55,13 @@ int scope_has_controls(const struct allot_graph *graph);
 /* What the scopes say of a node to be made: its controls and colocations, appended to arrays that
  * grow; the device, over `device`, which is the node's own or "". */
 struct scope_list {
-    uint32_t *ids; /* free() */
+    uint32_t *ids;
     size_t n, size;
+    uint64_t *seen; /* a bit per id, once the list is long; NULL */
+    size_t n_seen;  /* words */
 };
 int scope_list_add(struct scope_list *list, uint32_t id); /* once each. -ENOMEM */
+void scope_list_done(struct scope_list *list);
 int scope_apply(struct allot_graph *graph, const char *op, const char *name, const char *own,
                 struct scope_list *controls, struct scope_list *colocate, char **ret_device,
                 struct allot_error *err);

@@ -28,6 +28,9 @@
  * ways cost a sixth more than the whole product, these a few per cent.
  */
 enum { PIECE = 256 };
+/* Up to so many multiplications it may be one call, which cannot be cancelled: a tenth of a second.
+ */
+static const double whole_max = 4e9;
 /* Up to so many multiplications a call of BLAS costs more than the product. */
 enum { SMALL = 16 * 16 * 16 };
 
@@ -83,7 +86,7 @@ static void run_batches(const struct matmul *matmul, struct matmul_work *work,
         blas_enter();
     if (!alone)
         pool_for(run->pool, n, 1, run_pieces, work);
-    else if (run->step->deterministic || matmul->n_batches > 1)
+    else if (run->step->deterministic || !matmul->whole)
         run_pieces(work, 0, n);
     else
         multiply(matmul, &matmul->gemm, work->c, work->a, work->b);
@@ -250,6 +253,7 @@ static void divide(struct matmul *matmul, struct kernel_plan *plan) {
                       blas_available();
     plan->cost = (uint64_t)(work * (double)matmul->n_batches / (matmul->by_blas ? 30 : 2));
     matmul->pooled = plan->cost > 20000;
+    matmul->whole = matmul->n_batches == 1 && work <= whole_max;
 }
 
 static int prepare(struct kernel_plan *plan, bool trans_a, bool trans_b, struct allot_error *err) {

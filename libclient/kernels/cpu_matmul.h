@@ -19,6 +19,7 @@ struct matmul {
     int64_t rows, columns;        /* of a piece */
     int64_t n_rows, n_columns;    /* pieces per batch */
     bool pooled;
+    bool whole; /* with one thread it is one call */
 };
 
 /* The state of a plan whose product has elements: gemm, types, batches and counts. */

@@ -447,11 +447,33 @@ START_TEST(others_read_a_graph_while_one_builds_it) {
 }
 END_TEST
 
+START_TEST(a_long_list_of_controls_has_each_node_once_in_order) {
+    enum { N = 300 };
+    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    struct build_node all = { .op = "NoOp", .n_controls = 2 * N };
+    uint32_t controls[2 * N], id;
+    const struct node *node;
+
+    /* From the last to the first, and all of them once more. */
+    for (uint32_t i = 0; i < N; i++) {
+        ck_assert_int_eq(graph_add(graph, &(struct build_node){ .op = "NoOp" }, &id, NULL), 0);
+        controls[N - 1 - i] = controls[N + i] = id;
+    }
+    all.controls = controls;
+    ck_assert_int_eq(graph_add(graph, &all, &id, NULL), 0);
+    node = graph_node(graph, id);
+    ck_assert_uint_eq(node->n_controls, N);
+    for (uint32_t i = 0; i < N; i++)
+        ck_assert_uint_eq(node->controls[i], controls[i]);
+}
+END_TEST
+
 SUITE("graph", names_are_made_unique_as_tensorflow_does, names_that_cannot_be_are_refused,
       ten_thousand_nodes_of_one_name_and_more_than_a_block, outputs_are_found_by_name_and_number,
       types_and_lengths_follow_from_the_inputs, what_does_not_fit_an_op_is_refused_in_words,
       edges_and_controls_of_no_node_are_refused, device_scopes_nest_and_fill_in_what_is_open,
       device_functions_are_asked_for_each_node, control_scopes_add_up_and_can_be_ended,
+      a_long_list_of_controls_has_each_node_once_in_order,
       colocated_nodes_take_the_device_of_their_partner,
       a_handle_is_read_once_for_all_who_want_its_value,
       under_a_control_scope_a_variable_is_read_anew, only_what_is_asked_for_runs_and_in_order,
