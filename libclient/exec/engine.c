@@ -427,12 +427,18 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     return r;
 }
 
+int engine_check(const struct engine *engine, struct allot_error *err) {
+    if (engine->generation == atomic_load_explicit(&generation, memory_order_relaxed))
+        return 0;
+    return error_set(err, -ECHILD,
+                     "this process is a fork of the one that made the session: make a session of "
+                     "its own in it");
+}
+
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
-    if (engine->generation != atomic_load_explicit(&generation, memory_order_relaxed))
-        return error_set(err, -ECHILD,
-                         "this process is a fork of the one that made the session: make a session "
-                         "of its own in it");
-    return run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
+    int r = engine_check(engine, err);
+
+    return r < 0 ? r : run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
 }

@@ -50,6 +50,9 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
                struct allot_error *err);
 struct engine *engine_free(struct engine *engine); /* accepts and returns NULL */
 
+/* -ECHILD: this process is a fork of the one that made it. */
+int engine_check(const struct engine *engine, struct allot_error *err);
+
 /* What to run. Pointers are borrowed. */
 struct engine_call {
     const struct edge *feeds;

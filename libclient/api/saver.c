@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Saver: a checkpoint is one run that fetches the variables, and a file. Restoring writes where the
+ * variables lie, without a node in the graph: their values are the session's, as a run sees them.
+ */
+#include "libclient/allot/saver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "libclient/api/handle.h"
+#include "libclient/api/session.h"
+#include "libclient/core/safetensors.h"
+#include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
+#include "libclient/device/gpu.h"
+#include "libclient/exec/engine.h"
+
+/* The variables that are meant: those given, or all of the graph. To be freed. */
+static int choose(const struct allot_session *session, const struct allot_output *given, size_t n,
+                  struct allot_output **ret, size_t *ret_n, struct allot_error *err) {
+    const struct allot_graph *graph = session->engine->graph;
+    uint32_t n_nodes = graph_n_nodes(graph);
+    struct allot_output *chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
+
+    if (!chosen)
+        return error_set(err, -ENOMEM, "no host memory for a checkpoint");
+    *ret_n = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct node *node = handle_node(given[i].node);
+
+        if (!node || node->graph != graph || graph_variable(graph, node->id) == NULL) {
+            free(chosen);
+            return error_set(err, -EINVAL, "'%s' is no variable of the session's graph",
+                             node ? node->name : "(none)");
+        }
+        chosen[(*ret_n)++] = given[i];
+    }
+    for (uint32_t i = 0; n == 0 && i < n_nodes; i++)
+        if (graph_variable(graph, i))
+            chosen[(*ret_n)++] = handle_output(graph, (struct edge){ i, 0 });
+    *ret = chosen;
+    return 0;
+}
+
+/* ---- Saving -----------------------------------------------------------------------------------
+ */
+
+static int write_all(int fd, const void *data, size_t n) {
+    const char *at = data;
+
+    while (n > 0) {
+        ssize_t done = write(fd, at, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 ? -errno : -EIO;
+        at += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* The name is on the disk as well when the folder is. */
+static void sync_folder(const char *path) {
+    cleanup(freep) char *folder = strdup(path);
+    char *slash = folder ? strrchr(folder, '/') : NULL;
+    cleanup(closep) int fd = -1;
+
+    if (!folder)
+        return;
+    if (slash)
+        slash[slash == folder] = '\0';
+    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        fsync(fd);
+}
+
+static int write_file(const char *path, const char *head, size_t head_bytes,
+                      struct allot_tensor *const *values, size_t n, struct allot_error *err) {
+    cleanup(freep) char *beside = NULL;
+    cleanup(closep) int fd = -1;
+    uint64_t random;
+    int r;
+
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        random = (uintptr_t)head;
+    if (asprintf(&beside, "%s.%016" PRIx64, path, random) < 0) {
+        beside = NULL;
+        return error_set(err, -ENOMEM, "no host memory for a checkpoint");
+    }
+    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return error_set(err, -errno, "%s: %s", beside, strerror(errno));
+    r = write_all(fd, head, head_bytes);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = write_all(fd, tensor_data(values[i]), values[i]->bytes);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    if (r == 0 && rename(beside, path) < 0)
+        r = -errno;
+    if (r < 0) {
+        unlink(beside);
+        return error_set(err, r, "%s: %s", path, strerror(-r));
+    }
+    sync_folder(path);
+    return 0;
+}
+
+static int save_values(const struct allot_output *variables, struct allot_tensor *const *values,
+                       size_t n, const char *path, struct allot_error *err) {
+    cleanup(freep) struct safetensors_entry *entries = calloc(n + 1, sizeof(*entries));
+    cleanup(freep) char *head = NULL;
+    size_t head_bytes;
+    int r;
+
+    if (!entries)
+        return error_set(err, -ENOMEM, "no host memory for a checkpoint");
+    for (size_t i = 0; i < n; i++)
+        entries[i] = (struct safetensors_entry){
+            .name = handle_node(variables[i].node)->name,
+            .dtype = values[i]->dtype,
+            .shape = values[i]->shape,
+            .bytes = values[i]->bytes,
+        };
+    r = safetensors_format(entries, n, &head, &head_bytes, err);
+    return r < 0 ? r : write_file(path, head, head_bytes, values, n, err);
+}
+
+int allot_save(struct allot_session *session, const struct allot_output *given, size_t n,
+               const char *path, struct allot_error *err) {
+    cleanup(freep) struct allot_output *variables = NULL;
+    cleanup(freep) struct allot_tensor **values = NULL;
+    int r = choose(session, given, n, &variables, &n, err);
+
+    if (r < 0)
+        return r;
+    values = calloc(n + 1, sizeof(*values));
+    if (!values)
+        return error_set(err, -ENOMEM, "no host memory for a checkpoint");
+    r = allot_session_run(session, NULL, NULL, 0, variables, n, NULL, 0, values, err);
+    if (r < 0)
+        return r;
+    r = save_values(variables, values, n, path, err);
+    for (size_t i = 0; i < n; i++)
+        allot_tensor_unref(values[i]);
+    return r;
+}
+
+/* ---- Restoring --------------------------------------------------------------------------------
+ */
+
+static int read_at(int fd, void *data, size_t n, uint64_t offset) {
+    char *at = data;
+
+    while (n > 0) {
+        ssize_t done = pread(fd, at, n, (off_t)offset);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 ? -errno : -EBADMSG;
+        at += done;
+        offset += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* The head of an open file, and where the data begins. Sentences without the path. */
+static int read_head(int fd, struct safetensors *ret, uint64_t *ret_data, struct allot_error *err) {
+    cleanup(freep) char *head = NULL;
+    uint64_t bytes = 0;
+    uint8_t first[8];
+    struct stat stat;
+    int r;
+
+    if (fstat(fd, &stat) < 0)
+        return error_set(err, -errno, "%s", strerror(errno));
+    if (!S_ISREG(stat.st_mode) || stat.st_size < 8)
+        return error_set(err, -EBADMSG, "it is no safetensors file");
+    r = read_at(fd, first, sizeof(first), 0);
+    if (r < 0)
+        return error_set(err, r, "%s", strerror(-r));
+    r = safetensors_head_bytes(first, (uint64_t)stat.st_size, &bytes, err);
+    if (r < 0)
+        return r;
+    head = malloc(bytes + 1);
+    if (!head)
+        return error_set(err, -ENOMEM, "no host memory for its head");
+    r = read_at(fd, head, bytes, 8);
+    if (r < 0)
+        return error_set(err, r, "%s", strerror(-r));
+    *ret_data = 8 + bytes;
+    return safetensors_parse(ret, head, bytes, (uint64_t)stat.st_size - 8 - bytes, err);
+}
+
+static int check_entry(const struct safetensors *file, const struct node *node,
+                       const struct safetensors_entry **ret, struct allot_error *err) {
+    const struct safetensors_entry *entry = safetensors_find(file, node->name);
+    const struct node_output *own = &node->outputs[0];
+    char there[SHAPE_TEXT_SIZE], here[SHAPE_TEXT_SIZE];
+
+    if (!entry)
+        return error_set(err, -ENOENT, "it has no tensor '%s'", node->name);
+    if (entry->dtype != own->dtype || !shape_equal(&entry->shape, &own->shape))
+        return error_set(err, -EINVAL, "tensor '%s' is %s %s, the variable %s %s", node->name,
+                         dtype_name(entry->dtype), shape_format(&entry->shape, there),
+                         dtype_name(own->dtype), shape_format(&own->shape, here));
+    *ret = entry;
+    return 0;
+}
+
+static int place(struct engine *engine, struct allot_error *err) {
+    int r;
+
+    pthread_mutex_lock(&engine->lock);
+    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
+                         engine->options.soft_placement, engine->options.log_placement, err);
+    pthread_mutex_unlock(&engine->lock);
+    return r;
+}
+
+static int put(struct engine *engine, const struct node *node, const void *data,
+               struct allot_error *err) {
+    struct variable *variable;
+    struct device *device;
+    int r;
+
+    pthread_mutex_lock(&engine->lock);
+    device = engine->devices[engine->placement.devices[node->id]];
+    pthread_mutex_unlock(&engine->lock);
+    r = variables_get(&engine->variables, node, device, &variable);
+    if (r < 0)
+        return error_set(err, r, "no host memory for variable '%s'", node->name);
+    if (device->gpu) {
+        gpu_leave();
+        r = gpu_enter(device->gpu, err);
+        if (r < 0)
+            return r;
+    }
+    pthread_mutex_lock(&variable->lock);
+    r = variable_prepare(variable, 0, false, err);
+    if (r == 0)
+        r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
+    pthread_mutex_unlock(&variable->lock);
+    return r;
+}
+
+static int restore_from(struct allot_session *session, const struct allot_output *variables,
+                        size_t n, int fd, const struct safetensors *file, uint64_t data,
+                        struct allot_error *err) {
+    cleanup(freep) const struct safetensors_entry **entries = calloc(n + 1, sizeof(void *));
+    int r = entries ? 0 : error_set(err, -ENOMEM, "no host memory for a checkpoint");
+
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = check_entry(file, handle_node(variables[i].node), &entries[i], err);
+    if (r == 0)
+        r = place(session->engine, err);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        cleanup(freep) void *bytes = malloc(entries[i]->bytes + 1);
+
+        if (!bytes)
+            return error_set(err, -ENOMEM, "no host memory for tensor '%s'", entries[i]->name);
+        r = read_at(fd, bytes, entries[i]->bytes, data + entries[i]->begin);
+        r = r < 0 ? error_set(err, r, "tensor '%s': %s", entries[i]->name, strerror(-r))
+                  : put(session->engine, handle_node(variables[i].node), bytes, err);
+    }
+    return r;
+}
+
+int allot_restore(struct allot_session *session, const struct allot_output *given, size_t n,
+                  const char *path, struct allot_error *err) {
+    cleanup(freep) struct allot_output *variables = NULL;
+    struct safetensors file = { 0 };
+    struct allot_error why = { 0 };
+    cleanup(closep) int fd = -1;
+    uint64_t data = 0;
+    int r = engine_check(session->engine, err);
+
+    if (r == 0)
+        r = choose(session, given, n, &variables, &n, err);
+    if (r < 0)
+        return r;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return error_set(err, -errno, "%s: %s", path, strerror(errno));
+    r = read_head(fd, &file, &data, &why);
+    if (r == 0)
+        r = restore_from(session, variables, n, fd, &file, data, &why);
+    safetensors_done(&file);
+    return r < 0 ? error_set(err, r, "%s: %s", path, why.text) : 0;
+}

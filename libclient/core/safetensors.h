@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Safetensors: the head of such a file, which says where each tensor lies.
+ *
+ * Eight bytes with the length of the head, little-endian; the head, an object of JSON; the data.
+ * Reading is strict: every byte of the data belongs to exactly one tensor, lengths are what type
+ * and shape say, names come once. So whoever was told "this is fine" may read without a further
+ * look. Pure; no locking.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libclient/core/dtype.h"
+#include "libclient/core/shape.h"
+
+struct allot_error;
+
+/* Longer heads are refused, as the reference implementation does. */
+#define SAFETENSORS_HEAD_MAX (100u << 20)
+
+struct safetensors_entry {
+    char *name;
+    enum dtype dtype;
+    struct shape shape; /* whole */
+    uint64_t begin;     /* of its bytes, from the beginning of the data */
+    uint64_t bytes;
+};
+
+struct safetensors {
+    struct safetensors_entry *entries; /* in the order of their bytes */
+    size_t n;
+};
+
+void safetensors_done(struct safetensors *file);
+
+/* The length of the head, from the first eight bytes of a file of so many. -EBADMSG */
+int safetensors_head_bytes(const uint8_t first[static 8], uint64_t file_bytes, uint64_t *ret,
+                           struct allot_error *err);
+/* The head itself, which is changed, with as many bytes of data behind it. -EBADMSG: what is wrong
+ * is in `err`; -ENOMEM. */
+int safetensors_parse(struct safetensors *ret, char *head, size_t head_bytes, uint64_t data_bytes,
+                      struct allot_error *err);
+/* NULL: none. */
+const struct safetensors_entry *safetensors_find(const struct safetensors *file, const char *name);
+
+/* The first bytes of a file with these entries, whose `begin` is filled in: length and head, padded
+ * so that the data begins at a multiple of 8. To be freed. -ENOMEM. */
+int safetensors_format(struct safetensors_entry *entries, size_t n, char **ret, size_t *ret_bytes,
+                       struct allot_error *err);
