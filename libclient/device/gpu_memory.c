@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "libclient/allot/lease.h"
 #include "libclient/device/gpu.h"
+#include "libclient/lease/others.h"
 
 /* The range reserved, in multiples of the device's memory: freed pages are holes that need not be
  * filled at once. */
@@ -34,10 +35,19 @@ struct gpu_memory {
 };
 
 static int lease_take(struct gpu_memory *memory, uint64_t bytes) {
+    struct allot_error why = { 0 };
+    char others[160];
+    int r;
+
     if (!memory->options.lease)
         return 0;
-    return allot_lease_grow(memory->options.lease, memory->gpu->uuid, bytes,
-                            memory->options.grow_timeout_usec, &memory->refused);
+    r = allot_lease_grow(memory->options.lease, memory->gpu->uuid, bytes,
+                         memory->options.grow_timeout_usec, &why);
+    if (r == 0)
+        return 0;
+    if (lease_others(memory->options.lease, memory->gpu->uuid, others, sizeof(others)) > 0)
+        return error_set(&memory->refused, r, "%s; %s", others, why.text);
+    return error_set(&memory->refused, r, "%s", why.text);
 }
 
 static void lease_give(struct gpu_memory *memory, uint64_t bytes) {

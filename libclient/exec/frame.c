@@ -189,6 +189,31 @@ static struct gpu *first_gpu(const struct program *program) {
     return NULL;
 }
 
+/* The node whose value is the largest of a slab; NULL: none has a name. */
+static const struct node *largest(const struct program *program, uint32_t device) {
+    const struct program_value *found = NULL;
+
+    for (uint32_t i = 0; i < program->n_values; i++) {
+        const struct program_value *value = &program->values[i];
+
+        if (value->where == VALUE_SLAB && value->space == device && value->node &&
+            (!found || value->bytes > found->bytes))
+            found = value;
+    }
+    return found ? found->node : NULL;
+}
+
+/* A slab is for many nodes: the message begins with the one that needs the most. */
+static int no_slab(const struct program *program, uint32_t device, int r, struct allot_error *err) {
+    const struct node *node = largest(program, device);
+    struct allot_error why;
+
+    if (!err || !node)
+        return r;
+    why = *err;
+    return error_set(err, r, "'%s' (%s) and others: %s", node->name, node->op->name, why.text);
+}
+
 /* What flows between host and devices must be pinned, so that copies run beside other work. */
 static int take_slabs(struct frame *frame, struct allot_error *err) {
     const struct program *program = frame->program;
@@ -202,7 +227,7 @@ static int take_slabs(struct frame *frame, struct allot_error *err) {
                                    &frame->slabs[d], err);
 
         if (r < 0)
-            return r;
+            return no_slab(program, d, r, err);
     }
     return 0;
 }

@@ -5,6 +5,7 @@ import subprocess
 import unittest
 
 from gpuctl import BUILD, PATIENCE, TOP, CtlTest
+from box import fixed
 
 GUIDE = BUILD / "examples" / "guide"
 TASK = "/job:localhost/replica:0/task:0"
@@ -190,3 +191,12 @@ class Leases(CtlTest):
         self.assertLess(held[2] - held[0], 64 << 20)
         self.assertLess(held[3], card["usable_bytes"] // 4)
         self.ends(process)
+
+    @WITH_KERNELS
+    def test_a_full_card_says_for_which_op_and_who_has_the_rest(self):
+        uuid = self.box.look()["devices"][0]["uuid"]
+        other = self.box.job().lease(fixed(30 << 30, name="other", visible_devices=uuid))
+        line, = run("full", self.env | {"CUDA_VISIBLE_DEVICES": uuid})
+        for words in ("'Fill' (Fill) and others: ", "out of memory: asked for 32", "step memory", "reserved ",
+                      f"lease {other['lease']} of ", ", other has 30 GiB"):
+            self.assertIn(words, line)

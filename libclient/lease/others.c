@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who else has memory of a device: for the message of a program that did not get enough. */
+#include "libclient/lease/others.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "libclient/lease/lease.h"
+
+/* Names beyond this many are only counted. */
+enum { NAMED_MAX = 3, ANSWER_USEC = 2000000 };
+
+static uint64_t has_bytes(const struct wire_lease *lease, const char *device) {
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < lease->n_shares; i++)
+        if (strcmp(lease->shares[i].device, device) == 0)
+            bytes += lease->shares[i].held_bytes > lease->shares[i].guaranteed_bytes
+                         ? lease->shares[i].held_bytes
+                         : lease->shares[i].guaranteed_bytes;
+    return bytes;
+}
+
+static size_t describe(const struct wire_box *box, uint64_t own, const char *device, char *text,
+                       size_t size) {
+    char bytes[UNITS_TEXT_SIZE];
+    size_t n = 0, used = 0;
+
+    for (size_t i = 0; i < box->n_leases; i++) {
+        const struct wire_lease *lease = &box->leases[i];
+        uint64_t has = lease->id == own ? 0 : has_bytes(lease, device);
+        int more;
+
+        if (has == 0 || ++n > NAMED_MAX)
+            continue;
+        more = snprintf(text + used, size - used, "%slease %ju of %s%s%s has %s", used ? ", " : "",
+                        (uintmax_t)lease->id, lease->user, lease->name ? ", " : "",
+                        lease->name ? lease->name : "", units_format_bytes(has, bytes));
+        used = more < 0 || (size_t)more >= size - used ? size - 1 : used + (size_t)more;
+    }
+    if (n > NAMED_MAX)
+        snprintf(text + used, size - used, ", and %zu more", n - NAMED_MAX);
+    return n;
+}
+
+size_t lease_others(const struct allot_lease *lease, const char *device, char *text, size_t size) {
+    cleanup(client_freep) struct client *client = NULL;
+    union wire_reply reply;
+
+    text[0] = '\0';
+    if (lease_check_process(lease, NULL) < 0 || client_new(&client, lease->path, NULL) < 0 ||
+        client_connect(client, NULL) < 0 ||
+        client_call(client, WIRE_METHOD_GET_BOX, NULL, ANSWER_USEC, &reply, NULL, NULL) < 0)
+        return 0;
+    return describe(reply.get_box.box, lease->id, device, text, size);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Others: who else has memory of a device.
+ */
+#include <stddef.h>
+
+struct allot_lease;
+
+/*
+ * The other leases on a device in words: "lease 3 of ada, train has 30 GiB, …"; how many there are,
+ * 0 also where the daemon does not say. Asks over a connection of its own, for two seconds at most.
+ * Any thread.
+ */
+size_t lease_others(const struct allot_lease *lease, const char *device, char *text, size_t size);
