@@ -108,7 +108,8 @@ static int flow_make(const struct program *program, struct flow *flow) {
         return -ENOMEM;
     for (uint32_t v = 0; v < program->n_values; v++)
         if (program->values[v].where == VALUE_SLAB)
-            flow->bytes[v] = program->values[v].bytes;
+            flow->bytes[v] = (program->values[v].bytes + PROGRAM_ALIGNMENT - 1) /
+                             PROGRAM_ALIGNMENT * PROGRAM_ALIGNMENT;
     for (uint32_t i = 0; i < program->n_items; i++) {
         const struct program_item *item = &program->items[i];
         const uint32_t *args = &program->args[item->first_arg];
