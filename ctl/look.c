@@ -38,6 +38,7 @@ struct look {
     bool as_json, as_csv;
     enum csv_table csv;
     struct picture_filter filter;
+    bool user_is_known;  /* once is enough: whose last job has ended may still be watched */
     uint64_t watch_usec; /* 0: once */
     const char *nothing; /* what to say where the table would be empty */
     size_t (*count)(const struct wire_box *box);
@@ -60,7 +61,7 @@ static int show(const struct look *look, const struct picture *picture, const st
 }
 
 /* One picture onto the output. The text of a failure is in `err`. */
-static int look_once(const struct look *look, const struct gpuctl *ctl, struct client *client,
+static int look_once(struct look *look, const struct gpuctl *ctl, struct client *client,
                      const struct term *term, struct allot_error *err) {
     struct picture picture;
     int r;
@@ -68,7 +69,12 @@ static int look_once(const struct look *look, const struct gpuctl *ctl, struct c
     r = picture_take(&picture, ctl, client, err);
     if (r < 0)
         return r;
-    r = picture_filter(&picture, &look->filter, err);
+    if (look->filter.user && !look->user_is_known)
+        r = picture_check_user(&picture, look->filter.user, err);
+    if (r == 0) {
+        look->user_is_known = true;
+        r = picture_filter(&picture, &look->filter, err);
+    }
     if (r == 0) {
         r = show(look, &picture, term);
         if (r < 0)
@@ -94,7 +100,7 @@ static void repaint(const struct term *term, const char *page, size_t length) {
     fputs("\033[J", term->out);
 }
 
-static int look_again(const struct look *look, struct gpuctl *ctl, struct client *client) {
+static int look_again(struct look *look, struct gpuctl *ctl, struct client *client) {
     const bool is_screen = ctl->term.is_tty && !look->as_json && !look->as_csv;
     struct timespec pause = { look->watch_usec / 1000000, look->watch_usec % 1000000 * 1000 };
 

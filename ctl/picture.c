@@ -62,6 +62,8 @@ int picture_take(struct picture *picture, const struct gpuctl *ctl, struct clien
         snprintf(picture->trouble, sizeof(picture->trouble), "%s", no_daemon.text);
         picture->view.trouble = picture->trouble;
     }
+    picture->whole = picture->box;
+    picture->view.whole = &picture->whole;
     picture->view.now_usec = picture_now();
     return 0;
 }
@@ -174,12 +176,41 @@ static int keep_devices(struct picture *picture, const char *list, struct allot_
     return 0;
 }
 
+/* Whether `text` speaks of devices of the whole box, and of none that is kept. */
+static bool is_of_others(const struct picture *picture, const char *text) {
+    bool names_any = false;
+
+    for (size_t i = 0; i < picture->whole.n_devices; i++) {
+        const char *uuid = picture->whole.devices[i].uuid;
+
+        if (!*uuid || !strstr(text, uuid))
+            continue;
+        if (is_kept(&picture->box, uuid))
+            return false;
+        names_any = true;
+    }
+    return names_any;
+}
+
+/*
+ * The interface does not say which devices would do for somebody who waits. Growth tells its device
+ * in what it asks for; who named a single one waits for that, which is in its reason. Everybody
+ * else may come to lie anywhere.
+ */
+static bool waits_for_others(const struct picture *picture, const struct wire_waiter *waiter) {
+    static const char one[] = "1 named device ";
+
+    return is_of_others(picture, waiter->asked) ||
+           (!strncmp(waiter->asked, one, sizeof(one) - 1) && is_of_others(picture, waiter->reason));
+}
+
 int picture_filter(struct picture *picture, const struct picture_filter *filter,
                    struct allot_error *err) {
     struct wire_box *box = &picture->box;
     struct wire_process *processes;
     struct wire_waiter *queue;
     struct wire_lease *leases;
+    const char **notices;
     size_t n;
     int r;
 
@@ -194,7 +225,8 @@ int picture_filter(struct picture *picture, const struct picture_filter *filter,
     picture->kept[1] = leases = calloc(box->n_leases + 1, sizeof(*leases));
     picture->kept[2] = processes = calloc(box->n_processes + 1, sizeof(*processes));
     picture->kept[3] = queue = calloc(box->n_queue + 1, sizeof(*queue));
-    if (!leases || !processes || !queue)
+    picture->kept[4] = notices = calloc(box->n_notices + 1, sizeof(*notices));
+    if (!leases || !processes || !queue || !notices)
         return error_set(err, -ENOMEM, "out of memory");
 
     n = 0;
@@ -223,12 +255,59 @@ int picture_filter(struct picture *picture, const struct picture_filter *filter,
     box->processes = processes;
     box->n_processes = n;
 
-    /* A waiting request is for no device yet: only the user can leave it out. */
     n = 0;
     for (size_t i = 0; i < box->n_queue; i++)
-        if (is_user(filter->user, box->queue[i].user, box->queue[i].uid))
+        if (is_user(filter->user, box->queue[i].user, box->queue[i].uid) &&
+            !waits_for_others(picture, &box->queue[i]))
             queue[n++] = box->queue[i];
     box->queue = queue;
     box->n_queue = n;
+
+    n = 0;
+    for (size_t i = 0; i < box->n_notices; i++)
+        if (!is_of_others(picture, box->notices[i]))
+            notices[n++] = box->notices[i];
+    box->notices = notices;
+    box->n_notices = n;
     return 0;
+}
+
+/* ---- Users ----------------------------------------------------------------------------------- */
+
+/* By hand: gpuctl is linked statically, and has no directory to ask. */
+static bool is_in_passwd(const char *name) {
+    FILE *from = fopen("/etc/passwd", "re");
+    const size_t length = strlen(name);
+    cleanup(freep) char *line = NULL;
+    bool found = false;
+    size_t size = 0;
+
+    if (!from)
+        return false;
+    while (!found && getline(&line, &size, from) > 0)
+        found = !strncmp(line, name, length) && line[length] == ':';
+    fclose(from);
+    return found;
+}
+
+int picture_check_user(const struct picture *picture, const char *user, struct allot_error *err) {
+    const struct wire_box *box = &picture->whole;
+
+    if (*user && strspn(user, "0123456789") == strlen(user))
+        return 0;
+    for (size_t i = 0; i < box->n_leases; i++)
+        if (is_user(user, box->leases[i].user, box->leases[i].uid))
+            return 0;
+    for (size_t i = 0; i < box->n_processes; i++)
+        if (is_user(user, box->processes[i].user, UINT64_MAX))
+            return 0;
+    for (size_t i = 0; i < box->n_queue; i++)
+        if (is_user(user, box->queue[i].user, box->queue[i].uid))
+            return 0;
+    if (*user && !strchr(user, ':') && is_in_passwd(user))
+        return 0;
+    return error_set(err, -ENOENT,
+                     "there is no user \"%s\" in /etc/passwd, and none of that name has a lease, a "
+                     "process or a place in line here: name a user of a directory by uid",
+                     user);
 }

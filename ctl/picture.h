@@ -17,11 +17,12 @@
 
 struct picture {
     struct view view;
+    struct wire_box whole; /* all of it */
     struct wire_box box;   /* what `view` shows, perhaps filtered */
     struct client *client; /* whose last reply the box is; NULL without allotd */
     struct snapshot *bare; /* NULL with it */
     char trouble[512];     /* why there is no allotd */
-    void *kept[4];         /* arrays of a filtered box */
+    void *kept[5];         /* arrays of a filtered box */
 };
 
 /*
@@ -39,9 +40,19 @@ struct picture_filter {
     const char *user;    /* name or uid */
 };
 
-/* -ENOENT: no such device; `err` names it. */
+/*
+ * A lease stays whole if one of its devices stays; who waits stays unless it waits for others only,
+ * as far as allotd says for which; so do notices. -ENOENT: no such device; `err` names it.
+ */
 int picture_filter(struct picture *picture, const struct picture_filter *filter,
                    struct allot_error *err);
+
+/*
+ * -ENOENT: nobody is known by that name, neither to the box nor to this machine's own list; `err`
+ * says so. Uids are always known. Users of a directory are known while the box has something of
+ * theirs.
+ */
+int picture_check_user(const struct picture *picture, const char *user, struct allot_error *err);
 
 /* The device that `text` names. -ENOENT: none; -EINVAL: several. `ret` borrows from the box. */
 int picture_find_device(const struct wire_box *box, const char *text,

@@ -30,6 +30,11 @@ bool view_lease_is_idle(const struct wire_lease *lease) {
     return held > 0 && lease->idle_usec.has && lease->idle_usec.value >= (int64_t)IDLE_LEAST_USEC;
 }
 
+/* Where devices and leases are looked up that others speak of. */
+static const struct wire_box *whole(const struct view *view) {
+    return view->whole ? view->whole : view->box;
+}
+
 static const struct wire_tier *find_tier(const struct wire_box *box, uint64_t number) {
     for (size_t i = 0; i < box->n_tiers; i++)
         if (box->tiers[i].number == number)
@@ -323,7 +328,7 @@ static unsigned lease_tiers(const struct wire_box *box, const struct wire_lease 
 static void lease_row(struct table *table, const struct view *view, const struct wire_lease *lease,
                       size_t share) {
     const struct wire_share *s = share < lease->n_shares ? &lease->shares[share] : NULL;
-    const unsigned mask = lease_tiers(view->box, lease);
+    const unsigned mask = lease_tiers(whole(view), lease);
     char text[SHOW_SIZE], tiers[SHOW_SIZE] = "none";
     size_t length = 0;
 
@@ -336,7 +341,7 @@ static void lease_row(struct table *table, const struct view *view, const struct
     } else
         for (size_t i = 0; i < 4; i++)
             table_cell(table, STYLE_PLAIN, "%s", "");
-    table_cell(table, STYLE_PLAIN, "%s", s ? show_device(view->box, s->device, text) : "-");
+    table_cell(table, STYLE_PLAIN, "%s", s ? show_device(whole(view), s->device, text) : "-");
     table_cell(table, STYLE_PLAIN, "%s", s ? show_bytes(s->limit_bytes, text) : "-");
     table_cell(table, STYLE_PLAIN, "%s", s ? show_bytes(s->guaranteed_bytes, text) : "-");
     table_cell(table, STYLE_PLAIN, "%s", s ? show_bytes(s->held_bytes, text) : "-");
@@ -364,7 +369,7 @@ int view_leases(const struct view *view, const struct term *term) {
         for (size_t share = 0; share < MAX(lease->n_shares, (size_t)1); share++)
             lease_row(table, view, lease, share);
         if (lease->reason) {
-            cleanup(freep) char *reason = show_sentence(box, lease->reason);
+            cleanup(freep) char *reason = show_sentence(whole(view), lease->reason);
 
             table_note(table, STYLE_WARN, "%s", reason ? reason : lease->reason);
         }
@@ -386,7 +391,7 @@ static const struct table_column process_columns[] = {
 static void process_row(struct table *table, const struct view *view,
                         const struct wire_process *process) {
     const struct wire_lease *lease =
-        process->lease.has ? snapshot_find_lease(view->box, process->lease.value) : NULL;
+        process->lease.has ? snapshot_find_lease(whole(view), process->lease.value) : NULL;
     const struct wire_tier *tier =
         process->tier.has ? find_tier(view->box, process->tier.value) : NULL;
     const struct wire_share *share = NULL;
@@ -396,7 +401,7 @@ static void process_row(struct table *table, const struct view *view,
         if (!strcmp(lease->shares[i].device, process->device))
             share = &lease->shares[i];
     table_row(table);
-    table_cell(table, STYLE_PLAIN, "%s", show_device(view->box, process->device, text));
+    table_cell(table, STYLE_PLAIN, "%s", show_device(whole(view), process->device, text));
     table_cell(table, STYLE_PLAIN, "%" PRIu64, process->pid);
     table_cell(table, STYLE_PLAIN, "%s", process->user ? process->user : "N/A");
     table_cell(table, STYLE_PLAIN, "%s",
@@ -439,7 +444,8 @@ int view_queue(const struct view *view, const struct term *term) {
 
     for (size_t i = 0; i < view->box->n_queue; i++) {
         const struct wire_waiter *waiter = &view->box->queue[i];
-        cleanup(freep) char *reason = show_sentence(view->box, waiter->reason);
+        cleanup(freep) char *reason = show_sentence(whole(view), waiter->reason);
+        cleanup(freep) char *asked = show_sentence(whole(view), waiter->asked);
 
         table_row(table);
         table_cell(table, STYLE_HEAD, "%" PRIu64, waiter->place);
@@ -449,7 +455,7 @@ int view_queue(const struct view *view, const struct term *term) {
             table_cell(table, STYLE_PLAIN, "growth of %" PRIi64, waiter->lease.value);
         else
             table_cell(table, STYLE_PLAIN, "%s", wire_what_name(waiter->what));
-        table_cell(table, STYLE_PLAIN, "%s", waiter->asked);
+        table_cell(table, STYLE_PLAIN, "%s", asked ? asked : waiter->asked);
         table_cell(table, STYLE_PLAIN, "%" PRIi64, waiter->priority);
         table_cell(table, STYLE_PLAIN, "%s", show_age(waiter->since_at, view->now_usec, text));
         table_cell(table, STYLE_PLAIN, "%s",
@@ -498,7 +504,7 @@ int view_status(const struct view *view, const struct term *term) {
     if (r == 0 && box->n_notices) {
         fputc('\n', term->out);
         for (size_t i = 0; i < box->n_notices; i++)
-            r = r < 0 ? r : notice(box, term, box->notices[i]);
+            r = r < 0 ? r : notice(whole(view), term, box->notices[i]);
     }
     return r;
 }

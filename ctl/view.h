@@ -14,9 +14,10 @@
 
 struct view {
     const struct wire_box *box;
-    bool is_managed;     /* by allotd; else the box is what NVML alone says */
-    const char *trouble; /* why it is not managed; NULL */
-    uint64_t now_usec;   /* CLOCK_REALTIME */
+    const struct wire_box *whole; /* where `box` is a part of it: numbers of devices; or NULL */
+    bool is_managed;              /* by allotd; else the box is what NVML alone says */
+    const char *trouble;          /* why it is not managed; NULL */
+    uint64_t now_usec;            /* CLOCK_REALTIME */
 };
 
 /* All return 0 or -ENOMEM. */

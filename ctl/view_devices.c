@@ -152,7 +152,7 @@ static int identity(const struct wire_box *box, const struct wire_device *d,
 }
 
 int view_devices(const struct view *view, const struct term *term) {
-    const struct wire_box *box = view->box;
+    const struct wire_box *box = view->box, *whole = view->whole ? view->whole : box;
     int r = 0;
 
     if (!view->is_managed)
@@ -167,13 +167,13 @@ int view_devices(const struct view *view, const struct term *term) {
             fputc('\n', term->out);
         term_put(term, STYLE_HEAD, "%s %" PRIu64 "  %s\n",
                  d->kind == WIRE_DEVICE_MIG ? "MIG instance" : "GPU", d->index, name);
-        r = identity(box, d, term);
+        r = identity(whole, d, term);
         if (r == 0)
             r = memory(d, term);
         if (r == 0)
             r = readings(d, term);
         if (r == 0)
-            r = links(box, d, term);
+            r = links(whole, d, term);
     }
     return r;
 }

@@ -96,6 +96,34 @@ class Look(CtlTest):
         self.assertIn('"7"', said)
         self.assertIn("gpuctl devices", said)
 
+    def test_a_device_is_shown_with_what_is_its_own_and_by_number(self):
+        both = self.start("run", "--devices", "0,1", "--fraction", "0.5", "--no-guard", "--", "sh", "-c", "echo runs; read line")
+        self.read_until(both, "runs")
+        waiter = self.start("run", "--devices", "0", "--exclusive", "--no-guard", "--name", "for-zero", "--", "true")
+        self.read_until(waiter, "waiting", "stderr")
+        anywhere = self.start("run", "--exclusive", "--no-guard", "--name", "for-any", "--", "true")
+        self.read_until(anywhere, "waiting", "stderr")
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        for number, other in ((0, 1), (1, 0)):
+            said = self.gpuctl("status", "-i", number, env={"COLUMNS": "80"}).stdout
+            self.assertNotIn(uuids[number], said)
+            self.assertNotIn(uuids[other][:12], said)
+            self.assertRegex(said, r"(?m)^LEASE .* HELD +USED ")
+            self.assertIn("for-any", said)
+            self.assertEqual("for-zero" in said, number == 0, said)
+        self.assertIn("for-zero", self.gpuctl("queue", "-i", "0").stdout)
+        self.assertNotIn("for-zero", self.gpuctl("queue", "-i", "1").stdout)
+
+    def test_a_user_that_is_not_there(self):
+        for verb in ("status", "leases", "queue"):
+            said = self.gpuctl(verb, "--user", "no-such-user", status=6).stderr
+            self.assertIn('"no-such-user"', said)
+            self.assertIn("uid", said)
+            self.gpuctl(verb, "--user", "", status=6)
+            self.gpuctl(verb, "--user", "nobody")
+            self.gpuctl(verb, "--user", "4000000000")
+        self.gpuctl("status", "--user", "no-such-user", "--watch", status=6)
+
     def test_leases_and_queue_say_when_there_is_nothing(self):
         self.assertIn("no lease", self.gpuctl("leases").stdout)
         self.assertIn("Nobody waits", self.gpuctl("queue").stdout)
