@@ -88,14 +88,20 @@ static void die_with(pid_t parent) {
         _exit(EXIT_RUN_FAILED);
 }
 
-/* The child's status as wait() gives it. */
-static int supervise(pid_t pid, const sigset_t *signals) {
+/*
+ * Until the child has ended; its status as wait() gives it. Nothing is sent to it after that: its
+ * number may be another's by then. -errno: the status is lost, because somebody else waited for it.
+ */
+static int supervise(pid_t pid, const sigset_t *signals, int *ret_status) {
     for (;;) {
         siginfo_t info;
-        int status;
+        pid_t ended;
 
-        if (waitpid(pid, &status, WNOHANG) == pid)
-            return status;
+        ended = waitpid(pid, ret_status, WNOHANG);
+        if (ended == pid)
+            return 0;
+        if (ended < 0 && errno != EINTR)
+            return -errno;
         if (sigwaitinfo(signals, &info) < 0)
             continue;
         if (info.si_signo != SIGCHLD && info.si_code != SI_KERNEL)
@@ -103,8 +109,23 @@ static int supervise(pid_t pid, const sigset_t *signals) {
     }
 }
 
+/* The exit status that stands for a child's. */
+static int end_of(pid_t pid, const sigset_t *signals) {
+    int r, status;
+
+    r = supervise(pid, signals, &status);
+    if (r < 0)
+        return complain(EXIT_RUN_FAILED,
+                        "the command has ended, and its exit status cannot be told: %s",
+                        strerror(-r));
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 int job_run(int (*become)(void *userdata), void *userdata) {
+    /* Whoever ignores SIGCHLD has children that leave no status, and no signal when they end. */
+    const struct sigaction by_default = { .sa_handler = SIG_DFL };
     const pid_t self = getpid();
+    struct sigaction inherited;
     sigset_t signals, before;
     int status;
     pid_t pid;
@@ -114,19 +135,20 @@ int job_run(int (*become)(void *userdata), void *userdata) {
     for (size_t i = 0; i < ELEMENTSOF(passed_on); i++)
         sigaddset(&signals, passed_on[i]);
     sigprocmask(SIG_BLOCK, &signals, &before);
+    sigaction(SIGCHLD, &by_default, &inherited);
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
         die_with(self);
+        sigaction(SIGCHLD, &inherited, NULL); /* the command has it as if we were not there */
         sigprocmask(SIG_SETMASK, &before, NULL);
         status = become(userdata);
         fflush(NULL);
         _exit(status);
     }
-    status = pid < 0 ? complain(EXIT_RUN_FAILED, "cannot start a process: %m")
-                     : supervise(pid, &signals);
+    status =
+        pid < 0 ? complain(EXIT_RUN_FAILED, "cannot start a process: %m") : end_of(pid, &signals);
+    sigaction(SIGCHLD, &inherited, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (pid < 0)
-        return status;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return status;
 }

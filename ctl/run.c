@@ -17,10 +17,13 @@
 #include "base/cleanup.h"
 #include "ctl/call.h"
 #include "ctl/demand.h"
+#include "ctl/engine.h"
 #include "ctl/gpuctl.h"
 #include "ctl/job.h"
 #include "ctl/jobenv.h"
 #include "ctl/lend.h"
+#include "ctl/picture.h"
+#include "ctl/show.h"
 #include "ctl/text.h"
 
 enum { OPT_VISIBLE = DEMAND_OPTIONS_END, OPT_NO_GUARD, OPT_NO_CONFINE, OPT_VERBOSE, OPT_QUIET };
@@ -56,20 +59,25 @@ static void order_done(struct order *order) {
 }
 
 /* Container engines have a daemon or a monitor start the job, outside of what is confined here. */
-static void warn_about_containers(const char *command) {
-    static const char *const engines[] = { "docker", "podman", "nerdctl", "ctr", "docker-compose" };
-    const char *slash = strrchr(command, '/');
-    const char *name = slash ? slash + 1 : command;
+static void warn_about_containers(char *const *command) {
+    const char *engine = engine_of(command);
 
-    for (size_t i = 0; i < ELEMENTSOF(engines); i++)
-        if (!strcmp(name, engines[i]))
-            fprintf(stderr,
-                    "gpuctl: %s has its containers started elsewhere, outside of this lease: "
-                    "neither the guard\n"
-                    "gpuctl: nor the device filter reaches them. Instead: \"gpuctl cdi --help\" "
-                    "takes a lease and says how\n"
-                    "gpuctl: to give it to a container.\n",
-                    name);
+    if (engine)
+        fprintf(stderr,
+                "gpuctl: %s has its containers started elsewhere, outside of this lease: "
+                "neither the guard\n"
+                "gpuctl: nor the device filter reaches them. Instead: \"gpuctl cdi --help\" "
+                "takes a lease and says how\n"
+                "gpuctl: to give it to a container.\n",
+                engine);
+}
+
+/* A line of --verbose, with the devices' numbers. */
+static void tell(const struct picture *picture, const char *before, const char *text) {
+    cleanup(freep) char *sentence = show_sentence(picture ? &picture->box : NULL, text);
+    cleanup(freep) char *clean = sentence ? text_clean(sentence, true) : NULL;
+
+    fprintf(stderr, "gpuctl: %s%s\n", before, clean ? clean : "");
 }
 
 /* --visible index: numbers in bus order, which hold only where other devices cannot be opened. */
@@ -87,7 +95,8 @@ static int check_index(const struct wire_box *box) {
  * Have this process confined: a scope of its own, only the lease's devices, the driver's limit. A
  * daemon that is restarted just now is waited for: the lease outlives it.
  */
-static int confine(struct client *client, uint64_t lease, const char *token, bool verbose) {
+static int confine(struct client *client, uint64_t lease, const char *token, bool verbose,
+                   const struct picture *picture) {
     const struct wire_confine call = { .lease = lease, .token = token };
     struct failure failure = {};
     struct allot_error err = {};
@@ -116,7 +125,7 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
         fprintf(stderr, "%s%" PRIu64, i ? ", " : " ", reply.confine.tiers[i]);
     fputc('\n', stderr);
     for (size_t i = 0; i < reply.confine.n_detail; i++)
-        fprintf(stderr, "gpuctl:   %s\n", reply.confine.detail[i]);
+        tell(picture, "  ", reply.confine.detail[i]);
     return EXIT_OK;
 }
 
@@ -124,21 +133,25 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
 static int start(const struct order *order, struct client *client, const struct wire_grant *grant) {
     cleanup(freep) char *token = grant->token ? strdup(grant->token) : NULL;
     cleanup(jobenv_done) struct jobenv env;
+    cleanup(picture_done) struct picture taken = {};
+    const struct picture *picture = NULL; /* for the devices' numbers */
     const uint64_t lease = grant->lease;
     int status = EXIT_OK;
 
     jobenv_init(&env);
     if (order->verbose) {
-        cleanup(freep) char *reason = text_clean(grant->reason, true);
+        char before[48];
 
-        fprintf(stderr, "gpuctl: lease %" PRIu64 ": %s\n", lease, reason ? reason : "");
+        picture = picture_take(&taken, order->ctl, NULL, NULL) == 0 ? &taken : NULL;
+        snprintf(before, sizeof(before), "lease %" PRIu64 ": ", lease);
+        tell(picture, before, grant->reason);
     }
     if ((grant->token && !token) ||
         jobenv_make(&env, grant, client_path(client), order->by_index) < 0 ||
         (!order->no_guard && jobenv_add_guard(&env, order->verbose) < 0))
         return complain(EXIT_RUN_FAILED, "out of memory");
     if (!order->no_confine)
-        status = confine(client, lease, token, order->verbose);
+        status = confine(client, lease, token, order->verbose, picture);
     return status == EXIT_OK ? job_exec(order->command, env.list) : status;
 }
 
@@ -220,7 +233,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     id = job_check(order.command[0]);
     if (id != EXIT_OK)
         return id;
-    warn_about_containers(order.command[0]);
+    warn_about_containers(order.command);
     return job_run(become, &order);
 }
 

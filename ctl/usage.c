@@ -18,6 +18,7 @@
 #include "ctl/pretty.h"
 #include "ctl/show.h"
 #include "ctl/table.h"
+#include "wire/snapshot.h"
 
 enum { OPT_SINCE = 1, OPT_UNTIL, OPT_BY, OPT_JSON, OPT_CSV };
 
@@ -73,7 +74,23 @@ static const char *gib_hours(uint64_t byte_seconds, char text[static SHOW_SIZE])
     return text;
 }
 
-static int print(const struct term *term, const struct wire_usage_reply *reply) {
+/* A device's number and what is enough of its UUID; one that is no longer here has no number. */
+static const char *device_key(const struct wire_box *box, const char *uuid,
+                              char text[static SHOW_SIZE]) {
+    const struct wire_device *device = box ? snapshot_find_device(box, uuid) : NULL;
+    char brief[SHOW_SIZE];
+
+    show_uuid(uuid, brief);
+    if (device)
+        snprintf(text, SHOW_SIZE, "GPU %" PRIu64 " (%.*s)", device->index, SHOW_SIZE - 32, brief);
+    else
+        snprintf(text, SHOW_SIZE, "%s", brief);
+    return text;
+}
+
+/* `box` may be NULL: then devices have no numbers. */
+static int print(const struct term *term, const struct wire_usage_reply *reply, bool names_devices,
+                 const struct wire_box *box) {
     cleanup(table_freep) struct table *table = table_new(columns, ELEMENTSOF(columns));
     char text[SHOW_SIZE];
 
@@ -81,7 +98,8 @@ static int print(const struct term *term, const struct wire_usage_reply *reply) 
         const struct wire_usage_row *row = &reply->rows[i];
 
         table_row(table);
-        table_cell(table, STYLE_HEAD, "%s", row->key);
+        table_cell(table, STYLE_HEAD, "%s",
+                   names_devices ? device_key(box, row->key, text) : row->key);
         table_cell(table, STYLE_PLAIN, "%s", gib_hours(row->held_byte_seconds, text));
         table_cell(table, STYLE_PLAIN, "%s", gib_hours(row->guaranteed_byte_seconds, text));
         table_cell(table, STYLE_PLAIN, "%" PRIu64, row->leases);
@@ -121,6 +139,16 @@ static void print_csv(const struct wire_usage_reply *reply) {
         fields_write_csv(&fields_usage, &reply->rows[i], true, stdout);
         putchar('\n');
     }
+}
+
+static int print_for_people(const struct gpuctl *ctl, const struct wire_usage_reply *reply,
+                            bool names_devices) {
+    cleanup(picture_done) struct picture picture = {};
+    const bool has_box = names_devices && picture_take(&picture, ctl, NULL, NULL) == 0;
+
+    if (print(&ctl->term, reply, names_devices, has_box ? &picture.box : NULL) < 0)
+        return complain(EXIT_FAILED, "out of memory");
+    return EXIT_OK;
 }
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
@@ -169,8 +197,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         print_json(&reply.usage);
     else if (as_csv)
         print_csv(&reply.usage);
-    else if (print(&ctl->term, &reply.usage) < 0)
-        return complain(EXIT_FAILED, "out of memory");
+    else
+        return print_for_people(ctl, &reply.usage, usage.by == WIRE_BY_DEVICE);
     return EXIT_OK;
 }
 

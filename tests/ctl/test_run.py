@@ -73,6 +73,49 @@ class Run(CtlTest):
         self.assertEqual(self.end(job, signal.SIGTERM), 128 + signal.SIGTERM)
         self.until_free()
 
+    def inheriting(self, prepare, *words):
+        """gpuctl as whoever did `prepare` starts it."""
+        done = subprocess.run([sys.executable, "-c", f"import os, resource, signal, sys\n{prepare}\nos.execv(sys.argv[1], sys.argv[1:])",
+                               str(GPUCTL), *words],
+                              env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return done
+
+    def test_what_was_inherited_does_not_hang_it(self):
+        for prepare in ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+                        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))",
+                        "for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD): signal.signal(one, signal.SIG_IGN)",
+                        "os.close(0)", "os.close(1)", "os.close(2)", "os.closerange(0, 3)"):
+            with self.subTest(prepare):
+                done = self.inheriting(prepare, "run", "--mem", "2G", "--no-guard", "--", "sh", "-c", "exit 3")
+                self.assertEqual(done.returncode, 3, done.stderr)
+        self.until_free()
+
+    def test_the_command_inherits_what_gpuctl_did(self):
+        show = "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls -l /proc/self/fd/0 2>/dev/null | grep -c null"
+        for prepare in ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "signal.signal(signal.SIGHUP, signal.SIG_IGN)",
+                        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGCHLD])", "os.close(0)"):
+            with self.subTest(prepare):
+                plain = subprocess.run([sys.executable, "-c", f"import os, signal\n{prepare}\nos.execv('/bin/sh', ['sh', '-c', {show!r}])"],
+                                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False)
+                done = self.inheriting(prepare, "run", "--mem", "2G", "--no-guard", "--", "sh", "-c", show)
+                self.assertEqual(done.stdout, plain.stdout, done.stderr)
+        self.until_free()
+
+    def test_a_signal_ends_it_though_it_was_started_with_children_ignored(self):
+        job = self.start("run", "--no-guard", "--", "sh", "-c", "echo runs; read line",
+                         preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.read_until(job, "runs")
+        self.assertEqual(self.end(job, signal.SIGTERM), 128 + signal.SIGTERM)
+        self.until_free()
+
+    def test_without_descriptors_it_says_so_and_ends(self):
+        done = self.inheriting("resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))", "run", "--mem", "2G", "--", "true")
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("Too many open files", done.stderr)
+
+    def test_what_cannot_be_shown_is_an_error(self):
+        self.assertEqual(self.inheriting("os.close(1)", "status").returncode, 1)
+
     def test_two_of_four_tenths_run_and_a_third_waits_and_then_starts(self):
         first, second = self.job("--fraction", "0.4", "--no-guard"), self.job("--fraction", "0.4", "--no-guard")
         self.read_until(first, "runs")
@@ -234,9 +277,24 @@ class Run(CtlTest):
         docker = folder / "docker"
         docker.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
         docker.chmod(docker.stat().st_mode | stat.S_IXUSR)
-        said = self.gpuctl("run", "--", "docker", "run", "image",
-                           env={"PATH": f"{folder}:{self.env['PATH']}"}).stderr
-        self.assertIn("gpuctl cdi", said)
+        sudo = folder / "sudo"
+        sudo.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+        sudo.chmod(sudo.stat().st_mode | stat.S_IXUSR)
+        env = {"PATH": f"{folder}:{self.env['PATH']}"}
+        for words in (("docker", "run", "image"), ("env", "-u", "A", "B=1", "docker", "ps"), ("nice", "-n", "5", "docker"),
+                      ("timeout", "-k", "9", "60s", "docker"), ("timeout", "--signal=INT", "60", "nohup", docker),
+                      ("stdbuf", "-oL", "docker"), ("setsid", "--wait", "docker"), ("sudo", "-E", "-u", "root", "--", "docker", "run"),
+                      ("sh", "-c", "A=1 exec docker run image"), ("bash", "-ec", "docker run image")):
+            said = self.gpuctl("run", "--no-guard", "--", *words, env=env, stdin=subprocess.DEVNULL).stderr
+            self.assertIn("gpuctl: docker has its containers", said, words)
+            self.assertEqual(said.count("gpuctl cdi"), 1, words)
+        for words in (("echo", "docker"), ("env", "echo", "docker"), ("sh", "-c", "echo docker"), ("nice", "-n", "5", "true", "docker")):
+            self.assertNotIn("gpuctl cdi", self.gpuctl("run", "--no-guard", "--", *words, env=env).stderr, words)
+
+    def test_what_is_granted_is_told_by_number(self):
+        said = self.gpuctl("run", "-v", "--mem", "1G", "--no-guard", "--", "true").stderr
+        self.assertIn("GPU 0", said)
+        self.assertNotIn(self.box.look()["devices"][0]["uuid"], said)
 
     def test_visible_index_needs_the_device_filter(self):
         if any(tier["number"] == 2 and tier["proven"] for tier in self.box.look()["tiers"]):
@@ -357,6 +415,12 @@ class Admin(CtlTest):
             time.sleep(0.1)
         self.assertIn("GiB hours", self.gpuctl("usage").stdout)
         self.assertIn("held_byte_seconds", self.gpuctl("usage", "--csv", "--by", "device").stdout)
+        while not json.loads(self.gpuctl("usage", "--json", "--by", "device").stdout):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        said = self.gpuctl("usage", "--by", "device").stdout
+        self.assertRegex(said, r"(?m)^GPU \d \(GPU-[0-9a-f]{8}\) ")
+        self.assertNotRegex(said, r"GPU-[0-9a-f]{8}-")
 
     def test_version_names_both(self):
         said = self.gpuctl("version").stdout
