@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of examples/guide: what they print on a machine without a GPU, and on a box with two."""
 import json
+import os
+import pathlib
+import struct
 import subprocess
+import tempfile
 import unittest
 
 from gpuctl import BUILD, PATIENCE, TOP, CtlTest
@@ -16,13 +20,27 @@ WITH_KERNELS = unittest.skipUnless(list((BUILD / "libclient").glob("gpu_*.c")), 
 SOFT = " (soft placement: what was requested cannot be had)"
 
 
-def run(name, env, stdin="", status=0):
+def run(name, env, *words, stdin="", status=0):
     """What a program of the guide prints, by lines."""
-    done = subprocess.run([str(GUIDE / f"guide-{name}")], env=env, input=stdin, capture_output=True, text=True,
+    done = subprocess.run([str(GUIDE / f"guide-{name}"), *words], env=env, input=stdin, capture_output=True, text=True,
                           timeout=PATIENCE, check=False)
     if done.returncode != status:
         raise AssertionError(f"{name}: exit {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
     return done.stdout.splitlines()
+
+
+def check_checkpoint(test, env):
+    """Saved by one session and restored by another; the file is as others read it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.safetensors"
+        test.assertEqual(run("checkpoint", env, str(path)),
+                         ["restored: [[2 4 6] [8 10 12]]", "and doubled: [[4 8 12] [16 20 24]]"])
+        data = path.read_bytes()
+        test.assertEqual(os.listdir(folder), [path.name])
+    length = int.from_bytes(data[:8], "little")
+    test.assertEqual(json.loads(data[8:8 + length]),
+                     {"weights": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}})
+    test.assertEqual(struct.unpack("<6f", data[8 + length:]), (2, 4, 6, 8, 10, 12))
 
 
 class Programs(unittest.TestCase):
@@ -86,6 +104,9 @@ class Programs(unittest.TestCase):
         self.assertEqual(lines[0], "step 0: loss 1.78")
         self.assertEqual(lines[-2:], ["loss below 0.05", "right: 1"])
 
+    def test_a_checkpoint_is_saved_and_restored(self):
+        check_checkpoint(self, self.env)
+
     def test_fraction_and_growth_are_for_cards_alone(self):
         self.said("fraction", PRODUCT)
         self.said("growth", "ready", "64 x 64: 2", "512 x 512: 2", stdin="\n\n")
@@ -136,6 +157,9 @@ class Cards(CtlTest):
                      f"weights/Assign: (Assign): {CPU}", f"MatMul: (MatMul): {GPU0}"):
             self.assertIn(line, lines)
         self.assertEqual(lines[-1], PRODUCT)
+
+    def test_a_checkpoint_of_a_card_is_saved_and_restored(self):
+        check_checkpoint(self, self.env)
 
     def test_training_ends_as_on_the_cpu(self):
         self.assertEqual(self.lines("regression")[-2:], ["loss below 1e-6", "y = 0.10 x + 0.30"])
