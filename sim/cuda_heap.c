@@ -275,7 +275,7 @@ static void block_take(struct heap *heap, struct block *block, unsigned unit, un
                        uint32_t bytes) {
     mark(block, unit, n, true);
     block->n_used += n;
-    block->bytes[unit] = bytes;
+    __atomic_store_n(&block->bytes[unit], bytes, __ATOMIC_RELAXED);
     block->id[unit] = ++last_small_id;
     block->sync_memops[unit / 8] &= (uint8_t) ~(1u << (unit % 8));
     set_start(block, unit, n, (uint16_t)(unit + 1));
@@ -337,14 +337,21 @@ bool block_find(const struct range *range, CUdeviceptr address, struct allocatio
     const struct block *block = range->block;
     unsigned unit = (unsigned)((address - range->base) / HEAP_UNIT) % BLOCK_UNITS;
     unsigned start = __atomic_load_n(&block->start[unit], __ATOMIC_RELAXED);
+    CUdeviceptr base;
+    uint64_t bytes;
 
     if (start == 0)
         return false;
     unit = start - 1;
+    base = range->base + (uint64_t)unit * HEAP_UNIT;
+    bytes = __atomic_load_n(&block->bytes[unit], __ATOMIC_RELAXED);
+    /* The end of the last unit was not asked for. */
+    if (address - base >= bytes)
+        return false;
     *ret = (struct allocation){
         .range = (struct range *)range,
-        .base = range->base + (uint64_t)unit * HEAP_UNIT,
-        .bytes = block->bytes[unit],
+        .base = base,
+        .bytes = bytes,
         .id = UINT64_C(1) << 32 | block->id[unit], /* apart from the ids of ranges */
         .unit = unit,
     };
@@ -366,7 +373,7 @@ void heap_resize(const struct allocation *allocation, uint64_t bytes) {
         range->id = range_next_id();
         return;
     }
-    range->block->bytes[allocation->unit] = (uint32_t)bytes;
+    __atomic_store_n(&range->block->bytes[allocation->unit], (uint32_t)bytes, __ATOMIC_RELAXED);
     range->block->id[allocation->unit] = ++last_small_id;
 }
 

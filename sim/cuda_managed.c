@@ -186,7 +186,7 @@ static struct range *find(CUdeviceptr address, uint64_t bytes) {
     struct allocation found;
 
     if (bytes == 0 || !memory_find(address, &found) || found.range->kind != RANGE_MANAGED ||
-        bytes > found.base + found.bytes - address)
+        bytes > found.bytes - (address - found.base))
         return NULL;
     return found.range;
 }

@@ -168,11 +168,11 @@ void *memory_bytes(CUdeviceptr address, uint64_t bytes, enum memory_access acces
     case RANGE_MAPPED:
         return mapped_all(address, bytes, access, device) ? window_bytes(address) : NULL;
     case RANGE_REGISTERED:
-        if (bytes > found.base + found.bytes - address)
+        if (bytes > found.bytes - (address - found.base))
             return NULL;
         return (void *)(uintptr_t)address;
     default:
-        if (bytes > found.base + found.bytes - address)
+        if (bytes > found.bytes - (address - found.base))
             return NULL;
         return window_bytes(address);
     }

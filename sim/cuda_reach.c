@@ -158,7 +158,8 @@ static bool nearest_in_block(const struct range *range, uint64_t address, bool b
                                                       : (int)((address - range->base) / HEAP_UNIT);
 
     for (; unit >= 0 && unit < BLOCK_UNITS; unit += before ? -1 : 1)
-        if (block_find(range, range->base + (uint64_t)unit * HEAP_UNIT, ret))
+        if (block_find(range, range->base + (uint64_t)unit * HEAP_UNIT, ret) &&
+            (before || ret->base + ret->bytes > address)) /* not one that ends in that very unit */
             return true;
     return false;
 }

@@ -269,15 +269,22 @@ int ptx_memory_find(struct ptx_memory *memory, uint64_t address, bool nearest,
     return r;
 }
 
+/* Whether all of a piece lies in an extent, whatever the owner of the table answered. */
+static bool has(const struct ptx_extent *extent, uint64_t address, uint64_t bytes) {
+    const uint64_t at = address - extent->base; /* very large below it */
+
+    return at < extent->bytes && extent->bytes - at >= bytes;
+}
+
 static int copy(struct ptx_memory *memory, uint64_t address, void *bytes, size_t n, bool write) {
     while (n) {
         struct ptx_extent extent;
         size_t part;
         int r = ptx_memory_find(memory, address, false, &extent);
 
-        if (r < 0 || (write && extent.flags & PTX_EXTENT_READ_ONLY))
+        if (r < 0 || !has(&extent, address, 1) || (write && extent.flags & PTX_EXTENT_READ_ONLY))
             return -EFAULT;
-        part = MIN((uint64_t)n, extent.base + extent.bytes - address);
+        part = MIN((uint64_t)n, extent.bytes - (address - extent.base));
         if (!extent.host && !write)
             memset(bytes, 0, part);
         else if (extent.host && write)
@@ -333,7 +340,7 @@ int ptx_extent_lookup(struct ptx_worker *worker, struct ptx_extent *slot, uint64
     struct ptx_extent extent;
 
     if (ptx_memory_find(worker->launch->memory, address, false, &extent) < 0 ||
-        extent.bytes - (address - extent.base) < bytes)
+        !has(&extent, address, bytes))
         return -EFAULT;
     if (store && extent.flags & PTX_EXTENT_READ_ONLY)
         return -EACCES;

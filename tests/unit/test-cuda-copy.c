@@ -115,6 +115,47 @@ START_TEST(directions_are_checked) {
 }
 END_TEST
 
+/* Nothing after the bytes that were asked for, though the heap gives them in larger units. */
+START_TEST(copies_and_memsets_end_where_memory_ends) {
+    static const int64_t places[] = { 64, 65, 100, 164, 508, -1, -4 };
+    static const uint64_t lengths[] = { 1, 4, 8, 64, 4096, UINT64_MAX - 8192, UINT64_MAX };
+    CUdeviceptr before, p, after;
+    char data[64], seen[64];
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    before = cudalib_alloc(64);
+    p = cudalib_alloc(64);
+    after = cudalib_alloc(64);
+    ck_assert_uint_eq(before + 512, p);
+    ck_assert_uint_eq(p + 512, after);
+    memset(data, 0x5a, sizeof(data));
+    ck_assert_cuda_ok(CU(cuMemsetD8_v2)(before, 0x5a, 64));
+    ck_assert_cuda_ok(CU(cuMemsetD8_v2)(after, 0x5a, 64));
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++)
+        for (size_t k = 0; k < sizeof(lengths) / sizeof(*lengths); k++) {
+            const CUdeviceptr at = p + (uint64_t)places[i];
+            const uint64_t n = lengths[k];
+
+            ck_assert_cuda(CU(cuMemcpyHtoD_v2)(at, seen, n), CUDA_ERROR_INVALID_VALUE);
+            ck_assert_cuda(CU(cuMemcpyDtoH_v2)(seen, at, n), CUDA_ERROR_INVALID_VALUE);
+            ck_assert_cuda(CU(cuMemcpyDtoD_v2)(at, p, n), CUDA_ERROR_INVALID_VALUE);
+            ck_assert_cuda(CU(cuMemcpyDtoD_v2)(p, at, n), CUDA_ERROR_INVALID_VALUE);
+            ck_assert_cuda(CU(cuMemsetD8_v2)(at, 1, n), CUDA_ERROR_INVALID_VALUE);
+        }
+    ck_assert_cuda(CU(cuMemcpyHtoD_v2)(p + 60, seen, 8), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_cuda(CU(cuMemsetD8_v2)(p + 60, 1, 5), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_cuda(CU(cuMemsetD32_v2)(p + 64, 1, 1), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_cuda(CU(cuMemsetD2D8_v2)(p, 16, 1, 8, 5), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p + 60, 1, 4));
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, before, 64));
+    ck_assert_mem_eq(seen, data, 64);
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, after, 64));
+    ck_assert_mem_eq(seen, data, 64);
+    simbox_done(&s);
+}
+END_TEST
+
 START_TEST(memset_writes_values_of_every_size) {
     uint16_t two[8];
     uint32_t four[8];
@@ -449,7 +490,7 @@ START_TEST(a_batch_of_boxes_counts_elements_of_arrays) {
 END_TEST
 
 SUITE("cuda-copy", an_address_can_be_copied_to_any_other, directions_are_checked,
-      memset_writes_values_of_every_size, a_box_of_rows_is_copied_with_its_pitches,
-      slices_are_copied_in_three_dimensions, peers_copy_to_each_other, arrays_hold_rows_and_slices,
-      a_mipmapped_array_has_levels, a_batch_says_which_copy_failed,
-      a_batch_of_boxes_counts_elements_of_arrays)
+      copies_and_memsets_end_where_memory_ends, memset_writes_values_of_every_size,
+      a_box_of_rows_is_copied_with_its_pitches, slices_are_copied_in_three_dimensions,
+      peers_copy_to_each_other, arrays_hold_rows_and_slices, a_mipmapped_array_has_levels,
+      a_batch_says_which_copy_failed, a_batch_of_boxes_counts_elements_of_arrays)

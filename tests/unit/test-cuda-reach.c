@@ -93,6 +93,32 @@ START_TEST(small_allocations_are_exact) {
 }
 END_TEST
 
+/* Beyond the end of one that does not fill its unit of the heap, and before one that follows. */
+START_TEST(the_rest_of_a_unit_belongs_to_nobody) {
+    static const uint64_t beyond[] = { 0, 4, 36, 100, 444 };
+    CUdeviceptr a, b;
+    int kept[16], seen[16];
+    struct simbox s;
+
+    cudalib_start(&s, &two_a100);
+    a = cudalib_alloc(64);
+    b = cudalib_alloc(64);
+    memset(kept, 0x5a, sizeof(kept));
+    ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(a, kept, 64));
+    ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(b, kept, 64));
+    ck_assert_uint_eq(b, a + 512);
+    for (size_t i = 0; i < sizeof(beyond) / sizeof(*beyond); i++)
+        ck_assert_refused(a + 64 + beyond[i]);
+    ck_assert_refused(b + 100);
+    ck_assert_refused(a - 4);
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, a, 64));
+    ck_assert_mem_eq(seen, kept, 64);
+    ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, b, 64));
+    ck_assert_mem_eq(seen, kept, 64);
+    simbox_done(&s);
+}
+END_TEST
+
 START_TEST(large_allocations_end_where_they_end) {
     CUdeviceptr a;
     struct simbox s;
@@ -466,11 +492,12 @@ START_TEST(allocating_beside_a_running_kernel_is_fine) {
 }
 END_TEST
 
-SUITE_TIMEOUT("cuda-reach", 60, small_allocations_are_exact, large_allocations_end_where_they_end,
-              mappings_have_rights, peers_are_reached_when_enabled,
-              host_memory_is_reached_when_locked, managed_memory_moves_to_who_touches_it,
-              memory_of_another_process_is_written, faults_have_their_codes,
-              an_error_stays_in_its_context, a_kernel_that_runs_away_ends_with_its_context,
+SUITE_TIMEOUT("cuda-reach", 60, small_allocations_are_exact, the_rest_of_a_unit_belongs_to_nobody,
+              large_allocations_end_where_they_end, mappings_have_rights,
+              peers_are_reached_when_enabled, host_memory_is_reached_when_locked,
+              managed_memory_moves_to_who_touches_it, memory_of_another_process_is_written,
+              faults_have_their_codes, an_error_stays_in_its_context,
+              a_kernel_that_runs_away_ends_with_its_context,
               a_process_can_end_while_its_kernel_runs,
               memory_that_a_running_kernel_of_another_device_uses_is_freed_safely,
               the_report_names_kernel_thread_address_and_neighbour,
