@@ -60,6 +60,9 @@ CUresult context_check(struct context *context) {
 CUresult context_current(struct context **ret) {
     const struct stack_entry *top;
 
+    /* The thread of callbacks has no context: that is not what is wrong there. */
+    if (__builtin_expect(stack.forbidden, 0))
+        return CUDA_ERROR_NOT_PERMITTED;
     if (stack.depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     top = &stack.at[stack.depth - 1];
@@ -344,6 +347,8 @@ CUresult cuCtxPushCurrent(CUcontext ctx) {
 
 CUresult cuCtxPopCurrent_v2(CUcontext *pctx) {
     ENTER(-1);
+    if (stack.forbidden)
+        return CUDA_ERROR_NOT_PERMITTED;
     if (stack.depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
     stack.depth--;
@@ -360,6 +365,8 @@ CUresult cuCtxSetCurrent(CUcontext ctx) {
     struct context *context;
 
     ENTER(-1);
+    if (stack.forbidden)
+        return CUDA_ERROR_NOT_PERMITTED;
     if (!ctx) {
         if (stack.depth)
             stack.depth--;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+#include <string.h>
 
 #include "tests/support/cudalib.h"
 #include "tests/support/suite.h"
@@ -285,7 +286,50 @@ START_TEST(streams_and_events_exist_and_are_idle) {
 }
 END_TEST
 
-SUITE("cuda-context", a_primary_context_costs_once_however_often_it_is_retained,
+static CUresult answers[6];
+
+static void call_cuda(void *argument) {
+    CUdeviceptr p;
+    CUstream stream;
+    size_t bytes;
+
+    answers[0] = CU(cuMemAlloc_v2)(&p, 8);
+    answers[1] = CU(cuStreamCreate)(&stream, 0);
+    answers[2] = CU(cuMemGetInfo_v2)(&bytes, &bytes);
+    answers[3] = CU(cuCtxSynchronize)();
+    answers[4] = CU(cuCtxSetCurrent)(argument);
+    answers[5] = CU(cuCtxPopCurrent_v2)(NULL);
+}
+
+static void call_cuda_as_told(CUstream stream, CUresult status, void *argument) {
+    (void)stream, (void)status;
+    call_cuda(argument);
+}
+
+/* Though the thread that calls it has no context either. */
+START_TEST(a_callback_is_told_that_cuda_is_not_for_it) {
+    CUcontext context;
+    struct simbox s;
+
+    cudalib_start(&s, NULL);
+    ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
+    for (int old = 0; old < 2; old++) {
+        memset(answers, 0, sizeof(answers));
+        if (old)
+            ck_assert_cuda_ok(CU(cuStreamAddCallback)(NULL, call_cuda_as_told, context, 0));
+        else
+            ck_assert_cuda_ok(CU(cuLaunchHostFunc)(NULL, call_cuda, context));
+        ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
+        for (int i = 0; i < 6; i++)
+            ck_assert_msg(answers[i] == CUDA_ERROR_NOT_PERMITTED, "%d: %s", i,
+                          cudalib_name(answers[i]));
+    }
+    simbox_done(&s);
+}
+END_TEST
+
+SUITE("cuda-context", a_callback_is_told_that_cuda_is_not_for_it,
+      a_primary_context_costs_once_however_often_it_is_retained,
       flags_of_a_primary_context_hold_also_before_it_lives,
       every_other_context_costs_and_takes_its_memory_with_it, the_stack_of_a_thread_is_its_own,
       a_context_that_another_thread_destroyed_is_known_to_be_gone,
