@@ -28,6 +28,7 @@ static struct {
     struct gpus set;
     struct allot_lease *lease; /* NULL: unmanaged */
     pid_t pid;                 /* whose it is */
+    bool has_warned;           /* that the driver does not work */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static struct allot_lease_amount amount_of(const struct gpus_options *options) {
@@ -188,8 +189,14 @@ static int make_set(const struct gpus_options *options, struct allot_error *err)
     if (show_devices(options->visible_devices) < 0)
         return error_set(err, -ENOMEM, "no host memory for the environment");
     r = cuda_open(&cuda, &driver, err);
-    if (r < 0)
-        return r == -ENODEV || r == -ELIBACC ? error_set(err, -ENODEV, "%s", err->text) : r;
+    if (r < 0) {
+        /* No driver is no news on a host without a GPU; a driver that does not work is. */
+        if (r != -ENODEV && r != -ELIBACC && !process.has_warned) {
+            process.has_warned = true;
+            log_say(ALLOT_LOG_WARNING, "%s: no GPU is used", err->text);
+        }
+        return error_set(err, -ENODEV, "%s", err->text);
+    }
     r = lease_get(options, err);
     for (int i = 0; r == 0 && i < cuda->n_devices; i++)
         r = add_gpu(cuda, i, options, err);

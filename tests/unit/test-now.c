@@ -18,6 +18,9 @@ static char lines[4096];
 static _Thread_local struct allot_error err;
 
 static void keep_line(void *userdata, enum allot_log_level level, const char *text) {
+    /* What a driver that does not work has to say is not an op's. */
+    if (level != ALLOT_LOG_INFO)
+        return;
     ck_assert_uint_lt(strlen(lines) + strlen(text) + 2, sizeof(lines));
     strcat(strcat(lines, text), "\n");
 }
