@@ -421,13 +421,43 @@ static uint64_t missing(const struct share *share, uint64_t bytes) {
     return need > held ? need - held : 0;
 }
 
-static void refuse(const struct share *share, uint64_t bytes, const struct allot_error *err) {
-    char asked[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], limit[UNITS_TEXT_SIZE];
+/* As gpuctl(1) shows it: `GPU-1cb7d768`. */
+static int brief(const struct share *share) {
+    return strncmp(share->text, "MIG-GPU-", 8) == 0 ? (int)strlen(share->text) : 12;
+}
 
-    note(NOTE_REFUSED, "%s refused on %s: this process uses %s, the job may use %s: %s",
-         units_format_bytes(bytes, asked), share->text, units_format_bytes(share->used, used),
-         units_format_bytes(share->limit, limit),
-         err->text[0] ? err->text : "it would not fit even alone");
+/* What the daemon says, without the device: that was named before. */
+static void shorten(char *text, const struct share *share) {
+    const size_t n = strlen(share->text);
+    char *at;
+
+    while (n > 0 && (at = strstr(text, share->text))) {
+        char *end = at + n;
+
+        if (at - text >= 4 && strncmp(at - 4, " on ", 4) == 0)
+            at -= 4;
+        else
+            at = stpcpy(at, "it");
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
+/* With what a context takes, because that is what people do not count. */
+static void refuse(const struct share *share, uint64_t bytes, const struct allot_error *err) {
+    char asked[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], context[UNITS_TEXT_SIZE];
+    struct allot_error why = *err;
+
+    shorten(why.text, share);
+    if (!why.text[0]) {
+        char limit[UNITS_TEXT_SIZE];
+
+        snprintf(why.text, sizeof(why.text), "it would not fit even alone, the job may use %s",
+                 units_format_bytes(share->limit, limit));
+    }
+    note(NOTE_REFUSED, "%s refused on %.*s: this process uses %s (a context takes %s): %s",
+         units_format_bytes(bytes, asked), brief(share), share->text,
+         units_format_bytes(share->used, used), units_format_bytes(share->context, context),
+         why.text);
 }
 
 static bool take_slowly(struct share *share, uint64_t bytes) {
@@ -481,9 +511,11 @@ void credit_force(int i, uint64_t bytes) {
     share->used += bytes;
     pthread_mutex_lock(&share->asking);
     need = missing(share, 0);
-    if (need && ask(share, need, 0, &err) < 0)
-        note(NOTE_OVER, "the driver took more on %s than the job may use: %s", share->text,
-             err.text);
+    if (need && ask(share, need, 0, &err) < 0) {
+        shorten(err.text, share);
+        note(NOTE_OVER, "the driver took more on %.*s than the job may use: %s", brief(share),
+             share->text, err.text);
+    }
     pthread_mutex_unlock(&share->asking);
 }
 

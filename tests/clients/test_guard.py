@@ -50,6 +50,21 @@ def test_a_program_reaches_its_share_exactly_and_not_a_byte_more(jobs, way):
     assert job.wait(PATIENCE) == 0
 
 
+@pytest.mark.parametrize("asked", (700, 2000))
+def test_a_refusal_says_what_the_context_took_and_names_the_card_in_short(jobs, asked):
+    done = jobs.run(["--mem", "1G"], f"""
+    use()
+    assert cu.cuMemAlloc({asked} * MIB)[0] == OOM
+    print(os.environ["CUDA_VISIBLE_DEVICES"])
+    """)
+    uuid = done.stdout.strip()
+    said = [line for line in done.stderr.splitlines() if "refused" in line]
+    assert len(said) == 1
+    assert uuid not in said[0] and said[0].count(uuid[:12]) == 1, said
+    assert f"a context takes {CONTEXT} MiB" in said[0], said
+    assert said[0].count("1 GiB") == 1, said
+
+
 def test_memory_that_is_freed_can_be_had_again_and_many_times(jobs):
     out = jobs.run(["--mem", "1G"], """
     use()
