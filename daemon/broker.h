@@ -325,10 +325,11 @@ struct holder *broker_holder(const struct broker *broker, const struct process_i
                              uint64_t lease);
 /*
  * What a process that declares everything it takes (it is attached, by guard or arenas) has
- * declared on a device; false: there is none such.
+ * declared on a device, and how much of that it was told is for its context (0: not known, it
+ * attached in an earlier life); false: there is none such.
  */
 bool broker_declared(const struct broker *broker, const struct process_id *process,
-                     const struct gpuid *device, uint64_t *ret);
+                     const struct gpuid *device, uint64_t *ret, uint64_t *ret_context);
 const struct book *broker_book(const struct broker *broker, const struct gpuid *device);
 
 /* The lease to whose cgroup a path belongs; NULL: none. */

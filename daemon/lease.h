@@ -27,6 +27,7 @@ struct part {
     uint64_t declared_bytes; /* by Grow and Shrink */
     uint64_t seen_bytes;     /* by NVML, in granules */
     uint64_t fresh_bytes;    /* the same while a sample is read */
+    uint64_t context_bytes;  /* what it was told to declare for a context; 0: not known */
     bool is_recalled;        /* told to give back, and has not answered yet */
 };
 

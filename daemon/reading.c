@@ -173,13 +173,13 @@ static void read_row(struct broker *broker, struct reading *reading,
 }
 
 bool broker_declared(const struct broker *broker, const struct process_id *process,
-                     const struct gpuid *device, uint64_t *ret) {
+                     const struct gpuid *device, uint64_t *ret, uint64_t *ret_context) {
     const struct member *member = member_find(broker, process);
     const struct book *book = book_find(broker, device);
     const struct holder *holder;
     bool is_found = false;
 
-    *ret = 0;
+    *ret = *ret_context = 0;
     if (!member || !book)
         return false;
     list_foreach (holder, &member->holders, in_member) {
@@ -191,6 +191,7 @@ bool broker_declared(const struct broker *broker, const struct process_id *proce
             return false;
         is_found = true;
         *ret += holder->parts[i].declared_bytes;
+        *ret_context = MAX(*ret_context, holder->parts[i].context_bytes);
     }
     return is_found;
 }

@@ -349,6 +349,9 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
         holder->parts[i].is_recalled = false;
         if (attach->held)
             holder_set(broker, holder, i, declared[i], holder->parts[i].seen_bytes);
+        /* It is told now, and charges that before it makes one. */
+        if (holder->parts[i].declared_bytes == 0)
+            holder->parts[i].context_bytes = lease->shares[i].book->context_bytes;
     }
     keep_holder(broker, holder);
     ret->kind = VERDICT_GRANT;

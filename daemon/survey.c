@@ -37,6 +37,7 @@
 struct chart {
     char uuid[GPUID_TEXT_SIZE]; /* its key */
     struct record_device record;
+    uint64_t usual_context; /* what a context takes on such a device; 0: its kind is not known */
     unsigned n_accepts; /* readings whose ECC errors are taken for those that it was resumed with */
     bool is_new;        /* appeared in the sample in hand */
     bool has_returned;  /* was lost and came back since health drained it */
@@ -99,23 +100,27 @@ int survey_restore(struct manager *manager, const struct record_device *record) 
 /*
  * Nobody tells, so it is believed until it is seen: what drivers of 2024 take on devices of this
  * compute capability, and then what processes were seen to use when they began, because whoever
- * uses a device has a context on it.
+ * uses a device has a context on it. What kind of device it is does not change while it is drained
+ * or lost and nothing of it is read.
  */
-static uint64_t believed_context(const struct sample_device *device) {
-    uint64_t capability = device->has & SAMPLE_HAS(capability) ? device->capability : 0;
-
-    if (capability >= 900)
+static uint64_t usual_context(const struct sample_device *device) {
+    if (!(device->has & SAMPLE_HAS(capability)) || device->capability == 0)
+        return 0;
+    if (device->capability >= 900)
         return MIB(520);
-    if (capability >= 800)
-        return MIB(414);
-    return capability ? MIB(128) : MIB(300);
+    return device->capability >= 800 ? MIB(414) : MIB(128);
 }
 
-static uint64_t context_bytes(struct manager *manager, const struct sample_device *device) {
-    struct chart *chart = find_chart(manager, &device->id);
+static uint64_t context_bytes(struct chart *chart, const struct sample_device *device) {
+    uint64_t usual = usual_context(device);
 
-    return chart && chart->record.context_bytes ? chart->record.context_bytes
-                                                : books_round_up(believed_context(device));
+    if (chart && usual)
+        chart->usual_context = usual;
+    else if (chart)
+        usual = chart->usual_context;
+    if (chart && chart->record.context_bytes)
+        return chart->record.context_bytes;
+    return books_round_up(usual ? usual : MIB(300));
 }
 
 /* Less than this is a process in the middle of making its context, or of leaving; more than that is
@@ -123,33 +128,47 @@ static uint64_t context_bytes(struct manager *manager, const struct sample_devic
 #define CONTEXT_LEAST MIB(32)
 #define CONTEXT_MOST  MIB(4096)
 
-static bool was_seen(const struct manager *manager, const struct sample_process *process) {
+/* The row of the sample before; NULL: there was none. */
+static const struct sample_process *row_before(const struct manager *manager,
+                                               const struct sample_process *process) {
     for (size_t i = 0; manager->sample && i < manager->sample->n_processes; i++) {
         const struct sample_process *row = &manager->sample->processes[i];
 
         if (row->pid == process->pid && row->start == process->start &&
             gpuid_equal(&row->device, &process->device))
-            return true;
+            return row;
     }
-    return false;
+    return NULL;
 }
 
 /*
- * What a context must cost, by a process that is seen for the first time; 0: that does not tell.
- * Whoever uses less than a context has one for less. One that declares all that it takes (by guard
- * or arenas), its context first, and uses more than that, has one for more.
+ * What a context must cost, by what a process uses; 0: that does not tell.
+ *
+ * At first sight, whoever uses less than a context has one for less. One that declares all that it
+ * takes (by guard or arenas), its context first, and uses more than that, has one for so much more
+ * than it was told to declare for it, whatever is believed by now. One that goes on using less than
+ * it declares has one for less, or has declared ahead: that can take back what was measured too
+ * high, not what is usual.
  */
-static uint64_t measure_context(struct manager *manager, const struct sample_process *process,
-                                uint64_t believed) {
-    uint64_t used = books_round_up(process->used_bytes), declared;
+static uint64_t measure_context(struct manager *manager, const struct chart *chart,
+                                const struct sample_process *process, uint64_t believed) {
+    const struct sample_process *before = row_before(manager, process);
+    uint64_t used = books_round_up(process->used_bytes), declared, told, cost;
 
-    if (used < believed)
+    if (!before && used < believed)
         return used;
-    if (broker_declared(manager->broker, &(struct process_id){ process->pid, process->start },
-                        &process->device, &declared) &&
-        declared >= believed && used > declared && used - declared + believed <= CONTEXT_MOST)
-        return used - declared + believed;
-    return 0;
+    if (!broker_declared(manager->broker, &(struct process_id){ process->pid, process->start },
+                         &process->device, &declared, &told) ||
+        told == 0 || declared < told || used == declared || used + told < declared)
+        return 0;
+    cost = used + told - declared;
+    if (used > declared)
+        return !before && cost <= CONTEXT_MOST && cost != believed ? cost : 0;
+    cost = MAX(cost, books_round_up(chart->usual_context));
+    return before && before->used_bytes == process->used_bytes && chart->usual_context &&
+                   cost < believed
+               ? cost
+               : 0;
 }
 
 static void measure_contexts(struct manager *manager, const struct sample *sample,
@@ -161,12 +180,13 @@ static void measure_contexts(struct manager *manager, const struct sample *sampl
         uint64_t bytes;
 
         if (!process->has_used || process->kinds != SAMPLE_COMPUTE ||
-            process->used_bytes < CONTEXT_LEAST || was_seen(manager, process))
+            process->used_bytes < CONTEXT_LEAST)
             continue;
         device = inventory_find(manager->inventory, &process->device);
         chart = device ? find_chart(manager, &process->device) : NULL;
-        bytes =
-            chart ? measure_context(manager, process, context_bytes(manager, &device->seen)) : 0;
+        bytes = chart
+                    ? measure_context(manager, chart, process, context_bytes(chart, &device->seen))
+                    : 0;
         if (bytes == 0)
             continue;
         chart->record.context_bytes = bytes;
@@ -202,7 +222,7 @@ static void on_change(void *userdata, enum inventory_change change, const struct
                words[change].kind, "%s (%s) %s%s%s", gpuid_format(&device->seen.id, uuid),
                device->seen.name, words[change].text, device->reason[0] ? ": " : "",
                device->reason);
-    if (broker_device_set(manager->broker, device, context_bytes(manager, &device->seen),
+    if (broker_device_set(manager->broker, device, context_bytes(chart, &device->seen),
                           manager_now(manager)) < 0)
         log_line(LOG_ERR, NULL, "no memory for the books of %s: it is left out", uuid);
 }
@@ -253,6 +273,16 @@ static void drain_by_health(struct manager *manager, struct chart *chart, const 
     inventory_drain(manager->inventory, &chart->record.id, DRAIN_HEALTH, reason);
 }
 
+/* The driver may say what kind of device it is only after it was entered in the books. */
+static void settle_context(struct manager *manager, struct chart *chart,
+                           const struct device *device, struct moment now) {
+    const struct book *book = broker_book(manager->broker, &device->seen.id);
+    uint64_t bytes = context_bytes(chart, &device->seen);
+
+    if (book && book->context_bytes != bytes)
+        broker_device_set(manager->broker, device, bytes, now);
+}
+
 static void check_device(struct manager *manager, const struct sample_device *seen,
                          struct moment now) {
     struct chart *chart = get_chart(manager, &seen->id);
@@ -277,6 +307,7 @@ static void check_device(struct manager *manager, const struct sample_device *se
     }
     if (seen->health != SAMPLE_OK)
         return;
+    settle_context(manager, chart, device, now);
     if (chart->n_accepts > 0) {
         chart->n_accepts--;
         if (seen->has & SAMPLE_HAS(ecc_uncorrected))

@@ -148,3 +148,39 @@ class Context(BoxTest):
         job.grow(grant, small + GiB)
         job.alloc(GiB)
         self.box.until(lambda box: box["devices"][0]["context_bytes"] == 414 * MiB, "the cost of a context")
+
+    def big(self):
+        """Another box: a device on which a context is known to take 414 MiB."""
+        self.box.kill()
+        self.box.gpusim("destroy")
+        self.box.gpusim("create", "--mode", "0666", "--gpus", "1", "--model", "a100-40g", "--seed", "8")
+        self.box.start()
+        self.assertEqual(self.cost(), 414 * MiB)
+
+    def declare(self, size):
+        job = self.box.job()
+        grant = job.acquire(fixed(4 * GiB))
+        job.attach(grant, tier=3)
+        job.grow(grant, size)
+        return job
+
+    def test_what_is_believed_outlives_a_drain(self):
+        self.big()
+        self.box.call("Drain", {"devices": ["0"], "reason": "a new fan"})
+        self.assertEqual(self.cost(), 414 * MiB)
+        self.box.call("Resume", {"devices": ["0"]})
+        self.assertEqual(self.cost(), 414 * MiB)
+
+    def test_what_was_measured_wrong_comes_down_again(self):
+        self.big()
+        # One who lies about it: it takes more than it declares.
+        liar = self.declare(414 * MiB)
+        liar.alloc(114 * MiB)
+        self.box.until(lambda box: box["devices"][0]["context_bytes"] == 528 * MiB, "the wrong cost")
+        liar.kill()
+        # What it declared for its context counts, not what is believed when it is seen.
+        early = self.declare(528 * MiB + GiB)
+        early.alloc(GiB)
+        self.box.until(lambda box: box["devices"][0]["context_bytes"] == 414 * MiB, "the right cost")
+        self.box.restart()
+        self.assertEqual(self.cost(), 414 * MiB)
