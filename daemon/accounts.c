@@ -411,6 +411,7 @@ static void keep_house(struct accounts *accounts, uint64_t now_usec, uint64_t re
 void accounts_tick(struct accounts *accounts, uint64_t now_usec, uint64_t real_usec) {
     struct sum *sum;
 
+    accounts_writer_take_sums(accounts->writer, &accounts->spent);
     list_foreach (sum, &accounts->sums, in_sums)
         sum_advance(accounts, sum, now_usec);
     if (!accounts_writer_is_behind(accounts->writer))
@@ -518,12 +519,13 @@ int accounts_open(struct accounts **ret, const struct accounts_options *options,
     accounts->retention_usec = options->retention_usec;
     clock_gettime(CLOCK_REALTIME, &now);
     accounts->real_usec = (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec / 1000;
-    r = accounts_writer_new(&accounts->writer, options->path, &accounts->spent,
+    r = accounts_writer_new(&accounts->writer, options->path,
                             accounts->real_usec - MIN(accounts->real_usec, longest), notice, err);
     if (r < 0) {
         accounts_free(accounts);
         return r;
     }
+    accounts_writer_take_sums(accounts->writer, &accounts->spent);
     *ret = accounts;
     return 0;
 }

@@ -23,6 +23,13 @@
 #define NOTES_MAX     16384 /* of half a KiB each: 8 MiB at most while the disk is full */
 #define RETRY_SECONDS 5     /* at the latest; every note is an occasion, too */
 #define END_SECONDS   5     /* for the last transaction, when the daemon ends */
+#define DAMAGED_MAX   4     /* databases set aside; the first ones are nearest to the cause */
+
+/* What a user was charged in a slot, before this life. */
+struct spending {
+    uint32_t uid;
+    uint64_t number, byte_seconds;
+};
 
 struct question {
     struct list in_list, in_asked;
@@ -49,9 +56,12 @@ struct accounts_writer {
     bool is_house_due, is_behind, is_ending, has_ended;
     struct allot_error trouble; /* code 0: none */
     struct allot_error notice;  /* the last loss of a database */
+    bool is_summed;             /* what was spent before is in `sums`, or was taken from there */
+    struct spending *sums;      /* NULL: taken */
+    size_t n_sums;
 
     char *path; /* and this is the thread's */
-    uint64_t life;
+    uint64_t life, since_usec;
     struct accounts_db *db; /* NULL: could not be opened yet */
 };
 
@@ -59,30 +69,82 @@ struct accounts_writer {
 
 /* A database that cannot be read is moved out of the way; what it held is not lost to people. */
 static int set_aside(const char *path, struct allot_error *notice) {
-    static const char *const endings[] = { "-wal", "-shm" };
-    char from[4200], to[4200];
+    static const char *const endings[] = { "", "-wal", "-shm" };
+    char aside[4200], from[4200], to[4300];
 
-    snprintf(to, sizeof(to), "%s.damaged", path);
-    if (rename(path, to) < 0)
+    snprintf(aside, sizeof(aside), "%s.damaged", path);
+    for (int i = 2; i <= DAMAGED_MAX && access(aside, F_OK) == 0; i++)
+        snprintf(aside, sizeof(aside), "%s.damaged-%d", path, i);
+    if (rename(path, aside) < 0)
         return -errno;
-    for (size_t i = 0; i < ELEMENTSOF(endings); i++) {
+    for (size_t i = 1; i < ELEMENTSOF(endings); i++) {
         snprintf(from, sizeof(from), "%s%s", path, endings[i]);
-        snprintf(to, sizeof(to), "%s.damaged%s", path, endings[i]);
-        if (rename(from, to) < 0)
+        snprintf(to, sizeof(to), "%s%s", aside, endings[i]);
+        if (rename(from, to) < 0) {
             unlink(from); /* or it would be taken for the new one's */
+            unlink(to);   /* of the one that was replaced */
+        }
     }
     error_set(notice, -EBADMSG,
-              "%s: the accounts were damaged and are kept as %s.damaged; new ones were begun", path,
-              path);
+              "%s: the accounts were damaged and are kept as %s; new ones were begun", path, aside);
     return 0;
+}
+
+struct gathering {
+    struct spending *sums;
+    size_t n, n_allocated;
+};
+
+static int gather(void *userdata, uint32_t uid, uint64_t number, uint64_t byte_seconds) {
+    struct gathering *gathering = userdata;
+
+    if (gathering->n == gathering->n_allocated) {
+        size_t n = 2 * gathering->n_allocated + 64;
+        struct spending *more = reallocarray(gathering->sums, n, sizeof(*more));
+
+        if (!more)
+            return -ENOMEM;
+        gathering->sums = more;
+        gathering->n_allocated = n;
+    }
+    gathering->sums[gathering->n++] = (struct spending){ uid, number, byte_seconds };
+    return 0;
+}
+
+/* Before this life's first line is written, or it would count twice. */
+static int database_sum(struct accounts_writer *writer, struct allot_error *err) {
+    struct gathering gathering = { 0 };
+    int r = accounts_db_spent(writer->db, writer->since_usec, ACCOUNTS_SLOT_USEC, gather,
+                              &gathering, err);
+
+    if (r < 0) {
+        free(gathering.sums);
+        return r;
+    }
+    pthread_mutex_lock(&writer->lock);
+    writer->is_summed = true;
+    writer->sums = gathering.sums;
+    writer->n_sums = gathering.n;
+    pthread_mutex_unlock(&writer->lock);
+    return 0;
+}
+
+static int database_try(struct accounts_writer *writer, struct allot_error *err) {
+    int r = accounts_db_open(&writer->db, writer->path, writer->life, err);
+
+    if (r == 0 && !writer->is_summed)
+        r = database_sum(writer, err);
+    if (r < 0)
+        writer->db = accounts_db_free(writer->db);
+    return r;
 }
 
 static int database_open(struct accounts_writer *writer, struct allot_error *notice,
                          struct allot_error *err) {
-    int r = accounts_db_open(&writer->db, writer->path, writer->life, err);
+    int r = database_try(writer, err);
 
     if (r == -EBADMSG && set_aside(writer->path, notice) == 0)
-        r = accounts_db_open(&writer->db, writer->path, writer->life, err);
+        r = database_try(writer, err);
     return r;
 }
 
@@ -240,6 +302,19 @@ void accounts_writer_give(struct accounts_writer *writer, struct list *notes, si
     notes_free(&dropped);
 }
 
+void accounts_writer_take_sums(struct accounts_writer *writer, struct accounts_spent *spent) {
+    struct spending *sums;
+    size_t n;
+
+    pthread_mutex_lock(&writer->lock);
+    sums = TAKE(writer->sums);
+    n = writer->n_sums;
+    pthread_mutex_unlock(&writer->lock);
+    for (size_t i = 0; sums && i < n; i++)
+        accounts_spent_add(spent, sums[i].uid, sums[i].number, sums[i].byte_seconds);
+    free(sums);
+}
+
 bool accounts_writer_is_behind(struct accounts_writer *writer) {
     bool is_behind;
 
@@ -256,8 +331,11 @@ bool accounts_writer_trouble(struct accounts_writer *writer, struct allot_error 
     if (writer->trouble.code != 0)
         error_set(ret, writer->trouble.code,
                   "accounts cannot be written, leases are not concerned (%s); %zu lines wait, "
-                  "%" PRIu64 " were lost",
-                  writer->trouble.text, writer->n_queue, writer->n_lost);
+                  "%" PRIu64 " were lost%s",
+                  writer->trouble.text, writer->n_queue, writer->n_lost,
+                  writer->is_summed ? ""
+                                    : "; until then quotas of GiB·hours count only what was "
+                                      "used since allotd started");
     else if (writer->notice.code != 0)
         *ret = writer->notice;
     else if (writer->n_lost > 0)
@@ -337,6 +415,7 @@ static void writer_destroy(struct accounts_writer *writer) {
         free(question);
     }
     notes_free(&writer->queue);
+    free(writer->sums);
     accounts_db_free(writer->db);
     if (writer->fd >= 0)
         close(writer->fd);
@@ -371,10 +450,6 @@ struct accounts_writer *accounts_writer_free(struct accounts_writer *writer) {
     pthread_join(writer->thread, NULL);
     writer_destroy(writer);
     return NULL;
-}
-
-static int spend_loaded(void *userdata, uint32_t uid, uint64_t number, uint64_t byte_seconds) {
-    return accounts_spent_add(userdata, uid, number, byte_seconds);
 }
 
 /* Whether the database may come later: the disk is full or does not answer. */
@@ -415,8 +490,7 @@ static struct accounts_writer *writer_new(const char *path) {
     return writer;
 }
 
-int accounts_writer_new(struct accounts_writer **ret, const char *path,
-                        struct accounts_spent *spent, uint64_t since_usec,
+int accounts_writer_new(struct accounts_writer **ret, const char *path, uint64_t since_usec,
                         struct allot_error *notice, struct allot_error *err) {
     struct accounts_writer *writer = writer_new(path);
     struct allot_error trouble = { 0 };
@@ -430,18 +504,17 @@ int accounts_writer_new(struct accounts_writer **ret, const char *path,
         writer_destroy(writer);
         return r;
     }
+    writer->since_usec = since_usec;
     r = database_open(writer, notice, &trouble);
-    if (r == 0)
-        r = accounts_db_spent(writer->db, since_usec, ACCOUNTS_SLOT_USEC, spend_loaded, spent,
-                              &trouble);
     if (r < 0 && !may_pass(r)) {
         if (err)
             *err = trouble;
         writer_destroy(writer);
         return r;
     }
-    writer->trouble = trouble;
     writer->is_behind = r < 0;
+    if (r < 0)
+        writer->trouble = trouble;
 
     /* Signals are the event loop's. */
     sigfillset(&all);

@@ -19,12 +19,14 @@
 struct accounts_writer;
 
 /*
- * Open the database, add to `spent` what it knows since `since_usec`, start the thread. A disk that
- * is full or fails is no error: it is tried again.
+ * Open the database, sum up what it knows since `since_usec`, start the thread. A disk that is full
+ * or fails is no error: all of it is tried again.
  */
-int accounts_writer_new(struct accounts_writer **ret, const char *path,
-                        struct accounts_spent *spent, uint64_t since_usec,
+int accounts_writer_new(struct accounts_writer **ret, const char *path, uint64_t since_usec,
                         struct allot_error *notice, struct allot_error *err);
+
+/* Add to `spent` what was charged before this life, once, as soon as the database could say. */
+void accounts_writer_take_sums(struct accounts_writer *writer, struct accounts_spent *spent);
 
 /* Lets the thread write what it has, for some seconds at most. Accepts NULL, returns NULL. */
 struct accounts_writer *accounts_writer_free(struct accounts_writer *writer);

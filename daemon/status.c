@@ -394,7 +394,7 @@ static void make_notices(struct making *making, struct wire_box *box) {
                    "nothing is accounted: the database could not be opened");
     else if (accounts_trouble(manager->accounts, &err))
         add_notice(making, notices, &box->n_notices, "%s", err.text);
-    if (manager->config->watch.dry_run && manager->n_over)
+    if (manager->config->watch.dry_run && watch_is_any_over(manager->watch))
         add_notice(making, notices, &box->n_notices,
                    "processes use GPUs without a lease or beyond it, and the watch only says so: "
                    "dry_run of [watch]");

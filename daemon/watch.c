@@ -306,6 +306,13 @@ int watch_turn(struct watch *watch, const struct watch_rules *rules, uint64_t no
     return r;
 }
 
+bool watch_is_any_over(const struct watch *watch) {
+    for (size_t i = 0; i < watch->n; i++)
+        if (watch->tracks[i].step >= WATCH_LOG)
+            return true;
+    return false;
+}
+
 bool watch_refuses(const struct watch *watch, uint64_t lease, const struct gpuid *device) {
     const struct track *track = lease ? find(watch, lease, NULL, device) : NULL;
 

@@ -92,6 +92,9 @@ int watch_turn(struct watch *watch, const struct watch_rules *rules, uint64_t no
 /* Whether growth of `lease` on `device` is refused now. */
 bool watch_refuses(const struct watch *watch, uint64_t lease, const struct gpuid *device);
 
+/* Whether somebody is over now, and was for so long that it was told. */
+bool watch_is_any_over(const struct watch *watch);
+
 /* The step that the process's subject has reached, for status. */
 enum watch_step watch_step_of(const struct watch *watch, uint64_t lease,
                               const struct process_id *id, const struct gpuid *device);

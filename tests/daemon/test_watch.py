@@ -106,3 +106,14 @@ class DryRun(BoxTest):
         box = self.box.look()
         self.assertTrue(any(process["offence"] for process in box["processes"]))
         self.assertTrue(box["notices"])
+
+
+class Told(BoxTest):
+    config = RULES + "dry-run = yes\nunmanaged = warn\n"
+
+    def test_what_is_over_is_told_while_it_is_over(self):
+        job = self.box.job()
+        job.alloc(GiB)
+        self.box.until(lambda box: any("without a lease" in notice for notice in box["notices"]), "the notice")
+        job.kill()
+        self.box.until(lambda box: not box["notices"], "its end")

@@ -288,6 +288,7 @@ START_TEST(a_damaged_database_is_set_aside) {
     struct allot_error notice = { 0 }, err = { 0 };
     char aside[4300];
     FILE *f;
+    int n;
 
     begin_lease(accounts, 1, 4001, real0);
     accounts_free(accounts);
@@ -301,7 +302,29 @@ START_TEST(a_damaged_database_is_set_aside) {
     ck_assert_ptr_nonnull(strstr(notice.text, aside));
     ck_assert_int_eq(access(aside, R_OK), 0);
     ck_assert_uint_eq(ask(accounts, ACCOUNTS_BY_USER).n, 0);
+    ck_assert(!accounts_trouble(accounts, &err));
     accounts_free(accounts);
+
+    /* The first ones stay, whatever comes after them. */
+    for (int i = 2; i <= 6; i++) {
+        f = fopen(path, "w");
+        ck_assert_ptr_nonnull(f);
+        fprintf(f, "damage %d", i);
+        for (int j = 0; j < 2000; j++)
+            fputc('x', f);
+        ck_assert_int_eq(fclose(f), 0);
+        ck_assert_msg(accounts_open(&accounts, &options, &notice, &err) == 0, "%s", err.text);
+        accounts_free(accounts);
+        snprintf(aside, sizeof(aside), "%s.damaged-%d", path, i < 4 ? i : 4);
+        ck_assert_ptr_nonnull(strstr(notice.text, aside));
+        f = fopen(aside, "r");
+        ck_assert_ptr_nonnull(f);
+        ck_assert_int_eq(fscanf(f, "damage %d", &n), 1);
+        ck_assert_int_eq(n, i);
+        ck_assert_int_eq(fclose(f), 0);
+    }
+    snprintf(aside, sizeof(aside), "%s.damaged-5", path);
+    ck_assert_int_lt(access(aside, F_OK), 0);
 }
 END_TEST
 
@@ -388,6 +411,38 @@ START_TEST(without_room_lines_wait_and_sums_lose_nothing) {
     ck_assert_uint_eq(result.rows[0].leases, 1);
     ck_assert_uint_eq(result.rows[0].held_byte_seconds, 99 * GI);
     ck_assert(!accounts_trouble(accounts, &trouble));
+    accounts_free(accounts);
+}
+END_TEST
+
+START_TEST(what_was_spent_before_comes_with_the_database) {
+    struct accounts *accounts = begin();
+    struct allot_error trouble = { 0 };
+
+    accounts_tick(accounts, SECOND, real0);
+    begin_lease(accounts, 1, 4001, real0);
+    accounts_charge(accounts, 1, 4001, 4002, &gpu1, GI, 0, SECOND);
+    accounts_tick(accounts, 11 * SECOND, real0 + 10 * SECOND);
+    accounts_free(accounts);
+
+    limit_file_size(16384);
+    accounts = begin();
+    accounts_tick(accounts, 20 * SECOND, real0 + 20 * SECOND);
+    ck_assert_uint_eq(accounts_spent(accounts, 4001), 0);
+    ck_assert(accounts_trouble(accounts, &trouble));
+    ck_assert_ptr_nonnull(strstr(trouble.text, "GiB·hours"));
+    accounts_charge(accounts, 1, 4001, 4002, &gpu1, GI, 0, 20 * SECOND);
+    accounts_tick(accounts, 25 * SECOND, real0 + 25 * SECOND);
+    ck_assert_uint_eq(accounts_spent(accounts, 4001), 5 * GI);
+
+    limit_file_size(RLIM_INFINITY);
+    ck_assert_int_eq(ask(accounts, ACCOUNTS_BY_USER).code, 0);
+    accounts_tick(accounts, 26 * SECOND, real0 + 26 * SECOND);
+    ck_assert_uint_eq(accounts_spent(accounts, 4001), 16 * GI);
+    /* Once, whatever is written meanwhile. */
+    ck_assert_int_eq(ask(accounts, ACCOUNTS_BY_USER).code, 0);
+    accounts_tick(accounts, 26 * SECOND, real0 + 26 * SECOND);
+    ck_assert_uint_eq(accounts_spent(accounts, 4001), 16 * GI);
     accounts_free(accounts);
 }
 END_TEST
@@ -519,6 +574,7 @@ SUITE_TIMEOUT("accounts", 120, bytes_are_counted_over_time, a_question_gets_the_
               a_newer_database_is_left_alone, a_damaged_database_is_set_aside,
               a_database_that_breaks_while_in_use_is_set_aside,
               without_room_lines_wait_and_sums_lose_nothing,
+              what_was_spent_before_comes_with_the_database,
               a_start_without_room_goes_on_without_accounts,
               what_waits_is_bounded_and_what_is_lost_is_told,
               old_lines_go_and_a_clock_that_jumps_takes_none, who_went_away_gets_no_answer,
