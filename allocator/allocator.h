@@ -47,8 +47,9 @@ struct mem_source {
      * none. Default: `trim` there, `grow` here. */
     int (*remap)(void *userdata, uint64_t from, uint64_t to, uint64_t bytes);
 
-    /* A region of its own, wherever the source puts it: ordinary device memory, on which legacy
-     * IPC and every transport work. */
+    /* A region of its own, wherever the source puts it at a multiple of the granule (elsewhere it
+     * is given back and -EIO the answer): ordinary device memory, on which legacy IPC and every
+     * transport work. */
     int (*region_new)(void *userdata, uint64_t bytes, uint64_t *ret_address);
     /* Optional: give a whole region back. */
     int (*region_free)(void *userdata, uint64_t address, uint64_t bytes);
@@ -78,7 +79,8 @@ struct stream_ops {
 struct arena_options {
     const char *name;       /* of the device, for reports; borrowed; NULL: "device" */
     uint64_t cap_bytes;     /* never hold more than this of the source; 0: no cap */
-    uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction */
+    uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction;
+                             * whole pages of it, as many as the cap allows */
     unsigned max_shards;    /* threads that can allocate without meeting; 0: one per CPU, ≤ 16 */
     unsigned history;       /* last allocations and frees kept for arena_write_viewer(); 0: off */
     const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
@@ -114,7 +116,7 @@ struct arena_block {
     X(cap_bytes, "may be held of the source, 0: no cap")                                           \
     X(peak_live_bytes, "most requested bytes live at one time")                                    \
     X(peak_reserved_bytes, "most bytes held of the source at one time")                            \
-    X(free_bytes, "held and not used")                                                             \
+    X(free_bytes, "held and not used, on their way too: used and free are what is reserved")       \
     X(free_blocks, "holes")                                                                        \
     X(pending_bytes, "of free_bytes, freed on a stream and not yet free for all")                  \
     X(largest_free_bytes, "the largest hole")                                                      \
@@ -142,7 +144,8 @@ struct arena_stats {
 };
 
 /* The source is copied, what its userdata points to is borrowed. -EINVAL: options or source that
- * cannot work; otherwise what `grow` said of the initial bytes. */
+ * cannot work, such as initial bytes above the cap or the reservation; otherwise what `grow` or
+ * `region_new` said of them. */
 int arena_new(struct arena **ret, const struct mem_source *source,
               const struct arena_options *options, struct allot_error *err);
 /* Ends the arena and every block of it, live or not. Streams that may still use what was freed on
@@ -151,8 +154,9 @@ int arena_new(struct arena **ret, const struct mem_source *source,
 struct arena *arena_free(struct arena *arena);
 
 /* -ENOMEM: neither there nor to be had, of the device or of the host for the arena's own records,
- * and `err` says it in words; -EINVAL: no such stream, or an alignment that is not a power of two;
- * -ENOTSUP: ARENA_PLAIN without `region_new`. */
+ * and `err` says it in words; -EINVAL: no such stream, tag or flag, or an alignment that is not a
+ * power of two; -ENOTSUP: ARENA_PLAIN without `region_new`; -EIO: a region that lies at no multiple
+ * of the granule. */
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
                 struct allot_error *err);
 /* Nothing queued anywhere uses the block any more. (What a stream freed and then had again as this
@@ -191,8 +195,9 @@ int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes);
  * above it stays until it is trimmed. */
 void arena_set_cap(struct arena *arena, uint64_t cap_bytes);
 
-/* O(1), and exact at one instant: no allocation of any thread is half counted. Only where the
- * largest hole has just been taken, those of nearly its size (0.4 %) are looked at. */
+/* O(1), and exact at one instant: no allocation, growth, move or trim of any thread is half
+ * counted. Only where the largest hole has just been taken, those of nearly its size (0.4 %) are
+ * looked at. */
 void arena_get_stats(struct arena *arena, struct arena_stats *ret);
 
 /* Walk every invariant; -EUCLEAN and the first one broken in words. For tests and debuggers. */

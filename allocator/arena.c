@@ -28,9 +28,6 @@
 /* With and without pointers, each in one piece: calls and tests in between cost a tenth. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* Requests above this cannot be counted in granules; no device is that large. */
-#define BYTES_MAX ((uint64_t)0xffffff00u << 8)
-
 /* Meetings with another thread that allocates make a thread move on, unless 256 allocations without
  * one lie between them. */
 #define MEETINGS_MAX 4
@@ -54,10 +51,21 @@ void arena_lock_all(struct arena *arena) {
     arena_foreach_shard(arena, shard) lock_take(&shard->lock);
 }
 
-void arena_unlock_all(struct arena *arena) {
-    struct shard *shard;
+/* Counted before the first is dropped: from then on another thread may add a shard, which it holds
+ * the lock of. */
+static void unlock_all_but(struct arena *arena, const struct shard *kept) {
+    unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
+    struct shard *plain = arena->shards[PLAIN_INDEX];
 
-    arena_foreach_shard(arena, shard) lock_drop(&shard->lock);
+    for (unsigned n = 0; n < n_shards; n++)
+        if (arena->shards[n] != kept)
+            lock_drop(&arena->shards[n]->lock);
+    if (plain && plain != kept)
+        lock_drop(&plain->lock);
+}
+
+void arena_unlock_all(struct arena *arena) {
+    unlock_all_but(arena, NULL);
 }
 
 void arena_share_slack(struct arena *arena) {
@@ -159,23 +167,23 @@ static inline struct shard *enter(struct arena *arena) {
 }
 
 /* The arena may have a new peak: count the bytes at an instant at which all shards stand still.
- * The chunk is nobody's yet, so that the shard's lock was open meanwhile is as if the call had
- * come a moment later. */
+ * The chunk of `size` is nobody's yet, so that the shard's lock was open meanwhile is as if the
+ * call had come a moment later. */
 static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct shard *shard,
-                                                    uint64_t bytes) {
+                                                    uint64_t bytes, uint32_t size) {
     if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1 &&
         !arena->shards[PLAIN_INDEX]) {
         shard->live_bytes += bytes;
         shard->live_limit = arena->peak_live_bytes = shard->live_bytes;
         return;
     }
+    atomic_fetch_add(&arena->moving_bytes, (uint64_t)size << 8);
     lock_drop(&shard->lock);
     arena_lock_all(arena);
+    atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
     shard->live_bytes += bytes;
     arena_share_slack(arena);
-    for (unsigned n = 0; n <= PLAIN_INDEX; n++)
-        if (arena->shards[n] && arena->shards[n] != shard)
-            lock_drop(&arena->shards[n]->lock);
+    unlock_all_but(arena, shard);
 }
 
 static uint64_t handle_of(const struct shard *shard, uint32_t i) {
@@ -206,7 +214,7 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
         shard->live_bytes += request->bytes;
     else {
         chunk_set(chunk, CHUNK_TAKEN, 0);
-        count_at_peak(arena, shard, request->bytes);
+        count_at_peak(arena, shard, request->bytes, chunk->size);
     }
 
     chunk_set(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE,
@@ -270,7 +278,12 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
     if (__builtin_expect(request->stream, 0) &&
         request->stream > atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return error_set(err, -EINVAL, "there is no stream %u", request->stream);
-    if (__builtin_expect(request->bytes > BYTES_MAX || align_bytes > BYTES_MAX, 0))
+    if (__builtin_expect(request->tag, 0) &&
+        request->tag > atomic_load_explicit(&arena->n_tags, memory_order_relaxed))
+        return error_set(err, -EINVAL, "there is no tag %u: arena_tag() gives them", request->tag);
+    if (__builtin_expect(request->flags & ~ARENA_PLAIN, 0))
+        return error_set(err, -EINVAL, "flags 0x%x are not known", request->flags & ~ARENA_PLAIN);
+    if (__builtin_expect(request->bytes > ARENA_BYTES_MAX || align_bytes > ARENA_BYTES_MAX, 0))
         return refuse(arena, request, false, err);
     size = (uint32_t)((request->bytes + 255) >> 8);
     size += !size;
@@ -288,6 +301,8 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
     if (__builtin_expect(!i, 0)) {
         lock_drop(&shard->lock);
         r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
+        if (r == -EIO)
+            return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
         if (r < 0)
             return refuse(arena, request, r == -ENOBUFS, err);
         follow(arena, shard);

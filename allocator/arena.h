@@ -23,6 +23,9 @@
 
 #define PLAIN_INDEX ARENA_SHARDS_MAX
 
+/* Requests above this cannot be counted in granules; no device is that large. */
+#define ARENA_BYTES_MAX ((uint64_t)0xffffff00u << 8)
+
 /* Arenas whose shard a thread remembers; more than these at a time share. */
 #define ARENA_SLOTS 64
 
@@ -50,6 +53,10 @@ struct arena {
     pthread_mutex_t growing;
     _Atomic uint64_t cap_bytes; /* UINT64_MAX: none */
     _Atomic uint64_t reserved_bytes, peak_reserved_bytes;
+    /* Of these, in no chunk that is live or free: on their way between shards or to the source, or
+     * to a caller that counts the peak. Both change under the lock of the shard that loses or gets
+     * the bytes, so that whoever holds all locks sees a sum that holds. */
+    _Atomic uint64_t moving_bytes;
     _Atomic uint64_t grows, refusals, moved_bytes, trimmed_bytes, failures;
 
     pthread_mutex_t streaming;
@@ -59,8 +66,9 @@ struct arena {
     struct stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not one */
 
     pthread_mutex_t tagging;
-    char **tags; /* by number - 1 */
-    uint32_t n_tags, n_tags_max;
+    char **tags;             /* by number - 1 */
+    _Atomic uint32_t n_tags; /* written under `tagging` */
+    uint32_t n_tags_max;
     uint32_t *tag_slots; /* hash of the name → number */
     uint32_t tag_mask;
     unsigned history;         /* notes that each shard keeps, so that the last ones are there */
@@ -76,6 +84,8 @@ void arena_share_slack(struct arena *arena);
 
 /* stats.c. Every shard is locked: all numbers. */
 void arena_count(struct arena *arena, struct arena_stats *ret);
+/* So much more is held of the source; the lock of the shard that gets it is held. */
+void arena_count_held(struct arena *arena, uint64_t bytes);
 
 /* lifetime.c. Shard `n`, the next one; `growing` is held. As long as there is only the first, all
  * addresses are its own, so that one thread never lacks any; a second one ends that. -ENOSPC: the
@@ -96,11 +106,15 @@ static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
     for (unsigned n_##shard = 0; ((shard) = arena_next_shard((arena), &n_##shard));)
 
 /* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
- * taken. -ENOMEM; -ENOBUFS: the host has none left for records. */
+ * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT. */
 int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
-/* Take `bytes` of the source at once. */
-int arena_grow_initial(struct arena *arena, uint64_t bytes);
+/* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where
+ * the cap is not. -EIO and `*ret_misplaced`: ARENA_MISPLACED_TEXT. */
+int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced);
+#define ARENA_MISPLACED_TEXT                                                                       \
+    "the source gave a region at an address that is no multiple of 256 bytes, which cannot be "    \
+    "used: its region_new() must align"
 
 /* trim.c. Before failing: give back what is idle and of no use to `home`, so that the source may
  * give `bytes` to it. True if anything was. `growing` is held. */

@@ -18,7 +18,8 @@
 #include "base/error.h"
 
 struct count {
-    uint64_t live, live_bytes, live_size, limbo_size, hole_size, mapped_size, pointers, records;
+    uint64_t live, live_bytes, live_size, limbo_size, hole_size, taken_size, mapped_size, pointers,
+        records;
     uint64_t free[ARENA_STREAMS_MAX + 1], free_size[ARENA_STREAMS_MAX + 1], holes;
     uint64_t order_live[BIN_ORDERS], order_live_size[BIN_ORDERS];
 };
@@ -85,6 +86,7 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
             return BROKEN("shard %u: the top is not on top", shard->index);
         break;
     case CHUNK_TAKEN: /* another thread is at it */
+        count->taken_size += chunk->size;
         break;
     default:
         return BROKEN("shard %u: chunk %u is in state %u", shard->index, i, chunk_state(chunk));
@@ -192,7 +194,7 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
     return 0;
 }
 
-static int check_shard(const struct shard *shard, struct allot_error *err) {
+static int check_shard(const struct shard *shard, uint64_t *moving, struct allot_error *err) {
     struct count count = { 0 };
     uint64_t in_lookup = 0, unused = 0;
     int r;
@@ -228,6 +230,7 @@ static int check_shard(const struct shard *shard, struct allot_error *err) {
         return BROKEN("shard %u: %llu granules are mapped, %llu counted", shard->index,
                       (unsigned long long)count.mapped_size,
                       (unsigned long long)shard->mapped_size);
+    *moving += count.taken_size << 8;
     for (unsigned order = 0; order < BIN_ORDERS; order++)
         if (count.order_live[order] != shard->order_live[order] ||
             count.order_live_size[order] != shard->order_live_size[order])
@@ -250,14 +253,14 @@ static int check_shard(const struct shard *shard, struct allot_error *err) {
 }
 
 int arena_check(struct arena *arena, struct allot_error *err) {
-    uint64_t live = 0, limits = 0, mapped = 0, reserved;
+    uint64_t live = 0, limits = 0, mapped = 0, moving = 0, reserved;
     struct shard *shard;
     int r = 0;
 
     pthread_mutex_lock(&arena->growing); /* nothing is on its way from or to the source */
     arena_lock_all(arena);
     arena_foreach_shard(arena, shard) {
-        r = check_shard(shard, err);
+        r = check_shard(shard, &moving, err);
         if (r < 0)
             break;
         live += shard->live_bytes;
@@ -274,6 +277,9 @@ int arena_check(struct arena *arena, struct allot_error *err) {
     if (r == 0 && mapped != reserved)
         r = BROKEN("%llu bytes are mapped, %llu reserved", (unsigned long long)mapped,
                    (unsigned long long)reserved);
+    if (r == 0 && moving != atomic_load(&arena->moving_bytes))
+        r = BROKEN("%llu bytes are on their way, %llu counted", (unsigned long long)moving,
+                   (unsigned long long)atomic_load(&arena->moving_bytes));
     if (r == 0 && reserved > atomic_load(&arena->peak_reserved_bytes))
         r = BROKEN("more is reserved than at the peak");
     arena_unlock_all(arena);

@@ -70,14 +70,8 @@ static uint64_t room_under_cap(struct arena *arena) {
     return cap > reserved ? cap - reserved : 0;
 }
 
-static void count_reserved(struct arena *arena, uint64_t bytes) {
-    uint64_t reserved = atomic_fetch_add(&arena->reserved_bytes, bytes) + bytes;
-
-    if (reserved > atomic_load(&arena->peak_reserved_bytes))
-        atomic_store(&arena->peak_reserved_bytes, reserved);
-}
-
-/* Ask the source for memory at this place; what it maps before it fails is undone. */
+/* Ask the source for memory at this place; what it maps before it fails is undone. What it gave, or
+ * `*ret_kept` of it, is counted when the spot is occupied. */
 static int source_grow(struct arena *arena, const struct shard *shard, uint32_t offset,
                        uint32_t size, uint32_t *ret_kept) {
     uint64_t from = shard->slice_offset + ((uint64_t)offset << 8), bytes = (uint64_t)size << 8;
@@ -90,7 +84,6 @@ static int source_grow(struct arena *arena, const struct shard *shard, uint32_t 
     r = arena->source.grow(arena->source.userdata, from, bytes, &part);
     if (r == 0) {
         atomic_fetch_add(&arena->grows, 1);
-        count_reserved(arena, bytes);
         return 0;
     }
     atomic_fetch_add(&arena->refusals, 1);
@@ -101,7 +94,6 @@ static int source_grow(struct arena *arena, const struct shard *shard, uint32_t 
     if (arena->source.trim && arena->source.trim(arena->source.userdata, from, part) == 0)
         return r;
     /* It cannot be undone, so it is ours, and counted. */
-    count_reserved(arena, part);
     *ret_kept = (uint32_t)(part >> 8);
     return r;
 }
@@ -129,6 +121,8 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             size = spot->size;
         }
         r = shard_carve(donor, i, offset, size, &taken);
+        if (r == 0)
+            atomic_fetch_add(&arena->moving_bytes, (uint64_t)size << 8);
         lock_drop(&donor->lock);
         if (r < 0)
             return r;
@@ -145,6 +139,10 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             shard_hollow(donor, taken);
         else
             shard_give(donor, taken, SHARD_FOR_ALL);
+        if (r < 0 || !source->remap)
+            atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
+        if (r == 0 && !source->remap)
+            atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
         if (r == 0 && donor->notes)
             arena_note(arena, donor, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
         lock_drop(&donor->lock);
@@ -152,16 +150,15 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             return r;
 
         if (!source->remap) {
-            atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
             r = source_grow(arena, spot->shard, spot->offset, size, &kept);
             if (r < 0) {
                 if (kept)
-                    spot_occupy(arena, spot, kept);
+                    spot_occupy(arena, spot, kept, false);
                 return r;
             }
         }
         atomic_fetch_add(&arena->moved_bytes, (uint64_t)size << 8);
-        spot_occupy(arena, spot, size);
+        spot_occupy(arena, spot, size, source->remap);
     }
     return 0;
 }
@@ -201,16 +198,18 @@ static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
     if (r < 0) {
         if (kept) {
             spot->size = MAX(spot->size, kept);
-            spot_occupy(arena, spot, kept);
+            spot_occupy(arena, spot, kept, false);
         }
         return r;
     }
     spot->size = size;
-    spot_occupy(arena, spot, size);
+    spot_occupy(arena, spot, size, false);
     return 0;
 }
 
-static int grow_region(struct arena *arena, struct shard *shard, uint32_t size) {
+/* -EIO, and `*ret_misplaced`: the source's region lies where the arena cannot use it. */
+static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
+                       bool *ret_misplaced) {
     uint64_t address, bytes = (uint64_t)size << 8;
     uint32_t offset;
     int r;
@@ -228,19 +227,26 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size) 
         return r;
     }
     atomic_fetch_add(&arena->grows, 1);
-    count_reserved(arena, bytes);
+    *ret_misplaced = address % ARENA_GRANULE_BYTES;
     lock_take(&shard->lock);
-    r = shard_region_add(shard, offset, size, address);
-    if (r == 0 && shard->notes)
-        arena_note(arena, shard, NOTE_MAP, address, bytes, 0, 0);
-    lock_drop(&shard->lock);
-    if (r < 0) {
-        if (arena->source.region_free &&
-            arena->source.region_free(arena->source.userdata, address, bytes) == 0)
-            atomic_fetch_sub(&arena->reserved_bytes, bytes);
-        return r;
+    r = *ret_misplaced ? -EIO : shard_region_add(shard, offset, size, address);
+    if (r == 0) {
+        arena_count_held(arena, bytes);
+        if (shard->notes)
+            arena_note(arena, shard, NOTE_MAP, address, bytes, 0, 0);
     }
-    return 0;
+    lock_drop(&shard->lock);
+    if (r == 0 || (arena->source.region_free &&
+                   arena->source.region_free(arena->source.userdata, address, bytes) == 0))
+        return r;
+
+    /* It does not go back: held, and of no use until the arena ends. */
+    lock_take(&shard->lock);
+    arena_count_held(arena, bytes);
+    shard->mapped_size += size;
+    shard->lost_size += size;
+    lock_drop(&shard->lock);
+    return r;
 }
 
 /* Steps 2 to 4 in a placed shard. */
@@ -290,7 +296,7 @@ static int scrape_placed(struct arena *arena, struct shard *home, uint32_t size,
 }
 
 static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
-                        uint64_t align_bytes) {
+                        uint64_t align_bytes, bool *ret_misplaced) {
     uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size, room;
     uint32_t need = spot_pages_up(home, want), more;
     int r;
@@ -304,8 +310,8 @@ static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
     if (more > room)
         more = (uint32_t)(room / home->page_size * home->page_size);
     for (more = MAX(more, need);; more = MAX(more / 2 / home->page_size * home->page_size, need)) {
-        r = grow_region(arena, home, more);
-        if (r == 0 || more == need)
+        r = grow_region(arena, home, more, ret_misplaced);
+        if (r == 0 || more == need || *ret_misplaced)
             return r;
     }
 }
@@ -318,10 +324,13 @@ static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
 static void feed(struct arena *arena, struct shard *home, uint32_t size) {
     uint64_t part = atomic_load(&arena->reserved_bytes) / FEED_PART >> 8;
     struct spot spot;
+    uint64_t mapped;
 
+    lock_take(&home->lock);
+    mapped = home->mapped_size;
+    lock_drop(&home->lock);
     /* Up to its share of the whole: beyond that, to live off others is what saves memory. */
-    if (home->mapped_size * atomic_load(&arena->n_shards) << 8 >=
-            atomic_load(&arena->reserved_bytes) ||
+    if (mapped * atomic_load(&arena->n_shards) << 8 >= atomic_load(&arena->reserved_bytes) ||
         pthread_mutex_trylock(&arena->growing) != 0)
         return;
     part = MAX(part, (uint64_t)size);
@@ -360,6 +369,7 @@ static struct shard *find_addresses(struct arena *arena, struct shard *home, uin
 int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
     struct shard *other;
+    bool misplaced = false;
     int r = -ENOMEM;
 
     if (home->placed && atomic_load_explicit(&arena->n_shards, memory_order_relaxed) > 1 &&
@@ -382,9 +392,11 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             break;
         }
         r = home->placed ? grow_placed(arena, home, size, align_bytes, stream)
-                         : grow_regions(arena, home, size, align_bytes);
+                         : grow_regions(arena, home, size, align_bytes, &misplaced);
         if (r == 0)
             continue;
+        if (misplaced)
+            break;
 
         /* Streams that go on freeing must not keep us from trying the rest. */
         if (attempt < 8 && streams_wait(arena, stream))
@@ -405,17 +417,25 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
         }
     }
     pthread_mutex_unlock(&arena->growing);
+    if (misplaced)
+        return -EIO;
     return r < 0 ? -ENOMEM : *ret_chunk ? 0 : -ENOMEM;
 }
 
-int arena_grow_initial(struct arena *arena, uint64_t bytes) {
+int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced) {
     struct shard *shard = arena->shards[0];
-    uint32_t size = spot_pages_up(shard, (bytes + 255) >> 8);
-    struct spot spot = { .shard = shard, .size = size };
+    uint32_t size = spot_pages_up(shard, (bytes >> 8) + (bytes % 256 != 0));
+    struct spot spot = { .shard = shard };
 
+    *ret_misplaced = false;
     if (size == UINT32_MAX)
         return -ENOMEM;
+    if ((uint64_t)size << 8 > room_under_cap(arena))
+        size -= shard->page_size;
+    if (!size)
+        return 0;
     if (!shard->placed)
-        return grow_region(arena, shard, size);
+        return grow_region(arena, shard, size, ret_misplaced);
+    spot.size = size;
     return grow_spot(arena, &spot, false);
 }

@@ -118,6 +118,30 @@ static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_byt
                  wanted ? slices : MIN(slices, n_cpus < 1 ? 1u : (unsigned)n_cpus));
 }
 
+static int take_initial(struct arena *arena, uint64_t bytes, struct allot_error *err) {
+    uint64_t space = (uint64_t)arena->shards[0]->space_size << 8, cap = arena->cap_bytes;
+    bool misplaced;
+    int r;
+
+    if (bytes > cap)
+        return error_set(err, -EINVAL,
+                         "%s: the first %llu bytes are more than the cap of %llu: take less at the "
+                         "start, or raise the cap",
+                         arena->name, (unsigned long long)bytes, (unsigned long long)cap);
+    if (bytes > space / arena->page_bytes * arena->page_bytes)
+        return error_set(err, -EINVAL,
+                         "%s: the first %llu bytes are more than the %llu for which the source has "
+                         "addresses: take less at the start",
+                         arena->name, (unsigned long long)bytes, (unsigned long long)space);
+    r = arena_grow_initial(arena, bytes, &misplaced);
+    if (r < 0 && misplaced)
+        return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
+    if (r < 0)
+        return error_set(err, r, "%s: the source refused the first %llu bytes: %s", arena->name,
+                         (unsigned long long)bytes, strerror(-r));
+    return 0;
+}
+
 int arena_new(struct arena **ret, const struct mem_source *source,
               const struct arena_options *options, struct allot_error *err) {
     static _Atomic uint64_t last_id;
@@ -159,10 +183,9 @@ int arena_new(struct arena **ret, const struct mem_source *source,
         return error_set(err, r, "no memory for an arena's tables%s",
                          options->history ? " and its history" : "");
     if (options->initial_bytes) {
-        r = arena_grow_initial(arena, options->initial_bytes);
+        r = take_initial(arena, options->initial_bytes, err);
         if (r < 0)
-            return error_set(err, r, "%s: the source refused the first %llu bytes: %s", arena->name,
-                             (unsigned long long)options->initial_bytes, strerror(-r));
+            return r;
     }
     *ret = TAKE(arena);
     return 0;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Out of memory, in words: for the person who must decide what to change. */
-#include "allocator/arena.h"
-
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/spot.h"
 #include "base/units.h"
 
 #define HOLDERS 5
@@ -85,6 +84,26 @@ static void say_holders(struct text *text, struct arena *arena) {
         say(text, ".");
 }
 
+/* Does any shard have addresses in one piece for this, whoever has the memory? */
+static bool has_addresses(struct arena *arena, const struct arena_request *request) {
+    uint32_t size = (uint32_t)((request->bytes + 255) >> 8);
+    struct shard *shard;
+    struct spot spot;
+    bool has = false;
+
+    if (!arena->slice_bytes || request->flags & ARENA_PLAIN)
+        return true;
+    pthread_mutex_lock(&arena->growing); /* whose spots must not change meanwhile */
+    arena_foreach_shard(arena, shard) {
+        has = shard->placed &&
+              spot_find(shard, size + !size, request->align_bytes, request->stream, &spot);
+        if (has)
+            break;
+    }
+    pthread_mutex_unlock(&arena->growing);
+    return has;
+}
+
 /* What would have to be different, the cheapest first. */
 static void say_help(struct text *text, struct arena *arena, const struct arena_request *request,
                      const struct arena_stats *stats) {
@@ -95,12 +114,24 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
         say(text, " It is more than the whole cap: ask for less at a time, or for a larger lease.");
         return;
     }
+    if (asked > ARENA_BYTES_MAX || request->align_bytes > ARENA_BYTES_MAX) {
+        say(text, " No device is that large: look at how the size was computed.");
+        return;
+    }
     if (stats->pending_bytes && stats->free_bytes >= asked)
         say(text, " Waiting for the streams that still use freed memory would help.");
     else if (stats->free_bytes >= asked)
         say(text, " Enough is free, but in pieces:%s freeing what lies between would help.",
             arena->source.remap || arena->source.trim ? " no piece holds enough whole pages;"
                                                       : " the source cannot move memory;");
+
+    if (!has_addresses(arena, request)) {
+        say(text,
+            " The source's reservation of %s has not that many addresses left in one piece, "
+            "whatever the device has: ask for less at a time, free more, or reserve more.",
+            units_format_bytes(arena->source.span_bytes, bytes));
+        return;
+    }
 
     /* Memory comes in whole pages, and an alignment may leave a gap before the block. */
     if (__builtin_add_overflow(asked, request->align_bytes + page - 1, &need))
@@ -113,7 +144,7 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
         say(text, " The cap allows it, but the device refused: others hold its memory.");
     else
         say(text, " A cap larger by %s would do, or freeing as much.",
-            units_format_bytes(need - stats->cap_bytes, bytes));
+            units_format_bytes_up(need - stats->cap_bytes, bytes));
 }
 
 int arena_report(struct arena *arena, const struct arena_request *request, char *text_at,

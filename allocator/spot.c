@@ -40,10 +40,14 @@ static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
     return 0;
 }
 
-void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size) {
+void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool moved) {
     struct shard *shard = spot->shard;
 
     lock_take(&shard->lock);
+    if (moved)
+        atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
+    else
+        arena_count_held(arena, (uint64_t)size << 8);
     if (shard->notes)
         arena_note(arena, shard, NOTE_MAP,
                    arena->source.base + shard->slice_offset + ((uint64_t)spot->offset << 8),

@@ -22,12 +22,13 @@ struct spot {
 
 /* `size` granules in whole pages; UINT32_MAX: more than the shard has addresses. */
 uint32_t spot_pages_up(const struct shard *shard, uint64_t size);
-/* Where the fewest new pages make room for `size`. False: no addresses are left. Takes the shard's
- * lock. */
+/* Where the fewest new pages make room for `size`. False: no addresses are left. `growing` is held,
+ * or what another thread has found could change; takes the shard's lock. */
 bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
                struct spot *ret);
-/* The first `size` of the spot are mapped: put them to use. Takes the shard's lock. */
-void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size);
+/* The first `size` of the spot are mapped: put them to use. They are new, or `moved`, and then
+ * counted as moving until now. Takes the shard's lock. */
+void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool moved);
 
 /* The smallest free chunk with whole pages that is not part of the spot: large ones are the more
  * useful as they are. Its shard is locked; 0: there is none, and nothing is locked. */

@@ -10,7 +10,7 @@ static void add_shard_stats(const struct shard *shard, struct arena_stats *stats
     stats->allocs += shard->allocs;
     stats->frees += shard->frees;
     stats->pending_bytes += shard->limbo_size << 8;
-    stats->free_bytes += (shard->limbo_size + top->size) << 8;
+    stats->free_bytes += (shard->limbo_size + shard->lost_size + top->size) << 8;
     stats->free_blocks += top->size != 0;
     stats->largest_free_bytes =
         MAX(stats->largest_free_bytes, (uint64_t)shard_largest_free(shard) << 8);
@@ -45,6 +45,7 @@ void arena_count(struct arena *arena, struct arena_stats *ret) {
     struct shard *shard;
 
     arena_foreach_shard(arena, shard) add_shard_stats(shard, &stats);
+    stats.free_bytes += atomic_load(&arena->moving_bytes);
     stats.peak_live_bytes = arena->peak_live_bytes;
     stats.reserved_bytes = atomic_load(&arena->reserved_bytes);
     stats.peak_reserved_bytes = atomic_load(&arena->peak_reserved_bytes);
@@ -61,6 +62,13 @@ void arena_count(struct arena *arena, struct arena_stats *ret) {
     stats.trimmed_bytes = atomic_load(&arena->trimmed_bytes);
     stats.metadata_bytes += sizeof(*arena) + stats.shards * arena->history * sizeof(struct note);
     *ret = stats;
+}
+
+void arena_count_held(struct arena *arena, uint64_t bytes) {
+    uint64_t reserved = atomic_fetch_add(&arena->reserved_bytes, bytes) + bytes;
+
+    if (reserved > atomic_load(&arena->peak_reserved_bytes))
+        atomic_store(&arena->peak_reserved_bytes, reserved);
 }
 
 void arena_get_stats(struct arena *arena, struct arena_stats *ret) {

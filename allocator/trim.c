@@ -27,6 +27,7 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
         if (i) {
             bins_remove(shard->bins[0], shard->table.chunks, i);
             chunk_set(&shard->table.chunks[i], CHUNK_TAKEN, 0);
+            atomic_fetch_add(&arena->moving_bytes, (uint64_t)region.size << 8);
         }
         lock_drop(&shard->lock);
         if (!i)
@@ -34,16 +35,17 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
 
         r = source->region_free(source->userdata, region.address, (uint64_t)region.size << 8);
         lock_take(&shard->lock);
-        if (r == 0)
+        atomic_fetch_sub(&arena->moving_bytes, (uint64_t)region.size << 8);
+        if (r == 0) {
             shard_region_remove(shard, n);
-        else
+            atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
+        } else
             shard_give(shard, i, SHARD_FOR_ALL);
         if (r == 0 && shard->notes)
             arena_note(arena, shard, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
         lock_drop(&shard->lock);
         if (r < 0)
             continue;
-        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
         atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)region.size << 8);
     }
 }
@@ -69,15 +71,19 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
             size = (uint32_t)excess;
         }
         r = size ? shard_carve(shard, i, offset, size, &taken) : -ENOMEM;
+        if (r == 0)
+            atomic_fetch_add(&arena->moving_bytes, (uint64_t)size << 8);
         lock_drop(&shard->lock);
         if (r < 0)
             return;
         from = shard->slice_offset + ((uint64_t)offset << 8);
         r = source->trim(source->userdata, from, (uint64_t)size << 8);
         lock_take(&shard->lock);
-        if (r == 0)
+        atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
+        if (r == 0) {
             shard_hollow(shard, taken);
-        else
+            atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
+        } else
             shard_give(shard, taken, SHARD_FOR_ALL);
         if (r == 0 && shard->notes)
             arena_note(arena, shard, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
@@ -85,7 +91,6 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
         lock_drop(&shard->lock);
         if (r < 0)
             return;
-        atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
         atomic_fetch_add(&arena->trimmed_bytes, (uint64_t)size << 8);
     }
 }

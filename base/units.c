@@ -213,6 +213,28 @@ const char *units_format_bytes(uint64_t bytes, char text[static UNITS_TEXT_SIZE]
     return text;
 }
 
+const char *units_format_bytes_up(uint64_t bytes, char text[static UNITS_TEXT_SIZE]) {
+    unsigned power = 0;
+    uint64_t unit, tenths;
+
+    while (power < strlen(byte_units) && bytes >> 10 * (power + 1))
+        power++;
+    unit = UINT64_C(1) << 10 * power;
+    if (bytes % unit == 0)
+        return units_format_bytes(bytes, text);
+    tenths = (uint64_t)(((unsigned __int128)bytes * 10 + unit - 1) / unit);
+    if (tenths == 10240 && power < strlen(byte_units)) {
+        tenths = 10;
+        power++;
+    }
+    if (tenths % 10)
+        snprintf(text, UNITS_TEXT_SIZE, "%u.%u %ciB", (unsigned)(tenths / 10),
+                 (unsigned)(tenths % 10), byte_units[power - 1]);
+    else
+        snprintf(text, UNITS_TEXT_SIZE, "%u %ciB", (unsigned)(tenths / 10), byte_units[power - 1]);
+    return text;
+}
+
 const char *units_format_bytes_exact(uint64_t bytes, char text[static UNITS_TEXT_SIZE]) {
     unsigned power = 0;
 

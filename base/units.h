@@ -49,6 +49,9 @@ int units_parse_usec(uint64_t *ret, const char *text);
 /* For people, one decimal where it is not whole: `8 GiB`, `1.5 GiB`, `17 B`. Rounded down. */
 const char *units_format_bytes(uint64_t bytes, char text[static UNITS_TEXT_SIZE]);
 
+/* The same, rounded up: for an amount that must be enough. */
+const char *units_format_bytes_up(uint64_t bytes, char text[static UNITS_TEXT_SIZE]);
+
 /* For files: the largest unit that loses nothing: `8G`, `1536M`, `12345`. */
 const char *units_format_bytes_exact(uint64_t bytes, char text[static UNITS_TEXT_SIZE]);
 

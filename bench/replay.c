@@ -484,7 +484,7 @@ static const struct engine *find_engine(const char *name, bool required) {
 
 static int add_engines(struct options *options, const char *name) {
     static const char *const all[] = { "allot", "allot-ptr", "tf", "ort", "torch" };
-    bool every = strcmp(name, "all") == 0;
+    bool every = strcmp(name, "all") == 0, missing = false;
 
     for (unsigned n = 0; n < (every ? ELEMENTSOF(all) : 1); n++) {
         const struct engine *engine = find_engine(every ? all[n] : name, !every);
@@ -497,7 +497,13 @@ static int add_engines(struct options *options, const char *name) {
         }
         if (engine)
             options->engines[options->n_engines++] = engine;
+        else {
+            fprintf(stderr, "%s%s", missing ? ", " : "replay: without ", all[n]);
+            missing = true;
+        }
     }
+    if (missing)
+        fprintf(stderr, ", which ./run bench allocator builds\n");
     return 0;
 }
 

@@ -107,14 +107,14 @@ static void *work(void *userdata) {
         *at = take(&random);
         if (n % 16 == 0) /* hand it to whoever comes by, and free what lay there */
             *at = atomic_exchange(&shared[random_next(&random) % SHARED], *at);
-        if (n % 512 == 0) {
+        if (n % 32 == 0) {
             struct arena_stats stats;
 
             arena_get_stats(arena, &stats);
             ck_assert_uint_le(stats.live_bytes, stats.peak_live_bytes);
-            ck_assert_uint_eq(stats.used_bytes + stats.free_bytes <= stats.reserved_bytes, true);
+            ck_assert_uint_eq(stats.used_bytes + stats.free_bytes, stats.reserved_bytes);
         }
-        if (n % 2048 == 0)
+        if (n % 1024 == 0)
             arena_trim(arena, 0, NULL);
         if (n_streams && n % 4 == 0)
             shadow_run(shadow, 1 + (unsigned)(random_next(&random) % n_streams));
