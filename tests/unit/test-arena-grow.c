@@ -45,6 +45,81 @@ START_TEST(the_whole_share_can_be_taken_at_the_start) {
 }
 END_TEST
 
+START_TEST(what_cannot_be_taken_at_the_start_is_refused_in_words) {
+    static const struct {
+        struct shadow_options shadow;
+        uint64_t cap, initial;
+        const char *words;
+    } cases[] = {
+        { { .span_bytes = MIB(64), .page_bytes = PAGE }, MIB(8), MIB(16), "more than the cap" },
+        { { .span_bytes = MIB(64), .page_bytes = PAGE }, MIB(8), UINT64_MAX, "more than the cap" },
+        { { .span_bytes = MIB(64), .page_bytes = PAGE }, 0, UINT64_MAX, "has addresses" },
+        { { .span_bytes = MIB(64), .page_bytes = PAGE }, 0, MIB(64) + 1, "has addresses" },
+        { { .page_bytes = PAGE }, 0, UINT64_MAX, "has addresses" },
+        { { .page_bytes = PAGE }, 0, UINT64_MAX - 254, "has addresses" },
+    };
+
+    for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
+        struct arena_options options = { .cap_bytes = cases[n].cap,
+                                         .initial_bytes = cases[n].initial };
+        struct allot_error err = { 0 };
+        struct arena *none = NULL;
+
+        ck_assert_int_eq(shadow_new(&shadow, &cases[n].shadow), 0);
+        ck_assert_int_eq(arena_new(&none, shadow_source(shadow), &options, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, cases[n].words), "%u: %s", n, err.text);
+        ck_assert_uint_eq(shadow_calls(shadow), 0);
+        shadow = shadow_free(shadow);
+    }
+    /* A cap that is no whole pages is taken as far as it goes. */
+    begin(&placed, &(struct arena_options){ .cap_bytes = MIB(8) - 1, .initial_bytes = MIB(8) - 1 });
+    ck_assert_uint_eq(stats().reserved_bytes, MIB(8) - PAGE);
+    end();
+}
+END_TEST
+
+static unsigned regions_held;
+
+static int region_new_askew(void *userdata, uint64_t bytes, uint64_t *ret_address) {
+    *ret_address = ((uint64_t)1 << 40) + 128;
+    regions_held++;
+    return 0;
+}
+
+static int region_free_askew(void *userdata, uint64_t address, uint64_t bytes) {
+    regions_held--;
+    return 0;
+}
+
+START_TEST(a_region_that_lies_askew_is_given_back_and_refused_in_words) {
+    struct mem_source source = { .region_new = region_new_askew,
+                                 .region_free = region_free_askew,
+                                 .page_bytes = PAGE };
+    struct arena_options options = { .initial_bytes = PAGE };
+    struct allot_error err = { 0 };
+    struct arena_block block;
+
+    ck_assert_int_eq(arena_new(&arena, &source, &options, &err), -EIO);
+    ck_assert_msg(strstr(err.text, "no multiple of 256"), "%s", err.text);
+    options.initial_bytes = 0;
+    for (unsigned gives_back = 2; gives_back-- > 0;) {
+        if (!gives_back)
+            source.region_free = NULL;
+        ck_assert_int_eq(arena_new(&arena, &source, &options, NULL), 0);
+        err = (struct allot_error){ 0 };
+        ck_assert_int_eq(arena_alloc(arena, &(struct arena_request){ .bytes = 100 }, &block, &err),
+                         -EIO);
+        ck_assert_msg(strstr(err.text, "no multiple of 256"), "%s", err.text);
+        ck_assert_uint_eq(regions_held, !gives_back);
+        /* What cannot go back is still held. */
+        ck_assert_uint_eq(stats().reserved_bytes, gives_back ? 0 : PAGE);
+        ck_assert_uint_eq(stats().free_bytes, stats().reserved_bytes);
+        ck_assert_msg(arena_check(arena, &err) == 0, "%s", err.text);
+        arena = arena_free(arena);
+    }
+}
+END_TEST
+
 START_TEST(a_refused_growth_is_tried_smaller) {
     /* The device has exactly what is needed, and nothing for a batch. */
     begin(&(struct shadow_options){ .span_bytes = MIB(512), .device_bytes = 1023 * PAGE },
@@ -339,6 +414,8 @@ START_TEST(a_cap_as_much_larger_as_the_report_says_is_enough) {
         { MIB(1), KIB(1000), 1, KIB(256), "aligned to 256 KiB", MIB(1) },
         { MIB(1), KIB(1000), KIB(1000), 0, "A cap larger by 1 MiB", MIB(1) },
         { MIB(4), MIB(4), MIB(1), 0, "A cap larger by 3 MiB", MIB(2) },
+        { MIB(2) - 1, MIB(1), MIB(1), 0, "A cap larger by 1 B", MIB(2) - 1 },
+        { MIB(2), MIB(2), MIB(1) + 1, 0, "A cap larger by 1.1 MiB", MIB(2) },
     };
 
     for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
@@ -482,4 +559,6 @@ SUITE("arena-grow", growth_is_in_pages_and_at_most_one_percent_beyond_the_need,
       a_cap_as_much_larger_as_the_report_says_is_enough,
       one_thread_has_all_addresses_however_many_shards_there_may_be,
       offsets_do_not_depend_on_the_number_of_processors, a_cap_can_be_changed,
-      the_hole_that_fits_is_found_behind_others_that_do_not)
+      the_hole_that_fits_is_found_behind_others_that_do_not,
+      what_cannot_be_taken_at_the_start_is_refused_in_words,
+      a_region_that_lies_askew_is_given_back_and_refused_in_words)

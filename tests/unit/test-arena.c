@@ -273,6 +273,56 @@ START_TEST(the_report_names_holders_and_what_would_help) {
 }
 END_TEST
 
+START_TEST(unknown_tags_and_flags_are_refused) {
+    struct arena_request request = { .bytes = 1, .flags = 0xfe };
+    struct arena_block block = { 7, 7 };
+    struct allot_error err = { 0 };
+
+    begin(&placed, &plainly);
+    ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "0xfe"), "%s", err.text);
+    request.flags = 0;
+    for (uint32_t known = arena_tag(arena, "conv"), tag = known + 1; tag; tag *= 2) {
+        request.tag = tag;
+        ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, "no tag"), "%s", err.text);
+        ck_assert_int_eq(arena_alloc_pointer(arena, &request, &block.address, NULL), -EINVAL);
+    }
+    ck_assert_uint_eq(block.handle, 7);
+    request.tag = arena_tag(arena, "conv");
+    ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
+    ck_assert_uint_eq(stats().live_blocks, 1);
+    end();
+}
+END_TEST
+
+START_TEST(without_a_cap_the_report_says_that_addresses_are_short) {
+    static const struct {
+        uint64_t bytes;
+        const char *words;
+    } cases[] = {
+        { UINT64_MAX, "No device is that large" },
+        { (uint64_t)1 << 41, "No device is that large" },
+        { MIB(64) + 1, "reservation of 64 MiB" },
+        { MIB(33), "reservation of 64 MiB" }, /* beside what is live */
+    };
+
+    begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+          &(struct arena_options){ .max_shards = 1 });
+    take(MIB(32));
+    for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
+        struct arena_request request = { .bytes = cases[n].bytes };
+        struct allot_error err = { 0 };
+        struct arena_block block;
+
+        ck_assert_int_eq(arena_alloc(arena, &request, &block, &err), -ENOMEM);
+        ck_assert_msg(strstr(err.text, cases[n].words), "%u: %s", n, err.text);
+        ck_assert_msg(!strstr(err.text, "others hold"), "%u: %s", n, err.text);
+    }
+    end();
+}
+END_TEST
+
 START_TEST(classes_count_what_is_live_and_free) {
     struct arena_stats now;
 
@@ -372,4 +422,5 @@ SUITE("arena", blocks_of_no_bytes_have_an_address_each,
       pointers_lead_to_their_blocks_and_other_addresses_to_none,
       the_report_names_holders_and_what_would_help, classes_count_what_is_live_and_free,
       the_largest_hole_is_exact_among_hundreds_of_nearly_its_size,
-      the_same_calls_give_the_same_offsets, a_source_that_cannot_work_is_refused)
+      the_same_calls_give_the_same_offsets, a_source_that_cannot_work_is_refused,
+      unknown_tags_and_flags_are_refused, without_a_cap_the_report_says_that_addresses_are_short)

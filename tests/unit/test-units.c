@@ -177,6 +177,13 @@ START_TEST(values_are_written_for_people_and_for_files) {
     ck_assert_str_eq(units_format_bytes(1536 * MI, text), "1.5 GiB");
     ck_assert_str_eq(units_format_bytes(2 * GI - 1, text), "1.9 GiB");
     ck_assert_str_eq(units_format_bytes(UINT64_MAX, text), "15.9 EiB");
+    ck_assert_str_eq(units_format_bytes_up(0, text), "0 B");
+    ck_assert_str_eq(units_format_bytes_up(1023, text), "1023 B");
+    ck_assert_str_eq(units_format_bytes_up(8 * GI, text), "8 GiB");
+    ck_assert_str_eq(units_format_bytes_up(8 * GI + 1, text), "8.1 GiB");
+    ck_assert_str_eq(units_format_bytes_up(2 * GI - 1, text), "2 GiB");
+    ck_assert_str_eq(units_format_bytes_up(GI - 1, text), "1 GiB");
+    ck_assert_str_eq(units_format_bytes_up(UINT64_MAX, text), "16 EiB");
     ck_assert_str_eq(units_format_bytes_exact(0, text), "0");
     ck_assert_str_eq(units_format_bytes_exact(8 * GI, text), "8G");
     ck_assert_str_eq(units_format_bytes_exact(1536 * MI, text), "1536M");
@@ -210,6 +217,10 @@ START_TEST(exact_texts_come_back_as_they_were) {
         ck_assert_uint_eq(back, bytes);
         ck_assert_int_eq(units_parse_bytes(&back, units_format_bytes(bytes, text)), 0);
         ck_assert_uint_le(back, bytes);
+        if (bytes < (uint64_t)1 << 63) {
+            ck_assert_int_eq(units_parse_bytes(&back, units_format_bytes_up(bytes, text)), 0);
+            ck_assert_uint_ge(back, bytes);
+        }
         ck_assert_int_eq(units_parse_permyriad(&permyriad, units_format_permyriad(i % 10001, text)),
                          0);
         ck_assert_uint_eq(permyriad, i % 10001);
