@@ -280,8 +280,11 @@ static int run_in(struct engine *engine, struct frame *frame, struct engine_run 
         frame->failure = stopped;
     r = r < 0 ? r : frame_end(frame, ret_fetches, err);
     frame->trace = NULL;
-    if (r == 0 && trace)
-        r = write_trace(trace, frame->program, run->trace_file, err);
+    if (r < 0 || !trace)
+        return r;
+    r = write_trace(trace, frame->program, run->trace_file, err);
+    for (uint32_t i = 0; r < 0 && i < frame->program->n_fetches; i++)
+        allot_tensor_unref(ret_fetches[i]);
     return r;
 }
 
