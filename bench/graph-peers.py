@@ -124,7 +124,7 @@ class TensorFlow:
         return lambda: float(np.ravel(call(*values)[0])[0])
 
     def from_scratch(self, row, threads):
-        """From a finished GraphDef, which is faster than by its Python interface, to the first value."""
+        """From the bytes of a finished GraphDef to the first value; making those is not counted."""
         tf = self.tf
         graph = tf.Graph()
         with graph.as_default():
