@@ -83,8 +83,11 @@ void config_find(struct config_findings *findings, struct config_place place, bo
         findings->is_out_of_memory = true;
         return;
     }
-    if (is_error && report->n_errors++ == 0)
-        error_set(&findings->first, -EINVAL, "%.*s", n - 1, line);
+    /* Whoever tells it says that it is an error. */
+    if (is_error && report->n_errors++ == 0 && place.line > 0)
+        error_set(&findings->first, -EINVAL, "%s:%u: %s", place.file, place.line, text);
+    else if (is_error && report->n_errors == 1)
+        error_set(&findings->first, -EINVAL, "%s: %s", place.file, text);
     if (!is_error)
         report->n_warnings++;
     if (report->n_errors + report->n_warnings > FINDINGS_MAX)

@@ -291,14 +291,32 @@ static int add_signal(struct manager *manager, unsigned slot, int number,
 /* ---- Building ---------------------------------------------------------------------------------
  */
 
+/* "FILE:LINE: error: what": the log has its own word for the middle. */
+static bool cut_word(char *line, const char *word) {
+    char *at = strstr(line, word);
+
+    if (!at)
+        return false;
+    memmove(at + 2, at + strlen(word), strlen(at + strlen(word)) + 1);
+    return true;
+}
+
 static int read_config(struct manager *manager, struct allot_error *err) {
     struct config_report report = { 0 };
     int r = config_read(&manager->config, manager->options.config, &report, err);
+    bool is_first = true;
 
     if (report.text)
-        for (char *rest = report.text, *line; (line = strsep(&rest, "\n"));)
-            if (*line)
-                log_line(r < 0 ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
+        for (char *rest = report.text, *line; (line = strsep(&rest, "\n"));) {
+            bool is_error = cut_word(line, ": error: ");
+
+            if (!is_error)
+                cut_word(line, ": warning: ");
+            /* The first error is `err`: whoever called tells it. */
+            if (*line && !(is_error && is_first))
+                log_line(is_error ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
+            is_first &= !is_error;
+        }
     config_report_done(&report);
     return r;
 }

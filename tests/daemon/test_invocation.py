@@ -30,7 +30,14 @@ class Invocation(BoxTest):
         self.box.config.write_text("[allotd]\nmode = closed\n", encoding="utf-8")
         done = self.run_daemon(*self.box.arguments()[1:])
         self.assertEqual(done.returncode, 78)
-        self.assertIn("allotd.conf:2", done.stderr)
+        self.assertEqual(done.stderr.count("allotd.conf:2"), 1, done.stderr)
+        self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+
+    def test_a_named_configuration_that_is_not_there_is_78_and_told_once(self):
+        self.box.config.unlink()
+        done = self.run_daemon(*self.box.arguments()[1:])
+        self.assertEqual(done.returncode, 78)
+        self.assertEqual(done.stderr, f"allotd: error: {self.box.config}: there is no such file\n")
 
     def test_check_config(self):
         self.assertEqual(self.run_daemon("--check-config", "--config", self.box.config).returncode, 0)
