@@ -183,6 +183,18 @@ unsigned lease_attach(struct session *session, const struct varlink_call *call) 
 /* ---- Bytes -------------------------------------------------------------------------------------
  */
 
+/* Rounded up by one call and down by the other, they would not add up. */
+static bool read_bytes(struct session *session, const struct varlink_call *call, uint64_t bytes) {
+    if (bytes % BOOKS_GRANULE == 0)
+        return true;
+    session_fail(session, call,
+                 &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
+                                    .parameter = "bytes",
+                                    .reason = "has to be a multiple of 2097152 (2 MiB), in which "
+                                              "devices give memory" });
+    return false;
+}
+
 unsigned lease_grow(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_grow *wire = &call->parameters.grow;
@@ -198,7 +210,8 @@ unsigned lease_grow(struct session *session, const struct varlink_call *call) {
     struct allot_error err;
     int r;
 
-    if (!pending_read_device(session, call, wire->device, &growth.device))
+    if (!pending_read_device(session, call, wire->device, &growth.device) ||
+        !read_bytes(session, call, wire->bytes))
         return 1;
     if (!state_is_ready(manager->state, &err))
         return methods_fail(session, call, FAILURE_BUSY, "%s", err.text);
@@ -239,7 +252,8 @@ unsigned lease_shrink(struct session *session, const struct varlink_call *call) 
     struct verdict verdict;
     struct failure failure;
 
-    if (!pending_read_device(session, call, wire->device, &device))
+    if (!pending_read_device(session, call, wire->device, &device) ||
+        !read_bytes(session, call, wire->bytes))
         return 1;
     broker_shrink(manager->broker, &session->process, wire->lease, &device, wire->bytes,
                   manager_now(manager), &verdict);

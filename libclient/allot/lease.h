@@ -199,8 +199,9 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
                      struct allot_error *err);
 
 /*
- * Give back `bytes`, after they were freed, rounded down to 2 MiB. -EINVAL: more than this process
- * holds. 0 bytes answer a recall where there is nothing to give.
+ * Give back `bytes`, after they were freed, rounded down to 2 MiB: who grew by what is no multiple
+ * of that gives back what was rounded up too. -EINVAL: more than this process holds. 0 bytes answer
+ * a recall where there is nothing to give.
  */
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err);

@@ -125,10 +125,11 @@ def test_a_lease_from_explain_to_release(daemon):
     assert grant["environment"]["ALLOT_LEASE"] == str(grant["lease"])
 
     mine = {"lease": grant["lease"], "device": share["device"]}
-    assert refused(manager.Grow, **mine, bytes=MIB)[0].endswith(".NotFound"), "not a holder yet"
+    assert refused(manager.Grow, **mine, bytes=2 * MIB)[0].endswith(".NotFound"), "not a holder yet"
     attached = manager.Attach(lease=grant["lease"], token=grant["token"], tier=4)
     assert attached["shares"][0]["held_bytes"] == 0
-    assert manager.Grow(**mine, bytes=3 * MIB) == {"held_bytes": 4 * MIB, "limit_bytes": share["limit_bytes"]}
+    assert refused(manager.Grow, **mine, bytes=3 * MIB)[0].endswith(".InvalidParameter")
+    assert manager.Grow(**mine, bytes=4 * MIB) == {"held_bytes": 4 * MIB, "limit_bytes": share["limit_bytes"]}
     assert manager.Grow(**mine, bytes=0)["held_bytes"] == 4 * MIB
     assert manager.Shrink(**mine, bytes=2 * MIB) == {"held_bytes": 2 * MIB}
 

@@ -149,7 +149,7 @@ class Hostile(BoxTest):
     def test_pipelined_calls_are_answered_in_order(self):
         client = self.box.client()
         client.send_bytes(b"".join(json.dumps(message("Grow", {
-            "lease": i, "device": "GPU-00000000-0000-0000-0000-000000000000", "bytes": 1})).encode() + b"\0"
+            "lease": i, "device": "GPU-00000000-0000-0000-0000-000000000000", "bytes": 2 * MiB})).encode() + b"\0"
             for i in range(1000, 1500)))
         for i in range(1000, 1500):
             self.assertIn(str(i), client.receive()["parameters"]["reason"])
@@ -252,6 +252,14 @@ class Hostile(BoxTest):
         with self.assertRaises(Refused) as caught:
             function(*args)
         return caught.exception.name
+
+    def test_bytes_that_are_no_multiple_are_refused_and_nothing_leaks(self):
+        for call in (self.witness.grow, self.witness.shrink):
+            for size in (1, MiB, 3 * MiB, 2 * MiB + 1):
+                error = self.refused("org.varlink.service.InvalidParameter", call, self.grant, size)
+                self.assertEqual(error.parameters["parameter"], "bytes")
+                self.assertIn("2097152", error.reason)
+        self.assertEqual(self.witness.grow(self.grant, 0)["held_bytes"], 0)
 
     def test_numbers_at_the_edge(self):
         uuid = self.grant["shares"][0]["device"]
