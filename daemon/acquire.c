@@ -51,25 +51,57 @@ static void reason_device(const struct broker *broker, const struct waiter *wait
                  units_format_bytes(book_free(broker->books[best->slot]), b));
 }
 
-static void reason_quota(const struct waiter *waiter, char *text, size_t size) {
+/* The device on which the user has too much for this, -1: too few of them stand in the way. */
+static int over_share(const struct broker *broker, const struct waiter *waiter) {
+    const struct tenant *tenant = waiter->tenant;
+    uint32_t n_left = 0;
+    int over = -1;
+
+    if (tenant->rules.quota_permyriad >= 10000)
+        return -1;
+    if (waiter->holder) {
+        const struct book *book = waiter->holder->lease->shares[waiter->share].book;
+
+        return quota_leaves(tenant, book, growth_rise(waiter)) ? -1 : (int)book->slot;
+    }
+    for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
+        const struct option *option = &waiter->claim->options[i];
+
+        if (quota_leaves(tenant, broker->books[option->slot], option->guaranteed_bytes))
+            n_left++;
+        else if (over < 0)
+            over = option->slot;
+    }
+    return n_left < waiter->claim->n_wanted ? over : -1;
+}
+
+/* The rule of the user's that stops it, of several the one that fit.c and growth.c meet first. */
+static void reason_quota(const struct broker *broker, const struct waiter *waiter, char *text,
+                         size_t size) {
     const struct tenant *tenant = waiter->tenant;
     const struct policy_rules *rules = &tenant->rules;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+    bool is_over_bytes =
+        waiter->holder && (tenant->charged_bytes > rules->quota_bytes ||
+                           growth_rise(waiter) > rules->quota_bytes - tenant->charged_bytes);
+    int over = is_over_bytes ? -1 : over_share(broker, waiter);
 
-    if (!waiter->holder && tenant->n_leases >= rules->max_leases)
+    if (over >= 0)
+        snprintf(text, size,
+                 "you have %s of %s and may have %s of a device; it starts when enough of yours "
+                 "there is given back",
+                 units_format_bytes(tenant->slot_bytes[over], a), broker->books[over]->name,
+                 units_format_permyriad(rules->quota_permyriad, b));
+    else if (!waiter->holder && tenant->n_leases >= rules->max_leases)
         snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
                  tenant->n_leases, rules->max_leases);
-    else if (!waiter->holder && tenant->n_slots >= rules->quota_devices)
+    else if (!waiter->holder && !quota_reaches(tenant, waiter->claim))
         snprintf(text, size, "you use %u devices of at most %u; it starts when one is free of you",
                  tenant->n_slots, rules->quota_devices);
-    else if (rules->quota_bytes != UNITS_FOREVER)
+    else
         snprintf(text, size, "you have %s of your quota of %s; it starts when enough is given back",
                  units_format_bytes(tenant->charged_bytes, a),
                  units_format_bytes(rules->quota_bytes, b));
-    else
-        snprintf(text, size,
-                 "you may have %s of a device in all; it starts when enough of yours is given back",
-                 units_format_permyriad(rules->quota_permyriad, a));
 }
 
 void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
@@ -98,7 +130,7 @@ void waiter_reason(const struct broker *broker, const struct waiter *waiter, cha
                  "it declared; it goes on when one of them gives back");
         return;
     case WHY_QUOTA:
-        reason_quota(waiter, text, size);
+        reason_quota(broker, waiter, text, size);
         return;
     case WHY_HOURS:
         snprintf(text, size, "%s is kept for others at this hour",
@@ -217,27 +249,48 @@ int demand_judge(const struct broker *broker, const struct tenant *tenant,
     return 0;
 }
 
-bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
-    const struct process_id *process = &waiter->member->process;
+static struct ghost *ghost_find(const struct broker *broker, const struct process_id *process,
+                                uid_t uid, bool is_growth,
+                                const uint8_t digest[static RECORD_DIGEST_SIZE]) {
     struct ghost *ghost;
 
     list_foreach (ghost, &broker->ghosts, in_broker) {
         const struct record_waiter *r = &ghost->record;
 
-        if (r->is_growth != (waiter->holder != NULL) || r->pid != process->pid ||
-            r->start != process->start || r->uid != waiter->tenant->uid ||
-            memcmp(r->digest, waiter->digest, RECORD_DIGEST_SIZE) != 0)
-            continue;
-        waiter->id = r->id;
-        waiter->arrival = r->order;
-        waiter->since_usec = r->since_usec;
-        waiter->timeout_usec = r->timeout_usec;
-        waiter->is_kept = true;
-        list_remove(&ghost->in_broker);
-        free(ghost);
-        return true;
+        if (r->is_growth == is_growth && r->pid == process->pid && r->start == process->start &&
+            r->uid == uid && memcmp(r->digest, digest, RECORD_DIGEST_SIZE) == 0)
+            return ghost;
     }
-    return false;
+    return NULL;
+}
+
+bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
+    struct ghost *ghost = ghost_find(broker, &waiter->member->process, waiter->tenant->uid,
+                                     waiter->holder != NULL, waiter->digest);
+    const struct record_waiter *r;
+
+    if (!ghost)
+        return false;
+    r = &ghost->record;
+    waiter->id = r->id;
+    waiter->arrival = r->order;
+    waiter->since_usec = r->since_usec;
+    waiter->timeout_usec = r->timeout_usec;
+    waiter->is_kept = true;
+    list_remove(&ghost->in_broker);
+    free(ghost);
+    return true;
+}
+
+/* It waited in the last life, and goes on waiting for devices that are not ready now either. */
+static bool waits_on(const struct broker *broker, const struct broker_peer *peer,
+                     const struct demand *demand, const struct verdict *verdict) {
+    uint8_t digest[RECORD_DIGEST_SIZE];
+
+    if (list_is_empty(&broker->ghosts) || !verdict_may_pass(verdict))
+        return false;
+    demand_digest(demand, digest);
+    return ghost_find(broker, &peer->process, peer->uid, false, digest);
 }
 
 static struct waiter *make_waiter(struct broker *broker, struct tenant *tenant,
@@ -323,6 +376,7 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     struct claim *claim = NULL;
     struct waiter *waiter;
     char reason[VERDICT_REASON_SIZE];
+    bool is_unready = false;
     int r;
 
     broker->now_usec = now.usec;
@@ -334,6 +388,10 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     r = tenant_groups(broker, tenant, peer);
     if (r == 0)
         r = demand_judge(broker, tenant, demand, &claim, ret);
+    if (r < 0 && r != -ENOMEM && waits_on(broker, peer, demand, ret)) {
+        is_unready = true;
+        r = 0;
+    }
     if (r == 0 && tenant->n_waiting >= tenant->rules.max_waiting) {
         verdict_refuse(ret, REFUSAL_BUSY, NULL,
                        "you have %u requests in line already, which is all that you may have",
@@ -353,6 +411,10 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
         free(claim);
         tenant_put(broker, tenant);
         return -ENOMEM;
+    }
+    if (is_unready) {
+        waiter->why = WHY_HEALTH;
+        snprintf(waiter->trouble, sizeof(waiter->trouble), "%s", ret->reason);
     }
     waiter->claim = claim;
     waiter->cookie = cookie;

@@ -314,6 +314,10 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
 /* Whether hours and quotas leave it enough devices now, whatever is free; if not, why. */
 bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
                         const struct claim *claim, struct moment now, struct fit *ret);
+/* Whether the user's share of a device has room for so much more. */
+bool quota_leaves(const struct tenant *tenant, const struct book *book, uint64_t bytes);
+/* Whether the user's number of devices is enough for the claim. */
+bool quota_reaches(const struct tenant *tenant, const struct claim *claim);
 
 /* ---- Growth (growth.c) ---- */
 

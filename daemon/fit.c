@@ -20,12 +20,34 @@ static bool is_spent(const struct broker *broker, const struct tenant *tenant) {
                tenant->rules.quota_byte_seconds;
 }
 
+bool quota_leaves(const struct tenant *tenant, const struct book *book, uint64_t bytes) {
+    uint64_t quota = units_share(tenant->rules.quota_permyriad, book->usable_bytes);
+    uint64_t has = tenant->slot_bytes[book->slot];
+
+    return tenant->rules.quota_permyriad >= 10000 || (has <= quota && bytes <= quota - has);
+}
+
+static bool reaches(const struct tenant *tenant, const struct claim *claim, uint32_t n_old) {
+    uint32_t most = tenant->rules.quota_devices;
+
+    return MIN(n_old, claim->n_wanted) + (uint64_t)(most - MIN(most, tenant->n_slots)) >=
+           claim->n_wanted;
+}
+
+bool quota_reaches(const struct tenant *tenant, const struct claim *claim) {
+    uint32_t n_old = 0;
+
+    for (uint32_t i = 0; i < claim->n_options; i++)
+        n_old += tenant->slot_leases[claim->options[i].slot] > 0;
+    return reaches(tenant, claim, n_old);
+}
+
 /* Options that rules and hours leave now, as indices; what they leave out goes into `ret`. */
 static uint32_t permitted(const struct broker *broker, const struct tenant *tenant,
                           const struct claim *claim, struct moment now, uint16_t *options,
                           struct fit *ret) {
     const struct policy_rules *rules = &tenant->rules;
-    uint32_t n = 0, n_old = 0, n_new_max;
+    uint32_t n = 0, n_old = 0;
     uint64_t left, least = 0;
 
     ret->why = WHY_QUOTA;
@@ -43,21 +65,17 @@ static uint32_t permitted(const struct broker *broker, const struct tenant *tena
             ret->blocked = option->slot;
             continue;
         }
-        if (rules->quota_permyriad < 10000 &&
-            tenant->slot_bytes[option->slot] + option->guaranteed_bytes >
-                units_share(rules->quota_permyriad, book->usable_bytes))
+        if (!quota_leaves(tenant, book, option->guaranteed_bytes))
             continue;
         options[n++] = (uint16_t)i;
         n_old += tenant->slot_leases[option->slot] > 0;
         least = n == 1 ? option->guaranteed_bytes : MIN(least, option->guaranteed_bytes);
     }
-    n_new_max = rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots);
     left = rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes);
     if (n < claim->n_wanted)
         return 0;
     ret->why = WHY_QUOTA;
-    if (tenant->n_leases >= rules->max_leases ||
-        MIN(n_old, claim->n_wanted) + (uint64_t)n_new_max < claim->n_wanted ||
+    if (tenant->n_leases >= rules->max_leases || !reaches(tenant, claim, n_old) ||
         least > left / claim->n_wanted)
         return 0;
     return n;

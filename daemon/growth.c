@@ -52,7 +52,7 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
     const struct share *share = &lease->shares[i];
     const struct tenant *tenant = lease->tenant;
     const struct policy_rules *rules = &tenant->rules;
-    uint64_t rise = part_rise(&holder->parts[i], bytes), slot_quota;
+    uint64_t rise = part_rise(&holder->parts[i], bytes);
 
     *ret = (struct growth_fit){ .is_over_limit = is_over_limit(share, rise) };
     if (ret->is_over_limit)
@@ -68,12 +68,9 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
         ret->is_spent = true;
         return;
     }
-    slot_quota = units_share(rules->quota_permyriad, share->book->usable_bytes);
     if (tenant->charged_bytes > rules->quota_bytes ||
         ret->rise_bytes > rules->quota_bytes - tenant->charged_bytes ||
-        (rules->quota_permyriad < 10000 &&
-         (tenant->slot_bytes[share->book->slot] > slot_quota ||
-          ret->rise_bytes > slot_quota - tenant->slot_bytes[share->book->slot])))
+        !quota_leaves(tenant, share->book, ret->rise_bytes))
         ret->why = WHY_QUOTA;
     else if (ret->rise_bytes > free_bytes)
         ret->why = ret->rise_bytes <= book_free(share->book) ? WHY_BEHIND : WHY_DEVICE;

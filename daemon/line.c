@@ -131,6 +131,8 @@ int waiter_enter(struct broker *broker, struct waiter *waiter) {
     order_insert(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
     if (waiter->why == WHY_RECALL)
         list_append(&broker->recalls, &waiter->in_recalls);
+    else if (waiter->why == WHY_HEALTH)
+        list_append(&broker->asleep, &waiter->in_parked);
     else
         activate(broker, waiter, true);
     list_append(&waiter->member->waiters, &waiter->in_member);
@@ -289,6 +291,7 @@ void line_wake(struct broker *broker) {
 
 int line_review(struct broker *broker) {
     struct order_node *node = order_first(broker->requests), *next;
+    bool is_told = true;
     int result = 0;
 
     line_touch_all(broker);
@@ -305,20 +308,27 @@ int line_review(struct broker *broker) {
             result = r;
             continue;
         }
-        if (r < 0 && (verdict.refusal == REFUSAL_DENIED || verdict.refusal == REFUSAL_NO_MEMORY)) {
+        if (r < 0 && !verdict_may_pass(&verdict)) {
             waiter_decide(broker, waiter, &verdict);
             continue;
         }
         deactivate(broker, waiter);
         free(waiter->claim);
         waiter->claim = claim;
-        waiter->why = claim ? WHY_DEVICE : WHY_HEALTH;
-        if (!claim)
-            snprintf(waiter->trouble, sizeof(waiter->trouble), "%s", verdict.reason);
-        if (claim)
+        if (claim) {
+            waiter->why = waiter->why == WHY_GRACE ? WHY_GRACE : WHY_DEVICE;
             activate(broker, waiter, false);
-        else
-            list_append(&broker->asleep, &waiter->in_parked);
+            continue;
+        }
+        if (waiter->why != WHY_HEALTH || strcmp(waiter->trouble, verdict.reason) != 0) {
+            waiter->told_place = 0; /* whoever waits hears of it, wherever it stands */
+            is_told = false;
+        }
+        waiter->why = WHY_HEALTH;
+        snprintf(waiter->trouble, sizeof(waiter->trouble), "%s", verdict.reason);
+        list_append(&broker->asleep, &waiter->in_parked);
     }
+    if (!is_told)
+        places_changed(broker);
     return result;
 }

@@ -31,3 +31,8 @@ int verdict_refuse(struct verdict *verdict, enum refusal refusal, const struct b
     va_end(args);
     return r;
 }
+
+bool verdict_may_pass(const struct verdict *verdict) {
+    return verdict->kind == VERDICT_DENY && verdict->refusal != REFUSAL_DENIED &&
+           verdict->refusal != REFUSAL_NO_MEMORY;
+}

@@ -54,6 +54,12 @@ struct verdict {
 };
 
 /*
+ * Whether a refusal is about devices that may yet be ready again, or there again: who is in line
+ * for them already waits on.
+ */
+bool verdict_may_pass(const struct verdict *verdict);
+
+/*
  * Make the verdict a refusal for the reason given; of `book`, with what is free there, where it is
  * not NULL. -ENODEV, for who returns it.
  */

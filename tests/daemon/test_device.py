@@ -27,6 +27,23 @@ class Device(BoxTest):
         check_books(box)
         self.box.job().lease(fixed(GiB, devices=[uuid]))
 
+    def test_who_waits_is_told_of_a_drain_and_keeps_its_place_over_a_restart(self):
+        uuids = [device["uuid"] for device in self.box.look()["devices"]]
+        request = fixed(30 * GiB, devices=[uuids[0]])
+        self.box.job().lease(request)
+        waiter = self.box.job()
+        waiter.send("Acquire", {"request": request}, more=True)
+        waiter.receive()
+        self.box.call("Drain", {"devices": [uuids[0]], "reason": "a new fan"})
+        self.assertIn("a new fan", waiter.receive()["parameters"]["reason"])
+        self.box.restart()
+        waiter.send("Acquire", {"request": request}, on="again", more=True)
+        answer = waiter.receive("again")
+        self.assertNotIn("error", answer)
+        self.assertIn("a new fan", answer["parameters"]["reason"])
+        self.assertEqual(len(self.box.look()["queue"]), 1)
+        self.refused("Draining", self.box.job().acquire, request)
+
     def test_a_device_that_is_not_there_cannot_be_drained(self):
         self.refused("NoDevice", self.box.call, "Drain", {"devices": ["7"]})
         self.refused("NoDevice", self.box.call, "Drain", {"devices": ["GPU-nothing"]})

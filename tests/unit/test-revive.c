@@ -329,8 +329,36 @@ START_TEST(who_did_not_hear_of_its_grant_gets_it_by_asking_again) {
 }
 END_TEST
 
-SUITE("revive", leases_and_holders_are_there_again,
-      a_lease_that_ends_before_its_owner_leaves_no_record,
+START_TEST(who_waited_for_a_device_that_is_drained_has_its_place_again) {
+    cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
+    struct demand demand = desk_exclusive(1), other = desk_fixed(1, 1);
+    struct device device = desk_make(0, 40);
+
+    desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 12, 1002, &demand, 2).kind, VERDICT_WAIT);
+    start_again(desk, &the_log, 1, 40, 1);
+    device.state = DEVICE_DRAINING;
+    desk_device(desk, &device);
+    desk_gone(desk, 10);
+    /* The second comes back before the first; who is new is told that nothing can be had. */
+    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &demand, 2).place, 1);
+    ck_assert_int_eq(desk_ask(desk, 13, 1001, &other, 3).refusal, REFUSAL_DRAINING);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &other, 3).refusal, REFUSAL_DRAINING);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    desk_turn(desk);
+    ck_assert_uint_eq(desk->n_told, 0);
+    device.state = DEVICE_READY;
+    desk_device(desk, &device);
+    desk_turn(desk);
+    ck_assert_ptr_nonnull(desk_told(desk, 1));
+    ck_assert_int_eq(desk_told(desk, 1)->kind, VERDICT_GRANT);
+    ck_assert_ptr_null(desk_told(desk, 2));
+}
+END_TEST
+
+SUITE("revive", who_waited_for_a_device_that_is_drained_has_its_place_again,
+      leases_and_holders_are_there_again, a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
       nobody_comes_back_with_more_than_was_recorded, places_in_the_line_are_kept_for_who_asks_again,
       what_was_releasing_is_still, a_process_that_died_meanwhile_ends_the_grace,
