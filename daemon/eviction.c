@@ -133,7 +133,8 @@ static void fire(struct manager *manager, const struct lease *lease, int number)
     herald_say(manager, LOG_NOTICE,
                &(struct log_about){ .message = LOG_SIGNALLED, .lease = lease->id }, "action",
                "lease %llu has ended (%s) and its %u processes have not: they get %s",
-               (unsigned long long)lease->id, lease->reason, lease->n_holders, name);
+               (unsigned long long)lease->id, lease->reason,
+               lease->n_holders + (!lease->cgroup[0] && broker_owner(lease) ? 1 : 0), name);
     if (manager->accounts)
         accounts_action(manager->accounts,
                         &(struct accounts_action_note){ .what = name,

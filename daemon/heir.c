@@ -28,14 +28,18 @@
 #include "daemon/manager.h"
 #include "daemon/tenure.h"
 
-#define PASSES       3
-#define BUDGET       (32u << 20)  /* bytes of environments read in one pass … */
-#define SLICE_BUDGET (512u << 10) /* … and in one turn of the loop */
-#define LEAST_COST   4096u        /* of a process of the user, however small its environment */
-#define SLICE_LOOKS  256          /* processes of anybody, in one turn */
-#define FOUND_MAX    4096
-#define ENTRY_SIZE   256 /* of the two variables that matter, with their NUL */
-#define CHUNK_BYTES  16384
+#define PASSES          3
+#define BUDGET          (32u << 20)  /* bytes of environments read in one pass … */
+#define SLICE_BUDGET    (512u << 10) /* … and in one turn of the loop */
+#define ENVIRONMENT_MAX (8u << 20)   /* more than the kernel lets a process have */
+#define LEAST_COST      4096u        /* of a process of the user, however small its environment */
+#define SLICE_LOOKS     256          /* processes of anybody, in one turn */
+#define FOUND_MAX       4096
+#define ENTRY_SIZE      256 /* of the two variables that matter, with their NUL */
+#define CHUNK_BYTES     16384
+#define KIN_MAX         16384 /* processes whose papers are kept */
+#define KIN_USEC        UINT64_C(60000000)
+#define REFILL_USEC     UINT64_C(100000)
 
 /* A lease that everybody known of left, and who was found of it. */
 struct search {
@@ -58,6 +62,14 @@ struct papers {
     uint8_t token[SHA256_SIZE];
 };
 
+/* A process that NVML showed. */
+struct kin {
+    struct process_id process;
+    uid_t uid;
+    uint64_t read_usec, asked_usec;
+    struct papers papers;
+};
+
 static void read_entry(struct papers *papers, const char *entry) {
     static const char lease[] = "ALLOT_LEASE=", token[] = "ALLOT_TOKEN=";
 
@@ -77,8 +89,9 @@ static void read_entry(struct papers *papers, const char *entry) {
 }
 
 /*
- * The environment of a process, entry by entry; those too long for ours are passed over. Takes from
- * the budget. -ESRCH: it ended meanwhile, or is to be looked at again.
+ * The environment of a process, entry by entry; those too long for ours are passed over. All of it,
+ * since half of one says nothing: takes from the budget, and may be the last to do so. -ESRCH: it
+ * ended meanwhile, or is to be looked at again.
  */
 static int read_environment(int proc, const char *pid, size_t *budget, struct papers *ret) {
     char path[32], chunk[CHUNK_BYTES], entry[ENTRY_SIZE];
@@ -90,7 +103,7 @@ static int read_environment(int proc, const char *pid, size_t *budget, struct pa
     fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? -ESRCH : -errno;
-    while (sum < *budget) {
+    while (sum < ENVIRONMENT_MAX) {
         ssize_t n = read(fd, chunk, sizeof(chunk));
 
         if (n < 0)
@@ -150,6 +163,80 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
         return r;
     *ret = before;
     return 1;
+}
+
+/* ---- Whose a process is -----------------------------------------------------------------------
+ */
+
+static uint64_t key_of(const struct process_id *process) {
+    return process->start << 22 ^ (uint64_t)process->pid;
+}
+
+/* Those whom nobody asked about lately are gone, or use no device any more. */
+static void kin_sweep(struct manager *manager, uint64_t now_usec) {
+    struct kin *kin;
+
+    for (size_t pos = 0; (kin = map_next(&manager->kin, &pos));)
+        if (now_usec - kin->asked_usec >= KIN_USEC)
+            free(map_take(&manager->kin, key_of(&kin->process)));
+}
+
+static int kin_read(struct manager *manager, struct kin *kin) {
+    char name[16];
+    cleanup(closep) int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct process_id now;
+    struct stat st;
+    int r;
+
+    if (proc < 0)
+        return -errno;
+    snprintf(name, sizeof(name), "%d", (int)kin->process.pid);
+    if (fstatat(proc, name, &st, 0) < 0)
+        return -errno;
+    r = read_environment(proc, name, &manager->kin_budget, &kin->papers);
+    if (r < 0)
+        return r;
+    r = process_identify(&now, kin->process.pid);
+    if (r < 0 || !process_id_equal(&now, &kin->process))
+        return -ESRCH;
+    kin->uid = st.st_uid;
+    return 0;
+}
+
+uint64_t heir_lease_of(struct manager *manager, const struct process_id *process) {
+    const uint64_t now_usec = manager_now(manager).usec;
+    struct kin *kin = map_find(&manager->kin, key_of(process));
+    const struct lease *lease;
+
+    if (manager->kin_usec == 0 || now_usec - manager->kin_usec >= REFILL_USEC) {
+        manager->kin_usec = now_usec;
+        manager->kin_budget = SLICE_BUDGET;
+        if (manager->kin.n >= KIN_MAX / 2)
+            kin_sweep(manager, now_usec);
+    }
+    if (!kin || (!kin->papers.has_lease && now_usec - kin->read_usec >= KIN_USEC)) {
+        struct kin fresh = { .process = *process, .read_usec = now_usec };
+
+        if (manager->kin_budget == 0 || (!kin && manager->kin.n >= KIN_MAX))
+            return 0;
+        if (kin_read(manager, &fresh) < 0)
+            return 0;
+        if (!kin) {
+            kin = malloc(sizeof(*kin));
+            if (!kin)
+                return 0;
+            if (map_put(&manager->kin, key_of(process), kin) < 0) {
+                free(kin);
+                return 0;
+            }
+        }
+        *kin = fresh;
+    }
+    kin->asked_usec = now_usec;
+    if (!kin->papers.has_lease)
+        return 0;
+    lease = broker_lease_called(manager->broker, kin->papers.lease, kin->uid);
+    return lease && is_of(manager, lease, &kin->papers) ? lease->id : 0;
 }
 
 /* ---- A search ---------------------------------------------------------------------------------
@@ -316,7 +403,11 @@ bool heir_seek(struct manager *manager, const struct lease *lease) {
 
 void heir_free_all(struct manager *manager) {
     struct search *search, *following;
+    struct kin *kin;
 
     list_foreach_safe (search, following, &manager->searches, in_manager)
         search_free(search);
+    for (size_t pos = 0; (kin = map_next(&manager->kin, &pos));)
+        free(map_take(&manager->kin, key_of(&kin->process)));
+    map_done(&manager->kin);
 }

@@ -23,4 +23,11 @@ struct manager;
  */
 bool heir_seek(struct manager *manager, const struct lease *lease);
 
+/*
+ * The lease whose environment this process, of the lease's own user, has; 0: none. A process is
+ * read once, and again after a while where it had none; how much is read in a tenth of a second is
+ * bounded: who comes too late for it is read at the next sample.
+ */
+uint64_t heir_lease_of(struct manager *manager, const struct process_id *process);
+
 void heir_free_all(struct manager *manager);

@@ -197,6 +197,10 @@ static void on_evict(void *userdata, const struct lease *lease) {
     eviction_begin(userdata, lease);
 }
 
+static uint64_t on_kin(void *userdata, const struct process_id *process) {
+    return heir_lease_of(userdata, process);
+}
+
 static bool on_heir(void *userdata, const struct lease *lease) {
     return heir_seek(userdata, lease);
 }
@@ -218,6 +222,7 @@ struct broker_sink herald_sink(struct manager *manager) {
         .charged = on_charged,
         .evict = on_evict,
         .heir = on_heir,
+        .kin = on_kin,
         .spent = on_spent,
     };
 }

@@ -4,7 +4,8 @@
  *
  * A lease is gone when nobody is left in it: with a scope its cgroup says so (broker_vacated), else
  * its holders and the process that acquired it, and after that whoever the job left behind, one
- * after the other (broker_sink.heir). One that is told to end needs only its holders to go.
+ * after the other (broker_sink.heir). One that is told to end needs only its holders to go, and
+ * where its job is evicted and has no scope, whoever acquired it too.
  * Whatever a holder had when it went is a debt, `releasing` in the books, until NVML agrees; the
  * room for it is taken when the holder comes, because an end must not fail.
  */
@@ -375,6 +376,9 @@ void broker_inherit(struct broker *broker, uint64_t id, const struct process_id 
 void lease_end_if_empty(struct broker *broker, struct lease *lease) {
     if (lease->n_holders > 0)
         return;
+    /* Its job may use the device any moment: it is to end before anybody else gets that. */
+    if (lease->is_ending && lease->evicts && lease->owner && !lease->cgroup[0])
+        return;
     if (lease->is_ending)
         lease_gone(broker, lease, lease->reason);
     else if (is_vacant(lease) &&
@@ -449,6 +453,12 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
             is_empty &= part_held(&holder->parts[i]) == 0;
         if (is_empty)
             holder_gone(broker, holder, false);
+    }
+    /* Nor who acquired it, where that was told to go. */
+    if (lease->is_ending && lease->owner && lease->n_holders == 0 &&
+        process_id_equal(&lease->owner->process, &peer->process)) {
+        lease_gone(broker, lease, lease->reason);
+        return;
     }
     lease_end(broker, lease, reason, lease->uid != peer->uid);
 }

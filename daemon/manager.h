@@ -64,6 +64,9 @@ struct manager {
 
     struct map tenures;       /* process → struct tenure: those whose end concerns the broker */
     struct list searches;     /* struct search: for who is left of jobs without a scope */
+    struct map kin;           /* process → struct kin: what its environment says */
+    uint64_t kin_usec;        /* when `kin_budget` was filled */
+    size_t kin_budget;        /* bytes of environments that may be read until it is again */
     struct map scopes;        /* lease → struct scope: cgroups that say when a lease ends */
     struct map evictions;     /* lease → struct eviction: told to end, and what comes next */
     struct list volleys;      /* signals that the hand was asked for */

@@ -4,7 +4,8 @@
  *
  * Each row of a sample is one process on one device. It is charged to whoever it belongs to: to the
  * process's own leases on that device, else to the lease in whose cgroup it is or which it
- * acquired, else to the debt that the process left behind, and what is nobody's is unmanaged. A
+ * acquired, or whose papers it has from its parent, else to the debt that the process left behind,
+ * and what is nobody's is unmanaged. A
  * debt is paid when a sample that began after it arose no longer lists the process, and the bytes
  * do not linger on the device either: a driver may take its time, and shows them as used by nobody.
  * What was used by nobody while nothing was releasing is the driver's own, and no debt.
@@ -104,6 +105,19 @@ static bool charge_scope(struct broker *broker, unsigned slot, const struct samp
     return lease && process->start != 0 && charge_unasked(broker, lease, slot, row, process, bytes);
 }
 
+/* Nor is there one for its children: they have its environment. */
+static bool charge_kin(struct broker *broker, unsigned slot, const struct sample_process *row,
+                       const struct process_id *process, uint64_t bytes) {
+    const struct tenant *tenant = row->has_uid ? map_find(&broker->tenants, row->uid) : NULL;
+    struct lease *lease;
+
+    if (!tenant || tenant->n_leases == 0 || process->start == 0 || !broker->sink.kin)
+        return false;
+    lease = broker_lease(broker, broker->sink.kin(broker->sink.userdata, process));
+    return lease && lease->tenant == tenant && !lease->cgroup[0] &&
+           charge_unasked(broker, lease, slot, row, process, bytes);
+}
+
 /* Sum of what debts of this process keep on the device; `ret_is_new`: younger than the sample. */
 static uint64_t owed(const struct broker *broker, const struct reading *reading, unsigned slot,
                      const struct process_id *process, bool *ret_is_new) {
@@ -164,7 +178,8 @@ static void read_row(struct broker *broker, struct reading *reading,
     if (is_new)
         return; /* as it was before it ended: the debt has it */
     if (charge_scope(broker, book->slot, row, &process, bytes) ||
-        (member && charge_owner(broker, member, book->slot, row, &process, bytes)))
+        (member && charge_owner(broker, member, book->slot, row, &process, bytes)) ||
+        charge_kin(broker, book->slot, row, &process, bytes))
         return;
     if (bytes > owed_bytes) {
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
@@ -295,7 +310,7 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
     lease->idle_step = step;
     keep_lease(broker, lease);
     if (step > 0) {
-        snprintf(text, sizeof(text), "lease %llu holds memory and has computed nothing for %s%s",
+        snprintf(text, sizeof(text), "lease %llu keeps memory and has computed nothing for %s%s",
                  (unsigned long long)lease->id,
                  units_format_usec(broker->now_usec - lease->idle_usec, since),
                  step == 1   ? "; give it back if you do not need it"
@@ -311,21 +326,22 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
         }
     }
     if (step == 3)
-        lease_end(broker, lease, "it held memory and computed nothing for too long", true);
+        lease_end(broker, lease, "it kept memory and computed nothing for too long", true);
 }
 
 static void judge_idleness(struct broker *broker, struct lease *lease,
                            const struct reading *reading) {
     const struct policy_rules *rules = &lease->tenant->rules;
     bool is_idle = !lease->is_busy && !lease->is_vague && !lease->is_ending;
-    uint64_t held = 0, idle;
+    uint64_t kept = 0, idle;
     uint8_t step = 0;
 
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         is_idle &= reading->is_read[lease->shares[i].book->slot];
-        held |= lease->shares[i].held_bytes;
+        /* What is kept free for it is nobody else's either, whether or not it ever takes it. */
+        kept |= share_charge(&lease->shares[i]);
     }
-    if (!is_idle || held == 0) {
+    if (!is_idle || kept == 0) {
         lease->idle_usec = 0;
         if (lease->idle_step > 0 && !lease->is_ending)
             idle_step(broker, lease, 0);
@@ -364,6 +380,7 @@ static void read_devices(const struct broker *broker, struct reading *reading) {
 static void settle_lease(struct broker *broker, struct lease *lease,
                          const struct reading *reading) {
     struct holder *holder, *next;
+    bool has_left = false;
 
     list_foreach_safe (holder, next, &lease->holders, in_lease) {
         bool is_shown = false;
@@ -374,11 +391,13 @@ static void settle_lease(struct broker *broker, struct lease *lease,
                            holder->parts[i].fresh_bytes);
             is_shown |= holder->parts[i].seen_bytes > 0;
         }
-        if (!is_shown && !holder->is_attached && !holder->is_absent)
+        if (!is_shown && !holder->is_attached && !holder->is_absent) {
             holder_gone(broker, holder, false);
+            has_left = true;
+        }
     }
-    /* One that was told to end waited for just that. */
-    if (lease->is_ending)
+    /* One that was told to end waited for just that, and so did one that all others left. */
+    if (lease->is_ending || has_left)
         lease_end_if_empty(broker, lease);
 }
 

@@ -102,7 +102,7 @@ class Life(BoxTest):
     def left_behind(self, grant, **wrong):
         """A process that has the environment of a job of the lease, and one that has not quite."""
         env = {"ALLOT_LEASE": str(grant["lease"]), "ALLOT_TOKEN": grant["token"]}
-        return self.box.job(env={"LONG": "x" * 100000} | env | wrong)
+        return self.box.job(env={f"LONG{i}": "x" * 100000 for i in range(4)} | env | wrong)
 
     def test_whoever_the_job_left_behind_keeps_the_lease(self):
         asker = self.box.job()
@@ -123,6 +123,19 @@ class Life(BoxTest):
             heir.kill()
         self.gone(grant)
         self.assertEqual(self.box.said().count("goes on with process"), 1)
+
+    def test_children_of_a_job_without_a_scope_are_its_own(self):
+        asker = self.box.job()
+        grant = asker.acquire(fixed(4 * GiB, confine=False))
+        child = self.left_behind(grant)
+        child.alloc(GiB)
+        box = self.box.until(lambda box: lease_of(box, grant["lease"])["holders"], "the child")
+        self.assertEqual([holder["pid"] for holder in lease_of(box, grant["lease"])["holders"]], [child.pid])
+        self.assertEqual([device["unmanaged_bytes"] for device in box["devices"]], [0] * len(box["devices"]))
+        check_books(box)
+        asker.kill()
+        child.kill()
+        self.gone(grant)
 
     def test_who_was_left_behind_while_the_daemon_was_down_is_found(self):
         asker = self.box.job()

@@ -63,6 +63,12 @@ static bool inherited(void *userdata, const struct lease *lease) {
     return desk->heir != 0;
 }
 
+static uint64_t kin(void *userdata, const struct process_id *process) {
+    struct desk *desk = userdata;
+
+    return process->pid == desk->kin ? desk->kin_lease : 0;
+}
+
 static uint64_t spent(void *userdata, uid_t uid) {
     struct desk *desk = userdata;
 
@@ -138,6 +144,7 @@ void desk_restart(struct desk *desk) {
         .record = recorded,
         .evict = evicted,
         .heir = inherited,
+        .kin = kin,
         .spent = spent,
     };
 
@@ -332,6 +339,8 @@ void desk_sample(struct desk *desk, const struct desk_row *rows, size_t n_rows) 
         row->has_used = row->has_busy = true;
         row->used_bytes = rows[i].used_gib * GIB;
         row->busy = rows[i].is_busy;
+        row->has_uid = rows[i].uid != 0;
+        row->uid = rows[i].uid;
         snprintf(row->cgroup, sizeof(row->cgroup), "%s", rows[i].cgroup ? rows[i].cgroup : "");
     }
     ck_assert_int_eq(broker_sample(desk->broker, &sample, desk->now), 0);

@@ -37,6 +37,8 @@ struct desk {
     uint64_t spent_byte_seconds;
     pid_t heir; /* of the next lease that everybody left; 0: none, -1: a search goes on */
     unsigned n_sought;
+    pid_t kin; /* a process that has the environment of `kin_lease`; 0: none */
+    uint64_t kin_lease;
     void (*record)(struct desk *desk, const struct record *record); /* may be NULL */
     void *userdata;                                                 /* of the test's own */
 };
@@ -89,6 +91,7 @@ struct desk_row {
     uint64_t used_gib;
     bool is_busy;
     const char *cgroup; /* NULL: none */
+    uid_t uid;          /* 0: not known */
 };
 void desk_sample(struct desk *desk, const struct desk_row *rows, size_t n_rows);
 

@@ -293,6 +293,35 @@ START_TEST(children_in_the_scope_are_holders_without_attaching) {
 }
 END_TEST
 
+START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    struct desk_row row = { 11, 0, 4, false, NULL, 1000 };
+
+    desk_sample(desk, &row, 1);
+    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
+    ck_assert_uint_eq(desk_left(desk, 0), 26); /* unmanaged: nobody's */
+    desk->kin = 11;
+    desk->kin_lease = lease;
+    row.uid = 1001;
+    desk_sample(desk, &row, 1);
+    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
+    row.uid = 1000;
+    desk_sample(desk, &row, 1);
+    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 1);
+    ck_assert_uint_eq(broker_lease(desk->broker, lease)->shares[0].held_bytes, 4 * GIB);
+    ck_assert_uint_eq(desk_left(desk, 0), 30);
+
+    /* The first of the job goes, then the child: nobody is left. */
+    desk_gone(desk, 10);
+    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
+    desk_sample(desk, &row, 0);
+    desk_turn(desk);
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    ck_assert_uint_eq(desk_left(desk, 0), 40);
+}
+END_TEST
+
 START_TEST(a_released_lease_goes_when_its_holders_do) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
@@ -322,6 +351,8 @@ START_TEST(others_leases_cannot_be_released) {
     peer.is_admin = true;
     broker_release(desk->broker, &peer, lease, desk->now, &verdict);
     ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
+    ck_assert(broker_lease(desk->broker, lease)->is_ending);
+    desk_gone(desk, 10);
     ck_assert_ptr_null(broker_lease(desk->broker, lease));
 }
 END_TEST
@@ -346,6 +377,32 @@ START_TEST(a_lease_whose_time_is_over_is_told_and_then_evicted) {
     ck_assert_uint_eq(desk->n_evicted, 1);
     desk_pass(desk, desk->policy.ending_usec);
     ck_assert_uint_eq(desk->n_evicted, 1);
+}
+END_TEST
+
+START_TEST(who_acquired_a_lease_whose_time_is_over_is_evicted_too) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    struct demand demand = desk_fixed(1, 10);
+    struct broker_peer peer = desk_peer(12, 1000);
+    struct verdict verdict;
+    uint64_t lease, other;
+
+    demand.time_limit_usec = 60 * SECS;
+    lease = desk_get(desk, 10, 1000, demand);
+    other = desk_get(desk, 12, 1000, demand);
+    desk_pass(desk, 60 * SECS);
+    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
+    ck_assert(broker_lease(desk->broker, lease)->is_ending);
+    /* Who gives it back by itself is left alone. */
+    broker_release(desk->broker, &peer, other, desk->now, &verdict);
+    desk_check(desk);
+    ck_assert_ptr_null(broker_lease(desk->broker, other));
+    desk_pass(desk, desk->policy.ending_usec);
+    ck_assert_uint_eq(desk->n_evicted, 1);
+    ck_assert_uint_eq(desk_left(desk, 0), 30);
+    desk_gone(desk, 10);
+    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    ck_assert_uint_eq(desk_left(desk, 0), 40);
 }
 END_TEST
 
@@ -381,8 +438,19 @@ START_TEST(who_waits_for_a_device_waits_on_while_it_is_drained) {
     demand.n_devices = 1;
     lease = desk_get(desk, 10, 1000, demand);
     ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    desk_turn(desk);
+    ck_assert_uint_eq(desk->n_moved, 0);
     device.state = DEVICE_DRAINING;
+    strcpy(device.reason, "a new fan");
     desk_device(desk, &device);
+    desk_turn(desk);
+    ck_assert_uint_eq(desk->n_moved, 1); /* though nobody else stirs */
+    ck_assert_ptr_nonnull(strstr(desk->reason, "a new fan"));
+    device.state = DEVICE_LOST;
+    desk_device(desk, &device);
+    desk_turn(desk);
+    ck_assert_uint_eq(desk->n_moved, 2);
+    ck_assert_ptr_nonnull(strstr(desk->reason, "lost"));
     desk_release(desk, 1000, lease);
     ck_assert_ptr_null(desk_told(desk, 1));
     device.state = DEVICE_READY;
@@ -443,6 +511,8 @@ SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits, two_halves_fill_
       bytes_of_a_dead_holder_are_releasing_until_nvml_agrees,
       a_charge_is_the_larger_of_declared_and_seen,
       children_in_the_scope_are_holders_without_attaching,
+      children_of_a_job_without_a_scope_are_holders_by_their_environment,
+      who_acquired_a_lease_whose_time_is_over_is_evicted_too,
       a_released_lease_goes_when_its_holders_do, others_leases_cannot_be_released,
       a_lease_whose_time_is_over_is_told_and_then_evicted,
       a_drained_device_takes_no_new_leases_and_its_holders_are_told,

@@ -290,6 +290,35 @@ START_TEST(a_quota_of_a_share_counts_on_each_device) {
 }
 END_TEST
 
+/* Several rules at once: the reason is of the one that failed. */
+START_TEST(the_quota_that_stops_it_is_named) {
+    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
+    struct demand demand = desk_fixed(1, 10);
+    uint64_t lease;
+
+    set_rules(desk,
+              (struct policy_rules){ .has = POLICY_HAS(quota_bytes) | POLICY_HAS(quota_permyriad) |
+                                            POLICY_HAS(quota_devices),
+                                     .quota_bytes = 60 * GIB,
+                                     .quota_permyriad = 5000,
+                                     .quota_devices = 1 });
+    demand.devices = (const char *[]){ "0" };
+    demand.n_devices = 1;
+    lease = desk_get(desk, 10, 1000, desk_grow(1, 15, 0));
+    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 10, 1000, &demand, 1).reason, "50%"));
+    desk_attach(desk, 10, 1000, lease);
+    ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 15, false, 0).kind, VERDICT_GRANT);
+    demand.devices = (const char *[]){ "1" };
+    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 10, 1000, &demand, 2).reason, "devices of at"));
+
+    set_rules(desk,
+              (struct policy_rules){ .has = POLICY_HAS(quota_bytes) | POLICY_HAS(quota_permyriad),
+                                     .quota_bytes = 20 * GIB,
+                                     .quota_permyriad = 5000 });
+    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 11, 1000, &demand, 3).reason, "quota of 20"));
+}
+END_TEST
+
 START_TEST(used_up_gib_hours_deny_leases_and_growth) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     struct demand demand = desk_fixed(1, 1);
@@ -384,6 +413,29 @@ START_TEST(an_idle_lease_is_told_then_lowered_then_ended) {
     ck_assert_int_eq(desk->notice, NOTICE_ENDING);
     desk_pass(desk, desk->policy.ending_usec);
     ck_assert_uint_eq(desk->n_evicted, 1);
+}
+END_TEST
+
+START_TEST(a_lease_that_never_takes_what_is_kept_for_it_is_idle_too) {
+    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
+    uint64_t lease;
+
+    set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(idle_end_usec),
+                                           .idle_end_usec = 60 * SECS });
+    lease = desk_get(desk, 10, 1000, desk_exclusive(1));
+    ck_assert(waits(desk, 11, 1001, desk_fixed(1, 1), 1));
+    desk_sample(desk, NULL, 0);
+    desk_pass(desk, 59 * SECS);
+    desk_sample(desk, NULL, 0);
+    ck_assert(!broker_lease(desk->broker, lease)->is_ending);
+    desk_pass(desk, SECS);
+    desk_sample(desk, NULL, 0);
+    ck_assert(broker_lease(desk->broker, lease)->is_ending);
+    desk_pass(desk, desk->policy.ending_usec);
+    ck_assert_uint_eq(desk->n_evicted, 1);
+    desk_gone(desk, 10);
+    desk_turn(desk);
+    ck_assert(is_granted(desk, 1));
 }
 END_TEST
 
@@ -529,8 +581,10 @@ SUITE("line", the_first_come_is_the_first_served, higher_priority_goes_first_wit
       growth_that_frees_up_in_the_guarantee_is_granted_though_the_device_is_full,
       waits_time_out_and_can_be_cancelled, a_quota_stops_its_user_and_nobody_else,
       a_quota_of_devices_keeps_to_those_it_has, a_quota_of_a_share_counts_on_each_device,
-      used_up_gib_hours_deny_leases_and_growth, one_user_has_so_many_requests_in_line_and_no_more,
-      hours_keep_a_device_for_some, an_idle_lease_is_told_then_lowered_then_ended,
+      the_quota_that_stops_it_is_named, used_up_gib_hours_deny_leases_and_growth,
+      one_user_has_so_many_requests_in_line_and_no_more, hours_keep_a_device_for_some,
+      an_idle_lease_is_told_then_lowered_then_ended,
+      a_lease_that_never_takes_what_is_kept_for_it_is_idle_too,
       a_reload_judges_the_line_anew_and_leaves_leases_alone,
       a_reload_may_change_what_a_step_of_priority_is_worth,
       a_raised_reserve_overcommits_and_grants_nothing, places_are_told_as_they_change,
