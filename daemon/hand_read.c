@@ -41,7 +41,8 @@ struct reader {
     atomic_bool is_changed;    /* an event says that everything is to be read again */
     bool was_cut;
     unsigned n_samples, n_since_open;
-    unsigned n_gpus; /* NVML's count when known[] was made */
+    unsigned n_gpus;    /* NVML's count when known[] was made */
+    unsigned n_unknown; /* of them, those that could never say who they are */
     size_t n;
     struct known known[SAMPLE_DEVICES_MAX];
 };
@@ -72,7 +73,7 @@ static void shut(struct reader *reader) {
     nvml_close(TAKE(reader->nvml));
     for (size_t i = 0; i < reader->n; i++)
         reader->known[i].handle.handle = NULL;
-    reader->n_gpus = 0;
+    reader->n_gpus = reader->n_unknown = 0;
 }
 
 struct reader *reader_free(struct reader *reader) {
@@ -244,6 +245,7 @@ static int find_all(struct reader *reader, struct allot_error *err) {
 
     if (r < 0)
         return r;
+    reader->n_unknown = 0;
     for (size_t i = 0; i < reader->n; i++)
         if (!reader->known[i].seen.is_mig)
             reader->known[i].handle.handle = NULL;
@@ -261,13 +263,16 @@ static int find_all(struct reader *reader, struct allot_error *err) {
             known->seen.health = SAMPLE_OK;
             continue;
         }
-        /* Lost, at this index: whoever is known to have been there. */
+        /* Lost, at this index: whoever is known to have been there. One that was lost before this
+         * hand began is looked for until it is back. */
+        reader->n_unknown++;
         for (size_t j = 0; j < reader->n; j++)
             if (!reader->known[j].seen.is_mig && reader->known[j].seen.index == i &&
                 !reader->known[j].is_here) {
                 reader->known[j].is_here = true;
                 reader->known[j].handle.handle = NULL;
                 known_lose(&reader->known[j], r, err);
+                reader->n_unknown--;
                 break;
             }
     }
@@ -304,6 +309,8 @@ static bool is_settled(struct reader *reader) {
 
     if (!reader->n_since_open || atomic_exchange(&reader->is_changed, false) ||
         reader->n_samples % FULL_SAMPLES == 0)
+        return false;
+    if (reader->n_unknown && !any_closed(reader))
         return false;
     for (size_t i = 0; i < reader->n; i++)
         if (!reader->known[i].seen.is_mig && !reader->known[i].is_closed &&
@@ -497,7 +504,7 @@ int reader_sample(struct reader *reader, struct hand_sampled *ret, struct allot_
     struct hand_sampled sampled = { .taken_usec = now_usec(CLOCK_BOOTTIME) };
     struct allot_error trouble = { 0 };
     const struct nvml *nvml;
-    bool is_full, slow, any_lost = false;
+    bool is_full, slow, any_lost;
     size_t n;
     int r;
 
@@ -533,6 +540,7 @@ int reader_sample(struct reader *reader, struct hand_sampled *ret, struct allot_
                      reader->sink.event, reader->sink.userdata);
     }
     r = send_rows(reader);
+    any_lost = reader->n_unknown > 0;
     for (size_t i = 0; i < reader->n; i++)
         any_lost |= reader->known[i].seen.health == SAMPLE_LOST;
     reader->n_samples++;

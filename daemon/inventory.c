@@ -264,6 +264,24 @@ int inventory_update(struct inventory *inventory, const struct sample *sample) {
     return 0;
 }
 
+int inventory_miss(struct inventory *inventory, const struct sample_device *seen) {
+    struct device *device;
+
+    if (find(inventory, &seen->id))
+        return 0;
+    if (reserve(inventory, 1) < 0)
+        return -ENOMEM;
+    device = calloc(1, sizeof(*device));
+    if (!device)
+        return -ENOMEM;
+    device->seen = *seen;
+    device->seen.health = SAMPLE_LOST;
+    inventory->devices[inventory->n++] = device;
+    settle_order(inventory);
+    lose(inventory, device, "it was there before allotd was restarted, and is not now");
+    return 0;
+}
+
 void inventory_stale(struct inventory *inventory) {
     for (size_t i = 0; i < inventory->n; i++)
         inventory->devices[i]->seen.has = 0;

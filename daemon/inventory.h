@@ -72,6 +72,12 @@ DEFINE_FREEP(struct inventory, inventory_freep, inventory_free)
 int inventory_update(struct inventory *inventory, const struct sample *sample);
 
 /*
+ * A GPU that was there in an earlier life and is not now: lost, in its old place on the bus.
+ * `seen` says who it is, where and how large; one that is known already stays as it is. -ENOMEM.
+ */
+int inventory_miss(struct inventory *inventory, const struct sample_device *seen);
+
+/*
  * Readings are no longer current: what only a fresh sample can tell is absent from now on.
  * Identities, sizes and states stay.
  */

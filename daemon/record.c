@@ -146,15 +146,38 @@ static bool tail(struct walk *w, bool *is_there) {
     return *is_there;
 }
 
+/* Stands for the errors that are known of where what follows them is there and they are not. */
+#define NOT_ACCEPTED UINT64_MAX
+
 static void device(struct walk *w, struct record_device *r) {
+    bool has_tail = r->has_accepted || r->has_place;
+    uint64_t accepted = r->has_accepted ? r->accepted_uncorrected : NOT_ACCEPTED;
+
     device_id(w, &r->id);
     flag(w, &r->drained);
     flag(w, &r->by_health);
     u64(w, &r->drained_usec);
     u64(w, &r->context_bytes);
     text(w, r->reason, sizeof(r->reason));
-    if (tail(w, &r->has_accepted))
-        u64(w, &r->accepted_uncorrected);
+    if (!tail(w, &has_tail))
+        return;
+    u64(w, &accepted);
+    if (w->is_reading) {
+        r->has_accepted = accepted != NOT_ACCEPTED;
+        r->accepted_uncorrected = r->has_accepted ? accepted : 0;
+    }
+    if (!tail(w, &r->has_place)) {
+        w->is_bad |= accepted == NOT_ACCEPTED;
+        return;
+    }
+    flag(w, &r->is_lost);
+    u32(w, &r->pci.domain);
+    u8(w, &r->pci.bus, UINT8_MAX);
+    u8(w, &r->pci.device, UINT8_MAX);
+    u8(w, &r->pci.function, UINT8_MAX);
+    u64(w, &r->total_bytes);
+    u64(w, &r->reserved_bytes);
+    text(w, r->name, sizeof(r->name));
 }
 
 static void lease(struct walk *w, struct record_lease *r) {

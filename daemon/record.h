@@ -59,6 +59,11 @@ struct record_device {
     char reason[RECORD_TEXT_SIZE]; /* why it is drained */
     bool has_accepted;
     uint64_t accepted_uncorrected; /* ECC errors that are known of: only more of them are news */
+    bool has_place;                /* a GPU that was seen; the rest says where and what it is */
+    bool is_lost;                  /* it was not there when it was last looked for */
+    struct pci_id pci;
+    uint64_t total_bytes, reserved_bytes;
+    char name[96]; /* as in a sample */
 };
 
 struct record_share {

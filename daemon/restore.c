@@ -22,6 +22,7 @@
 struct replay {
     struct manager *manager;
     struct moment now;
+    bool is_rebooted;
     struct record *wrong; /* owned: what ends the records that contradict others */
     size_t n_wrong, n_wrong_room;
     struct process_id *processes; /* owned: of the holders */
@@ -94,7 +95,7 @@ static int on_record(void *userdata, const struct record *record) {
     int r;
 
     if (record->kind == RECORD_DEVICE)
-        return survey_restore(replay->manager, &record->device);
+        return survey_restore(replay->manager, &record->device, replay->is_rebooted);
     r = broker_restore(replay->manager->broker, record, replay->now);
     if (r == -EBADMSG)
         return note_wrong(replay, record);
@@ -115,7 +116,9 @@ static int on_record(void *userdata, const struct record *record) {
 
 int restore_begin(struct manager *manager, const struct state_report *report,
                   struct allot_error *err) {
-    cleanup(replay_done) struct replay replay = { .manager = manager, .now = manager_now(manager) };
+    cleanup(replay_done) struct replay replay = { .manager = manager,
+                                                  .now = manager_now(manager),
+                                                  .is_rebooted = report->is_rebooted };
     int r;
 
     if (report->text[0])

@@ -40,7 +40,8 @@ struct chart {
     uint64_t usual_context; /* what a context takes on such a device; 0: its kind is not known */
     unsigned n_accepts; /* readings whose ECC errors are taken for those that it was resumed with */
     bool is_new;        /* appeared in the sample in hand */
-    bool has_returned;  /* was lost and came back since health drained it */
+    bool is_of_other_boot;
+    bool has_returned; /* was lost and came back since health drained it */
 };
 
 /* ---- Charts -----------------------------------------------------------------------------------
@@ -85,13 +86,68 @@ static void accept_errors(struct manager *manager, struct chart *chart, uint64_t
     keep_chart(manager, chart);
 }
 
-int survey_restore(struct manager *manager, const struct record_device *record) {
+int survey_restore(struct manager *manager, const struct record_device *record, bool is_rebooted) {
     struct chart *chart = get_chart(manager, &record->id);
 
     if (!chart)
         return -ENOMEM;
     chart->record = *record;
+    chart->is_of_other_boot = is_rebooted;
     return 0;
+}
+
+/* Where and what a GPU is, for a life that begins while it is lost. */
+static void keep_place(struct manager *manager, struct chart *chart, const struct device *device) {
+    const struct sample_device *seen = &device->seen;
+    struct record_device *record = &chart->record;
+    bool is_lost = device->state == DEVICE_LOST;
+
+    if (seen->is_mig ||
+        (record->has_place && record->is_lost == is_lost &&
+         pci_id_compare(&record->pci, &seen->pci) == 0 &&
+         record->total_bytes == seen->total_bytes &&
+         record->reserved_bytes == seen->reserved_bytes && strcmp(record->name, seen->name) == 0))
+        return;
+    record->has_place = true;
+    record->is_lost = is_lost;
+    record->pci = seen->pci;
+    record->total_bytes = seen->total_bytes;
+    record->reserved_bytes = seen->reserved_bytes;
+    snprintf(record->name, sizeof(record->name), "%s", seen->name);
+    keep_chart(manager, chart);
+}
+
+/*
+ * The GPUs of the last life that the first sample of this one does not have: a card that falls off
+ * moves nobody's number, not even while nobody looks.
+ */
+static void miss_devices(struct manager *manager, const struct sample *sample) {
+    struct chart *chart;
+
+    for (size_t pos = 0; (chart = map_next(&manager->charts, &pos));) {
+        struct record_device *record = &chart->record;
+        const struct sample_device *row = sample_find_device(sample, &record->id);
+        struct sample_device seen = {
+            .id = record->id,
+            .parent = record->id,
+            .pci = record->pci,
+            .total_bytes = record->total_bytes,
+            .reserved_bytes = record->reserved_bytes,
+        };
+
+        if (!record->has_place || (row && row->health != SAMPLE_LOST))
+            continue;
+        /* A machine that was off may have fewer cards than it had. */
+        if (chart->is_of_other_boot) {
+            record->has_place = record->is_lost = false;
+            keep_chart(manager, chart);
+            continue;
+        }
+        snprintf(seen.name, sizeof(seen.name), "%s", record->name);
+        if (inventory_miss(manager->inventory, &seen) < 0)
+            log_line(LOG_WARNING, NULL, "no memory for %s, which is lost: it is not shown",
+                     chart->uuid);
+    }
 }
 
 /* ---- What a context costs ---------------------------------------------------------------------
@@ -215,8 +271,11 @@ static void on_change(void *userdata, enum inventory_change change, const struct
     struct chart *chart = get_chart(manager, &device->seen.id);
     char uuid[GPUID_TEXT_SIZE];
 
-    if (chart && change == INVENTORY_RETURNED)
+    if (chart &&
+        (change == INVENTORY_RETURNED || (change == INVENTORY_APPEARED && chart->record.is_lost)))
         chart->has_returned = true;
+    if (chart)
+        keep_place(manager, chart, device);
     herald_say(manager, words[change].level,
                &(struct log_about){ .message = words[change].message, .device = &device->seen.id },
                words[change].kind, "%s (%s) %s%s%s", gpuid_format(&device->seen.id, uuid),
@@ -470,6 +529,8 @@ static void on_sampled(void *userdata, const struct sample *sample) {
     /* systemd may have been too busy to answer. */
     if (manager->lock_trouble[0] && now.usec - manager->lock_usec >= LOCK_RETRY_USEC)
         survey_lock(manager);
+    if (!manager->sample)
+        miss_devices(manager, sample);
     if (inventory_update(manager->inventory, sample) < 0) {
         log_line(LOG_WARNING, NULL, "no memory for a sample: it is left out");
         return;

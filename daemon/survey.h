@@ -28,8 +28,9 @@ void survey_lock(struct manager *manager);
 
 void survey_tick(struct manager *manager, struct moment now);
 
-/* What the last life knew of a device: counts as soon as the device is seen. */
-int survey_restore(struct manager *manager, const struct record_device *record);
+/* What the last life knew of a device: counts from the first sample on, in which a GPU that was
+ * there in this boot is missed. */
+int survey_restore(struct manager *manager, const struct record_device *record, bool is_rebooted);
 
 /* Drain or resume a device, which exists, by an administrator's word. */
 int survey_drain(struct manager *manager, const struct gpuid *id, const char *reason);

@@ -100,6 +100,37 @@ class Device(BoxTest):
         check_books(self.box.look())
 
 
+class Away(BoxTest):
+    """Cards that are lost while no daemon looks, or come back then."""
+    gpus = 3
+    config = "[allotd]\nsample-interval = 100ms\ngrace-time = 1s\n"
+
+    def states(self, box=None):
+        return [(device["index"], device["uuid"], device["state"]) for device in (box or self.box.look())["devices"]]
+
+    def lose(self):
+        """The first card is lost; all of them, as they were."""
+        there = self.states()
+        self.box.gpusim("inject", "--gpu", "0", "lost")
+        self.box.until(lambda box: box["devices"][0]["state"] == "lost", "the loss")
+        return there
+
+    def test_a_card_that_is_lost_keeps_its_number_over_a_restart(self):
+        there = self.lose()
+        for _ in range(2):
+            self.box.restart()
+            self.assertEqual(self.states(), [(*there[0][:2], "lost"), *there[1:]])
+        self.box.gpusim("inject", "--gpu", "0", "recover")
+        self.box.until(lambda box: self.states(box) == there, "its return")
+
+    def test_a_card_that_comes_back_while_nobody_looks_has_returned(self):
+        there = self.lose()
+        self.box.kill()
+        self.box.gpusim("inject", "--gpu", "0", "recover")
+        self.box.start()
+        self.box.until(lambda box: self.states(box) == there, "its return")
+
+
 class Hang(BoxTest):
     config = "[allotd]\nsample-interval = 100ms\n"
 

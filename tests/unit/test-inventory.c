@@ -79,6 +79,36 @@ static const struct device *device(struct bench *bench, unsigned n) {
     return found;
 }
 
+START_TEST(one_that_was_lost_before_keeps_its_number) {
+    struct bench bench = { 0 };
+    struct sample_device missed;
+
+    ck_assert_int_eq(inventory_new(&bench.inventory, changed, &bench), 0);
+    missed = *row(&bench, 1, 1);
+    bench.sample.n_devices = 0;
+    bench.sample.devices = bench.rows;
+    row(&bench, 2, 2);
+    ck_assert_int_eq(inventory_miss(bench.inventory, &missed), 0);
+    ck_assert_int_eq(inventory_update(bench.inventory, &bench.sample), 0);
+    ck_assert_int_eq(inventory_miss(bench.inventory, &bench.rows[0]), 0); /* it is there */
+    ck_assert_uint_eq(inventory_count(bench.inventory), 2);
+    ck_assert_int_eq(inventory_at(bench.inventory, 0)->state, DEVICE_LOST);
+    ck_assert(gpuid_equal(&inventory_at(bench.inventory, 0)->seen.id, &missed.id));
+    ck_assert_uint_eq(inventory_at(bench.inventory, 1)->seen.index, 1);
+    ck_assert_int_eq(inventory_at(bench.inventory, 1)->state, DEVICE_READY);
+    ck_assert_uint_eq(bench.n_told, 2);
+    ck_assert_int_eq(bench.told[0].change, INVENTORY_LOST);
+
+    row(&bench, 1, 1);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(inventory_update(bench.inventory, &bench.sample), 0);
+    ck_assert_int_eq(inventory_at(bench.inventory, 0)->state, DEVICE_READY);
+    ck_assert_uint_eq(bench.n_told, 3);
+    ck_assert_int_eq(bench.told[2].change, INVENTORY_RETURNED);
+    inventory_free(bench.inventory);
+}
+END_TEST
+
 START_TEST(devices_are_listed_in_bus_order_whatever_the_order_of_the_sample) {
     struct bench bench;
 
@@ -332,6 +362,7 @@ END_TEST
 
 SUITE("inventory", devices_are_listed_in_bus_order_whatever_the_order_of_the_sample,
       a_device_that_is_not_in_the_sample_is_lost_and_keeps_its_number,
+      one_that_was_lost_before_keeps_its_number,
       a_device_that_comes_back_is_trusted_after_three_good_readings,
       a_device_that_cannot_be_read_keeps_what_it_is_and_loses_what_it_shows,
       a_device_is_ready_when_nobody_wants_it_drained,

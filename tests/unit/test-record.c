@@ -49,7 +49,18 @@ static void random_record(struct record *ret) {
         random_text(ret->device.reason, sizeof(ret->device.reason));
         ret->device.has_accepted = random_next(&seed) & 1;
         if (ret->device.has_accepted)
-            ret->device.accepted_uncorrected = random_next(&seed);
+            ret->device.accepted_uncorrected = random_next(&seed) >> 1;
+        ret->device.has_place = random_next(&seed) & 1;
+        if (ret->device.has_place) {
+            ret->device.is_lost = random_next(&seed) & 1;
+            ret->device.pci.domain = (uint32_t)random_next(&seed);
+            ret->device.pci.bus = (uint8_t)random_next(&seed);
+            ret->device.pci.device = (uint8_t)random_next(&seed);
+            ret->device.pci.function = (uint8_t)random_next(&seed);
+            ret->device.total_bytes = random_next(&seed);
+            ret->device.reserved_bytes = random_next(&seed);
+            random_text(ret->device.name, sizeof(ret->device.name));
+        }
         return;
     case RECORD_LEASE:
         ret->lease.id = random_next(&seed) | 1;
@@ -157,8 +168,9 @@ START_TEST(a_record_cut_or_lengthened_anywhere_is_refused) {
         for (size_t cut = 0; cut < size; cut++) {
             if (record_decode(&again, bytes, cut) < 0)
                 continue;
-            ck_assert((record.kind == RECORD_DEVICE && record.device.has_accepted &&
-                       !again.device.has_accepted) ||
+            ck_assert((record.kind == RECORD_DEVICE &&
+                       ((record.device.has_accepted && !again.device.has_accepted) ||
+                        (record.device.has_place && !again.device.has_place))) ||
                       (record.kind == RECORD_LEASE && record.lease.is_unanswered &&
                        !again.lease.is_unanswered));
             ck_assert_uint_eq(record_encode(&again, back), cut);
