@@ -5,8 +5,8 @@
  * What was recorded is there again at once: leases with their shares, holders as absent, what was
  * releasing as debts, places in the line as ghosts. A process that comes back says what it holds;
  * it may not be more than what was recorded of it. Only where records were lost is a lease made
- * again from what its processes say, and then by the rules of anybody's new lease: what the user
- * may see, its quotas, hours, and what is really free.
+ * again from what its processes say, and then by the rules that held for it: what the user may
+ * see, its quotas, and what is really free.
  */
 #include "daemon/brokerage.h"
 
@@ -39,8 +39,7 @@ static uint64_t shown_of(const struct broker *broker, const struct process_id *p
 /* The shares of a rebuilt lease, by the rules. */
 static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
                          const struct process_id *process, const struct broker_attach *attach,
-                         struct moment now, struct book **books, struct share *shares,
-                         struct verdict *ret) {
+                         struct book **books, struct share *shares, struct verdict *ret) {
     const struct policy_rules *rules = &tenant->rules;
     uint64_t sum = 0;
     uint32_t n_new = 0;
@@ -62,7 +61,8 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
         uint64_t held = books_round_up(attach->held[i].bytes), quota;
         struct policy_face face;
 
-        if (!book || !device_is_leasable(&book->device))
+        /* Hours and drains are for new leases: this one was there before them. */
+        if (!book || book->device.state == DEVICE_LOST || book->device.seen.mig_enabled)
             return verdict_refuse(ret, REFUSAL_NO_DEVICE, NULL,
                                   "a device of the lease is not there any more");
         for (size_t j = 0; j < i; j++)
@@ -72,10 +72,6 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
         if (!policy_names_fit(&rules->devices, &face))
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "the administrator's rules do not let you use %s", book->name);
-        if (!policy_hours_allow(broker->policy, &face, now.week_minute, tenant->uid, tenant->gids,
-                                tenant->n_gids, false, NULL))
-            return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is kept for others at this hour",
-                                  book->name);
         quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
         if (held > quota || tenant->slot_bytes[book->slot] > quota - held)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
@@ -126,7 +122,7 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
         r = verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "there is no lease %llu",
                            (unsigned long long)attach->lease);
     if (r == 0)
-        r = judge_rebuilt(broker, tenant, &peer->process, attach, now, books, shares, ret);
+        r = judge_rebuilt(broker, tenant, &peer->process, attach, books, shares, ret);
     if (r < 0) {
         if (r != -ENOMEM)
             tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);

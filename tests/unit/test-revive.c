@@ -262,6 +262,22 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
 }
 END_TEST
 
+/* A drain is for new ones. */
+START_TEST(lost_leases_come_back_where_nobody_new_may) {
+    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
+    struct device device = desk_make(0, 40);
+
+    broker_books_lost(desk->broker);
+    broker_grace_begin(desk->broker, desk->now);
+    device.state = DEVICE_DRAINING;
+    desk_device(desk, &device);
+    ck_assert_int_eq(come_back(desk, 10, 1000, 7, 0, 6).kind, VERDICT_GRANT);
+    device.state = DEVICE_LOST;
+    desk_device(desk, &device);
+    ck_assert_int_eq(come_back(desk, 11, 1001, 8, 0, 6).refusal, REFUSAL_NO_DEVICE);
+}
+END_TEST
+
 START_TEST(a_lease_that_ends_before_its_owner_leaves_no_record) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 8));
@@ -362,5 +378,6 @@ SUITE("revive", who_waited_for_a_device_that_is_drained_has_its_place_again,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
       nobody_comes_back_with_more_than_was_recorded, places_in_the_line_are_kept_for_who_asks_again,
       what_was_releasing_is_still, a_process_that_died_meanwhile_ends_the_grace,
-      a_dump_says_the_same_as_the_log, lost_leases_are_rebuilt_by_the_rules,
-      contradictions_are_refused, who_did_not_hear_of_its_grant_gets_it_by_asking_again)
+      a_dump_says_the_same_as_the_log, lost_leases_come_back_where_nobody_new_may,
+      lost_leases_are_rebuilt_by_the_rules, contradictions_are_refused,
+      who_did_not_hear_of_its_grant_gets_it_by_asking_again)
