@@ -195,9 +195,10 @@ struct ptx_launch {
     bool cooperative;           /* blocks wait for one another: all are kept resident */
     unsigned n_sample_blocks;   /* 0: all blocks; else what it costs is told without computing, or
                                  * where that depends on data at most so many (and 4) stand for all,
-                                 * unless the launch is cooperative */
+                                 * or more if these differ, unless the launch is cooperative */
     bool by_samples;            /* compute these even where it could be told without */
-    uint64_t sample_limit;      /* warp instructions after which a sampled block is cut; 0: 2^24 */
+    uint64_t sample_limit;      /* warp instructions after which a sampled block is cut, and that
+                                 * more samples take together, about; 0: 2^24 */
     uint64_t follow_limit; /* steps of warps to tell what a launch costs, until that is estimated
                             * from some blocks; 0: 2^27 */
     uint32_t stack_bytes;  /* per thread beyond the kernel's own; 0: 64 KiB */

@@ -16,11 +16,27 @@ enum ptx_block_end ptx_block_run(struct ptx_block *block);
 enum { PTX_RESERVED_BYTES = 1024 };
 /* Blocks that stand for others on a run that computes only some of them. */
 enum { PTX_MAX_SAMPLES = 4 };
+#define PTX_SAMPLES_ALIKE 0.01
 struct ptx_samples {
-    unsigned n;
+    uint64_t n;
     uint64_t number[PTX_MAX_SAMPLES], weight[PTX_MAX_SAMPLES]; /* weights add up to the grid */
+    double cost[PTX_MAX_SAMPLES];                              /* thread instructions of each */
+    /* Or any number of them, one of each of n equal stretches of all blocks: */
+    uint64_t n_all;
+    double *costs;  /* NULL: the few above */
+    uint64_t limit; /* instructions of warps that they may take together; 0: any */
 };
 void ptx_sample(struct ptx_samples *samples, const uint32_t grid[3], unsigned n);
+/* The i-th; and which one a block is, and for how many it stands. */
+uint64_t ptx_samples_number(const struct ptx_samples *samples, uint64_t i);
+uint64_t ptx_samples_find(const struct ptx_samples *samples, uint64_t number, uint64_t *ret_weight);
+/* Whether the few that ran are so different that others may be too. */
+bool ptx_samples_differ(const struct ptx_samples *samples);
+/* A place in the i-th of n stretches of n_all. */
+uint64_t ptx_stretch_pick(uint64_t n_all, uint64_t n, uint64_t i);
+/* Three standard deviations of the sum, as a part of it: stretches that follow each other are alike
+ * but for what happens inside of them. */
+double ptx_uncertainty(const double *costs, uint64_t n);
 
 struct ptx_run {
     const struct ptx_launch *launch;
@@ -28,6 +44,8 @@ struct ptx_run {
     _Atomic uint64_t next; /* block to start */
     uint64_t n_blocks, n_wanted, stride;
     struct ptx_samples samples; /* n = 0: all blocks run */
+    _Atomic uint64_t n_spent;   /* instructions of warps, of samples */
+    _Atomic bool over;          /* more than the samples' limit */
     _Atomic int polls; /* whether its threads wait for others: 0 not asked yet, 1 no, 2 yes */
     _Atomic bool stop;
     _Atomic int error;

@@ -14,7 +14,6 @@
  * deviations of the sum are more than TOLERATED of it.
  */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -50,21 +49,8 @@ struct walk {
     struct ptx_stats stats;
 };
 
-static uint64_t scatter(uint64_t x) {
-    x = (x + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 static uint64_t picked_kind(const struct plan *plan, uint64_t i) {
-    uint64_t from, to;
-
-    if (plan->n_picked == plan->n_kinds)
-        return i;
-    from = (uint64_t)((unsigned __int128)plan->n_kinds * i / plan->n_picked);
-    to = (uint64_t)((unsigned __int128)plan->n_kinds * (i + 1) / plan->n_picked);
-    return from + scatter(i) % (to - from);
+    return ptx_stretch_pick(plan->n_kinds, plan->n_picked, i);
 }
 
 /* The numbers of the first block of a kind. */
@@ -191,20 +177,6 @@ static void weigh(struct ptx_stats *stats, const struct plan *plan) {
                                plan->n_picked);
 }
 
-/* Three standard deviations of the sum, as a part of it: stretches that follow each other are alike
- * but for what happens inside of them. */
-static double uncertainty(const double *costs, uint64_t n) {
-    double sum = costs[0], squares = 0;
-
-    if (n < 2)
-        return 1;
-    for (uint64_t i = 1; i < n; i++) {
-        squares += (costs[i] - costs[i - 1]) * (costs[i] - costs[i - 1]);
-        sum += costs[i];
-    }
-    return sum > 0 ? 3 * sqrt(squares / 2 * (double)n / (double)(n - 1)) / sum : 0;
-}
-
 /* Follow what is planned. -E2BIG when that took more than `limit` steps; how many it took and how
  * uncertain the sum is when asked for. */
 static int walk_plan(const struct plan *plan, const struct ptx_run *like, uint64_t limit,
@@ -244,7 +216,7 @@ static int walk_plan(const struct plan *plan, const struct ptx_run *like, uint64
     if (ret_used)
         *ret_used = atomic_load(&walk.used);
     if (ret_uncertainty)
-        *ret_uncertainty = uncertainty(costs, plan->n_units);
+        *ret_uncertainty = ptx_uncertainty(costs, plan->n_units);
     *ret = walk.stats;
     weigh(ret, plan);
     ret->n_barriers = (ret->n_barriers + PTX_LANES - 1) / PTX_LANES;

@@ -11,7 +11,9 @@
 #define MAX_SHARED_BYTES (228U << 10)
 #define WARPS_PER_HELPER 128
 #define IN_VAIN          256 /* turns of blocks that only polled, until that is what they do */
-#define MAX_RESIDENT     64  /* blocks put aside by one thread, unless the launch is cooperative */
+#define MORE_SPENT       (UINT64_C(1) << 24) /* instructions of warps, where samples differ */
+#define MORE_FIRST       UINT64_C(64)
+#define MAX_RESIDENT     64 /* blocks put aside by one thread, unless the launch is cooperative */
 
 void ptx_worker_refresh(struct ptx_worker *worker) {
     const struct ptx_launch *launch = worker->launch;
@@ -49,7 +51,7 @@ static bool next_number(struct ptx_run *run, uint64_t *ret) {
 
     if (i >= run->n_wanted)
         return false;
-    *ret = run->samples.n ? run->samples.number[i] : i;
+    *ret = run->samples.n ? ptx_samples_number(&run->samples, i) : i;
     return true;
 }
 
@@ -62,12 +64,18 @@ static void weigh(struct ptx_worker *worker, const struct ptx_block *block,
         block->id[0] + (uint64_t)grid[0] * (block->id[1] + (uint64_t)grid[1] * block->id[2]);
     uint64_t *now = (uint64_t *)&worker->stats;
     const uint64_t *then = (const uint64_t *)before;
+    uint64_t weight, spent = worker->stats.n_warp_instructions - before->n_warp_instructions;
+    const uint64_t i = ptx_samples_find(samples, number, &weight);
 
-    for (unsigned i = 0; i < samples->n; i++)
-        if (samples->number[i] == number) {
-            for (size_t k = 0; k < sizeof(*before) / sizeof(*now); k++)
-                now[k] += (now[k] - then[k]) * (samples->weight[i] - 1);
-        }
+    (samples->costs ? samples->costs : samples->cost)[i] +=
+        (double)(worker->stats.n_thread_instructions - before->n_thread_instructions);
+    for (size_t k = 0; k < sizeof(*before) / sizeof(*now); k++)
+        now[k] += (now[k] - then[k]) * (weight - 1);
+    spent += atomic_fetch_add(&worker->run->n_spent, spent);
+    if (samples->limit && spent > samples->limit) {
+        atomic_store(&worker->run->over, true);
+        atomic_store(&worker->run->stop, true);
+    }
 }
 
 /* A block to run: a new one as long as there are any and room, else the oldest that waits. */
@@ -219,11 +227,83 @@ static bool outlined(const struct ptx_run *run, struct ptx_result *ret, int *ret
     return true;
 }
 
+static int run_blocks(struct ptx_run *run) {
+    const struct ptx_launch *launch = run->launch;
+    uint64_t n_threads = launch->n_threads;
+
+    run->n_wanted = run->samples.n ? run->samples.n : run->n_blocks;
+    pthread_mutex_init(&run->lock, NULL);
+    if (!n_threads) { /* waking a helper costs as much as running some warps */
+        n_threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
+        n_threads = 1 + n_threads * run->n_wanted / (PTX_LANES * WARPS_PER_HELPER);
+        n_threads = MIN(n_threads, (uint64_t)ptx_pool_width());
+    }
+    ptx_pool_run((unsigned)MIN(n_threads, run->n_wanted), work, run);
+    pthread_mutex_destroy(&run->lock);
+    return atomic_load(&run->error);
+}
+
+/*
+ * Where the few samples differ, as many as can be afforded: first some, which tell what a block
+ * takes, then more if these differ so much that their sum is uncertain. Each step depends on those
+ * before it alone. What was found before stands if a step takes too long, or ends in a fault: the
+ * contents of memory mean nothing here.
+ */
+static int sample_more(struct ptx_run *first) {
+    const struct ptx_launch *launch = first->launch;
+    const uint64_t all = first->n_blocks;
+    const uint32_t *grid = launch->grid;
+    const bool one_way = all == grid[0] || all == grid[1] || all == grid[2];
+    const uint64_t limit = launch->sample_limit ? launch->sample_limit : MORE_SPENT;
+    uint64_t spent = atomic_load(&first->n_spent), n_before = first->samples.n;
+
+    if (first->result->fault.kind != PTX_FAULT_NONE || !ptx_samples_differ(&first->samples))
+        return 0;
+    for (int step = 0; step < 2; step++) {
+        const double affordable = (double)n_before * (double)limit / (double)(spent + 1);
+        const uint64_t wanted = step ? all : MIN(all, MORE_FIRST);
+        const double stretched = step ? 2 * affordable : affordable; /* if that gets all */
+        const uint64_t n = stretched < (double)wanted ? (uint64_t)affordable : wanted;
+        cleanup(freep) double *costs = NULL;
+        struct ptx_result result = { 0 };
+        struct ptx_run run = { .launch = launch,
+                               .program = first->program,
+                               .result = &result,
+                               .n_blocks = all,
+                               .dynamic_at = first->dynamic_at,
+                               .shared_bytes = first->shared_bytes,
+                               .reserved_at = first->reserved_at };
+        int r;
+
+        if (n <= n_before)
+            return 0;
+        costs = calloc(n, sizeof(*costs));
+        if (!costs)
+            return -ENOMEM;
+        run.samples =
+            (struct ptx_samples){ .n = n, .n_all = all, .costs = costs, .limit = 4 * limit };
+        r = run_blocks(&run);
+        if (r < 0)
+            return r;
+        if (result.fault.kind == PTX_FAULT_CANCELLED)
+            first->result->fault = result.fault;
+        if (result.fault.kind != PTX_FAULT_NONE || atomic_load(&run.over))
+            return 0;
+        /* In several directions the ends of the grid were told apart, and here only if all ran. */
+        if (one_way || n == all)
+            first->result->stats = result.stats;
+        if (n == all || ptx_uncertainty(costs, n) <= PTX_SAMPLES_ALIKE)
+            return 0;
+        n_before = n;
+        spent = atomic_load(&run.n_spent);
+    }
+    return 0;
+}
+
 int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct allot_error *err) {
     struct ptx_run run = { .launch = launch, .result = ret };
     const struct ptx_function *f = launch->kernel;
     uint32_t align = MAX(f->module->dynamic_align, 16U);
-    uint64_t n_threads;
     int r = check(launch, err);
 
     if (r < 0)
@@ -246,16 +326,8 @@ int ptx_launch(const struct ptx_launch *launch, struct ptx_result *ret, struct a
         return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
     if (launch->n_sample_blocks && !launch->cooperative) /* these wait for all the others */
         ptx_sample(&run.samples, launch->grid, launch->n_sample_blocks);
-    run.n_wanted = run.samples.n ? run.samples.n : run.n_blocks;
-    pthread_mutex_init(&run.lock, NULL);
-    n_threads = launch->n_threads;
-    if (!n_threads) { /* waking a helper costs as much as running some warps */
-        n_threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-        n_threads = 1 + n_threads * run.n_wanted / (PTX_LANES * WARPS_PER_HELPER);
-        n_threads = MIN(n_threads, (uint64_t)ptx_pool_width());
-    }
-    ptx_pool_run((unsigned)MIN(n_threads, run.n_wanted), work, &run);
-    pthread_mutex_destroy(&run.lock);
-    r = atomic_load(&run.error);
+    r = run_blocks(&run);
+    if (!r && run.samples.n && run.samples.n < run.n_blocks)
+        r = sample_more(&run);
     return r < 0 ? error_set(err, r, "'%s': out of memory", f->name) : 0;
 }

@@ -13,15 +13,81 @@
  *
  * In a grid of one direction the inside gets three of four samples, near the middle of its thirds:
  * not exactly there in a large one, so that they differ where every other block does.
+ *
+ * Where they do differ four are not enough, and blocks are taken from n equal stretches of the
+ * grid, each at a place of its own in its stretch.
  */
+#include <math.h>
+
 #include "base/cleanup.h"
 #include "sim/ptx_block.h"
 
 #define MANY 16 /* blocks for one sample, where the next block is as good */
 
+static uint64_t scatter(uint64_t x) {
+    x = (x + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static uint64_t stretch_start(uint64_t n_all, uint64_t n, uint64_t i) {
+    return (uint64_t)((unsigned __int128)n_all * i / n);
+}
+
+uint64_t ptx_stretch_pick(uint64_t n_all, uint64_t n, uint64_t i) {
+    const uint64_t from = stretch_start(n_all, n, i), to = stretch_start(n_all, n, i + 1);
+
+    return n == n_all ? i : from + scatter(i) % (to - from);
+}
+
+double ptx_uncertainty(const double *costs, uint64_t n) {
+    double sum = costs[0], squares = 0;
+
+    if (n < 2)
+        return 1;
+    for (uint64_t i = 1; i < n; i++) {
+        squares += (costs[i] - costs[i - 1]) * (costs[i] - costs[i - 1]);
+        sum += costs[i];
+    }
+    return sum > 0 ? 3 * sqrt(squares / 2 * (double)n / (double)(n - 1)) / sum : 0;
+}
+
+uint64_t ptx_samples_number(const struct ptx_samples *samples, uint64_t i) {
+    return samples->costs ? ptx_stretch_pick(samples->n_all, samples->n, i) : samples->number[i];
+}
+
+uint64_t ptx_samples_find(const struct ptx_samples *samples, uint64_t number,
+                          uint64_t *ret_weight) {
+    uint64_t i = 0;
+
+    if (!samples->costs) {
+        while (samples->number[i] != number)
+            i++;
+        *ret_weight = samples->weight[i];
+        return i;
+    }
+    i = (uint64_t)(((unsigned __int128)(number + 1) * samples->n - 1) / samples->n_all);
+    *ret_weight = stretch_start(samples->n_all, samples->n, i + 1) -
+                  stretch_start(samples->n_all, samples->n, i);
+    return i;
+}
+
+bool ptx_samples_differ(const struct ptx_samples *samples) {
+    double least = INFINITY, most = 0;
+
+    for (uint64_t i = 0; i < samples->n; i++)
+        if (samples->weight[i] > 1) { /* not the end of a grid, which stands for itself */
+            least = MIN(least, samples->cost[i]);
+            most = MAX(most, samples->cost[i]);
+        }
+    return most > least * (1 + PTX_SAMPLES_ALIKE);
+}
+
 static void add(struct ptx_samples *samples, uint64_t number, uint64_t weight) {
     if (weight == 0)
         return;
+    samples->cost[samples->n] = 0;
     samples->number[samples->n] = number;
     samples->weight[samples->n++] = weight;
 }

@@ -154,3 +154,27 @@ KERNEL printing(float *out, int n) {
         work(out, 100 * n);
     }
 }
+
+/* ---- numbers that come through memory ---------------------------------------------------------
+ */
+
+static __constant__ int constants[8] = { 1, 2, 4, 8, 16, 32, 64, 512 };
+
+KERNEL from_constants(float *out, int n) {
+    work(out, constants[blockIdx.x % 8] * n);
+}
+
+KERNEL from_locals(float *out, int n) {
+    int table[8] = { 1, 2, 4, 8, 16, 32, 64, 20 * n };
+
+    work(out, table[blockIdx.x % 8]);
+}
+
+KERNEL from_shared(float *out, int n) {
+    __shared__ int rounds;
+
+    if (threadIdx.x == 0)
+        rounds = n * (int)(blockIdx.x % 16);
+    __syncthreads();
+    work(out, rounds);
+}

@@ -168,6 +168,53 @@ START_TEST(ways_by_data_are_sampled) {
 }
 END_TEST
 
+/* What samples tell is not enough where they differ: then all blocks are computed, if they are not
+ * too many, or as many as can be afforded. */
+START_TEST(samples_that_differ_are_not_all) {
+    static const struct way differing[] = {
+        { "from_constants", { 200, 1, 1 }, { 64, 1, 1 }, 3 },
+        { "from_locals", { 200, 1, 1 }, { 64, 1, 1 }, 20 },
+        { "from_shared", { 200, 1, 1 }, { 128, 1, 1 }, 30 },
+    };
+
+    for (size_t build = 0; build < ELEMENTSOF(ways); build++)
+        for (size_t i = 0; i < ELEMENTSOF(differing); i++) {
+            const struct way *way = &differing[i];
+            struct ptx_result computed, told[2], bounded;
+            struct ptxworld world;
+            uint64_t out;
+            int n = way->n;
+
+            ptxworld_init_file(&world, ways[build]);
+            out = ptxworld_alloc(&world, 32 * 4);
+            ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
+                            &computed);
+            world.defaults.n_sample_blocks = 4;
+            for (int again = 0; again < 2; again++) {
+                world.n_threads = again ? 1 : 4;
+                ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
+                                &told[again]);
+                ck_assert_int_eq(told[again].fault.kind, PTX_FAULT_NONE);
+                ck_assert_uint_eq(told[again].stats.n_blocks, 200);
+                expect_same(way, &computed.stats, &told[again].stats);
+            }
+            if (i < 2) { /* rare blocks that take most of the time: no estimate is good */
+                ptxworld_done(&world);
+                continue;
+            }
+            world.defaults.sample_limit = computed.stats.n_warp_instructions / 4;
+            ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
+                            &bounded);
+            ck_assert_uint_gt(bounded.stats.n_blocks, 4);
+            ck_assert_uint_lt(bounded.stats.n_blocks, 200);
+            ck_assert_double_eq_tol((double)bounded.stats.n_thread_instructions /
+                                        (double)computed.stats.n_thread_instructions,
+                                    1, 0.1);
+            ptxworld_done(&world);
+        }
+}
+END_TEST
+
 /* ---- random ways -------------------------------------------------------------------------------
  */
 
@@ -330,4 +377,4 @@ END_TEST
 
 SUITE_TIMEOUT("ptx-outline", 60, ways_by_numbers_are_told_exactly,
               what_is_too_long_to_follow_is_estimated, ways_by_data_are_sampled,
-              random_ways_are_told_exactly)
+              samples_that_differ_are_not_all, random_ways_are_told_exactly)
