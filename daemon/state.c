@@ -45,8 +45,9 @@
 #define LOG_TIMES 4
 #define LOG_SMALL (UINT64_C(512) << 10)
 
-/* Nobody has this many leases: such a file is not read into memory. */
-#define FILE_MAX (UINT64_C(1) << 30)
+/* Nobody has this many leases: of such a file only the beginning is read into memory. */
+#define FILE_MAX   (UINT64_C(1) << 30)
+#define FILE_BEGIN (UINT64_C(64) << 20)
 
 struct state {
     char *dir_path;
@@ -354,6 +355,7 @@ int state_commit(struct state *state, struct allot_error *err) {
 
 /* ---- Opening ---- */
 
+/* 1: it is too large, and what was read is its beginning. */
 static int read_file(int fd, uint8_t **ret, size_t *ret_size) {
     cleanup(freep) uint8_t *bytes = NULL;
     struct stat st;
@@ -363,9 +365,7 @@ static int read_file(int fd, uint8_t **ret, size_t *ret_size) {
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -ENOTSUP;
-    if ((uint64_t)st.st_size > FILE_MAX)
-        return -EFBIG;
-    size = (size_t)st.st_size;
+    size = (size_t)((uint64_t)st.st_size > FILE_MAX ? FILE_BEGIN : (uint64_t)st.st_size);
     bytes = malloc(size + 1);
     if (!bytes)
         return -ENOMEM;
@@ -382,7 +382,7 @@ static int read_file(int fd, uint8_t **ret, size_t *ret_size) {
     }
     *ret = TAKE(bytes);
     *ret_size = at;
-    return 0;
+    return (uint64_t)st.st_size > FILE_MAX;
 }
 
 static int apply(void *userdata, const struct record *record, const uint8_t *bytes, size_t size) {
@@ -548,6 +548,7 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
     cleanup(freep) uint8_t *bytes = NULL;
     struct state_scan scan = { 0 };
     size_t size = 0;
+    bool is_large;
     int r;
 
     *report = (struct state_report){ 0 };
@@ -569,12 +570,15 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
     report->is_fresh = state->fd < 0;
     if (!report->is_fresh) {
         r = read_file(state->fd, &bytes, &size);
-        if (r == -EFBIG)
-            scan = (struct state_scan){ .damage = STATE_CORRUPTED, .damaged_at = FILE_MAX };
-        else if (r < 0)
+        if (r < 0)
             return error_set(err, r, "%s/" NAME ": cannot read: %s", dir, strerror(-r));
-        else if ((r = state_scan(bytes, size, apply, &state->live, &scan)) < 0)
+        is_large = r > 0;
+        if ((r = state_scan(bytes, size, apply, &state->live, &scan)) < 0)
             return error_set(err, r, "%s/" NAME ": %s", dir, strerror(-r));
+        if (is_large && scan.damage <= STATE_TORN) {
+            scan.damage = STATE_CORRUPTED;
+            scan.damaged_at = scan.end;
+        }
         if (scan.damage > STATE_TORN) {
             state->live.meta.is_lost = true;
             set_aside(state, report);

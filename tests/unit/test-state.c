@@ -409,6 +409,18 @@ START_TEST(at_most_four_damaged_files_are_kept) {
 }
 END_TEST
 
+START_TEST(a_file_that_is_too_large_is_read_from_its_beginning) {
+    struct state_report report;
+    struct state *state = open_state(&report);
+
+    fill(state);
+    state_free(state);
+    ck_assert_int_eq(truncate(file, (off_t)20 << 30), 0);
+    state_free(open_state(&report));
+    ck_assert(report.is_lost && report.n_leases > 0);
+}
+END_TEST
+
 START_TEST(a_link_in_the_place_of_the_file_is_refused) {
     struct state *state = NULL;
     struct state_report report;
@@ -681,8 +693,8 @@ SUITE_TIMEOUT(
     leases_end_with_the_boot_and_drained_devices_stay, history_is_dropped_when_it_outgrows_what_is,
     a_file_cut_at_any_byte_is_set_aside_and_told, a_file_changed_at_any_byte_is_set_aside_and_told,
     a_loss_is_told_at_every_start_until_it_is_mended, a_write_that_was_never_finished_is_no_loss,
-    at_most_four_damaged_files_are_kept, a_link_in_the_place_of_the_file_is_refused,
-    an_old_snapshot_in_the_making_is_worth_nothing, random_histories_come_back_as_they_were,
-    without_room_nothing_is_promised_and_endings_are_kept,
+    at_most_four_damaged_files_are_kept, a_file_that_is_too_large_is_read_from_its_beginning,
+    a_link_in_the_place_of_the_file_is_refused, an_old_snapshot_in_the_making_is_worth_nothing,
+    random_histories_come_back_as_they_were, without_room_nothing_is_promised_and_endings_are_kept,
     an_unfinished_write_on_a_full_disk_is_cleared, a_fresh_start_without_room_says_what_to_do,
     a_state_that_is_gone_within_a_boot_is_missed)
