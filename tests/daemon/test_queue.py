@@ -86,14 +86,14 @@ class Queue(BoxTest):
         del waiter
 
     def test_a_knot_is_undone(self):
-        self.box.gpusim("destroy")  # a box of two cards instead
+        self.box.gpusim("destroy")  # a box of two cards instead: the one before is lost
         self.box.kill()
         self.box.gpusim("create", "--mode", "0666", "--gpus", "2")
         self.box.start()
         first, second = self.box.job(), self.box.job()
-        uuids = [device["uuid"] for device in self.box.look()["devices"]]
         one = first.lease(grow(low=0, gpus=2))
         two = second.lease(grow(low=0, gpus=2))
+        uuids = [share["device"] for share in one["shares"]]
         first.grow(one, 30 * GiB, device=uuids[0])
         second.grow(two, 30 * GiB, device=uuids[1])
         first.send("Grow", {"lease": one["lease"], "device": uuids[1], "bytes": 30 * GiB, "wait": True}, on="growth")
