@@ -454,6 +454,7 @@ static bool place(struct trial *trial, enum dtype dtype, int variant, uint64_t *
 static bool undo(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
     const struct shape shape = trial_shape(3, 2, 6, 4), like = trial_shape(2, 6, 1),
                        tile = trial_shape(3, 1, 3, 4);
+    static const int64_t multiples[] = { 2, 2, 1 }; /* the node points to them */
     const char *op = trial->node.op->name;
 
     add_input(trial, dtype, &shape, seed, 20, false);
@@ -461,7 +462,7 @@ static bool undo(struct trial *trial, enum dtype dtype, int variant, uint64_t *s
         trial_attr(trial, "U", attr_dtype(DTYPE_F32));
         trial_input(trial, DTYPE_F32, &like);
     } else if (strcmp(op, "TileGrad") == 0) {
-        trial_attr(trial, "multiples", attr_ints((const int64_t[]){ 2, 2, 1 }, 3));
+        trial_attr(trial, "multiples", attr_ints(multiples, 3));
         trial_input(trial, dtype, &tile);
     }
     return true;
