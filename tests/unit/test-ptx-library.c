@@ -65,13 +65,13 @@ START_TEST(waiting_for_a_grid_costs_the_same_in_every_run) {
 
     start();
     world.defaults.cooperative = true;
-    for (int run = 0; run < 12; run++) {
-        uint64_t data = ptxworld_alloc(&world, 20 * 64 * 4);
-        int rounds = 10;
+    for (int run = 0; run < 6; run++) {
+        uint64_t data = ptxworld_alloc(&world, 8 * 64 * 4);
+        int rounds = 3; /* waiting is slow where threads are watched */
 
         world.n_threads = 1 + (unsigned)run % 4;
-        world.defaults.n_sample_blocks = run == 11 ? 4 : 0; /* for timing alone too */
-        ptxworld_launch(&world, "grid_sync", (uint32_t[]){ 20, 1, 1 }, (uint32_t[]){ 64, 1, 1 }, 0,
+        world.defaults.n_sample_blocks = run == 5 ? 4 : 0; /* for timing alone too */
+        ptxworld_launch(&world, "grid_sync", (uint32_t[]){ 8, 1, 1 }, (uint32_t[]){ 64, 1, 1 }, 0,
                         PTX_PARAMS(&data, &rounds), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
         if (!run)
@@ -437,10 +437,11 @@ START_TEST(small_floats_and_extremes_agree_with_older_cards) {
 }
 END_TEST
 
-SUITE("ptx-library", groups_of_threads_know_each_other, a_grid_keeps_in_step,
-      a_grid_barrier_without_a_cooperative_launch_traps, asynchronous_copies_arrive,
-      blocks_sort_and_scan, barriers_in_shared_memory_keep_stages_apart,
-      threads_that_drop_out_of_a_barrier_are_not_waited_for, a_pipeline_of_copies_is_waited_for,
-      phases_of_a_barrier_count_arrivals_and_bytes, what_is_no_barrier_faults,
-      the_device_runtime_keeps_a_grid_in_step, small_floats_and_extremes_agree_with_older_cards,
-      a_block_is_a_cluster_of_its_own, waiting_for_a_grid_costs_the_same_in_every_run)
+SUITE_TIMEOUT("ptx-library", 100, groups_of_threads_know_each_other, a_grid_keeps_in_step,
+              a_grid_barrier_without_a_cooperative_launch_traps, asynchronous_copies_arrive,
+              blocks_sort_and_scan, barriers_in_shared_memory_keep_stages_apart,
+              threads_that_drop_out_of_a_barrier_are_not_waited_for,
+              a_pipeline_of_copies_is_waited_for, phases_of_a_barrier_count_arrivals_and_bytes,
+              what_is_no_barrier_faults, the_device_runtime_keeps_a_grid_in_step,
+              small_floats_and_extremes_agree_with_older_cards, a_block_is_a_cluster_of_its_own,
+              waiting_for_a_grid_costs_the_same_in_every_run)
