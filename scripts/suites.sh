@@ -7,7 +7,7 @@
 
 suites_long=(qemu fresh)     # only with --long, or by name
 suites=(docs unit model daemon clients ctl systemd clang asan tsan fuzz)
-declare -A suite_budget=([docs]=120 [unit]=480 [model]=300 [daemon]=480 [clang]=480 [asan]=900 [tsan]=900 [fuzz]=480 [clients]=480 [ctl]=480 [systemd]=300 [qemu]=900 [fresh]=2400)
+declare -A suite_budget=([docs]=120 [unit]=600 [model]=300 [daemon]=480 [clang]=600 [asan]=1200 [tsan]=1200 [fuzz]=600 [clients]=480 [ctl]=480 [systemd]=300 [qemu]=900 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
