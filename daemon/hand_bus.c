@@ -16,6 +16,8 @@
 #include <systemd/sd-daemon.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 #define CALL_USEC   (UINT64_C(20) * 1000 * 1000)
 #define RELOAD_USEC (UINT64_C(60) * 1000 * 1000)
 
@@ -35,13 +37,6 @@ static inline void errorp(sd_bus_error *error) {
 }
 static inline void messagep(sd_bus_message **message) {
     sd_bus_message_unref(*message);
-}
-
-static uint64_t now_usec(void) {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
 /* `r` of a call that failed, with what the bus says about it. */
@@ -212,7 +207,7 @@ static int append_properties(sd_bus_message *message, const struct bus_scope *sc
 }
 
 static int wait_for_job(struct bus *bus, const char *unit, struct allot_error *err) {
-    uint64_t deadline = now_usec() + CALL_USEC, now;
+    uint64_t deadline = clock_usec(CLOCK_MONOTONIC) + CALL_USEC, now;
 
     while (!bus->result[0]) {
         int r = sd_bus_process(bus->bus, NULL);
@@ -221,7 +216,7 @@ static int wait_for_job(struct bus *bus, const char *unit, struct allot_error *e
             return error_set(err, r, "systemd: the connection broke: %s", strerror(-r));
         if (r > 0)
             continue;
-        now = now_usec();
+        now = clock_usec(CLOCK_MONOTONIC);
         if (now >= deadline)
             return error_set(err, -ETIMEDOUT, "systemd: %s did not start in time", unit);
         sd_bus_wait(bus->bus, deadline - now);

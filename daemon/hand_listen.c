@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "driver/load.h"
 #include "driver/nvml_event.h"
 
@@ -33,13 +34,6 @@ struct listener {
     size_t n;
     struct listened devices[SAMPLE_DEVICES_MAX];
 };
-
-static uint64_t now_usec(void) {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_BOOTTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
 
 static enum sample_event_kind event_kind(enum nvml_event_type type) {
     switch (type) {
@@ -102,7 +96,7 @@ static void *listen_loop(void *argument) {
                            &(struct sample_event){ .kind = event_kind(event.type),
                                                    .device = *id,
                                                    .data = event.data,
-                                                   .at_usec = now_usec() });
+                                                   .at_usec = clock_usec(CLOCK_BOOTTIME) });
     }
     return NULL;
 }

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/map.h"
 
 #define NAME_SIZE   64 /* longer names are cut */
@@ -153,13 +154,6 @@ struct names *names_free(struct names *names) {
     return NULL;
 }
 
-static uint64_t now_usec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* What the thread has found, into what is known. Locked. */
 static void take_found(struct names *names) {
     for (size_t i = 0; i < names->n_found; i++) {
@@ -172,7 +166,7 @@ static void take_found(struct names *names) {
         if (names->found[i].r == 0)
             memcpy(name->text, names->found[i].text, sizeof(name->text));
         else if (names->found[i].r != -ENOENT)
-            name->retry_usec = now_usec() + RETRY_USEC;
+            name->retry_usec = clock_usec(CLOCK_MONOTONIC) + RETRY_USEC;
     }
     if (names->n_found > 0) {
         names->n_found = 0;
@@ -183,7 +177,7 @@ static void take_found(struct names *names) {
 
 /* The thread is asked for it; and for a moment it is waited for. Locked. */
 static void ask(struct names *names, uid_t uid, struct name *name) {
-    uint64_t until = now_usec() + NAMES_WAIT_USEC;
+    uint64_t until = clock_usec(CLOCK_MONOTONIC) + NAMES_WAIT_USEC;
     struct timespec deadline = { .tv_sec = (time_t)(until / 1000000),
                                  .tv_nsec = (long)(until % 1000000) * 1000 };
 
@@ -203,7 +197,7 @@ static void ask(struct names *names, uid_t uid, struct name *name) {
 const char *names_get(struct names *names, uid_t uid) {
     struct name *name = map_find(&names->known, uid);
 
-    if (name && !name->is_wanted && name->retry_usec > now_usec())
+    if (name && !name->is_wanted && name->retry_usec > clock_usec(CLOCK_MONOTONIC))
         return name->text;
     if (!name) {
         if (names->known.n >= NAMES_MAX)
@@ -221,7 +215,7 @@ const char *names_get(struct names *names, uid_t uid) {
     }
     pthread_mutex_lock(&names->lock);
     take_found(names);
-    if (name->is_wanted || name->retry_usec <= now_usec())
+    if (name->is_wanted || name->retry_usec <= clock_usec(CLOCK_MONOTONIC))
         ask(names, uid, name);
     pthread_mutex_unlock(&names->lock);
     return name->text;

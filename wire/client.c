@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "wire/frame.h"
 
@@ -38,15 +39,8 @@ static void errno_restore(const int *kept) {
 }
 #define KEEP_ERRNO cleanup(errno_restore) __attribute__((unused)) const int errno_kept = errno
 
-static uint64_t now_usec(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 static uint64_t deadline_after(uint64_t timeout_usec) {
-    uint64_t now = now_usec();
+    uint64_t now = clock_usec(CLOCK_MONOTONIC);
 
     return timeout_usec > UINT64_MAX - now ? UINT64_MAX : now + timeout_usec;
 }
@@ -181,7 +175,7 @@ static int wait_for(const struct client *client, short events, uint64_t deadline
             { .fd = client->fd, .events = events }, /* poll() passes over -1 */
             { .fd = cancel_fd, .events = POLLIN },
         };
-        uint64_t now = now_usec();
+        uint64_t now = clock_usec(CLOCK_MONOTONIC);
         struct timespec left = { 0 };
         int n;
 
@@ -214,12 +208,12 @@ static bool waiting_may_help(int code) {
 int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd,
                      struct allot_error *err) {
     KEEP_ERRNO;
-    uint64_t begin = now_usec(), deadline = deadline_after(timeout_usec);
+    uint64_t begin = clock_usec(CLOCK_MONOTONIC), deadline = deadline_after(timeout_usec);
     uint64_t pause = PAUSE_FIRST_USEC;
 
     for (;;) {
         int r = client_connect(client, err);
-        uint64_t now = now_usec(), wake;
+        uint64_t now = clock_usec(CLOCK_MONOTONIC), wake;
         short events;
 
         if (r >= 0 || !waiting_may_help(r))

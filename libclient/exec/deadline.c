@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t news;
@@ -13,13 +15,6 @@ static struct {
     bool has_thread;
     bool has_clock; /* `news` goes by CLOCK_MONOTONIC */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(all.waiting) };
-
-static uint64_t now_nsec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* The child of a fork has no such thread, and nobody whose time it keeps. */
 static void forget_in_child(void) {
@@ -38,7 +33,7 @@ static void *watch(void *userdata) {
     while (!list_is_empty(&all.waiting)) {
         struct deadline *next = list_entry(all.waiting.next, struct deadline, link);
 
-        if (next->nsec <= now_nsec()) {
+        if (next->nsec <= clock_nsec(CLOCK_MONOTONIC)) {
             list_remove(&next->link);
             next->has_passed = true;
             atomic_store(next->flag, true);
@@ -88,7 +83,7 @@ int deadline_set(struct deadline *deadline, uint64_t usec, atomic_bool *flag) {
     int r = 0;
 
     pthread_once(&once, prepare_once);
-    *deadline = (struct deadline){ .nsec = now_nsec(), .flag = flag };
+    *deadline = (struct deadline){ .nsec = clock_nsec(CLOCK_MONOTONIC), .flag = flag };
     if (__builtin_mul_overflow(usec, (uint64_t)1000, &usec) ||
         __builtin_add_overflow(deadline->nsec, usec, &deadline->nsec))
         deadline->nsec = UINT64_MAX;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "libclient/lease/lease.h"
 
 /* More idle connections than this are closed: threads that wait at once are few. */
@@ -23,21 +24,14 @@ static struct timespec timespec_of(uint64_t usec) {
                               .tv_nsec = (long)(usec % 1000000) * 1000 };
 }
 
-static uint64_t now_usec(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 uint64_t lease_deadline(uint64_t timeout_usec) {
-    uint64_t now = now_usec();
+    uint64_t now = clock_usec(CLOCK_MONOTONIC);
 
     return timeout_usec > UINT64_MAX - now ? UINT64_MAX : now + timeout_usec;
 }
 
 uint64_t lease_left(uint64_t deadline_usec) {
-    uint64_t now = now_usec();
+    uint64_t now = clock_usec(CLOCK_MONOTONIC);
 
     if (deadline_usec == UINT64_MAX)
         return UINT64_MAX;
