@@ -75,14 +75,14 @@ int compile_variables(struct compile *compile);
 int compile_order(struct compile *compile);
 /* layout.c: where values lie. */
 int compile_layout(struct compile *compile);
-/* queue.c: who waits for work on devices. */
-int compile_queues(struct compile *compile);
 /* The edges as lists, each edge once. `first_*` have n_items + 1 entries. All to be freed. */
 struct compile_edges {
     uint32_t *first_before, *before, *first_after, *after;
 };
 int compile_edges(const struct compile *compile, struct compile_edges *ret); /* -ENOMEM */
 void compile_edges_done(struct compile_edges *edges);
+/* queue.c: who waits for work on devices. */
+int compile_queues(struct compile *compile, const struct compile_edges *edges);
 
 /* Room for one more in an array that grows; -ENOMEM. */
 int compile_room(void *array, uint32_t *n_max, uint32_t n, size_t element_bytes);

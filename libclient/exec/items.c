@@ -79,10 +79,12 @@ static int item_new(struct compile *compile, enum item_kind kind, const struct n
 }
 
 /* The values of the newest item: inputs first, then outputs. */
-static int item_args(struct compile *compile, const uint32_t *values, uint32_t n) {
+static int item_args(struct compile *compile, const uint32_t *values, uint32_t n_inputs,
+                     uint32_t n_outputs) {
     struct program *program = compile->program;
+    struct program_item *item = &program->items[program->n_items - 1];
 
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n_inputs + n_outputs; i++) {
         int r = compile_room(&program->args, &compile->n_args_max, program->n_args,
                              sizeof(*program->args));
 
@@ -90,6 +92,8 @@ static int item_args(struct compile *compile, const uint32_t *values, uint32_t n
             return r;
         program->args[program->n_args++] = values[i];
     }
+    item->n_inputs = n_inputs;
+    item->n_outputs = n_outputs;
     return 0;
 }
 
@@ -114,13 +118,11 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
     if (r == 0)
         r = item_new(compile, ITEM_COPY, value.node, device, &item);
     if (r == 0)
-        r = item_args(compile, args, 2);
+        r = item_args(compile, args, 1, 1);
     if (r == 0)
         r = compile_edge(compile, after, item);
     if (r < 0)
         return r;
-    compile->program->items[item].n_inputs = 1;
-    compile->program->items[item].n_outputs = 1;
     *ret = args[1];
     return 0;
 }
@@ -296,14 +298,10 @@ int compile_read(struct compile *compile, struct port *port, const struct node *
         r = read_port(compile, port, node, handle, item);
     args[1] = port->value;
     if (r == 0)
-        r = item_args(compile, args, 2);
+        r = item_args(compile, args, 1, 1);
     if (r == 0)
         r = compile_edge(compile, after, item);
-    if (r < 0)
-        return r;
-    compile->program->items[item].n_inputs = 1;
-    compile->program->items[item].n_outputs = 1;
-    return 0;
+    return r;
 }
 
 static int node_read(struct compile *compile, uint32_t local, const struct node *node,
@@ -446,12 +444,10 @@ static int node_kernel(struct compile *compile, uint32_t local, const struct nod
     if (r == 0)
         r = kernel_outputs(compile, node, kernel, device, item, ports);
     if (r == 0)
-        r = item_args(compile, compile->arguments, node->n_inputs + node->n_outputs);
+        r = item_args(compile, compile->arguments, node->n_inputs, node->n_outputs);
     if (r < 0)
         return r;
     compile->program->items[item].kernel = kernel;
-    compile->program->items[item].n_inputs = node->n_inputs;
-    compile->program->items[item].n_outputs = node->n_outputs;
     compile->program->n_kernels++;
     r = prepare(compile, node, kernel, &compile->program->items[item], err);
     for (uint32_t i = 0; r == 0 && i < node->n_inputs; i++)

@@ -35,7 +35,7 @@ static void compile_done(struct compile *compile) {
     map_done(&compile->copies);
 }
 
-/* Successors of each item, and how many come before it. */
+/* Successors of each item, how many come before it, and who waits for work on devices. */
 static int settle_edges(struct compile *compile) {
     struct program *program = compile->program;
     struct compile_edges edges = { 0 };
@@ -57,9 +57,10 @@ static int settle_edges(struct compile *compile) {
         if (item->n_predecessors == 0)
             program->ready[program->n_ready++] = i;
     }
+    r = compile_queues(compile, &edges);
     program->successors = TAKE(edges.after);
     compile_edges_done(&edges);
-    return 0;
+    return r;
 }
 
 static bool has_late_address(const struct program *program, uint32_t value) {
@@ -129,8 +130,6 @@ static int make(struct compile *compile, struct allot_error *err) {
         r = compile_layout(compile);
     if (r == 0)
         r = settle_edges(compile);
-    if (r == 0)
-        r = compile_queues(compile);
     if (r == 0)
         r = settle_places(compile->program);
     if (r == 0)

@@ -91,9 +91,8 @@ static int number_events(struct program *program, const uint32_t *queues) {
     return 0;
 }
 
-int compile_queues(struct compile *compile) {
+int compile_queues(struct compile *compile, const struct compile_edges *edges) {
     struct program *program = compile->program;
-    struct compile_edges edges = { 0 };
     cleanup(freep) uint32_t *queues = malloc((program->n_items + 1) * sizeof(*queues));
     cleanup(freep) uint32_t *mark = calloc(program->n_items + 1, sizeof(*mark));
     struct waits waits = { compile, queues, mark, 0, 0 };
@@ -107,10 +106,8 @@ int compile_queues(struct compile *compile) {
         return 0;
     for (uint32_t i = 0; i < program->n_items; i++)
         queues[i] = queue_of(program, &program->items[i]);
-    r = compile_edges(compile, &edges);
     for (uint32_t i = 0; r == 0 && i < program->n_items; i++)
-        r = list_waits(&waits, &edges, i);
-    compile_edges_done(&edges);
+        r = list_waits(&waits, edges, i);
     return r < 0 ? r : number_events(program, queues);
 }
 

@@ -5,9 +5,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/program.h"
@@ -22,52 +23,42 @@ int trace_new(struct trace **ret, const struct program *program) {
     return 0;
 }
 
-static uint64_t now_nsec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread) {
     struct trace_event *event = &trace->events[i];
     int r;
 
     event->thread = thread;
-    event->begin_nsec = now_nsec();
+    event->begin_nsec = clock_nsec(CLOCK_MONOTONIC);
     r = frame->items[i].fn(&frame->items[i].run);
-    event->end_nsec = now_nsec();
+    event->end_nsec = clock_nsec(CLOCK_MONOTONIC);
     return r;
 }
 
-static void write_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        if (*c == '"' || *c == '\\')
-            fprintf(file, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(file, "\\u%04x", *c);
-        else
-            fputc(*c, file);
-    fputc('"', file);
+/* `writer` is kept from text to text, for its memory and for whether that ever lacked. */
+static void write_text(struct json_writer *writer, const char *text, FILE *file) {
+    writer->len = 0;
+    writer->comma = false;
+    json_put_string(writer, text);
+    fwrite(writer->data, 1, writer->len, file);
 }
 
 static const char *item_op(const struct program_item *item) {
     return item->kind == ITEM_COPY ? "Copy" : item->node ? item->node->op->name : "Nothing";
 }
 
-static void write_event(const struct program *program, const struct trace_event *event, uint32_t i,
-                        uint64_t start_nsec, FILE *file) {
+static void write_event(struct json_writer *writer, const struct program *program,
+                        const struct trace_event *event, uint32_t i, uint64_t start_nsec,
+                        FILE *file) {
     const struct program_item *item = &program->items[i];
 
     fputs(",\n{\"ph\":\"X\",\"name\":", file);
-    write_text(file, item->node ? item->node->name : item_op(item));
+    write_text(writer, item->node ? item->node->name : item_op(item), file);
     fputs(",\"cat\":", file);
-    write_text(file, item_op(item));
+    write_text(writer, item_op(item), file);
     fprintf(file, ",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":", item->device,
             event->thread, (double)(event->begin_nsec - start_nsec) / 1e3,
             (double)(event->end_nsec - event->begin_nsec) / 1e3);
-    write_text(file, item_op(item));
+    write_text(writer, item_op(item), file);
     fputs("}}", file);
 }
 
@@ -125,7 +116,9 @@ static int write_memory(const struct trace *trace, const struct program *program
 }
 
 int trace_write(const struct trace *trace, const struct program *program, FILE *file) {
+    struct json_writer writer = { 0 };
     uint64_t start_nsec = UINT64_MAX;
+    int r = 0;
 
     for (uint32_t i = 0; i < trace->n_events; i++)
         if (trace->events[i].begin_nsec && trace->events[i].begin_nsec < start_nsec)
@@ -133,20 +126,19 @@ int trace_write(const struct trace *trace, const struct program *program, FILE *
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
           "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{}}",
           file);
-    for (uint32_t d = 0; d < program->n_devices; d++) {
-        int r;
-
+    for (uint32_t d = 0; r == 0 && d < program->n_devices; d++) {
         fprintf(file,
                 ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", d);
-        write_text(file, program->devices[d]->name);
+        write_text(&writer, program->devices[d]->name, file);
         fputs("}}", file);
         r = write_memory(trace, program, d, start_nsec, file);
-        if (r < 0)
-            return r;
     }
-    for (uint32_t i = 0; i < trace->n_events; i++)
+    for (uint32_t i = 0; r == 0 && i < trace->n_events; i++)
         if (trace->events[i].end_nsec)
-            write_event(program, &trace->events[i], i, start_nsec, file);
+            write_event(&writer, program, &trace->events[i], i, start_nsec, file);
     fputs("\n]}\n", file);
-    return ferror(file) ? -EIO : 0;
+    if (r == 0 && writer.failed)
+        r = -ENOMEM;
+    json_writer_done(&writer);
+    return r == 0 && ferror(file) ? -EIO : r;
 }
