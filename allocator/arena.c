@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hot path, and which shard a thread works in.
- *
- * Every thread begins in shard 0. One that meets another there several times moves on to the next
- * shard and stays, so that threads which take turns share one shard, as tightly packed as one
- * thread would, and threads that run at the same time soon never meet. One that finds its memory in
- * a shard which nobody else uses goes there. A block goes back to the shard it came from, whoever
- * frees it.
+ * The hot path. A thread allocates in its home shard (home.h); a block goes back to the shard it
+ * came from, whoever frees it.
  *
  * Numbers are kept per shard, under its lock, and summed when somebody asks. The peak of live bytes
  * over all shards is exact all the same: each shard has a limit, and as long as all stay below
@@ -23,26 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/home.h"
 #include "base/error.h"
 
 /* With and without pointers, each in one piece: calls and tests in between cost a tenth. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
-
-/* Meetings with another thread that allocates make a thread move on, unless 256 allocations without
- * one lie between them. */
-#define MEETINGS_MAX 4
-/* Times that a shard which nobody else allocates in helped out, after which a thread stays there.
- */
-#define QUIET_MAX 32
-
-static _Thread_local struct {
-    uint64_t arena_id;
-    uint8_t shard;
-    uint8_t meetings;
-    uint8_t calm;
-    uint8_t found, quiet;  /* where memory was found instead, and how often in a row nobody … */
-    uint64_t found_allocs; /* … else had allocated there since */
-} hints[ARENA_SLOTS];
 
 void arena_lock_all(struct arena *arena) {
     struct shard *shard;
@@ -82,90 +62,6 @@ void arena_share_slack(struct arena *arena) {
         shard->live_bytes + (arena->peak_live_bytes - live) / n;
 }
 
-static __attribute__((noinline)) struct shard *enter_contended(struct arena *arena) {
-    typeof(&hints[0]) hint = &hints[arena->slot];
-    unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), next, max_shards;
-    struct shard *shard;
-
-    if (hint->arena_id != arena->id) {
-        hint->arena_id = arena->id;
-        hint->shard = 0;
-        hint->meetings = 0;
-    }
-    shard = arena->shards[hint->shard];
-    if (lock_try(&shard->lock)) {
-        shard->allocates = hints;
-        return shard;
-    }
-
-    /* Whoever only gives back what it had from here is no reason to leave. */
-    lock_take(&shard->lock);
-    if (shard->allocates == hints)
-        return shard;
-    shard->allocates = hints;
-    hint->calm = 0;
-    max_shards = atomic_load_explicit(&arena->max_shards, memory_order_relaxed);
-    if (++hint->meetings < MEETINGS_MAX || max_shards == 1)
-        return shard;
-
-    lock_drop(&shard->lock);
-    hint->meetings = 0;
-    next = (hint->shard + 1u) % max_shards;
-    /* Somebody may be growing, which can take long: then try again another time. */
-    if (next >= n && pthread_mutex_trylock(&arena->growing) == 0) {
-        if (next >= atomic_load(&arena->n_shards))
-            arena_add_shard(arena, atomic_load(&arena->n_shards));
-        n = atomic_load(&arena->n_shards);
-        pthread_mutex_unlock(&arena->growing);
-    }
-    hint->shard = (uint8_t)(next < n ? next : 0);
-    shard = arena->shards[hint->shard];
-    lock_take(&shard->lock);
-    shard->allocates = hints;
-    return shard;
-}
-
-/* This shard, which is locked, had what the thread's own had not: go where the memory is. */
-static void follow(struct arena *arena, const struct shard *shard) {
-    typeof(&hints[0]) hint = &hints[arena->slot];
-
-    if (shard->index == PLAIN_INDEX || hint->arena_id != arena->id || shard->index == hint->shard)
-        return;
-    if (hint->found == shard->index && hint->found_allocs == shard->allocs)
-        hint->quiet++;
-    else
-        hint->quiet = 0;
-    hint->found = shard->index;
-    hint->found_allocs = shard->allocs + 1;
-    if (hint->quiet < QUIET_MAX)
-        return;
-    hint->shard = shard->index;
-    hint->quiet = 0;
-}
-
-static inline struct shard *enter(struct arena *arena) {
-    typeof(&hints[0]) hint;
-    struct shard *shard;
-
-    if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1) {
-        shard = arena->shards[0];
-        if (!lock_try(&shard->lock))
-            return enter_contended(arena);
-        shard->allocates = hints;
-        return shard;
-    }
-    hint = &hints[arena->slot];
-    if (__builtin_expect(hint->arena_id != arena->id, 0))
-        return enter_contended(arena);
-    shard = arena->shards[hint->shard];
-    if (__builtin_expect(!lock_try(&shard->lock), 0))
-        return enter_contended(arena);
-    shard->allocates = hints;
-    if (++hint->calm == 0)
-        hint->meetings = 0;
-    return shard;
-}
-
 /* The arena may have a new peak: count the bytes at an instant at which all shards stand still.
  * The chunk of `size` is nobody's yet, so that the shard's lock was open meanwhile is as if the
  * call had come a moment later. */
@@ -202,7 +98,6 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
                                 const struct arena_request *request, bool pointer,
                                 struct arena_block *ret) {
     struct chunk *chunk = &shard->table.chunks[i];
-    unsigned order = bin_order(chunk->size);
     uint8_t past;
 
     if (pointer && lookup_reserve(&shard->lookup, address_of, shard) < 0) {
@@ -222,7 +117,7 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
     /* What the stream freed and has again may not be over yet: that outlives this block. */
     past = chunk_stream(&shard->table, i).number ? CHUNK_PAST : 0;
     chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
-    chunk->mark = ++shard->serial << CHUNK_WASTE_BITS |
+    chunk->mark = (uint32_t)++shard->allocs << CHUNK_WASTE_BITS |
                   (uint32_t)(((uint64_t)chunk->size << 8) - request->bytes);
     ret->address = shard_address(shard, chunk);
     if (pointer)
@@ -230,11 +125,8 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
     else
         ret->handle = handle_of(shard, i);
 
-    shard->live_size += chunk->size;
     shard->taken_size += chunk->size;
-    shard->allocs++;
-    shard->order_live[order]++;
-    shard->order_live_size[order] += chunk->size;
+    tally_add(shard->live, chunk->size);
     if (__builtin_expect(shard->notes != NULL, 0))
         arena_note(arena, shard, NOTE_ALLOC, ret->address, request->bytes, request->tag,
                    request->stream);
@@ -295,7 +187,7 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
                              arena->name);
         lock_take(&shard->lock);
     } else
-        shard = enter(arena);
+        shard = home_enter(arena);
 
     i = shard_take(shard, size, align_bytes, request->stream);
     if (__builtin_expect(!i, 0)) {
@@ -305,7 +197,7 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
             return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
         if (r < 0)
             return refuse(arena, request, r == -ENOBUFS, err);
-        follow(arena, shard);
+        home_follow(arena, shard);
     }
     r = commit(arena, shard, i, request, pointer, ret);
     return __builtin_expect(r < 0, 0) ? refuse(arena, request, true, err) : 0;
@@ -350,7 +242,6 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
                                  const uint8_t *streams, unsigned n_streams, struct limbo *limbo) {
     struct chunk *chunk = &shard->table.chunks[i];
     uint64_t bytes = chunk_live_bytes(chunk);
-    unsigned order = bin_order(chunk->size);
     uint8_t stream = n_streams == 1 ? streams[0] : 0, past = 0;
     struct chunk_stream was = chunk_stream(&shard->table, i);
 
@@ -365,10 +256,7 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
         arena_note(arena, shard, limbo ? NOTE_FREE_LATER : NOTE_FREE, shard_address(shard, chunk),
                    bytes, chunk_tag(chunk), stream);
     shard->live_bytes -= bytes;
-    shard->live_size -= chunk->size;
-    shard->frees++;
-    shard->order_live[order]--;
-    shard->order_live_size[order] -= chunk->size;
+    tally_remove(shard->live, chunk->size);
     if (__builtin_expect(limbo != NULL, 0))
         streams_limbo_add(arena, shard, i, streams, n_streams, past, limbo);
     else

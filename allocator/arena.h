@@ -26,9 +26,6 @@
 /* Requests above this cannot be counted in granules; no device is that large. */
 #define ARENA_BYTES_MAX ((uint64_t)0xffffff00u << 8)
 
-/* Arenas whose shard a thread remembers; more than these at a time share. */
-#define ARENA_SLOTS 64
-
 struct stream {
     uint64_t number; /* the caller's */
     uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
@@ -40,9 +37,9 @@ struct stream {
 struct arena {
     struct mem_source source;
     const char *name;
-    uint64_t id;   /* of this process's arenas; never used again */
-    unsigned slot; /* where threads remember their shard: no other living arena's, up to so many */
-    bool owns_slot;
+    uint64_t id; /* of this process's arenas; never used again */
+    bool has_homes;
+    unsigned slot; /* where threads remember their home in it: no other living arena's */
     uint64_t page_bytes;
     uint64_t slice_bytes; /* of the reservation, per shard; 0: regions */
 

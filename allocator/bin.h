@@ -22,15 +22,17 @@
 #define BIN_WORDS  (BINS / 64)
 #define BIN_ORDERS 32 /* powers of two */
 
+/* How many chunks, and their granules: kept per power of two, and summed when somebody asks. */
+struct tally {
+    uint64_t n, size;
+};
+
 struct bins {
     uint64_t words[(BIN_WORDS + 63) / 64]; /* bit per word of `map` that is not 0 */
     uint64_t map[BIN_WORDS];               /* bit per bin that is not empty */
-    uint32_t n_chunks;
     uint32_t largest, n_largest; /* chunks of the largest size; 0: none is larger, it must be looked
                                     for */
-    uint64_t size;               /* granules of all of them */
-    uint32_t order_chunks[BIN_ORDERS]; /* the same per power of two */
-    uint64_t order_size[BIN_ORDERS];
+    struct tally orders[BIN_ORDERS];
     uint32_t head[BINS];
 };
 
@@ -48,6 +50,30 @@ static inline unsigned bin_of(uint32_t size) {
     return (shift << 8) + (size >> shift);
 }
 
+static inline void tally_add(struct tally *orders, uint32_t size) {
+    struct tally *tally = &orders[bin_order(size)];
+
+    tally->n++;
+    tally->size += size;
+}
+
+static inline void tally_remove(struct tally *orders, uint32_t size) {
+    struct tally *tally = &orders[bin_order(size)];
+
+    tally->n--;
+    tally->size -= size;
+}
+
+static inline struct tally tally_sum(const struct tally *orders) {
+    struct tally sum = { 0, 0 };
+
+    for (unsigned order = 0; order < BIN_ORDERS; order++) {
+        sum.n += orders[order].n;
+        sum.size += orders[order].size;
+    }
+    return sum;
+}
+
 /* A chunk as large as the largest, or larger, comes in. */
 static inline void bins_raise(struct bins *bins, uint32_t size) {
     bins->n_largest = size == bins->largest ? bins->n_largest + 1 : 1;
@@ -58,7 +84,7 @@ static inline void bins_raise(struct bins *bins, uint32_t size) {
  * most of what happens, then touches no other chunk. */
 static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t i) {
     struct chunk *chunk = &chunks[i];
-    unsigned bin = bin_of(chunk->size), order = bin_order(chunk->size);
+    unsigned bin = bin_of(chunk->size);
     uint32_t head = bins->head[bin];
 
     chunk_set_link_next(chunk, head);
@@ -68,15 +94,12 @@ static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t
     bins->words[bin >> 12] |= (uint64_t)1 << ((bin >> 6) & 63);
     if (__builtin_expect(chunk->size >= bins->largest, 0))
         bins_raise(bins, chunk->size);
-    bins->n_chunks++;
-    bins->size += chunk->size;
-    bins->order_chunks[order]++;
-    bins->order_size[order] += chunk->size;
+    tally_add(bins->orders, chunk->size);
 }
 
 static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t i) {
     struct chunk *chunk = &chunks[i];
-    unsigned bin = bin_of(chunk->size), order = bin_order(chunk->size);
+    unsigned bin = bin_of(chunk->size);
 
     if (bins->head[bin] == i) {
         bins->head[bin] = chunk_link_next(chunk);
@@ -90,10 +113,15 @@ static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t
         chunks[chunk_link_next(chunk)].link_prev = chunk->link_prev;
     }
     bins->n_largest -= chunk->size == bins->largest;
-    bins->n_chunks--;
-    bins->size -= chunk->size;
-    bins->order_chunks[order]--;
-    bins->order_size[order] -= chunk->size;
+    tally_remove(bins->orders, chunk->size);
+}
+
+static inline bool bins_any(const struct bins *bins) {
+    uint64_t any = 0;
+
+    for (unsigned w = 0; w < sizeof(bins->words) / sizeof(bins->words[0]); w++)
+        any |= bins->words[w];
+    return any;
 }
 
 /* The first bin from `bin` on that is not empty; BINS: none. */

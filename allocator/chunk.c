@@ -41,19 +41,19 @@ int chunk_table_init(struct chunk_table *table, uint32_t n_max) {
 int chunk_table_add_streams(struct chunk_table *table) {
     void *streams;
 
-    if (table->streams)
+    if (table->streams_ready)
         return 0;
     streams = mmap(NULL, table->n_max * sizeof(*table->streams), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (streams == MAP_FAILED)
         return -ENOMEM;
-    table->streams = streams;
+    table->streams_ready = streams;
     return 0;
 }
 
 void chunk_table_done(struct chunk_table *table) {
-    if (table->streams)
-        munmap(table->streams, table->n_max * sizeof(*table->streams));
+    if (table->streams_ready)
+        munmap(table->streams_ready, table->n_max * sizeof(*table->streams));
     if (table->chunks)
         munmap(table->chunks, reserve_bytes(table->n_max));
     *table = (struct chunk_table){ 0 };
@@ -81,7 +81,11 @@ uint32_t chunk_table_extend(struct chunk_table *table) {
 }
 
 bool chunk_table_has(struct chunk_table *table, uint32_t n) {
-    return table->n_unused + (table->n_ready - table->n_used) >= n || make_ready(table);
+    uint32_t has = table->n_ready - table->n_used;
+
+    for (uint32_t i = table->unused; i && has < n; i = chunk_link_next(&table->chunks[i]))
+        has++;
+    return has >= n || make_ready(table);
 }
 
 uint64_t chunk_table_bytes(const struct chunk_table *table) {

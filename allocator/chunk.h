@@ -58,11 +58,11 @@ struct chunk_stream {
 
 struct chunk_table {
     struct chunk *chunks;         /* reserved address space, made accessible as it fills */
-    struct chunk_stream *streams; /* by the same index; NULL: there are no streams */
-    uint32_t unused;              /* list by link_next */
-    uint32_t n_unused;
-    uint32_t n_used;  /* records handed out at least once, and the edge */
-    uint32_t n_ready; /* accessible */
+    struct chunk_stream *streams; /* by the same index; NULL: no chunk was any stream's so far */
+    struct chunk_stream *streams_ready; /* the same, from the first stream on */
+    uint32_t unused;                    /* list by link_next */
+    uint32_t n_used;                    /* records handed out at least once, and the edge */
+    uint32_t n_ready;                   /* accessible */
     size_t ready_bytes;
     uint32_t n_max;
 };
@@ -110,6 +110,8 @@ static inline struct chunk_stream chunk_stream(const struct chunk_table *table, 
 
 static inline void chunk_set_stream(struct chunk_table *table, uint32_t i,
                                     struct chunk_stream stream) {
+    if (__builtin_expect(stream.number | stream.epoch, 0))
+        table->streams = table->streams_ready;
     if (table->streams)
         table->streams[i] = stream;
 }
@@ -120,14 +122,12 @@ static inline uint32_t chunk_new(struct chunk_table *table) {
     if (__builtin_expect(!i, 0))
         return chunk_table_extend(table);
     table->unused = chunk_link_next(&table->chunks[i]);
-    table->n_unused--;
     return i;
 }
 
 static inline void chunk_free(struct chunk_table *table, uint32_t i) {
     chunk_set(&table->chunks[i], CHUNK_UNUSED, table->unused);
     table->unused = i;
-    table->n_unused++;
 }
 
 static inline uint32_t chunk_end(const struct chunk *chunk) {

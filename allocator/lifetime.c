@@ -13,29 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "allocator/home.h"
 #include "base/error.h"
 
 /* As many threads as usually allocate on one device at a time. */
 #define SHARDS_DEFAULT 16u
-
-/* A bit per slot that a living arena has. */
-static _Atomic uint64_t slots_taken;
-static_assert(ARENA_SLOTS == 64, "a bit each");
-
-/* The lowest that is free, which stays taken; one of another arena's where none is. */
-static unsigned slot_take(uint64_t id, bool *ret_own) {
-    uint64_t taken = atomic_load(&slots_taken);
-
-    while (~taken) {
-        unsigned slot = (unsigned)__builtin_ctzll(~taken);
-
-        if (atomic_compare_exchange_weak(&slots_taken, &taken, taken | (uint64_t)1 << slot)) {
-            *ret_own = true;
-            return slot;
-        }
-    }
-    return (unsigned)(id % ARENA_SLOTS);
-}
 
 static int add_notes(const struct arena *arena, struct shard *shard) {
     if (!arena->history)
@@ -164,13 +146,14 @@ int arena_new(struct arena **ret, const struct mem_source *source,
     arena->source = *source;
     arena->name = options->name ? options->name : "device";
     arena->id = atomic_fetch_add(&last_id, 1) + 1;
-    arena->slot = slot_take(arena->id, &arena->owns_slot);
     arena->page_bytes = page;
     arena->stream_ops = options->stream_ops;
     arena->stream_userdata = options->stream_userdata;
     arena_set_cap(arena, options->cap_bytes);
 
     choose_shards(arena, options->max_shards, options->cap_bytes);
+    if (home_arena_begins(arena) < 0)
+        atomic_store(&arena->max_shards, 1); /* its threads could not tell where they are at home */
 
     arena->history = options->history;
     r = arena_add_shard(arena, 0);
@@ -227,8 +210,7 @@ struct arena *arena_free(struct arena *arena) {
         return NULL;
     streams_done(arena);
     give_all(arena);
-    if (arena->owns_slot)
-        atomic_fetch_and(&slots_taken, ~((uint64_t)1 << arena->slot));
+    home_arena_ends(arena);
     for (unsigned n = 0; n <= PLAIN_INDEX; n++)
         shard_free(arena->shards[n]);
     arena_tags_done(arena);

@@ -114,8 +114,8 @@ static uint32_t take_from(struct shard *shard, uint32_t i, uint32_t pad, uint32_
 }
 
 /* From the top, and from the chunk below it if `stream` may have that. */
-static uint32_t take_from_top(struct shard *shard, uint32_t size, uint64_t align_bytes,
-                              uint8_t stream) {
+static __attribute__((noinline)) uint32_t take_from_top(struct shard *shard, uint32_t size,
+                                                        uint64_t align_bytes, uint8_t stream) {
     struct chunk *top = at(shard, shard->top), *below = at(shard, top->prev);
     bool join = shard_is_free_for(shard, top->prev, stream);
     uint32_t pad = 0, i, front = 0;
@@ -194,6 +194,26 @@ static uint32_t take_from_top(struct shard *shard, uint32_t size, uint64_t align
     return i;
 }
 
+/* The same for any address, and at once where nothing below may be had. */
+static inline uint32_t take_top(struct shard *shard, uint32_t size, uint8_t stream) {
+    struct chunk *top = at(shard, shard->top), *chunk;
+    uint32_t i = shard->table.unused, below = top->prev;
+
+    if (__builtin_expect(!i || size > top->size || chunk_state(at(shard, below)) == CHUNK_FREE, 0))
+        return take_from_top(shard, size, 0, stream);
+    chunk = at(shard, i);
+    shard->table.unused = chunk_link_next(chunk);
+    chunk->offset = top->offset;
+    chunk->size = size;
+    chunk->prev = below;
+    chunk->next = shard->top;
+    at(shard, below)->next = top->prev = i;
+    chunk_set_stream(&shard->table, i, SHARD_FOR_ALL);
+    top->offset += size;
+    top->size -= size;
+    return i;
+}
+
 static uint32_t take_aligned(struct shard *shard, uint32_t size, uint64_t align_bytes,
                              uint8_t stream) {
     uint64_t enough = size + (align_bytes >> 8) - 1;
@@ -232,7 +252,7 @@ uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, ui
     }
     if (i)
         return take_from(shard, i, 0, size);
-    return take_from_top(shard, size, 0, stream);
+    return take_top(shard, size, stream);
 }
 
 /* Neighbours that are free for `stream`, from `first` on, of `size` granules in all. */

@@ -58,23 +58,20 @@ struct limbo {
 struct shard {
     struct lock lock;
     uint32_t top; /* index of the CHUNK_TOP; 0 in a shard of regions: the edge, which is empty */
-    uint32_t serial;
     uint32_t delta_shift;
-    const void *allocates; /* the thread that last came to allocate, by an address of its own */
+    const void *allocates; /* the thread that last came to allocate: home_thread() */
     const uint64_t *delta; /* [offset >> delta_shift]: address minus offset */
     struct chunk_table table;
 
     uint64_t live_bytes; /* requested */
     uint64_t live_limit; /* up to here no new peak of the arena is possible */
-    uint64_t live_size;  /* granules */
-    uint64_t allocs, frees;
+    struct tally live[BIN_ORDERS];
+    uint64_t allocs;      /* ever: the last one's number */
     uint64_t taken_size;  /* granules ever handed out */
     uint64_t limbo_size;  /* granules */
     struct limbo *limbo;  /* owned */
     uint64_t mapped_size; /* granules held of the source */
     uint64_t lost_size;   /* of those, in no chunk, for want of host memory */
-    uint32_t order_live[BIN_ORDERS];
-    uint64_t order_live_size[BIN_ORDERS];
 
     struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
     struct bins *holes;
@@ -83,7 +80,8 @@ struct shard {
     struct note *notes;                  /* the last ones, in a ring; NULL: no history */
     uint64_t n_notes;                    /* ever */
 
-    atomic_uint misses; /* allocations that found nothing here; for grow.c */
+    atomic_uint residents; /* threads that are at home here: home.c */
+    atomic_uint misses;    /* allocations that found nothing here; for grow.c */
     bool placed;
     uint8_t index;
     uint32_t page_size;     /* granules */

@@ -4,11 +4,12 @@
 
 static void add_shard_stats(const struct shard *shard, struct arena_stats *stats) {
     const struct chunk *top = &shard->table.chunks[shard->top];
+    const struct tally live = tally_sum(shard->live);
 
     stats->live_bytes += shard->live_bytes;
-    stats->used_bytes += shard->live_size << 8;
+    stats->live_blocks += live.n;
+    stats->used_bytes += live.size << 8;
     stats->allocs += shard->allocs;
-    stats->frees += shard->frees;
     stats->pending_bytes += shard->limbo_size << 8;
     stats->free_bytes += (shard->limbo_size + shard->lost_size + top->size) << 8;
     stats->free_blocks += top->size != 0;
@@ -22,20 +23,20 @@ static void add_shard_stats(const struct shard *shard, struct arena_stats *stats
     }
 
     for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++) {
-        const struct bins *bins = shard->bins[stream];
+        const struct tally *orders = shard->bins[stream]->orders, all = tally_sum(orders);
 
-        stats->free_bytes += bins->size << 8;
-        stats->free_blocks += bins->n_chunks;
+        stats->free_bytes += all.size << 8;
+        stats->free_blocks += all.n;
         if (stream)
-            stats->pending_bytes += bins->size << 8;
+            stats->pending_bytes += all.size << 8;
         for (unsigned order = 0; order < BIN_ORDERS; order++) {
-            stats->classes[order].free_blocks += bins->order_chunks[order];
-            stats->classes[order].free_bytes += bins->order_size[order] << 8;
+            stats->classes[order].free_blocks += orders[order].n;
+            stats->classes[order].free_bytes += orders[order].size << 8;
         }
     }
     for (unsigned order = 0; order < BIN_ORDERS; order++) {
-        stats->classes[order].live_blocks += shard->order_live[order];
-        stats->classes[order].live_bytes += shard->order_live_size[order] << 8;
+        stats->classes[order].live_blocks += shard->live[order].n;
+        stats->classes[order].live_bytes += shard->live[order].size << 8;
     }
 }
 
@@ -49,7 +50,7 @@ void arena_count(struct arena *arena, struct arena_stats *ret) {
     stats.peak_live_bytes = arena->peak_live_bytes;
     stats.reserved_bytes = atomic_load(&arena->reserved_bytes);
     stats.peak_reserved_bytes = atomic_load(&arena->peak_reserved_bytes);
-    stats.live_blocks = stats.allocs - stats.frees;
+    stats.frees = stats.allocs - stats.live_blocks;
     stats.cap_bytes = cap == UINT64_MAX ? 0 : cap;
     if (stats.free_bytes)
         stats.fragmentation_permyriad =

@@ -31,7 +31,7 @@ static bool in_limbo(const struct shard *shard, uint8_t stream) {
 static bool is_waited_for(struct arena *arena, uint8_t stream) {
     struct shard *shard;
 
-    arena_foreach_shard(arena, shard) if (shard->bins[stream]->n_chunks ||
+    arena_foreach_shard(arena, shard) if (bins_any(shard->bins[stream]) ||
                                           in_limbo(shard, stream)) return true;
     return false;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads on one arena: no overlap, no leak, numbers exact; under the thread sanitizer no race. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
+#include "allocator/home.h"
 #include "allocator/snapshot.h"
 #include "base/error.h"
 #include "base/map.h"
@@ -356,6 +358,56 @@ static void *move_on_in_all(void *userdata) {
     return NULL;
 }
 
+/* A thread that allocates once and stays until it is told to leave. */
+struct visitor {
+    struct arena *arena;
+    pthread_t thread;
+    sem_t arrived, leave;
+    bool second; /* it came to the second shard */
+};
+
+static void *visit(void *userdata) {
+    struct visitor *visitor = userdata;
+
+    visitor->second = is_in_second(visitor->arena);
+    sem_post(&visitor->arrived);
+    sem_wait(&visitor->leave);
+    return NULL;
+}
+
+static void visitor_begins(struct visitor *visitor, struct arena *in) {
+    visitor->arena = in;
+    sem_init(&visitor->arrived, 0, 0);
+    sem_init(&visitor->leave, 0, 0);
+    ck_assert_int_eq(pthread_create(&visitor->thread, NULL, visit, visitor), 0);
+}
+
+static void visitor_leaves(struct visitor *visitor) {
+    sem_post(&visitor->leave);
+    pthread_join(visitor->thread, NULL);
+    sem_destroy(&visitor->arrived);
+    sem_destroy(&visitor->leave);
+}
+
+/* Of threads that come to an arena of two shards each begins where the fewest are, and they leave
+ * it as they found it. */
+static void find_homes(struct arena *in) {
+    for (unsigned round = 0; round < 3; round++) {
+        struct visitor visitors[2];
+
+        for (unsigned n = 0; n < 2; n++) {
+            ck_assert_uint_eq(in->shards[n]->residents, 0);
+            visitor_begins(&visitors[n], in);
+            sem_wait(&visitors[n].arrived);
+            ck_assert_int_eq(visitors[n].second, n);
+            ck_assert_uint_eq(in->shards[n]->residents, 1);
+        }
+        visitor_leaves(&visitors[0]);
+        ck_assert_uint_eq(in->shards[0]->residents, 0);
+        visitor_leaves(&visitors[1]);
+    }
+}
+
 START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
     pthread_t thread;
 
@@ -379,10 +431,51 @@ START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
             pthread_barrier_wait(&barrier);
         } while (!moved);
     pthread_join(thread, NULL);
-    for (unsigned k = 0; k < ARENAS; k++)
+    for (unsigned k = 0; k < ARENAS; k++) {
+        find_homes(arenas[k]);
         arenas[k] = arena_free(arenas[k]);
+    }
     shadow = shadow_free(shadow);
     pthread_barrier_destroy(&barrier);
+}
+END_TEST
+
+START_TEST(an_arena_too_many_for_homes_has_one_shard) {
+    static struct arena *many[HOME_ARENAS + 1];
+
+    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .page_bytes = 64 << 10 }), 0);
+    for (unsigned k = 0; k < ELEMENTSOF(many); k++) {
+        ck_assert_int_eq(arena_new(&many[k], shadow_source(shadow),
+                                   &(struct arena_options){ .max_shards = 2 }, NULL),
+                         0);
+        ck_assert_uint_eq(many[k]->max_shards, k < HOME_ARENAS ? 2 : 1);
+    }
+    /* The others do not notice it. */
+    for (unsigned k = 0; k < 8; k++) {
+        struct shard *shard = many[HOME_ARENAS]->shards[0];
+        struct visitor visitor;
+
+        lock_take(&shard->lock);
+        shard->allocates = &shadow;
+        visitor_begins(&visitor, many[HOME_ARENAS]);
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        lock_drop(&shard->lock);
+        sem_wait(&visitor.arrived);
+        ck_assert(!visitor.second);
+        visitor_leaves(&visitor);
+    }
+    ck_assert_uint_eq(many[HOME_ARENAS]->n_shards, 1);
+    ck_assert_uint_eq(many[0]->shards[0]->residents, 0);
+
+    /* A place that is given up is another one's. */
+    many[3] = arena_free(many[3]);
+    ck_assert_int_eq(arena_new(&many[3], shadow_source(shadow),
+                               &(struct arena_options){ .max_shards = 2 }, NULL),
+                     0);
+    ck_assert_uint_eq(many[3]->max_shards, 2);
+    for (unsigned k = 0; k < ELEMENTSOF(many); k++)
+        many[k] = arena_free(many[k]);
+    shadow = shadow_free(shadow);
 }
 END_TEST
 
@@ -436,4 +529,5 @@ SUITE_TIMEOUT("arena-threads", 240, threads_that_share_blocks_never_get_the_same
               the_peak_over_all_shards_is_exact,
               the_history_is_in_the_order_in_which_things_happened,
               a_thread_keeps_its_shard_in_each_of_many_arenas,
+              an_arena_too_many_for_homes_has_one_shard,
               a_thread_whose_shard_has_no_addresses_left_gets_those_of_others)
