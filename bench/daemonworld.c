@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,6 +44,30 @@ static int compare(const void *a, const void *b) {
 double bench_quantile(double *values, size_t n, double part) {
     qsort(values, n, sizeof(*values), compare);
     return values[(size_t)((double)(n - 1) * part)];
+}
+
+static cpu_set_t first_cpus; /* empty: not asked yet */
+
+unsigned bench_cpus(int *ret, unsigned max) {
+    unsigned n = 0;
+
+    if (CPU_COUNT(&first_cpus) == 0 && sched_getaffinity(0, sizeof(first_cpus), &first_cpus) < 0)
+        bench_die("sched_getaffinity");
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < max; cpu++)
+        if (CPU_ISSET(cpu, &first_cpus))
+            ret[n++] = cpu;
+    return n;
+}
+
+void bench_pin(pid_t pid, int cpu) {
+    cpu_set_t set = first_cpus;
+
+    if (cpu >= 0) {
+        CPU_ZERO(&set);
+        CPU_SET(cpu, &set);
+    }
+    if (sched_setaffinity(pid, sizeof(set), &set) < 0)
+        bench_die("sched_setaffinity");
 }
 
 /* ---- A box with a daemon -----------------------------------------------------------------------

@@ -20,6 +20,10 @@ _Noreturn void bench_die(const char *what); /* with errno */
 double bench_now(void);                     /* seconds */
 /* The value below which `part` of them lie; sorts them. */
 double bench_quantile(double *values, size_t n, double part);
+/* Up to `max` of the CPUs that we may run on; how many. Before any bench_pin(). */
+unsigned bench_cpus(int *ret, unsigned max);
+/* A process's first thread (0: our own) runs on that CPU alone; -1: on all that we began with. */
+void bench_pin(pid_t pid, int cpu);
 void bench_run(const char *format, ...) __attribute__((format(printf, 1, 2))); /* by the shell */
 
 /* A box of that many devices under a name of its own, without a daemon yet. */
