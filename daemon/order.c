@@ -183,6 +183,23 @@ struct order_node *order_seek(struct order_node *root, int64_t key, uint64_t tie
     return seek_first(found->right, marks);
 }
 
+struct order_node *order_seek_behind(struct order_node *node,
+                                     const uint64_t marks[static ORDER_WORDS]) {
+    if (node->right && hits(node->right->any, marks))
+        return seek_first(node->right, marks);
+    for (; node->parent; node = node->parent) {
+        struct order_node *up = node->parent;
+
+        if (up->right == node)
+            continue;
+        if (hits(up->marks, marks))
+            return up;
+        if (up->right && hits(up->right->any, marks))
+            return seek_first(up->right, marks);
+    }
+    return NULL;
+}
+
 uint64_t order_least(const struct order_node *root) {
     return root ? root->least : UINT64_MAX;
 }

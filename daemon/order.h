@@ -46,6 +46,10 @@ void order_mark(struct order_node *node);
 struct order_node *order_seek(struct order_node *root, int64_t key, uint64_t tie,
                               const uint64_t marks[static ORDER_WORDS]);
 
+/* The same behind a node of the tree: the nearer it is, the less that costs. */
+struct order_node *order_seek_behind(struct order_node *node,
+                                     const uint64_t marks[static ORDER_WORDS]);
+
 /* The smallest size of all that have marks; UINT64_MAX: there is none. */
 uint64_t order_least(const struct order_node *root);
 

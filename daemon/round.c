@@ -128,23 +128,33 @@ static struct waiter *next_of(const struct broker *broker, struct place place,
     return order_entry(node, struct waiter, in_line);
 }
 
+/* The same behind a waiter that is still in line. */
+static struct waiter *next_behind(const struct broker *broker, struct waiter *waiter,
+                                  const uint64_t *marks) {
+    struct order_node *node = order_seek_behind(&waiter->in_line, marks);
+
+    if (!node && waiter->holder)
+        node = order_seek(broker->requests, INT64_MIN, 0, marks);
+    return order_entry(node, struct waiter, in_line);
+}
+
 /* Count all before `place` on a device. */
 static void stand_advance(struct broker *broker, struct round *round, unsigned slot,
                           struct place place) {
     struct stand *stand = stand_get(round, slot);
     uint64_t marks[ORDER_WORDS] = { 0 };
-    const struct waiter *waiter;
+    struct waiter *waiter;
 
-    if (slots_has(&round->open, slot))
+    if (stand->is_shut || slots_has(&round->open, slot))
         return;
     marks[slot / 64] = UINT64_C(1) << slot % 64;
-    while (!stand->is_shut && (waiter = next_of(broker, stand->upto, marks))) {
-        struct place at = waiter_at(waiter);
-
-        if (!place_before(at, place))
-            return;
+    waiter = next_of(broker, stand->upto, marks);
+    while (waiter && place_before(waiter_at(waiter), place)) {
         stand_keep(broker, stand, slot, need_of(waiter, slot));
-        stand->upto = at;
+        stand->upto = waiter_at(waiter);
+        if (stand->is_shut)
+            return;
+        waiter = next_behind(broker, waiter, marks);
     }
 }
 
@@ -292,7 +302,8 @@ static bool could_be_met(struct broker *broker, struct round *round, const struc
     return false;
 }
 
-static void judge_request(struct broker *broker, struct round *round, struct waiter *waiter,
+/* Whether it waits on. */
+static bool judge_request(struct broker *broker, struct round *round, struct waiter *waiter,
                           bool is_special) {
     const struct claim *claim = waiter->claim;
     struct slots slots = claim->slots;
@@ -302,7 +313,7 @@ static void judge_request(struct broker *broker, struct round *round, struct wai
 
     if (!is_special && !broker->has_spending && !could_be_met(broker, round, waiter)) {
         keep(broker, round, waiter);
-        return;
+        return true;
     }
     for (uint32_t i = 0; i < claim->n_options; i++) {
         unsigned slot = claim->options[i].slot;
@@ -312,16 +323,20 @@ static void judge_request(struct broker *broker, struct round *round, struct wai
     }
     if (n_fit < claim->n_wanted && !is_special && !broker->has_spending) {
         keep(broker, round, waiter);
-        return;
+        return true;
     }
     claim_fit(broker, waiter->tenant, claim, left, round->now, &fit);
     if (fit.is_spent) {
         waiter_deny(broker, waiter, REFUSAL_DENIED, NULL,
                     "your GiB·hours are used up; they come back as their period passes");
         join_slots(broker, round, &slots);
-    } else if (fit.n_chosen > 0) {
+        return false;
+    }
+    if (fit.n_chosen > 0) {
         grant(broker, round, waiter, &fit);
-    } else if (fit.why >= WHY_QUOTA) {
+        return false;
+    }
+    if (fit.why >= WHY_QUOTA) {
         set_why(broker, waiter, fit.why, fit.blocked);
         waiter_park(broker, waiter);
         join_slots(broker, round, &slots);
@@ -336,14 +351,16 @@ static void judge_request(struct broker *broker, struct round *round, struct wai
         set_why(broker, waiter, fit.why, fit.blocked);
         keep(broker, round, waiter);
     }
+    return true;
 }
 
-static void judge_growth(struct broker *broker, struct round *round, struct waiter *waiter) {
+static bool judge_growth(struct broker *broker, struct round *round, struct waiter *waiter) {
     struct holder *holder = waiter->holder;
     struct tenant *tenant = waiter->tenant->n_waiting > 1 ? waiter->tenant : NULL;
     struct book *book = holder->lease->shares[waiter->share].book;
     uint64_t left = book_free(book);
     struct slots slots = { 0 };
+    bool is_waiting = false;
     const struct stand *stand;
     struct growth_fit fit;
     struct verdict verdict;
@@ -366,16 +383,18 @@ static void judge_growth(struct broker *broker, struct round *round, struct wait
         line_touch(broker, book->slot);
         join_slots(broker, round, &slots);
         settle(broker, round, tenant);
-        return;
+        return false;
     } else {
         set_why(broker, waiter, fit.why, (int)book->slot);
         if (fit.why != WHY_QUOTA) {
             keep(broker, round, waiter);
-            return;
+            return true;
         }
         waiter_park(broker, waiter);
+        is_waiting = true;
     }
     join_slots(broker, round, &slots);
+    return is_waiting;
 }
 
 /* ---- Processes that have and want ------------------------------------------------------------
@@ -519,16 +538,17 @@ static void begin(struct broker *broker, struct round *round) {
 /* One walk; whether another is needed. */
 static bool walk(struct broker *broker, struct round *round) {
     uint64_t marks[ORDER_WORDS];
-    struct waiter *waiter;
+    struct waiter *waiter = NULL;
 
     begin(broker, round);
     while (!round->is_unsettled) {
+        bool is_waiting;
         uint64_t flags;
 
         broker->has_parked = false;
         memcpy(marks, round->open.words, sizeof(round->open.words));
         marks[MARKS] = MARK_FRESH | (broker->is_safety_due ? MARK_SAFE : 0);
-        waiter = next_of(broker, round->at, marks);
+        waiter = waiter ? next_behind(broker, waiter, marks) : next_of(broker, round->at, marks);
         if (!waiter)
             break;
         round->at = waiter_at(waiter);
@@ -538,10 +558,10 @@ static bool walk(struct broker *broker, struct round *round) {
             waiter->in_line.marks[MARKS] &= ~flags;
             order_mark(&waiter->in_line);
         }
-        if (waiter->holder)
-            judge_growth(broker, round, waiter);
-        else
-            judge_request(broker, round, waiter, flags != 0);
+        is_waiting = waiter->holder ? judge_growth(broker, round, waiter)
+                                    : judge_request(broker, round, waiter, flags != 0);
+        if (!is_waiting)
+            waiter = NULL;
     }
     if (!round->is_unsettled)
         broker->is_safety_due = false;

@@ -56,7 +56,8 @@ static void compare(struct world *world) {
     uint64_t least = UINT64_MAX, marks[ORDER_WORDS] = { 0 };
     int64_t key = pick(world, 50);
     uint64_t tie = pick(world, N + 1);
-    struct order_node *found = NULL, place = { .key = key, .tie = tie };
+    struct order_node *found = NULL, place = { .key = key, .tie = tie }, *behind = NULL;
+    uint32_t from = world->n > 0 ? pick(world, world->n) : 0;
     static const uint64_t none[ORDER_WORDS];
 
     for (unsigned i = pick(world, 8); i > 0; i--) {
@@ -77,7 +78,11 @@ static void compare(struct world *world) {
             hits |= node->marks[w] & marks[w];
         if (!found && hits && before(&place, node))
             found = world->sorted[i];
+        if (!behind && hits && i > from)
+            behind = world->sorted[i];
     }
+    if (world->n > 0)
+        ck_assert_ptr_eq(order_seek_behind(world->sorted[from], marks), behind);
     ck_assert_ptr_eq(order_seek(world->root, key, tie, marks), found);
     ck_assert_uint_eq(order_least(world->root), least);
     ck_assert_uint_eq(order_count(world->root), world->n);
