@@ -13,6 +13,7 @@
 #include "daemon/inventory.h"
 #include "daemon/manager.h"
 #include "daemon/methods.h"
+#include "daemon/reload.h"
 #include "daemon/status.h"
 #include "daemon/survey.h"
 
@@ -304,13 +305,7 @@ unsigned admin_resume(struct session *session, const struct varlink_call *call) 
 }
 
 unsigned admin_reload(struct session *session, const struct varlink_call *call) {
-    struct allot_error err = { 0 };
-
     if (!is_admin(session, call, "have the configuration read"))
         return 1;
-    if (manager_reload(session->manager, &err) < 0)
-        return methods_fail(session, call, FAILURE_DENIED, "%s; the configuration stays as it was",
-                            err.text);
-    session_reply(session, call, &(struct wire_nothing){ 0 });
-    return 16;
+    return reload_call(session->manager->reload, session, call);
 }

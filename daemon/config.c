@@ -144,6 +144,7 @@ static struct block *block_named(struct reading *reading, enum block_kind kind, 
     bool is_known = false;
     uint32_t id = 0;
     struct block *block;
+    int r = -ENOENT;
 
     block_quote(name, quoted);
     if (!*name) {
@@ -159,9 +160,11 @@ static struct block *block_named(struct reading *reading, enum block_kind kind, 
         return NULL;
     }
     if (kind == BLOCK_USER)
-        is_known = config_value_user(&id, name) == 0;
+        r = config_value_user(&id, name);
     else if (kind == BLOCK_GROUP)
-        is_known = config_value_group(&id, name) == 0;
+        r = config_value_group(&id, name);
+    findings->is_out_of_memory |= r == -ENOMEM;
+    is_known = r == 0;
     block = block_get(reading, kind, name, is_known, id);
     if (!block)
         return NULL;
@@ -474,8 +477,12 @@ static void reading_done(struct reading *reading) {
 static int reading_end(struct reading *reading, struct config **ret, struct config_report *report,
                        struct allot_error *err) {
     struct config_findings *findings = reading->findings;
-    int r = 0;
+    struct config *config = reading->config;
+    int r = config_value_group(&config->admin_gid, config->admin_group);
 
+    config->has_admin_gid = r == 0;
+    findings->is_out_of_memory |= r == -ENOMEM;
+    r = 0;
     reading_check(reading);
     if (findings->is_out_of_memory || (findings->report.n_errors == 0 && assemble(reading) < 0))
         r = error_set(err, -ENOMEM, "out of memory while reading the configuration");

@@ -28,6 +28,8 @@ struct config {
     uint64_t stale_usec;      /* one that is so late makes what is shown stale */
     uint32_t max_connections; /* of one user */
     char admin_group[CONFIG_NAME_SIZE];
+    bool has_admin_gid; /* the machine has that group */
+    gid_t admin_gid;
     uint64_t retention_usec;    /* of accounts; UNITS_FOREVER: all is kept */
     uint64_t quota_period_usec; /* over which GiB·hours count; the same for everybody */
     struct policy policy;
@@ -46,6 +48,7 @@ void config_report_done(struct config_report *report);
  * Read `path` and its drop-ins. CONFIG_FILE may be missing (what is built in then counts), which is
  * told in `report` (may be NULL), as is all that is odd without being wrong; another file may not.
  * -EINVAL: there is a mistake; `err` has the first, with file and line, `report` has all.
+ * May take as long as the machine's user database does. Any thread.
  */
 int config_read(struct config **ret, const char *path, struct config_report *report,
                 struct allot_error *err);

@@ -568,9 +568,12 @@ static void check_people(struct block *block, struct config_findings *findings) 
         bool is_group = *word == '@';
         char name[256], quoted[BLOCK_QUOTE_SIZE];
         uint32_t id = 0;
+        int r;
 
         snprintf(name, sizeof(name), "%.*s", (int)MIN(length, sizeof(name) - 1), word);
-        if ((is_group ? config_value_group(&id, name + 1) : config_value_user(&id, name)) < 0) {
+        r = is_group ? config_value_group(&id, name + 1) : config_value_user(&id, name);
+        findings->is_out_of_memory |= r == -ENOMEM;
+        if (r < 0) {
             config_find(findings, at, true, "%s: there is no such %s",
                         block_quote(is_group ? name + 1 : name, quoted),
                         is_group ? "group" : "user");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -269,32 +270,41 @@ static bool is_number(const char *name, int64_t *ret) {
            config_value_number(ret, name, 0, UINT32_MAX - 1, &why) == 0;
 }
 
+/* Of one entry of the user database, with its members: a group may have thousands. */
+#define ENTRY_SIZE ((size_t)1 << 20)
+
 int config_value_user(uid_t *ret, const char *name) {
-    const struct passwd *entry;
+    cleanup(freep) char *buffer = NULL;
+    struct passwd entry, *found = NULL;
     int64_t number;
 
     if (is_number(name, &number)) {
         *ret = (uid_t)number;
         return 0;
     }
-    entry = getpwnam(name);
-    if (!entry)
+    buffer = malloc(ENTRY_SIZE);
+    if (!buffer)
+        return -ENOMEM;
+    if (getpwnam_r(name, &entry, buffer, ENTRY_SIZE, &found) != 0 || !found)
         return -ENOENT;
-    *ret = entry->pw_uid;
+    *ret = found->pw_uid;
     return 0;
 }
 
 int config_value_group(gid_t *ret, const char *name) {
-    const struct group *entry;
+    cleanup(freep) char *buffer = NULL;
+    struct group entry, *found = NULL;
     int64_t number;
 
     if (is_number(name, &number)) {
         *ret = (gid_t)number;
         return 0;
     }
-    entry = getgrnam(name);
-    if (!entry)
+    buffer = malloc(ENTRY_SIZE);
+    if (!buffer)
+        return -ENOMEM;
+    if (getgrnam_r(name, &entry, buffer, ENTRY_SIZE, &found) != 0 || !found)
         return -ENOENT;
-    *ret = entry->gr_gid;
+    *ret = found->gr_gid;
     return 0;
 }

@@ -38,7 +38,8 @@ int config_value_word(unsigned *ret, const char *text, const char *const *names,
 
 /*
  * The number of a user or group, by name or in decimal. -ENOENT: the machine does not know the
- * name (an unknown number is fine: containers and directories have such).
+ * name (an unknown number is fine: containers and directories have such). May take as long as the
+ * machine's user database does.
  */
 int config_value_user(uid_t *ret, const char *name);
 int config_value_group(gid_t *ret, const char *name);

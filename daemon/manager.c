@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +34,7 @@
 #include "daemon/methods.h"
 #include "daemon/names.h"
 #include "daemon/patrol.h"
+#include "daemon/reload.h"
 #include "daemon/restore.h"
 #include "daemon/scope.h"
 #include "daemon/server.h"
@@ -211,10 +211,7 @@ static int on_accounts(sd_event_source *source, int fd, uint32_t events, void *d
 
 static void apply_config(struct manager *manager) {
     const struct config *config = manager->config;
-    struct group *group = getgrnam(config->admin_group);
 
-    manager->has_admin_gid = group != NULL;
-    manager->admin_gid = group ? group->gr_gid : 0;
     if (manager->accounts)
         accounts_configure(manager->accounts, config->retention_usec, config->quota_period_usec);
     if (manager->server)
@@ -223,36 +220,49 @@ static void apply_config(struct manager *manager) {
         hand_set_period(manager->hand, config->sample_usec, config->stale_usec);
 }
 
-int manager_reload(struct manager *manager, struct allot_error *err) {
-    struct config_report report = { 0 };
-    struct config *config, *old;
-    int r;
+int manager_reconfigure(struct manager *manager, struct config *config, struct allot_error *err) {
+    struct config *old = manager->config;
+    int r = broker_policy_set(manager->broker, &config->policy, manager_now(manager));
 
-    r = config_read(&config, manager->options.config, &report, err);
-    config_report_done(&report);
-    if (r >= 0) {
-        r = broker_policy_set(manager->broker, &config->policy, manager_now(manager));
-        if (r < 0) {
-            error_set(err, r, "no memory for the new configuration");
-            /* The line may not be judged anew for want of memory; the policy is the old one. */
-            broker_policy_set(manager->broker, &manager->config->policy, manager_now(manager));
-            config_free(config);
-        }
-    }
     if (r < 0) {
-        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_CONFIG_KEPT },
-                 "%s; the configuration stays as it was", err->text);
-        return r;
+        /* The line may not be judged anew for want of memory; the policy is the old one. */
+        broker_policy_set(manager->broker, &old->policy, manager_now(manager));
+        config_free(config);
+        return error_set(err, r, "no memory for the new configuration");
     }
-    old = manager->config;
     manager->config = config;
     apply_config(manager);
     if (config->is_locked != old->is_locked)
         survey_lock(manager);
     config_free(old);
-    log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_CONFIG_READ },
-             "the configuration was read again: %s", manager->options.config);
     return 0;
+}
+
+/* "FILE:LINE: error: what": the log has its own word for the middle. */
+static bool cut_word(char *line, const char *word) {
+    char *at = strstr(line, word);
+
+    if (!at)
+        return false;
+    memmove(at + 2, at + strlen(word), strlen(at + strlen(word)) + 1);
+    return true;
+}
+
+void manager_tell_config(const struct config_report *report) {
+    bool is_first = true;
+
+    if (!report->text)
+        return;
+    for (char *rest = report->text, *line; (line = strsep(&rest, "\n"));) {
+        bool is_error = cut_word(line, ": error: ");
+
+        if (!is_error)
+            cut_word(line, ": warning: ");
+        /* The first error is told by whoever has it as an error. */
+        if (*line && !(is_error && is_first))
+            log_line(is_error ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
+        is_first &= !is_error;
+    }
 }
 
 /* ---- Signals ----------------------------------------------------------------------------------
@@ -267,13 +277,8 @@ static int on_end(sd_event_source *source, const struct signalfd_siginfo *info, 
 
 static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *info, void *data) {
     struct manager *manager = data;
-    struct allot_error err = { 0 };
 
-    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
-               (unsigned long long)boot_usec(manager)); /* what it said is in the log */
-    manager_reload(manager, &err);
-    manager_settle(manager);
-    sd_notify(0, "READY=1");
+    reload_signal(manager->reload);
     return 0;
 }
 
@@ -291,32 +296,11 @@ static int add_signal(struct manager *manager, unsigned slot, int number,
 /* ---- Building ---------------------------------------------------------------------------------
  */
 
-/* "FILE:LINE: error: what": the log has its own word for the middle. */
-static bool cut_word(char *line, const char *word) {
-    char *at = strstr(line, word);
-
-    if (!at)
-        return false;
-    memmove(at + 2, at + strlen(word), strlen(at + strlen(word)) + 1);
-    return true;
-}
-
 static int read_config(struct manager *manager, struct allot_error *err) {
     struct config_report report = { 0 };
     int r = config_read(&manager->config, manager->options.config, &report, err);
-    bool is_first = true;
 
-    if (report.text)
-        for (char *rest = report.text, *line; (line = strsep(&rest, "\n"));) {
-            bool is_error = cut_word(line, ": error: ");
-
-            if (!is_error)
-                cut_word(line, ": warning: ");
-            /* The first error is `err`: whoever called tells it. */
-            if (*line && !(is_error && is_first))
-                log_line(is_error ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
-            is_first &= !is_error;
-        }
+    manager_tell_config(&report);
     config_report_done(&report);
     return r;
 }
@@ -450,6 +434,8 @@ int manager_new(struct manager **ret, const struct manager_options *options,
         r = survey_new(manager);
     if (r >= 0)
         r = names_new(&manager->names, NULL);
+    if (r >= 0)
+        r = reload_new(&manager->reload, manager);
     if (r < 0)
         return error_set(err, r, "no memory for the books");
     apply_config(manager);
@@ -544,6 +530,7 @@ struct manager *manager_free(struct manager *manager) {
     eviction_free_all(manager);
     patrol_free_all(manager);
     names_free(manager->names);
+    reload_free(manager->reload);
     scope_free_all(manager);
     heir_free_all(manager);
     tenure_free_all(manager);

@@ -27,6 +27,7 @@
 struct accounts;
 struct inventory;
 struct names;
+struct reload;
 struct server;
 struct session;
 struct state;
@@ -74,8 +75,9 @@ struct manager {
     struct list closings;     /* handles that it was asked to close or open */
     struct list confinements; /* scopes that it was asked to make */
     struct names *names;      /* of users */
-    struct list monitors;     /* sessions that get events: session.in_monitors */
-    struct sample *sample;    /* the last one, owned; NULL: none yet */
+    struct reload *reload;
+    struct list monitors;  /* sessions that get events: session.in_monitors */
+    struct sample *sample; /* the last one, owned; NULL: none yet */
     struct hand_probes probes;
     bool has_probes, is_probing;
     unsigned n_probes_failed;
@@ -96,8 +98,6 @@ struct manager {
     struct store reply; /* of the reply in hand */
 
     uid_t own_uid; /* whom it runs as: an administrator of a private box */
-    bool has_admin_gid;
-    gid_t admin_gid;
     char host[65];
     uint64_t started_usec; /* CLOCK_REALTIME */
     uint64_t begun_usec;   /* the same of CLOCK_BOOTTIME */
@@ -143,5 +143,9 @@ uint64_t manager_real(struct manager *manager);
 /* The date (CLOCK_REALTIME) of a moment of CLOCK_BOOTTIME; 0 stays 0. */
 uint64_t manager_date(struct manager *manager, uint64_t usec);
 
-/* Read the configuration again; on error the old one stays. */
-int manager_reload(struct manager *manager, struct allot_error *err);
+/* Another configuration, which is the manager's then; -ENOMEM: it is gone, and the old one stays.
+ */
+int manager_reconfigure(struct manager *manager, struct config *config, struct allot_error *err);
+
+/* What was found in a configuration, to the log; all but the first error, where that is told. */
+void manager_tell_config(const struct config_report *report);

@@ -406,7 +406,8 @@ bool session_is_admin(const struct session *session) {
     const struct manager *manager = session->manager;
 
     return session->peer.uid == 0 || session->peer.uid == manager->own_uid ||
-           (manager->has_admin_gid && peer_is_in(&session->peer, manager->admin_gid));
+           (manager->config->has_admin_gid &&
+            peer_is_in(&session->peer, manager->config->admin_gid));
 }
 
 bool session_owns(const struct session *session, uid_t uid) {
