@@ -48,8 +48,11 @@ static void doom(struct session *session) {
 static void watch(struct session *session) {
     struct epoll_event event = { .data.ptr = session };
 
-    event.events = EPOLLRDHUP;
-    if (!session->blocked && !session->closing && frame_out_pending(&session->out) < OUT_HIGH)
+    /* Who has ended its sending half waits for nothing, but is answered what it had asked before.
+     */
+    if (session->blocked)
+        event.events = EPOLLRDHUP;
+    else if (!session->closing && frame_out_pending(&session->out) < OUT_HIGH)
         event.events = EPOLLIN;
     if (session->stuck)
         event.events |= EPOLLOUT;

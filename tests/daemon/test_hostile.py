@@ -154,6 +154,15 @@ class Hostile(BoxTest):
         for i in range(1000, 1500):
             self.assertIn(str(i), client.receive()["parameters"]["reason"])
 
+    def test_who_has_asked_all_and_says_so_is_answered_all(self):
+        """As `printf ... | nc -N -U` does: what waits is cancelled, what does not is answered."""
+        client = self.box.client()
+        client.send_bytes((json.dumps(message("GetBox")).encode() + b"\0") * 200)
+        client.socket.shutdown(socket.SHUT_WR)
+        for _ in range(200):
+            self.assertIn("box", client.receive()["parameters"])
+        self.assertRaises(Closed, client.receive)
+
     def test_one_who_pipelines_without_reading_stalls_nobody(self):
         greedy = self.box.client()
         greedy.socket.setblocking(False)
