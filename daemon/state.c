@@ -565,13 +565,18 @@ int state_open(struct state **ret, const char *dir, const uint8_t boot_id[static
         return r;
 
     state->fd = openat(state->dir, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (state->fd < 0 && errno != ENOENT)
-        return error_set(err, -errno, "%s/" NAME ": cannot open: %m", dir);
-    report->is_fresh = state->fd < 0;
-    if (!report->is_fresh) {
+    r = state->fd < 0 ? -errno : 0;
+    report->is_fresh = r == -ENOENT;
+    if (r == 0)
         r = read_file(state->fd, &bytes, &size);
-        if (r < 0)
-            return error_set(err, r, "%s/" NAME ": cannot read: %s", dir, strerror(-r));
+    if (r == -ELOOP || r == -EISDIR || r == -ENOTSUP)
+        return error_set(err, r,
+                         "%s/" NAME " is no file but a link, a directory or the like, which allotd "
+                         "did not make: remove it, or give another --state-dir",
+                         dir);
+    if (r < 0 && !report->is_fresh)
+        return error_set(err, r, "%s/" NAME " cannot be read: %s", dir, strerror(-r));
+    if (!report->is_fresh) {
         is_large = r > 0;
         if ((r = state_scan(bytes, size, apply, &state->live, &scan)) < 0)
             return error_set(err, r, "%s/" NAME ": %s", dir, strerror(-r));
