@@ -66,28 +66,36 @@ void shape_done(struct shape_of_row *shape) {
     allot_graph_unref(shape->graph);
 }
 
-void shape_chain(struct shape_of_row *ret) {
+void shape_chain_of(struct shape_of_row *ret, int n_nodes) {
     struct allot_output one;
 
     shape_begin(ret);
     ret->fetch = feed(ret, ALLOT_F32, 0, NULL);
     one = allot_scalar(ret->graph, ALLOT_F32, 1);
-    for (int i = 0; i < CHAIN_NODES; i++)
+    for (int i = 0; i < n_nodes; i++)
         ret->fetch = allot_add(ret->fetch, one);
 }
 
-void shape_wide(struct shape_of_row *ret) {
+void shape_chain(struct shape_of_row *ret) {
+    shape_chain_of(ret, CHAIN_NODES);
+}
+
+void shape_wide_of(struct shape_of_row *ret, int n_nodes) {
     static struct allot_node *nodes[CHAIN_NODES];
     struct allot_output x, one;
 
     shape_begin(ret);
     x = feed(ret, ALLOT_F32, 0, NULL);
     one = allot_scalar(ret->graph, ALLOT_F32, 1);
-    for (int i = 0; i < CHAIN_NODES; i++) {
+    for (int i = 0; i < n_nodes; i++) {
         ret->fetch = allot_add(x, one);
         nodes[i] = ret->fetch.node;
     }
-    ret->target = allot_group(ret->graph, "all", nodes, CHAIN_NODES);
+    ret->target = allot_group(ret->graph, "all", nodes, (size_t)n_nodes);
+}
+
+void shape_wide(struct shape_of_row *ret) {
+    shape_wide_of(ret, CHAIN_NODES);
 }
 
 void shape_layered(struct shape_of_row *ret) {

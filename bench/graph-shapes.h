@@ -35,6 +35,9 @@ void shape_mlp(struct shape_of_row *ret);         /* 784-512-512-10, a step of S
 void shape_matmul(struct shape_of_row *ret);      /* two squares that are fed */
 void shape_branches(struct shape_of_row *ret);    /* 16 that grow wide and narrow again */
 void shape_transformer(struct shape_of_row *ret); /* attention and feed-forward, a step of Adam */
+/* The first two with fewer nodes: at most CHAIN_NODES. */
+void shape_chain_of(struct shape_of_row *ret, int n_nodes);
+void shape_wide_of(struct shape_of_row *ret, int n_nodes);
 void shape_done(struct shape_of_row *shape);
 
 /* The two squares of shape_matmul(). */

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lets liballot, TensorFlow and ONNX Runtime take turns: graph-table.py ALLOT PEERS_PYTHON [--rounds N]
-[--clock wall|cpu] [--rows ROW,…] [--json FILE] [--log FILE]
+"""Lets liballot, TensorFlow and ONNX Runtime take turns: graph-table.py ALLOT PEERS_PYTHON [--gpu GRAPH_GPU]
+[--rounds N] [--clock wall|cpu] [--rows ROW,…] [--json FILE] [--log FILE]
 
 Each is a process that answers lines (graph-allot.c, graph-peers.py); only one computes at a time. Every
 row goes round all of them several times. Ratios are of medians, and of the best; goals are met or missed
 by the better of the two, as a busy machine makes any single figure worse and none better.
 
 --clock cpu  CPU time of the processes: on a machine that others use
+--gpu        graph-gpu.c, for what liballot itself costs for each op on a GPU; by CPU time, whatever the clock
 """
 import argparse
 import json
@@ -32,6 +33,14 @@ ROWS = [
 ]
 PEAKS = [("branches", "16 wide branches"), ("mlp", "MLP, SGD step"), ("transformer", "transformer of 4 blocks, Adam step"),
          ("layered", "random layers")]
+# row, words, threads, value on the simulator, goal: at most, ns per op
+GPU_ROWS = [
+    ("gpu-chain", "chain of 10,000 scalar adds, 1 thread", 1, 10000, 1000),
+    ("gpu-wide", "10,000 independent adds, 1 thread", 1, 1, 1000),
+    ("gpu-chain", "chain of 10,000 scalar adds, 2 threads", 2, 10000, 1000),
+    ("gpu-wide", "10,000 independent adds, 2 threads", 2, 1, 1000),
+    ("gpu-mlp", "MLP 784-512-512-10, batch 128, SGD step, 1 thread", 1, None, 1000),
+]
 
 
 class Engine:
@@ -97,10 +106,53 @@ def same_value(answers):
     return [name for name, v in values.items() if abs(v - ours) > 1e-3 * max(1, abs(ours))]
 
 
+def per_op(answer, name):
+    """How many more there are for each op of the longer graph; where there is one graph, for each op of it."""
+    (short, long), (first, last) = answer["kernels"], answer[name]
+    return (last - first) / (long - short) if long > short else last / long
+
+
+def measure_gpu(command, wanted, rounds, kept):
+    """On a driver that does nothing: all that is left is ours."""
+    engine, lines = Engine([command]), []
+    for row, words, threads, value, most in GPU_ROWS:
+        if wanted and row not in wanted:
+            continue
+        answer = engine.ask(row, threads, max(10, 2 * rounds))
+        if value is not None and answer["value"] != value:
+            sys.exit("graph-table.py: %s computed %g instead of %g" % (row, answer["value"], value))
+        nsec = [t / answer["kernels"][1] for t in answer["cpu"]]
+        goals = [("≤ %g µs" % (most / 1000), min(nsec) <= most)]
+        if row != "gpu-mlp":
+            goals += [("none %s per op" % words_of, per_op(answer, name) == 0)
+                      for name, words_of in (("allocations", "allocated"), ("locks", "locked"))]
+        lines.append([words, "%s (%s)" % (figure(statistics.median(nsec)), figure(min(nsec)))] +
+                     ["%.3g, %d a step" % (per_op(answer, name), answer[name][0])
+                      for name in ("allocations", "locks")] +
+                     ["%.4g" % per_op(answer, "calls"), verdict(goals)])
+        kept.append({"row": row, "threads": threads, "unit": "ns per op", "clock": "cpu",
+                     "median": {"allot": statistics.median(nsec)}, "best": {"allot": min(nsec)},
+                     "kernels": answer["kernels"], "allocations": answer["allocations"], "locks": answer["locks"],
+                     "calls": answer["calls"], "other_calls": answer["other_calls"],
+                     "goals": {w: bool(m) for w, m in goals}})
+        print("  measured: on a GPU, " + words, flush=True)
+    engine.end()
+    if lines:
+        print("\nOn a GPU: CPU time outside the driver for each op launched, ns")
+        table(["", "liballot", "allocations", "locks", "driver calls per op", "goals"], lines)
+
+
+def write_json(path, kept):
+    if path:
+        with open(path, "w") as file:
+            json.dump(kept, file, indent=1)
+
+
 def main():
     parser = argparse.ArgumentParser(description="see the head of the file")
     parser.add_argument("allot")
     parser.add_argument("python")
+    parser.add_argument("--gpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--rows", default="")
@@ -108,10 +160,15 @@ def main():
     parser.add_argument("--log", default=os.devnull)
     given = parser.parse_args()
     wanted = [r for r in given.rows.split(",") if r]
-    unknown = set(wanted) - {r[0] for r in ROWS} - {"peaks"}
+    unknown = set(wanted) - {r[0] for r in ROWS + GPU_ROWS} - {"peaks"}
     if unknown:
         sys.exit("graph-table.py: no row %s; there are %s, peaks" % (
-            ", ".join(sorted(unknown)), ", ".join(dict.fromkeys(r[0] for r in ROWS))))
+            ", ".join(sorted(unknown)), ", ".join(dict.fromkeys(r[0] for r in ROWS + GPU_ROWS))))
+    if wanted and not set(wanted) - {r[0] for r in GPU_ROWS}:
+        kept = []
+        measure_gpu(given.gpu, wanted, given.rounds, kept)
+        write_json(given.json, kept)
+        return
 
     engines = {"allot": Engine([given.allot])}
     engines["openblas"] = engines["allot"]
@@ -179,9 +236,9 @@ def main():
     for name, engine in engines.items():
         if name != "openblas":
             engine.end()
-    if given.json:
-        with open(given.json, "w") as file:
-            json.dump(kept, file, indent=1)
+    if given.gpu:
+        measure_gpu(given.gpu, wanted, given.rounds, kept)
+    write_json(given.json, kept)
 
 
 main()
