@@ -65,11 +65,13 @@ int gpu_identify(struct gpu *gpu, struct allot_error *err) {
 }
 
 static int make_streams(struct gpu *gpu, struct allot_error *err) {
-    CUstream *streams[] = { &gpu->compute, &gpu->to_host, &gpu->to_device };
     int r = 0;
 
-    for (size_t i = 0; r == 0 && i < ELEMENTSOF(streams); i++)
-        r = cuda_stream_create(gpu->cuda, err, streams[i], CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; r == 0 && i < N_GPU_STREAMS; i++) {
+        r = cuda_stream_create(gpu->cuda, err, &gpu->streams[i], CU_STREAM_NON_BLOCKING);
+        if (r == 0)
+            waiter_init(&gpu->waiters[i], gpu->cuda, gpu->context);
+    }
     return r;
 }
 
@@ -140,11 +142,10 @@ struct gpu *gpu_close(struct gpu *gpu) {
             cublas_close(gpu->cublas);
         }
         unload_modules(gpu);
-        for (int i = 0; i < 3; i++) {
-            CUstream stream = i == 0 ? gpu->compute : i == 1 ? gpu->to_host : gpu->to_device;
-
-            if (stream)
-                cuda_stream_destroy(gpu->cuda, NULL, stream);
+        for (int i = 0; i < N_GPU_STREAMS; i++) {
+            waiter_done(&gpu->waiters[i]);
+            if (gpu->streams[i])
+                cuda_stream_destroy(gpu->cuda, NULL, gpu->streams[i]);
         }
         cuda_ctx_set_current(gpu->cuda, NULL, NULL);
         entered = NULL;

@@ -13,22 +13,31 @@
 #include "base/map.h"
 #include "driver/cublas.h"
 #include "driver/cuda.h"
+#include "libclient/device/waiter.h"
 
 struct allot_error;
 struct arena;
 struct gpu_memory;
+
+enum gpu_stream { GPU_COMPUTE, GPU_TO_HOST, GPU_TO_DEVICE, N_GPU_STREAMS };
 
 struct gpu {
     struct cuda *cuda;
     int number; /* among those that the driver shows */
     CUdevice device;
     CUcontext context; /* the primary one, retained */
-    CUstream compute, to_host, to_device;
-    struct cublas *cublas; /* NULL: there is none, and kernels of our own are used */
-    cublasHandle_t blas;   /* on `compute`; host pointers for scalars */
-    char name[128];        /* "NVIDIA A100-SXM4-80GB" */
-    char uuid[96];         /* "GPU-…", or as the lease calls it: "MIG-…" */
-    char bus_id[24];       /* "0000:07:00.0" */
+    union {
+        struct {
+            CUstream compute, to_host, to_device;
+        };
+        CUstream streams[N_GPU_STREAMS];
+    };
+    struct waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
+    struct cublas *cublas;                /* NULL: there is none, and kernels of our own are used */
+    cublasHandle_t blas;                  /* on `compute`; host pointers for scalars */
+    char name[128];                       /* "NVIDIA A100-SXM4-80GB" */
+    char uuid[96];                        /* "GPU-…", or as the lease calls it: "MIG-…" */
+    char bus_id[24];                      /* "0000:07:00.0" */
     int multiprocessors;
     struct arena *arena;
     struct gpu_memory *memory; /* where the arena gets it from */

@@ -81,7 +81,7 @@ struct compile_edges {
 };
 int compile_edges(const struct compile *compile, struct compile_edges *ret); /* -ENOMEM */
 void compile_edges_done(struct compile_edges *edges);
-/* queue.c: who waits for work on devices. */
+/* marks.c: who waits for work on devices. */
 int compile_queues(struct compile *compile, const struct compile_edges *edges);
 
 /* Room for one more in an array that grows; -ENOMEM. */

@@ -7,6 +7,9 @@
  * in between is not lost. The caller stays to the end: it looks for work for a while, then sleeps
  * until there is some or all is done.
  *
+ * Items that become ready because a GPU has done something go on a stack that belongs to none of
+ * the threads. Whoever puts them there wakes the caller if it sleeps, and a helper if not.
+ *
  * `left` counts items that are not done. Each thread counts for itself and settles when it has
  * nothing to do, so that tiny items do not meet in one cache line.
  */
@@ -42,10 +45,12 @@ struct crew {
     struct frame *frame;
     struct pool *pool;
     uint32_t n_workers;
-    struct worker *workers;  /* 0: the caller */
+    struct worker *workers; /* 0: the caller; the last, n_workers: nobody, see crew_tell() */
+    uint32_t *later;        /* of a crew of one: items that have the host wait, first come first */
+    uint32_t first_later, n_later;
     _Atomic uint32_t *waits; /* by item: predecessors that are not done */
     _Alignas(64) _Atomic uint32_t left;
-    _Atomic uint32_t inside; /* helpers who may still touch this */
+    _Atomic uint32_t inside; /* helpers and waiters who may still touch this */
     pthread_mutex_t lock;
     pthread_cond_t news; /* for the caller, when it sleeps */
     atomic_bool is_asleep;
@@ -116,14 +121,22 @@ static bool steal(struct worker *thief, struct worker *victim, uint32_t *ret) {
 static bool find_any(struct worker *worker, uint32_t *ret) {
     struct crew *crew = worker->crew;
 
-    for (uint32_t i = 1; i < crew->n_workers; i++)
-        if (steal(worker, &crew->workers[(worker->index + i) % crew->n_workers], ret))
+    for (uint32_t i = 1; i <= crew->n_workers; i++)
+        if (steal(worker, &crew->workers[(worker->index + i) % (crew->n_workers + 1)], ret))
             return true;
     return false;
 }
 
+/* An item that will have this thread wait, where that is all there is to do. */
+static bool find_later(struct crew *crew, uint32_t *ret) {
+    if (crew->first_later == crew->n_later)
+        return false;
+    *ret = crew->later[crew->first_later++];
+    return true;
+}
+
 static bool has_work(const struct crew *crew) {
-    for (uint32_t i = 0; i < crew->n_workers; i++)
+    for (uint32_t i = 0; i <= crew->n_workers; i++)
         if (atomic_load(&crew->workers[i].n) > 0)
             return true;
     return false;
@@ -170,6 +183,10 @@ static uint32_t release(struct worker *worker, const struct program_item *item) 
 
         if (atomic_fetch_sub_explicit(&crew->waits[then], 1, memory_order_acq_rel) != 1)
             continue;
+        if (crew->later && program->items[then].waits_on_host) {
+            crew->later[crew->n_later++] = then;
+            continue;
+        }
         if (next == PROGRAM_NONE) {
             next = then;
             continue;
@@ -211,7 +228,8 @@ static void work(struct worker *worker) {
     uint32_t n_done = 0, item = PROGRAM_NONE;
 
     while (!atomic_load_explicit(&crew->frame->cancelled, memory_order_relaxed)) {
-        if (item == PROGRAM_NONE && !pop(worker, &item) && !find_any(worker, &item))
+        if (item == PROGRAM_NONE && !pop(worker, &item) && !find_any(worker, &item) &&
+            !find_later(crew, &item))
             break;
         run_item(worker, item);
         n_done++;
@@ -223,6 +241,14 @@ static void work(struct worker *worker) {
         wake_caller(crew);
     else if (atomic_load(&crew->frame->cancelled))
         wake_caller(crew);
+}
+
+/* Under the lock, so that the caller does not end it all between the two. */
+static void leave(struct crew *crew) {
+    pthread_mutex_lock(&crew->lock);
+    if (atomic_fetch_sub(&crew->inside, 1) == 1)
+        pthread_cond_signal(&crew->news);
+    pthread_mutex_unlock(&crew->lock);
 }
 
 static void helper_main(struct pool_task *task) {
@@ -239,11 +265,41 @@ static void helper_main(struct pool_task *task) {
             !atomic_compare_exchange_strong(&worker->is_out, &in, true))
             break;
     }
-    /* Under the lock, so that the caller does not end it all between the two. */
-    pthread_mutex_lock(&crew->lock);
-    if (atomic_fetch_sub(&crew->inside, 1) == 1)
+    leave(crew);
+}
+
+bool crew_expect(struct crew *crew) {
+    if (crew->later)
+        return false;
+    atomic_fetch_add(&crew->inside, 1);
+    return true;
+}
+
+void crew_tell(struct crew *crew, uint32_t event) {
+    const struct program *program = crew->frame->program;
+    struct worker *nobody = &crew->workers[crew->n_workers];
+    uint32_t n_ready = 0;
+    bool is_asleep;
+
+    for (uint32_t t = program->first_told[event]; t < program->first_told[event + 1]; t++) {
+        uint32_t item = program->told[t];
+
+        if (atomic_fetch_sub_explicit(&crew->waits[item], 1, memory_order_acq_rel) != 1)
+            continue;
+        push(nobody, &item, 1);
+        n_ready++;
+    }
+    if (n_ready > 0) {
+        /* Under the lock, as nobody looks again for us: either the caller sees the work before it
+         * sleeps, or it is woken. */
+        pthread_mutex_lock(&crew->lock);
+        is_asleep = atomic_load(&crew->is_asleep);
         pthread_cond_signal(&crew->news);
-    pthread_mutex_unlock(&crew->lock);
+        pthread_mutex_unlock(&crew->lock);
+        if (!is_asleep || n_ready > 1)
+            call_helper(crew);
+    }
+    leave(crew);
 }
 
 static void sleep_until_news(struct crew *crew) {
@@ -259,11 +315,15 @@ bool crew_run(struct crew *crew) {
     const struct program *program = crew->frame->program;
     struct worker *caller = &crew->workers[0];
 
-    for (uint32_t i = 0; i < program->n_items; i++)
-        atomic_store_explicit(&crew->waits[i], program->items[i].n_predecessors,
-                              memory_order_relaxed);
-    for (uint32_t i = 0; i < crew->n_workers; i++)
+    for (uint32_t i = 0; i < program->n_items; i++) {
+        const struct program_item *item = &program->items[i];
+        uint32_t n_told = item->waits_on_host && !crew->later ? item->n_waits : 0;
+
+        atomic_store_explicit(&crew->waits[i], item->n_predecessors + n_told, memory_order_relaxed);
+    }
+    for (uint32_t i = 0; i <= crew->n_workers; i++)
         atomic_store_explicit(&crew->workers[i].n, 0, memory_order_relaxed);
+    crew->first_later = crew->n_later = 0;
     atomic_store(&crew->left, program->n_items);
     push(caller, program->ready, program->n_ready);
     if (program->n_ready > 1)
@@ -292,14 +352,15 @@ int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t
     pthread_mutex_init(&crew->lock, NULL);
     pthread_cond_init(&crew->news, NULL);
     crew->waits = calloc(n_items + 1, sizeof(*crew->waits));
-    crew->workers = aligned_alloc(64, n_threads * sizeof(*crew->workers));
+    crew->workers = aligned_alloc(64, (n_threads + 1) * sizeof(*crew->workers));
     if (crew->workers)
-        memset(crew->workers, 0, n_threads * sizeof(*crew->workers));
-    if (!crew->waits || !crew->workers) {
+        memset(crew->workers, 0, (n_threads + 1) * sizeof(*crew->workers));
+    crew->later = n_threads == 1 ? malloc((n_items + 1) * sizeof(*crew->later)) : NULL;
+    if (!crew->waits || !crew->workers || (n_threads == 1 && !crew->later)) {
         crew_free(crew);
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < n_threads; i++) {
+    for (uint32_t i = 0; i <= n_threads; i++) {
         struct worker *worker = &crew->workers[i];
 
         worker->crew = crew;
@@ -318,9 +379,10 @@ int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t
 struct crew *crew_free(struct crew *crew) {
     if (!crew)
         return NULL;
-    for (uint32_t i = 0; crew->workers && i < crew->n_workers; i++)
+    for (uint32_t i = 0; crew->workers && i <= crew->n_workers; i++)
         free(crew->workers[i].stack);
     free(crew->workers);
+    free(crew->later);
     free(crew->waits);
     pthread_cond_destroy(&crew->news);
     pthread_mutex_destroy(&crew->lock);

@@ -17,6 +17,7 @@
 
 struct allot_tensor;
 struct crew;
+struct frame_event;
 struct trace;
 
 struct frame_item {
@@ -39,7 +40,7 @@ struct frame {
     struct variable **variables;  /* as program.variables; borrowed from the session */
     struct buffer **pins;         /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
     struct shape *open_shapes;    /* by value: of VALUE_OPEN; NULL: there is none */
-    void **events;                /* CUevent, as program.event_items; NULL until the first run */
+    struct frame_event *events;   /* as program.event_items; NULL until the first run */
     struct crew *crew;            /* for several threads; NULL until the first such run */
     atomic_bool cancelled;        /* stop: an error, a cancellation, a time limit */
     _Atomic uint32_t failed_item; /* the first; PROGRAM_NONE */

@@ -129,7 +129,8 @@ static void place_item(struct layout *layout, uint32_t i) {
 
 static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer *buffers) {
     struct program *program = layout->compile->program;
-    bool is_sequential = layout->compile->request->sequential;
+    /* What the host does beside GPUs is not in step with them, on one thread either. */
+    bool is_sequential = layout->compile->request->sequential && (space != 0 || !program->has_gpu);
     size_t n = 0;
     int r;
 

@@ -194,6 +194,8 @@ struct program *program_free(struct program *program) {
     free(program->ready);
     free(program->waits);
     free(program->event_items);
+    free(program->first_told);
+    free(program->told);
     free(program->slab_bytes);
     free(program);
     return NULL;

@@ -78,6 +78,8 @@ struct program_item {
     uint32_t first_pin, n_pins;   /* of program.pins: reads that are over when this one writes */
     uint32_t first_wait, n_waits; /* of program.waits: work on devices that must be over before */
     uint32_t event;               /* marks its end for others; PROGRAM_NONE */
+    uint32_t queue;               /* where it is queued, see exec/queue.h; only if has_gpu */
+    bool waits_on_host;           /* it is the host that has to wait, not a stream */
 };
 
 struct program_feed {
@@ -136,6 +138,9 @@ struct program {
     uint32_t *waits;       /* items, see exec/queue.h */
     uint32_t *event_items; /* by event: the item whose end it marks */
     uint32_t n_events;
+    uint32_t *first_told; /* by event, n_events + 1: which of `told` */
+    uint32_t *told;       /* items for which the host waits for it */
+    uint32_t n_told;
     uint64_t *slab_bytes;       /* by space */
     uint64_t ready_order_bytes; /* what a plain first-ready order would have needed, in all */
 };

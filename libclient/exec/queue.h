@@ -5,10 +5,15 @@
  *
  * An item on a GPU has run when it is queued on a stream of its device: the compute stream, or one
  * for copies in its direction. Those behind it on the same stream need no more. Others wait for the
- * event that marks its end: a stream without the host, an item of the host by blocking, because it
- * needs the bytes.
+ * event that marks its end: a stream without the host; an item of the host, because it needs the
+ * bytes, is begun when the event is reached (exec/crew.h). So is a copy that would keep the thread
+ * that queues it.
  */
 #include "libclient/exec/frame.h"
+
+/* Where an item is queued (program_item.queue): nowhere, on the host, or from QUEUE_FIRST on the
+ * streams of device 0, of device 1 and so on, each in the order of enum gpu_stream. */
+enum { QUEUE_NONE, QUEUE_HOST, QUEUE_FIRST };
 
 /* The function of a frame's item where a GPU has a part in it; NULL: it is the host's alone. */
 kernel_run_fn queue_function(const struct program *program, const struct program_item *item);

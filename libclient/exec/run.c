@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Run: with one thread, the items one after the other as they stand: no counting of what is ready,
- * no queue, two loads and a call for each.
+ * no queue, two loads and a call for each. That is, where no item of the host waits for a GPU.
  */
 #include "libclient/exec/run.h"
 
@@ -40,7 +40,8 @@ static void run_traced(struct frame *frame) {
 }
 
 int run_frame(struct frame *frame, struct pool *inter, uint32_t n_threads) {
-    if (n_threads <= 1) {
+    /* What the host waits for must not hold up the rest: that is for a crew, if of one. */
+    if (n_threads <= 1 && frame->program->n_told == 0) {
         if (frame->trace)
             run_traced(frame);
         else

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs on GPUs of a simulated box: copies between devices, order between streams, memory. */
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +12,7 @@
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
+#include "libclient/exec/cancel.h"
 #include "libclient/exec/engine.h"
 #include "libclient/graph/build.h"
 #include "libclient/kernels/kernel.h"
@@ -100,6 +104,56 @@ static int put_prepare(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
+/* On a GPU: what comes behind it on the stream waits until LetGo ran on the host. */
+static sem_t let_go;
+
+static void CUDA_CB hold(void *userdata) {
+    sem_wait(&let_go);
+}
+
+static int hold_run(const struct kernel_run *run) {
+    const struct next *next = run->state;
+    struct allot_error err = { 0 };
+    int r = cuda_launch_host_func(next->gpu->cuda, &err, run->step->stream, hold, NULL);
+
+    return r < 0 ? kernel_fail(r, "%s", err.text) : next_gpu_run(run);
+}
+
+static int hold_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    int r = next_prepare(plan, err);
+
+    plan->run = hold_run;
+    return r;
+}
+
+static int let_go_run(const struct kernel_run *run) {
+    sem_post(&let_go);
+    return next_cpu_run(run);
+}
+
+static int let_go_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    int r = next_prepare(plan, err);
+
+    plan->run = let_go_run;
+    return r;
+}
+
+/* On a GPU: reads where nothing is. */
+static int crash_run(const struct kernel_run *run) {
+    struct kernel_run wrong = *run;
+    void *nowhere[] = { (void *)(uintptr_t)4096 };
+
+    wrong.inputs = nowhere;
+    return next_gpu_run(&wrong);
+}
+
+static int crash_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    int r = next_prepare(plan, err);
+
+    plan->run = crash_run;
+    return r;
+}
+
 static int same_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     if (shapes->n_outputs)
         shapes->outputs[0] = shapes->inputs[0];
@@ -113,6 +167,9 @@ static void register_ops(void) {
           .signature = "(variable: var f32, value: f32) -> ()",
           .shape = same_shape,
           .flags = OPDEF_STATEFUL },
+        { .name = "Hold", .signature = "(x: f32) -> (y: f32)", .shape = same_shape },
+        { .name = "LetGo", .signature = "(x: f32) -> (y: f32)", .shape = same_shape },
+        { .name = "Crash", .signature = "(x: f32) -> (y: f32)", .shape = same_shape },
     };
     static const struct kernel kernels[] = {
         { .op = "Next", .device = KERNEL_CPU, .flags = KERNEL_IN_PLACE, .prepare = next_prepare },
@@ -127,6 +184,9 @@ static void register_ops(void) {
           .writes = 1,
           .flags = KERNEL_INITIALISES,
           .prepare = put_prepare },
+        { .op = "Hold", .device = KERNEL_GPU, .prepare = hold_prepare },
+        { .op = "LetGo", .device = KERNEL_CPU, .prepare = let_go_prepare },
+        { .op = "Crash", .device = KERNEL_GPU, .prepare = crash_prepare },
     };
 
     ck_assert_int_eq(ops_register_all(NULL), 0);
@@ -186,8 +246,12 @@ static uint32_t add(struct bench *bench, const char *op, const char *device,
     return node;
 }
 
+static struct edge one_op(struct bench *bench, const char *op, const char *device, struct edge x) {
+    return (struct edge){ add(bench, op, device, &x, 1, NULL, 0), 0 };
+}
+
 static struct edge next(struct bench *bench, const char *device, struct edge x) {
-    return (struct edge){ add(bench, "Next", device, &x, 1, NULL, 0), 0 };
+    return one_op(bench, "Next", device, x);
 }
 
 static struct edge source(struct bench *bench, const char *op, const char *device, int64_t n) {
@@ -356,5 +420,200 @@ START_TEST(memory_goes_back) {
 }
 END_TEST
 
-SUITE_TIMEOUT("exec-gpu", 120, ops_go_to_the_first_gpu, values_follow_their_users_over_devices,
+/* More items of the host than threads wait for a GPU, which waits for the last item of the host:
+ * who blocked a thread for one of them would never come to it. Fetches, from pageable memory, too.
+ */
+START_TEST(nobody_waits_while_there_is_work) {
+    struct bench bench;
+    struct allot_tensor *fed = numbers(1000);
+
+    bench_open(&bench);
+    ck_assert_int_eq(sem_init(&let_go, 0, 0), 0);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct edge x, held, slow[5], freed, fetches[6];
+        struct allot_tensor *tensors[6];
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, 1000);
+        held = one_op(&bench, "Hold", "/gpu:0", x);
+        for (int i = 0; i < 5; i++)
+            slow[i] = fetches[i] = i < 4 ? next(&bench, "/cpu:0", held) : held;
+        freed = x;
+        for (int i = 0; i < 20; i++)
+            freed = next(&bench, threads > 1 && i % 3 == 0 ? "/gpu:1" : "/cpu:0", freed);
+        fetches[5] = one_op(&bench, "LetGo", "/cpu:0", freed);
+        for (int round = 0; round < 10; round++) {
+            struct engine_call call = { &x, 1, fetches, 6, NULL, 0 };
+            struct engine_run run = { 0 };
+            int r = engine_run(bench.engine, &call, &run, &fed, tensors, &bench.err);
+
+            ck_assert_msg(r == 0, "%s", bench.err.text);
+            for (int i = 0; i < 6; i++) {
+                float plus = i < 4 ? 2 : i < 5 ? 1 : 21;
+
+                for (int k = 0; k < 1000; k++)
+                    ck_assert_float_eq(((float *)tensor_data(tensors[i]))[k], (float)k + plus);
+                allot_tensor_unref(tensors[i]);
+            }
+        }
+        ck_assert_str_eq(placed(&bench, slow[0]), "/job:localhost/replica:0/task:0/device:CPU:0");
+        session_close(&bench);
+    }
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
+/* CheckNumerics is done by the host wherever it is placed: not before the bytes are there. */
+START_TEST(ops_that_read_on_the_host_have_the_bytes) {
+    struct bench bench;
+
+    bench_open(&bench);
+    ck_assert_int_eq(sem_init(&let_go, 0, 0), 0);
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        struct edge x, y;
+        uint32_t free_it;
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, 100);
+        y = one_op(&bench, "CheckNumerics", "/gpu:0", one_op(&bench, "Hold", "/gpu:0", x));
+        y = next(&bench, "/gpu:0", y);
+        free_it = one_op(&bench, "LetGo", "/cpu:0", x).node;
+        for (int round = 0; round < 10; round++) {
+            struct allot_tensor *fed = numbers(100), *tensor;
+            struct engine_call call = { &x, 1, &y, 1, &free_it, 1 };
+            struct engine_run run = { 0 };
+            int r;
+
+            ((float *)tensor_data(fed))[7] = (float)round;
+            r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+            ck_assert_msg(r == 0, "%s", bench.err.text);
+            ck_assert_float_eq(((float *)tensor_data(tensor))[7], (float)round + 2);
+            allot_tensor_unref(tensor);
+            allot_tensor_unref(fed);
+        }
+        session_close(&bench);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+/* A kernel that faults: items of the host that wait for it do not wait for ever, and are not run.
+ */
+START_TEST(faults_reach_those_who_wait) {
+    struct bench bench;
+    struct allot_tensor *fed = numbers(1000);
+
+    bench_open(&bench);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct edge x, y;
+        struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+        struct engine_run run = { 0 };
+        struct allot_tensor *tensor;
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, 1000);
+        y = next(&bench, "/gpu:1", next(&bench, "/cpu:0", one_op(&bench, "Crash", "/gpu:0", x)));
+        ck_assert_int_eq(engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err), -EFAULT);
+        ck_assert_msg(strstr(bench.err.text, "CUDA_ERROR_ILLEGAL_ADDRESS"), "%s", bench.err.text);
+        session_close(&bench);
+    }
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
+static void *cancel_and_let_go(void *userdata) {
+    cancel_give(userdata);
+    sem_post(&let_go);
+    return NULL;
+}
+
+START_TEST(who_waits_hears_a_cancellation) {
+    struct bench bench;
+    struct allot_tensor *fed = numbers(1000);
+
+    bench_open(&bench);
+    ck_assert_int_eq(sem_init(&let_go, 0, 0), 0);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct edge x, y;
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, 1000);
+        y = next(&bench, "/cpu:0", one_op(&bench, "Hold", "/gpu:0", x));
+        for (int i = 0; i < 5; i++)
+            y = next(&bench, i % 2 ? "/cpu:0" : "/gpu:1", y);
+        for (int round = 0; round < 5; round++) {
+            struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+            struct allot_tensor *tensor;
+            struct cancel cancel;
+            struct engine_run run = { .cancel = &cancel };
+            pthread_t thread;
+
+            cancel_init(&cancel);
+            ck_assert_int_eq(pthread_create(&thread, NULL, cancel_and_let_go, &cancel), 0);
+            ck_assert_int_eq(engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err),
+                             -ECANCELED);
+            pthread_join(thread, NULL);
+            cancel_done(&cancel);
+            /* A run that was over before it began did not hold. */
+            while (sem_trywait(&let_go) == 0)
+                ;
+            sem_post(&let_go);
+            check_run(&bench, x, fed, y, 7);
+        }
+        session_close(&bench);
+    }
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
+/* With one thread everything is queued in the same order, and waited for at the same points. */
+START_TEST(modelled_time_is_the_same_in_every_run) {
+    static const char *const devices[] = { "/gpu:0", "/cpu:0", "/gpu:1", "/gpu:0", "/cpu:0" };
+    unsigned long long (*clock)(void), first = 0;
+    struct bench bench;
+    struct allot_tensor *fed = numbers(30000);
+    struct edge x, ends[6], sum;
+    void *library;
+
+    bench_open(&bench);
+    session_open(&bench, 1);
+    library = dlopen(SIM_LIB_DIR "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    ck_assert_ptr_nonnull(library);
+    clock = (unsigned long long (*)(void))dlsym(library, "gpusimHostClock");
+    x = source(&bench, "Placeholder", NULL, 30000);
+    for (int b = 0; b < 6; b++) {
+        ends[b] = x;
+        for (int i = 0; i < 9; i++)
+            ends[b] = next(&bench, devices[(b + i) % 5], ends[b]);
+    }
+    sum = (struct edge){ add(&bench, "AddN", "/cpu:0", ends, 6, NULL, 0), 0 };
+    for (int round = 0; round < 12; round++) {
+        struct engine_call call = { &x, 1, &sum, 1, NULL, 0 };
+        struct engine_run run = { 0 };
+        struct allot_tensor *tensor;
+        unsigned long long before = clock(), took;
+        int r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+
+        ck_assert_msg(r == 0, "%s", bench.err.text);
+        allot_tensor_unref(tensor);
+        took = clock() - before;
+        if (round == 1) /* the first made the plan, too */
+            first = took;
+        ck_assert(round < 2 || took == first);
+    }
+    ck_assert_uint_gt(first, 0);
+    dlclose(library);
+    allot_tensor_unref(fed);
+    session_close(&bench);
+    bench_close(&bench);
+}
+END_TEST
+
+SUITE_TIMEOUT("exec-gpu", 120, nobody_waits_while_there_is_work,
+              ops_that_read_on_the_host_have_the_bytes, faults_reach_those_who_wait,
+              who_waits_hears_a_cancellation, modelled_time_is_the_same_in_every_run,
+              ops_go_to_the_first_gpu, values_follow_their_users_over_devices,
               branches_on_all_devices_meet, variables_live_on_their_device, memory_goes_back)
