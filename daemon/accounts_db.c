@@ -539,24 +539,23 @@ static int ask(struct accounts_db *db, struct answer *answer, enum question ques
 }
 
 /* The number of a user or group, or a device, as people know it. */
-static void name_key(char ret[static GPUID_TEXT_SIZE], const char *key, enum accounts_by by) {
+static void name_key(char key[static GPUID_TEXT_SIZE], enum accounts_by by) {
     uint32_t id = (uint32_t)strtoul(key, NULL, 10);
     struct passwd user, *user_found = NULL;
     struct group group, *group_found = NULL;
+    const char *name = NULL;
     char buffer[4096];
 
-    if (key[0] == '-' || !*key) {
-        /* Of a process that nobody could name, or on no device. */
-        strcpy(ret, by == ACCOUNTS_BY_DEVICE ? "(none)" : "(unmanaged)");
-        return;
-    }
-    if (by == ACCOUNTS_BY_USER && getpwuid_r(id, &user, buffer, sizeof(buffer), &user_found) == 0 &&
-        user_found)
-        key = user_found->pw_name;
+    if (key[0] == '-' || !*key) /* of a process that nobody could name, or on no device */
+        name = by == ACCOUNTS_BY_DEVICE ? "(none)" : "(unmanaged)";
+    else if (by == ACCOUNTS_BY_USER &&
+             getpwuid_r(id, &user, buffer, sizeof(buffer), &user_found) == 0 && user_found)
+        name = user_found->pw_name;
     else if (by == ACCOUNTS_BY_GROUP &&
              getgrgid_r(id, &group, buffer, sizeof(buffer), &group_found) == 0 && group_found)
-        key = group_found->gr_name;
-    snprintf(ret, GPUID_TEXT_SIZE, "%s", key);
+        name = group_found->gr_name;
+    if (name)
+        snprintf(key, GPUID_TEXT_SIZE, "%s", name);
 }
 
 static int compare_rows(const void *a, const void *b) {
@@ -586,15 +585,20 @@ int accounts_db_usage(struct accounts_db *db, const struct accounts_query *query
     for (size_t pos = 0; (row = map_next(&answer.rows, &pos));) {
         unsigned __int128 most = INT64_MAX;
 
-        name_key(row->row.key, row->key, query->by);
+        memcpy(row->row.key, row->key, sizeof(row->key));
         row->row.held_byte_seconds = (uint64_t)MIN(row->held, most);
         row->row.guaranteed_byte_seconds = (uint64_t)MIN(row->guaranteed, most);
         rows[n++] = row->row;
     }
-    qsort(rows, n, sizeof(*rows), compare_rows);
     *ret = rows;
     *ret_n = n;
     return 0;
+}
+
+void accounts_db_name(struct accounts_row *rows, size_t n, enum accounts_by by) {
+    for (size_t i = 0; i < n; i++)
+        name_key(rows[i].key, by);
+    qsort(rows, n, sizeof(*rows), compare_rows);
 }
 
 int accounts_db_spent(struct accounts_db *db, uint64_t since_usec, uint64_t slot_usec,

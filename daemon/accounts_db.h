@@ -63,9 +63,15 @@ int accounts_db_close_orphans(struct accounts_db *db, struct allot_error *err);
 /* Remove what is older than `before_usec`, and the oldest of what is too much. */
 int accounts_db_prune(struct accounts_db *db, uint64_t before_usec, struct allot_error *err);
 
-/* The rows of a question, to be freed by the caller. */
+/* The rows of a question, to be freed by the caller; not named yet. */
 int accounts_db_usage(struct accounts_db *db, const struct accounts_query *query,
                       struct accounts_row **ret, size_t *ret_n, struct allot_error *err);
+
+/*
+ * Rows with their names, in their order. Needs no database, and may take as long as the machine's
+ * user database does. Any thread.
+ */
+void accounts_db_name(struct accounts_row *rows, size_t n, enum accounts_by by);
 
 /* What each user was charged since, by slots of `slot_usec`, in their order. */
 typedef int (*accounts_db_spent_fn)(void *userdata, uint32_t uid, uint64_t slot,

@@ -2,7 +2,10 @@
 /*
  * One lock, held for a few instructions at a time and never over a call of the database. The
  * thread takes the whole queue, writes it in one transaction, and puts it back, before what came
- * meanwhile, where that failed.
+ * meanwhile, where that failed. Answers get their names from a second thread, which may have to
+ * wait for them:
+ *
+ *     loop ── questions ─▶ thread_main: database ─▶ unnamed ─▶ name_main: names ─▶ answers ─▶ loop
  */
 #include "daemon/accounts_writer.h"
 
@@ -39,21 +42,22 @@ struct question {
     struct accounts_row *rows;
     size_t n_rows;
     struct allot_error error;
+    bool is_unnamed; /* in `unnamed`; under the lock */
 };
 
 struct accounts_writer {
     struct list asked; /* questions under way; event loop only */
-    pthread_t thread;
+    pthread_t thread, namer;
     int fd; /* eventfd: there are answers */
 
     pthread_mutex_t lock; /* for what follows */
-    pthread_cond_t wake, ended;
+    pthread_cond_t wake, ended, name;
     struct list queue; /* notes */
     size_t n_queue;
     uint64_t n_lost;
-    struct list questions, answers;
+    struct list questions, unnamed, answers;
     uint64_t prune_before_usec; /* 0: not now */
-    bool is_house_due, is_behind, is_ending, has_ended;
+    bool is_house_due, is_behind, is_naming, is_ending, has_ended;
     struct allot_error trouble; /* code 0: none */
     struct allot_error notice;  /* the last loss of a database */
     bool is_summed;             /* what was spent before is in `sums`, or was taken from there */
@@ -174,23 +178,61 @@ static int database_write(struct accounts_writer *writer, const struct list *not
     return r;
 }
 
+/* Under the lock. */
+static void hand_in(struct accounts_writer *writer, struct question *question) {
+    uint64_t one = 1;
+
+    list_append(&writer->answers, &question->in_list);
+    (void)!write(writer->fd, &one, sizeof(one)); /* else it is readable already */
+}
+
 static void answer(struct accounts_writer *writer, struct question *question, int r,
                    const struct allot_error *trouble) {
-    uint64_t one = 1;
+    bool has_people = question->query.by != ACCOUNTS_BY_DEVICE;
 
     if (r == 0)
         accounts_db_usage(writer->db, &question->query, &question->rows, &question->n_rows,
                           &question->error);
     else
         question->error = *trouble;
+    if (!has_people)
+        accounts_db_name(question->rows, question->n_rows, question->query.by);
     pthread_mutex_lock(&writer->lock);
-    list_append(&writer->answers, &question->in_list);
+    question->is_unnamed = has_people && question->n_rows > 0;
+    if (question->is_unnamed) {
+        list_append(&writer->unnamed, &question->in_list);
+        pthread_cond_signal(&writer->name);
+    } else {
+        hand_in(writer, question);
+    }
     pthread_mutex_unlock(&writer->lock);
-    if (write(writer->fd, &one, sizeof(one)) < 0)
-        return; /* it is readable already */
 }
 
-/* ---- The thread ---- */
+/* ---- The threads ---- */
+
+static void *name_main(void *userdata) {
+    struct accounts_writer *writer = userdata;
+
+    pthread_mutex_lock(&writer->lock);
+    while (!writer->is_ending) {
+        struct question *question = list_first(&writer->unnamed, struct question, in_list);
+
+        if (!question) {
+            pthread_cond_wait(&writer->name, &writer->lock);
+            continue;
+        }
+        list_remove(&question->in_list);
+        question->is_unnamed = false;
+        writer->is_naming = true;
+        pthread_mutex_unlock(&writer->lock);
+        accounts_db_name(question->rows, question->n_rows, question->query.by);
+        pthread_mutex_lock(&writer->lock);
+        writer->is_naming = false;
+        hand_in(writer, question);
+    }
+    pthread_mutex_unlock(&writer->lock);
+    return NULL;
+}
 
 static void notes_free(struct list *notes) {
     struct accounts_note *note, *following;
@@ -371,12 +413,27 @@ int accounts_writer_ask(struct accounts_writer *writer, const struct accounts_qu
     return 0;
 }
 
-void accounts_writer_forget(struct accounts_writer *writer, void *userdata) {
-    struct question *question;
+static void question_free(struct question *question) {
+    list_remove(&question->in_asked);
+    free(question->rows);
+    free(question);
+}
 
-    list_foreach (question, &writer->asked, in_asked)
-        if (question->userdata == userdata)
-            question->fn = NULL;
+void accounts_writer_forget(struct accounts_writer *writer, void *userdata) {
+    struct question *question, *following;
+
+    pthread_mutex_lock(&writer->lock);
+    list_foreach_safe (question, following, &writer->asked, in_asked) {
+        if (question->userdata != userdata)
+            continue;
+        question->fn = NULL;
+        /* Names may never come: what waits for them must not pile up. */
+        if (question->is_unnamed) {
+            list_remove(&question->in_list);
+            question_free(question);
+        }
+    }
+    pthread_mutex_unlock(&writer->lock);
 }
 
 int accounts_writer_fd(const struct accounts_writer *writer) {
@@ -395,12 +452,10 @@ void accounts_writer_dispatch(struct accounts_writer *writer) {
     pthread_mutex_unlock(&writer->lock);
     while ((question = list_first(&answers, struct question, in_list))) {
         list_remove(&question->in_list);
-        list_remove(&question->in_asked);
         if (question->fn)
             question->fn(question->userdata, question->rows, question->n_rows,
                          question->error.code ? &question->error : NULL);
-        free(question->rows);
-        free(question);
+        question_free(question);
     }
 }
 
@@ -409,11 +464,8 @@ void accounts_writer_dispatch(struct accounts_writer *writer) {
 static void writer_destroy(struct accounts_writer *writer) {
     struct question *question;
 
-    while ((question = list_first(&writer->asked, struct question, in_asked))) {
-        list_remove(&question->in_asked);
-        free(question->rows);
-        free(question);
-    }
+    while ((question = list_first(&writer->asked, struct question, in_asked)))
+        question_free(question);
     notes_free(&writer->queue);
     free(writer->sums);
     accounts_db_free(writer->db);
@@ -421,6 +473,7 @@ static void writer_destroy(struct accounts_writer *writer) {
         close(writer->fd);
     pthread_cond_destroy(&writer->wake);
     pthread_cond_destroy(&writer->ended);
+    pthread_cond_destroy(&writer->name);
     pthread_mutex_destroy(&writer->lock);
     free(writer->path);
     free(writer);
@@ -428,7 +481,7 @@ static void writer_destroy(struct accounts_writer *writer) {
 
 struct accounts_writer *accounts_writer_free(struct accounts_writer *writer) {
     struct timespec until;
-    bool has_ended;
+    bool has_ended, is_naming;
     int r = 0;
 
     if (!writer)
@@ -438,17 +491,24 @@ struct accounts_writer *accounts_writer_free(struct accounts_writer *writer) {
     pthread_mutex_lock(&writer->lock);
     writer->is_ending = true;
     pthread_cond_signal(&writer->wake);
+    pthread_cond_signal(&writer->name);
     while (!writer->has_ended && r == 0)
         r = pthread_cond_timedwait(&writer->ended, &writer->lock, &until);
     has_ended = writer->has_ended;
+    is_naming = writer->is_naming;
     pthread_mutex_unlock(&writer->lock);
-    if (!has_ended) {
-        /* It hangs in the disk. It keeps what it uses; the process is about to end. */
+    /* One may hang in the disk, the other in the network. It keeps what it uses; the process is
+     * about to end. */
+    if (has_ended)
+        pthread_join(writer->thread, NULL);
+    else
         pthread_detach(writer->thread);
-        return NULL;
-    }
-    pthread_join(writer->thread, NULL);
-    writer_destroy(writer);
+    if (is_naming)
+        pthread_detach(writer->namer);
+    else
+        pthread_join(writer->namer, NULL);
+    if (has_ended && !is_naming)
+        writer_destroy(writer);
     return NULL;
 }
 
@@ -477,12 +537,14 @@ static struct accounts_writer *writer_new(const char *path) {
     list_init(&writer->asked);
     list_init(&writer->queue);
     list_init(&writer->questions);
+    list_init(&writer->unnamed);
     list_init(&writer->answers);
     pthread_mutex_init(&writer->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&writer->wake, &attributes);
     pthread_cond_init(&writer->ended, &attributes);
+    pthread_cond_init(&writer->name, &attributes);
     pthread_condattr_destroy(&attributes);
     writer->life = life_new();
     writer->path = strdup(path);
@@ -519,7 +581,17 @@ int accounts_writer_new(struct accounts_writer **ret, const char *path, uint64_t
     /* Signals are the event loop's. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    r = pthread_create(&writer->thread, NULL, thread_main, writer);
+    r = pthread_create(&writer->namer, NULL, name_main, writer);
+    if (r == 0) {
+        r = pthread_create(&writer->thread, NULL, thread_main, writer);
+        if (r != 0) {
+            pthread_mutex_lock(&writer->lock);
+            writer->is_ending = true;
+            pthread_cond_signal(&writer->name);
+            pthread_mutex_unlock(&writer->lock);
+            pthread_join(writer->namer, NULL);
+        }
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (r != 0) {
         writer_destroy(writer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Writer: the thread that has the accounts' database to itself.
+ * Writer: the thread that has the accounts' database to itself, and one that names people.
  *
  * The event loop gives notes and questions, and never waits. While the database cannot be written
  * (`is_behind`), notes are kept and tried again; above a bound the oldest are dropped and counted.

@@ -77,5 +77,10 @@ max-leases = 1
         grant = self.box.job(uid=4711).acquire(fraction(500))
         self.assertEqual(grant["shares"][0]["device"], uuids[0])
 
+    def test_what_is_odd_is_told_at_a_reload_too(self):
+        self.box.config.write_text("[user nobody-of-that-name]\nmax-leases = 0\n", encoding="utf-8")
+        self.box.call("Reload")
+        self.assertIn("allotd.conf:1: there is no user nobody-of-that-name", self.box.said())
+
     def test_reload_is_for_administrators(self):
         self.refused("org.varlink.service.PermissionDenied", self.box.job(uid=4711).call, "Reload")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration is read again while jobs are served, however long the machine takes to say who is who."""
+"""Jobs are served however long the machine takes to say who is who: see silent.c."""
 import os
 import signal
 import unittest
@@ -13,8 +13,6 @@ SOMEBODY = 4711
 
 @unittest.skipUnless(SILENT.exists(), "silent.so is not built")
 class Silent(BoxTest):
-    """A user database that does not answer for a while: see silent.c."""
-
     config = RULES.format(1)
     starts = False
 
@@ -66,9 +64,16 @@ class Silent(BoxTest):
         self.box.look()
         self.assertEqual(self.box.kill(signal.SIGTERM), 0)
 
-
-class Findings(BoxTest):
-    def test_what_is_odd_is_told_at_a_reload_too(self):
-        self.box.config.write_text("[user nobody-of-that-name]\nmax-leases = 0\n", encoding="utf-8")
-        self.box.call("Reload")
-        self.assertIn("allotd.conf:1: there is no user nobody-of-that-name", self.box.said())
+    def test_accounts_are_kept_while_names_are_looked_up(self):
+        job = self.box.job(uid=SOMEBODY)
+        job.lease(fraction(1000))
+        self.silence.touch()
+        caller, gone = self.box.client(), self.box.client()
+        for client in (gone, caller):
+            client.send("Usage", {"by": "user"})
+        gone.close()
+        self.assertEqual(len(self.box.call("Usage", {"by": "device"})["rows"]), 1)
+        self.assertEqual(self.box.look()["leases"][0]["user"], str(SOMEBODY))
+        self.assertFalse(caller.has_more(0.2), "it was answered without the names")
+        self.silence.unlink()
+        self.assertEqual([row["key"] for row in caller.receive()["parameters"]["rows"]], ["somebody"])
