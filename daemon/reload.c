@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ struct job {
     struct config_report report;
     struct allot_error err;
     int r;
+    atomic_bool is_read; /* the thread is done with it: orders what it wrote before what we read */
 };
 
 struct reload {
@@ -76,6 +78,7 @@ static void *run(void *argument) {
 
     job->r = config_read(&job->config, job->path, &job->report, &job->err);
     job->fd = -1;
+    atomic_store_explicit(&job->is_read, true, memory_order_release);
     do
         n = write(fd, &job, sizeof(job)); /* eight bytes at once: one after the other is read */
     while (n < 0 && errno == EINTR);
@@ -156,6 +159,15 @@ static void begin(struct reload *reload) {
     tell_ready(reload);
 }
 
+/* What a thread has read; NULL: none has. */
+static struct job *take(struct reload *reload) {
+    struct job *job;
+
+    if (reload->fd < 0 || read(reload->fd, &job, sizeof(job)) != sizeof(job))
+        return NULL;
+    return atomic_load_explicit(&job->is_read, memory_order_acquire) ? job : NULL;
+}
+
 static int on_read(sd_event_source *source, int fd, uint32_t events, void *data) {
     struct reload *reload = data;
     struct manager *manager = reload->manager;
@@ -163,7 +175,8 @@ static int on_read(sd_event_source *source, int fd, uint32_t events, void *data)
     char reason[sizeof(job->err.text) + 64];
     int r;
 
-    if (read(fd, &job, sizeof(job)) != sizeof(job))
+    job = take(reload);
+    if (!job)
         return 0;
     reload->is_reading = reload->is_late = false;
     sd_event_source_set_enabled(reload->timer, SD_EVENT_OFF);
@@ -270,14 +283,11 @@ int reload_new(struct reload **ret, struct manager *manager) {
 }
 
 struct reload *reload_free(struct reload *reload) {
-    struct job *job;
-
     if (!reload)
         return NULL;
     sd_event_source_disable_unref(reload->source);
     sd_event_source_disable_unref(reload->timer);
-    if (reload->fd >= 0 && read(reload->fd, &job, sizeof(job)) == sizeof(job))
-        job_free(job);
+    job_free(take(reload));
     closep(&reload->fd);
     closep(&reload->job_fd);
     free(reload);
