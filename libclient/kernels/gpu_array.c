@@ -191,7 +191,7 @@ static int prepare_gather(struct kernel_plan *plan, struct allot_error *err) {
     gather->wide = plan->inputs[1].dtype == DTYPE_I64;
     plan->run = run_gather;
     if (back)
-        return gpu_code_find(plan, GPU_train, plan->inputs[0].dtype, "gather_grad",
+        return gpu_code_find(plan, GPU_reduce, plan->inputs[0].dtype, "gather_grad",
                              &index->function, err);
     snprintf(name, sizeof(name), "gather_%zu", dtype_bytes(plan->inputs[0].dtype));
     return gpu_code_find(plan, GPU_move, DTYPE_NONE, name, &index->function, err);
@@ -255,7 +255,7 @@ static const struct kernel fixed[] = {
     GPU_ROW("Assign", prepare_assign, .dtypes = DTYPES_GPU_VARIABLE, .writes = 1,
             .flags = KERNEL_INITIALISES),
     GPU_ROW("Gather", prepare_gather, .which = GATHER),
-    GPU_ROW("GatherGrad", prepare_gather, .which = GATHER_GRAD, .dtypes = DTYPES_GPU,
+    GPU_ROW("GatherGrad", prepare_gather, .which = GATHER_GRAD, .dtypes = DTYPES_NUMBER,
             .shape_inputs = 1 << 2),
     GPU_ROW("OneHot", prepare_one_hot),
     HOST_ROW("Shape", 0, 1, .shape_inputs = 1),

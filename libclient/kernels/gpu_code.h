@@ -10,9 +10,8 @@
 #include "libclient/kernels/family.h"
 #include "libclient/kernels/gpu_args.h"
 
-/* The types that GPUs have arithmetic for here. */
-#define DTYPES_GPU_INT (DTYPE_BIT(I32) | DTYPE_BIT(I64))
-#define DTYPES_GPU     (DTYPES_FLOAT | DTYPES_GPU_INT)
+/* The types that GPUs have products for here. */
+#define DTYPES_GPU_PRODUCT (DTYPES_FLOAT | DTYPE_BIT(I32) | DTYPE_BIT(I64))
 /* As in TensorFlow's guide: i32 variables live on the host. */
 #define DTYPES_GPU_VARIABLE (DTYPES_ALL & ~DTYPE_BIT(I32))
 
@@ -22,15 +21,27 @@
     X(elementwise, BF16)                                                                           \
     X(elementwise, F32)                                                                            \
     X(elementwise, F64)                                                                            \
+    X(elementwise, I8)                                                                             \
+    X(elementwise, I16)                                                                            \
     X(elementwise, I32)                                                                            \
     X(elementwise, I64)                                                                            \
+    X(elementwise, U8)                                                                             \
+    X(elementwise, U16)                                                                            \
+    X(elementwise, U32)                                                                            \
+    X(elementwise, U64)                                                                            \
     X(elementwise, BOOL)                                                                           \
     X(reduce, F16)                                                                                 \
     X(reduce, BF16)                                                                                \
     X(reduce, F32)                                                                                 \
     X(reduce, F64)                                                                                 \
+    X(reduce, I8)                                                                                  \
+    X(reduce, I16)                                                                                 \
     X(reduce, I32)                                                                                 \
     X(reduce, I64)                                                                                 \
+    X(reduce, U8)                                                                                  \
+    X(reduce, U16)                                                                                 \
+    X(reduce, U32)                                                                                 \
+    X(reduce, U64)                                                                                 \
     X(reduce, BOOL)                                                                                \
     X(train, F16)                                                                                  \
     X(train, BF16)                                                                                 \

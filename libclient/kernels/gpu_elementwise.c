@@ -191,7 +191,7 @@ static uint32_t row_of(const char *op) {
     return i;
 }
 
-/* Those of the CPU, for the types that GPUs have. */
+/* Those of the CPU, for the same types. */
 static size_t fill_rows(void) {
     static const char *const assigns[] = { "AssignAdd", "AssignSub" };
 
@@ -204,17 +204,13 @@ static size_t fill_rows(void) {
         row->device = KERNEL_GPU;
         row->which = i;
         row->prepare = strcmp(row->op, "AddN") == 0 ? prepare_sum : prepare_each;
-        if (strcmp(row->op, "Cast") == 0)
-            row->dtypes = DTYPES_GPU | DTYPE_BIT(BOOL);
-        else if (row->dtypes)
-            row->dtypes &= DTYPES_GPU | DTYPE_BIT(BOOL);
     }
     for (size_t i = 0; i < ELEMENTSOF(assigns); i++) {
         struct kernel *row = &rows[n_rows++];
 
         *row = (struct kernel){ .op = assigns[i],
                                 .device = KERNEL_GPU,
-                                .dtypes = DTYPES_GPU_VARIABLE & DTYPES_GPU,
+                                .dtypes = DTYPES_GPU_VARIABLE & DTYPES_NUMBER,
                                 .writes = 1,
                                 .which = row_of(i ? "Sub" : "Add"),
                                 .prepare = prepare_assign };

@@ -211,7 +211,6 @@ static size_t fill_rows(void) {
             continue; /* rare, and a chain of products: the host does it */
         rows[n] = *cpu;
         rows[n].device = KERNEL_GPU;
-        rows[n].dtypes &= DTYPES_GPU;
         if (strncmp(cpu->op, "Arg", 3) == 0)
             rows[n].prepare = prepare_place;
         else {

@@ -241,8 +241,8 @@ static int prepare_random(struct kernel_plan *plan, struct allot_error *err) {
     { .op = name, .device = KERNEL_GPU, .dtypes = types, .prepare = how, __VA_ARGS__ }
 
 static const struct kernel rows[] = {
-    GPU_ROW("MatMul", prepare_product, DTYPES_GPU),
-    GPU_ROW("BatchMatMul", prepare_product, DTYPES_GPU),
+    GPU_ROW("MatMul", prepare_product, DTYPES_GPU_PRODUCT),
+    GPU_ROW("BatchMatMul", prepare_product, DTYPES_GPU_PRODUCT),
     GPU_ROW("ApplyGradientDescent", prepare_apply, DTYPES_FLOAT, .which = DESCENT, .writes = 1),
     GPU_ROW("ApplyMomentum", prepare_apply, DTYPES_FLOAT, .which = MOMENTUM, .writes = 3),
     GPU_ROW("ApplyAdam", prepare_apply, DTYPES_FLOAT, .which = ADAM, .writes = 7),

@@ -66,14 +66,21 @@ static __device__ __forceinline__ void find(const gpu_each &e, uint64_t i, int64
 #else
 #define FLOATS(L, ...)
 #endif
-#if TYPE_IS(I32)
-#define SIGNED(L, ...) L(0, work, uint32_t, __VA_ARGS__)
-#elif TYPE_IS(I64)
-#define SIGNED(L, ...) L(0, work, uint64_t, __VA_ARGS__)
+#if TYPE_IS(I64) || TYPE_IS(U64)
+#define WRAPS uint64_t
+#else
+#define WRAPS uint32_t
+#endif
+#if TYPE_IS_SIGNED
+#define SIGNED(L, ...) L(0, work, WRAPS, __VA_ARGS__)
 #else
 #define SIGNED(L, ...)
 #endif
+#if TYPE_IS_UNSIGNED
+#define UNSIGNED(L, ...) L(0, work, WRAPS, __VA_ARGS__)
+#else
 #define UNSIGNED(L, ...)
+#endif
 #if TYPE_IS(BOOL)
 #define TRUTH(L, ...) L(0, work, uint32_t, __VA_ARGS__)
 #else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions, places of the largest, softmax: for one type. A block works on one result where it
- * takes in a row; where results lie beside each other a thread does, so that neighbours read
- * neighbours. The order of additions follows from the shape alone.
+ * Reductions, gradients of Gather, places of the largest, softmax: for one type. A block works on
+ * one result where it takes in a row; where results lie beside each other a thread does, so that
+ * neighbours read neighbours. The order of additions follows from the shape alone.
  */
 #include "libclient/kernels/cuda/types.cuh"
 
@@ -27,8 +27,10 @@ static __device__ __forceinline__ int64_t offset(int rank, const int64_t (&n)[8]
 #define TAKE_MAX(s, a) ((a) > (s) || (a) != (a) ? (a) : (s))
 #define TAKE_MIN(s, a) ((a) < (s) || (a) != (a) ? (a) : (s))
 #else
-#define FIRST_MAX      (TYPE_IS(I64) ? (total)1 << 63 : TYPE_IS(I32) ? -(total)2147483648ll : 0)
-#define FIRST_MIN      (TYPE_IS(BOOL) ? 1 : ~FIRST_MAX)
+#define BITS      (8 * (int)sizeof(elem))
+#define FIRST_MAX (TYPE_IS_SIGNED ? (total) ~(uint64_t)0 << (BITS - 1) : (total)0)
+#define FIRST_MIN                                                                                  \
+    (TYPE_IS(BOOL) ? 1 : TYPE_IS_SIGNED ? ~FIRST_MAX : (total) ~(uint64_t)0 >> (64 - BITS))
 #define TAKE_MAX(s, a) ((a) > (s) ? (a) : (s))
 #define TAKE_MIN(s, a) ((a) < (s) ? (a) : (s))
 #endif
@@ -90,6 +92,24 @@ REDUCE(Min, FIRST_MIN, TAKE_MIN)
 #if !TYPE_IS(BOOL)
 REDUCE(Sum, 0, TAKE_SUM)
 REDUCE(Prod, 1, TAKE_PROD)
+
+/* Rows that go to one place are added in order: the same bits each time. */
+KERNEL(gather_grad)(const gpu_gather g) {
+    GRID_EACH(i, (uint64_t)(g.outer * g.n * g.inner)) {
+        int64_t inner = (int64_t)i % g.inner, at = (int64_t)i / g.inner % g.n,
+                outer = (int64_t)i / g.inner / g.n;
+        work sum = 0;
+
+        for (int64_t k = 0; k < g.count; k++) {
+            int64_t index =
+                g.wide ? ((const int64_t *)g.indices)[k] : ((const int32_t *)g.indices)[k];
+
+            if (index == at)
+                sum += load(((const elem *)g.from)[(outer * g.count + k) * g.inner + inner]);
+        }
+        ((elem *)g.to)[i] = store(sum);
+    }
+}
 
 KERNEL(place)(const gpu_place p) {
     GRID_EACH(out, (uint64_t)(p.outer * p.inner)) {

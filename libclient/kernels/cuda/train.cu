@@ -1,25 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizers, random numbers, gradients of Gather, and products: for one type. */
+/* Optimizers, random numbers, and products: for one type. */
 #include "libclient/kernels/cuda/types.cuh"
 #include "libclient/kernels/philox.h"
-
-/* Rows that go to one place are added in order: the same bits each time. */
-KERNEL(gather_grad)(const gpu_gather g) {
-    GRID_EACH(i, (uint64_t)(g.outer * g.n * g.inner)) {
-        int64_t inner = (int64_t)i % g.inner, at = (int64_t)i / g.inner % g.n,
-                outer = (int64_t)i / g.inner / g.n;
-        work sum = 0;
-
-        for (int64_t k = 0; k < g.count; k++) {
-            int64_t index =
-                g.wide ? ((const int64_t *)g.indices)[k] : ((const int32_t *)g.indices)[k];
-
-            if (index == at)
-                sum += load(((const elem *)g.from)[(outer * g.count + k) * g.inner + inner]);
-        }
-        ((elem *)g.to)[i] = store(sum);
-    }
-}
 
 /* ---- Products ----------------------------------------------------------------------------------
  */

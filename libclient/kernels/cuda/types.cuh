@@ -13,8 +13,14 @@
 #define BF16_TYPE    2
 #define F32_TYPE     3
 #define F64_TYPE     4
+#define I8_TYPE      5
+#define I16_TYPE     6
 #define I32_TYPE     7
 #define I64_TYPE     8
+#define U8_TYPE      9
+#define U16_TYPE     10
+#define U32_TYPE     11
+#define U64_TYPE     12
 #define BOOL_TYPE    13
 #define TYPE_NUMBER  JOIN(TYPE, _TYPE)
 #define TYPE_IS(one) (TYPE_NUMBER == one##_TYPE)
@@ -61,11 +67,21 @@ typedef float work;
 typedef float elem, work;
 #elif TYPE_IS(F64)
 typedef double elem, work;
+#elif TYPE_IS(I8)
+typedef int8_t elem, work;
+#elif TYPE_IS(I16)
+typedef int16_t elem, work;
 #elif TYPE_IS(I32)
 typedef int32_t elem, work;
 #elif TYPE_IS(I64)
 typedef int64_t elem, work;
-#else
+#elif TYPE_IS(U16)
+typedef uint16_t elem, work;
+#elif TYPE_IS(U32)
+typedef uint32_t elem, work;
+#elif TYPE_IS(U64)
+typedef uint64_t elem, work;
+#else /* U8, BOOL */
 typedef uint8_t elem, work;
 #endif
 #ifndef load
@@ -73,12 +89,15 @@ typedef uint8_t elem, work;
 #define store(x) ((elem)(x))
 #endif
 
-#define TYPE_IS_FLOAT (TYPE_IS(F16) || TYPE_IS(BF16) || TYPE_IS(F32) || TYPE_IS(F64))
-#define TYPE_IS_INT   (TYPE_IS(I32) || TYPE_IS(I64))
+#define TYPE_IS_FLOAT    (TYPE_IS(F16) || TYPE_IS(BF16) || TYPE_IS(F32) || TYPE_IS(F64))
+#define TYPE_IS_SIGNED   (TYPE_IS(I8) || TYPE_IS(I16) || TYPE_IS(I32) || TYPE_IS(I64))
+#define TYPE_IS_UNSIGNED (TYPE_IS(U8) || TYPE_IS(U16) || TYPE_IS(U32) || TYPE_IS(U64))
 
 /* Totals: doubles for floats, 64 bits for integers. */
 #if TYPE_IS_FLOAT
 typedef double total;
+#elif TYPE_IS_UNSIGNED
+typedef uint64_t total;
 #else
 typedef int64_t total;
 #endif
