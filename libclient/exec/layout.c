@@ -99,6 +99,9 @@ static uint32_t input_to_take(const struct layout *layout, uint32_t i, uint32_t 
     uint32_t flags = item->kernel->flags;
     uint32_t n = flags & KERNEL_IN_PLACE_ANY ? item->n_inputs : flags & KERNEL_IN_PLACE ? 1 : 0;
 
+    for (uint32_t other = 1; flags & KERNEL_IN_PLACE && other < item->n_inputs; other++)
+        if (args[other] == args[0])
+            return PROGRAM_NONE;
     for (uint32_t a = 0; a < n && a < item->n_inputs; a++)
         if (can_take_over(layout, i, args[a], output))
             return args[a];

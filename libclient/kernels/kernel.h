@@ -88,16 +88,18 @@ int kernel_fail(int code, const char *format, ...) __attribute__((format(printf,
 const struct allot_error *kernel_failure(void);
 
 enum kernel_flag {
-    KERNEL_IN_PLACE = 1 << 0, /* output 0 may lie where input 0 did, if nobody else needs that; for
-                                 kernels that read each element before they write it */
-    KERNEL_IN_PLACE_ANY = 1 << 1, /* … or where any input of the same size did */
+    KERNEL_IN_PLACE = 1 << 0, /* output 0 may lie where input 0 did, if nobody else needs that and
+                                 no other input is the same value; for kernels that read each
+                                 element of input 0 before they write it */
+    KERNEL_IN_PLACE_ANY = 1 << 1, /* … or where any input of the same size did, several of which may
+                                     be the same value; they read it of all inputs before */
     KERNEL_ALIAS = 1 << 2,        /* output 0 is input 0 under another shape: nothing is computed */
     KERNEL_LINK = 1 << 3,         /* communication-heavy: one at a time per link */
     KERNEL_BLOCKING = 1 << 4,     /* waits or calls out: not on a thread that others need */
-    KERNEL_INITIALISES = 1 << 5,  /* the variable it writes need not have had a value before */
-    KERNEL_DYNAMIC = 1 << 6,      /* how large the outputs are is found out by computing them: their
-                                     shapes are open in the plan, run->outputs is not there, and
-                                     `run` asks step->output_new for each */
+    KERNEL_INITIALISES = 1 << 5, /* the variable it writes need not have had a value before */
+    KERNEL_DYNAMIC = 1 << 6,     /* how large the outputs are is found out by computing them: their
+                                    shapes are open in the plan, run->outputs is not there, and
+                                    `run` asks step->output_new for each */
 };
 
 struct kernel {

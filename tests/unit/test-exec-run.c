@@ -256,6 +256,28 @@ START_TEST(a_chain_needs_one_block) {
 }
 END_TEST
 
+/* What is given twice may not be written over while it is read for the first time. */
+START_TEST(a_sum_reads_its_inputs_before_it_writes) {
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        struct engine_run run = { 0 };
+        struct allot_tensor *tensor;
+        struct bench bench;
+        struct edge x, y, end;
+
+        bench_open(&bench, threads);
+        x = build_1(&bench.build, "Neg", constant(&bench, 2, (float[]){ 1, 2 }));
+        y = constant(&bench, 2, (float[]){ 10, 20 });
+        end = build_n(&bench.build, "AddN", (struct edge[]){ x, y, x }, 3, NULL, 0);
+        end = build_1(&bench.build, "Neg", end); /* what is fetched has memory of its own */
+        ck_assert_int_eq(fetch_with(&bench, &run, NULL, NULL, 0, &end, 1, NULL, 0, &tensor), 0);
+        ck_assert_float_eq(((float *)tensor_data(tensor))[0], -8);
+        ck_assert_float_eq(((float *)tensor_data(tensor))[1], -16);
+        allot_tensor_unref(tensor);
+        bench_close(&bench);
+    }
+}
+END_TEST
+
 START_TEST(a_variable_without_a_value_is_named) {
     struct bench bench;
     struct allot_tensor *tensor;
@@ -573,7 +595,8 @@ END_TEST
 
 SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_places,
               plans_beyond_the_bound_make_way, feeds_that_do_not_fit_are_refused,
-              any_output_can_be_fed, a_chain_needs_one_block, a_variable_without_a_value_is_named,
+              any_output_can_be_fed, a_chain_needs_one_block,
+              a_sum_reads_its_inputs_before_it_writes, a_variable_without_a_value_is_named,
               variables_keep_their_value, reads_and_writes_keep_the_order_of_the_graph,
               an_op_that_fails_is_named, a_time_limit_ends_a_run, a_run_can_be_cancelled,
               several_threads_run_one_session, control_edges_order_what_has_no_other_order,
