@@ -75,7 +75,8 @@ int compile_variables(struct compile *compile);
 int compile_order(struct compile *compile);
 /* layout.c: where values lie. */
 int compile_layout(struct compile *compile);
-/* The edges as lists, each edge once. `first_*` have n_items + 1 entries. All to be freed. */
+/* edges.c: the edges as lists, each edge once; those before an item in their order. `first_*` have
+ * n_items + 1 entries. All to be freed. */
 struct compile_edges {
     uint32_t *first_before, *before, *first_after, *after;
 };
