@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "libclient/exec/heap.h"
 
 int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes) {
     cleanup(freep) uint32_t *left = malloc((problem->n_buffers + 1) * sizeof(*left));
@@ -68,62 +69,25 @@ int order_ready(const struct order_problem *problem, uint32_t *ret_sequence) {
     return 0;
 }
 
-struct entry {
-    int64_t takes; /* bytes, less those it frees */
-    uint32_t job;
-};
-
 struct greedy {
     const struct order_problem *problem;
-    struct entry *heap;
-    uint32_t n_heap;
-    uint32_t *waits; /* by job */
-    uint32_t *left;  /* by buffer: users to come */
-    uint64_t *xored; /* by buffer: users to come, xored: with one left, it is that one */
+    struct heap heap; /* key: bytes that a job takes, less those it frees */
+    uint32_t *waits;  /* by job */
+    uint32_t *left;   /* by buffer: users to come */
+    uint64_t *xored;  /* by buffer: users to come, xored: with one left, it is that one */
     bool *is_done;
 };
 
-static bool entry_before(const struct entry *a, const struct entry *b) {
-    return a->takes != b->takes ? a->takes < b->takes : a->job < b->job;
-}
-
-static void heap_push(struct greedy *greedy, struct entry entry) {
-    uint32_t i = greedy->n_heap++;
-
-    while (i > 0 && entry_before(&entry, &greedy->heap[(i - 1) / 2])) {
-        greedy->heap[i] = greedy->heap[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    greedy->heap[i] = entry;
-}
-
-static struct entry heap_pop(struct greedy *greedy) {
-    struct entry top = greedy->heap[0], last = greedy->heap[--greedy->n_heap];
-    uint32_t i = 0, child;
-
-    while ((child = 2 * i + 1) < greedy->n_heap) {
-        if (child + 1 < greedy->n_heap &&
-            entry_before(&greedy->heap[child + 1], &greedy->heap[child]))
-            child++;
-        if (!entry_before(&greedy->heap[child], &last))
-            break;
-        greedy->heap[i] = greedy->heap[child];
-        i = child;
-    }
-    greedy->heap[i] = last;
-    return top;
-}
-
 static void greedy_offer(struct greedy *greedy, uint32_t job) {
     const struct order_problem *problem = greedy->problem;
-    struct entry entry = { 0, job };
+    struct heap_entry entry = { 0, job };
 
     for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
-        entry.takes += (int64_t)problem->bytes[problem->makes.items[i]];
+        entry.key += (int64_t)problem->bytes[problem->makes.items[i]];
     for (uint32_t i = problem->uses.first[job]; i < problem->uses.first[job + 1]; i++)
         if (greedy->left[problem->uses.items[i]] == 1)
-            entry.takes -= (int64_t)problem->bytes[problem->uses.items[i]];
-    heap_push(greedy, entry);
+            entry.key -= (int64_t)problem->bytes[problem->uses.items[i]];
+    heap_push(&greedy->heap, entry);
 }
 
 static void greedy_do(struct greedy *greedy, uint32_t job) {
@@ -150,14 +114,15 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     uint32_t n_uses = problem->uses.first[problem->n_jobs], n = 0;
     /* Each job is offered once when it is ready, and once more per buffer it is the last user of.
      */
-    cleanup(freep) struct entry *heap = malloc((problem->n_jobs + n_uses + 1) * sizeof(*heap));
+    cleanup(freep) struct heap_entry *entries =
+        malloc((problem->n_jobs + n_uses + 1) * sizeof(*entries));
     cleanup(freep) uint32_t *waits = malloc((problem->n_jobs + 1) * sizeof(*waits));
     cleanup(freep) uint32_t *left = malloc((problem->n_buffers + 1) * sizeof(*left));
     cleanup(freep) uint64_t *xored = calloc(problem->n_buffers + 1, sizeof(*xored));
     cleanup(freep) bool *is_done = calloc(problem->n_jobs + 1, sizeof(*is_done));
-    struct greedy greedy = { problem, heap, 0, waits, left, xored, is_done };
+    struct greedy greedy = { problem, { entries, 0 }, waits, left, xored, is_done };
 
-    if (!heap || !waits || !left || !xored || !is_done)
+    if (!entries || !waits || !left || !xored || !is_done)
         return -ENOMEM;
     memcpy(left, problem->n_users, problem->n_buffers * sizeof(*left));
     for (uint32_t job = 0; job < problem->n_jobs; job++)
@@ -168,8 +133,8 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     for (uint32_t job = 0; job < problem->n_jobs; job++)
         if (waits[job] == 0)
             greedy_offer(&greedy, job);
-    while (greedy.n_heap > 0) {
-        uint32_t job = heap_pop(&greedy).job;
+    while (greedy.heap.n > 0) {
+        uint32_t job = heap_pop(&greedy.heap).job;
 
         if (is_done[job])
             continue;

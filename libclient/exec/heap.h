@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Heap: jobs by a number, the least first; of equals the job with the lower number.
+ */
+#include <stdint.h>
+
+struct heap_entry {
+    int64_t key;
+    uint32_t job;
+};
+
+/* The entries are the owner's, with room for all that it puts in. */
+struct heap {
+    struct heap_entry *entries;
+    uint32_t n;
+};
+
+void heap_push(struct heap *heap, struct heap_entry entry);
+struct heap_entry heap_pop(struct heap *heap); /* not of an empty one */
