@@ -427,6 +427,7 @@ static int prepare(struct compile *compile, const struct node *node, const struc
     item->state = plan.state;
     item->state_free = plan.state_free;
     item->cost = plan.cost;
+    item->pooled = plan.pooled;
     scratch.bytes = plan.scratch_bytes;
     return plan.scratch_bytes ? value_new(compile, &scratch, &item->scratch) : 0;
 }

@@ -69,7 +69,8 @@ struct program_item {
     kernel_run_fn run;
     void *state;
     void (*state_free)(void *state);
-    uint64_t cost;
+    uint64_t cost;      /* as kernels tell it */
+    bool pooled;        /* likewise */
     uint32_t first_arg; /* of program.args: inputs, then outputs */
     uint32_t n_inputs, n_outputs;
     uint32_t scratch; /* value; PROGRAM_NONE */

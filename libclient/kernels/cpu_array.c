@@ -55,6 +55,7 @@ static void array_settle(struct array *array, struct kernel_plan *plan) {
     for (uint32_t i = 0; i < array->n; i++) {
         copy_settle(&array->moves[i].copy);
         plan->cost += array->moves[i].copy.cost;
+        plan->pooled |= array->moves[i].copy.grain > 0;
     }
 }
 

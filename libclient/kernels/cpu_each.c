@@ -221,6 +221,7 @@ static void divide(struct each *each, struct kernel_plan *plan, unsigned weight)
     if ((double)each->n > chunk)
         each->chunk = ((size_t)chunk + 63) / 64 * 64;
     each->grain = MAX((size_t)(chunk / (double)each->chunk), (size_t)1);
+    plan->pooled = true;
 }
 
 int each_plan(struct each **ret, struct kernel_plan *plan, uint32_t n_inputs, const loop_fn *forms,

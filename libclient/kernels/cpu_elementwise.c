@@ -192,6 +192,7 @@ static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = sum;
     plan->run = run_sum;
     plan->cost = sum->n * sum->n_inputs / 4;
+    plan->pooled = true;
     return 0;
 }
 

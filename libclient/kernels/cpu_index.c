@@ -84,6 +84,7 @@ static int gather_new(struct gather **ret, struct kernel_plan *plan, const struc
     gather->bytes = dtype_bytes(plan->inputs[0].dtype);
     plan->state = *ret = gather;
     plan->cost = (uint64_t)shape_count(&plan->outputs[0].shape) * gather->bytes / 4;
+    plan->pooled = true;
     return 0;
 }
 
@@ -148,6 +149,7 @@ static int prepare_gather_grad(struct kernel_plan *plan, struct allot_error *err
     if (gather->half)
         plan->scratch_bytes = (size_t)shape_count(&plan->outputs[0].shape) * sizeof(float);
     plan->run = run_gather_grad;
+    plan->pooled = gather->outer > 1;
     return 0;
 }
 

@@ -253,6 +253,7 @@ static void divide(struct matmul *matmul, struct kernel_plan *plan) {
                       blas_available();
     plan->cost = (uint64_t)(work * (double)matmul->n_batches / (matmul->by_blas ? 30 : 2));
     matmul->pooled = plan->cost > 20000;
+    plan->pooled = matmul->pooled && matmul->n_batches * matmul->n_rows * matmul->n_columns > 1;
     matmul->whole = matmul->n_batches == 1 && work <= whole_max;
 }
 

@@ -112,6 +112,7 @@ static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = random;
     plan->run = run_random;
     plan->cost = random->n * 15;
+    plan->pooled = true;
     return 0;
 }
 

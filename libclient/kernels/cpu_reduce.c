@@ -201,7 +201,8 @@ static void divide(struct reduce *reduce, struct kernel_plan *plan) {
             (size_t)(reduce->n_strips * reduce->stays.count * width) * TOTAL_BYTES;
     unit = MAX(total / (n_units * reduce->n_strips), (int64_t)1);
     plan->cost = (uint64_t)total / 2;
-    if (total > STRIP)
+    plan->pooled = total > STRIP;
+    if (plan->pooled)
         reduce->grain = (size_t)MAX(STRIP / 4 / unit, (int64_t)1);
 }
 

@@ -149,6 +149,7 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = places;
     plan->run = run_places;
     plan->cost = (uint64_t)shape_count(shape);
+    plan->pooled = true;
     return 0;
 }
 

@@ -178,6 +178,7 @@ static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = softmax;
     plan->run = softmax->half ? run_half : run_softmax;
     plan->cost = (uint64_t)count * 2;
+    plan->pooled = true;
     return 0;
 }
 

@@ -38,6 +38,7 @@ static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = copy;
     plan->run = run_assign;
     plan->cost = copy->cost;
+    plan->pooled = copy->grain > 0;
     return 0;
 }
 
@@ -184,6 +185,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = apply;
     plan->run = run_apply;
     plan->cost = apply->n * apply->n_variables / 2;
+    plan->pooled = true;
     return 0;
 }
 

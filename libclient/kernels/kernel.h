@@ -51,6 +51,7 @@ struct kernel_plan {
     size_t scratch_bytes; /* memory on its device during the run */
     uint64_t cost;        /* nanoseconds on one core or so: whether it is worth a thread of its own;
                              0: not worth one */
+    bool pooled;          /* that much is divided among the threads of run->pool */
 };
 
 /*
