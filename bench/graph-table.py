@@ -232,7 +232,8 @@ def main():
                               "%.2f" % (answer["bytes"] / answer["ready_bytes"]) if answer["ready_bytes"] else "-"])
                 kept.append({"row": "peak " + row, "threads": threads, "bytes": answer["bytes"],
                              "ready_bytes": answer["ready_bytes"]})
-        print("\nMemory of a step, KiB: as planned, and had ops run in the order in which they become ready")
+        print("\nMemory of a step, KiB: as planned, and had as many threads run ops in the order in which they "
+              "become ready")
         table(["", "planned", "ready order", "ratio"], peaks)
     for name, engine in engines.items():
         if name != "openblas":

@@ -115,7 +115,9 @@ struct allot_run_metadata {
     size_t size;                /* sizeof(struct allot_run_metadata) */
     uint64_t n_kernels;         /* kernel calls that the run consists of */
     uint64_t step_bytes;        /* memory for what flows between ops, on all devices */
-    uint64_t ready_order_bytes; /* the same, had ops been run in the order they become ready */
+    uint64_t ready_order_bytes; /* the same, had as many threads run ops in the order they become
+                                   ready, each in place where it can, without a plan; 0: so little
+                                   that it does not matter */
     bool was_planned;           /* this run made its plan: the first of its kind */
 };
 

@@ -41,6 +41,9 @@ struct compile {
     struct map copies;           /* (value, space) → the same bytes there, + 1 */
     struct kernel_value *values; /* room for the inputs and outputs of the largest node */
     uint32_t *arguments;         /* likewise, for their values */
+    /* By item, as they stand: when it would run, in nanoseconds, if several are to run at once;
+     * made by compile_order(). NULL: one after the other. */
+    uint64_t *begin, *end;
     /* Who reads each value, made by compile_uses(). */
     uint32_t *first_use, *uses;
     uint32_t n_pins_max, n_pins;

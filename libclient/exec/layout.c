@@ -7,10 +7,13 @@
  * *storage*, alive from the item that first writes it to the last that reads it. Storages are
  * packed by allocator/plan.h.
  *
- * With one thread the order of the items is the order in time. With several, a storage may only be
- * written when everybody has done with what lay there before; where the edges do not say so
- * already, more are added. They all go forward in the order of the items, so they close no circle;
- * and lives are stretched a little, so that neighbours in the order need not wait for each other.
+ * With one thread the order of the items is the order in time. With several, or with GPUs beside
+ * it, an item is over when the first begins that, by the plan (exec/timetable.h), begins after its
+ * end. A storage may only be written when everybody has done with what lay there before; where the
+ * edges do not say so already, more are added. They all go forward in the order of the items, so
+ * they close no circle; and the times of the plan keep them all, so that waiting for them costs
+ * nothing as long as the plan is true. No run keeps time to the microsecond: those who would wait
+ * for a few bytes only take items to end so much later than by the plan.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,18 +23,22 @@
 #include "base/cleanup.h"
 #include "libclient/exec/compile.h"
 
-/* By how many items lives are stretched where several threads run them. */
-enum { STRETCH = 16 };
+/* How much later than by the plan items are taken to end, in nanoseconds, and up to how many bytes
+ * of a value. */
+enum { LATE_NSEC = 1000, LATE_BYTES = 4096 };
 
 struct storage {
     uint32_t space;
     uint32_t first_value; /* of a list through layout.next, newest first */
-    uint32_t start, end;  /* items: from the first that writes to the last that touches */
+    uint32_t start, end;  /* items: from the first that writes to the first that begins when all
+                             that touch it are over */
     uint64_t bytes, offset;
 };
 
 struct layout {
     struct compile *compile;
+    uint32_t *over; /* by item: the first that begins when it is over */
+    uint32_t *late; /* … if it ends later than by the plan */
     struct storage *storages;
     uint32_t n_storages;
     uint32_t *storage; /* by value; PROGRAM_NONE */
@@ -43,41 +50,33 @@ static uint64_t round_up(uint64_t bytes) {
                       : (bytes + PROGRAM_ALIGNMENT - 1) / PROGRAM_ALIGNMENT * PROGRAM_ALIGNMENT;
 }
 
-static uint32_t last_use(const struct compile *compile, uint32_t value) {
-    uint32_t n = compile->first_use[value + 1] - compile->first_use[value];
-
-    return n ? compile->uses[compile->first_use[value + 1] - 1]
-             : compile->program->values[value].producer;
+/* Which items are over when, for those who wait for a value of so many bytes. */
+static const uint32_t *over_for(const struct layout *layout, uint64_t bytes) {
+    return bytes <= LATE_BYTES ? layout->late : layout->over;
 }
 
-/* Whether `item` is the only one that reads `value`. */
-static bool is_only_user(const struct compile *compile, uint32_t value, uint32_t item) {
+/* Whether everybody else who reads `value` is over when `item` begins. */
+static bool is_last_user(const struct layout *layout, uint32_t value, uint32_t item) {
+    const struct compile *compile = layout->compile;
+    const uint32_t *over = over_for(layout, compile->program->values[value].bytes);
+
     for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++)
-        if (compile->uses[u] != item)
+        if (compile->uses[u] != item && over[compile->uses[u]] > item)
             return false;
     return true;
 }
 
-/* Whether `output` may lie where `input` does, which `item` reads. */
-static bool can_take_over(const struct layout *layout, uint32_t i, uint32_t input,
-                          uint32_t output) {
-    const struct compile *compile = layout->compile;
-    const struct program_value *values = compile->program->values;
-
-    return input != PROGRAM_NONE && values[input].where == VALUE_SLAB &&
-           layout->storage[input] != PROGRAM_NONE && values[input].space == values[output].space &&
-           values[input].bytes == values[output].bytes && is_only_user(compile, input, i) &&
-           /* … and has not given its place to another output of this item already. */
-           layout->storages[layout->storage[input]].first_value == input;
-}
-
 static void storage_add(struct layout *layout, uint32_t storage, uint32_t value) {
+    const struct compile *compile = layout->compile;
     struct storage *s = &layout->storages[storage];
+    const uint32_t *over = over_for(layout, s->bytes);
 
     layout->next[value] = s->first_value;
     layout->storage[value] = storage;
     s->first_value = value;
-    s->end = MAX(s->end, last_use(layout->compile, value));
+    s->end = MAX(s->end, over[compile->program->values[value].producer]);
+    for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++)
+        s->end = MAX(s->end, over[compile->uses[u]]);
 }
 
 static void storage_new(struct layout *layout, uint32_t value) {
@@ -87,23 +86,19 @@ static void storage_new(struct layout *layout, uint32_t value) {
         .space = v->space,
         .first_value = PROGRAM_NONE,
         .start = v->producer,
-        .end = v->producer,
         .bytes = round_up(v->bytes),
     };
     storage_add(layout, layout->n_storages++, value);
 }
 
-static uint32_t input_to_take(const struct layout *layout, uint32_t i, uint32_t output) {
-    const struct program_item *item = &layout->compile->program->items[i];
-    const uint32_t *args = &layout->compile->program->args[item->first_arg];
-    uint32_t flags = item->kernel->flags;
-    uint32_t n = flags & KERNEL_IN_PLACE_ANY ? item->n_inputs : flags & KERNEL_IN_PLACE ? 1 : 0;
+/* The input where the first output may lie; PROGRAM_NONE. */
+static uint32_t input_to_take(const struct layout *layout, uint32_t i) {
+    const struct program *program = layout->compile->program;
+    const struct program_item *item = &program->items[i];
+    const uint32_t *args = &program->args[item->first_arg];
 
-    for (uint32_t other = 1; flags & KERNEL_IN_PLACE && other < item->n_inputs; other++)
-        if (args[other] == args[0])
-            return PROGRAM_NONE;
-    for (uint32_t a = 0; a < n && a < item->n_inputs; a++)
-        if (can_take_over(layout, i, args[a], output))
+    for (uint32_t a = 0; a < item->n_inputs; a++)
+        if (program_may_lie_over(program, item, a) && is_last_user(layout, args[a], i))
             return args[a];
     return PROGRAM_NONE;
 }
@@ -119,8 +114,8 @@ static void place_item(struct layout *layout, uint32_t i) {
 
         if (program->values[output].where != VALUE_SLAB)
             continue;
-        if (o == 0 && item->kind == ITEM_KERNEL)
-            input = input_to_take(layout, i, output);
+        if (o == 0)
+            input = input_to_take(layout, i);
         if (input != PROGRAM_NONE)
             storage_add(layout, layout->storage[input], output);
         else
@@ -132,8 +127,6 @@ static void place_item(struct layout *layout, uint32_t i) {
 
 static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer *buffers) {
     struct program *program = layout->compile->program;
-    /* What the host does beside GPUs is not in step with them, on one thread either. */
-    bool is_sequential = layout->compile->request->sequential && (space != 0 || !program->has_gpu);
     size_t n = 0;
     int r;
 
@@ -143,7 +136,7 @@ static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer 
         if (storage->space == space)
             buffers[n++] = (struct plan_buffer){
                 .start = storage->start,
-                .end = (uint64_t)storage->end + 1 + (is_sequential ? 0 : STRETCH),
+                .end = storage->end,
                 .bytes = storage->bytes,
             };
     }
@@ -157,19 +150,26 @@ static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer 
     return 0;
 }
 
-/* Everybody who touches the storage before `then`. */
-static int order_after(struct layout *layout, const struct storage *storage, uint32_t then) {
+/* All who read `value` before `then`; if nobody does, who makes it. */
+static int order_users(struct compile *compile, uint32_t value, uint32_t then) {
+    uint32_t first = compile->first_use[value], end = compile->first_use[value + 1];
+    int r =
+        first == end ? compile_edge(compile, compile->program->values[value].producer, then) : 0;
+
+    for (uint32_t u = first; r == 0 && u < end; u++)
+        r = compile_edge(compile, compile->uses[u], then);
+    return r;
+}
+
+/* Within a storage: who read what lay there before, before it is written over. */
+static int order_storage(struct layout *layout, const struct storage *storage) {
     struct compile *compile = layout->compile;
+    int r = 0;
 
-    for (uint32_t v = storage->first_value; v != PROGRAM_NONE; v = layout->next[v]) {
-        int r = compile_edge(compile, compile->program->values[v].producer, then);
-
-        for (uint32_t u = compile->first_use[v]; r == 0 && u < compile->first_use[v + 1]; u++)
-            r = compile_edge(compile, compile->uses[u], then);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    for (uint32_t v = storage->first_value; r == 0 && layout->next[v] != PROGRAM_NONE;
+         v = layout->next[v])
+        r = order_users(compile, layout->next[v], compile->program->values[v].producer);
+    return r;
 }
 
 /* Who was the last to have each part of a slab: parts in order of their offset. */
@@ -234,9 +234,13 @@ static int order_space(struct layout *layout, uint32_t space) {
 
         if (storage->space != space)
             continue;
+        r = order_storage(layout, storage);
         first = last = part_at(&parts, mine.begin);
         for (; r == 0 && last < parts.n && parts.parts[last].begin < mine.end; last++)
-            r = order_after(layout, &layout->storages[parts.parts[last].storage], storage->start);
+            /* The newest of its values is the last that anybody reads. */
+            r = order_users(layout->compile,
+                            layout->storages[parts.parts[last].storage].first_value,
+                            storage->start);
         if (r == 0)
             r = parts_take(&parts, first, last, mine);
     }
@@ -244,46 +248,84 @@ static int order_space(struct layout *layout, uint32_t space) {
     return r;
 }
 
-static int layout_all(struct layout *layout) {
-    struct program *program = layout->compile->program;
-    cleanup(freep) struct plan_buffer *buffers =
-        malloc((layout->n_storages + 1) * sizeof(*buffers));
+/* When each item is over, if it ends so much later than by the plan. */
+static void settle_ends(const struct compile *compile, uint64_t late_nsec, uint32_t *ret) {
+    uint32_t n = compile->program->n_items;
 
-    if (!buffers)
-        return -ENOMEM;
-    for (uint32_t space = 0; space < program->n_devices; space++) {
-        int r = pack_space(layout, space, buffers);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t low = i + 1, high = compile->begin ? n : i + 1;
 
-        if (r == 0 && (!layout->compile->request->sequential || program->has_gpu))
-            r = order_space(layout, space);
-        if (r < 0)
-            return r;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+
+            if (compile->begin[middle] >= compile->end[i] + late_nsec)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        ret[i] = low;
     }
+}
+
+static int place_all(struct layout *layout, uint64_t late_nsec, struct plan_buffer *buffers,
+                     uint64_t *ret_bytes) {
+    struct program *program = layout->compile->program;
+    uint64_t bytes = 0;
+    int r = 0;
+
+    settle_ends(layout->compile, 0, layout->over);
+    settle_ends(layout->compile, late_nsec, layout->late);
+    layout->n_storages = 0;
     for (uint32_t v = 0; v < program->n_values; v++)
+        layout->storage[v] = PROGRAM_NONE;
+    for (uint32_t i = 0; i < program->n_items; i++)
+        place_item(layout, i);
+    for (uint32_t space = 0; r == 0 && space < program->n_devices; space++) {
+        r = pack_space(layout, space, buffers);
+        bytes += program->slab_bytes[space];
+    }
+    *ret_bytes = bytes;
+    return r;
+}
+
+static int layout_all(struct layout *layout) {
+    struct compile *compile = layout->compile;
+    struct program *program = compile->program;
+    cleanup(freep) struct plan_buffer *buffers = malloc((program->n_values + 1) * sizeof(*buffers));
+    uint64_t bytes;
+    int r = buffers ? place_all(layout, LATE_NSEC, buffers, &bytes) : -ENOMEM;
+
+    if (r == 0 && program->ready_order_bytes && compile->begin &&
+        bytes > program->ready_order_bytes)
+        r = place_all(layout, 0, buffers, &bytes);
+    for (uint32_t space = 0; r == 0 && space < program->n_devices; space++)
+        if (compile->begin)
+            r = order_space(layout, space);
+    for (uint32_t v = 0; r == 0 && v < program->n_values; v++)
         if (layout->storage[v] != PROGRAM_NONE)
             program->values[v].offset = layout->storages[layout->storage[v]].offset;
-    return 0;
+    return r;
 }
 
 int compile_layout(struct compile *compile) {
     struct program *program = compile->program;
     struct layout layout = { .compile = compile };
-    int r = 0;
+    int r;
 
     program->slab_bytes = calloc(program->n_devices + 1, sizeof(*program->slab_bytes));
     layout.storages = malloc((program->n_values + 1) * sizeof(*layout.storages));
     layout.storage = malloc((program->n_values + 1) * sizeof(*layout.storage));
     layout.next = malloc((program->n_values + 1) * sizeof(*layout.next));
-    if (!program->slab_bytes || !layout.storages || !layout.storage || !layout.next)
-        r = -ENOMEM;
-    for (uint32_t v = 0; r == 0 && v < program->n_values; v++)
-        layout.storage[v] = PROGRAM_NONE;
-    for (uint32_t i = 0; r == 0 && i < program->n_items; i++)
-        place_item(&layout, i);
-    if (r == 0)
-        r = layout_all(&layout);
+    layout.over = malloc((program->n_items + 1) * sizeof(*layout.over));
+    layout.late = malloc((program->n_items + 1) * sizeof(*layout.late));
+    r = program->slab_bytes && layout.storages && layout.storage && layout.next && layout.over &&
+                layout.late
+            ? layout_all(&layout)
+            : -ENOMEM;
     free(layout.storages);
     free(layout.storage);
     free(layout.next);
+    free(layout.over);
+    free(layout.late);
     return r;
 }

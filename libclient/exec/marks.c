@@ -48,6 +48,16 @@ static uint32_t queue_of(const struct program *program, const struct program_ite
     return first + (to->space == 0 ? GPU_TO_HOST : GPU_TO_DEVICE);
 }
 
+uint32_t queue_number(const struct program *program, const struct program_item *item) {
+    uint32_t queue = queue_of(program, item);
+
+    return queue < QUEUE_FIRST ? 0 : queue - QUEUE_FIRST + 1;
+}
+
+uint32_t queue_count(const struct program *program) {
+    return program->has_gpu ? program->n_devices * N_GPU_STREAMS + 1 : 1;
+}
+
 /* The memory of feeds and fetches is pageable: the driver does not return from such a copy before
  * the stream has come to it. So it is not given one that still has to wait. */
 static bool keeps_the_caller(const struct program *program, const struct program_item *item) {

@@ -20,29 +20,36 @@
 
 #include "base/cleanup.h"
 #include "libclient/exec/heap.h"
+#include "libclient/exec/ledger.h"
 
 int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes) {
-    cleanup(freep) uint32_t *left = malloc((problem->n_buffers + 1) * sizeof(*left));
-    uint64_t now = 0, peak = 0;
+    struct ledger ledger;
+    int r = ledger_init(&ledger, problem);
 
-    if (!left)
-        return -ENOMEM;
-    memcpy(left, problem->n_users, problem->n_buffers * sizeof(*left));
+    if (r < 0)
+        return r;
     for (uint32_t s = 0; s < problem->n_jobs; s++) {
-        uint32_t job = sequence[s];
-
-        for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
-            now += problem->bytes[problem->makes.items[i]];
-        if (now > peak)
-            peak = now;
-        for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
-            if (left[problem->makes.items[i]] == 0)
-                now -= problem->bytes[problem->makes.items[i]];
-        for (uint32_t i = problem->uses.first[job]; i < problem->uses.first[job + 1]; i++)
-            if (--left[problem->uses.items[i]] == 0)
-                now -= problem->bytes[problem->uses.items[i]];
+        ledger_begin(&ledger, sequence[s]);
+        ledger_end(&ledger, sequence[s]);
     }
-    *ret_bytes = peak;
+    *ret_bytes = ledger.peak_bytes;
+    ledger_done(&ledger);
+    return 0;
+}
+
+int order_profile(const struct order_problem *problem, const uint32_t *sequence,
+                  uint64_t *ret_bytes) {
+    struct ledger ledger;
+    int r = ledger_init(&ledger, problem);
+
+    if (r < 0)
+        return r;
+    for (uint32_t s = 0; s < problem->n_jobs; s++) {
+        ledger_begin(&ledger, sequence[s]);
+        ret_bytes[s] = ledger.now_bytes;
+        ledger_end(&ledger, sequence[s]);
+    }
+    ledger_done(&ledger);
     return 0;
 }
 

@@ -22,12 +22,18 @@ struct order_problem {
     struct order_lists after;  /* job → the same edges the other way */
     struct order_lists makes;  /* job → buffers */
     struct order_lists uses;   /* job → buffers, each once */
+    struct order_lists over;   /* job → of those, where the first it makes may lie, if nobody else
+                                  needs them any more; `first` NULL: none may */
     const uint64_t *bytes;     /* of each buffer; freed after its last user, or at once */
     const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
 };
 
 /* The most bytes at once if the jobs are done in this sequence. -ENOMEM. */
 int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes);
+
+/* The bytes while each place of the sequence is done. -ENOMEM. */
+int order_profile(const struct order_problem *problem, const uint32_t *sequence,
+                  uint64_t *ret_bytes);
 
 /* First ready, first done: what an executor without a plan does. */
 int order_ready(const struct order_problem *problem, uint32_t *ret_sequence);

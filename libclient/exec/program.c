@@ -28,6 +28,8 @@ static void compile_done(struct compile *compile) {
     free(compile->is_later);
     free(compile->is_control);
     free(compile->edges);
+    free(compile->begin);
+    free(compile->end);
     free(compile->values);
     free(compile->arguments);
     free(compile->first_use);
@@ -90,6 +92,25 @@ static int settle_places(struct program *program) {
         if (has_late_address(program, v))
             program->late[program->n_late++] = v;
     return 0;
+}
+
+bool program_may_lie_over(const struct program *program, const struct program_item *item,
+                          uint32_t a) {
+    const uint32_t *args = &program->args[item->first_arg];
+    const struct program_value *input, *output;
+    uint32_t flags = item->kind == ITEM_KERNEL ? item->kernel->flags : 0;
+
+    if (!(flags & KERNEL_IN_PLACE_ANY) && !(flags & KERNEL_IN_PLACE && a == 0))
+        return false;
+    if (item->n_outputs == 0 || args[a] == PROGRAM_NONE)
+        return false;
+    for (uint32_t other = 1; flags & KERNEL_IN_PLACE && other < item->n_inputs; other++)
+        if (args[other] == args[0])
+            return false;
+    input = &program->values[args[a]];
+    output = &program->values[args[item->n_inputs]];
+    return input->where == VALUE_SLAB && output->where == VALUE_SLAB &&
+           input->space == output->space && input->bytes == output->bytes;
 }
 
 static int settle_feeds(struct compile *compile) {

@@ -143,7 +143,8 @@ struct program {
     uint32_t *told;       /* items for which the host waits for it */
     uint32_t n_told;
     uint64_t *slab_bytes;       /* by space */
-    uint64_t ready_order_bytes; /* what a plain first-ready order would have needed, in all */
+    uint64_t ready_order_bytes; /* what a plain first-ready order would have needed, in all,
+                                   with as many threads */
 };
 
 /* What a program is made for. Everything is borrowed for the call, devices for longer. */
@@ -164,7 +165,8 @@ struct program_request {
     const bool *is_done;       /* by node: has run in a stage before; NULL: this is the first */
     uint32_t n_done;           /* how many nodes `is_done` is about */
     uint64_t stage;            /* tells programs of later stages from others; 0: the first */
-    bool sequential;           /* one thread will run it: memory may be shared more freely */
+    uint32_t n_threads;        /* that will run its items; at least 1 */
+    uint32_t n_intra_threads;  /* that an item can use where it divides its work; at least 1 */
     bool deterministic;        /* the same bits whatever the number of threads */
     uint64_t seed;             /* of random ops */
 };
@@ -176,3 +178,7 @@ struct program_request {
 int program_new(struct program **ret, const struct program_request *request,
                 struct allot_error *err);
 struct program *program_free(struct program *program); /* accepts and returns NULL */
+
+/* Whether the item's first output may lie where its input `a` does, once nobody else needs that. */
+bool program_may_lie_over(const struct program *program, const struct program_item *item,
+                          uint32_t a);

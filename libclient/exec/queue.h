@@ -24,3 +24,7 @@ int queue_begin(struct frame *frame, struct allot_error *err);
  * words of the driver if any of it failed. */
 int queue_finish(struct frame *frame, struct allot_error *err);
 void queue_done(struct frame *frame);
+
+/* Who does an item, for plans: 0 are the host's threads, others a stream each. */
+uint32_t queue_number(const struct program *program, const struct program_item *item);
+uint32_t queue_count(const struct program *program);
