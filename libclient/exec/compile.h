@@ -85,6 +85,8 @@ struct compile_edges {
 };
 int compile_edges(const struct compile *compile, struct compile_edges *ret); /* -ENOMEM */
 void compile_edges_done(struct compile_edges *edges);
+/* Leave out edges that others imply, many of them at least. -ENOMEM. */
+int compile_edges_reduce(struct compile_edges *edges, uint32_t n_items);
 /* marks.c: who waits for work on devices. */
 int compile_queues(struct compile *compile, const struct compile_edges *edges);
 

@@ -43,10 +43,11 @@ static int settle_edges(struct compile *compile) {
     struct compile_edges edges = { 0 };
     int r = compile_edges(compile, &edges);
 
-    if (r < 0)
-        return r;
+    /* One thread alone takes no notice of them. */
+    if (r == 0 && compile->begin)
+        r = compile_edges_reduce(&edges, program->n_items);
     program->ready = malloc((program->n_items + 1) * sizeof(*program->ready));
-    if (!program->ready) {
+    if (r < 0 || !program->ready) {
         compile_edges_done(&edges);
         return -ENOMEM;
     }
