@@ -16,9 +16,6 @@
 #include "libclient/graph/name.h"
 #include "libclient/graph/scope.h"
 
-/* More than any program needs, and few enough that a hostile file cannot take all memory. */
-#define LIST_MAX 65536
-
 /* A node in the making. */
 struct draft {
     struct allot_graph *graph;
@@ -103,15 +100,18 @@ static int take_lengths(struct draft *draft) {
         } else if (draft->attrs[at].kind == ATTR_NONE)
             return refuse(draft, "attribute '%s', the length of input %s, must be given",
                           op->attrs[at].name, op->inputs[i].name);
-        else if (draft->attrs[at].i < 0 || draft->attrs[at].i > LIST_MAX)
+        else if (draft->attrs[at].i < 0 || draft->attrs[at].i > BUILD_LIST_MAX)
             return refuse(draft, "attribute '%s' is %lld, but a list has 0 to %d entries",
-                          op->attrs[at].name, (long long)draft->attrs[at].i, LIST_MAX);
+                          op->attrs[at].name, (long long)draft->attrs[at].i, BUILD_LIST_MAX);
         else
             n_known += (size_t)draft->attrs[at].i;
     }
-    if (n_open && n >= n_known && (n - n_known) % n_open == 0 && (n - n_known) / n_open <= LIST_MAX)
+    if (n_open && n >= n_known && (n - n_known) % n_open == 0) {
+        if ((n - n_known) / n_open > BUILD_LIST_MAX)
+            return refuse(draft, "%zu inputs are given, but a list has at most %d entries", n,
+                          BUILD_LIST_MAX);
         draft->attrs[open] = attr_int((int64_t)((n - n_known) / n_open));
-    else if (n != n_known || n_open)
+    } else if (n != n_known || n_open)
         return refuse(draft, "%zu input%s, but the op takes %zu%s", n,
                       n == 1 ? " is given" : "s are given", n_known,
                       n_open ? " and its lists" : "");
@@ -202,9 +202,9 @@ static int fill_attrs(struct draft *draft) {
     for (size_t i = 0; i < op->n_outputs; i++) {
         int at = op->outputs[i].length_attr;
 
-        if (at >= 0 && (draft->attrs[at].i < 0 || draft->attrs[at].i > LIST_MAX))
+        if (at >= 0 && (draft->attrs[at].i < 0 || draft->attrs[at].i > BUILD_LIST_MAX))
             return refuse(draft, "attribute '%s' is %lld, but a list has 0 to %d entries",
-                          op->attrs[at].name, (long long)draft->attrs[at].i, LIST_MAX);
+                          op->attrs[at].name, (long long)draft->attrs[at].i, BUILD_LIST_MAX);
         draft->n_outputs += arg_length(draft, &op->outputs[i]);
     }
     return 0;

@@ -10,6 +10,10 @@
  */
 #include "libclient/graph/graph.h"
 
+/* Entries of a list of inputs or outputs: more than any program needs, and few enough that a
+ * hostile file cannot take all memory. */
+#define BUILD_LIST_MAX 65536
+
 struct build_attr {
     const char *name;
     struct attr value; /* borrowed */

@@ -130,6 +130,19 @@ static void leave(struct sweep *sweep) {
     scope_pop(sweep->graph);
 }
 
+/* One AddN for as many parts as it can have. */
+static void add_lists(struct build *build, struct flow *flow) {
+    size_t n = 0;
+
+    for (size_t at = 0; at < flow->n; at += BUILD_LIST_MAX) {
+        size_t n_list = flow->n - at < BUILD_LIST_MAX ? flow->n - at : BUILD_LIST_MAX;
+
+        flow->parts[n++] = n_list == 1 ? flow->parts[at]
+                                       : build_n(build, "AddN", flow->parts + at, n_list, NULL, 0);
+    }
+    flow->n = n;
+}
+
 /* All that came, added up; it is a single part afterwards. */
 static int add_up(struct sweep *sweep, uint32_t id, struct edge *ret) {
     uint32_t n_outputs = graph_node(sweep->graph, id)->n_outputs;
@@ -138,10 +151,8 @@ static int add_up(struct sweep *sweep, uint32_t id, struct edge *ret) {
     for (uint32_t o = 0; o < n_outputs; o++) {
         struct flow *flow = &sweep->flows[id][o];
 
-        if (flow->n > 1) {
-            flow->parts[0] = build_n(&build, "AddN", flow->parts, flow->n, NULL, 0);
-            flow->n = 1;
-        }
+        while (flow->n > 1 && build.r == 0)
+            add_lists(&build, flow);
         if (build.r < 0)
             return build.r;
         ret[o] = flow->n ? flow->parts[0] : GRAPH_NO_EDGE;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -42,6 +43,36 @@ START_TEST(what_comes_by_several_ways_is_added_up) {
     /* Twice the same input of one node. */
     grapher_node(graph, "d", "Mul", "@x @x", "");
     ck_assert_uint_eq(graph_node(graph, gradient(graph, "d", "x").node)->n_inputs, 2);
+}
+END_TEST
+
+/* A list of inputs ends at BUILD_LIST_MAX: what comes by more ways is added up in pieces. */
+START_TEST(more_ways_than_a_list_can_have_are_added_up_too) {
+    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(freep) struct edge *many = calloc(BUILD_LIST_MAX + 1, sizeof(*many));
+    struct edge x = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), y, grad;
+    struct allot_error err = { 0 };
+    struct build build = { graph, &err, 0 };
+    const struct node *sum, *first;
+
+    ck_assert_ptr_nonnull(many);
+    for (size_t i = 0; i <= BUILD_LIST_MAX; i++)
+        many[i] = x;
+    y = build_n(&build, "AddN", many, BUILD_LIST_MAX, NULL, 0);
+    y = build_2(&build, "Add", y, build_2(&build, "Mul", x, x));
+    ck_assert_msg(build.r == 0, "%s", err.text);
+    ck_assert_msg(graph_gradients(graph, &y, 1, &x, 1, NULL, &grad, &err) == 0, "%s", err.text);
+    sum = graph_node(graph, grad.node);
+    ck_assert_str_eq(sum->op->name, "AddN");
+    ck_assert_uint_eq(sum->n_inputs, 2);
+    first = graph_node(graph, sum->inputs[0].node);
+    ck_assert_uint_eq(first->n_inputs, BUILD_LIST_MAX);
+    ck_assert_uint_eq(graph_node(graph, sum->inputs[1].node)->n_inputs, 2);
+
+    build_n(&build, "AddN", many, BUILD_LIST_MAX + 1, NULL, 0);
+    ck_assert_int_eq(build.r, -EINVAL);
+    ck_assert_str_eq(err.text, "node 'AddN' (op AddN): 65537 inputs are given, but a list has at "
+                               "most 65536 entries");
 }
 END_TEST
 
@@ -273,6 +304,7 @@ START_TEST(every_gradient_has_the_shape_of_its_input_once_and_twice) {
 }
 END_TEST
 
-SUITE("gradient", what_comes_by_several_ways_is_added_up, what_does_not_lead_to_y_has_none,
+SUITE("gradient", what_comes_by_several_ways_is_added_up,
+      more_ways_than_a_list_can_have_are_added_up_too, what_does_not_lead_to_y_has_none,
       gradients_of_variables_and_constants_are_found, gradients_run_where_their_node_does,
       what_has_no_gradient_is_named, every_gradient_has_the_shape_of_its_input_once_and_twice)
