@@ -53,7 +53,8 @@ struct allot_output allot_range(struct allot_output start, struct allot_output l
 /* ---- Variables: what outlives a step ------------------------------------------------------------
  */
 
-/* A variable of the type and shape of its initial value, which allot_initializer() gives it. */
+/* A variable of the type and shape of its initial value, which allot_initializer() gives it. All of
+ * the shape must be known. */
 struct allot_output allot_variable(struct allot_graph *graph, const char *name,
                                    struct allot_output initial);
 /* Without an initial value: a session restores or assigns it. */

@@ -9,6 +9,19 @@
 
 #define WRITES (OPDEF_STATEFUL | OPDEF_SIDE_EFFECT)
 
+/* Its memory lasts from run to run: there is no run that could tell how much it is. */
+static int variable_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    const struct shape *shape = &node_attr(shapes->node, "shape")->shape;
+
+    if (!shape_is_whole(shape))
+        return shapes_refuse_one(shapes, err, shape,
+                                 "all of a variable's shape must be known when it is made");
+    if (shape_count(shape) < 0)
+        return shapes_refuse_one(shapes, err, shape, "more elements than can be counted");
+    shapes->outputs[0] = *shape;
+    return 0;
+}
+
 /* What is put into a variable: input `at` has the shape of input 0. */
 static int fits(struct opdef_shapes *shapes, size_t at, struct allot_error *err) {
     struct shape merged;
@@ -46,7 +59,7 @@ static int adam_shape(struct opdef_shapes *shapes, struct allot_error *err) {
 }
 
 static const struct opdef_row rows[] = {
-    { "Variable", "() -> (variable: var T); T: type; shape: shape", shapes_attr,
+    { "Variable", "() -> (variable: var T); T: type; shape: shape", variable_shape,
       .flags = OPDEF_STATEFUL },
     { "ReadVariable", "(variable: var T) -> (value: T); T: type", shapes_same, gradient_pass,
       .flags = OPDEF_STATEFUL },

@@ -209,6 +209,25 @@ START_TEST(variables_are_initialised_assigned_and_read_in_order) {
 }
 END_TEST
 
+/* Its memory outlasts runs, so no feed can settle how much it is. */
+START_TEST(a_variable_has_a_shape_that_is_all_known) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    const int64_t open[] = { -1, 3 }, huge[] = { INT64_MAX, 3 };
+    struct allot_output rows = allot_placeholder(graph, "rows", ALLOT_F32, 2, open), found;
+
+    no_error(graph);
+    ck_assert_ptr_null(allot_variable(graph, "v", rows).node);
+    says(graph, "node 'v': Variable: [?, 3]: all of a variable's shape must be known");
+    ck_assert_ptr_null(allot_variable_of(graph, "w", ALLOT_F32, -1, NULL).node);
+    says(graph, "node 'w': Variable: <unknown>: all of");
+    ck_assert_ptr_null(allot_variable_of(graph, "h", ALLOT_F32, 2, huge).node);
+    says(graph, "node 'h': Variable: [9223372036854775807, 3]: more elements than");
+    ck_assert_int_eq(allot_graph_find(graph, "v", &found, NULL), -ENOENT);
+    ck_assert_ptr_nonnull(allot_variable_of(graph, "v", ALLOT_F32, 2, two_three).node);
+    no_error(graph);
+}
+END_TEST
+
 START_TEST(scopes_must_be_popped_as_they_were_pushed) {
     cleanup(unref_graph) struct allot_graph *graph = graph_new();
     struct allot_node *node = allot_group(graph, NULL, NULL, 0);
@@ -358,5 +377,6 @@ END_TEST
 SUITE("graph-api", the_matmul_of_the_guide_is_built,
       the_first_error_stays_and_what_follows_is_silent, names_go_to_the_next_node_and_no_other,
       every_helper_makes_its_node, variables_are_initialised_assigned_and_read_in_order,
-      scopes_must_be_popped_as_they_were_pushed, the_builder_takes_any_op_by_name,
-      optimizers_are_pieces_of_graph_with_variables_of_their_own, what_cannot_be_trained_is_refused)
+      a_variable_has_a_shape_that_is_all_known, scopes_must_be_popped_as_they_were_pushed,
+      the_builder_takes_any_op_by_name, optimizers_are_pieces_of_graph_with_variables_of_their_own,
+      what_cannot_be_trained_is_refused)
