@@ -3,7 +3,7 @@
  * The ops that reduce: each says which dimensions go. Two do not fit into totals: ArgMax and
  * ArgMin, which want the place, and ProdGrad, which wants the product of all others for each
  * element: what lies before it, forwards, times what lies behind it, backwards, so that nothing is
- * divided by 0.
+ * divided by 0. Its own derivatives are further runs of it, with directions.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -156,8 +156,12 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
 /* ---- Products of all others --------------------------------------------------------------------
  */
 
+/* Each doubles the numbers that a product is; a gradient of a gradient of a product has one. */
+enum { DIRECTIONS_MAX = 16 };
+
 struct others {
     enum dtype dtype;
+    uint32_t n_directions;
     int64_t n_groups, n; /* groups of n elements each */
     int stays, goes;     /* dimensions */
     int64_t stays_n[SHAPE_RANK_MAX], stays_step[SHAPE_RANK_MAX];
@@ -172,31 +176,59 @@ static int64_t offset_of(int rank, const int64_t *n, const int64_t *step, int64_
     return offset;
 }
 
+/*
+ * Products are numbers with parts: one for each set of directions, that which is linear in exactly
+ * these. Part 0 is the plain product; the part of all of them is what the output is about.
+ */
+static void times_element(const struct others *others, const struct kernel_run *run, int64_t at,
+                          double *product) {
+    const double x = each_value(others->dtype, run->inputs[1], at);
+
+    /* From the largest set down: a set is made of smaller ones as they were. */
+    for (uint32_t set = 1u << others->n_directions; set-- > 0;) {
+        double part = product[set] * x;
+
+        for (uint32_t rest = set; rest; rest &= rest - 1)
+            part += product[set & ~(rest & -rest)] *
+                    each_value(others->dtype, run->inputs[2 + __builtin_ctz(rest)], at);
+        product[set] = part;
+    }
+}
+
+static void set_one(double *product, uint32_t n_parts) {
+    memset(product, 0, n_parts * sizeof(*product));
+    product[0] = 1;
+}
+
 static int run_others(const struct kernel_run *run) {
     const struct others *others = run->state;
     const size_t bytes = dtype_bytes(others->dtype);
-    double *before = run->scratch; /* the product of those before an element */
+    const uint32_t n_parts = 1u << others->n_directions;
+    double *product = run->scratch;
+    double *before = product + n_parts; /* the product of those before each element */
 
     for (int64_t group = 0; group < others->n_groups; group++) {
         const int64_t first = offset_of(others->stays, others->stays_n, others->stays_step, group);
         const double gradient = each_value(others->dtype, run->inputs[0], group);
-        double product = 1;
 
+        set_one(product, n_parts);
         for (int64_t i = 0; i < others->n; i++) {
-            before[i] = product;
-            product *=
-                each_value(others->dtype, run->inputs[1],
-                           first + offset_of(others->goes, others->goes_n, others->goes_step, i));
+            memcpy(before + i * n_parts, product, n_parts * sizeof(*product));
+            times_element(others, run,
+                          first + offset_of(others->goes, others->goes_n, others->goes_step, i),
+                          product);
         }
-        product = 1;
+        set_one(product, n_parts);
         for (int64_t i = others->n; i-- > 0;) {
             const int64_t at =
                 first + offset_of(others->goes, others->goes_n, others->goes_step, i);
-            const double x = each_value(others->dtype, run->inputs[1], at);
+            double all = 0;
 
-            each_number(others->dtype, gradient * (before[i] * product),
+            for (uint32_t set = 0; set < n_parts; set++)
+                all += before[i * n_parts + set] * product[n_parts - 1 - set];
+            each_number(others->dtype, gradient * all,
                         (char *)run->outputs[0] + (size_t)at * bytes);
-            product *= x;
+            times_element(others, run, at, product);
         }
     }
     return 0;
@@ -208,6 +240,9 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
     struct others *others;
     int64_t step = 1;
 
+    if (plan->n_inputs - 2 > DIRECTIONS_MAX)
+        return error_set(err, -EINVAL, "%u directions, but there can be no more than %d",
+                         plan->n_inputs - 2, DIRECTIONS_MAX);
     if (shape_count(shape) == 0) {
         plan->run = each_nothing;
         return 0;
@@ -218,6 +253,7 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
     plan->state = others;
     plan->run = run_others;
     others->dtype = plan->inputs[1].dtype;
+    others->n_directions = plan->n_inputs - 2;
     others->n_groups = others->n = 1;
     reduce_axes(&dims, plan, "axes", shape);
     for (int i = 0; i < shape->rank; i++) {
@@ -232,8 +268,8 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
         else
             others->stays_step[others->stays++] = step;
     }
-    plan->scratch_bytes = (size_t)others->n * sizeof(double);
-    plan->cost = (uint64_t)shape_count(shape) * 20;
+    plan->scratch_bytes = ((size_t)others->n + 1) * sizeof(double) << others->n_directions;
+    plan->cost = ((uint64_t)shape_count(shape) * 20) << others->n_directions;
     return 0;
 }
 

@@ -3,6 +3,12 @@
  * Reduce: many elements to one, along some axes or all. The gradient goes back to where the
  * elements came from by BroadcastLike, which knows the axes that were dropped: right for any rank.
  */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
 #include "libclient/ops/gradients.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
@@ -34,12 +40,14 @@ static int reduce_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     return 0;
 }
 
-/* The gradient of a product has the shape of x; that of the product is checked. */
+/* The gradient of a product has the shape of x, as directions have; that of the product is checked.
+ */
 static int prod_grad_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     struct shape reduced = shape_unknown(), merged;
     struct opdef_shapes forward = *shapes;
     int r;
 
+    forward.n_inputs = 2;
     forward.outputs = &reduced;
     r = reduce_shape(&forward, err);
     if (r < 0)
@@ -47,8 +55,7 @@ static int prod_grad_shape(struct opdef_shapes *shapes, struct allot_error *err)
     if (shape_merge(&merged, &reduced, &shapes->inputs[0]) < 0)
         return shapes_refuse(shapes, err, &reduced, &shapes->inputs[0],
                              "the product and its gradient must have one shape");
-    shapes->outputs[0] = shapes->inputs[1];
-    return 0;
+    return shapes_merge(shapes, 1, shapes->n_inputs, &shapes->outputs[0], err);
 }
 
 static int arg_shape(struct opdef_shapes *shapes, struct allot_error *err) {
@@ -124,6 +131,46 @@ static int prod_gradient(struct graph_gradient *gradient, struct allot_error *er
     return build.r;
 }
 
+/* One more direction: that in which `direction` goes, in place of number `instead`. */
+static struct edge prod_along(struct build *build, const struct graph_gradient *gradient,
+                              struct edge *inputs, uint32_t instead, struct edge direction) {
+    uint32_t n = gradient->node->n_inputs;
+
+    memcpy(inputs, gradient->node->inputs, n * sizeof(*inputs));
+    inputs[instead] = direction;
+    return build_n(build, "ProdGrad", inputs, instead < n ? n : n + 1,
+                   (const struct build_attr[]){ gradient_attr(gradient, "axes"),
+                                                gradient_attr(gradient, "keep_dims") },
+                   2);
+}
+
+/*
+ * ProdGrad is what a product changes by with each element, and in all directions besides; that is
+ * the same whichever of these is taken first. So what comes back is one direction more for x, and
+ * stands in for a direction.
+ */
+static int prod_grad_gradient(struct graph_gradient *gradient, struct allot_error *err) {
+    struct build build = gradient_build(gradient, err), *b = &build;
+    uint32_t n = gradient->node->n_inputs;
+    cleanup(freep) struct edge *inputs = malloc((n + 1) * sizeof(*inputs));
+    struct edge dy = gradient_dy(gradient);
+
+    if (!inputs)
+        return error_set(err, -ENOMEM, "no memory for a gradient");
+    if (gradient->wanted[0]) {
+        struct edge of_one =
+            prod_along(b, gradient, inputs, 0, build_1(b, "OnesLike", gradient_x(gradient, 0)));
+
+        gradient->inputs_grad[0] =
+            build_with(b, "Sum", EDGES(build_2(b, "Mul", dy, of_one)),
+                       gradient_attr(gradient, "axes"), gradient_attr(gradient, "keep_dims"));
+    }
+    for (uint32_t i = 1; i < n; i++)
+        if (gradient->wanted[i])
+            gradient->inputs_grad[i] = prod_along(b, gradient, inputs, i == 1 ? n : i, dy);
+    return build.r;
+}
+
 /* Those that are the largest share evenly. */
 static int extreme_gradient(struct graph_gradient *gradient, struct allot_error *err) {
     struct build build = gradient_build(gradient, err), *b = &build;
@@ -156,9 +203,9 @@ static const struct opdef_row rows[] = {
     { "Max", REDUCE(NUMBERS), reduce_shape, extreme_gradient },
     { "Min", REDUCE(NUMBERS), reduce_shape, extreme_gradient },
     { "ProdGrad",
-      "(gradient: T, x: T) -> (x_gradient: T); T: " FLOATS
+      "(gradient: T, x: T, directions: N * T) -> (x_gradient: T); N: int; T: " FLOATS
       "; axes: ints = []; keep_dims: bool = false",
-      prod_grad_shape },
+      prod_grad_shape, prod_grad_gradient },
     { "All", "(x: bool) -> (y: bool); axes: ints = []; keep_dims: bool = false", reduce_shape,
       .is_flat = true },
     { "Any", "(x: bool) -> (y: bool); axes: ints = []; keep_dims: bool = false", reduce_shape,

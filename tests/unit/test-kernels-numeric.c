@@ -414,6 +414,32 @@ START_TEST(the_product_of_all_others_copes_with_zeros) {
 }
 END_TEST
 
+/* x0·x1·x2·x3 by xi and along v and w: Σ over j, k other than i of vj·wk times the one that is
+ * left; right where two elements are 0. */
+START_TEST(the_product_of_all_others_along_directions) {
+    const struct shape four = trial_shape(1, 4), one = trial_shape(0);
+    static const double g[] = { 2 };
+    static const double x[] = { 3, 0, 5, 0 }, v[] = { 1, 2, 3, 4 }, w[] = { 5, 6, 7, 8 };
+    cleanup(trial_done) struct trial trial;
+
+    start(&trial, "ProdGrad", DTYPE_F64);
+    memcpy(trial_input(&trial, DTYPE_F64, &one), g, sizeof(g));
+    memcpy(trial_input(&trial, DTYPE_F64, &four), x, sizeof(x));
+    memcpy(trial_input(&trial, DTYPE_F64, &four), v, sizeof(v));
+    memcpy(trial_input(&trial, DTYPE_F64, &four), w, sizeof(w));
+    finish(&trial, NULL);
+    for (int i = 0; i < 4; i++) {
+        double expected = 0;
+
+        for (int j = 0; j < 4; j++)
+            for (int k = 0; k < 4; k++)
+                if (i != j && i != k && j != k)
+                    expected += 2 * v[j] * w[k] * x[6 - i - j - k];
+        ck_assert_double_eq(((double *)trial.out_data[0])[i], expected);
+    }
+}
+END_TEST
+
 /* ---- Softmax -----------------------------------------------------------------------------------
  */
 
@@ -587,5 +613,5 @@ SUITE_TIMEOUT("kernels-numeric", 120, products_of_all_types_and_sizes, our_own_p
               reductions_along_any_dimensions,
               long_sums_are_exact_and_the_same_on_any_number_of_threads, sums_that_undo_stretches,
               truths_and_places, the_product_of_all_others_copes_with_zeros,
-              softmax_and_cross_entropies, optimizers_follow_their_rules,
-              assigns_change_the_variable_where_it_lies)
+              the_product_of_all_others_along_directions, softmax_and_cross_entropies,
+              optimizers_follow_their_rules, assigns_change_the_variable_where_it_lies)
