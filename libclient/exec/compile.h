@@ -34,6 +34,7 @@ struct compile {
     bool *is_needed;     /* by local: it runs; else only what is fed of it is used */
     bool *is_later;      /* by local: the next stage's */
     bool *is_control;    /* by local: some node waits for it by a control edge */
+    uint8_t *later_uses; /* by local, of a variable: what the next stage does to it, select.c's */
 
     uint32_t n_values_max, n_items_max, n_args_max;
     struct precedence *edges;

@@ -50,6 +50,12 @@ static bool is_later_edge(const struct compile *compile, struct edge edge) {
     return compile->is_later[compile->local[edge.node]];
 }
 
+/* A variable is read after all that is run: in the last stage. */
+static bool is_later_fetch(const struct compile *compile, struct edge edge) {
+    return is_later_edge(compile, edge) ||
+           (compile->program->has_next && graph_output(compile->request->graph, edge)->is_variable);
+}
+
 /* What the next stage uses of this one: each output once. */
 static int fetch_for_next(struct compile *compile, struct allot_error *err) {
     const struct allot_graph *graph = compile->request->graph;
@@ -106,7 +112,7 @@ int compile_fetches(struct compile *compile, struct allot_error *err) {
     if (!program->fetches || !program->fetch_of)
         return -ENOMEM;
     for (uint32_t i = 0; r == 0 && i < request->n_fetches; i++) {
-        bool later = is_later_edge(compile, request->fetches[i]);
+        bool later = is_later_fetch(compile, request->fetches[i]);
 
         program->fetch_of[i] = later ? PROGRAM_NONE : program->n_fetches;
         r = later ? 0 : fetch_new(compile, request->fetches[i], err);

@@ -27,6 +27,7 @@ static void compile_done(struct compile *compile) {
     free(compile->is_needed);
     free(compile->is_later);
     free(compile->is_control);
+    free(compile->later_uses);
     free(compile->edges);
     free(compile->begin);
     free(compile->end);

@@ -111,10 +111,11 @@ int compile_select(struct compile *compile, struct allot_error *err) {
     compile->is_needed = calloc(n, sizeof(*compile->is_needed));
     compile->is_later = calloc(n, sizeof(*compile->is_later));
     compile->is_control = calloc(n, sizeof(*compile->is_control));
+    compile->later_uses = calloc(n, sizeof(*compile->later_uses));
     compile->first_port = calloc(n, sizeof(*compile->first_port));
     compile->node_item = calloc(n, sizeof(*compile->node_item));
     if (!compile->nodes || !compile->is_needed || !compile->is_later || !compile->is_control ||
-        !compile->first_port || !compile->node_item)
+        !compile->later_uses || !compile->first_port || !compile->node_item)
         return -ENOMEM;
     n_ports = number_nodes(compile, n_graph);
     compile->ports = calloc(n_ports + 1, sizeof(*compile->ports));
@@ -248,17 +249,42 @@ static bool can_be_open(const struct node *node) {
     return kernel && kernel->flags & KERNEL_DYNAMIC;
 }
 
+/* What is done to a variable. Reads and writes keep the order in which the graph was written: what
+ * comes behind something that has to wait for the next stage waits with it. */
+enum { READS = 1, WRITES = 2 };
+
+static uint8_t use_of(const struct node *node) {
+    return strcmp(node->op->name, "ReadVariable") == 0 ? READS : WRITES;
+}
+
+static bool is_variable(const struct compile *compile, struct edge edge) {
+    return graph_output(compile->request->graph, edge)->is_variable;
+}
+
 /* Whether anything that the node needs is known only in the next stage. */
 static bool is_later(const struct compile *compile, const struct node *node) {
-    for (uint32_t i = 0; i < node->n_inputs; i++)
-        if (compile_port(compile, node->inputs[i])->is_open ||
-            compile->is_later[compile->local[node->inputs[i].node]])
+    uint8_t behind = use_of(node) == READS ? WRITES : READS | WRITES;
+
+    for (uint32_t i = 0; i < node->n_inputs; i++) {
+        uint32_t local = compile->local[node->inputs[i].node];
+
+        if (compile_port(compile, node->inputs[i])->is_open || compile->is_later[local] ||
+            (is_variable(compile, node->inputs[i]) && compile->later_uses[local] & behind))
             return true;
+    }
     for (uint32_t i = 0; i < node->n_controls; i++)
         if (compile->local[node->controls[i]] != UNSEEN &&
             compile->is_later[compile->local[node->controls[i]]])
             return true;
     return false;
+}
+
+static void leave_to_next(struct compile *compile, uint32_t local, const struct node *node) {
+    compile->is_later[local] = true;
+    compile->program->has_next = true;
+    for (uint32_t i = 0; i < node->n_inputs; i++)
+        if (is_variable(compile, node->inputs[i]))
+            compile->later_uses[compile->local[node->inputs[i].node]] |= use_of(node);
 }
 
 static int shape_node(struct compile *compile, const struct node *node, struct port *ports,
@@ -337,10 +363,10 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
                              node->name, dtype_name(node->outputs[0].dtype),
                              shape_format(&node->outputs[0].shape, text));
         }
-        compile->is_later[i] = is_later(compile, node);
-        compile->program->has_next |= compile->is_later[i];
-        if (compile->is_later[i])
+        if (is_later(compile, node)) {
+            leave_to_next(compile, i, node);
             continue;
+        }
         r = shape_node(compile, node, ports, err);
         if (r < 0)
             return r;

@@ -86,6 +86,18 @@ static struct allot_tensor *tensor_from(enum dtype dtype, const char *text) {
     return tensor;
 }
 
+struct allot_tensor *grapher_tensor(const char *word) {
+    size_t length = strcspn(word, "=");
+    char type[8] = { 0 };
+    enum dtype dtype;
+
+    ck_assert_uint_lt(length, sizeof(type));
+    memcpy(type, word, length);
+    dtype = dtype_by_name(type);
+    ck_assert_msg(dtype != DTYPE_NONE && word[length] == '=', "%s", word);
+    return tensor_from(dtype, word + length + 1);
+}
+
 static int input(struct allot_graph *graph, const char *word, struct edge *ret,
                  struct allot_error *err) {
     bool is_variable = strncmp(word, "var:", 4) == 0;

@@ -16,5 +16,7 @@ int grapher_add(struct allot_graph *graph, const char *op, const char *inputs, c
 /* The same, named; fails the test where it fails. */
 struct edge grapher_node(struct allot_graph *graph, const char *name, const char *op,
                          const char *inputs, const char *attrs);
+/* "i64=[2,3]" or "f32=4" as a tensor. */
+struct allot_tensor *grapher_tensor(const char *word);
 /* A graph, with the ops registered. */
 struct allot_graph *grapher_new(void);

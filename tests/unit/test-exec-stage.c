@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs in stages, on the CPU: where a shape depends on data, what depends on it is planned when the
+ * data are there. To who asked it is one run all the same.
+ */
+#include <stdio.h>
+
+#include "tests/support/stager.h"
+#include "tests/support/suite.h"
+
+/* With one thread and with several. */
+static void with_threads(void (*body)(struct stager *stager)) {
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct stager stager;
+
+        stager_open(&stager, threads, false);
+        body(&stager);
+        stager_close(&stager);
+    }
+}
+
+/* `picked`: those of x above 0, in a second stage, and `total`, their sum. */
+static void pick(struct stager *stager) {
+    stager_node(stager, "x", "Placeholder", "", "T=f32 shape=[?]");
+    stager_node(stager, "above", "Greater", "@x f32=0", "");
+    stager_node(stager, "where", "Where", "@above", "");
+    stager_node(stager, "flat", "Reshape", "@where i64=[-1]", "");
+    stager_node(stager, "picked", "Gather", "@x @flat", "");
+    stager_node(stager, "total", "Sum", "@picked", "");
+}
+
+static void make_variable(struct stager *stager, const char *name, const char *value) {
+    char handle[32], init[32], inputs[64];
+
+    snprintf(handle, sizeof(handle), "@%s", name);
+    snprintf(init, sizeof(init), "%s/init", name);
+    snprintf(inputs, sizeof(inputs), "%s %s", handle, value);
+    stager_node(stager, name, "Variable", "", "T=f32 shape=[]");
+    stager_node(stager, init, "Assign", inputs, "");
+    ck_assert_str_eq(stager_run(stager, "", "", init), "");
+}
+
+static void fetch_variable(struct stager *stager) {
+    pick(stager);
+    make_variable(stager, "v", "f32=0");
+    stager_node(stager, "set", "Assign", "@v @total", "");
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,-3,4,5]", "v x picked v", "set"),
+                     "11 | [-1 2 -3 4 5] | [2 4 5] | 11");
+    ck_assert_str_eq(stager_run(stager, "x:f32=[1,-2]", "v", "set"), "1");
+}
+
+START_TEST(a_fetched_variable_is_read_after_the_last_stage) {
+    with_threads(fetch_variable);
+}
+END_TEST
+
+static void run_targets(struct stager *stager) {
+    pick(stager);
+    make_variable(stager, "early", "f32=0");
+    make_variable(stager, "late", "f32=0");
+    make_variable(stager, "last", "f32=0");
+    stager_node(stager, "count/early", "AssignAdd", "@early f32=1", "");
+    stager_node_after(stager, "count/late", "AssignAdd", "@late f32=1", "", "picked");
+    stager_node(stager, "large", "Greater", "@picked f32=3", "");
+    stager_node(stager, "where/2", "Where", "@large", "");
+    stager_node(stager, "n", "Size", "@where/2", "");
+    stager_node(stager, "n/f32", "Cast", "@n", "U=f32");
+    stager_node(stager, "count/last", "AssignAdd", "@last @n/f32", "");
+    for (int round = 1; round <= 3; round++) {
+        char expected[64];
+
+        ck_assert_str_eq(
+            stager_run(stager, "x:f32=[-1,2,-3,4,5]", "total", "count/late count/last count/early"),
+            "11");
+        ck_assert_int_eq(stager->run.was_planned, round == 1);
+        snprintf(expected, sizeof(expected), "%d | %d | %d", round, round, 2 * round);
+        ck_assert_str_eq(stager_run(stager, "", "early late last", ""), expected);
+    }
+    /* Without anything to fetch. */
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2]", "", "count/last count/late"), "");
+    ck_assert_str_eq(stager_run(stager, "", "early late last", ""), "3 | 4 | 6");
+}
+
+START_TEST(targets_run_once_in_whichever_stage_they_are) {
+    with_threads(run_targets);
+}
+END_TEST
+
+/* Reads and writes happen as the graph was written, if some of them have to wait for a stage. */
+static void use_variable(struct stager *stager) {
+    pick(stager);
+    make_variable(stager, "v", "f32=100");
+    stager_node(stager, "v/0", "ReadVariable", "@v", "");
+    stager_node_after(stager, "v/1", "ReadVariable", "@v", "", "picked");
+    stager_node(stager, "plus", "AssignAdd", "@v f32=1", "");
+    stager_node(stager, "v/2", "ReadVariable", "@v", "");
+    stager_node(stager, "more", "AssignAdd", "@v @total", "");
+    stager_node(stager, "v/3", "ReadVariable", "@v", "");
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,20]", "v/0 v/1 v/2 v/3 v", "plus more"),
+                     "100 | 100 | 101 | 121 | 121");
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,20]", "v/3 v/1", "plus more"), "142 | 121");
+    ck_assert_str_eq(stager_run(stager, "", "v", ""), "142");
+}
+
+START_TEST(a_variable_keeps_its_order_over_stages) {
+    with_threads(use_variable);
+}
+END_TEST
+
+SUITE("exec-stage", a_fetched_variable_is_read_after_the_last_stage,
+      targets_run_once_in_whichever_stage_they_are, a_variable_keeps_its_order_over_stages)
