@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
@@ -219,17 +220,21 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
     return r;
 }
 
-static int write_trace(const struct trace *trace, const struct program *program, const char *path,
-                       struct allot_error *err) {
+static int write_trace(const struct trace *last, const char *path, struct allot_error *err) {
     FILE *file = fopen(path, "we");
     int r;
 
     if (!file)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
-    r = trace_write(trace, program, file);
+    r = trace_write(last, file);
     if (fclose(file) != 0 && r == 0)
         r = -errno;
     return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+}
+
+static int is_over_time(const struct engine_run *run, struct allot_error *err) {
+    return error_set(err, -ETIMEDOUT, "the run took longer than %llu us",
+                     (unsigned long long)run->timeout_usec);
 }
 
 /* The run itself, with what may stop it. */
@@ -241,7 +246,11 @@ static int run_guarded(struct engine *engine, struct frame *frame, struct engine
     int r;
 
     if (run->timeout_usec) {
-        r = deadline_set(&deadline, run->timeout_usec, &frame->cancelled);
+        uint64_t now_nsec = clock_nsec(CLOCK_MONOTONIC);
+
+        if (now_nsec >= run->end_nsec)
+            return is_over_time(run, err);
+        r = deadline_set(&deadline, (run->end_nsec - now_nsec) / 1000, &frame->cancelled);
         if (r < 0)
             return error_set(err, r, "no thread to keep the time limit: %s", strerror(-r));
     }
@@ -258,8 +267,7 @@ static int run_guarded(struct engine *engine, struct frame *frame, struct engine
      * ended has not failed. */
     if (!frame->has_ended && (frame->failure.code == 0 || frame->failure.code == -ECANCELED)) {
         if (is_late)
-            return error_set(err, -ETIMEDOUT, "the run took longer than %llu us",
-                             (unsigned long long)run->timeout_usec);
+            return is_over_time(run, err);
         if (is_cancelled)
             return error_set(err, -ECANCELED, "the run was cancelled");
     }
@@ -269,21 +277,18 @@ static int run_guarded(struct engine *engine, struct frame *frame, struct engine
 static int run_in(struct engine *engine, struct frame *frame, struct engine_run *run,
                   struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                   struct allot_error *err) {
-    cleanup(freep) struct trace *trace = NULL;
     struct allot_error stopped = { 0 };
     int r;
 
-    if (run->trace_file && trace_new(&trace, frame->program) < 0)
-        return error_set(err, -ENOMEM, "no host memory for a trace");
-    frame->trace = trace;
-    r = frame_begin(frame, feeds, atomic_fetch_add(&engine->n_steps, 1), err);
+    frame->trace = run->trace;
+    r = frame_begin(frame, feeds, run->step, err);
     if (r == 0 && run_guarded(engine, frame, run, &stopped) < 0)
         frame->failure = stopped;
     r = r < 0 ? r : frame_end(frame, ret_fetches, err);
     frame->trace = NULL;
-    if (r < 0 || !trace)
+    if (r < 0 || !run->trace || frame->program->has_next)
         return r;
-    r = write_trace(trace, frame->program, run->trace_file, err);
+    r = write_trace(run->trace, run->trace_file, err);
     for (uint32_t i = 0; r < 0 && i < frame->program->n_fetches; i++)
         allot_tensor_unref(ret_fetches[i]);
     return r;
@@ -403,6 +408,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     struct allot_tensor *few_fetched[16], **fetched = few_fetched;
     cleanup(freep) struct shape *many = NULL;
     cleanup(freep) struct allot_tensor **many_fetched = NULL;
+    cleanup(freep) struct trace *trace = NULL;
     struct cache_entry *entry;
     struct frame *frame;
     int r;
@@ -418,6 +424,9 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     if (entry->program->n_fetches > 16 &&
         !(fetched = many_fetched = calloc(entry->program->n_fetches, sizeof(*fetched))))
         r = error_set(err, -ENOMEM, "no host memory for a run");
+    if (r == 0 && run->trace_file && trace_new(&trace, entry->program, run->trace) < 0)
+        r = error_set(err, -ENOMEM, "no host memory for a trace");
+    run->trace = trace;
     if (r == 0)
         r = run_in(engine, frame, run, feeds, fetched, err);
     pthread_mutex_lock(&engine->lock);
@@ -439,10 +448,24 @@ int engine_check(const struct engine *engine, struct allot_error *err) {
                      "its own in it");
 }
 
+static uint64_t end_of(const struct engine_run *run) {
+    uint64_t nsec;
+
+    return !run->timeout_usec || __builtin_mul_overflow(run->timeout_usec, (uint64_t)1000, &nsec) ||
+                   __builtin_add_overflow(nsec, clock_nsec(CLOCK_MONOTONIC), &nsec)
+               ? UINT64_MAX
+               : nsec;
+}
+
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
     int r = engine_check(engine, err);
 
-    return r < 0 ? r : run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
+    if (r < 0)
+        return r;
+    run->step = atomic_fetch_add(&engine->n_steps, 1);
+    run->end_nsec = end_of(run);
+    run->trace = NULL;
+    return run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
 }

@@ -18,6 +18,7 @@ struct allot_tensor;
 struct cancel;
 struct device;
 struct pool;
+struct trace;
 
 struct engine_options {
     bool soft_placement;
@@ -72,6 +73,11 @@ struct engine_run {
 
     uint64_t n_kernels, step_bytes, ready_order_bytes;
     bool was_planned;
+
+    /* The engine's own: what all stages of the run share. */
+    uint64_t step;       /* number of the run */
+    uint64_t end_nsec;   /* when the time is over; of CLOCK_MONOTONIC */
+    struct trace *trace; /* of the stage under way, and through it those before; NULL */
 };
 
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,

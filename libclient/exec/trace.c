@@ -13,11 +13,13 @@
 #include "libclient/exec/frame.h"
 #include "libclient/exec/program.h"
 
-int trace_new(struct trace **ret, const struct program *program) {
+int trace_new(struct trace **ret, const struct program *program, const struct trace *before) {
     struct trace *trace = calloc(1, sizeof(*trace) + program->n_items * sizeof(struct trace_event));
 
     if (!trace)
         return -ENOMEM;
+    trace->program = program;
+    trace->before = before;
     trace->n_events = program->n_items;
     *ret = trace;
     return 0;
@@ -77,8 +79,9 @@ static int by_time(const void *a, const void *b) {
 
 /* Bytes live in the slab of one device: from the item that makes a value to the last that reads it.
  */
-static int write_memory(const struct trace *trace, const struct program *program, uint32_t device,
-                        uint64_t start_nsec, FILE *file) {
+static int write_memory(const struct trace *trace, uint32_t device, uint64_t start_nsec,
+                        FILE *file) {
+    const struct program *program = trace->program;
     cleanup(freep) uint64_t *end = calloc(program->n_values + 1, sizeof(*end));
     cleanup(freep) struct change *changes = malloc((2 * program->n_values + 1) * sizeof(*changes));
     size_t n = 0;
@@ -115,27 +118,44 @@ static int write_memory(const struct trace *trace, const struct program *program
     return 0;
 }
 
-int trace_write(const struct trace *trace, const struct program *program, FILE *file) {
-    struct json_writer writer = { 0 };
-    uint64_t start_nsec = UINT64_MAX;
+static uint64_t first_nsec(const struct trace *last) {
+    uint64_t first = UINT64_MAX;
+
+    for (const struct trace *trace = last; trace; trace = trace->before)
+        for (uint32_t i = 0; i < trace->n_events; i++)
+            if (trace->events[i].begin_nsec && trace->events[i].begin_nsec < first)
+                first = trace->events[i].begin_nsec;
+    return first;
+}
+
+static int write_stage(struct json_writer *writer, const struct trace *trace, uint64_t start_nsec,
+                       FILE *file) {
     int r = 0;
 
-    for (uint32_t i = 0; i < trace->n_events; i++)
-        if (trace->events[i].begin_nsec && trace->events[i].begin_nsec < start_nsec)
-            start_nsec = trace->events[i].begin_nsec;
+    for (uint32_t d = 0; r == 0 && d < trace->program->n_devices; d++)
+        r = write_memory(trace, d, start_nsec, file);
+    for (uint32_t i = 0; r == 0 && i < trace->n_events; i++)
+        if (trace->events[i].end_nsec)
+            write_event(writer, trace->program, &trace->events[i], i, start_nsec, file);
+    return r;
+}
+
+int trace_write(const struct trace *last, FILE *file) {
+    struct json_writer writer = { 0 };
+    uint64_t start_nsec = first_nsec(last);
+    int r = 0;
+
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
           "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{}}",
           file);
-    for (uint32_t d = 0; r == 0 && d < program->n_devices; d++) {
+    for (uint32_t d = 0; d < last->program->n_devices; d++) {
         fprintf(file,
                 ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", d);
-        write_text(&writer, program->devices[d]->name, file);
+        write_text(&writer, last->program->devices[d]->name, file);
         fputs("}}", file);
-        r = write_memory(trace, program, d, start_nsec, file);
     }
-    for (uint32_t i = 0; r == 0 && i < trace->n_events; i++)
-        if (trace->events[i].end_nsec)
-            write_event(&writer, program, &trace->events[i], i, start_nsec, file);
+    for (const struct trace *trace = last; r == 0 && trace; trace = trace->before)
+        r = write_stage(&writer, trace, start_nsec, file);
     fputs("\n]}\n", file);
     if (r == 0 && writer.failed)
         r = -ENOMEM;

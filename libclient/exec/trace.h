@@ -19,15 +19,18 @@ struct trace_event {
 };
 
 struct trace {
+    const struct program *program; /* borrowed */
+    const struct trace *before;    /* of the stage before; NULL: this is the first */
     uint32_t n_events;
     struct trace_event events[]; /* as program.items */
 };
 
-int trace_new(struct trace **ret, const struct program *program); /* -ENOMEM */
+/* `before` and `program` must outlive it. To be freed. -ENOMEM. */
+int trace_new(struct trace **ret, const struct program *program, const struct trace *before);
 
 /* Run item `i` of the frame and note it; what the item returned. */
 int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread);
 
-/* As a Chrome trace: a row per device and thread, op and shapes of each item, and the bytes that
- * are live in each slab over time. -errno of the stream. */
-int trace_write(const struct trace *trace, const struct program *program, FILE *file);
+/* As a Chrome trace: a row per device and thread, op and shapes of each item of all stages, and the
+ * bytes that are live in each slab over time. -errno of the stream. */
+int trace_write(const struct trace *last, FILE *file);

@@ -3,8 +3,14 @@
  * Runs in stages, on the CPU: where a shape depends on data, what depends on it is planned when the
  * data are there. To who asked it is one run all the same.
  */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "libclient/kernels/kernel.h"
 #include "tests/support/stager.h"
 #include "tests/support/suite.h"
 
@@ -107,5 +113,99 @@ START_TEST(a_variable_keeps_its_order_over_stages) {
 }
 END_TEST
 
+/* An op that takes 60 ms. */
+static int slow_run(const struct kernel_run *run) {
+    nanosleep(&(struct timespec){ .tv_nsec = 60000000 }, NULL);
+    *(float *)run->outputs[0] = *(const float *)run->inputs[0];
+    return 0;
+}
+
+static int slow_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    plan->run = slow_run;
+    return 0;
+}
+
+static int slow_shape(struct opdef_shapes *shapes, struct allot_error *err) {
+    shapes->outputs[0] = shapes->inputs[0];
+    return 0;
+}
+
+static void slow_register(void) {
+    static const struct opdef_row row = { .name = "Slow",
+                                          .signature = "(x: f32) -> (y: f32)",
+                                          .shape = slow_shape,
+                                          .flags = OPDEF_STATEFUL };
+    static const struct kernel kernel = { .op = "Slow",
+                                          .device = KERNEL_CPU,
+                                          .prepare = slow_prepare };
+
+    ck_assert_int_eq(opdef_register(&row, NULL), 0);
+    ck_assert_int_eq(kernel_register(&kernel, NULL), 0);
+}
+
+static void limit_time(struct stager *stager) {
+    pick(stager);
+    stager_node(stager, "slow/1", "Slow", "f32=1", "");
+    stager_node(stager, "slow/2", "Slow", "@total", "");
+    stager_node(stager, "end/1", "Neg", "@slow/1", "");
+    stager_node(stager, "end/2", "Neg", "@slow/2", "");
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
+    stager->run.timeout_usec = 100000; /* enough for one of them */
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""),
+                     "!the run took longer than 100000 us");
+    ck_assert_int_eq(stager->code, -ETIMEDOUT);
+    stager->run.timeout_usec = 60000000;
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
+    stager->run.timeout_usec = UINT64_MAX;
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
+}
+
+START_TEST(a_time_limit_is_for_all_stages) {
+    slow_register();
+    with_threads(limit_time);
+}
+END_TEST
+
+static int count(const char *text, const char *what) {
+    int n = 0;
+
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+static void trace(struct stager *stager) {
+    char path[] = "/tmp/allot-stages.XXXXXX", *text = calloc(1, 1 << 16);
+    FILE *file;
+
+    pick(stager);
+    close(mkstemp(path));
+    stager->run.trace_file = path;
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "total", ""), "5");
+    file = fopen(path, "re");
+    ck_assert_uint_gt(fread(text, 1, (1 << 16) - 1, file), 0);
+    fclose(file);
+    ck_assert_int_eq(count(text, "\"cat\":\"Where\""), 1);
+    ck_assert_int_eq(count(text, "\"cat\":\"Gather\""), 1);
+    ck_assert_int_eq(count(text, "\"cat\":\"Sum\""), 1);
+    ck_assert_int_eq(count(text, "process_name"), 1);
+    ck_assert_int_eq(count(text, "traceEvents"), 1);
+    /* Times count from the first of all: none is before it. */
+    ck_assert_int_eq(count(text, "\"ts\":-"), 0);
+    ck_assert_int_ge(count(text, "\"ts\":0.000"), 1);
+
+    stager->run.trace_file = "/nonexistent/trace.json";
+    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "x total", ""),
+                     "!/nonexistent/trace.json: No such file or directory");
+    unlink(path);
+    free(text);
+}
+
+START_TEST(a_trace_has_all_stages) {
+    with_threads(trace);
+}
+END_TEST
+
 SUITE("exec-stage", a_fetched_variable_is_read_after_the_last_stage,
-      targets_run_once_in_whichever_stage_they_are, a_variable_keeps_its_order_over_stages)
+      targets_run_once_in_whichever_stage_they_are, a_variable_keeps_its_order_over_stages,
+      a_time_limit_is_for_all_stages, a_trace_has_all_stages)
