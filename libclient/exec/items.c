@@ -113,6 +113,7 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
     value.space = space;
     value.index = index;
     value.constant = NULL;
+    value.uploaded = NULL;
     value.producer = compile->program->n_items;
     r = value_new(compile, &value, &args[1]);
     if (r == 0)
@@ -164,7 +165,7 @@ int compile_value_in(struct compile *compile, uint32_t value, uint32_t after, ui
     if (found)
         *ret = (uint32_t)((uintptr_t)found - 1);
     else {
-        r = program->values[value].where == VALUE_CONSTANT
+        r = program->values[value].where == VALUE_CONSTANT && program->values[value].space == HOST
                 ? upload(compile, value, space, ret, err)
                 : compile_copy(compile, value, after, VALUE_SLAB, space, PROGRAM_NONE, ret);
         if (r == 0)

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shapes that come from data, on GPUs of a simulated box: the numbers that settle them are needed
+ * on the host, wherever they are computed. */
+#include <stdlib.h>
+
+#include "libclient/device/device.h"
+#include "tests/support/simbox.h"
+#include "tests/support/stager.h"
+#include "tests/support/suite.h"
+
+static void on_gpu(void (*body)(struct stager *stager), const char *node) {
+    struct simbox box;
+
+    simbox_init(&box, NULL);
+    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
+    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+    for (unsigned threads = 1; threads <= 3; threads += 2) {
+        struct stager stager;
+        uint32_t device;
+
+        stager_open(&stager, threads, true);
+        body(&stager);
+        device = stager.engine->placement.devices[graph_find(stager.graph, node)->id];
+        ck_assert(stager.engine->devices[device]->is_gpu);
+        stager_close(&stager);
+    }
+    simbox_done(&box);
+}
+
+/* What only passes a constant on has it on its own device. */
+static void pass_constant(struct stager *stager) {
+    stager_node(stager, "same", "Identity", "f32=[1,2,3]", "");
+    stager_node(stager, "column", "Reshape", "@same i64=[3,1]", "");
+    stager_node(stager, "sum", "Sum", "@column", "");
+    for (int round = 0; round < 2; round++)
+        ck_assert_str_eq(stager_run(stager, "", "same sum column same", ""),
+                         "[1 2 3] | 6 | [[1] [2] [3]] | [1 2 3]");
+}
+
+START_TEST(a_constant_comes_back_from_a_gpu) {
+    on_gpu(pass_constant, "same");
+}
+END_TEST
+
+SUITE("exec-stage-gpu", a_constant_comes_back_from_a_gpu)
