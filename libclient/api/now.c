@@ -6,8 +6,8 @@
  * are dropped. So a kind that cannot be placed leaves nothing behind, and threads that do different
  * things meet in the table alone.
  *
- * Inputs that settle shapes (those that are called `shape`, and all of Range) must be known when a
- * plan is made: they are constants of the graph, and their numbers belong to the kind.
+ * Inputs that settle shapes (those that are called `shape`, and all of Range) are constants of the
+ * graph, and their numbers belong to the kind: a kind has one plan for the shapes of the others.
  */
 #include "libclient/allot/now.h"
 
@@ -69,8 +69,7 @@ static struct {
 static _Thread_local char thread_device[DEVICE_NAME_SIZE];
 
 static bool is_known(const struct opdef *op, size_t input) {
-    return strcmp(op->name, "Range") == 0 ||
-           (input < op->n_inputs && strcmp(op->inputs[input].name, "shape") == 0);
+    return input < op->n_inputs && op->shaped_by >> input & 1;
 }
 
 static uint64_t mix(uint64_t hash, const void *data, size_t n) {

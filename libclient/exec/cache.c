@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libclient/core/tensor.h"
 #include "libclient/exec/frame.h"
 
 /* Idle frames that are kept for runs at the same time: each has a slab. */
@@ -37,7 +38,7 @@ void cache_done(struct cache *cache) {
 }
 
 int cache_key(const struct program_request *request, unsigned char **ret, size_t *ret_bytes) {
-    size_t bytes = sizeof(uint64_t) + 3 * sizeof(uint32_t) +
+    size_t bytes = sizeof(uint64_t) + 4 * sizeof(uint32_t) +
                    request->n_targets * sizeof(*request->targets) +
                    request->n_fetches * sizeof(*request->fetches);
     unsigned char *key, *at;
@@ -45,6 +46,8 @@ int cache_key(const struct program_request *request, unsigned char **ret, size_t
     for (uint32_t i = 0; i < request->n_feeds; i++)
         bytes += sizeof(struct edge) + sizeof(int) +
                  (size_t)request->feed_shapes[i].rank * sizeof(int64_t);
+    for (uint32_t i = 0; i < request->n_valued; i++)
+        bytes += sizeof(uint32_t) + request->feed_known[request->valued[i]]->bytes;
     key = at = malloc(bytes);
     if (!key)
         return -ENOMEM;
@@ -52,6 +55,7 @@ int cache_key(const struct program_request *request, unsigned char **ret, size_t
     at = mempcpy(at, &request->n_feeds, sizeof(uint32_t));
     at = mempcpy(at, &request->n_fetches, sizeof(uint32_t));
     at = mempcpy(at, &request->n_targets, sizeof(uint32_t));
+    at = mempcpy(at, &request->n_valued, sizeof(uint32_t));
     for (uint32_t i = 0; i < request->n_feeds; i++) {
         const struct shape *shape = &request->feed_shapes[i];
 
@@ -62,7 +66,13 @@ int cache_key(const struct program_request *request, unsigned char **ret, size_t
     if (request->n_fetches)
         at = mempcpy(at, request->fetches, request->n_fetches * sizeof(*request->fetches));
     if (request->n_targets)
-        mempcpy(at, request->targets, request->n_targets * sizeof(*request->targets));
+        at = mempcpy(at, request->targets, request->n_targets * sizeof(*request->targets));
+    for (uint32_t i = 0; i < request->n_valued; i++) {
+        const struct allot_tensor *value = request->feed_known[request->valued[i]];
+
+        at = mempcpy(at, &request->valued[i], sizeof(uint32_t));
+        at = mempcpy(at, tensor_data(value), value->bytes);
+    }
     *ret = key;
     *ret_bytes = bytes;
     return 0;

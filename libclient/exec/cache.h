@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Cache: the programs of a session by what they are for, with their idle frames; of those that
- * nobody runs, the longest unused make way. One thread at a time (the session's lock).
+ * Cache: the programs of a session by what they are for, with their idle frames, and questions; of
+ * those that nobody runs, the longest unused make way. One thread at a time (the session's lock).
  */
 #include <stdint.h>
 
@@ -30,7 +30,8 @@ struct cache {
 void cache_init(struct cache *cache, uint32_t n_max);
 void cache_done(struct cache *cache); /* no entry has users */
 
-/* What a request is known by: its feeds with their shapes, fetches and targets. To be freed. */
+/* What a request is known by: its feeds with their shapes, and their values where these were asked
+ * for, fetches and targets. To be freed. */
 int cache_key(const struct program_request *request, unsigned char **ret, size_t *ret_bytes);
 
 /* The entry with this key, with one more user; NULL: none. */

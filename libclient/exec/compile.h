@@ -15,6 +15,8 @@ struct port {
     uint32_t after; /* item that must have run before it is used; PROGRAM_NONE */
     uint32_t feed;  /* it is fed by this one; PROGRAM_NONE */
     bool is_open;   /* its shape is known only when it is computed */
+    bool can_know;  /* it would be known if what is fed were */
+    bool is_asked;  /* … and a shape depends on it */
 };
 
 /* `first` must have run before `then` begins. */
@@ -34,6 +36,7 @@ struct compile {
     bool *is_needed;     /* by local: it runs; else only what is fed of it is used */
     bool *is_later;      /* by local: the next stage's */
     bool *is_control;    /* by local: some node waits for it by a control edge */
+    bool asks;           /* the program must be told what is fed: some port is_asked */
     uint8_t *later_uses; /* by local, of a variable: what the next stage does to it, select.c's */
 
     uint32_t n_values_max, n_items_max, n_args_max;

@@ -148,9 +148,10 @@ static int check_feeds(const struct engine *engine, const struct engine_call *ca
     return 0;
 }
 
-/* With the lock held. The plan for a call, made where there is none. */
-static int find_plan(struct engine *engine, const struct program_request *asked,
-                     struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
+/* With the lock held. The plan for a request, or the question that it raises, made where there is
+ * none. */
+static int find_entry(struct engine *engine, const struct program_request *asked,
+                      struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
     struct program_request request = *asked;
     cleanup(freep) unsigned char *key = NULL;
     struct program *program;
@@ -179,10 +180,69 @@ static int find_plan(struct engine *engine, const struct program_request *asked,
     return 0;
 }
 
+/* What a plan asks for, of feeds that belong to the caller: copies. */
+struct answers {
+    struct allot_tensor **known; /* by feed */
+    uint32_t *valued;            /* those that are copies */
+    uint32_t n;
+};
+
+static void answers_done(struct answers *answers) {
+    for (uint32_t i = 0; i < answers->n; i++)
+        allot_tensor_unref(answers->known[answers->valued[i]]);
+    free(answers->known);
+    free(answers->valued);
+}
+
+static int answer(struct answers *answers, const struct program *question,
+                  struct program_request *request, struct allot_tensor *const *feeds) {
+    if (!answers->known) {
+        answers->known = calloc(request->n_feeds, sizeof(struct allot_tensor *));
+        answers->valued = calloc(request->n_feeds, sizeof(*answers->valued));
+        if (!answers->known || !answers->valued)
+            return -ENOMEM;
+        if (request->feed_known)
+            memcpy(answers->known, request->feed_known,
+                   request->n_feeds * sizeof(struct allot_tensor *));
+    }
+    for (uint32_t i = 0; i < question->n_asked; i++) {
+        uint32_t feed = question->asked[i];
+        const struct allot_tensor *from = feeds[feed];
+        int r = allot_tensor_copy_of(&answers->known[feed], (enum allot_dtype)from->dtype,
+                                     from->shape.rank, from->shape.dims, tensor_data(from), NULL);
+
+        if (r < 0)
+            return r;
+        answers->valued[answers->n++] = feed;
+    }
+    request->feed_known = answers->known;
+    request->valued = answers->valued;
+    request->n_valued = answers->n;
+    return 0;
+}
+
+/* With the lock held. The plan for a call: questions are answered until there is one. */
+static int find_plan(struct engine *engine, const struct program_request *asked,
+                     struct allot_tensor *const *feeds, struct engine_run *run,
+                     struct cache_entry **ret, struct allot_error *err) {
+    struct program_request request = *asked;
+    struct answers answers = { 0 };
+    int r = find_entry(engine, &request, run, ret, err);
+
+    while (r == 0 && (*ret)->program->n_asked) {
+        r = answer(&answers, (*ret)->program, &request, feeds);
+        cache_release(&engine->cache, *ret);
+        r = r < 0 ? error_set(err, r, "no host memory for a run")
+                  : find_entry(engine, &request, run, ret, err);
+    }
+    answers_done(&answers);
+    return r;
+}
+
 static int find_frame(struct engine *engine, const struct engine_call *call,
-                      const struct cache_entry *before, const struct shape *shapes,
-                      struct engine_run *run, struct cache_entry **ret, struct frame **ret_frame,
-                      struct allot_error *err) {
+                      const struct cache_entry *before, struct allot_tensor *const *feeds,
+                      const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
+                      struct frame **ret_frame, struct allot_error *err) {
     const struct program_request request = {
         .graph = engine->graph,
         .feeds = call->feeds,
@@ -206,7 +266,7 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
     int r;
 
     pthread_mutex_lock(&engine->lock);
-    r = find_plan(engine, &request, run, ret, err);
+    r = find_plan(engine, &request, feeds, run, ret, err);
     *ret_frame = r == 0 ? cache_take_frame(*ret) : NULL;
     pthread_mutex_unlock(&engine->lock);
     if (r < 0 || *ret_frame)
@@ -417,7 +477,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
         return error_set(err, -ENOMEM, "no host memory for a run");
     r = check_feeds(engine, call, feeds, shapes, err);
     if (r == 0)
-        r = find_frame(engine, call, before, shapes, run, &entry, &frame, err);
+        r = find_frame(engine, call, before, feeds, shapes, run, &entry, &frame, err);
     if (r < 0)
         return r;
     count(run, entry->program);

@@ -137,6 +137,8 @@ static int make(struct compile *compile, struct allot_error *err) {
 
     if (r == 0)
         r = compile_shapes(compile, err);
+    if (r < 0 || compile->asks)
+        return r;
     if (r == 0)
         r = compile_items(compile, err);
     if (r == 0)
@@ -200,6 +202,7 @@ struct program *program_free(struct program *program) {
     }
     graph_unref(program->graph);
     free(program->feeds);
+    free(program->asked);
     for (uint32_t i = 0; i < program->n_fetches; i++)
         allot_tensor_unref(program->fetches[i].known);
     free(program->fetches);

@@ -101,11 +101,18 @@ struct program {
     struct allot_graph *graph; /* one reference */
     struct program_feed *feeds;
     uint32_t n_feeds;
+    /*
+     * Feeds on whose values shapes depend, and which were not known: then this is no program but a
+     * question, to be asked again with them, and there is nothing else in it.
+     */
+    uint32_t *asked;
+    uint32_t n_asked;
     struct program_fetch *fetches; /* those asked for, then what the next stage is fed with */
     uint32_t n_fetches;
     /*
      * Where a shape depends on data, all that depends on it is left to a next stage: another
-     * program, which is fed with what this one computed, once the shapes are known.
+     * program, which is fed with what this one computed, once the shapes, or the numbers that they
+     * are made from, are known.
      */
     bool has_next;
     bool has_open;      /* some value is VALUE_OPEN */
@@ -155,6 +162,8 @@ struct program_request {
     struct allot_tensor *const
         *feed_known; /* what a feed always is; each may be NULL; NULL: none */
     uint32_t n_feeds;
+    const uint32_t *valued; /* feeds whose known value was asked for */
+    uint32_t n_valued;
     const struct edge *fetches;
     uint32_t n_fetches;
     const uint32_t *targets; /* nodes */

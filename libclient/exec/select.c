@@ -5,7 +5,8 @@
  * From fetches and targets backwards, stopping at what is fed. Shapes then follow forwards from
  * those of the feeds. Some shapes depend on small whole numbers that are themselves computed from
  * shapes (reshape to the shape of another tensor): such numbers are computed here, by the kernels
- * of the host, as far as they can be known before a run.
+ * of the host, as far as they can be known before a run. Where they follow from what is fed, the
+ * program asks for that; where they do not, the rest is for a next stage.
  */
 #include <errno.h>
 #include <string.h>
@@ -151,6 +152,7 @@ static int feed_port(const struct compile *compile, const struct node *node, uin
     port->shape = *shape;
     if (compile->request->feed_known)
         port->known = allot_tensor_ref(compile->request->feed_known[port->feed]);
+    port->can_know = !port->known && shape_count(shape) <= KNOWN_MAX;
     return 0;
 }
 
@@ -186,46 +188,44 @@ static bool is_small_integer(const struct port *port) {
            count <= KNOWN_MAX;
 }
 
-/* Compute the node here and now, if all of its inputs are known and it is about small integers.
- * A kernel that fails leaves it unknown: the run will say why. */
-static int know_computed(struct compile *compile, const struct node *node, struct port *ports) {
-    const struct kernel *kernel;
+/* Whether a node gives small integers that follow from its inputs alone. */
+static bool is_arithmetic(const struct node *node, const struct port *ports) {
+    if (node->op->flags & OPDEF_STATEFUL || node->n_inputs == 0 ||
+        node->n_inputs > OPDEF_ARGS_MAX || node->n_outputs > OPDEF_ARGS_MAX)
+        return false;
+    for (uint32_t i = 0; i < node->n_outputs; i++)
+        if (ports[i].is_open || !is_small_integer(&ports[i]) || ports[i].feed != PROGRAM_NONE)
+            return false;
+    return true;
+}
+
+/* Call the kernel with what is known, once there is room for the outputs. A kernel that fails
+ * leaves them unknown: the run will say why. */
+static int compute(struct compile *compile, const struct node *node, const struct kernel *kernel,
+                   struct port *ports) {
     struct kernel_value inputs[OPDEF_ARGS_MAX], outputs[OPDEF_ARGS_MAX];
     void *in[OPDEF_ARGS_MAX], *out[OPDEF_ARGS_MAX];
-    struct kernel_plan plan = { .node = node, .inputs = inputs, .outputs = outputs };
+    struct kernel_plan plan = { .node = node,
+                                .kernel = kernel,
+                                .inputs = inputs,
+                                .outputs = outputs,
+                                .n_inputs = node->n_inputs,
+                                .n_outputs = node->n_outputs };
     cleanup(freep) void *scratch = NULL;
     atomic_bool cancelled = false;
     struct kernel_step step = { .cancelled = &cancelled, .deterministic = true };
     int r;
 
-    if (node->op->flags & OPDEF_STATEFUL || node->n_inputs == 0 ||
-        node->n_inputs > OPDEF_ARGS_MAX || node->n_outputs > OPDEF_ARGS_MAX)
-        return 0;
-    for (uint32_t i = 0; i < node->n_outputs; i++)
-        if (ports[i].is_open || !is_small_integer(&ports[i]) || ports[i].feed != PROGRAM_NONE)
-            return 0;
     for (uint32_t i = 0; i < node->n_inputs; i++) {
         const struct port *port = compile_port(compile, node->inputs[i]);
 
-        if (!port->known)
-            return 0;
         inputs[i] = (struct kernel_value){ port->dtype, port->shape, port->known };
         in[i] = tensor_data(port->known);
     }
-    kernel = kernel_find(node, KERNEL_CPU);
-    if (!kernel || kernel->flags & (KERNEL_BLOCKING | KERNEL_ALIAS))
-        return 0;
-
     for (uint32_t i = 0; i < node->n_outputs; i++) {
-        if (allot_tensor_new(&ports[i].known, (enum allot_dtype)ports[i].dtype, ports[i].shape.rank,
-                             ports[i].shape.dims, NULL) < 0)
-            return -ENOMEM;
         outputs[i] = (struct kernel_value){ ports[i].dtype, ports[i].shape, NULL };
         out[i] = tensor_data(ports[i].known);
     }
-    plan.kernel = kernel;
-    plan.n_inputs = node->n_inputs;
-    plan.n_outputs = node->n_outputs;
     r = kernel->prepare(&plan, NULL);
     if (r == 0 && plan.scratch_bytes)
         scratch = malloc(plan.scratch_bytes);
@@ -240,6 +240,39 @@ static int know_computed(struct compile *compile, const struct node *node, struc
     for (uint32_t i = 0; r < 0 && i < node->n_outputs; i++)
         ports[i].known = allot_tensor_unref(ports[i].known);
     return r == -ENOMEM ? r : 0;
+}
+
+/* Compute the node here and now, if all of its inputs are known and it is about small integers; or
+ * note that it could be, if what is fed were known. */
+static int know_computed(struct compile *compile, const struct node *node, struct port *ports) {
+    const struct kernel *kernel;
+    bool all_known = true;
+
+    if (!is_arithmetic(node, ports))
+        return 0;
+    for (uint32_t i = 0; i < node->n_inputs; i++) {
+        const struct port *port = compile_port(compile, node->inputs[i]);
+
+        if (!port->known && !port->can_know)
+            return 0;
+        all_known = all_known && port->known;
+    }
+    kernel = kernel_find(node, KERNEL_CPU);
+    if (!kernel || kernel->flags & KERNEL_BLOCKING)
+        return 0;
+    for (uint32_t i = 0; i < node->n_outputs; i++) {
+        ports[i].can_know = !all_known;
+        if (all_known && allot_tensor_new(&ports[i].known, (enum allot_dtype)ports[i].dtype,
+                                          ports[i].shape.rank, ports[i].shape.dims, NULL) < 0)
+            return -ENOMEM;
+    }
+    if (!all_known)
+        return 0;
+    if (!(kernel->flags & KERNEL_ALIAS))
+        return compute(compile, node, kernel, ports);
+    memcpy(tensor_data(ports[0].known), tensor_data(compile_port(compile, node->inputs[0])->known),
+           ports[0].known->bytes);
+    return 0;
 }
 
 /* Whether the host has a kernel that finds the shape out. */
@@ -287,8 +320,56 @@ static void leave_to_next(struct compile *compile, uint32_t local, const struct 
             compile->later_uses[compile->local[node->inputs[i].node]] |= use_of(node);
 }
 
+/*
+ * The values that settle the shape of a node, as far as they are not known. Those that follow from
+ * feeds are asked for, and the plan is for them; where some have to be computed, all wait for the
+ * next stage, in which they are feeds. Whether there were any.
+ */
+static bool ask(struct compile *compile, const struct node *node) {
+    bool any = false, all_fed = true;
+
+    for (uint32_t i = 0; i < node->n_inputs; i++) {
+        const struct port *port = compile_port(compile, node->inputs[i]);
+
+        if (node->op->shaped_by >> i & 1 && !port->known) {
+            any = true;
+            all_fed = all_fed && port->can_know;
+        }
+    }
+    for (uint32_t i = 0; any && all_fed && i < node->n_inputs; i++)
+        if (node->op->shaped_by >> i & 1)
+            compile_port(compile, node->inputs[i])->is_asked = true;
+    compile->asks = compile->asks || (any && all_fed);
+    return any;
+}
+
+/* The feeds behind all that was asked for. */
+static int list_asked(struct compile *compile) {
+    const struct program_request *request = compile->request;
+    struct program *program = compile->program;
+
+    program->asked = calloc(request->n_feeds + 1, sizeof(*program->asked));
+    if (!program->asked)
+        return -ENOMEM;
+    for (uint32_t local = compile->n_nodes; local-- > 0;) {
+        const struct node *node = graph_node(request->graph, compile->nodes[local]);
+        const struct port *ports = &compile->ports[compile->first_port[local]];
+
+        for (uint32_t o = 0; o < node->n_outputs; o++) {
+            if (!ports[o].is_asked || ports[o].known)
+                continue;
+            if (ports[o].feed != PROGRAM_NONE)
+                program->asked[program->n_asked++] = ports[o].feed;
+            for (uint32_t i = 0; ports[o].feed == PROGRAM_NONE && i < node->n_inputs; i++)
+                compile_port(compile, node->inputs[i])->is_asked = true;
+        }
+    }
+    return 0;
+}
+
+/* `*ret_waits`: it cannot be known in this stage. */
 static int shape_node(struct compile *compile, const struct node *node, struct port *ports,
-                      struct allot_error *err) {
+                      bool *ret_waits, struct allot_error *err) {
     struct shape inputs[OPDEF_ARGS_MAX], outputs[OPDEF_ARGS_MAX];
     const struct allot_tensor *values[OPDEF_ARGS_MAX];
     cleanup(freep) void *room = NULL;
@@ -331,6 +412,10 @@ static int shape_node(struct compile *compile, const struct node *node, struct p
         if (ports[i].feed != PROGRAM_NONE)
             continue;
         ports[i].is_open = !shape_is_whole(&out[i]);
+        if (ports[i].is_open && !can_be_open(node) && ask(compile, node)) {
+            *ret_waits = true;
+            return 0;
+        }
         if (ports[i].is_open ? !can_be_open(node) : shape_count(&out[i]) == SHAPE_TOO_LARGE)
             return error_set(err, -EINVAL, "'%s' (%s): output %u has the shape %s, %s", node->name,
                              node->op->name, i, shape_format(&out[i], text),
@@ -348,6 +433,7 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
     for (uint32_t i = 0; r == 0 && i < compile->n_nodes; i++) {
         const struct node *node = graph_node(graph, compile->nodes[i]);
         struct port *ports = &compile->ports[compile->first_port[i]];
+        bool waits = false;
 
         for (uint32_t o = 0; r == 0 && o < node->n_outputs; o++)
             if (ports[o].feed != PROGRAM_NONE)
@@ -363,13 +449,14 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
                              node->name, dtype_name(node->outputs[0].dtype),
                              shape_format(&node->outputs[0].shape, text));
         }
-        if (is_later(compile, node)) {
+        waits = is_later(compile, node);
+        r = waits ? 0 : shape_node(compile, node, ports, &waits, err);
+        if (r < 0)
+            return r;
+        if (waits) {
             leave_to_next(compile, i, node);
             continue;
         }
-        r = shape_node(compile, node, ports, err);
-        if (r < 0)
-            return r;
         if (strcmp(node->op->name, "Const") == 0)
             ports[0].known = allot_tensor_ref(node_attr(node, "value")->tensor);
         else if (node->op->flags & OPDEF_METADATA && node->n_outputs == 1)
@@ -377,5 +464,5 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
         if (r == 0 && node->n_outputs > 0 && !ports[0].known)
             r = know_computed(compile, node, ports);
     }
-    return r;
+    return r == 0 && compile->asks ? list_asked(compile) : r;
 }

@@ -49,6 +49,7 @@ int opdef_register(const struct opdef_row *row, struct allot_error *err) {
     op->shape = row->shape;
     op->gradient = row->gradient;
     op->flags = row->flags;
+    op->shaped_by = row->shaped_by;
     op->is_flat = row->is_flat;
 
     pthread_mutex_lock(&lock);

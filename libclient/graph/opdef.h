@@ -83,7 +83,8 @@ struct opdef {
     struct opdef_attr attrs[OPDEF_ATTRS_MAX];
     size_t n_attrs;
     uint32_t flags;
-    opdef_shape_fn shape;       /* NULL: outputs are unknown until they are computed */
+    uint32_t shaped_by;   /* bit per input: `shape` looks at its value; such ops have no lists */
+    opdef_shape_fn shape; /* NULL: outputs are unknown until they are computed */
     opdef_gradient_fn gradient; /* NULL: it has none, and a path through it is an error */
     bool is_flat;               /* the gradient is zero everywhere (comparisons, Floor, Shape) */
 };
@@ -94,6 +95,7 @@ struct opdef_row {
     opdef_shape_fn shape;
     opdef_gradient_fn gradient;
     uint32_t flags;
+    uint32_t shaped_by;
     bool is_flat;
 };
 

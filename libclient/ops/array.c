@@ -354,9 +354,10 @@ static int unpack_shape(struct opdef_shapes *shapes, struct allot_error *err) {
 }
 
 static const struct opdef_row rows[] = {
-    { "Reshape", "(x: T, shape: i64) -> (y: T); T: type", reshape_shape, reshape_gradient },
+    { "Reshape", "(x: T, shape: i64) -> (y: T); T: type", reshape_shape, reshape_gradient,
+      .shaped_by = 1 << 1 },
     { "BroadcastTo", "(x: T, shape: i64) -> (y: T); T: type", broadcast_to_shape,
-      broadcast_to_gradient },
+      broadcast_to_gradient, .shaped_by = 1 << 1 },
     { "Transpose", "(x: T) -> (y: T); T: type; perm: ints = []", transpose_shape,
       transpose_gradient },
     { "ExpandDims", "(x: T) -> (y: T); T: type; axis: int = 0", expand_dims_shape,

@@ -129,9 +129,10 @@ static const struct opdef_row rows[] = {
     { "Const", "() -> (output: T); T: type; value: tensor", const_shape, .is_flat = true },
     { "Placeholder", "() -> (output: T); T: type; shape: shape = ?", shapes_attr, .is_flat = true,
       .flags = OPDEF_STATEFUL },
-    { "Fill", "(shape: i64, value: T) -> (output: T); T: type", fill_shape, fill_gradient },
+    { "Fill", "(shape: i64, value: T) -> (output: T); T: type", fill_shape, fill_gradient,
+      .shaped_by = 1 << 0 },
     { "Range", "(start: T, limit: T, delta: T) -> (output: T); T: {i32, i64, f32, f64}",
-      range_shape, .is_flat = true },
+      range_shape, .shaped_by = 7, .is_flat = true },
     { "OneHot",
       "(indices: I, on: T, off: T) -> (output: T); T: type; I: {u8, i32, i64}; depth: int; "
       "axis: int = -1",
@@ -139,15 +140,15 @@ static const struct opdef_row rows[] = {
     { "RandomUniform",
       "(shape: i64) -> (output: T); T: " FLOATS
       "; minimum: float = 0; maximum: float = 1; seed: int = 0",
-      random_shape, .flags = OPDEF_STATEFUL, .is_flat = true },
+      random_shape, .flags = OPDEF_STATEFUL, .shaped_by = 1 << 0, .is_flat = true },
     { "RandomNormal",
       "(shape: i64) -> (output: T); T: " FLOATS
       "; mean: float = 0; stddev: float = 1; seed: int = 0",
-      random_shape, .flags = OPDEF_STATEFUL, .is_flat = true },
+      random_shape, .flags = OPDEF_STATEFUL, .shaped_by = 1 << 0, .is_flat = true },
     { "TruncatedNormal",
       "(shape: i64) -> (output: T); T: " FLOATS
       "; mean: float = 0; stddev: float = 1; seed: int = 0",
-      random_shape, .flags = OPDEF_STATEFUL, .is_flat = true },
+      random_shape, .flags = OPDEF_STATEFUL, .shaped_by = 1 << 0, .is_flat = true },
 };
 
 const struct ops_table ops_source = OPS_TABLE(rows);

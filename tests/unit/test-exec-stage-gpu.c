@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "libclient/device/device.h"
+#include "tests/support/shaper.h"
 #include "tests/support/simbox.h"
-#include "tests/support/stager.h"
 #include "tests/support/suite.h"
 
 static void on_gpu(void (*body)(struct stager *stager), const char *node) {
@@ -42,4 +42,21 @@ START_TEST(a_constant_comes_back_from_a_gpu) {
 }
 END_TEST
 
-SUITE("exec-stage-gpu", a_constant_comes_back_from_a_gpu)
+START_TEST(shapes_are_fed_or_follow_from_feeds) {
+    on_gpu(shaper_feed, "filled/2");
+}
+END_TEST
+
+START_TEST(shapes_are_computed) {
+    on_gpu(shaper_compute, "v/n");
+}
+END_TEST
+
+START_TEST(gradients_go_through_shapes_from_data) {
+    on_gpu(shaper_differentiate, "dx/v");
+}
+END_TEST
+
+SUITE_TIMEOUT("exec-stage-gpu", 120, a_constant_comes_back_from_a_gpu,
+              shapes_are_fed_or_follow_from_feeds, shapes_are_computed,
+              gradients_go_through_shapes_from_data)

@@ -10,8 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libclient/core/tensor.h"
 #include "libclient/kernels/kernel.h"
-#include "tests/support/stager.h"
+#include "tests/support/shaper.h"
 #include "tests/support/suite.h"
 
 /* With one thread and with several. */
@@ -206,6 +207,79 @@ START_TEST(a_trace_has_all_stages) {
 }
 END_TEST
 
-SUITE("exec-stage", a_fetched_variable_is_read_after_the_last_stage,
-      targets_run_once_in_whichever_stage_they_are, a_variable_keeps_its_order_over_stages,
-      a_time_limit_is_for_all_stages, a_trace_has_all_stages)
+START_TEST(shapes_are_fed_or_follow_from_feeds) {
+    with_threads(shaper_feed);
+}
+END_TEST
+
+START_TEST(shapes_are_computed) {
+    with_threads(shaper_compute);
+}
+END_TEST
+
+START_TEST(gradients_go_through_shapes_from_data) {
+    with_threads(shaper_differentiate);
+}
+END_TEST
+
+static void plan(struct stager *stager) {
+    stager_node(stager, "n", "Placeholder", "", "T=i64 shape=[]");
+    stager_node(stager, "other", "Placeholder", "", "T=i64 shape=[]");
+    stager_node(stager, "counted", "Range", "i64=0 @n i64=1", "");
+    stager_node(stager, "plus", "Add", "@counted @other", "");
+    /* A plan for each value that shapes depend on, and for no other. */
+    ck_assert_str_eq(stager_run(stager, "n:i64=2 other:i64=1", "plus", ""), "[1 2]");
+    ck_assert(stager->run.was_planned);
+    ck_assert_str_eq(stager_run(stager, "n:i64=3 other:i64=1", "plus", ""), "[1 2 3]");
+    ck_assert(stager->run.was_planned);
+    ck_assert_str_eq(stager_run(stager, "n:i64=2 other:i64=5", "plus", ""), "[5 6]");
+    ck_assert(!stager->run.was_planned);
+    ck_assert_uint_eq(stager->run.n_kernels, 2);
+    /* More values than plans are kept. */
+    for (int round = 0; round < 2; round++)
+        for (int n = 1; n <= 100; n++) {
+            char feeds[64], expected[32];
+
+            snprintf(feeds, sizeof(feeds), "n:i64=%d other:i64=0", n);
+            snprintf(expected, sizeof(expected), " %d]", n - 1);
+            ck_assert_ptr_nonnull(
+                strstr(stager_run(stager, feeds, "plus", ""), n == 1 ? "[0]" : expected));
+        }
+    ck_assert_uint_le(stager->engine->cache.n, stager->engine->cache.n_max);
+}
+
+START_TEST(values_that_settle_shapes_have_plans_of_their_own) {
+    with_threads(plan);
+}
+END_TEST
+
+/* The tensor that was fed is the caller's: a plan for what it was does not change with it. */
+static void change_fed(struct stager *stager) {
+    struct edge n = stager_node(stager, "n", "Placeholder", "", "T=i64 shape=[1]");
+    struct edge y = stager_node(stager, "y", "Fill", "@n i64=1", "");
+    struct engine_call call = { .feeds = &n, .n_feeds = 1, .fetches = &y, .n_fetches = 1 };
+    struct allot_tensor *fed = grapher_tensor("i64=[2]"), *tensor;
+
+    for (int64_t i = 0; i < 6; i++) {
+        struct engine_run run = { 0 };
+
+        *(int64_t *)tensor_data(fed) = i % 3;
+        ck_assert_int_eq(engine_run(stager->engine, &call, &run, &fed, &tensor, &stager->err), 0);
+        ck_assert_int_eq(allot_tensor_count(tensor), i % 3);
+        ck_assert_int_eq(run.was_planned, i < 3);
+        allot_tensor_unref(tensor);
+    }
+    allot_tensor_unref(fed);
+}
+
+START_TEST(what_was_fed_may_be_changed) {
+    with_threads(change_fed);
+}
+END_TEST
+
+SUITE_TIMEOUT("exec-stage", 120, a_fetched_variable_is_read_after_the_last_stage,
+              targets_run_once_in_whichever_stage_they_are, a_variable_keeps_its_order_over_stages,
+              a_time_limit_is_for_all_stages, a_trace_has_all_stages,
+              shapes_are_fed_or_follow_from_feeds, shapes_are_computed,
+              gradients_go_through_shapes_from_data,
+              values_that_settle_shapes_have_plans_of_their_own, what_was_fed_may_be_changed)
