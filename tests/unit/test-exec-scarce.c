@@ -8,6 +8,7 @@
 #include "libclient/exec/engine.h"
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"
+#include "tests/support/grapher.h"
 #include "tests/support/scarce.h"
 #include "tests/support/suite.h"
 
@@ -50,16 +51,10 @@ static int try(struct allot_graph *graph, unsigned threads, struct edge feed,
     return r;
 }
 
-START_TEST(each_allocation_fails_once) {
-    struct allot_graph *graph;
-    struct allot_tensor *fed, *tensor = NULL;
-    struct edge feed, fetch;
-    int64_t dims[] = { N };
+static void fail_each(struct allot_graph *graph, struct edge feed, struct allot_tensor *fed,
+                      struct edge fetch) {
+    struct allot_tensor *tensor = NULL;
 
-    ck_assert_int_eq(ops_register_all(NULL), 0);
-    ck_assert_int_eq(graph_new(&graph), 0);
-    fetch = build_all(graph, &feed);
-    ck_assert_int_eq(allot_tensor_new(&fed, ALLOT_F32, 1, dims, NULL), 0);
     for (unsigned threads = 1; threads <= 2; threads++)
         for (uint64_t n = 1;; n++) {
             struct allot_error err = { 0 };
@@ -83,6 +78,34 @@ START_TEST(each_allocation_fails_once) {
     allot_tensor_unref(fed);
     graph_unref(graph);
 }
+
+START_TEST(each_allocation_fails_once) {
+    struct allot_graph *graph;
+    struct allot_tensor *fed;
+    struct edge feed, fetch;
+    int64_t dims[] = { N };
+
+    ck_assert_int_eq(ops_register_all(NULL), 0);
+    ck_assert_int_eq(graph_new(&graph), 0);
+    fetch = build_all(graph, &feed);
+    ck_assert_int_eq(allot_tensor_new(&fed, ALLOT_F32, 1, dims, NULL), 0);
+    fail_each(graph, feed, fed, fetch);
+}
 END_TEST
 
-SUITE_TIMEOUT("exec-scarce", 300, each_allocation_fails_once)
+/* A shape that follows from what is fed, and one that has to be computed. */
+START_TEST(each_allocation_fails_once_in_stages) {
+    struct allot_graph *graph = grapher_new();
+    struct edge feed = grapher_node(graph, "sh", "Placeholder", "", "T=i64 shape=[2]"), fetch;
+
+    grapher_node(graph, "square", "Mul", "@sh @sh", "");
+    grapher_node(graph, "pair", "Identity", "@square", "");
+    grapher_node(graph, "filled", "Fill", "@pair f32=1", "");
+    grapher_node(graph, "n", "Sum", "@filled", "");
+    grapher_node(graph, "n/i64", "Cast", "@n", "U=i64");
+    fetch = grapher_node(graph, "counted", "Range", "i64=0 @n/i64 i64=1", "");
+    fail_each(graph, feed, grapher_tensor("i64=[2,3]"), fetch);
+}
+END_TEST
+
+SUITE_TIMEOUT("exec-scarce", 300, each_allocation_fails_once, each_allocation_fails_once_in_stages)

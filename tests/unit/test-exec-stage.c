@@ -4,6 +4,7 @@
  * data are there. To who asked it is one run all the same.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,9 +278,63 @@ START_TEST(what_was_fed_may_be_changed) {
 }
 END_TEST
 
+/* Values enough that plans make way while others run theirs. */
+struct runner {
+    struct stager *stager;
+    struct edge n, y;
+    int64_t first;
+    int n_wrong;
+    pthread_t thread;
+};
+
+static void *run_often(void *userdata) {
+    struct runner *runner = userdata;
+    struct engine_call call = {
+        .feeds = &runner->n, .n_feeds = 1, .fetches = &runner->y, .n_fetches = 1
+    };
+
+    for (int64_t i = 0; i < 300; i++) {
+        struct allot_tensor *fed = grapher_tensor("i64=0"), *tensor;
+        struct engine_run run = { 0 };
+        int64_t n = *(int64_t *)tensor_data(fed) = (runner->first + i * 7) % 50;
+
+        if (engine_run(runner->stager->engine, &call, &run, &fed, &tensor, NULL) < 0)
+            tensor = NULL;
+        runner->n_wrong += !tensor || allot_tensor_count(tensor) != n * (n - 1) / 2;
+        allot_tensor_unref(tensor);
+        allot_tensor_unref(fed);
+    }
+    return NULL;
+}
+
+START_TEST(several_threads_have_values_of_their_own) {
+    struct runner runners[4];
+    struct stager stager;
+    struct edge n, y;
+
+    stager_open(&stager, 2, false);
+    n = stager_node(&stager, "n", "Placeholder", "", "T=i64 shape=[]");
+    stager_node(&stager, "counted", "Range", "i64=0 @n i64=1", "");
+    stager_node(&stager, "counted/f32", "Cast", "@counted", "U=f32");
+    stager_node(&stager, "total", "Sum", "@counted/f32", "");
+    stager_node(&stager, "total/i64", "Cast", "@total", "U=i64");
+    y = stager_node(&stager, "y", "Range", "i64=0 @total/i64 i64=1", "");
+    for (int i = 0; i < 4; i++) {
+        runners[i] = (struct runner){ .stager = &stager, .n = n, .y = y, .first = 13 * i };
+        ck_assert_int_eq(pthread_create(&runners[i].thread, NULL, run_often, &runners[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(runners[i].thread, NULL);
+        ck_assert_int_eq(runners[i].n_wrong, 0);
+    }
+    stager_close(&stager);
+}
+END_TEST
+
 SUITE_TIMEOUT("exec-stage", 120, a_fetched_variable_is_read_after_the_last_stage,
               targets_run_once_in_whichever_stage_they_are, a_variable_keeps_its_order_over_stages,
               a_time_limit_is_for_all_stages, a_trace_has_all_stages,
               shapes_are_fed_or_follow_from_feeds, shapes_are_computed,
               gradients_go_through_shapes_from_data,
-              values_that_settle_shapes_have_plans_of_their_own, what_was_fed_may_be_changed)
+              values_that_settle_shapes_have_plans_of_their_own, what_was_fed_may_be_changed,
+              several_threads_have_values_of_their_own)
