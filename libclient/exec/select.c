@@ -32,6 +32,10 @@ static bool is_over(const struct compile *compile, uint32_t id) {
            strcmp(op, "Variable") != 0;
 }
 
+static bool is_placeholder(const struct node *node) {
+    return strcmp(node->op->name, "Placeholder") == 0;
+}
+
 static int mark_nodes(struct compile *compile, uint32_t n_graph, struct allot_error *err) {
     const struct program_request *request = compile->request;
     const struct topo_request asked = {
@@ -52,9 +56,14 @@ static int mark_nodes(struct compile *compile, uint32_t n_graph, struct allot_er
         compile->local[i] = UNSEEN;
     for (uint32_t i = 0; i < request->n_feeds; i++)
         compile->local[request->feeds[i].node] = FED;
-    for (size_t i = 0; i < n_needed; i++)
-        if (!is_over(compile, needed[i]))
+    for (size_t i = 0; i < n_needed; i++) {
+        bool is_fed = compile->local[needed[i]] == FED;
+
+        /* A placeholder that is fed is there, for those too who only wait for it. */
+        if (!is_over(compile, needed[i]) &&
+            !(is_fed && is_placeholder(graph_node(request->graph, needed[i]))))
             compile->local[needed[i]] = NEEDED;
+    }
     for (uint32_t i = 0; i < n_graph; i++)
         compile->n_nodes += compile->local[i] != UNSEEN;
     return 0;
@@ -440,7 +449,7 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
                 r = feed_port(compile, node, o, &ports[o], err);
         if (r < 0 || !compile->is_needed[i])
             continue;
-        if (strcmp(node->op->name, "Placeholder") == 0) {
+        if (is_placeholder(node)) {
             char text[SHAPE_TEXT_SIZE];
 
             return error_set(err, -EINVAL,

@@ -10,6 +10,7 @@
 #include "libclient/exec/cancel.h"
 #include "libclient/exec/engine.h"
 #include "libclient/graph/build.h"
+#include "libclient/graph/scope.h"
 #include "libclient/kernels/kernel.h"
 #include "libclient/ops/ops.h"
 #include "tests/support/suite.h"
@@ -540,6 +541,30 @@ START_TEST(control_edges_order_what_has_no_other_order) {
 }
 END_TEST
 
+/* What is fed counts as having run. */
+START_TEST(a_placeholder_that_is_fed_can_be_waited_for) {
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct bench bench;
+        struct engine_run run = { 0 };
+        struct allot_tensor *fed = vector(1, (float[]){ 3 }), *tensor;
+        struct edge x, y;
+
+        bench_open(&bench, threads);
+        x = placeholder(&bench, 1);
+        ck_assert_int_eq(scope_push_controls(bench.graph, &x.node, 1, NULL), 0);
+        y = build_1(&bench.build, "Neg", constant(&bench, 1, (float[]){ 4 }));
+        scope_pop(bench.graph);
+        ck_assert_msg(fetch_with(&bench, &run, &x, &fed, 1, &y, 1, &x.node, 1, &tensor) == 0, "%s",
+                      bench.err.text);
+        ck_assert_float_eq(*(float *)tensor_data(tensor), -4);
+        allot_tensor_unref(tensor);
+        allot_tensor_unref(fed);
+        ck_assert_int_eq(fetch(&bench, y, &tensor), -EINVAL);
+        bench_close(&bench);
+    }
+}
+END_TEST
+
 /* How many numbers are above a limit is known only when they were looked at: all that depends on it
  * waits for a second stage, the rest runs once. */
 START_TEST(shapes_that_depend_on_data) {
@@ -600,4 +625,4 @@ SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_p
               variables_keep_their_value, reads_and_writes_keep_the_order_of_the_graph,
               an_op_that_fails_is_named, a_time_limit_ends_a_run, a_run_can_be_cancelled,
               several_threads_run_one_session, control_edges_order_what_has_no_other_order,
-              shapes_that_depend_on_data)
+              a_placeholder_that_is_fed_can_be_waited_for, shapes_that_depend_on_data)
