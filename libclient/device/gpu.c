@@ -168,7 +168,7 @@ static int load_module(struct gpu *gpu, const struct gpu_code *code, CUmodule *r
     if (r == 0)
         r = map_put(&gpu->modules, (uintptr_t)code->ptx, *ret);
     else
-        return error_set(err, r == -ENOMEM ? r : -EBADMSG, "the kernels '%s': %s%s%s", code->name,
+        return error_set(err, r == -ENOEXEC ? -EBADMSG : r, "the kernels '%s': %s%s%s", code->name,
                          refused.text, *log ? ": " : "", log);
     if (r < 0) {
         cuda_module_unload(gpu->cuda, NULL, *ret);
@@ -179,6 +179,7 @@ static int load_module(struct gpu *gpu, const struct gpu_code *code, CUmodule *r
 
 int gpu_function(struct gpu *gpu, const struct gpu_code *code, const char *name, CUfunction *ret,
                  struct allot_error *err) {
+    struct allot_error refused = { 0 };
     CUmodule module;
     int r = gpu_enter(gpu, err);
 
@@ -191,6 +192,10 @@ int gpu_function(struct gpu *gpu, const struct gpu_code *code, const char *name,
     pthread_mutex_unlock(&gpu->lock);
     if (r < 0)
         return r;
-    r = cuda_module_get_function(gpu->cuda, NULL, ret, module, name);
-    return r < 0 ? error_set(err, -ENOENT, "the kernels '%s' have no '%s'", code->name, name) : 0;
+    r = cuda_module_get_function(gpu->cuda, &refused, ret, module, name);
+    if (r == -ENOENT)
+        return error_set(err, r, "the kernels '%s' have no '%s'", code->name, name);
+    /* It may be told here of what went wrong before: a context that is lost, for instance. */
+    return r < 0 ? error_set(err, r, "the kernel '%s' of '%s': %s", name, code->name, refused.text)
+                 : 0;
 }

@@ -72,7 +72,8 @@ struct gpu_code {
 
 /*
  * A kernel of such a text, which is loaded when the first of its kernels is asked for. -ENOENT: no
- * kernel of that name; -EBADMSG: the driver refuses the text, with what its compiler says.
+ * kernel of that name; -EBADMSG: the driver refuses the text, with what its compiler says; else
+ * what the driver says, as of a context that is lost.
  */
 int gpu_function(struct gpu *gpu, const struct gpu_code *code, const char *name, CUfunction *ret,
                  struct allot_error *err);

@@ -656,6 +656,60 @@ START_TEST(variables_change_and_dice_fall_to_the_same_bit) {
 }
 END_TEST
 
-SUITE_TIMEOUT("kernels-gpu", 300, elementwise_ops_are_those_of_the_cpu, casts_sums_and_choices_too,
+static bool shown(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shapes[] = { trial_shape(2, 3, 11), trial_shape(0), trial_shape(1, 0) };
+
+    if (!kernel_find(&trial->node, KERNEL_GPU))
+        return false;
+    trial_attr(trial, "message", attr_string("shown: "));
+    add_input(trial, dtype, &shapes[variant], seed, 6, false);
+    return true;
+}
+
+static bool held_true(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape single = trial_shape(0), shape = trial_shape(1, 9);
+
+    trial_attr(trial, "message", attr_string("it holds"));
+    trial_attr(trial, "N", attr_int(1));
+    *(uint8_t *)trial_input(trial, DTYPE_BOOL, &single) = 1;
+    add_input(trial, dtype, &shape, seed, 6, false);
+    return true;
+}
+
+static bool range(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
+    static struct allot_tensor *known[N_DTYPES][3];
+    const long double numbers[] = { 3, 40, 2 };
+    const struct shape single = trial_shape(0);
+
+    if (!kernel_find(&trial->node, KERNEL_GPU))
+        return false;
+    for (int i = 0; i < 3; i++) {
+        void *data = trial_input(trial, dtype, &single);
+
+        trial_set(dtype, data, 0, numbers[i]);
+        if (!known[dtype][i])
+            OK(allot_tensor_copy_of(&known[dtype][i], (enum allot_dtype)dtype, 0, NULL, data,
+                                    &err));
+        trial->in[i].known = known[dtype][i];
+    }
+    return true;
+}
+
+START_TEST(what_the_host_does_for_the_gpu_is_the_same) {
+    open_gpu();
+    for (size_t t = 0; t < ELEMENTSOF(types); t++) {
+        for (int variant = 0; variant < 3; variant++)
+            compare("Print", types[t], shown, variant, 0);
+        for (int variant = 0; t < ELEMENTSOF(floats) && variant < 3; variant++)
+            compare("CheckNumerics", floats[t], shown, variant, 0);
+        compare("Range", types[t], range, 0, 0);
+        compare("Assert", types[t], held_true, 0, 0);
+    }
+    close_gpu();
+}
+END_TEST
+
+SUITE_TIMEOUT("kernels-gpu", 300, what_the_host_does_for_the_gpu_is_the_same,
+              elementwise_ops_are_those_of_the_cpu, casts_sums_and_choices_too,
               arrays_go_where_the_cpu_puts_them, indices_find_the_same, reductions_take_in_the_same,
               softmax_and_products_are_near, variables_change_and_dice_fall_to_the_same_bit)
