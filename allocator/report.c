@@ -106,7 +106,7 @@ static bool has_addresses(struct arena *arena, const struct arena_request *reque
 
 /* What would have to be different, the cheapest first. */
 static void say_help(struct text *text, struct arena *arena, const struct arena_request *request,
-                     const struct arena_stats *stats) {
+                     const struct arena_stats *stats, const char *refused) {
     uint64_t asked = request->bytes, page = arena->page_bytes, need;
     char bytes[UNITS_TEXT_SIZE];
 
@@ -140,11 +140,12 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
     if (__builtin_add_overflow(need, stats->reserved_bytes, &need))
         return;
     /* What is held may be more than the cap, where that was cut. */
-    if (!stats->cap_bytes || need <= stats->cap_bytes)
-        say(text, " The cap allows it, but the device refused: others hold its memory.");
-    else
+    if (stats->cap_bytes && need > stats->cap_bytes)
         say(text, " A cap larger by %s would do, or freeing as much.",
             units_format_bytes_up(need - stats->cap_bytes, bytes));
+    else
+        say(text, *refused ? " The cap allows it, but it was refused."
+                           : " The cap allows it, but the device refused: others hold its memory.");
 }
 
 int arena_report(struct arena *arena, const struct arena_request *request, char *text_at,
@@ -153,6 +154,7 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
     char asked[UNITS_TEXT_SIZE], live[UNITS_TEXT_SIZE], reserved[UNITS_TEXT_SIZE];
     char cap[UNITS_TEXT_SIZE], largest[UNITS_TEXT_SIZE], free_text[UNITS_TEXT_SIZE];
     struct arena_stats stats;
+    char refused[512] = "";
 
     arena_get_stats(arena, &stats);
     if (size)
@@ -174,13 +176,11 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
         say(&text, ", %s of it still in use by streams",
             units_format_bytes(stats.pending_bytes, asked));
     say(&text, ".");
-    say_holders(&text, arena);
-    say_help(&text, arena, request, &stats);
-    if (arena->source.describe) {
-        char others[512] = "";
-
-        if (arena->source.describe(arena->source.userdata, others, sizeof(others)) > 0)
-            say(&text, " %s", others);
-    }
+    if (arena->source.describe)
+        arena->source.describe(arena->source.userdata, refused, sizeof(refused));
+    say_help(&text, arena, request, &stats, refused);
+    if (*refused)
+        say(&text, " %s%s", refused, refused[strlen(refused) - 1] == '.' ? "" : ".");
+    say_holders(&text, arena); /* last: the longest, and what is cut where there is little room */
     return (int)text.length;
 }

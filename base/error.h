@@ -7,14 +7,20 @@
  * that want the code alone. Written by whoever meets the foreign error, read where it stops
  * travelling.
  */
+#include <stddef.h>
+
 #ifndef ALLOT_ERROR_DEFINED /* the same struct as in libclient/allot/error.h, which is installed   \
                              */
 #define ALLOT_ERROR_DEFINED
 struct allot_error {
     int code;       /* -errno; 0: no error was set */
-    char text[512]; /* what happened, to what, and what to do; cut at the end if too long */
+    char text[512]; /* what happened, to what, and what to do; too long: ends with "…" */
 };
 #endif
+
+/* End a text that snprintf() would have made `length` bytes long with "…" where the array of `size`
+ * was too small for it. */
+void error_cut(char *text, size_t size, size_t length);
 
 /* Fill `err` (may be NULL) and return `code`, so that a failing function ends in one line. */
 int error_set(struct allot_error *err, int code, const char *format, ...)

@@ -89,7 +89,7 @@ const char *placer_code_name(enum placer_code code); /* "INVALID_ARGUMENT" … *
 struct placer_error {
     enum placer_code code;
     uint32_t node;   /* at which it was found; UINT32_MAX: none */
-    char text[1024]; /* cut at the end if too long */
+    char text[1024]; /* what is too long ends with "…" */
 };
 
 /*

@@ -146,9 +146,9 @@ static enum placer_code cannot_place(struct place_state *state, uint32_t i) {
     if (!some_match)
         return place_fail(
             state, PLACER_INVALID_ARGUMENT, i,
-            "Cannot assign a device for operation %s (requested '%s'): it was explicitly "
-            "assigned to %s but available devices are %s. Make sure the device "
-            "specification refers to a valid device: unknown device.",
+            "Cannot assign a device for operation %s (requested '%s'): unknown device. Make sure "
+            "the device specification refers to a valid device: it was explicitly assigned to %s "
+            "but available devices are %s",
             node->name, text_of(node->requested), wanted_text, place_list_devices(state, &list));
     if (wanted.has_type)
         return place_fail(

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
 #include "libclient/place/state.h"
 
 static const char *const reasons[] = {
@@ -50,12 +51,14 @@ const char *placer_code_name(enum placer_code code) {
 enum placer_code place_fail(struct place_state *state, enum placer_code code, uint32_t node,
                             const char *format, ...) {
     va_list args;
+    int n;
 
     state->error->code = code;
     state->error->node = node;
     va_start(args, format);
-    vsnprintf(state->error->text, sizeof(state->error->text), format, args);
+    n = vsnprintf(state->error->text, sizeof(state->error->text), format, args);
     va_end(args);
+    error_cut(state->error->text, sizeof(state->error->text), (size_t)n);
     return code;
 }
 
@@ -67,6 +70,7 @@ void place_list(struct place_listing *list, const char *format, ...) {
         list->n +=
             (size_t)vsnprintf(list->text + list->n, sizeof(list->text) - list->n, format, args);
     va_end(args);
+    error_cut(list->text, sizeof(list->text), list->n);
 }
 
 const char *place_list_devices(const struct place_state *state, struct place_listing *list) {

@@ -38,7 +38,7 @@ static inline bool place_given(const char *text) {
     return text && *text;
 }
 
-/* Lists in messages, cut where there is no room. */
+/* Lists in messages, cut by "…" where there is no room: so they come last. */
 struct place_listing {
     char text[512];
     size_t n;
