@@ -251,8 +251,8 @@ void methods_decided(struct session *session, const struct verdict *verdict) {
         failure = methods_refusal(verdict, &manager->reply);
         session_finish_failed(session, &failure);
     } else if (session->call.method == WIRE_METHOD_GROW)
-        session_finish(session,
-                       &(struct wire_grow_reply){ verdict->held_bytes, verdict->limit_bytes });
+        session_finish(session, &(struct wire_grow_reply){ .held_bytes = verdict->held_bytes,
+                                                           .limit_bytes = verdict->limit_bytes });
     else {
         const struct wire_grant *grant = make_grant(manager, verdict, pending->token);
 

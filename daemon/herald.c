@@ -94,6 +94,9 @@ static void on_moved(void *userdata, void *cookie, uint32_t place, const char *r
     if (session->call.method == WIRE_METHOD_ACQUIRE)
         session_stream(session,
                        &(struct wire_acquire_reply){ .place = wire_some(place), .reason = reason });
+    else if (session->call.method == WIRE_METHOD_GROW)
+        session_stream(session,
+                       &(struct wire_grow_reply){ .place = wire_some(place), .reason = reason });
 }
 
 static void on_notice(void *userdata, const struct holder *holder, const struct notice *notice) {

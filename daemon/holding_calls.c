@@ -226,7 +226,8 @@ unsigned lease_grow(struct session *session, const struct varlink_call *call) {
         return pending_no_memory(session, call);
     if (verdict.kind == VERDICT_GRANT) {
         session_reply(session, call,
-                      &(struct wire_grow_reply){ verdict.held_bytes, verdict.limit_bytes });
+                      &(struct wire_grow_reply){ .held_bytes = verdict.held_bytes,
+                                                 .limit_bytes = verdict.limit_bytes });
         return 1;
     }
     if (verdict.kind == VERDICT_WAIT) {
@@ -234,6 +235,8 @@ unsigned lease_grow(struct session *session, const struct varlink_call *call) {
         if (pending) {
             pending->waiter = verdict.waiter;
             session_block(session, call, pending, pending_cancel);
+            session_stream(session, &(struct wire_grow_reply){ .place = wire_some(verdict.place),
+                                                               .reason = verdict.reason });
             return 2;
         }
         broker_cancel(manager->broker, verdict.waiter, manager_now(manager));

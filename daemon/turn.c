@@ -107,6 +107,9 @@ static void run_places(struct broker *broker) {
 
     if (broker->is_moved) {
         broker->is_moved = false;
+        node = order_first(broker->growths);
+        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
+            tell_place(broker, order_entry(node, struct waiter, in_line), i + 1);
         node = order_first(broker->requests);
         for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
             tell_place(broker, order_entry(node, struct waiter, in_line), ahead + i + 1);

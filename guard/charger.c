@@ -91,12 +91,12 @@ static int share_of(const char *device) {
     return CREDIT_REFUSED;
 }
 
-static int reserve(const char *device, uint64_t bytes, uint64_t timeout_usec,
+static int reserve(const char *device, uint64_t bytes, const struct allot_lease_patience *patience,
                    struct allot_error *err) {
     int share = share_of(device);
 
     return share < 0 ? fail(err, -ENODEV, "the lease of this job has no such device")
-                     : credit_reserve(share, bytes, timeout_usec, err);
+                     : credit_reserve(share, bytes, patience, err);
 }
 
 static void unreserve(const char *device, uint64_t bytes) {

@@ -70,7 +70,7 @@ struct share {
 #define LEASE_CALLS(X)                                                                             \
     X(allot_lease_attach)                                                                          \
     X(allot_lease_free)                                                                            \
-    X(allot_lease_grow)                                                                            \
+    X(allot_lease_grow_with)                                                                       \
     X(allot_lease_held)                                                                            \
     X(allot_lease_shares)                                                                          \
     X(allot_lease_shrink)
@@ -406,12 +406,21 @@ static bool take_from_hand(struct share *share, uint64_t bytes) {
 }
 
 /* By one thread at a time. */
-static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
-    int r = credit.calls.allot_lease_grow(credit.lease, share->text, bytes, wait_usec, err);
+static int ask_with(struct share *share, uint64_t bytes,
+                    const struct allot_lease_patience *patience, struct allot_error *err) {
+    int r = credit.calls.allot_lease_grow_with(credit.lease, share->text, bytes, patience, err);
 
     if (r == 0)
         share->held += bytes;
     return r;
+}
+
+static int ask(struct share *share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
+    struct allot_lease_patience patience = allot_lease_patience_init();
+
+    patience.timeout_usec = wait_usec;
+    patience.reconnect_usec = RECONNECT_USEC;
+    return ask_with(share, bytes, &patience, err);
 }
 
 static uint64_t missing(const struct share *share, uint64_t bytes) {
@@ -532,7 +541,8 @@ void credit_give(int i, uint64_t bytes) {
     }
 }
 
-int credit_reserve(int i, uint64_t bytes, uint64_t wait_usec, struct allot_error *err) {
+int credit_reserve(int i, uint64_t bytes, const struct allot_lease_patience *patience,
+                   struct allot_error *err) {
     struct share *share = &credit.shares[i];
     uint64_t need;
     int r = 0;
@@ -540,7 +550,7 @@ int credit_reserve(int i, uint64_t bytes, uint64_t wait_usec, struct allot_error
     pthread_mutex_lock(&share->asking);
     share->reserved += bytes; /* first, so that nobody gives back what is in hand */
     while (r == 0 && (need = missing(share, 0)) > 0)
-        r = ask(share, need, wait_usec, err);
+        r = ask_with(share, need, patience, err);
     if (r < 0)
         share->reserved -= bytes;
     pthread_mutex_unlock(&share->asking);

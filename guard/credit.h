@@ -57,7 +57,9 @@ void credit_give(int share, uint64_t bytes);
  * whole pages, are this process's from now on, and taking them is no new charge. -errno with a
  * sentence in `err`. What is not in use goes back when it is no longer reserved.
  */
-int credit_reserve(int share, uint64_t bytes, uint64_t wait_usec, struct allot_error *err);
+struct allot_lease_patience;
+int credit_reserve(int share, uint64_t bytes, const struct allot_lease_patience *patience,
+                   struct allot_error *err);
 void credit_unreserve(int share, uint64_t bytes);
 /* What all processes of the lease hold, as the daemon counts. */
 int credit_held(int share, uint64_t *ret_bytes, struct allot_error *err);

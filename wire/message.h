@@ -375,6 +375,8 @@ struct wire_grow {
 struct wire_grow_reply {
     uint64_t held_bytes;
     uint64_t limit_bytes;
+    struct wire_maybe place; /* while it waits */
+    const char *reason;      /* optional: why it waits */
 };
 
 struct wire_shrink {

@@ -56,6 +56,8 @@ static const struct wire_field grow_fields[] = {
 static const struct wire_field grow_reply_fields[] = {
     UINT(wire_grow_reply, held_bytes),
     UINT(wire_grow_reply, limit_bytes),
+    MAYBE_UINT(wire_grow_reply, place),
+    MAYBE_STRING(wire_grow_reply, reason),
 };
 static const struct wire_field shrink_fields[] = {
     UINT(wire_shrink, lease),

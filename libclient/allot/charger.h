@@ -16,7 +16,7 @@
 #include "libclient/allot/lease.h"
 
 #define ALLOT_CHARGER_SYMBOL  "allot_guard_charger"
-#define ALLOT_CHARGER_VERSION 1
+#define ALLOT_CHARGER_VERSION 2
 
 struct allot_charger {
     uint32_t version;
@@ -27,8 +27,8 @@ struct allot_charger {
     void (*leave)(void *seat);
     /* The lease's devices; texts as in struct allot_lease_share, held_bytes 0. */
     size_t (*shares)(struct allot_lease_share *ret, size_t n);
-    /* As allot_lease_grow(), _shrink() and _held(); `bytes` in whole granules. */
-    int (*reserve)(const char *device, uint64_t bytes, uint64_t timeout_usec,
+    /* As allot_lease_grow_with(), _shrink() and _held(); `bytes` in whole granules. */
+    int (*reserve)(const char *device, uint64_t bytes, const struct allot_lease_patience *patience,
                    struct allot_error *err);
     void (*unreserve)(const char *device, uint64_t bytes);
     int (*held)(const char *device, uint64_t *ret_bytes, struct allot_error *err);

@@ -29,7 +29,8 @@
  *     -EBUSY      too much at once, or nothing can be promised now: try again later
  *
  * The daemon may be restarted at any time: the process attaches again by itself with what it holds,
- * and calls wait for that, at most `reconnect_usec`. Only the first connection of
+ * and calls wait for that, at most `reconnect_usec`; a growth that may wait for memory so long, but
+ * no longer than for the memory; giving back does not wait. Only the first connection of
  * allot_lease_acquire() fails at once where there is no daemon.
  *
  * Each byte has one charger. In a job that was started by `gpuctl run` use allot_lease_attach():
@@ -75,7 +76,9 @@ enum allot_lease_choose {
     ALLOT_LEASE_LINKS,  /* those joined best to each other */
 };
 
-/* While a request waits: `place` is 1 for the next one. Called by the thread that acquires. */
+/* While a request waits: `place` is 1 for the next one, 0 where there is no line, as for a daemon
+ * that is away; `reason` says what is waited for. Called by the thread that waits, at each change.
+ */
 typedef void (*allot_lease_progress_fn)(void *userdata, uint64_t place, const char *reason);
 
 enum allot_lease_event {
@@ -193,6 +196,28 @@ int allot_lease_environment(const struct allot_lease *lease, size_t i, const cha
  */
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err);
+
+/* How long a growth may wait, and who hears of it. Use the initialiser. */
+struct allot_lease_patience {
+    size_t size;             /* sizeof(struct allot_lease_patience), as the caller was compiled */
+    uint64_t timeout_usec;   /* for others to give back, as above */
+    uint64_t reconnect_usec; /* for a daemon that is away; 0: as allot_lease_grow() does */
+    allot_lease_progress_fn progress;
+    void *userdata;
+};
+
+#define ALLOT_LEASE_PATIENCE_INIT allot_lease_patience_init()
+static inline struct allot_lease_patience allot_lease_patience_init(void) {
+    struct allot_lease_patience patience;
+
+    memset(&patience, 0, sizeof(patience));
+    patience.size = sizeof(patience);
+    return patience;
+}
+
+/* As allot_lease_grow(), with more to say about the waiting. `patience` NULL: none is had. */
+int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_t bytes,
+                          const struct allot_lease_patience *patience, struct allot_error *err);
 
 /* What all processes of the lease hold on `device` together, now. */
 int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,

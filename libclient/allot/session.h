@@ -61,7 +61,9 @@ struct allot_session_options {
      * GPUs and their memory. All sessions of a process share one lease, made by the first of them
      * with these options: by default one GPU, whose memory is taken as it is needed, up to what the
      * policy of the box allows. A program that was started under a lease (gpuctl run) uses that
-     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged.
+     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged. Who
+     * waits for memory, or for the daemon to come back, is told its place and the reason by the log
+     * (log.h).
      */
     bool cpu_only;               /* no GPU, even if there is one */
     uint32_t gpus;               /* how many to lease; 0: 1 */
@@ -69,8 +71,9 @@ struct allot_session_options {
     uint64_t memory_limit;       /* at most so many bytes of each GPU; 0: not limited so */
     bool no_growth;              /* take all of that at once */
     bool require_daemon;         /* no daemon: an error, not unmanaged memory */
-    bool no_wait;                /* a full card: an error, not a wait */
-    uint64_t wait_usec;          /* wait at most so long; 0: as long as the policy allows */
+    bool no_wait;                /* a full card: an error, not a wait; the daemon is away: 2 s */
+    uint64_t wait_usec;          /* wait at most so long; 0: as long as the policy allows, and a
+                                    minute for a daemon that is away */
     const char *visible_devices; /* NULL: CUDA_VISIBLE_DEVICES of the environment */
 };
 

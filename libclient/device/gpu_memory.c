@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "libclient/allot/lease.h"
 #include "libclient/device/gpu.h"
@@ -32,22 +33,45 @@ struct gpu_memory {
     CUmemGenericAllocationHandle *pages; /* by page of the range; 0: not mapped */
     uint8_t stream;                      /* the arena's name for gpu->compute */
     struct allot_error refused;          /* why the last growth failed, for the report */
+    struct patience_log waits;           /* what was said of the growth that waits */
 };
 
+/* When the allocation that this thread is in has waited long enough, by CLOCK_MONOTONIC: the arena
+ * tries to grow several times for one allocation, and all of them together may take so long. */
+static _Thread_local struct patience *until;
+
+static struct patience begin(const struct patience *patience) {
+    uint64_t now = clock_usec(CLOCK_MONOTONIC);
+
+    return (struct patience){
+        .memory_usec =
+            patience->memory_usec > UINT64_MAX - now ? UINT64_MAX : now + patience->memory_usec,
+        .away_usec = now + patience->away_usec,
+    };
+}
+
 static int lease_take(struct gpu_memory *memory, uint64_t bytes) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    struct patience own = { 0 }, *end = until ? until : &own;
+    uint64_t now = clock_usec(CLOCK_MONOTONIC);
     struct allot_error why = { 0 };
-    char others[160];
     int r;
 
     if (!memory->options.lease)
         return 0;
-    r = allot_lease_grow(memory->options.lease, memory->gpu->uuid, bytes,
-                         memory->options.grow_timeout_usec, &why);
-    if (r == 0)
-        return 0;
-    if (lease_others(memory->options.lease, memory->gpu->uuid, others, sizeof(others)) > 0)
-        return error_set(&memory->refused, r, "%s; %s", others, why.text);
-    return error_set(&memory->refused, r, "%s", why.text);
+    if (end->away_usec == 0) {
+        *end = begin(&memory->options.patience);
+        memory->waits = (struct patience_log){ 0 };
+    }
+    if (memory->options.patience.memory_usec)
+        patience.timeout_usec = end->memory_usec == UINT64_MAX ? UINT64_MAX
+                                : end->memory_usec > now       ? end->memory_usec - now
+                                                               : 0;
+    patience.reconnect_usec = end->away_usec > now ? end->away_usec - now : 1;
+    patience.progress = patience_say;
+    patience.userdata = &memory->waits;
+    r = allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, &patience, &why);
+    return r == 0 ? 0 : error_set(&memory->refused, r, "%s", why.text);
 }
 
 static void lease_give(struct gpu_memory *memory, uint64_t bytes) {
@@ -197,8 +221,12 @@ static int source_region_free(void *userdata, uint64_t address, uint64_t bytes) 
 
 static int source_describe(void *userdata, char *text, size_t size) {
     struct gpu_memory *memory = userdata;
+    char others[160] = "";
 
-    return snprintf(text, size, "%s", memory->refused.code ? memory->refused.text : "");
+    if (memory->refused.code && memory->refused.code != -ENOTCONN && memory->options.lease)
+        lease_others(memory->options.lease, memory->gpu->uuid, others, sizeof(others));
+    return snprintf(text, size, "%s%s%s", others, *others ? "; " : "",
+                    memory->refused.code ? memory->refused.text : "");
 }
 
 static int stream_record(void *userdata, uint64_t stream, uint64_t *ret_event) {
@@ -351,9 +379,14 @@ void gpu_memory_free(struct gpu *gpu) {
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag, struct arena_block *ret,
                      struct allot_error *err) {
     struct arena_request request = { .bytes = bytes, .stream = gpu->memory->stream };
+    struct patience end = { 0 };
+    int r;
 
     request.tag = arena_tag(gpu->arena, tag);
-    return arena_alloc(gpu->arena, &request, ret, err);
+    until = &end;
+    r = arena_alloc(gpu->arena, &request, ret, err);
+    until = NULL;
+    return r;
 }
 
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {

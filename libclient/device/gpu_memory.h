@@ -7,16 +7,17 @@
 #include <stdint.h>
 
 #include "allocator/allocator.h"
+#include "libclient/device/patience.h"
 
 struct allot_error;
 struct allot_lease;
 struct gpu;
 
 struct gpu_memory_options {
-    struct allot_lease *lease;  /* borrowed; NULL: unmanaged */
-    uint64_t cap_bytes;         /* of the arena; 0: all of the device */
-    bool take_all;              /* the whole cap at once, instead of growing */
-    uint64_t grow_timeout_usec; /* wait so long for others to give back; 0: fail at once */
+    struct allot_lease *lease; /* borrowed; NULL: unmanaged */
+    uint64_t cap_bytes;        /* of the arena; 0: all of the device */
+    bool take_all;             /* the whole cap at once, instead of growing */
+    struct patience patience;  /* of each allocation that has to grow */
 };
 
 /* Make gpu->arena and what is under it. -ENOMEM, -ENOSPC with the lease's words. */

@@ -19,6 +19,7 @@
 #include "libclient/core/log.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
+#include "libclient/device/patience.h"
 
 enum { SHARES_MAX = 64, TIER_ARENAS = 4 };
 
@@ -51,11 +52,14 @@ static struct allot_lease_amount amount_of(const struct gpus_options *options) {
 
 /* 0 with a lease, or 0 without: unmanaged. */
 static int lease_get(const struct gpus_options *options, struct allot_error *err) {
+    const struct patience patience = patience_of(options->no_wait, options->wait_usec);
     struct allot_lease_options lease = ALLOT_LEASE_OPTIONS_INIT;
+    struct patience_log waits = { 0 };
     struct allot_error refused = { 0 };
     int r;
 
     lease.tier = TIER_ARENAS;
+    lease.reconnect_usec = patience.away_usec;
     r = allot_lease_attach(&process.lease, 0, NULL, &lease, &refused);
     if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
         lease.amount = amount_of(options);
@@ -63,6 +67,8 @@ static int lease_get(const struct gpus_options *options, struct allot_error *err
         lease.visible_devices = options->visible_devices;
         lease.no_wait = options->no_wait;
         lease.timeout_usec = options->wait_usec;
+        lease.progress = patience_say;
+        lease.userdata = &waits;
         r = allot_lease_acquire(&process.lease, &lease, &refused);
     }
     if (r == 0)
@@ -107,9 +113,7 @@ static int start_memory(struct gpu *gpu, const struct gpus_options *options,
         .lease = process.lease,
         .cap_bytes = cap_of(gpu, options),
         .take_all = options->no_growth,
-        .grow_timeout_usec = options->no_wait     ? 0
-                             : options->wait_usec ? options->wait_usec
-                                                  : UINT64_MAX,
+        .patience = patience_of(options->no_wait, options->wait_usec),
     };
 
     if (share) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From options to a request, from a request to a lease. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +142,16 @@ static int ask(struct client *client, const struct wire_request *request,
  * A daemon that is restarted while we wait knows our place from its records, but our connection is
  * gone: come back and ask again.
  */
+static void tell_away(const struct client *client, const struct allot_lease_options *options) {
+    char reason[256];
+
+    if (!options->progress)
+        return;
+    snprintf(reason, sizeof(reason), "the daemon at %s is away, and has to come back first",
+             client_path(client));
+    options->progress(options->userdata, 0, reason);
+}
+
 static int ask_until_answered(struct client *client, const struct wire_request *request,
                               const struct allot_lease_options *options, union wire_reply *reply,
                               struct allot_error *err) {
@@ -157,6 +168,7 @@ static int ask_until_answered(struct client *client, const struct wire_request *
         if (r >= 0 || r == -ECANCELED || failure.code != FAILURE_NONE ||
             client_is_connected(client) || r == -EBADMSG || r == -EINVAL)
             return r;
+        tell_away(client, options);
         r = client_reconnect(client, options->reconnect_usec, options->cancel_fd, err);
     }
     return r == -ETIMEDOUT ? (err ? (err->code = -ENOTCONN) : -ENOTCONN) : r;

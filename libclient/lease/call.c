@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -71,20 +72,49 @@ void lease_calls_abandon(struct allot_lease *lease) {
     pthread_mutex_unlock(&lease->lock);
 }
 
+struct lease_wait lease_wait_begin(const struct allot_lease *lease) {
+    return (struct lease_wait){
+        .away_usec = lease_deadline(lease->options.reconnect_usec),
+        .answer_usec = lease_deadline(ANSWER_USEC),
+    };
+}
+
+int lease_away(struct allot_lease *lease, struct allot_error *err) {
+    return error_set(err, -ENOTCONN,
+                     "the daemon at %s is gone and did not come back in time: start it "
+                     "(systemctl start allotd) and try again%s%s",
+                     lease->path, lease->why.text[0] ? "; at last: " : "", lease->why.text);
+}
+
+/* Say, once, that the daemon is waited for. Locked, but not while it is told. */
+static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
+    char reason[sizeof(lease->why.text)];
+
+    if (wait->told_away || !wait->progress)
+        return;
+    wait->told_away = true;
+    snprintf(reason, sizeof(reason), "the daemon at %s is away, and has to come back first",
+             lease->path);
+    pthread_mutex_unlock(&lease->lock);
+    wait->progress(wait->userdata, 0, reason);
+    pthread_mutex_lock(&lease->lock);
+}
+
 /* Wait until the process is attached. Locked; 0, or why it is not. */
-static int wait_attached(struct allot_lease *lease, struct allot_error *err) {
-    uint64_t deadline = lease_deadline(lease->options.reconnect_usec);
-    struct timespec until = timespec_of(MIN(deadline, (uint64_t)INT64_MAX));
+static int wait_attached(struct allot_lease *lease, struct lease_wait *wait,
+                         struct allot_error *err) {
+    struct timespec until = timespec_of(MIN(wait->away_usec, (uint64_t)INT64_MAX));
     bool own_thread = lease->has_thread && pthread_equal(lease->thread, pthread_self());
 
     while (lease->state == LEASE_AWAY) {
         /* A notice's callback runs on the thread that would have to bring the daemon back. */
         if (own_thread)
             return error_set(err, -ENOTCONN, "the daemon at %s is away", lease->path);
-        if (pthread_cond_timedwait(&lease->changed, &lease->lock, &until) == ETIMEDOUT &&
+        tell_away(lease, wait);
+        if (lease->state == LEASE_AWAY &&
+            pthread_cond_timedwait(&lease->changed, &lease->lock, &until) == ETIMEDOUT &&
             lease->state == LEASE_AWAY)
-            return error_set(err, -ENOTCONN, "the daemon did not come back: %s",
-                             lease->why.text[0] ? lease->why.text : lease->path);
+            return lease_away(lease, err);
     }
     if (lease->state == LEASE_ENDED)
         return error_set(err, lease->why.code, "%s", lease->why.text);
@@ -172,24 +202,32 @@ static void count_after(struct allot_lease *lease, enum wire_method method, cons
 
 /* -ERESTART: it may have been done, for all we know. A refusal of the daemon is no such thing. */
 static int call_do(struct allot_lease *lease, struct client *client, enum wire_method method,
-                   const void *parameters, union wire_reply *ret, struct allot_error *err) {
-    uint64_t timeout_usec = ANSWER_USEC;
+                   const void *parameters, struct lease_wait *wait, union wire_reply *ret,
+                   struct allot_error *err) {
+    bool may_stream =
+        method == WIRE_METHOD_GROW && ((const struct wire_grow *)parameters)->wait.value;
     struct failure failure;
     int r;
 
-    if (method == WIRE_METHOD_GROW && ((const struct wire_grow *)parameters)->wait.value)
-        timeout_usec = UINT64_MAX;
-    r = client_reconnect(client, lease->options.reconnect_usec, lease->interrupt_fd, err);
+    r = client_reconnect(client, lease_left(wait->away_usec), lease->interrupt_fd, err);
     if (r == -ETIMEDOUT)
         return err ? (err->code = -ENOTCONN) : -ENOTCONN;
     if (r == -ECANCELED)
         return -ERESTART;
     if (r < 0)
         return r;
-    r = client_send(client, method, parameters, 0, err);
+    r = client_send(client, method, parameters, may_stream ? VARLINK_MORE : 0, err);
     if (r < 0)
         return client_is_connected(client) ? r : -ERESTART;
-    r = client_receive(client, method, timeout_usec, lease->interrupt_fd, ret, &failure, err);
+    while ((r = client_receive(client, method, MAX(lease_left(wait->answer_usec), UINT64_C(1)),
+                               lease->interrupt_fd, ret, &failure, err)) > 0 &&
+           may_stream) {
+        wait->in_line = true;
+        if (wait->progress)
+            wait->progress(wait->userdata,
+                           ret->grow.place.has ? (uint64_t)ret->grow.place.value : 0,
+                           ret->grow.reason ? ret->grow.reason : "");
+    }
     /* A daemon that was restarted, sooner than our thread saw it, does not know us yet. Whether the
      * lease is really gone is what attaching will tell. */
     if (failure.code == FAILURE_NOT_FOUND && method != WIRE_METHOD_RELEASE)
@@ -202,15 +240,18 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
 
 /* Begin: attached, counted, and a connection at hand. Locked. */
 static int call_begin(struct allot_lease *lease, enum wire_method method, const void *parameters,
-                      struct call **ret, struct allot_error *err) {
+                      struct lease_wait *wait, struct call **ret, struct allot_error *err) {
     int r;
 
-    r = wait_attached(lease, err);
-    /* A notice's callback that gives back while the daemon is away: our word will say so. */
-    if (r == -ENOTCONN && method == WIRE_METHOD_SHRINK && lease->state == LEASE_AWAY) {
-        r = count_before(lease, method, parameters, err);
-        return r < 0 ? r : -ERESTART;
+    if (method == WIRE_METHOD_SHRINK) {
+        while (lease->state == LEASE_AWAY && lease->telling)
+            pthread_cond_wait(&lease->changed, &lease->lock);
+        if (lease->state == LEASE_AWAY) {
+            r = count_before(lease, method, parameters, err);
+            return r < 0 ? r : -ERESTART;
+        }
     }
+    r = wait_attached(lease, wait, err);
     if (r < 0)
         return r;
     r = call_take(lease, ret, err);
@@ -227,7 +268,8 @@ static int call_begin(struct allot_lease *lease, enum wire_method method, const 
 
 /* The same by the guard: it brings the daemon back and asks again by itself. */
 static int call_guard(struct allot_lease *lease, enum wire_method method, const void *parameters,
-                      union wire_reply *ret, struct allot_error *err) {
+                      const struct lease_wait *wait, union wire_reply *ret,
+                      struct allot_error *err) {
     int r;
 
     pthread_mutex_lock(&lease->lock);
@@ -235,7 +277,7 @@ static int call_guard(struct allot_lease *lease, enum wire_method method, const 
     pthread_mutex_unlock(&lease->lock);
     if (r < 0)
         return r;
-    r = joint_call(lease, method, parameters, ret, err);
+    r = joint_call(lease, method, parameters, wait, ret, err);
     pthread_mutex_lock(&lease->lock);
     count_after(lease, method, parameters, r);
     pthread_mutex_unlock(&lease->lock);
@@ -243,20 +285,20 @@ static int call_guard(struct allot_lease *lease, enum wire_method method, const 
 }
 
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               union wire_reply *ret, struct allot_error *err) {
+               struct lease_wait *wait, union wire_reply *ret, struct allot_error *err) {
     struct call *call = NULL;
     int r;
 
     if (lease->charger && (method == WIRE_METHOD_GROW || method == WIRE_METHOD_SHRINK))
-        return call_guard(lease, method, parameters, ret, err);
+        return call_guard(lease, method, parameters, wait, ret, err);
 
     pthread_mutex_lock(&lease->lock);
-    r = call_begin(lease, method, parameters, &call, err);
+    r = call_begin(lease, method, parameters, wait, &call, err);
     pthread_mutex_unlock(&lease->lock);
     if (r < 0)
         return r;
 
-    r = call_do(lease, call->client, method, parameters, ret, err);
+    r = call_do(lease, call->client, method, parameters, wait, ret, err);
 
     pthread_mutex_lock(&lease->lock);
     if (r == -ERESTART)

@@ -22,16 +22,44 @@ static int name_device(struct allot_lease *lease, const char *device, char name[
     return r;
 }
 
-/* Calls were cut off again and again. */
-static int gave_up(const struct allot_lease *lease, struct allot_error *err) {
-    return error_set(err, -ENOTCONN, "the daemon at %s cuts off every call; look at its log",
-                     lease->path);
+/* The daemon was not there in time, or calls were cut off again and again. */
+static int gave_up(struct allot_lease *lease, struct allot_error *err) {
+    int r;
+
+    pthread_mutex_lock(&lease->lock);
+    r = lease->state == LEASE_AWAY
+            ? lease_away(lease, err)
+            : error_set(err, -ENOTCONN, "the daemon at %s cuts off every call; look at its log",
+                        lease->path);
+    pthread_mutex_unlock(&lease->lock);
+    return r;
+}
+
+/* An answer is due when the waiting is over, and so much later at most: then the daemon hangs. */
+#define HANGS_USEC UINT64_C(10000000)
+
+static uint64_t later(uint64_t deadline_usec, uint64_t usec) {
+    return deadline_usec > UINT64_MAX - usec ? UINT64_MAX : deadline_usec + usec;
+}
+
+/* Who waits for memory waits for the daemon too, but no longer than for the memory, if not told. */
+static uint64_t away_deadline(const struct allot_lease *lease,
+                              const struct allot_lease_patience *patience, uint64_t deadline) {
+    uint64_t away = lease_deadline(lease->options.reconnect_usec);
+
+    if (patience->reconnect_usec)
+        return lease_deadline(patience->reconnect_usec);
+    return patience->timeout_usec ? MIN(away, deadline) : away;
 }
 
 static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
-                uint64_t timeout_usec, struct wire_grow_reply *ret, struct allot_error *err) {
-    uint64_t deadline = lease_deadline(timeout_usec);
-    uint64_t patience = lease_deadline(lease->options.reconnect_usec);
+                const struct allot_lease_patience *patience, struct wire_grow_reply *ret,
+                struct allot_error *err) {
+    uint64_t timeout_usec = patience->timeout_usec, deadline = lease_deadline(timeout_usec);
+    struct lease_wait wait = { .away_usec = away_deadline(lease, patience, deadline),
+                               .answer_usec = later(deadline, HANGS_USEC),
+                               .progress = patience->progress,
+                               .userdata = patience->userdata };
     struct wire_grow call = { .lease = lease->id };
     union wire_reply reply;
     char name[96];
@@ -51,9 +79,17 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
             call.wait = wire_some(1);
         if (timeout_usec > 0 && deadline != UINT64_MAX)
             call.timeout_usec = wire_some(left);
-        r = lease_call(lease, WIRE_METHOD_GROW, &call, &reply, err);
+        r = lease_call(lease, WIRE_METHOD_GROW, &call, &wait, &reply, err);
+        /* However long it has waited in line: a restart in between is a pause of its own. */
+        if (wait.in_line) {
+            wait.in_line = wait.told_away = false;
+            wait.away_usec = away_deadline(lease, patience, deadline);
+        }
+        /* Who does not wait in line asks a daemon that hangs, and is replaced, again. */
+        if (timeout_usec == 0)
+            wait.answer_usec = lease_deadline(HANGS_USEC);
         /* The daemon was restarted: what became of it was settled by attaching, so ask again. */
-    } while (r == -ERESTART && lease_left(patience) > 0);
+    } while (r == -ERESTART && lease_left(wait.away_usec) > 0);
     if (r == -ERESTART)
         return gave_up(lease, err);
     if (r == 0)
@@ -63,17 +99,28 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
 
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err) {
+    const struct allot_lease_patience patience = { .timeout_usec = timeout_usec };
     struct wire_grow_reply reply;
 
-    return grow(lease, device, bytes, timeout_usec, &reply, err);
+    return grow(lease, device, bytes, &patience, &reply, err);
+}
+
+int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_t bytes,
+                          const struct allot_lease_patience *given, struct allot_error *err) {
+    struct allot_lease_patience patience = { 0 };
+    struct wire_grow_reply reply;
+    int r = given ? lease_struct_take(&patience, sizeof(patience), given, given->size, err) : 0;
+
+    return r < 0 ? r : grow(lease, device, bytes, &patience, &reply, err);
 }
 
 int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,
                      struct allot_error *err) {
+    const struct allot_lease_patience patience = { 0 };
     struct wire_grow_reply reply;
     int r;
 
-    r = grow(lease, device, 0, 0, &reply, err);
+    r = grow(lease, device, 0, &patience, &reply, err);
     if (r >= 0)
         *ret_bytes = reply.held_bytes;
     return r;
@@ -81,6 +128,7 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
 
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err) {
+    struct lease_wait wait = lease_wait_begin(lease);
     struct wire_shrink call = { .lease = lease->id, .bytes = bytes / WIRE_GRANULE * WIRE_GRANULE };
     union wire_reply reply;
     char name[96];
@@ -90,20 +138,20 @@ int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t b
     if (r < 0)
         return r;
     call.device = name;
-    r = lease_call(lease, WIRE_METHOD_SHRINK, &call, &reply, err);
+    r = lease_call(lease, WIRE_METHOD_SHRINK, &call, &wait, &reply, err);
     return r == -ERESTART ? 0 : r;
 }
 
 int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
     const struct wire_release call = { .lease = lease->id };
-    uint64_t patience = lease_deadline(lease->options.reconnect_usec);
+    struct lease_wait wait = lease_wait_begin(lease);
     int r;
 
     r = lease_check_process(lease, err);
     if (r < 0)
         return r;
     do
-        r = lease_call(lease, WIRE_METHOD_RELEASE, &call, NULL, err);
-    while (r == -ERESTART && lease_left(patience) > 0);
+        r = lease_call(lease, WIRE_METHOD_RELEASE, &call, &wait, NULL, err);
+    while (r == -ERESTART && lease_left(wait.away_usec) > 0);
     return r == -ERESTART ? gave_up(lease, err) : r;
 }

@@ -61,7 +61,7 @@ static int take_shares(struct allot_lease *lease, const struct wire_attach_reply
     return 0;
 }
 
-/* What this process holds, for Attach. NULL the first time. */
+/* What this process holds, for Attach. NULL the first time. From here on nobody may change it. */
 static int make_held(struct allot_lease *lease, struct wire_held **ret, struct allot_error *err) {
     struct wire_held *held = NULL;
 
@@ -69,18 +69,18 @@ static int make_held(struct allot_lease *lease, struct wire_held **ret, struct a
         held = calloc(lease->n_shares + 1, sizeof(*held));
         if (!held)
             return error_set(err, -ENOMEM, "out of memory to attach to a lease");
+        pthread_mutex_lock(&lease->lock);
+        lease->telling = true;
         for (size_t i = 0; i < lease->n_shares; i++)
             held[i] = (struct wire_held){ lease->shares[i].device, lease->shares[i].held_bytes };
+        pthread_mutex_unlock(&lease->lock);
     }
     *ret = held;
     return 0;
 }
 
-/*
- * Over a connection that is there. No call is under way and no other thread changes the shares: the
- * lease is AWAY. `failure` as in client_receive().
- */
-static int attach(struct allot_lease *lease, struct failure *failure, struct allot_error *err) {
+/* Say what is held and hear what the shares are; `failure` as in client_receive(). */
+static int tell_held(struct allot_lease *lease, struct failure *failure, struct allot_error *err) {
     cleanup(freep) struct wire_held *held = NULL;
     struct wire_attach call = { .lease = lease->id, .token = lease->token };
     union wire_reply reply;
@@ -114,8 +114,18 @@ static int attach(struct allot_lease *lease, struct failure *failure, struct all
     if (r >= 0) {
         lease->state = LEASE_ATTACHED;
         lease->again = true;
-        pthread_cond_broadcast(&lease->changed);
     }
+    pthread_mutex_unlock(&lease->lock);
+    return r;
+}
+
+/* Over a connection that is there. No call is under way: the lease is AWAY. */
+static int attach(struct allot_lease *lease, struct failure *failure, struct allot_error *err) {
+    int r = tell_held(lease, failure, err);
+
+    pthread_mutex_lock(&lease->lock);
+    lease->telling = false;
+    pthread_cond_broadcast(&lease->changed);
     pthread_mutex_unlock(&lease->lock);
     return r;
 }

@@ -52,18 +52,22 @@ void joint_let_go(struct allot_lease *lease) {
 }
 
 int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               union wire_reply *ret, struct allot_error *err) {
+               const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err) {
     const struct wire_shrink *shrink = parameters;
     const struct wire_grow *grow = parameters;
-    uint64_t timeout_usec = 0;
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
 
     if (method == WIRE_METHOD_SHRINK) {
         lease->charger->unreserve(shrink->device, shrink->bytes);
         return 0;
     }
     if (grow->wait.has && grow->wait.value)
-        timeout_usec = grow->timeout_usec.has ? (uint64_t)grow->timeout_usec.value : UINT64_MAX;
+        patience.timeout_usec =
+            grow->timeout_usec.has ? (uint64_t)grow->timeout_usec.value : UINT64_MAX;
+    patience.reconnect_usec = MAX(lease_left(wait->away_usec), UINT64_C(1));
+    patience.progress = wait->progress;
+    patience.userdata = wait->userdata;
     if (grow->bytes == 0) /* only what is held is asked */
         return lease->charger->held(grow->device, &ret->grow.held_bytes, err);
-    return lease->charger->reserve(grow->device, grow->bytes, timeout_usec, err);
+    return lease->charger->reserve(grow->device, grow->bytes, &patience, err);
 }

@@ -10,21 +10,31 @@
 
 #define RECONNECT_USEC UINT64_C(60000000)
 
+int lease_struct_take(void *ret, size_t size, const void *given, size_t given_size,
+                      struct allot_error *err) {
+    if (given_size <= sizeof(size_t))
+        return error_set(err, -EINVAL,
+                         "the options of a lease, or of its growth, begin with their initialiser, "
+                         "such as ALLOT_LEASE_OPTIONS_INIT");
+    /* What a newer caller adds is not known here; where it asks for something, say so. */
+    for (size_t i = size; i < given_size; i++)
+        if (((const char *)given)[i] != 0)
+            return error_set(err, -EINVAL,
+                             "the options of a lease ask for something that this liballot is too "
+                             "old for; install a newer one");
+    memcpy(ret, given, MIN(given_size, size));
+    return 0;
+}
+
 int lease_options_take(struct allot_lease_options *ret, const struct allot_lease_options *given,
                        struct allot_error *err) {
     struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
+    int r;
 
     if (given) {
-        if (given->size < offsetof(struct allot_lease_options, name))
-            return error_set(err, -EINVAL,
-                             "the options of a lease begin with ALLOT_LEASE_OPTIONS_INIT");
-        /* What a newer caller adds is not known here; where it asks for something, say so. */
-        for (size_t i = sizeof(options); i < given->size; i++)
-            if (((const char *)given)[i] != 0)
-                return error_set(err, -EINVAL,
-                                 "the options of a lease ask for something that this liballot is "
-                                 "too old for; install a newer one");
-        memcpy(&options, given, MIN(given->size, sizeof(options)));
+        r = lease_struct_take(&options, sizeof(options), given, given->size, err);
+        if (r < 0)
+            return r;
     }
     options.size = sizeof(options);
     if (options.reconnect_usec == 0)
@@ -70,7 +80,7 @@ static int process_init(struct allot_lease *lease, struct allot_error *err) {
 
     lease->pid = getpid();
     lease->state = LEASE_AWAY;
-    lease->stop = lease->again = lease->has_thread = false;
+    lease->stop = lease->again = lease->telling = lease->has_thread = false;
     lease->n_calls = lease->n_idle = 0;
     list_init(&lease->calls);
     lease->wake_fd = event_new();

@@ -17,7 +17,7 @@
  *
  * A grow counts when its answer is here; if that was lost, our word takes it back and it is asked
  * again. A shrink counts before it is sent: the bytes are free already, whatever becomes of the
- * call.
+ * call. While the daemon is away it only counts: the word will have it.
  *
  * Where the guard is in the process and the lease is the job's, the guard is the holder: the lease
  * has a *seat* there (joint.c) instead of a holder connection and a thread, and is ATTACHED always.
@@ -62,7 +62,8 @@ struct allot_lease {
     struct list calls; /* struct call: idle connections, and how many */
     unsigned n_idle;
     bool stop;
-    bool again; /* it was attached before: say what is held */
+    bool again;   /* it was attached before: say what is held */
+    bool telling; /* the word of what is held is on its way: it may not change */
 
     /* The thread's: nobody else's while it runs. */
     struct client *holder;
@@ -74,10 +75,16 @@ struct allot_lease {
 
 /* ---- lease.c -------------------------------------------------------------------------------- */
 
+struct lease_wait;
+
 /* An empty lease that speaks to `socket` (NULL: the default). */
 int lease_new(struct allot_lease **ret, const struct allot_lease_options *options,
               struct allot_error *err);
 DEFINE_FREEP(struct allot_lease, lease_freep, allot_lease_free)
+
+/* The caller's struct, which begins with its size, over ours. -EINVAL */
+int lease_struct_take(void *ret, size_t size, const void *given, size_t given_size,
+                      struct allot_error *err);
 
 /* The caller's options as this library knows them, whatever version the caller is of. */
 int lease_options_take(struct allot_lease_options *ret, const struct allot_lease_options *given,
@@ -114,9 +121,22 @@ void joint_let_go(struct allot_lease *lease);
 
 /* Grow and Shrink, counted by the caller. */
 int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               union wire_reply *ret, struct allot_error *err);
+               const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
 
 /* ---- call.c --------------------------------------------------------------------------------- */
+
+/* How long a call may take, by CLOCK_MONOTONIC, and who hears of its waiting. */
+struct lease_wait {
+    uint64_t away_usec;   /* until then a daemon that is away is waited for */
+    uint64_t answer_usec; /* by then the answer is due; UINT64_MAX: it may wait in line */
+    allot_lease_progress_fn progress; /* may be NULL */
+    void *userdata;
+    bool told_away; /* that the daemon is away was told */
+    bool in_line;   /* the daemon has told a place */
+};
+
+/* That of a call which does not wait in line. */
+struct lease_wait lease_wait_begin(const struct allot_lease *lease);
 
 /*
  * Call a method for this process, as soon as it is attached, and count what Grow and Shrink do.
@@ -124,7 +144,10 @@ int joint_call(struct allot_lease *lease, enum wire_method method, const void *p
  * what the daemon goes by, so that a Grow is to be asked again and a Shrink is done.
  */
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               union wire_reply *ret, struct allot_error *err);
+               struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
+
+/* What is said when the daemon was not there in time. -ENOTCONN. Locked. */
+int lease_away(struct allot_lease *lease, struct allot_error *err);
 
 /* `deadline_usec` of CLOCK_MONOTONIC, from now; UINT64_MAX stays. */
 uint64_t lease_deadline(uint64_t timeout_usec);

@@ -85,6 +85,27 @@ class Queue(BoxTest):
         check_books(self.box.look())
         del waiter
 
+    def test_growth_is_told_its_place_as_it_changes(self):
+        other, jobs = self.box.job(), [self.box.job() for _ in range(2)]
+        leases = [job.lease(grow(low=0)) for job in jobs]
+        blocker = other.lease(fraction(9000))
+        for place, (job, lease) in enumerate(zip(jobs, leases), 1):
+            job.send("Grow", {"lease": lease["lease"], "device": lease["shares"][0]["device"],
+                              "bytes": 8 * GiB, "wait": True}, on="growth", more=True)
+            told = job.receive("growth")
+            self.assertTrue(told["continues"])
+            self.assertEqual(told["parameters"]["place"], place)
+            self.assertTrue(told["parameters"]["reason"])
+        jobs[0].kill()  # the one before it leaves the line
+        told = jobs[1].receive("growth")
+        self.assertEqual((told["continues"], told["parameters"]["place"]), (True, 1))
+        other.call("Release", {"lease": blocker["lease"]})
+        other.kill()
+        told = jobs[1].receive("growth")
+        self.assertFalse(told.get("continues"))
+        self.assertEqual(told["parameters"]["held_bytes"], 8 * GiB)
+        self.assertNotIn("place", {key for key, value in told["parameters"].items() if value is not None})
+
     def test_a_knot_is_undone(self):
         self.box.gpusim("destroy")  # a box of two cards instead: the one before is lost
         self.box.kill()

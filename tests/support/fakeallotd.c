@@ -188,7 +188,7 @@ static void on_attach(struct fakeallotd *d, struct link *link, const struct wire
 }
 
 static void grown(struct fakeallotd *d, struct link *link, unsigned method) {
-    const struct wire_grow_reply done = { held_by_all(d), FAKE_LIMIT };
+    const struct wire_grow_reply done = { .held_bytes = held_by_all(d), .limit_bytes = FAKE_LIMIT };
 
     /* A shrink's reply is a part of it. */
     reply(link, method, method == WIRE_METHOD_GROW ? (const void *)&done : &done.held_bytes, false);
@@ -216,9 +216,12 @@ static void on_change(struct fakeallotd *d, struct link *link, const struct varl
         }
         holder->held -= shrink->bytes;
     } else if (grow->bytes > FAKE_LIMIT - held_by_all(d)) {
-        if (grow->wait.value)
+        if (grow->wait.value) {
             link->waits_for = grow->bytes;
-        else
+            if (call->more)
+                reply(link, WIRE_METHOD_GROW,
+                      &(struct wire_grow_reply){ .place = wire_some(1), .reason = "full" }, true);
+        } else
             refuse(link, FAILURE_NO_MEMORY, "the lease is full");
         return;
     } else {

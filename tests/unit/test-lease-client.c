@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "libclient/allot/lease.h"
 #include "tests/support/fakeallotd.h"
@@ -319,6 +320,97 @@ START_TEST(a_daemon_that_stays_away_is_not_waited_for_for_ever) {
 }
 END_TEST
 
+struct told {
+    unsigned n;
+    uint64_t place;
+    char reason[256];
+};
+
+static void note_told(void *userdata, uint64_t place, const char *reason) {
+    struct told *told = userdata;
+
+    told->n++;
+    told->place = place;
+    snprintf(told->reason, sizeof(told->reason), "%s", reason);
+}
+
+START_TEST(a_daemon_that_is_gone_is_waited_for_as_long_as_the_caller_says) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    uint64_t begin = clock_usec(CLOCK_MONOTONIC);
+    struct allot_error err = { 0 };
+    struct allot_lease *lease;
+    struct told told = { 0 };
+
+    setup();
+    lease = acquired(NULL); /* whose calls wait for a minute where nothing else is said */
+    ck_ok(allot_lease_grow(lease, NULL, G(10), 0, &err));
+    fakeallotd_kill(d, true);
+    ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 100000, &err), -ENOTCONN);
+    ck_assert_msg(strstr(err.text, "systemctl start allotd") != NULL, "%s", err.text);
+    patience.reconnect_usec = 100000;
+    patience.progress = note_told;
+    patience.userdata = &told;
+    ck_assert_int_eq(allot_lease_grow_with(lease, NULL, G(1), &patience, &err), -ENOTCONN);
+    ck_assert_msg(strstr(err.text, "systemctl start allotd") != NULL, "%s", err.text);
+    ck_assert_uint_eq(told.n, 1);
+    ck_assert_uint_eq(told.place, 0);
+    ck_assert_msg(strstr(told.reason, "is away") != NULL, "%s", told.reason);
+    patience.timeout_usec = UINT64_MAX;
+    ck_assert_int_eq(allot_lease_grow_with(lease, NULL, G(1), &patience, &err), -ENOTCONN);
+    /* What was freed is free, and told when there is somebody to tell. */
+    ck_ok(allot_lease_shrink(lease, NULL, G(4), &err));
+    ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(7), &err), -EINVAL);
+    ck_assert_uint_eq(held(lease), G(6));
+    ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, 30000000);
+    fakeallotd_start(d);
+    ck_ok(allot_lease_grow(lease, NULL, G(1), UINT64_MAX, &err));
+    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(7));
+    patience.size = 0;
+    ck_assert_int_eq(allot_lease_grow_with(lease, NULL, G(1), &patience, &err), -EINVAL);
+    allot_lease_free(lease);
+    teardown();
+}
+END_TEST
+
+static void *grow_and_be_told(void *argument) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    static struct told told;
+    struct allot_error err = { 0 };
+
+    patience.timeout_usec = UINT64_MAX;
+    patience.progress = note_told;
+    patience.userdata = &told;
+    ck_ok(allot_lease_grow_with(argument, NULL, G(300), &patience, &err));
+    return &told;
+}
+
+START_TEST(a_growth_in_line_is_told_its_place_and_outlives_any_restart) {
+    struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
+    struct allot_error err = { 0 };
+    struct allot_lease *lease;
+    pthread_t waiter;
+    void *told;
+
+    setup();
+    options.reconnect_usec = 2000000;
+    lease = acquired(&options);
+    ck_ok(allot_lease_grow(lease, NULL, G(800), 0, &err));
+    ck_assert_int_eq(pthread_create(&waiter, NULL, grow_and_be_told, lease), 0);
+    fakeallotd_await_waiting(d, 1);
+    usleep(2200000); /* longer in line than anybody is patient with a daemon that is away */
+    fakeallotd_kill(d, false);
+    fakeallotd_await_waiting(d, 1);
+    ck_ok(allot_lease_shrink(lease, NULL, G(200), &err));
+    ck_assert_int_eq(pthread_join(waiter, &told), 0);
+    ck_assert_uint_ge(((struct told *)told)->n, 2);
+    ck_assert_uint_eq(((struct told *)told)->place, 1);
+    ck_assert_str_eq(((struct told *)told)->reason, "full");
+    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(900));
+    allot_lease_free(lease);
+    teardown();
+}
+END_TEST
+
 struct news {
     struct allot_lease *_Atomic lease;
     atomic_uint n_recalls, n_lost;
@@ -549,6 +641,8 @@ SUITE("lease-client", a_lease_is_waited_for_held_and_given_back,
       a_daemon_that_dies_between_grant_and_holding_is_waited_for,
       a_grow_that_waits_does_not_stop_a_shrink_and_survives_a_restart,
       a_daemon_that_stays_away_is_not_waited_for_for_ever,
+      a_daemon_that_is_gone_is_waited_for_as_long_as_the_caller_says,
+      a_growth_in_line_is_told_its_place_and_outlives_any_restart,
       recalls_are_told_and_may_be_answered_where_they_are_told,
       a_lease_that_is_gone_after_a_restart_is_told_as_lost,
       a_fork_holds_nothing_until_it_attaches_and_leaves_its_parent_alone,
