@@ -34,7 +34,8 @@ void allot_set_memory_growth(bool grow);       /* at first: true */
 void allot_set_memory_limit(uint64_t bytes);   /* of each GPU; 0, at first: not limited so */
 /* At most this part of each GPU, from 0 to 1; 0, at first: not limited so. -EINVAL */
 int allot_set_memory_fraction(double fraction, struct allot_error *err);
-/* As CUDA_VISIBLE_DEVICES is written; "": none; NULL, at first: as the environment says. -ENOMEM */
+/* As `visible_devices` of session.h: "": none; NULL, at first: all that the driver shows. -ENOMEM
+ */
 int allot_set_visible_devices(const char *devices, struct allot_error *err);
 
 /* Whether this process sees a GPU, with a driver that works. Costs no memory of any. */

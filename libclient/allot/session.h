@@ -61,20 +61,27 @@ struct allot_session_options {
      * GPUs and their memory. All sessions of a process share one lease, made by the first of them
      * with these options: by default one GPU, whose memory is taken as it is needed, up to what the
      * policy of the box allows. A program that was started under a lease (gpuctl run) uses that
-     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged. Who
-     * waits for memory, or for the daemon to come back, is told its place and the reason by the log
-     * (log.h).
+     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged. On a
+     * machine without any there is the CPU, whatever is said here. Who waits for memory, or for the
+     * daemon to come back, is told its place and the reason by the log (log.h).
      */
-    bool cpu_only;               /* no GPU, even if there is one */
-    uint32_t gpus;               /* how many to lease; 0: 1 */
-    double memory_fraction;      /* at most this part of each GPU, 0.4; 0: not limited so */
-    uint64_t memory_limit;       /* at most so many bytes of each GPU; 0: not limited so */
-    bool no_growth;              /* take all of that at once */
-    bool require_daemon;         /* no daemon: an error, not unmanaged memory */
-    bool no_wait;                /* a full card: an error, not a wait; the daemon is away: 2 s */
-    uint64_t wait_usec;          /* wait at most so long; 0: as long as the policy allows, and a
-                                    minute for a daemon that is away */
-    const char *visible_devices; /* NULL: CUDA_VISIBLE_DEVICES of the environment */
+    bool cpu_only;          /* no GPU, even if there is one */
+    uint32_t gpus;          /* how many to lease, or -ENODEV where there are fewer; 0: 1 */
+    double memory_fraction; /* at most this part of each GPU, 0.4; 0: not limited so */
+    uint64_t memory_limit;  /* at most so many bytes of each GPU; 0: not limited so */
+    bool no_growth;         /* take all of that at once */
+    bool require_daemon;    /* no daemon: an error, not unmanaged memory */
+    bool no_wait;           /* a full card: an error, not a wait; the daemon is away: 2 s */
+    uint64_t wait_usec;     /* wait at most so long; 0: as long as the policy allows, and a
+                               minute for a daemon that is away */
+    /*
+     * Which GPUs may be used, written as CUDA_VISIBLE_DEVICES is; NULL: all that the driver shows,
+     * which CUDA_VISIBLE_DEVICES of the environment has narrowed; "": none. Numbers count those
+     * that the driver shows. The environment is not changed, so that this works after the driver
+     * was initialised, too; of several MIG devices the driver shows one, which the environment
+     * alone can choose. -ENODEV where it names what is not there.
+     */
+    const char *visible_devices;
 };
 
 #define ALLOT_SESSION_OPTIONS_INIT allot_session_options_init()

@@ -17,6 +17,7 @@
 #include "base/gpuid.h"
 #include "libclient/allot/lease.h"
 #include "libclient/core/log.h"
+#include "libclient/device/choice.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
 #include "libclient/device/patience.h"
@@ -51,7 +52,8 @@ static struct allot_lease_amount amount_of(const struct gpus_options *options) {
 }
 
 /* 0 with a lease, or 0 without: unmanaged. */
-static int lease_get(const struct gpus_options *options, struct allot_error *err) {
+static int lease_get(const struct gpus_options *options, const struct choice *choice,
+                     struct allot_error *err) {
     const struct patience patience = patience_of(options->no_wait, options->wait_usec);
     struct allot_lease_options lease = ALLOT_LEASE_OPTIONS_INIT;
     struct patience_log waits = { 0 };
@@ -64,7 +66,7 @@ static int lease_get(const struct gpus_options *options, struct allot_error *err
     if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
         lease.amount = amount_of(options);
         lease.gpus = options->n_gpus ? options->n_gpus : 1;
-        lease.visible_devices = options->visible_devices;
+        lease.visible_devices = choice->uuids;
         lease.no_wait = options->no_wait;
         lease.timeout_usec = options->wait_usec;
         lease.progress = patience_say;
@@ -181,47 +183,95 @@ static void let_go(void) {
     process.lease = allot_lease_free(process.lease);
 }
 
-static int show_devices(const char *visible) {
-    return visible ? setenv("CUDA_VISIBLE_DEVICES", visible, 1) : 0;
+/* No driver is no news on a host without a GPU, unless GPUs were asked for; a driver that does not
+ * work is. */
+static void say_without(int code, const struct gpus_options *options, const char *why) {
+    bool is_broken = code != -ENODEV && code != -ELIBACC;
+
+    if (process.has_warned || !(is_broken || options->n_gpus))
+        return;
+    process.has_warned = true;
+    log_say(is_broken ? ALLOT_LOG_WARNING : ALLOT_LOG_NOTICE, "%s: no GPU is used", why);
 }
 
-static int make_set(const struct gpus_options *options, struct allot_error *err) {
-    struct driver_options driver = driver_options_read(DRIVER_AUTO);
-    cleanup(cuda_closep) struct cuda *cuda = NULL;
-    int r;
+/* Fewer than were asked for, and what there are. */
+static int too_few(const struct gpus_options *options, const struct cuda *cuda, size_t n,
+                   const char *where, struct allot_error *err) {
+    const char *environment = getenv("CUDA_VISIBLE_DEVICES");
 
-    if (show_devices(options->visible_devices) < 0)
-        return error_set(err, -ENOMEM, "no host memory for the environment");
-    r = cuda_open(&cuda, &driver, err);
-    if (r < 0) {
-        /* No driver is no news on a host without a GPU; a driver that does not work is. */
-        if (r != -ENODEV && r != -ELIBACC && !process.has_warned) {
-            process.has_warned = true;
-            log_say(ALLOT_LOG_WARNING, "%s: no GPU is used", err->text);
-        }
-        return error_set(err, -ENODEV, "%s", err->text);
-    }
-    r = lease_get(options, err);
-    for (int i = 0; r == 0 && i < cuda->n_devices; i++)
-        r = add_gpu(cuda, i, options, err);
+    return error_set(
+        err, -ENODEV,
+        "%u GPUs are asked for, but %s %zu: the driver shows this process %d%s%.64s%s%.64s%s%s",
+        options->n_gpus, where, n, cuda->n_devices, environment ? ", by CUDA_VISIBLE_DEVICES=" : "",
+        environment ? environment : "",
+        options->visible_devices ? ", of which visible_devices leaves those of \"" : "",
+        options->visible_devices ? options->visible_devices : "",
+        options->visible_devices ? "\"" : "", "; ask for fewer, or show more");
+}
+
+static int fill_set(struct cuda *cuda, const struct choice *choice,
+                    const struct gpus_options *options, struct allot_error *err) {
+    int r = lease_get(options, choice, err);
+
+    for (size_t i = 0; r == 0 && i < choice->n; i++)
+        r = add_gpu(cuda, choice->numbers[i], options, err);
     if (r == 0 && process.set.n == 0)
-        r = error_set(err, -ENODEV, "the lease names no device that this process can see");
+        r = error_set(err, -ENODEV,
+                      "the lease names no device that this process can see: CUDA_VISIBLE_DEVICES "
+                      "was changed after the driver had read it, or another list was given");
+    if (r == 0 && process.set.n < options->n_gpus)
+        r = too_few(options, cuda, process.set.n, "the lease has", err);
     process.set.is_managed = process.lease != NULL;
     if (r < 0)
         let_go();
     return r;
 }
 
+/* Where there is no GPU, the set stays empty. */
+static int make_set(const struct gpus_options *options, struct allot_error *err) {
+    struct driver_options driver = driver_options_read(DRIVER_AUTO);
+    cleanup(cuda_closep) struct cuda *cuda = NULL;
+    cleanup(choice_done) struct choice choice = { 0 };
+    int r = cuda_open(&cuda, &driver, err);
+
+    if (r < 0) {
+        say_without(r, options, err->text);
+        return 0;
+    }
+    r = choice_make(&choice, cuda, options->visible_devices, err);
+    if (r < 0)
+        return r;
+    if (choice.n == 0) {
+        say_without(-ENODEV, options, "visible_devices is empty");
+        return 0;
+    }
+    if (choice.n < options->n_gpus)
+        return too_few(options, cuda, choice.n, "there are", err);
+    return fill_set(cuda, &choice, options, err);
+}
+
+/* The set is there, made as another session asked. */
+static int check_set(const struct gpus_options *options, struct allot_error *err) {
+    if (process.pid != getpid())
+        return error_set(err, -ECHILD, "the driver cannot be used in the child of a fork");
+    if (options->n_gpus > process.set.n)
+        return error_set(
+            err, -ENODEV,
+            "%u GPUs are asked for, but the sessions of this process share the %u that "
+            "the first of them leased: let that one ask for as many",
+            options->n_gpus, process.set.n);
+    return 0;
+}
+
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err) {
     struct allot_error own = { 0 };
-    int r = 0;
+    int r;
 
     pthread_mutex_lock(&process.lock);
-    if (process.n_users > 0 && process.pid != getpid())
-        r = error_set(&own, -ECHILD, "the driver cannot be used in the child of a fork");
-    else if (process.n_users == 0)
-        r = make_set(options, &own);
-    if (r == 0) {
+    r = process.n_users > 0 ? check_set(options, &own) : make_set(options, &own);
+    if (r == 0 && process.set.n == 0) {
+        *ret = NULL;
+    } else if (r == 0) {
         process.pid = getpid();
         process.n_users++;
         *ret = &process.set;
@@ -256,16 +306,16 @@ static void look_at_set(struct gpus_seen **ret, size_t *ret_n) {
     }
 }
 
-/* With the lock held, as the environment may change. */
 static void look_at_driver(struct gpus_seen **ret, size_t *ret_n, const char *visible) {
     struct driver_options driver = driver_options_read(DRIVER_AUTO);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
+    cleanup(choice_done) struct choice choice = { 0 };
 
-    if (show_devices(visible) < 0 || cuda_open(&cuda, &driver, NULL) < 0)
+    if (cuda_open(&cuda, &driver, NULL) < 0 || choice_make(&choice, cuda, visible, NULL) < 0)
         return;
-    *ret = calloc((size_t)cuda->n_devices + 1, sizeof(**ret));
-    for (int i = 0; *ret && i < cuda->n_devices; i++) {
-        struct gpu gpu = { .cuda = cuda, .number = i };
+    *ret = calloc(choice.n + 1, sizeof(**ret));
+    for (size_t i = 0; *ret && i < choice.n; i++) {
+        struct gpu gpu = { .cuda = cuda, .number = choice.numbers[i] };
         size_t total = 0;
 
         if (gpu_identify(&gpu, NULL) < 0 ||

@@ -14,7 +14,7 @@ struct allot_error;
 struct gpu;
 
 struct gpus_options {
-    uint32_t n_gpus;             /* at least so many; 0: one where there is a daemon, else all */
+    uint32_t n_gpus;             /* so many at least; 0: one where there is a daemon, else all */
     uint32_t fraction_permyriad; /* of each device; 0: not limited so */
     uint64_t limit_bytes;        /* per device; 0: not limited so */
     bool no_growth;              /* take all of the share at once, instead of growing into it */
@@ -22,7 +22,7 @@ struct gpus_options {
     bool no_wait;                /* a full card: an error, not a wait */
     uint64_t wait_usec;          /* wait at most so long for the lease and for growth; 0: as the
                                     policy says */
-    const char *visible_devices; /* NULL: CUDA_VISIBLE_DEVICES of the environment */
+    const char *visible_devices; /* of those that the driver shows (device/choice.h); NULL: all */
 };
 
 struct gpus {
@@ -32,8 +32,8 @@ struct gpus {
 };
 
 /*
- * -ENODEV: this process sees no GPU (or no driver), and `err` says why. Else what the lease or the
- * driver said.
+ * `*ret` is NULL where this process sees no GPU at all, or has no driver that works. -ENODEV: there
+ * are some, but fewer than `n_gpus`. Else what the lease or the driver said.
  */
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err);
 void gpus_put(const struct gpus *gpus); /* accepts NULL */

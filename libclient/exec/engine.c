@@ -38,15 +38,8 @@ static void watch_forks(void) {
 }
 
 /* No GPU, or no driver, is no error: there is the CPU. */
-static int open_gpus(struct engine *engine, struct allot_error *err) {
-    struct allot_error why = { 0 };
-    int r = gpus_get(&engine->gpus, &engine->options.gpus, &why);
-
-    return r == 0 || r == -ENODEV ? 0 : error_set(err, r, "%s", why.text);
-}
-
 static int open_devices(struct engine *engine, struct allot_error *err) {
-    int r = engine->options.no_gpu ? 0 : open_gpus(engine, err);
+    int r = engine->options.no_gpu ? 0 : gpus_get(&engine->gpus, &engine->options.gpus, err);
     uint32_t n_gpus;
 
     if (r < 0)

@@ -10,6 +10,7 @@ from conftest import BUILD
 from test_varlink import PATIENCE, Daemon, fraction
 
 SESSION = BUILD / "tests" / "clients" / "session"
+BUSES = ("0000:07:00.0", "0000:0F:00.0")
 WITH_KERNELS = pytest.mark.skipif(not list((BUILD / "libclient").glob("gpu_*.c")),
                                   reason="built without nvcc: no kernels for GPUs")
 
@@ -38,6 +39,17 @@ def result(daemon, process):
     line = daemon.box.wait_for(process, "run ", PATIENCE)
     code, seconds, words = re.fullmatch(r"run (-?\d+) ([\d.]+) (.*)", line).groups()
     return int(code), float(seconds), words
+
+
+def buses(process):
+    return re.findall(r"pci bus id: ([0-9A-F:.]+)", re.search(r"devices.*", process.said).group())
+
+
+def refused(box, *words, **env):
+    done = box.run([SESSION, *words], env=env, check=False, timeout=PATIENCE)
+    line = done.stdout.splitlines()[-1]
+    assert done.returncode == 1 and line.startswith("error "), done.stdout
+    return line
 
 
 @WITH_KERNELS
@@ -91,3 +103,43 @@ def test_who_waits_for_growth_says_its_place_and_why(daemon):
     other.close()
     assert result(daemon, process)[0] == 0
     assert process.said.count("log 5: waiting") == 1, process.said
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_more_gpus_than_there_are_is_an_error_with_numbers(daemon, managed):
+    env = {"ALLOT_SOCKET": daemon.socket if managed else "/nonexistent"}
+    line = refused(daemon.box, "gpus=3", **env)
+    assert line.startswith(f"error {-errno.ENODEV} 3 GPUs are asked for, but there are 2")
+    line = refused(daemon.box, "gpus=2", CUDA_VISIBLE_DEVICES="1", **env)
+    assert "2 GPUs are asked for, but there are 1" in line and "CUDA_VISIBLE_DEVICES=1" in line
+    line = refused(daemon.box, "visible=1", CUDA_VISIBLE_DEVICES="0", **env)
+    assert 'visible_devices "1"' in line and "out of range" in line and "CUDA_VISIBLE_DEVICES=0" in line
+    line = refused(daemon.box, "gpus=2", "visible=1", **env)
+    assert "2 GPUs are asked for, but there are 1" in line and 'visible_devices leaves those of "1"' in line
+    # Without any to be seen there is the CPU.
+    for words, value in ((("gpus=2",), ""), (("gpus=2", "visible="), "0,1")):
+        process = session(daemon, *words, ready="devices 1", CUDA_VISIBLE_DEVICES=value, **env)
+        assert "no GPU is used" in process.said
+
+
+def test_under_a_lease_of_one_card_two_are_too_many(daemon):
+    done = daemon.box.run([BUILD / "ctl" / "gpuctl", "run", "--no-wait", "--fraction", "0.4", "--", SESSION, "gpus=2"],
+                          env={"ALLOT_SOCKET": daemon.socket}, check=False, timeout=PATIENCE)
+    assert "2 GPUs are asked for, but" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_a_list_of_devices_leaves_the_environment_alone(daemon, managed):
+    env = {"ALLOT_SOCKET": daemon.socket if managed else "/nonexistent"}
+    for words, value, expected in (
+            (("visible=1",), None, BUSES[1:]),
+            (("visible=1,0", "gpus=2"), None, BUSES[::-1]),
+            (("visible=0",), "1", BUSES[1:]),
+            (("visible=0",), "1,0", BUSES[1:]),
+            (("gpus=2",), "1,0", BUSES[::-1])):
+        extra = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+        process = session(daemon, *words, ready="environment", **extra, **env)
+        assert tuple(buses(process)) == tuple(expected), process.said
+        assert f"environment {value or 'unset'}\n" in process.said
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
