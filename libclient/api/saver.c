@@ -212,6 +212,10 @@ static int check_entry(const struct safetensors *file, const struct node *node,
 
     if (!entry)
         return error_set(err, -ENOENT, "it has no tensor '%s'", node->name);
+    if (entry->dtype == DTYPE_NONE)
+        return error_set(
+            err, -EINVAL, "tensor '%s' is %s, which there is not here, the variable %s %s",
+            node->name, entry->foreign, dtype_name(own->dtype), shape_format(&own->shape, here));
     if (entry->dtype != own->dtype || !shape_equal(&entry->shape, &own->shape))
         return error_set(err, -EINVAL, "tensor '%s' is %s %s, the variable %s %s", node->name,
                          dtype_name(entry->dtype), shape_format(&entry->shape, there),

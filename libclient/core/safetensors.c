@@ -2,6 +2,7 @@
 #include "libclient/core/safetensors.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ static int fault(const struct json_reader *reader, int r, const char *wanted,
     return wrong(reader, r == -EBADMSG && reader->why ? reader->why : wanted, err);
 }
 
-/* Whole numbers that are not negative, at most `max` of them. */
+/* Whole numbers, written as such and not negative; at most `max` are kept, `*ret_n` were there. */
 static int read_numbers(struct json_reader *reader, int64_t *ret, int max, int *ret_n,
                         const char *wanted, struct allot_error *err) {
     int n = 0, r = json_enter(reader, JSON_ARRAY);
@@ -65,14 +66,18 @@ static int read_numbers(struct json_reader *reader, int64_t *ret, int max, int *
     if (r < 0)
         return fault(reader, r, wanted, err);
     while ((r = json_next_element(reader)) > 0) {
+        const char *text = reader->at;
         int64_t value;
 
-        if (n == max)
-            return wrong(reader, wanted, err);
         r = json_read_int(reader, &value);
         if (r < 0 || value < 0)
             return fault(reader, r, wanted, err);
-        ret[n++] = value;
+        for (; text < reader->at; text++)
+            if (*text == '.' || *text == 'e' || *text == 'E' || *text == '-')
+                return wrong(reader, wanted, err);
+        if (n < max)
+            ret[n] = value;
+        n++;
     }
     if (r < 0)
         return fault(reader, r, wanted, err);
@@ -97,15 +102,19 @@ static int read_member(struct json_reader *reader, const char *name,
     *has |= what;
     if (what == HAS_TYPE) {
         r = json_read_string(reader, &word, NULL);
-        if (r < 0)
-            return fault(reader, r, "dtype is a text", err);
+        if (r < 0 || !*word)
+            return fault(reader, r, "dtype is a text that names a type", err);
         entry->dtype = dtype_of(word);
-        return entry->dtype ? 0 : wrong(reader, "a type that there is not here", err);
+        if (!entry->dtype)
+            snprintf(entry->foreign, sizeof(entry->foreign), "%s", word);
+        return 0;
     }
     if (what == HAS_SHAPE) {
         r = read_numbers(reader, numbers, SHAPE_RANK_MAX, &n,
-                         "a shape has up to 8 lengths, none negative", err);
-        if (r == 0 && shape_make(&entry->shape, n, numbers) < 0)
+                         "a shape has lengths that are whole numbers, none negative", err);
+        if (r == 0 && n > SHAPE_RANK_MAX)
+            snprintf(entry->foreign, sizeof(entry->foreign), "of rank %d", n);
+        else if (r == 0 && shape_make(&entry->shape, n, numbers) < 0)
             r = wrong(reader, "no shape", err);
         return r;
     }
@@ -137,6 +146,11 @@ static int read_entry(struct json_reader *reader, struct safetensors_entry *entr
         return fault(reader, r, "a tensor is an object", err);
     if (has != HAS_ALL)
         return wrong(reader, "a tensor has dtype, shape and data_offsets, once each", err);
+    if (entry->foreign[0]) {
+        entry->dtype = DTYPE_NONE;
+        entry->shape = (struct shape){ 0 };
+        return 0;
+    }
     count = shape_count(&entry->shape);
     if (count < 0 || (uint64_t)count > UINT64_MAX / dtype_bytes(entry->dtype) ||
         (uint64_t)count * dtype_bytes(entry->dtype) != entry->bytes)

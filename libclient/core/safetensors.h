@@ -21,8 +21,9 @@ struct allot_error;
 
 struct safetensors_entry {
     char *name;
-    enum dtype dtype;
-    struct shape shape; /* whole */
+    enum dtype dtype;   /* DTYPE_NONE: foreign, of a type or a rank that there is not here */
+    struct shape shape; /* whole; empty of a foreign one */
+    char foreign[24];   /* what it is instead, for people: "F8_E4M3", "of rank 9" */
     uint64_t begin;     /* of its bytes, from the beginning of the data */
     uint64_t bytes;
 };
