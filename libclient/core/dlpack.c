@@ -86,7 +86,7 @@ int allot_tensor_to_dlpack(struct allot_tensor *tensor, void **ret_managed,
     for (int i = tensor->shape.rank - 1; i >= 0; i--) {
         given->shape[i] = tensor->shape.dims[i];
         given->strides[i] = stride;
-        stride *= MAX(tensor->shape.dims[i], (int64_t)1);
+        stride = shape_times(stride, MAX(tensor->shape.dims[i], (int64_t)1));
     }
     given->managed.context = allot_tensor_ref(tensor);
     given->managed.deleter = give_up;
@@ -95,14 +95,16 @@ int allot_tensor_to_dlpack(struct allot_tensor *tensor, void **ret_managed,
 }
 
 static bool is_dense(const struct dl_tensor *theirs) {
+    bool is_dense = true;
     int64_t stride = 1;
 
     for (int i = theirs->ndim - 1; theirs->strides && i >= 0; i--) {
-        if (theirs->shape[i] != 1 && theirs->strides[i] != stride)
-            return false;
-        stride *= MAX(theirs->shape[i], (int64_t)1);
+        if (theirs->shape[i] == 0) /* without elements, whatever the strides say */
+            return true;
+        is_dense &= theirs->shape[i] == 1 || theirs->strides[i] == stride;
+        stride = shape_times(stride, theirs->shape[i]);
     }
-    return true;
+    return is_dense;
 }
 
 static void release(void *data, void *userdata) {
@@ -116,8 +118,11 @@ static void release(void *data, void *userdata) {
 int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct allot_error *err) {
     struct dl_managed *theirs = managed;
     struct dl_tensor *tensor = &theirs->tensor;
-    enum dtype dtype = find_dtype(tensor);
+    enum dtype dtype;
 
+    if (!managed)
+        return error_set(err, -EINVAL, "there is no DLPack tensor: NULL was given");
+    dtype = find_dtype(tensor);
     if (tensor->device.type != DL_CPU && tensor->device.type != DL_CUDA_HOST)
         return error_set(err, -ENOTSUP,
                          "the DLPack tensor is on device %d:%d, not in host memory: copy it there",

@@ -13,7 +13,7 @@
 int shape_make(struct shape *ret, int rank, const int64_t *dims) {
     struct shape shape = { .rank = rank };
 
-    if (rank < SHAPE_UNKNOWN || rank > SHAPE_RANK_MAX)
+    if (rank < SHAPE_UNKNOWN || rank > SHAPE_RANK_MAX || (rank > 0 && !dims))
         return -EINVAL;
     for (int i = 0; i < rank; i++) {
         if (dims[i] < SHAPE_UNKNOWN)

@@ -35,6 +35,14 @@ bool shape_equal(const struct shape *a, const struct shape *b);
 int64_t shape_count(const struct shape *shape);
 #define SHAPE_TOO_LARGE (-2)
 
+/* Lengths, or a length and a step, multiplied; 0 where that passes 2^63, as it may in a tensor
+ * without elements, and only there. */
+static inline int64_t shape_times(int64_t a, int64_t b) {
+    int64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? 0 : product;
+}
+
 /* Whether some whole shape is both. */
 bool shape_compatible(const struct shape *a, const struct shape *b);
 /* What is known of either. -EINVAL if they are not compatible. */

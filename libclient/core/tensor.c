@@ -22,9 +22,12 @@ int tensor_check(struct shape *ret_shape, size_t *ret_bytes, int dtype, int rank
 
     if (!dtype_is_valid(dtype))
         return error_set(err, -EINVAL, "there is no element type %d: see enum allot_dtype", dtype);
-    if (rank < 0 || rank > SHAPE_RANK_MAX || (rank > 0 && !dims))
+    if (rank < 0 || rank > SHAPE_RANK_MAX)
         return error_set(err, -EINVAL, "a tensor has 0 to %d dimensions, not %d", SHAPE_RANK_MAX,
                          rank);
+    if (rank > 0 && !dims)
+        return error_set(err, -EINVAL,
+                         "a tensor of %d dimensions whose lengths are not given: NULL", rank);
     if (shape_make(&shape, rank, dims) < 0 || !shape_is_whole(&shape))
         return error_set(err, -EINVAL, "a tensor's dimensions are 0 or more each");
     count = shape_count(&shape);
@@ -81,6 +84,12 @@ int allot_tensor_copy_of(struct allot_tensor **ret, enum allot_dtype dtype, int 
 
     if (r < 0)
         return r;
+    if (tensor->bytes && !data) {
+        r = error_set(err, -EINVAL, "a tensor of %zu bytes is a copy of nothing: NULL was given",
+                      tensor->bytes);
+        allot_tensor_unref(tensor);
+        return r;
+    }
     if (tensor->bytes)
         memcpy(tensor_data(tensor), data, tensor->bytes);
     *ret = tensor;

@@ -70,7 +70,7 @@ static int64_t product(const struct shape *shape, int begin, int end) {
     int64_t count = 1;
 
     for (int i = begin; i < end; i++)
-        count *= shape->dims[i];
+        count = shape_times(count, shape->dims[i]);
     return count;
 }
 
@@ -297,8 +297,8 @@ static int move_piece(struct kernel_plan *plan, bool into, double rest, const ch
     for (int i = 0; i < whole->rank; i++) {
         const int64_t last = piece.begin[i] + (piece.count[i] - 1) * piece.stride[i];
 
-        count *= piece.count[i];
-        offset += piece.begin[i] * steps[i];
+        count = shape_times(count, piece.count[i]);
+        offset += shape_times(piece.begin[i], steps[i]);
         if (piece.count[i] && (piece.begin[i] < 0 || piece.begin[i] >= whole->dims[i] || last < 0 ||
                                last >= whole->dims[i]))
             return error_set(err, -EINVAL, "elements %lld to %lld of dimension %d, which has %lld",

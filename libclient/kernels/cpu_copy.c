@@ -25,7 +25,7 @@ void copy_dim(struct copy *copy, int64_t n, int64_t from, int64_t to) {
 void copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes) {
     int64_t step = (int64_t)bytes;
 
-    for (int i = shape->rank; i-- > 0; step *= shape->dims[i])
+    for (int i = shape->rank; i-- > 0; step = shape_times(step, shape->dims[i]))
         steps[i] = step;
 }
 

@@ -148,11 +148,11 @@ static int64_t collapse(struct reduce_dims *ret, const struct reduce_dims *dims)
 
     *ret = (struct reduce_dims){ 0 };
     for (int i = 0; i < dims->rank; i++) {
-        count *= dims->goes[i] ? dims->n[i] : 1;
+        count = shape_times(count, dims->goes[i] ? dims->n[i] : 1);
         if (dims->n[i] == 1)
             continue;
         if (ret->rank && ret->goes[ret->rank - 1] == dims->goes[i])
-            ret->n[ret->rank - 1] *= dims->n[i];
+            ret->n[ret->rank - 1] = shape_times(ret->n[ret->rank - 1], dims->n[i]);
         else {
             ret->n[ret->rank] = dims->n[i];
             ret->goes[ret->rank++] = dims->goes[i];

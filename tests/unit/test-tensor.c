@@ -200,7 +200,51 @@ START_TEST(a_tensor_goes_out_by_dlpack_and_comes_back) {
 }
 END_TEST
 
+START_TEST(tensors_without_elements_go_by_dlpack_whatever_their_strides) {
+    static const int64_t shapes[][3] = { { 0, 3, 2 }, { 4, 0, 2 }, { INT64_MAX, INT64_MAX, 0 } };
+
+    for (size_t i = 0; i < ELEMENTSOF(shapes); i++) {
+        struct allot_tensor *tensor, *again;
+        struct {
+            void *data;
+            int32_t device[2], ndim;
+            uint8_t dtype[4];
+            int64_t *shape, *strides;
+        } * theirs;
+        void *managed;
+
+        ck_assert_int_eq(allot_tensor_new(&tensor, ALLOT_F64, 3, shapes[i], NULL), 0);
+        ck_assert_int_eq(allot_tensor_to_dlpack(tensor, &managed, NULL), 0);
+        allot_tensor_unref(tensor);
+        theirs = managed;
+        for (int k = 0; k < 3; k++) /* as NumPy has it */
+            theirs->strides[k] = 0;
+        ck_assert_int_eq(allot_tensor_from_dlpack(&again, managed, NULL), 0);
+        ck_assert_int_eq(allot_tensor_dim(again, 0), shapes[i][0]);
+        allot_tensor_unref(again);
+    }
+}
+END_TEST
+
+START_TEST(what_is_not_given_is_said) {
+    static const int64_t dims[] = { 2, 3 };
+    struct allot_tensor *tensor = NULL;
+    struct allot_error err = { 0 };
+
+    ck_assert_int_eq(allot_tensor_copy_of(&tensor, ALLOT_F32, 2, dims, NULL, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "24 bytes is a copy of nothing") != NULL, "%s", err.text);
+    ck_assert_int_eq(allot_tensor_new(&tensor, ALLOT_F32, 2, NULL, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "2 dimensions whose lengths are not given") != NULL, "%s",
+                  err.text);
+    ck_assert_int_eq(allot_tensor_from_dlpack(&tensor, NULL, &err), -EINVAL);
+    ck_assert_ptr_null(tensor);
+    ck_assert_int_eq(allot_tensor_copy_of(&tensor, ALLOT_F32, 1, &(int64_t){ 0 }, NULL, &err), 0);
+    allot_tensor_unref(tensor);
+}
+END_TEST
+
 SUITE("tensor", every_half_survives_the_way_through_float, halves_round_to_nearest_and_ties_to_even,
       shapes_stretch_as_numpy_says, counts_do_not_overflow,
       what_cannot_be_a_tensor_is_refused_in_words, views_keep_the_numbers_alive,
-      numbers_are_shown_as_people_write_them, a_tensor_goes_out_by_dlpack_and_comes_back)
+      numbers_are_shown_as_people_write_them, a_tensor_goes_out_by_dlpack_and_comes_back,
+      tensors_without_elements_go_by_dlpack_whatever_their_strides, what_is_not_given_is_said)
