@@ -75,7 +75,8 @@ struct allot_output allot_read(struct allot_output variable);
 /* A node that does nothing, after `n` others. */
 struct allot_node *allot_group(struct allot_graph *graph, const char *name,
                                struct allot_node *const *nodes, size_t n);
-/* x, with a line on the standard error whenever it is computed: message[numbers]. */
+/* x, with a line in the log (log.h; by default, on the standard error) whenever it is computed:
+ * message[numbers]. */
 struct allot_output allot_print(struct allot_output x, const char *message);
 /* Fails the step, with message and data, unless `condition` holds. */
 struct allot_node *allot_assert(struct allot_output condition, const struct allot_output *data,

@@ -399,7 +399,9 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
             r = device_buffer_new(program->devices[0], value->bytes, "fetch", &buffer, err);
             if (r < 0) {
                 unpin_all(frame);
-                return r;
+                return value->node ? error_wrap(err, r, "'%s' (%s)", value->node->name,
+                                                value->node->op->name)
+                                   : r;
             }
             pin(frame, v, buffer);
         }

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "libclient/core/log.h"
 #include "libclient/graph/graph.h"
 #include "libclient/kernels/cpu_each.h"
 #include "libclient/kernels/family.h"
@@ -88,14 +89,14 @@ static void pass_on(const struct check *check, const struct kernel_run *run) {
         memcpy(run->outputs[0], run->inputs[0], check->bytes);
 }
 
-/* To the standard error, as TensorFlow's: a line in one piece. */
+/* Through the log, which by default is the standard error, as TensorFlow's: a line in one piece. */
 static int run_print(const struct kernel_run *run) {
     const struct check *check = run->state;
     struct line line = { .used = 0 };
 
     say(&line, "%s", check->message);
     say_tensor(&line, &check->inputs[0], run->inputs[0], check->summarize);
-    fprintf(stderr, "%s\n", line.text);
+    log_say(ALLOT_LOG_INFO, "%s", line.text);
     pass_on(check, run);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 
 #include "base/json.h"
 #include "libclient/allot/custom.h"
+#include "libclient/allot/log.h"
 #include "libclient/allot/ops.h"
 #include "libclient/allot/session.h"
 #include "tests/support/suite.h"
@@ -470,8 +472,77 @@ START_TEST(what_is_wrong_is_said) {
 }
 END_TEST
 
+static void keep_line(void *userdata, enum allot_log_level level, const char *text) {
+    ck_assert_int_eq(level, ALLOT_LOG_INFO);
+    snprintf(userdata, 128, "%s", text);
+}
+
+START_TEST(what_is_printed_goes_through_the_log) {
+    struct bench bench;
+    char line[128] = "";
+
+    bench_open(&bench);
+    allot_log_set(keep_line, line);
+    number(bench.session, allot_print(allot_scalar(bench.graph, ALLOT_F32, 2.5), "it is "));
+    allot_log_set(NULL, NULL);
+    ck_assert_str_eq(line, "it is [2.5]");
+    bench_close(&bench);
+}
+END_TEST
+
+START_TEST(what_the_host_has_no_memory_for_is_named) {
+    const int64_t dims[] = { 1000000000, 1000000 };
+    struct allot_tensor *tensor;
+    struct allot_output zeros;
+    struct bench bench;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    printf("skipped: sanitizers end a program that asks for so much\n");
+    return;
+#endif
+    bench_open(&bench);
+    allot_name_next(bench.graph, "far");
+    zeros = allot_filled(bench.graph, ALLOT_F32, 2, dims, 1);
+    ck_assert_int_eq(
+        allot_session_run(bench.session, NULL, NULL, 0, &zeros, 1, NULL, 0, &tensor, &err),
+        -ENOMEM);
+    ck_assert_msg(strstr(err.text, "'far' (Fill): ") == err.text, "%s", err.text);
+    bench_close(&bench);
+}
+END_TEST
+
+/* Lengths that no product of 64 bits holds, and no element: UBSan sees who multiplies them. */
+START_TEST(tensors_without_elements_may_be_of_any_length) {
+    const int64_t dims[] = { INT64_MAX, INT64_MAX, 0 }, ends[] = { -1, -1, -1 };
+    const int64_t begins[] = { 7, INT64_MAX - 1, 0 };
+    struct allot_output c, fetches[6];
+    struct allot_tensor *tensor, *values[6];
+    struct bench bench;
+
+    bench_open(&bench);
+    must(allot_tensor_new(&tensor, ALLOT_F64, 3, dims, &err));
+    c = allot_const(bench.graph, "c", tensor);
+    allot_tensor_unref(tensor);
+    fetches[0] = allot_neg(c);
+    fetches[1] = allot_transpose(c, NULL, 0);
+    fetches[2] = allot_add(c, allot_scalar(bench.graph, ALLOT_F64, 1));
+    fetches[3] = allot_slice(c, begins, ends, 3);
+    fetches[4] = allot_concat((struct allot_output[]){ c, c }, 2, 2);
+    fetches[5] = allot_sum(c);
+    must(allot_graph_error(bench.graph, &err));
+    must(allot_session_run(bench.session, NULL, NULL, 0, fetches, 6, NULL, 0, values, &err));
+    for (int i = 0; i < 6; i++) {
+        ck_assert_uint_eq(allot_tensor_bytes(values[i]), i < 5 ? 0 : 8);
+        allot_tensor_unref(values[i]);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
 SUITE_TIMEOUT("session", 120, many_threads_run_one_session, a_fork_is_told_and_the_parent_goes_on,
               options_of_an_older_caller_end_where_it_says, metadata_says_what_a_run_was,
               a_trace_is_json_with_a_row_for_each_op, a_run_is_cancelled_from_another_thread,
               a_run_that_takes_too_long_is_ended,
-              seeds_are_those_of_the_op_the_graph_or_the_session, what_is_wrong_is_said)
+              seeds_are_those_of_the_op_the_graph_or_the_session, what_is_wrong_is_said,
+              what_is_printed_goes_through_the_log, what_the_host_has_no_memory_for_is_named,
+              tensors_without_elements_may_be_of_any_length)
