@@ -56,10 +56,13 @@ struct allot_op *allot_op_begin(struct allot_graph *graph, const char *name_of_o
     if (!op)
         return NULL;
     op->graph = graph;
-    op->op = strdup(name_of_op);
+    op->op = strdup(name_of_op ? name_of_op : "");
     op->name = name ? strdup(name) : NULL;
     if (!op->op || (name && !op->name))
         no_memory(op);
+    else if (!name_of_op)
+        error_set(&op->failure, -EINVAL, "node '%s': it is not said of which op: NULL was given",
+                  name ? name : "");
     return op;
 }
 

@@ -225,8 +225,10 @@ int allot_colocate_push(struct allot_graph *graph, struct allot_node *node) {
 
 int allot_name_push(struct allot_graph *graph, const char *name) {
     struct allot_error err = { 0 };
+    int r = name ? scope_push_name(graph, name, &err)
+                 : error_set(&err, -EINVAL, "a name scope without a name: NULL was given");
 
-    return pushed(graph, scope_push_name(graph, name, &err), &err, SCOPE_ABOUT_NAME);
+    return pushed(graph, r, &err, SCOPE_ABOUT_NAME);
 }
 
 static void pop(struct allot_graph *graph, enum scope_about about) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "libclient/api/helper.h"
+#include "libclient/core/log.h"
 
 static const struct allot_output none = { NULL, 0 };
 
@@ -26,6 +27,9 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
     uint32_t id;
     int r;
 
+    if (!graph && n_inputs == 0) /* nor a graph to keep the error in */
+        log_say(ALLOT_LOG_ERROR, "a node of op %s without inputs: no graph is known to add it to",
+                op);
     if (!graph)
         graph = handle_graph(inputs, n_inputs);
     if (!graph)
@@ -62,8 +66,8 @@ void allot_name_next(struct allot_graph *graph, const char *name) {
     struct allot_error err;
 
     free(graph->next_name);
-    graph->next_name = strdup(name);
-    if (!graph->next_name) {
+    graph->next_name = name ? strdup(name) : NULL;
+    if (name && !graph->next_name) {
         error_set(&err, -ENOMEM, "no memory for a name");
         handle_fail(graph, &err);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The helpers of allot/ops.h that bring values into a graph: constants, variables, control. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +46,25 @@ struct allot_output allot_constant_f32(struct allot_graph *graph, const char *na
     return allot_constant(graph, name, ALLOT_F32, rank, dims, data);
 }
 
+/* Whether a whole number of this type can be made of it. */
+static bool is_in_range(enum dtype dtype, double value) {
+    const int bits = (int)dtype_bytes(dtype) * 8;
+
+    if (dtype_kind(dtype) == DTYPE_KIND_SIGNED)
+        return trunc(value) >= -ldexp(1, bits - 1) && value < ldexp(1, bits - 1);
+    return dtype_kind(dtype) != DTYPE_KIND_UNSIGNED || (value > -1 && value < ldexp(1, bits));
+}
+
 static struct allot_output number(struct allot_graph *graph, enum allot_dtype dtype, double value) {
     struct allot_error err = { 0 };
     struct allot_output output;
     struct allot_tensor *tensor;
 
+    if (dtype_is_valid((int)dtype) && !is_in_range((enum dtype)dtype, value)) {
+        error_set(&err, -ERANGE, "%.17g is no number of type %s", value,
+                  dtype_name((enum dtype)dtype));
+        return failed(graph, &err);
+    }
     if (constant_new(&tensor, (enum dtype)dtype, &(struct shape){ 0 }, value, &err) < 0)
         return failed(graph, &err);
     output = allot_const(graph, NULL, tensor);

@@ -43,14 +43,22 @@ static const char *called(const struct draft *draft) {
                                   : draft->request->op;
 }
 
+/* Without the '/' that says that a name is whole: name_new(). */
+static int called_length(const struct draft *draft) {
+    size_t length = strlen(called(draft));
+
+    return (int)(length > 1 && called(draft)[length - 1] == '/' ? length - 1 : length);
+}
+
 /* "node 'sum' (op AddN): <what>" */
 #define refuse(draft, ...)                                                                         \
     (error_set((draft)->err, -EINVAL, __VA_ARGS__),                                                \
-     error_wrap((draft)->err, -EINVAL, "node '%s' (op %s)", called(draft), (draft)->request->op))
+     error_wrap((draft)->err, -EINVAL, "node '%.*s' (op %s)", called_length(draft), called(draft), \
+                (draft)->request->op))
 
 static int no_memory(struct draft *draft) {
-    return error_set(draft->err, -ENOMEM, "no memory for node '%s' (op %s)", called(draft),
-                     draft->request->op);
+    return error_set(draft->err, -ENOMEM, "no memory for node '%.*s' (op %s)", called_length(draft),
+                     called(draft), draft->request->op);
 }
 
 /* ---- What the request says --------------------------------------------------------------------

@@ -100,10 +100,9 @@ static int bias_add_gradient(struct graph_gradient *gradient, struct allot_error
 static int bias_add_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     const struct shape *value = &shapes->inputs[0], *bias = &shapes->inputs[1];
     struct shape out = *value;
-    int r = shapes_rank(shapes, 1, 1, err);
 
-    if (r < 0)
-        return r;
+    if (bias->rank >= 0 && bias->rank != 1)
+        return shapes_refuse(shapes, err, value, bias, "the bias must have one dimension");
     if (value->rank == 0)
         return shapes_refuse(shapes, err, value, bias, "a single number has no last dimension");
     if (value->rank > 0 && bias->rank == 1) {

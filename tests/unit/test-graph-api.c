@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "libclient/allot/log.h"
 #include "libclient/allot/train.h"
 #include "tests/support/suite.h"
 
@@ -204,8 +208,7 @@ START_TEST(variables_are_initialised_assigned_and_read_in_order) {
     ck_assert_ptr_null(allot_read(after).node);
     says(graph, "'v/read' (op ReadVariable) is no variable");
     ck_assert_ptr_null(allot_assign(w, after).node);
-    says(graph,
-         "node 'w/Assign/' (op Assign): input value is of type i32, as T is, but 'v/read:0'");
+    says(graph, "node 'w/Assign' (op Assign): input value is of type i32, as T is, but 'v/read:0'");
 }
 END_TEST
 
@@ -374,9 +377,88 @@ START_TEST(what_cannot_be_trained_is_refused) {
 }
 END_TEST
 
+static void keep_line(void *userdata, enum allot_log_level level, const char *text) {
+    ck_assert_int_eq(level, ALLOT_LOG_ERROR);
+    snprintf(userdata, 128, "%s", text);
+}
+
+START_TEST(what_is_not_given_is_said) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output a = allot_scalar(graph, ALLOT_F32, 1);
+    struct allot_error err = { 0 };
+    struct allot_node *node;
+    char line[128] = "";
+
+    allot_name_next(graph, "never");
+    allot_name_next(graph, NULL); /* as if nothing had been said */
+    ck_assert_str_eq(allot_node_name(allot_neg(a).node), "Neg");
+    ck_assert_int_eq(allot_name_push(graph, NULL), -EINVAL);
+    allot_name_pop(graph);
+    says(graph, "a name scope without a name");
+    ck_assert_int_eq(allot_op_finish(allot_op_begin(graph, NULL, "n"), &node, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "node 'n': it is not said of which op") != NULL, "%s", err.text);
+    ck_assert_ptr_null(allot_placeholder(graph, "p", ALLOT_F32, 2, NULL).node);
+    says(graph, "placeholder 'p'");
+    ck_assert_ptr_null(allot_reshape(a, 2, NULL).node);
+    says(graph, "copy of nothing");
+    /* Without inputs there is no graph whose error it could be. */
+    allot_log_set(keep_line, line);
+    ck_assert_ptr_null(allot_concat(NULL, 0, 0).node);
+    ck_assert_msg(strstr(line, "op Concat without inputs") != NULL, "%s", line);
+    ck_assert_ptr_null(allot_add_n(NULL, 0).node);
+    ck_assert_msg(strstr(line, "op AddN without inputs") != NULL, "%s", line);
+    allot_log_set(NULL, NULL);
+    no_error(graph);
+}
+END_TEST
+
+START_TEST(numbers_that_a_type_has_not_are_errors) {
+    static const struct {
+        enum allot_dtype dtype;
+        double good[2], bad[3];
+    } rows[] = {
+        { ALLOT_I8, { -128.9, 127.9 }, { -129, 128, NAN } },
+        { ALLOT_U8, { -0.5, 255.5 }, { -1, 256, NAN } },
+        { ALLOT_I32, { -0x1p31, 0x1p31 - 1 }, { 1e20, -0x1p31 - 1, -INFINITY } },
+        { ALLOT_I64, { -0x1p63, 0x1p62 }, { NAN, 0x1p63, INFINITY } },
+        { ALLOT_U64, { 0, 0x1.fp63 }, { NAN, 0x1p64, -1 } },
+    };
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+
+    for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
+        for (size_t k = 0; k < 2; k++)
+            ck_assert_ptr_nonnull(allot_scalar(graph, rows[i].dtype, rows[i].good[k]).node);
+        no_error(graph);
+        for (size_t k = 0; k < 3; k++) {
+            ck_assert_ptr_null(allot_scalar(graph, rows[i].dtype, rows[i].bad[k]).node);
+            says(graph, "is no number of type ");
+            allot_filled(graph, rows[i].dtype, 1, three, rows[i].bad[k]);
+            says(graph, "is no number of type ");
+        }
+    }
+    ck_assert_ptr_nonnull(allot_scalar(graph, ALLOT_F32, NAN).node);
+    ck_assert_ptr_nonnull(allot_scalar(graph, ALLOT_BOOL, 7).node);
+    no_error(graph);
+}
+END_TEST
+
+START_TEST(errors_name_nodes_and_shapes_as_they_are) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output a = allot_constant_f32(graph, "a", 2, two_three, numbers), p;
+
+    p = allot_variable(graph, "p", a);
+    no_error(graph);
+    allot_assign(p, allot_scalar(graph, ALLOT_I32, 1));
+    says(graph, "node 'p/Assign' (op Assign): ");
+    allot_bias_add(a, a);
+    says(graph, "[2, 3] and [2, 3]");
+}
+END_TEST
+
 SUITE("graph-api", the_matmul_of_the_guide_is_built,
       the_first_error_stays_and_what_follows_is_silent, names_go_to_the_next_node_and_no_other,
       every_helper_makes_its_node, variables_are_initialised_assigned_and_read_in_order,
       a_variable_has_a_shape_that_is_all_known, scopes_must_be_popped_as_they_were_pushed,
       the_builder_takes_any_op_by_name, optimizers_are_pieces_of_graph_with_variables_of_their_own,
-      what_cannot_be_trained_is_refused)
+      what_cannot_be_trained_is_refused, what_is_not_given_is_said,
+      numbers_that_a_type_has_not_are_errors, errors_name_nodes_and_shapes_as_they_are)
