@@ -77,6 +77,4 @@ struct edge build_3(struct build *build, const char *op, struct edge x, struct e
         sizeof((const struct edge[]){ __VA_ARGS__ }) / sizeof(struct edge)
 /* A single number of that type. */
 struct edge build_number(struct build *build, enum dtype dtype, double value);
-/* A Const over these i64. */
-struct edge build_ints(struct build *build, const int64_t *values, size_t n);
 struct edge build_const(struct build *build, struct allot_tensor *tensor);

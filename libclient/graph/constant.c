@@ -113,18 +113,3 @@ struct edge build_number(struct build *build, enum dtype dtype, double value) {
     allot_tensor_unref(tensor);
     return edge;
 }
-
-struct edge build_ints(struct build *build, const int64_t *values, size_t n) {
-    struct allot_tensor *tensor;
-    int64_t dim = (int64_t)n;
-    struct edge edge;
-
-    if (build->r < 0)
-        return GRAPH_NO_EDGE;
-    build->r = allot_tensor_copy_of(&tensor, ALLOT_I64, 1, &dim, values, build->err);
-    if (build->r < 0)
-        return GRAPH_NO_EDGE;
-    edge = build_const(build, tensor);
-    allot_tensor_unref(tensor);
-    return edge;
-}

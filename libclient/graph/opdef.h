@@ -106,7 +106,8 @@ int opdef_register_table(const struct opdef_row *rows, size_t n, struct allot_er
 /* NULL: none. Lives for ever. */
 const struct opdef *opdef_find(const char *name);
 int opdef_attr_index(const struct opdef *op, const char *name); /* -1 */
-/* The op after the `i`th in order of registering, from 0; NULL: there are no more. */
+/* The op after the `i`th in order of registering, from 0; NULL: there are no more. For tests of all
+ * that there is. */
 const struct opdef *opdef_at(size_t i);
 /* "{f32, f64}", "type" for all of them. Returns `text`. */
 #define OPDEF_DTYPES_SIZE 96

@@ -123,12 +123,8 @@ struct kernel {
 int kernel_register(const struct kernel *kernel, struct allot_error *err);
 /* The row for the node's type; NULL: none. */
 const struct kernel *kernel_find(const struct node *node, enum kernel_device device);
-/* Whether any type of the op has a kernel there: for "no registered kernel" messages. */
-bool kernel_exists(const char *op, enum kernel_device device);
 /* "CPU", "GPU" */
 const char *kernel_device_name(enum kernel_device device);
-/* The rows of an op in words: "device='CPU'; T in [f32, f64]", a line each. Returns `text`. */
-const char *kernel_describe(const char *op, char *text, size_t size);
 
 /* The rows that liballot itself brings; once per process, whoever comes first. */
 int kernels_register_all(struct allot_error *err);

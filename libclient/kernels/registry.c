@@ -117,66 +117,8 @@ const struct kernel *kernel_find(const struct node *node, enum kernel_device dev
     return found;
 }
 
-bool kernel_exists(const char *op, enum kernel_device device) {
-    const struct op_rows *rows;
-    bool found = false;
-
-    pthread_rwlock_rdlock(&registry.lock);
-    rows = map_find_text(&registry.ops, op);
-    for (const struct row *row = rows ? rows->first : NULL; row && !found; row = row->next)
-        found = row->kernel->device == device;
-    pthread_rwlock_unlock(&registry.lock);
-    return found;
-}
-
 const char *kernel_device_name(enum kernel_device device) {
     return device == KERNEL_CPU ? "CPU" : "GPU";
-}
-
-/* Text that is cut off where the room ends. */
-struct words {
-    char *text;
-    size_t used, size;
-};
-
-static __attribute__((format(printf, 2, 3))) void say(struct words *words, const char *format,
-                                                      ...) {
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(words->text + words->used, words->size - words->used, format, args);
-    va_end(args);
-    words->used = MIN(words->used + (size_t)MAX(n, 0), words->size - 1);
-}
-
-static void describe(const struct kernel *kernel, struct words *words) {
-    const char *before = "";
-
-    say(words, "device='%s'", kernel_device_name(kernel->device));
-    if (kernel->dtypes) {
-        say(words, "; %s in [", by_attr(kernel));
-        for (int dtype = DTYPE_NONE + 1; dtype < N_DTYPES; dtype++)
-            if (kernel->dtypes >> dtype & 1) {
-                say(words, "%s%s", before, dtype_name((enum dtype)dtype));
-                before = ", ";
-            }
-        say(words, "]");
-    }
-    say(words, "\n");
-}
-
-const char *kernel_describe(const char *op, char *text, size_t size) {
-    struct words words = { .text = text, .size = size };
-    const struct op_rows *rows;
-
-    text[0] = '\0';
-    pthread_rwlock_rdlock(&registry.lock);
-    rows = map_find_text(&registry.ops, op);
-    for (const struct row *row = rows ? rows->first : NULL; row; row = row->next)
-        describe(row->kernel, &words);
-    pthread_rwlock_unlock(&registry.lock);
-    return text;
 }
 
 /* ---- Failures ---------------------------------------------------------------------------------

@@ -612,21 +612,12 @@ START_TEST(the_table_knows_what_it_has) {
                                nothing = { .op = "MyOwn" };
     struct allot_error err = { 0 };
     struct trial trial;
-    char text[512], little[10];
 
     trial_init(&trial, "Sqrt");
     ck_assert_int_eq(kernel_register(&again, &err), -17);
     ck_assert_str_eq(err.text, "Add has a kernel for these types on the CPU already");
     ck_assert_int_eq(kernel_register(&nothing, &err), -22);
-    ck_assert(!kernel_exists("MyOwn", KERNEL_GPU));
     ck_assert_int_eq(kernel_register(&other, &err), 0);
-    ck_assert(kernel_exists("MyOwn", KERNEL_GPU));
-    ck_assert(!kernel_exists("MyOwn", KERNEL_CPU));
-    ck_assert_str_eq(kernel_describe("MyOwn", text, sizeof(text)), "device='GPU'\n");
-    ck_assert_ptr_nonnull(strstr(kernel_describe("Sqrt", text, sizeof(text)),
-                                 "device='CPU'; T in [f16, bf16, f32, f64]\n"));
-    ck_assert_str_eq(kernel_describe("Sqrt", little, sizeof(little)), "device='C");
-    ck_assert_str_eq(kernel_describe("NoSuchOp", text, sizeof(text)), "");
     trial_attr(&trial, "T", attr_dtype(DTYPE_I32));
     ck_assert(!trial_has_kernel(&trial));
     trial.attrs[0].dtype = DTYPE_F16;
