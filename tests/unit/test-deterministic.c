@@ -3,7 +3,9 @@
  * Sessions that ask for it compute the same bits with any number of threads, also where a product
  * is large enough to be cut into pieces; those that do not ask compute the same but for rounding.
  */
+#include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libclient/allot/ops.h"
@@ -96,5 +98,44 @@ START_TEST(without_it_the_same_but_for_rounding) {
 }
 END_TEST
 
+/*
+ * Whether OpenBLAS rounds a piece otherwise than the whole is up to the CPU; the one of tests/fake
+ * does so everywhere. Opened before the library looks for it, by whose name it goes.
+ */
+START_TEST(where_cuts_change_the_rounding_the_flag_is_what_counts) {
+    void *library = dlopen(FAKE_BLAS, RTLD_NOW | RTLD_LOCAL);
+    const unsigned *calls = library ? dlsym(library, "fake_blas_calls") : NULL;
+    bool differ = false;
+
+    ck_assert_msg(calls != NULL, "%s", dlerror());
+    for (size_t i = 0; i < 3; i++) {
+        struct allot_tensor *one =
+                                compute(cases[i].m, 100, cases[i].n, cases[i].transposed, 1, true),
+                            *plain =
+                                compute(cases[i].m, 100, cases[i].n, cases[i].transposed, 1, false);
+
+        if (*calls == 0) {
+            printf("skipped: another OpenBLAS is open already (CK_FORK=no)\n");
+            return;
+        }
+        differ |=
+            memcmp(allot_tensor_data(one), allot_tensor_data(plain), allot_tensor_bytes(one)) != 0;
+        allot_tensor_unref(plain);
+        for (unsigned threads = 2; threads <= 4; threads++) {
+            struct allot_tensor *many =
+                compute(cases[i].m, 100, cases[i].n, cases[i].transposed, threads, true);
+
+            ck_assert_msg(memcmp(allot_tensor_data(one), allot_tensor_data(many),
+                                 allot_tensor_bytes(one)) == 0,
+                          "case %zu: other bits with %u threads", i, threads);
+            allot_tensor_unref(many);
+        }
+        allot_tensor_unref(one);
+    }
+    ck_assert_msg(differ, "who does not ask for it gets the same bits: nothing was tested");
+}
+END_TEST
+
 SUITE_TIMEOUT("deterministic", 120, the_same_bits_with_any_number_of_threads,
-              without_it_the_same_but_for_rounding)
+              without_it_the_same_but_for_rounding,
+              where_cuts_change_the_rounding_the_flag_is_what_counts)
