@@ -117,11 +117,12 @@ static void release(void *data, void *userdata) {
 
 int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct allot_error *err) {
     struct dl_managed *theirs = managed;
-    struct dl_tensor *tensor = &theirs->tensor;
+    struct dl_tensor *tensor;
     enum dtype dtype;
 
     if (!managed)
         return error_set(err, -EINVAL, "there is no DLPack tensor: NULL was given");
+    tensor = &theirs->tensor;
     dtype = find_dtype(tensor);
     if (tensor->device.type != DL_CPU && tensor->device.type != DL_CUDA_HOST)
         return error_set(err, -ENOTSUP,
