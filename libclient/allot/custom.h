@@ -73,7 +73,7 @@ int allot_shapes_as_input(struct allot_shapes *shapes, void *userdata);
 struct allot_op_options {
     size_t size;           /* sizeof(struct allot_op_options): those to come are then 0 */
     const char *name;      /* letters, digits, '_' and '.' */
-    const char *signature; /* docs/ops.md tells how they are written */
+    const char *signature; /* ops.md (allot(3)) tells how they are written */
     /* The shapes of the outputs: whole when those of the inputs are. Required if it has outputs. */
     int (*shape)(struct allot_shapes *shapes, void *userdata);
     /* On the CPU. One of this and `ptx` is required. */

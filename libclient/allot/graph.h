@@ -136,10 +136,10 @@ void allot_name_pop(struct allot_graph *graph);
  */
 
 /*
- * An op of docs/ops.md or of allot_op_register(): its inputs in order (lists by allot_op_inputs),
- * then allot_op_finish(), which ends the builder in any case. Faults on the way are told there.
- * Type and length attributes need not be given where inputs tell them. `name` NULL: as the op; it
- * gets a number where it is taken.
+ * An op of ops.md (allot(3)) or of allot_op_register(): its inputs in order (lists by
+ * allot_op_inputs), then allot_op_finish(), which ends the builder in any case. Faults on the way
+ * are told there. Type and length attributes need not be given where inputs tell them. `name` NULL:
+ * as the op; it gets a number where it is taken.
  */
 struct allot_op *allot_op_begin(struct allot_graph *graph, const char *op, const char *name);
 void allot_op_input(struct allot_op *op, struct allot_output input);
@@ -161,7 +161,7 @@ void allot_op_cancel(struct allot_op *op); /* accepts NULL */
 /* ---- Files -------------------------------------------------------------------------------------
  */
 
-/* The whole graph as docs/graph-file.md describes it; by a new file and a rename. */
+/* The whole graph as graph-file.md (allot(3)) describes it; by a new file and a rename. */
 int allot_graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err);
 /* A graph from such a file, checked as if its nodes were made by hand. -EBADMSG: it is none, or
  * damaged. */

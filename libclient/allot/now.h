@@ -32,7 +32,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Op "MatMul", … of docs/ops.md, attributes as by default: its first `n_ret` outputs. */
+/* Op "MatMul", … of ops.md (allot(3)), attributes as by default: its first `n_ret` outputs. */
 int allot_now(const char *op, struct allot_tensor *const *inputs, size_t n_inputs,
               struct allot_tensor **ret, size_t n_ret, struct allot_error *err);
 

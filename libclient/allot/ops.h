@@ -2,8 +2,8 @@
 #ifndef ALLOT_OPS_H
 #define ALLOT_OPS_H
 /*
- * Ops, one helper each: output(s) in, output out, as expressions. docs/ops.md says what each takes
- * and gives; errors and threads are as graph.h has it. The graph is that of the inputs.
+ * Ops, one helper each: output(s) in, output out, as expressions. ops.md (allot(3)) says what each
+ * takes and gives; errors and threads are as graph.h has it. The graph is that of the inputs.
  *
  * Where a value is wanted and a variable is given, its value is read. Axes that are negative count
  * from the end; no axes (n 0) are all of them.

@@ -23,6 +23,7 @@
  *     -EINVAL    no such thing, shapes or types that do not fit, an op that cannot be placed
  *     -ENODATA   a variable was read that has no value yet
  *     -ENOMEM    no memory, of the host or of a device: who has it is in the sentence
+ *     -ENODEV    a session: fewer GPUs than it asks for
  *     -ECANCELED by allot_cancel_now()          -ETIMEDOUT  it took longer than it may
  *     -ECHILD    this process is a fork of the one that made the session
  *     others     what an op said; its name comes first
@@ -44,6 +45,11 @@ extern "C" {
 struct allot_session;
 struct allot_callable;
 struct allot_cancel;
+
+/* Who decides which device an op goes to. There is one so far; any other number is -EINVAL. */
+enum allot_placer {
+    ALLOT_PLACER_SIMPLE = 0, /* the first device that has a kernel for an op and those it is with */
+};
 
 /* Zero, or NULL, is the default of everything but `size`: use the initialiser. The setters of
  * config.h change defaults for the whole process. */
@@ -82,6 +88,7 @@ struct allot_session_options {
      * alone can choose. -ENODEV where it names what is not there.
      */
     const char *visible_devices;
+    enum allot_placer placer;
 };
 
 #define ALLOT_SESSION_OPTIONS_INIT allot_session_options_init()

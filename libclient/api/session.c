@@ -108,6 +108,10 @@ int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
         return r;
     if (!graph)
         return error_set(err, -EINVAL, "a session needs a graph");
+    if (options.placer != ALLOT_PLACER_SIMPLE)
+        return error_set(err, -EINVAL,
+                         "there is no placer %d: ALLOT_PLACER_SIMPLE (%d) is the only one",
+                         (int)options.placer, (int)ALLOT_PLACER_SIMPLE);
     r = config_fill(&options, &text, err);
     return r < 0 ? r : session_make(ret, graph, &options, err);
 }

@@ -170,6 +170,10 @@ START_TEST(options_of_an_older_caller_end_where_it_says) {
     whole.size = sizeof(whole);
     whole.memory_fraction = 2;
     ck_assert_int_eq(allot_session_new(&session, bench.graph, &whole, &err), -EINVAL);
+    whole.memory_fraction = 0;
+    whole.placer = (enum allot_placer)1;
+    ck_assert_int_eq(allot_session_new(&session, bench.graph, &whole, &err), -EINVAL);
+    ck_assert_msg(strstr(err.text, "no placer 1") != NULL, "%s", err.text);
     ck_assert_ptr_null(session);
     bench_close(&bench);
 }
