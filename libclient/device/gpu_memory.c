@@ -221,7 +221,7 @@ static int source_region_free(void *userdata, uint64_t address, uint64_t bytes) 
 
 static int source_describe(void *userdata, char *text, size_t size) {
     struct gpu_memory *memory = userdata;
-    char others[160] = "";
+    char others[256] = "";
 
     if (memory->refused.code && memory->refused.code != -ENOTCONN && memory->options.lease)
         lease_others(memory->options.lease, memory->gpu->uuid, others, sizeof(others));

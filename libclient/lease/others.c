@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "libclient/lease/lease.h"
 
-/* Names beyond this many are only counted. */
+/* Names beyond this many are only counted, and long ones cut, so that there is room for all. */
 enum { NAMED_MAX = 3, ANSWER_USEC = 2000000 };
 
 static uint64_t has_bytes(const struct wire_lease *lease, const char *device) {
@@ -22,24 +22,40 @@ static uint64_t has_bytes(const struct wire_lease *lease, const char *device) {
     return bytes;
 }
 
-static size_t describe(const struct wire_box *box, uint64_t own, const char *device, char *text,
-                       size_t size) {
-    char bytes[UNITS_TEXT_SIZE];
-    size_t n = 0, used = 0;
+/* Those that have the most, the largest first; returns how many have any. */
+static size_t find_most(const struct wire_box *box, uint64_t own, const char *device,
+                        const struct wire_lease *most[static NAMED_MAX]) {
+    size_t n = 0;
 
     for (size_t i = 0; i < box->n_leases; i++) {
         const struct wire_lease *lease = &box->leases[i];
         uint64_t has = lease->id == own ? 0 : has_bytes(lease, device);
-        int more;
+        size_t at = n < NAMED_MAX ? n : NAMED_MAX;
 
-        if (has == 0 || ++n > NAMED_MAX)
+        if (has == 0)
             continue;
-        more = snprintf(text + used, size - used, "%slease %ju of %s%s%s has %s", used ? ", " : "",
-                        (uintmax_t)lease->id, lease->user, lease->name ? ", " : "",
-                        lease->name ? lease->name : "", units_format_bytes(has, bytes));
-        used = more < 0 || (size_t)more >= size - used ? size - 1 : used + (size_t)more;
+        n++;
+        for (; at > 0 && has_bytes(most[at - 1], device) < has; at--)
+            if (at < NAMED_MAX)
+                most[at] = most[at - 1];
+        if (at < NAMED_MAX)
+            most[at] = lease;
     }
-    if (n > NAMED_MAX)
+    return n;
+}
+
+static size_t describe(const struct wire_box *box, uint64_t own, const char *device, char *text,
+                       size_t size) {
+    const struct wire_lease *most[NAMED_MAX];
+    size_t n = find_most(box, own, device, most), used = 0;
+    char bytes[UNITS_TEXT_SIZE];
+
+    for (size_t i = 0; i < n && i < NAMED_MAX && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%slease %ju of %.16s%s%.24s has %s",
+                                 used ? ", " : "", (uintmax_t)most[i]->id, most[i]->user,
+                                 most[i]->name ? ", " : "", most[i]->name ? most[i]->name : "",
+                                 units_format_bytes(has_bytes(most[i], device), bytes));
+    if (n > NAMED_MAX && used < size)
         snprintf(text + used, size - used, ", and %zu more", n - NAMED_MAX);
     return n;
 }

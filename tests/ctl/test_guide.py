@@ -224,3 +224,13 @@ class Leases(CtlTest):
         for words in ("'Fill' (Fill) and others: ", "out of memory: asked for 32", "step memory", "reserved ",
                       f"lease {other['lease']} of ", ", other has 30 GiB"):
             self.assertIn(words, line)
+
+    @WITH_KERNELS
+    def test_of_many_leases_those_with_the_most_are_named(self):
+        uuid = self.box.look()["devices"][0]["uuid"]
+        for size in (1, 5, 2, 7, 6):
+            self.box.job().lease(fixed(size << 30, name=f"a-name-that-is-far-too-long-{size}", visible_devices=uuid))
+        line, = run("full", self.env | {"CUDA_VISIBLE_DEVICES": uuid})
+        sizes = [line.index(f"a-name-that-is-far-too-l has {size} GiB") for size in (7, 6, 5)]
+        self.assertEqual(sizes, sorted(sizes))
+        self.assertIn(", and 2 more; needs 32 GiB more", line)
