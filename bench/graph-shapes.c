@@ -189,6 +189,14 @@ void shape_matmul(struct shape_of_row *ret) {
     ret->fetch = allot_slice(a, (int64_t[]){ 0, 0 }, (int64_t[]){ 1, 1 }, 2);
 }
 
+void shape_doubles(struct shape_of_row *ret) {
+    struct allot_output x;
+
+    shape_begin(ret);
+    x = feed(ret, ALLOT_F64, DIMS(64, 64));
+    ret->fetch = allot_cast(allot_matmul(x, x), ALLOT_F32);
+}
+
 void shape_branches(struct shape_of_row *ret) {
     enum { N = 16, NARROW = 64, BROAD = 1024 };
     struct allot_output x, ends[N];

@@ -33,6 +33,7 @@ void shape_wide(struct shape_of_row *ret);        /* x + 1, x + 1, … */
 void shape_layered(struct shape_of_row *ret);     /* small ops, inputs from up to 3 layers back */
 void shape_mlp(struct shape_of_row *ret);         /* 784-512-512-10, a step of SGD */
 void shape_matmul(struct shape_of_row *ret);      /* two squares that are fed */
+void shape_doubles(struct shape_of_row *ret);     /* a product that OpenBLAS does */
 void shape_branches(struct shape_of_row *ret);    /* 16 that grow wide and narrow again */
 void shape_transformer(struct shape_of_row *ret); /* attention and feed-forward, a step of Adam */
 /* The first two with fewer nodes: at most CHAIN_NODES. */

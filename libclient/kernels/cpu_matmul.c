@@ -2,11 +2,12 @@
 /*
  * Products of matrices: one, or many whose outer dimensions stretch as NumPy's.
  *
- * Small ones go through loops of our own, floats and doubles otherwise through OpenBLAS, one call
- * per piece of the result; the pool takes the pieces. They are cut by the shape alone, never by the
- * number of threads, so that nothing depends on it; only a pool without threads that is not asked
- * to be deterministic makes one call of all, which is the fastest. 16-bit floats are widened to
- * floats once, before all.
+ * Small ones go through loops of our own, larger ones of floats through tiles where the CPU has
+ * AVX-512, floats and doubles otherwise through OpenBLAS, one call per piece of the result; the
+ * pool takes the pieces. They are cut by the shape alone, never by the number of threads, so that
+ * nothing depends on it. A pool without threads makes one call of all, which is the fastest; but
+ * not of OpenBLAS where it shall be deterministic. 16-bit floats are widened to floats once, before
+ * all.
  */
 #include "libclient/kernels/cpu_matmul.h"
 
@@ -33,6 +34,8 @@ enum { PIECE = 256 };
 static const double whole_max = 4e9;
 /* Up to so many multiplications a call of BLAS costs more than the product. */
 enum { SMALL = 16 * 16 * 16 };
+/* With fewer rows or columns most of a tile is empty, and b is packed for little. */
+enum { TILED_ROWS = 4, TILED_COLUMNS = 8 };
 
 struct matmul_work {
     const struct matmul *matmul;
@@ -86,7 +89,7 @@ static void run_batches(const struct matmul *matmul, struct matmul_work *work,
         blas_enter();
     if (!alone)
         pool_for(run->pool, n, 1, run_pieces, work);
-    else if (run->step->deterministic || !matmul->whole)
+    else if ((run->step->deterministic && !matmul->by_tiles) || !matmul->whole)
         run_pieces(work, 0, n);
     else
         multiply(matmul, &matmul->gemm, work->c, work->a, work->b);
@@ -249,9 +252,14 @@ static void divide(struct matmul *matmul, struct kernel_plan *plan) {
         by_rows ? MAX(gemm->n, (int64_t)1) : MAX(MIN(gemm->n, (int64_t)PIECE), (int64_t)1);
     matmul->n_rows = (gemm->m + matmul->rows - 1) / matmul->rows;
     matmul->n_columns = (gemm->n + matmul->columns - 1) / matmul->columns;
-    matmul->by_blas = work > SMALL && (matmul->dtype == DTYPE_F32 || matmul->dtype == DTYPE_F64) &&
+    matmul->by_tiles = work > SMALL && matmul->dtype == DTYPE_F32 && gemm->m >= TILED_ROWS &&
+                       gemm->n >= TILED_COLUMNS && loops_get()->tiles;
+    matmul->by_blas = work > SMALL && !matmul->by_tiles &&
+                      (matmul->dtype == DTYPE_F32 || matmul->dtype == DTYPE_F64) &&
                       blas_available();
-    plan->cost = (uint64_t)(work * (double)matmul->n_batches / (matmul->by_blas ? 30 : 2));
+    matmul->own = matmul->by_tiles ? loops_get()->tiles : loops_get()->gemm[matmul->dtype];
+    plan->cost = (uint64_t)(work * (double)matmul->n_batches /
+                            (matmul->by_tiles || matmul->by_blas ? 30 : 2));
     matmul->pooled = plan->cost > 20000;
     plan->pooled = matmul->pooled && matmul->n_batches * matmul->n_rows * matmul->n_columns > 1;
     matmul->whole = matmul->n_batches == 1 && work <= whole_max;
@@ -268,7 +276,6 @@ static int prepare(struct kernel_plan *plan, bool trans_a, bool trans_b, struct 
     r = matmul_lay_out(&matmul, plan, trans_a, trans_b, err);
     if (r < 0)
         return r;
-    matmul->own = loops_get()->gemm[matmul->dtype];
     divide(matmul, plan);
     if (matmul->half) {
         plan->scratch_bytes = sizeof(float) * (size_t)(matmul->a_count + matmul->b_count +

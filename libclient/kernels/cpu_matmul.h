@@ -12,7 +12,7 @@ struct matmul {
     enum dtype half;  /* which 16-bit float it is really; or DTYPE_NONE */
     size_t bytes;     /* of an element of `dtype` */
     gemm_fn own;
-    bool by_blas;
+    bool by_blas, by_tiles; /* rather than by loops: OpenBLAS; `own` is the tiles */
     int64_t n_batches;
     int64_t *a_offset, *b_offset; /* per batch, in elements; NULL: one batch */
     int64_t a_count, b_count;     /* elements of the inputs */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libclient/kernels/loops.h"
 
-#define LEVEL_ROW(level)                                                                           \
+#define LEVEL_ROW(level, ...)                                                                      \
     {                                                                                              \
         .unary = unary_loops_##level, .apply = apply_loops_##level, .inner = inner_loops_##level,  \
         .test = test_loops_##level, .binary = binary_loops_##level,                                \
@@ -12,7 +12,7 @@
                   [DTYPE_F64] = gemm_f64_##level,                                                  \
                   [DTYPE_I32] = gemm_i32_##level,                                                  \
                   [DTYPE_I64] = gemm_i64_##level },                                                \
-        .widen = widen_##level, .narrow = narrow_##level,                                          \
+        .widen = widen_##level, .narrow = narrow_##level, __VA_ARGS__                              \
     }
 
 static const struct loops baseline = LEVEL_ROW(baseline);
@@ -22,6 +22,14 @@ const struct loops *loops_baseline(void) {
 }
 
 const struct loops *loops_get(void) {
+#ifdef LOOPS_HAVE_V4
+    static const struct loops v4 = LEVEL_ROW(v3, .tiles = tiles_v4);
+
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &v4;
+#endif
 #ifdef LOOPS_HAVE_V3
     static const struct loops v3 = LEVEL_ROW(v3);
 

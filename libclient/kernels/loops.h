@@ -6,7 +6,7 @@
  * The files loops_*.c are compiled once per level of the vector unit, and the best level that the
  * CPU has is chosen when the first kernel is registered. (Not by the compiler's own clones: their
  * resolvers run before a sanitizer is ready.) No level fuses or reorders arithmetic, so all give
- * the same bits.
+ * the same bits; large products alone are other code on each.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -91,6 +91,9 @@ struct loops {
     const loop_fn (*select)[N_SELECT_FORMS]; /* by log2 of the bytes of an element */
     const struct reduce_loops (*reduce)[N_DTYPES];
     gemm_fn gemm[N_DTYPES]; /* f32, f64, i32, i64 */
+    /* Products of f32 that are not small, of matrices that have a step of 1. The bits do not depend
+     * on the pieces that c is cut into. NULL: the CPU has no AVX-512. */
+    gemm_fn tiles;
     /* 16-bit floats to floats and back */
     void (*widen)(float *to, const uint16_t *from, size_t n, enum dtype from_dtype);
     void (*narrow)(uint16_t *to, const float *from, size_t n, enum dtype to_dtype);
@@ -138,3 +141,4 @@ const struct loops *loops_baseline(void);
     void narrow_##level(uint16_t *to, const float *from, size_t n, enum dtype to_dtype);
 LOOPS_OF(baseline)
 LOOPS_OF(v3)
+void tiles_v4(const struct gemm *gemm, void *c, const void *a, const void *b);
