@@ -31,6 +31,7 @@ enum {
     COLUMNS = 4 * STRIP, /* that are packed at a time */
     DEPTH = 512,
     BLOCK = 100 * 1024, /* elements of a that stay in the second cache, beside what is packed */
+    AHEAD = 16,         /* rows of b that are asked for before they are packed */
     PAGE = 1024, /* in elements, of the steps at which all fall into one set of the first cache */
     COPY_ROW = DEPTH + LANES,
 };
@@ -80,6 +81,7 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
                                                                                                    \
         EACH(j, width) {                                                                           \
             if (packs) {                                                                           \
+                _mm_prefetch((const char *)(b + AHEAD * part->b_row + j * LANES), _MM_HINT_T0);    \
                 y[j] = _mm512_maskz_loadu_ps(MASK, b + j * LANES);                                 \
                 _mm512_store_ps(packed + j * LANES, y[j]);                                         \
             } else                                                                                 \
@@ -148,14 +150,9 @@ static __mmask16 first_lanes(int64_t n) {
     return n >= LANES ? (__mmask16)-1 : (__mmask16)((1 << n) - 1);
 }
 
-/* Columns that are dense, four by four: strip after strip, the last with zeros to its full width.
- */
-static void pack_transposed(float *to, const float *b, int64_t b_column, int64_t depth,
-                            int64_t columns) {
-    const int64_t width = (columns + STRIP - 1) / STRIP * STRIP;
-
-    for (int64_t j = 0; j < width; j += 4) {
-        float *at = to + j / STRIP * depth * STRIP + j % STRIP;
+/* `depth` rows of `columns` columns that are dense, four by four, with zeros up to a strip. */
+static void pack_rows(float *to, const float *b, int64_t b_column, int64_t depth, int64_t columns) {
+    for (int64_t j = 0; j < STRIP; j += 4) {
         int64_t k = 0;
 
         for (; k + 4 <= depth && j + 4 <= columns; k += 4) {
@@ -165,12 +162,29 @@ static void pack_transposed(float *to, const float *b, int64_t b_column, int64_t
                 x[i] = _mm_loadu_ps(b + (j + i) * b_column + k);
             _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
             for (int i = 0; i < 4; i++)
-                _mm_store_ps(at + (k + i) * STRIP, x[i]);
+                _mm_store_ps(to + (k + i) * STRIP + j, x[i]);
         }
         for (; k < depth; k++)
             for (int i = 0; i < 4; i++)
-                at[k * STRIP + i] = j + i < columns ? b[(j + i) * b_column + k] : 0;
+                to[k * STRIP + j + i] = j + i < columns ? b[(j + i) * b_column + k] : 0;
     }
+}
+
+/* Strip after strip, each a few rows at a time, which stay in the first cache meanwhile. */
+static void pack_transposed(float *to, const float *b, int64_t b_column, int64_t depth,
+                            int64_t columns) {
+    enum { FEW = 64 };
+
+    for (int64_t j = 0; j < columns; j += STRIP)
+        for (int64_t k = 0; k < depth; k += FEW) {
+            const float *from = b + j * b_column + k;
+
+            for (int64_t i = 0; i < STRIP; i++)
+                for (int64_t l = 0; l < FEW; l += LANES)
+                    _mm_prefetch((const char *)(from + i * b_column + FEW + l), _MM_HINT_T0);
+            pack_rows(to + j * depth + k * STRIP, from, b_column, MIN(depth - k, (int64_t)FEW),
+                      MIN(columns - j, (int64_t)STRIP));
+        }
 }
 
 /* What the n-th tile of a part asks for: a line every second step. The first 16 ask for all that is
