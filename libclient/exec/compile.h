@@ -76,6 +76,8 @@ int compile_read(struct compile *compile, struct port *port, const struct node *
 int compile_fetches(struct compile *compile, struct allot_error *err);
 /* Items that read each value, in order. */
 int compile_uses(struct compile *compile); /* -ENOMEM */
+/* join.c: products that are taken off a variable as they are computed. */
+int compile_join(struct compile *compile); /* -ENOMEM */
 /* variables.c: edges that keep reads and writes of a variable as the graph was written. */
 int compile_variables(struct compile *compile);
 /* order.c: another order of the items, with less memory. */

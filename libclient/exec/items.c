@@ -425,6 +425,7 @@ static int prepare(struct compile *compile, const struct node *node, const struc
     if (r < 0)
         return error_wrap(err, r, "'%s' (%s)", node->name, node->op->name);
     item->run = plan.run;
+    item->descend = plan.descend;
     item->state = plan.state;
     item->state_free = plan.state_free;
     item->cost = plan.cost;

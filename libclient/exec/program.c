@@ -144,6 +144,8 @@ static int make(struct compile *compile, struct allot_error *err) {
     if (r == 0)
         r = compile_fetches(compile, err);
     if (r == 0)
+        r = compile_join(compile);
+    if (r == 0)
         r = compile_uses(compile);
     if (r == 0)
         r = compile_variables(compile);

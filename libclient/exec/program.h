@@ -67,6 +67,8 @@ struct program_item {
     const struct node *node;
     const struct kernel *kernel;
     kernel_run_fn run;
+    kernel_run_fn descend;     /* of its plan; NULL */
+    const struct node *joined; /* the node that does its work, see exec/join.c; NULL */
     void *state;
     void (*state_free)(void *state);
     uint64_t cost;      /* as kernels tell it */

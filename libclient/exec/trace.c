@@ -61,6 +61,10 @@ static void write_event(struct json_writer *writer, const struct program *progra
             event->thread, (double)(event->begin_nsec - start_nsec) / 1e3,
             (double)(event->end_nsec - event->begin_nsec) / 1e3);
     write_text(writer, item_op(item), file);
+    if (item->joined) {
+        fputs(",\"done by\":", file);
+        write_text(writer, item->joined->name, file);
+    }
     fputs("}}", file);
 }
 

@@ -42,6 +42,7 @@ struct matmul_work {
     char *c;
     const char *a, *b;
     const atomic_bool *cancelled;
+    const float *rate; /* of struct gemm */
 };
 
 /* ---- Run ---------------------------------------------------------------------------------------
@@ -76,6 +77,7 @@ static void run_pieces(void *userdata, size_t begin, size_t end) {
         b += j * gemm.b_column;
         gemm.m = MIN(gemm.m - i, matmul->rows);
         gemm.n = MIN(gemm.n - j, matmul->columns);
+        gemm.rate = work->rate;
         multiply(matmul, &gemm, work->c + c * bytes, work->a + a * bytes, work->b + b * bytes);
     }
 }
@@ -84,6 +86,9 @@ static void run_batches(const struct matmul *matmul, struct matmul_work *work,
                         const struct kernel_run *run) {
     const size_t n = (size_t)(matmul->n_batches * matmul->n_rows * matmul->n_columns);
     const bool alone = !matmul->pooled || pool_n_threads(run->pool) == 0;
+    struct gemm gemm = matmul->gemm;
+
+    gemm.rate = work->rate;
 
     if (matmul->by_blas)
         blas_enter();
@@ -92,7 +97,7 @@ static void run_batches(const struct matmul *matmul, struct matmul_work *work,
     else if ((run->step->deterministic && !matmul->by_tiles) || !matmul->whole)
         run_pieces(work, 0, n);
     else
-        multiply(matmul, &matmul->gemm, work->c, work->a, work->b);
+        multiply(matmul, &gemm, work->c, work->a, work->b);
     if (matmul->by_blas)
         blas_leave();
 }
@@ -106,8 +111,21 @@ static int run_tiny(const struct kernel_run *run) {
 
 static int run_any(const struct kernel_run *run) {
     const struct matmul *matmul = run->state;
-    struct matmul_work work = { matmul, run->outputs[0], run->inputs[0], run->inputs[1],
-                                run->step->cancelled };
+    struct matmul_work work = { matmul,         run->outputs[0],      run->inputs[0],
+                                run->inputs[1], run->step->cancelled, NULL };
+
+    run_batches(matmul, &work, run);
+    return 0;
+}
+
+/* Never cancelled: a variable has taken a step, or none. */
+static int run_descend(const struct kernel_run *run) {
+    const struct matmul *matmul = run->state;
+    struct matmul_work work = { .matmul = matmul,
+                                .c = run->inputs[0],
+                                .rate = run->inputs[1],
+                                .a = run->inputs[2],
+                                .b = run->inputs[3] };
 
     run_batches(matmul, &work, run);
     return 0;
@@ -149,8 +167,9 @@ static int run_half(const struct kernel_run *run) {
     const struct matmul *matmul = run->state;
     const int64_t c_count = matmul->n_batches * matmul->gemm.m * matmul->gemm.n;
     float *a = run->scratch, *b = a + matmul->a_count, *c = b + matmul->b_count;
-    struct matmul_work work = { matmul, (char *)c, (const char *)a, (const char *)b,
-                                run->step->cancelled };
+    struct matmul_work work = {
+        matmul, (char *)c, (const char *)a, (const char *)b, run->step->cancelled, NULL
+    };
 
     convert_all(matmul, run->pool, a, run->inputs[0], matmul->a_count, false);
     convert_all(matmul, run->pool, b, run->inputs[1], matmul->b_count, false);
@@ -281,9 +300,12 @@ static int prepare(struct kernel_plan *plan, bool trans_a, bool trans_b, struct 
         plan->scratch_bytes = sizeof(float) * (size_t)(matmul->a_count + matmul->b_count +
                                                        shape_count(&plan->outputs[0].shape));
         plan->run = run_half;
-    } else
+    } else {
         plan->run =
             matmul->n_batches == 1 && !matmul->by_blas && !matmul->pooled ? run_tiny : run_any;
+        if (matmul->by_tiles && matmul->whole && matmul->gemm.k <= TILES_DEPTH)
+            plan->descend = run_descend;
+    }
     return 0;
 }
 

@@ -74,7 +74,10 @@ struct reduce_loops {
 struct gemm {
     int64_t m, n, k;
     int64_t a_row, a_column, b_row, b_column, c_row;
+    /* Not NULL: c -= rate · product, rounded twice. For tiles alone, with k up to TILES_DEPTH. */
+    const float *rate;
 };
+enum { TILES_DEPTH = 512 };
 typedef void (*gemm_fn)(const struct gemm *gemm, void *c, const void *a, const void *b);
 
 /* A NULL is a type that the op does not have. Columns of 16-bit floats are those of f32: see

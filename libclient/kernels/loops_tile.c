@@ -29,7 +29,7 @@ enum {
     ROWS = 12,
     STRIP = 2 * LANES,
     COLUMNS = 4 * STRIP, /* that are packed at a time */
-    DEPTH = 512,
+    DEPTH = TILES_DEPTH,
     BLOCK = 100 * 1024, /* elements of a that stay in the second cache, beside what is packed */
     AHEAD = 16,         /* rows of b that are asked for before they are packed */
     PAGE = 1024, /* in elements, of the steps at which all fall into one set of the first cache */
@@ -46,7 +46,8 @@ enum {
 struct part {
     int64_t depth;
     int64_t a_row, a_column, b_row, c_row;
-    bool first; /* c is not read: it begins at 0 */
+    bool first;        /* c is not read: it begins at 0 */
+    const float *rate; /* of struct gemm */
     /* What is packed next, as rows of so many lines that are so many bytes apart; NULL: nothing. */
     const char *next;
     int64_t next_lines, next_step;
@@ -114,6 +115,11 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
     }
     if (k > 0)
         STEP;
+    if (part->rate)
+        EACH(i, rows)
+    EACH(j, width)
+    sums[i][j] = _mm512_sub_ps(_mm512_maskz_loadu_ps(MASK, C_AT),
+                               _mm512_mul_ps(_mm512_set1_ps(*part->rate), sums[i][j]));
     EACH(i, rows)
     EACH(j, width)
     _mm512_mask_storeu_ps(C_AT, MASK, sums[i][j]);
@@ -268,6 +274,7 @@ static void run_all(const struct gemm *gemm, const struct room *room, float *c, 
             .b_row = gemm->b_row,
             .c_row = gemm->c_row,
             .first = k == 0,
+            .rate = gemm->rate,
             .next_lines = (dense ? room->columns : depth + LANES - 1) / LANES,
             .next_step = (int64_t)sizeof(float) * (dense ? gemm->b_row : gemm->b_column),
         };
