@@ -103,7 +103,8 @@ static inline struct allot_session_options allot_session_options_init(void) {
 /* `options` NULL: all defaults. The session keeps a reference to the graph. */
 int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
                       const struct allot_session_options *options, struct allot_error *err);
-/* No run may be under way. Accepts NULL and returns NULL. */
+/* No run may be under way; waits for what stopped runs have left on GPUs. Accepts NULL and returns
+ * NULL. */
 struct allot_session *allot_session_free(struct allot_session *session);
 
 /*
@@ -138,6 +139,10 @@ struct allot_run_metadata {
     bool was_planned;           /* this run made its plan: the first of its kind */
 };
 
+/*
+ * A run that is stopped, by its time limit or a cancellation, does not wait for GPUs. What it has
+ * queued there goes on, with memory of its own; the next run of the session begins behind it.
+ */
 struct allot_run_options {
     size_t size;                         /* sizeof(struct allot_run_options) */
     uint64_t timeout_usec;               /* 0: none */

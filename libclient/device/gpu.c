@@ -72,6 +72,8 @@ static int make_streams(struct gpu *gpu, struct allot_error *err) {
         if (r == 0)
             waiter_init(&gpu->waiters[i], gpu->cuda, gpu->context);
     }
+    if (r == 0)
+        waiter_init(&gpu->end_waiter, gpu->cuda, gpu->context);
     return r;
 }
 
@@ -142,6 +144,7 @@ struct gpu *gpu_close(struct gpu *gpu) {
             cublas_close(gpu->cublas);
         }
         unload_modules(gpu);
+        waiter_done(&gpu->end_waiter);
         for (int i = 0; i < N_GPU_STREAMS; i++) {
             waiter_done(&gpu->waiters[i]);
             if (gpu->streams[i])

@@ -3,7 +3,7 @@
 /*
  * GPU: one CUDA device of this process: its context, its streams, its memory, its code.
  *
- * Work goes to `compute` in the order in which it is queued; copies have a stream for each
+ * Work goes to `compute` in the order in which it is queued; copies have streams for each
  * direction, and events say who waits for whom. Everything but gpu_open() and gpu_close() may be
  * called by any thread, after gpu_enter() on that thread.
  */
@@ -19,7 +19,16 @@ struct allot_error;
 struct arena;
 struct gpu_memory;
 
-enum gpu_stream { GPU_COMPUTE, GPU_TO_HOST, GPU_TO_DEVICE, N_GPU_STREAMS };
+/* Copies of pageable memory keep the thread that queues them until they are done: they have streams
+ * of their own, on which nothing waits for anything. */
+enum gpu_stream {
+    GPU_COMPUTE,
+    GPU_TO_HOST,
+    GPU_TO_DEVICE,
+    GPU_PAGEABLE_TO_HOST,
+    GPU_PAGEABLE_TO_DEVICE,
+    N_GPU_STREAMS
+};
 
 struct gpu {
     struct cuda *cuda;
@@ -33,6 +42,7 @@ struct gpu {
         CUstream streams[N_GPU_STREAMS];
     };
     struct waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
+    struct waiter end_waiter;             /* for the last marks of runs, on any */
     struct cublas *cublas;                /* NULL: there is none, and kernels of our own are used */
     cublasHandle_t blas;                  /* on `compute`; host pointers for scalars */
     char name[128];                       /* "NVIDIA A100-SXM4-80GB" */

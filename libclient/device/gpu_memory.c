@@ -36,17 +36,26 @@ struct gpu_memory {
     struct patience_log waits;           /* what was said of the growth that waits */
 };
 
+/* When this thread's growth has to be over, whatever the options say; CLOCK_MONOTONIC, 0: nobody
+ * has said so. */
+static _Thread_local uint64_t thread_until_nsec;
 /* When the allocation that this thread is in has waited long enough, by CLOCK_MONOTONIC: the arena
  * tries to grow several times for one allocation, and all of them together may take so long. */
 static _Thread_local struct patience *until;
 
+void gpu_memory_wait_until(uint64_t nsec) {
+    thread_until_nsec = nsec;
+}
+
 static struct patience begin(const struct patience *patience) {
     uint64_t now = clock_usec(CLOCK_MONOTONIC);
+    uint64_t last = thread_until_nsec ? (thread_until_nsec + 999) / 1000 : UINT64_MAX;
 
     return (struct patience){
-        .memory_usec =
-            patience->memory_usec > UINT64_MAX - now ? UINT64_MAX : now + patience->memory_usec,
-        .away_usec = now + patience->away_usec,
+        .memory_usec = patience->memory_usec > UINT64_MAX - now
+                           ? last
+                           : MIN(last, now + patience->memory_usec),
+        .away_usec = MIN(last, now + patience->away_usec),
     };
 }
 

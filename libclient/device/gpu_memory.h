@@ -26,6 +26,10 @@ int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
 /* All blocks are gone with it. */
 void gpu_memory_free(struct gpu *gpu);
 
+/* Until `nsec` of CLOCK_MONOTONIC the calling thread waits for growth, if the options have it wait
+ * at all; 0: as long as they say. Stays so until it is said anew. */
+void gpu_memory_wait_until(uint64_t nsec);
+
 /* A block for work on the compute stream, and the end of it. */
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag, struct arena_block *ret,
                      struct allot_error *err);

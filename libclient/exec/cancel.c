@@ -17,17 +17,17 @@ void cancel_give(struct cancel *cancel) {
     pthread_mutex_lock(&cancel->lock);
     cancel->is_given = true;
     list_foreach (seat, &cancel->seats, link) {
-        atomic_store(seat->flag, true);
+        stop_give(&seat->stop);
     }
     pthread_mutex_unlock(&cancel->lock);
 }
 
-void cancel_join(struct cancel *cancel, struct cancel_seat *seat, atomic_bool *flag) {
-    *seat = (struct cancel_seat){ .flag = flag };
+void cancel_join(struct cancel *cancel, struct cancel_seat *seat, const struct stop *stop) {
+    *seat = (struct cancel_seat){ .stop = *stop };
     pthread_mutex_lock(&cancel->lock);
     list_append(&cancel->seats, &seat->link);
     if (cancel->is_given)
-        atomic_store(flag, true);
+        stop_give(stop);
     pthread_mutex_unlock(&cancel->lock);
 }
 

@@ -4,10 +4,10 @@
  * Cancel: one word that stops any number of runs, those under way and those to come. Any thread.
  */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/list.h"
+#include "libclient/exec/stop.h"
 
 struct cancel {
     pthread_mutex_t lock;
@@ -15,16 +15,16 @@ struct cancel {
     struct list seats;
 };
 
-/* A run that hears it: its flag becomes true. */
+/* A run that hears it. */
 struct cancel_seat {
     struct list link;
-    atomic_bool *flag;
+    struct stop stop;
 };
 
 void cancel_init(struct cancel *cancel);
 void cancel_done(struct cancel *cancel);
 void cancel_give(struct cancel *cancel);
 
-void cancel_join(struct cancel *cancel, struct cancel_seat *seat, atomic_bool *flag);
-/* Whether it was given; afterwards the flag is left alone. */
+void cancel_join(struct cancel *cancel, struct cancel_seat *seat, const struct stop *stop);
+/* Whether it was given; afterwards what was to be stopped is left alone. */
 bool cancel_leave(struct cancel *cancel, struct cancel_seat *seat);

@@ -24,6 +24,7 @@
 
 #include "libclient/core/pool.h"
 #include "libclient/exec/frame.h"
+#include "libclient/exec/queue.h"
 #include "libclient/exec/trace.h"
 
 /* LOOKS: how often to look at all the others before giving up. */
@@ -50,10 +51,9 @@ struct crew {
     uint32_t first_later, n_later;
     _Atomic uint32_t *waits; /* by item: predecessors that are not done */
     _Alignas(64) _Atomic uint32_t left;
-    _Atomic uint32_t inside; /* helpers and waiters who may still touch this */
-    pthread_mutex_t lock;
-    pthread_cond_t news; /* for the caller, when it sleeps */
-    atomic_bool is_asleep;
+    _Atomic uint32_t inside; /* helpers, and waiters who call some, who may still touch this */
+    bool is_closed;          /* nobody may come in any more; frame->lock */
+    atomic_bool is_asleep;   /* the caller, on frame->news */
 };
 
 static void worker_lock(struct worker *worker) {
@@ -127,9 +127,11 @@ static bool find_any(struct worker *worker, uint32_t *ret) {
     return false;
 }
 
-/* An item that will have this thread wait, where that is all there is to do. */
+/* An item that has this thread wait, where that is all there is to do. */
 static bool find_later(struct crew *crew, uint32_t *ret) {
     if (crew->first_later == crew->n_later)
+        return false;
+    if (crew->frame->is_guarded && !queue_await(crew->frame, crew->later[crew->first_later]))
         return false;
     *ret = crew->later[crew->first_later++];
     return true;
@@ -149,9 +151,9 @@ static bool is_over(const struct crew *crew) {
 static void wake_caller(struct crew *crew) {
     if (!atomic_load(&crew->is_asleep))
         return;
-    pthread_mutex_lock(&crew->lock);
-    pthread_cond_signal(&crew->news);
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_lock(&crew->frame->lock);
+    pthread_cond_signal(&crew->frame->news);
+    pthread_mutex_unlock(&crew->frame->lock);
 }
 
 static void call_helper(struct crew *crew) {
@@ -245,10 +247,12 @@ static void work(struct worker *worker) {
 
 /* Under the lock, so that the caller does not end it all between the two. */
 static void leave(struct crew *crew) {
-    pthread_mutex_lock(&crew->lock);
+    struct frame *frame = crew->frame;
+
+    pthread_mutex_lock(&frame->lock);
     if (atomic_fetch_sub(&crew->inside, 1) == 1)
-        pthread_cond_signal(&crew->news);
-    pthread_mutex_unlock(&crew->lock);
+        pthread_cond_signal(&frame->news);
+    pthread_mutex_unlock(&frame->lock);
 }
 
 static void helper_main(struct pool_task *task) {
@@ -268,11 +272,20 @@ static void helper_main(struct pool_task *task) {
     leave(crew);
 }
 
-bool crew_expect(struct crew *crew) {
-    if (crew->later)
-        return false;
-    atomic_fetch_add(&crew->inside, 1);
-    return true;
+bool crew_asks(const struct crew *crew) {
+    return !crew->later || crew->frame->is_guarded;
+}
+
+/* Come in, unless all is over. */
+static bool enter(struct crew *crew) {
+    bool may;
+
+    pthread_mutex_lock(&crew->frame->lock);
+    may = !crew->is_closed;
+    if (may)
+        atomic_fetch_add(&crew->inside, 1);
+    pthread_mutex_unlock(&crew->frame->lock);
+    return may;
 }
 
 void crew_tell(struct crew *crew, uint32_t event) {
@@ -281,6 +294,8 @@ void crew_tell(struct crew *crew, uint32_t event) {
     uint32_t n_ready = 0;
     bool is_asleep;
 
+    if (crew->later || !enter(crew))
+        return;
     for (uint32_t t = program->first_told[event]; t < program->first_told[event + 1]; t++) {
         uint32_t item = program->told[t];
 
@@ -292,10 +307,10 @@ void crew_tell(struct crew *crew, uint32_t event) {
     if (n_ready > 0) {
         /* Under the lock, as nobody looks again for us: either the caller sees the work before it
          * sleeps, or it is woken. */
-        pthread_mutex_lock(&crew->lock);
+        pthread_mutex_lock(&crew->frame->lock);
         is_asleep = atomic_load(&crew->is_asleep);
-        pthread_cond_signal(&crew->news);
-        pthread_mutex_unlock(&crew->lock);
+        pthread_cond_signal(&crew->frame->news);
+        pthread_mutex_unlock(&crew->frame->lock);
         if (!is_asleep || n_ready > 1)
             call_helper(crew);
     }
@@ -303,12 +318,12 @@ void crew_tell(struct crew *crew, uint32_t event) {
 }
 
 static void sleep_until_news(struct crew *crew) {
-    pthread_mutex_lock(&crew->lock);
+    pthread_mutex_lock(&crew->frame->lock);
     atomic_store(&crew->is_asleep, true);
     while (!is_over(crew) && !has_work(crew))
-        pthread_cond_wait(&crew->news, &crew->lock);
+        pthread_cond_wait(&crew->frame->news, &crew->frame->lock);
     atomic_store(&crew->is_asleep, false);
-    pthread_mutex_unlock(&crew->lock);
+    pthread_mutex_unlock(&crew->frame->lock);
 }
 
 bool crew_run(struct crew *crew) {
@@ -324,6 +339,7 @@ bool crew_run(struct crew *crew) {
     for (uint32_t i = 0; i <= crew->n_workers; i++)
         atomic_store_explicit(&crew->workers[i].n, 0, memory_order_relaxed);
     crew->first_later = crew->n_later = 0;
+    crew->is_closed = false;
     atomic_store(&crew->left, program->n_items);
     push(caller, program->ready, program->n_ready);
     if (program->n_ready > 1)
@@ -335,10 +351,11 @@ bool crew_run(struct crew *crew) {
         if (!is_over(crew) && !has_work(crew))
             sleep_until_news(crew);
     }
-    pthread_mutex_lock(&crew->lock);
+    pthread_mutex_lock(&crew->frame->lock);
     while (atomic_load(&crew->inside) > 0)
-        pthread_cond_wait(&crew->news, &crew->lock);
-    pthread_mutex_unlock(&crew->lock);
+        pthread_cond_wait(&crew->frame->news, &crew->frame->lock);
+    crew->is_closed = true;
+    pthread_mutex_unlock(&crew->frame->lock);
     return atomic_load(&crew->left) == 0 && atomic_load(&crew->frame->failed_item) == PROGRAM_NONE;
 }
 
@@ -349,8 +366,6 @@ int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t
     if (!crew)
         return -ENOMEM;
     *crew = (struct crew){ .frame = frame, .pool = pool, .n_workers = n_threads };
-    pthread_mutex_init(&crew->lock, NULL);
-    pthread_cond_init(&crew->news, NULL);
     crew->waits = calloc(n_items + 1, sizeof(*crew->waits));
     crew->workers = aligned_alloc(64, (n_threads + 1) * sizeof(*crew->workers));
     if (crew->workers)
@@ -384,8 +399,6 @@ struct crew *crew_free(struct crew *crew) {
     free(crew->workers);
     free(crew->later);
     free(crew->waits);
-    pthread_cond_destroy(&crew->news);
-    pthread_mutex_destroy(&crew->lock);
     free(crew);
     return NULL;
 }

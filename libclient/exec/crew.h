@@ -11,7 +11,7 @@
  * that it waits for is over on the GPUs: waiters say so, and no thread of the crew waits while
  * there is anything else to do. A crew of one asks nobody: it leaves such items until nothing else
  * is ready, then waits for the one that came first; so that what it queues, and when, is the same
- * in every run.
+ * in every run. Where somebody may stop the run, it is a waiter that wakes it, too.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,9 +24,10 @@ struct pool;
 int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t n_threads);
 struct crew *crew_free(struct crew *crew); /* accepts and returns NULL */
 
-/* Work on a GPU was marked by an event that some items are to be told of: whether crew_tell() must
- * be called for it when it is reached. Until then the crew does not end. */
-bool crew_expect(struct crew *crew);
+/* Whether waiters are to be asked for events that items of the host need, and crew_tell() is to be
+ * called when one is reached. It may be called when the crew has ended, but not for its next run.
+ */
+bool crew_asks(const struct crew *crew);
 void crew_tell(struct crew *crew, uint32_t event);
 
 /* Run all items of the frame, or stop where one fails (frame_fail()) or `frame->cancelled` is set:

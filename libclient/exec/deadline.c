@@ -36,7 +36,7 @@ static void *watch(void *userdata) {
         if (next->nsec <= clock_nsec(CLOCK_MONOTONIC)) {
             list_remove(&next->link);
             next->has_passed = true;
-            atomic_store(next->flag, true);
+            stop_give(&next->stop);
         } else {
             struct timespec until = { (time_t)(next->nsec / 1000000000),
                                       (long)(next->nsec % 1000000000) };
@@ -76,17 +76,14 @@ static int start_thread(void) {
     return -r;
 }
 
-int deadline_set(struct deadline *deadline, uint64_t usec, atomic_bool *flag) {
+int deadline_set(struct deadline *deadline, uint64_t nsec, const struct stop *stop) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct deadline *other;
     struct list *before;
     int r = 0;
 
     pthread_once(&once, prepare_once);
-    *deadline = (struct deadline){ .nsec = clock_nsec(CLOCK_MONOTONIC), .flag = flag };
-    if (__builtin_mul_overflow(usec, (uint64_t)1000, &usec) ||
-        __builtin_add_overflow(deadline->nsec, usec, &deadline->nsec))
-        deadline->nsec = UINT64_MAX;
+    *deadline = (struct deadline){ .nsec = nsec, .stop = *stop };
     pthread_mutex_lock(&all.lock);
     before = &all.waiting;
     list_foreach (other, &all.waiting, link) {

@@ -2,6 +2,10 @@
 /*
  * Engine: a run finds its plan (or makes it, once), takes an idle frame of it (or makes one) and
  * runs it without the lock. So any number of runs go on at once, each with memory of its own.
+ *
+ * A run that is stopped leaves what it has queued on GPUs, with its frame. The next one begins when
+ * that is over, or is itself stopped first: it would be behind it on the streams, and may read what
+ * was being written.
  */
 #include "libclient/exec/engine.h"
 
@@ -16,9 +20,10 @@
 #include "base/error.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/cancel.h"
-#include "libclient/exec/deadline.h"
+#include "libclient/device/gpu_memory.h"
 #include "libclient/exec/frame.h"
+#include "libclient/exec/guard.h"
+#include "libclient/exec/queue.h"
 #include "libclient/exec/run.h"
 #include "libclient/exec/threads.h"
 #include "libclient/exec/trace.h"
@@ -89,6 +94,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     variables_init(&engine->variables);
     pthread_mutex_init(&engine->lock, NULL);
     cache_init(&engine->cache, PLANS_MAX);
+    leftovers_init(&engine->leftovers, &engine->lock, &engine->cache);
     r = start(engine, err);
     if (r < 0) {
         engine_free(engine);
@@ -98,9 +104,19 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     return 0;
 }
 
+static int stopped(const struct engine_run *run, int why, struct allot_error *err) {
+    if (why == -ETIMEDOUT)
+        return error_set(err, why, "the run took longer than %llu us",
+                         (unsigned long long)run->timeout_usec);
+    return error_set(err, why, "the run was cancelled");
+}
+
 struct engine *engine_free(struct engine *engine) {
     if (!engine)
         return NULL;
+    /* In a fork nobody would ever tell. */
+    if (engine_check(engine, NULL) == 0)
+        leftovers_settle(&engine->leftovers, 0, NULL, NULL);
     cache_done(&engine->cache);
     placement_done(&engine->placement);
     variables_done(&engine->variables);
@@ -258,6 +274,7 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
     };
     int r;
 
+    gpu_memory_wait_until(run->until_nsec);
     pthread_mutex_lock(&engine->lock);
     r = find_plan(engine, &request, feeds, run, ret, err);
     *ret_frame = r == 0 ? cache_take_frame(*ret) : NULL;
@@ -273,6 +290,18 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
     return r;
 }
 
+/* The time may have been over while it waited for memory: then that is what is said. */
+static int was_late(const struct engine_run *run, int r, struct allot_error *err) {
+    struct allot_error why = { 0 };
+
+    if (r != -ENOMEM || !run->until_nsec || clock_nsec(CLOCK_MONOTONIC) < run->until_nsec)
+        return r;
+    if (err)
+        why = *err;
+    return error_set(err, -ETIMEDOUT, "the run took longer than %llu us: %s",
+                     (unsigned long long)run->timeout_usec, why.text);
+}
+
 static int write_trace(const struct trace *last, const char *path, struct allot_error *err) {
     FILE *file = fopen(path, "we");
     int r;
@@ -285,58 +314,46 @@ static int write_trace(const struct trace *last, const char *path, struct allot_
     return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
 }
 
-static int is_over_time(const struct engine_run *run, struct allot_error *err) {
-    return error_set(err, -ETIMEDOUT, "the run took longer than %llu us",
-                     (unsigned long long)run->timeout_usec);
-}
-
-/* The run itself, with what may stop it. */
-static int run_guarded(struct engine *engine, struct frame *frame, struct engine_run *run,
+/* The run itself, with what may stop it, until the GPUs are through with it, too. */
+static int run_guarded(struct engine *engine, struct frame *frame, const struct engine_run *run,
                        struct allot_error *err) {
-    struct cancel_seat seat;
-    struct deadline deadline;
-    bool is_late = false, is_cancelled = false;
-    int r;
+    const struct stop stop = { &frame->cancelled, &frame->lock, &frame->news };
+    struct allot_error late = { 0 };
+    struct guard guard;
+    int r, why;
 
-    if (run->timeout_usec) {
-        uint64_t now_nsec = clock_nsec(CLOCK_MONOTONIC);
-
-        if (now_nsec >= run->end_nsec)
-            return is_over_time(run, err);
-        r = deadline_set(&deadline, (run->end_nsec - now_nsec) / 1000, &frame->cancelled);
-        if (r < 0)
-            return error_set(err, r, "no thread to keep the time limit: %s", strerror(-r));
-    }
-    if (run->cancel)
-        cancel_join(run->cancel, &seat, &frame->cancelled);
+    frame->until_nsec = run->until_nsec;
+    frame->is_guarded = run->until_nsec || run->cancel;
+    r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err);
+    if (r < 0)
+        return r;
     r = run_frame(frame, engine->inter, engine->options.inter_threads);
-    if (run->cancel)
-        is_cancelled = cancel_leave(run->cancel, &seat);
-    if (run->timeout_usec)
-        is_late = deadline_end(&deadline);
+    if (queue_finish(frame, &late) < 0) {
+        frame->has_ended = false;
+        if (!frame->is_out && frame->failure.code == 0)
+            frame->failure = late;
+    }
+    why = guard_end(&guard);
     if (r < 0)
         return error_set(err, r, "no host memory for a run");
     /* A run that was over before the word came is not disturbed by it; an op that heard it and
      * ended has not failed. */
-    if (!frame->has_ended && (frame->failure.code == 0 || frame->failure.code == -ECANCELED)) {
-        if (is_late)
-            return is_over_time(run, err);
-        if (is_cancelled)
-            return error_set(err, -ECANCELED, "the run was cancelled");
-    }
+    if (!frame->has_ended && why < 0 &&
+        (frame->failure.code == 0 || frame->failure.code == -ECANCELED))
+        return stopped(run, why, err);
     return 0;
 }
 
 static int run_in(struct engine *engine, struct frame *frame, struct engine_run *run,
                   struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                   struct allot_error *err) {
-    struct allot_error stopped = { 0 };
+    struct allot_error why = { 0 };
     int r;
 
     frame->trace = run->trace;
     r = frame_begin(frame, feeds, run->step, err);
-    if (r == 0 && run_guarded(engine, frame, run, &stopped) < 0)
-        frame->failure = stopped;
+    if (r == 0 && run_guarded(engine, frame, run, &why) < 0)
+        frame->failure = why;
     r = r < 0 ? r : frame_end(frame, ret_fetches, err);
     frame->trace = NULL;
     if (r < 0 || !run->trace || frame->program->has_next)
@@ -472,7 +489,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     if (r == 0)
         r = find_frame(engine, call, before, feeds, shapes, run, &entry, &frame, err);
     if (r < 0)
-        return r;
+        return was_late(run, r, err);
     count(run, entry->program);
     if (entry->program->n_fetches > 16 &&
         !(fetched = many_fetched = calloc(entry->program->n_fetches, sizeof(*fetched))))
@@ -481,8 +498,13 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
         r = error_set(err, -ENOMEM, "no host memory for a trace");
     run->trace = trace;
     if (r == 0)
-        r = run_in(engine, frame, run, feeds, fetched, err);
+        r = was_late(run, run_in(engine, frame, run, feeds, fetched, err), err);
     pthread_mutex_lock(&engine->lock);
+    if (frame->is_out) {
+        leftovers_keep(&engine->leftovers, entry, frame);
+        pthread_mutex_unlock(&engine->lock);
+        return r;
+    }
     cache_give_frame(entry, frame);
     pthread_mutex_unlock(&engine->lock);
     if (r == 0)
@@ -501,13 +523,13 @@ int engine_check(const struct engine *engine, struct allot_error *err) {
                      "its own in it");
 }
 
-static uint64_t end_of(const struct engine_run *run) {
+static uint64_t nsec_after(uint64_t usec) {
     uint64_t nsec;
 
-    return !run->timeout_usec || __builtin_mul_overflow(run->timeout_usec, (uint64_t)1000, &nsec) ||
-                   __builtin_add_overflow(nsec, clock_nsec(CLOCK_MONOTONIC), &nsec)
-               ? UINT64_MAX
-               : nsec;
+    if (__builtin_mul_overflow(usec, (uint64_t)1000, &nsec) ||
+        __builtin_add_overflow(nsec, clock_nsec(CLOCK_MONOTONIC), &nsec))
+        return UINT64_MAX;
+    return nsec;
 }
 
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
@@ -518,7 +540,13 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
     if (r < 0)
         return r;
     run->step = atomic_fetch_add(&engine->n_steps, 1);
-    run->end_nsec = end_of(run);
+    run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
     run->trace = NULL;
-    return run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
+    r = leftovers_settle(&engine->leftovers, run->until_nsec, run->cancel, err);
+    if (r == -ETIMEDOUT || r == -ECANCELED)
+        return stopped(run, r, err);
+    if (r == 0)
+        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
+    gpu_memory_wait_until(0);
+    return r;
 }

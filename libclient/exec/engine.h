@@ -10,6 +10,7 @@
 
 #include "libclient/device/gpus.h"
 #include "libclient/exec/cache.h"
+#include "libclient/exec/leftovers.h"
 #include "libclient/exec/placement.h"
 #include "libclient/exec/variable.h"
 
@@ -45,11 +46,13 @@ struct engine {
     pthread_mutex_t lock; /* of all below */
     struct placement placement;
     struct cache cache;
+    struct leftovers leftovers;
 };
 
 int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
                struct allot_error *err);
-struct engine *engine_free(struct engine *engine); /* accepts and returns NULL */
+/* Waits for what runs that were stopped have left on GPUs. Accepts and returns NULL. */
+struct engine *engine_free(struct engine *engine);
 
 /* -ECHILD: this process is a fork of the one that made it. */
 int engine_check(const struct engine *engine, struct allot_error *err);
@@ -76,7 +79,7 @@ struct engine_run {
 
     /* The engine's own: what all stages of the run share. */
     uint64_t step;       /* number of the run */
-    uint64_t end_nsec;   /* when the time is over; of CLOCK_MONOTONIC */
+    uint64_t until_nsec; /* when the time is over, of CLOCK_MONOTONIC; 0: never */
     struct trace *trace; /* of the stage under way, and through it those before; NULL */
 };
 

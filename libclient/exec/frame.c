@@ -13,6 +13,7 @@
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/gpu.h"
+#include "libclient/device/gpu_memory.h"
 #include "libclient/exec/crew.h"
 #include "libclient/exec/queue.h"
 
@@ -95,6 +96,7 @@ static int prepare_variables(struct frame *frame, const struct program_item *ite
                              struct variable *const *variables, const uint32_t *args, uint32_t n) {
     bool keep = !(item->kernel->flags & KERNEL_INITIALISES);
 
+    gpu_memory_wait_until(frame->until_nsec);
     for (uint32_t i = 0; i < n; i++) {
         struct allot_error err = { 0 };
         int r = variable_prepare(variables[i], own_pins(frame, item, variables[i]), keep, &err);
@@ -260,6 +262,7 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
 
     if (count < 0)
         return kernel_fail(-EOVERFLOW, "an output that is too large");
+    gpu_memory_wait_until(frame->until_nsec);
     r = device_buffer_new(program->devices[item->device],
                           (uint64_t)count * dtype_bytes(program->values[value].dtype),
                           item->node->name, &buffer, &err);
@@ -320,16 +323,20 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
     if (!frame)
         return error_set(err, -ENOMEM, "no host memory for a run");
     frame->program = program;
+    pthread_mutex_init(&frame->lock, NULL);
+    pthread_cond_init(&frame->news, NULL);
     frame->args = calloc(program->n_args + 1, sizeof(*frame->args));
     frame->items = calloc(program->n_items + 1, sizeof(*frame->items));
     frame->steps = calloc(program->n_devices + 1, sizeof(*frame->steps));
     frame->slabs = calloc(program->n_devices + 1, sizeof(*frame->slabs));
     frame->variables = calloc(program->n_variables + 1, sizeof(struct variable *));
     frame->pins = calloc(program->n_values + 1, sizeof(struct buffer *));
+    frame->feeds = program->has_gpu ? calloc(program->n_feeds + 1, sizeof(*frame->feeds)) : NULL;
     frame->open_shapes =
         program->has_open ? calloc(program->n_values + 1, sizeof(struct shape)) : NULL;
     if (frame->args && frame->items && frame->steps && frame->slabs && frame->variables &&
-        frame->pins && (frame->open_shapes || !program->has_open)) {
+        frame->pins && (frame->open_shapes || !program->has_open) &&
+        (frame->feeds || !program->has_gpu)) {
         struct allot_error own = { 0 };
 
         r = fill(frame, variables, &own);
@@ -350,6 +357,9 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
 struct frame *frame_free(struct frame *frame) {
     if (!frame)
         return NULL;
+    /* Whoever told of the last mark has left when the lock can be had. */
+    pthread_mutex_lock(&frame->lock);
+    pthread_mutex_unlock(&frame->lock);
     queue_done(frame);
     for (uint32_t d = 0; frame->slabs && d < frame->program->n_devices; d++)
         if (frame->slabs[d].data && d == 0 && frame->program->has_gpu)
@@ -364,11 +374,17 @@ struct frame *frame_free(struct frame *frame) {
     free(frame->variables);
     free(frame->pins);
     free(frame->open_shapes);
+    free(frame->feeds);
+    pthread_cond_destroy(&frame->news);
+    pthread_mutex_destroy(&frame->lock);
     free(frame);
     return NULL;
 }
 
-static void unpin_all(struct frame *frame) {
+void frame_retire(struct frame *frame) {
+    frame->is_out = false;
+    for (uint32_t i = 0; frame->feeds && i < frame->program->n_feeds; i++)
+        frame->feeds[i] = allot_tensor_unref(frame->feeds[i]);
     for (uint32_t l = 0; l < frame->program->n_late; l++) {
         struct buffer **at = &frame->pins[frame->program->late[l]];
 
@@ -376,9 +392,23 @@ static void unpin_all(struct frame *frame) {
     }
 }
 
+bool frame_await(struct frame *frame, const atomic_bool *stopped) {
+    bool is_over;
+
+    if (atomic_load(&frame->n_awaited) == 0)
+        return true;
+    pthread_mutex_lock(&frame->lock);
+    while (atomic_load(&frame->n_awaited) > 0 && !(stopped && atomic_load(stopped)))
+        pthread_cond_wait(&frame->news, &frame->lock);
+    is_over = atomic_load(&frame->n_awaited) == 0;
+    pthread_mutex_unlock(&frame->lock);
+    return is_over;
+}
+
 int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t step_number,
                 struct allot_error *err) {
     const struct program *program = frame->program;
+    int r = 0;
 
     atomic_store(&frame->cancelled, false);
     frame->has_ended = false;
@@ -390,7 +420,6 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
         uint32_t v = program->late[l];
         const struct program_value *value = &program->values[v];
         struct buffer *buffer;
-        int r;
 
         if (value->where == VALUE_FEED) {
             for (uint32_t p = program->first_place[v]; p < program->first_place[v + 1]; p++)
@@ -398,26 +427,27 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
         } else if (value->where == VALUE_FETCH) {
             r = device_buffer_new(program->devices[0], value->bytes, "fetch", &buffer, err);
             if (r < 0) {
-                unpin_all(frame);
-                return value->node ? error_wrap(err, r, "'%s' (%s)", value->node->name,
-                                                value->node->op->name)
-                                   : r;
+                if (value->node)
+                    r = error_wrap(err, r, "'%s' (%s)", value->node->name, value->node->op->name);
+                break;
             }
             pin(frame, v, buffer);
         }
     }
-    return queue_begin(frame, err);
+    if (r == 0)
+        r = queue_begin(frame, err);
+    for (uint32_t i = 0; r == 0 && frame->feeds && i < program->n_feeds; i++)
+        frame->feeds[i] = allot_tensor_ref(feeds[i]);
+    if (r < 0)
+        frame_retire(frame);
+    return r;
 }
 
 int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct allot_error *err) {
     const struct program *program = frame->program;
-    struct allot_error late = { 0 };
+    int r = frame->failure.code;
     uint32_t i;
-    int r = queue_finish(frame, &late);
 
-    if (r < 0 && frame->failure.code == 0)
-        frame->failure = late;
-    r = frame->failure.code;
     if (r < 0)
         error_set(err, r, "%s", frame->failure.text);
     for (i = 0; r == 0 && i < program->n_fetches; i++) {
@@ -437,7 +467,8 @@ int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct all
             break;
         }
     }
-    unpin_all(frame);
+    if (!frame->is_out)
+        frame_retire(frame);
     return r;
 }
 

@@ -5,7 +5,11 @@
  *
  * Made once, used by one run at a time, and again by the next: all addresses that do not change
  * from run to run are filled in when it is made.
+ *
+ * A run that is stopped does not wait for what it has queued on GPUs: then the frame stays *out*,
+ * with all that this work may touch, until the last of it is over (frame_await()).
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -16,7 +20,9 @@
 #include "libclient/kernels/kernel.h"
 
 struct allot_tensor;
+struct cache_entry;
 struct crew;
+struct frame_end;
 struct frame_event;
 struct trace;
 
@@ -32,21 +38,33 @@ struct frame_step {
 
 struct frame {
     const struct program *program;
-    struct frame *next;           /* of those that are idle; for the owner */
-    void **args;                  /* addresses, as program.args */
-    struct frame_item *items;     /* as program.items */
-    struct frame_step *steps;     /* by device */
-    struct device_block *slabs;   /* by device; data NULL: none */
-    struct variable **variables;  /* as program.variables; borrowed from the session */
-    struct buffer **pins;         /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
-    struct shape *open_shapes;    /* by value: of VALUE_OPEN; NULL: there is none */
-    struct frame_event *events;   /* as program.event_items; NULL until the first run */
+    struct frame *next;          /* of those that are idle, or out; for the owner */
+    struct cache_entry *entry;   /* for the owner */
+    bool is_listed;              /* for the owner: among those that are out */
+    uint32_t n_watchers;         /* for the owner: who waits until it is no longer out */
+    void **args;                 /* addresses, as program.args */
+    struct frame_item *items;    /* as program.items */
+    struct frame_step *steps;    /* by device */
+    struct device_block *slabs;  /* by device; data NULL: none */
+    struct variable **variables; /* as program.variables; borrowed from the session */
+    struct buffer **pins;        /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
+    struct shape *open_shapes;   /* by value: of VALUE_OPEN; NULL: there is none */
+    struct allot_tensor **feeds; /* of this run, one reference each, where it has GPUs; else NULL */
+    struct frame_event *events;  /* as program.event_items; NULL until the first run */
+    struct frame_end *ends;      /* of the streams that it uses; NULL until the first run */
+    uint32_t n_ends;
     struct crew *crew;            /* for several threads; NULL until the first such run */
     atomic_bool cancelled;        /* stop: an error, a cancellation, a time limit */
     _Atomic uint32_t failed_item; /* the first; PROGRAM_NONE */
     struct allot_error failure;   /* its words */
-    bool has_ended;               /* every item of this run was done */
-    struct trace *trace;          /* of this run; NULL: none is wanted */
+    bool has_ended;               /* every item of this run was done, on the GPUs too */
+    uint64_t until_nsec;          /* when this run has to be over; 0: never */
+    bool is_guarded;              /* somebody may set `cancelled` while this run waits */
+    bool is_out;                  /* see above */
+    pthread_mutex_t lock;
+    pthread_cond_t news;        /* for those who wait for something of this run */
+    _Atomic uint32_t n_awaited; /* marks that waiters will tell of; gets less under the lock */
+    struct trace *trace;        /* of this run; NULL: none is wanted */
 };
 
 /* Memory for one run. `variables` is borrowed. -ENOMEM. */
@@ -57,8 +75,15 @@ struct frame *frame_free(struct frame *frame); /* accepts and returns NULL */
 /* Before a run: the feeds' addresses, memory for the fetches, nothing failed yet. */
 int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t step_number,
                 struct allot_error *err);
-/* After one: references of the run are given back. Where it went well, tensors for the fetches. */
+/* After one: references of the run are given back, unless it is out. Where it went well, tensors
+ * for the fetches. */
 int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct allot_error *err);
+
+/* Wait until nothing that was queued is under way any more, or until `*stopped` is set and told of
+ * by `frame->news` (NULL: never): whether it is over. Any thread. */
+bool frame_await(struct frame *frame, const atomic_bool *stopped);
+/* Give back what a frame that is no longer out was out with. */
+void frame_retire(struct frame *frame);
 
 /* The frame, and the number of the item, that a kernel's run belongs to. */
 struct frame *frame_of(const struct kernel_run *run);

@@ -33,6 +33,20 @@ static bool is_all_on_host(const struct program *program, const struct program_i
     return n > 0 && item->scratch == PROGRAM_NONE;
 }
 
+/* The memory of feeds and fetches is pageable: the driver does not return from such a copy before
+ * it is done. So it has a stream that is not behind anything else, and is not begun while it still
+ * has to wait. */
+static bool keeps_the_caller(const struct program *program, const struct program_item *item) {
+    const struct program_value *from, *to;
+
+    if (item->kind != ITEM_COPY)
+        return false;
+    from = &program->values[program->args[item->first_arg]];
+    to = &program->values[program->args[item->first_arg + 1]];
+    return to->where == VALUE_FETCH ||
+           (from->where == VALUE_FEED && from->bytes > READ_AT_ONCE_BYTES);
+}
+
 static uint32_t queue_of(const struct program *program, const struct program_item *item) {
     const struct program_value *to;
     uint32_t first = QUEUE_FIRST + item->device * N_GPU_STREAMS;
@@ -45,6 +59,8 @@ static uint32_t queue_of(const struct program *program, const struct program_ite
     if (item->kind != ITEM_COPY)
         return first + GPU_COMPUTE;
     to = &program->values[program->args[item->first_arg + 1]];
+    if (keeps_the_caller(program, item))
+        return first + (to->space == 0 ? GPU_PAGEABLE_TO_HOST : GPU_PAGEABLE_TO_DEVICE);
     return first + (to->space == 0 ? GPU_TO_HOST : GPU_TO_DEVICE);
 }
 
@@ -56,19 +72,6 @@ uint32_t queue_number(const struct program *program, const struct program_item *
 
 uint32_t queue_count(const struct program *program) {
     return program->has_gpu ? program->n_devices * N_GPU_STREAMS + 1 : 1;
-}
-
-/* The memory of feeds and fetches is pageable: the driver does not return from such a copy before
- * the stream has come to it. So it is not given one that still has to wait. */
-static bool keeps_the_caller(const struct program *program, const struct program_item *item) {
-    const struct program_value *from, *to;
-
-    if (item->kind != ITEM_COPY)
-        return false;
-    from = &program->values[program->args[item->first_arg]];
-    to = &program->values[program->args[item->first_arg + 1]];
-    return to->where == VALUE_FETCH ||
-           (from->where == VALUE_FEED && from->bytes > READ_AT_ONCE_BYTES);
 }
 
 /* Lists of items to wait for, as they are found. */

@@ -14,10 +14,24 @@
 #include "libclient/device/waiter.h"
 #include "libclient/exec/crew.h"
 
+/* Pageable memory is copied in pieces of this size, so that a run that is stopped does not go on
+ * copying for long. */
+enum { PIECE_BYTES = 64 << 20 };
+
 /* One event of a frame. */
 struct frame_event {
     CUevent event;
     _Atomic uint64_t waited; /* bit per queue: its stream waits for it already in this run */
+    struct waiter_entry entry;
+    struct frame *frame;
+    bool is_reached; /* a waiter has told of it in this run; frame->lock */
+};
+
+/* The end of what a run queued on one stream. */
+struct frame_end {
+    struct gpu *gpu;
+    CUstream stream;
+    CUevent event; /* NULL until a run was stopped, or might have been */
     struct waiter_entry entry;
     struct frame *frame;
 };
@@ -76,11 +90,48 @@ static int wait_before(struct frame *frame, uint32_t i) {
     return 0;
 }
 
+/* A waiter has told of a mark, and leaves the frame. */
+static void count_told(struct frame *frame, bool *ret_reached) {
+    pthread_mutex_lock(&frame->lock);
+    *ret_reached = true;
+    atomic_fetch_sub(&frame->n_awaited, 1);
+    pthread_cond_broadcast(&frame->news);
+    pthread_mutex_unlock(&frame->lock);
+}
+
 static void tell(struct waiter_entry *entry) {
     struct frame_event *event =
         (struct frame_event *)((char *)entry - offsetof(struct frame_event, entry));
 
     crew_tell(event->frame->crew, (uint32_t)(event - event->frame->events));
+    count_told(event->frame, &event->is_reached);
+}
+
+static void tell_end(struct waiter_entry *entry) {
+    struct frame_end *end = (struct frame_end *)((char *)entry - offsetof(struct frame_end, entry));
+    bool ignored;
+
+    count_told(end->frame, &ignored);
+}
+
+static bool is_reached(const struct frame *frame, const struct program_item *item) {
+    const struct program *program = frame->program;
+
+    for (uint32_t w = 0; w < item->n_waits; w++)
+        if (!frame->events[program->items[program->waits[item->first_wait + w]].event].is_reached)
+            return false;
+    return true;
+}
+
+bool queue_await(struct frame *frame, uint32_t item) {
+    bool is_stopped;
+
+    pthread_mutex_lock(&frame->lock);
+    while (!(is_stopped = atomic_load(&frame->cancelled)) &&
+           !is_reached(frame, &frame->program->items[item]))
+        pthread_cond_wait(&frame->news, &frame->lock);
+    pthread_mutex_unlock(&frame->lock);
+    return !is_stopped;
 }
 
 static int mark_end(struct frame *frame, uint32_t i) {
@@ -97,8 +148,9 @@ static int mark_end(struct frame *frame, uint32_t i) {
     if (r < 0)
         return fail(r, &err);
     if (program->first_told[item->event] == program->first_told[item->event + 1] ||
-        !crew_expect(frame->crew))
+        !crew_asks(frame->crew))
         return 0;
+    atomic_fetch_add(&frame->n_awaited, 1);
     /* Without a thread to wait, those who are told wait themselves. */
     if (waiter_post(&gpu_of(program, i)->waiters[(item->queue - QUEUE_FIRST) % N_GPU_STREAMS],
                     &event->entry) < 0)
@@ -106,25 +158,39 @@ static int mark_end(struct frame *frame, uint32_t i) {
     return 0;
 }
 
-static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
+static int copy_piece(struct frame *frame, uint32_t i, char *to, const char *from, uint64_t bytes,
+                      struct allot_error *err) {
     const struct program *program = frame->program;
     const uint32_t *args = &program->args[program->items[i].first_arg];
-    const struct program_value *from = &program->values[args[0]], *to = &program->values[args[1]];
-    CUdeviceptr source = (uintptr_t)run->inputs[0], target = (uintptr_t)run->outputs[0];
+    uint32_t from_space = program->values[args[0]].space, to_space = program->values[args[1]].space;
     struct gpu *gpu = gpu_of(program, i);
     CUstream stream = stream_of(program, i);
-    struct allot_error err = { 0 };
-    int r;
 
-    if (from->bytes == 0)
-        return 0;
-    if (to->space == 0)
-        r = cuda_copy_dtoh_async(gpu->cuda, &err, run->outputs[0], source, from->bytes, stream);
-    else if (from->space == 0)
-        r = cuda_copy_htod_async(gpu->cuda, &err, target, run->inputs[0], from->bytes, stream);
-    else
-        r = cuda_copy_peer_async(gpu->cuda, &err, target, gpu->context, source,
-                                 program->devices[from->space]->gpu->context, from->bytes, stream);
+    if (to_space == 0)
+        return cuda_copy_dtoh_async(gpu->cuda, err, to, (uintptr_t)from, bytes, stream);
+    if (from_space == 0)
+        return cuda_copy_htod_async(gpu->cuda, err, (uintptr_t)to, from, bytes, stream);
+    return cuda_copy_peer_async(gpu->cuda, err, (uintptr_t)to, gpu->context, (uintptr_t)from,
+                                program->devices[from_space]->gpu->context, bytes, stream);
+}
+
+static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
+    const struct program *program = frame->program;
+    const struct program_item *item = &program->items[i];
+    uint64_t bytes = program->values[program->args[item->first_arg]].bytes;
+    bool is_pageable = (item->queue - QUEUE_FIRST) % N_GPU_STREAMS >= GPU_PAGEABLE_TO_HOST;
+    struct allot_error err = { 0 };
+    int r = 0;
+
+    for (uint64_t at = 0; r == 0 && at < bytes;) {
+        uint64_t n = is_pageable && bytes - at > PIECE_BYTES ? PIECE_BYTES : bytes - at;
+
+        if (at > 0 && atomic_load_explicit(&frame->cancelled, memory_order_relaxed))
+            return kernel_fail(-ECANCELED, "the run is over");
+        r = copy_piece(frame, i, (char *)run->outputs[0] + at, (char *)run->inputs[0] + at, n,
+                       &err);
+        at += n;
+    }
     return r < 0 ? fail(r, &err) : 0;
 }
 
@@ -190,8 +256,37 @@ static int make_events(struct frame *frame, struct allot_error *err) {
     return 0;
 }
 
+/* The streams that some item is queued on: copies to the device first, as the others wait for them.
+ */
+static int list_ends(struct frame *frame, struct allot_error *err) {
+    static const enum gpu_stream order[] = { GPU_PAGEABLE_TO_DEVICE, GPU_TO_DEVICE, GPU_COMPUTE,
+                                             GPU_TO_HOST, GPU_PAGEABLE_TO_HOST };
+    const struct program *program = frame->program;
+    uint32_t n_queues = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
+    bool *is_used = calloc(n_queues, sizeof(*is_used));
+
+    frame->ends = calloc(n_queues, sizeof(*frame->ends));
+    if (!is_used || !frame->ends) {
+        free(is_used);
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    }
+    for (uint32_t i = 0; i < program->n_items; i++)
+        is_used[program->items[i].queue] = true;
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        for (size_t s = 0; s < ELEMENTSOF(order); s++)
+            if (is_used[QUEUE_FIRST + d * N_GPU_STREAMS + order[s]])
+                frame->ends[frame->n_ends++] = (struct frame_end){
+                    .gpu = program->devices[d]->gpu,
+                    .stream = program->devices[d]->gpu->streams[order[s]],
+                    .frame = frame,
+                };
+    free(is_used);
+    return 0;
+}
+
 int queue_begin(struct frame *frame, struct allot_error *err) {
     const struct program *program = frame->program;
+    int r = 0;
 
     if (!program->has_gpu)
         return 0;
@@ -199,35 +294,82 @@ int queue_begin(struct frame *frame, struct allot_error *err) {
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu)
             frame->steps[d].step.stream = program->devices[d]->gpu->compute;
-    for (uint32_t e = 0; frame->events && e < program->n_events; e++)
+    for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
         atomic_store_explicit(&frame->events[e].waited, 0, memory_order_relaxed);
-    return frame->events ? 0 : make_events(frame, err);
+        frame->events[e].is_reached = false;
+    }
+    if (!frame->ends)
+        r = list_ends(frame, err);
+    return r < 0 || frame->events ? r : make_events(frame, err);
+}
+
+/* Sleep in the driver until all streams are through. */
+static int synchronise(struct frame *frame, struct allot_error *err) {
+    int first = 0;
+
+    for (uint32_t e = 0; e < frame->n_ends; e++) {
+        const struct frame_end *end = &frame->ends[e];
+        int r = gpu_enter(end->gpu, first < 0 ? NULL : err);
+
+        if (r == 0)
+            r = cuda_stream_synchronize(end->gpu->cuda, first < 0 ? NULL : err, end->stream);
+        if (r < 0 && first == 0)
+            first = r;
+    }
+    return first;
+}
+
+static int mark_stream(struct frame_end *end) {
+    int r = gpu_enter(end->gpu, NULL);
+
+    if (r == 0 && !end->event) {
+        r = cuda_event_create(end->gpu->cuda, NULL, &end->event,
+                              CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+        end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
+    }
+    if (r == 0)
+        r = cuda_event_record(end->gpu->cuda, NULL, end->event, end->stream);
+    if (r < 0)
+        return r;
+    atomic_fetch_add(&end->frame->n_awaited, 1);
+    r = waiter_post(&end->gpu->end_waiter, &end->entry);
+    if (r < 0)
+        atomic_fetch_sub(&end->frame->n_awaited, 1);
+    return r;
+}
+
+/* Have waiters say when all streams are through. */
+static int mark_streams(struct frame *frame) {
+    int r = 0;
+
+    for (uint32_t e = 0; r == 0 && e < frame->n_ends; e++)
+        r = mark_stream(&frame->ends[e]);
+    return r;
 }
 
 int queue_finish(struct frame *frame, struct allot_error *err) {
-    const struct program *program = frame->program;
-    int first = 0;
+    int r;
 
-    for (uint32_t d = 0; program->has_gpu && d < program->n_devices; d++) {
-        struct gpu *gpu = program->devices[d]->gpu;
-        static const enum gpu_stream order[] = { GPU_TO_DEVICE, GPU_COMPUTE, GPU_TO_HOST };
-
-        if (!gpu || gpu_enter(gpu, NULL) < 0)
-            continue;
-        for (size_t s = 0; s < ELEMENTSOF(order); s++) {
-            int r =
-                cuda_stream_synchronize(gpu->cuda, first < 0 ? NULL : err, gpu->streams[order[s]]);
-
-            if (r < 0 && first == 0)
-                first = r;
-        }
+    if (!frame->program->has_gpu)
+        return 0;
+    /* Who may be stopped, or was, does not sleep in the driver, which hears of nothing. */
+    if ((frame->is_guarded || atomic_load(&frame->cancelled)) && mark_streams(frame) == 0 &&
+        !frame_await(frame, &frame->cancelled)) {
+        frame->is_out = true;
+        return error_set(err, -EINPROGRESS, "the run is over, but its work on GPUs is not");
     }
-    return first;
+    r = synchronise(frame, err);
+    frame_await(frame, NULL);
+    return r;
 }
 
 void queue_done(struct frame *frame) {
     const struct program *program = frame->program;
 
+    for (uint32_t e = 0; e < frame->n_ends; e++)
+        if (frame->ends[e].event && gpu_enter(frame->ends[e].gpu, NULL) == 0)
+            cuda_event_destroy(frame->ends[e].gpu->cuda, NULL, frame->ends[e].event);
+    free(frame->ends);
     for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
         struct gpu *gpu = gpu_of(program, program->event_items[e]);
 

@@ -20,8 +20,14 @@ kernel_run_fn queue_function(const struct program *program, const struct program
 
 /* Events and streams of a frame. */
 int queue_begin(struct frame *frame, struct allot_error *err);
-/* At the end of a run, well or not: nothing that it queued is under way any more. -errno with the
- * words of the driver if any of it failed. */
+/* Wait for what the host needs before it does `item`, of a run that may be stopped: false if it was
+ * first. */
+bool queue_await(struct frame *frame, uint32_t item);
+/*
+ * At the end of a run, well or not: wait for all that it queued. -errno with the words of the
+ * driver if any of it failed. -EINPROGRESS: the run was stopped, and something is still under way;
+ * the frame is out.
+ */
 int queue_finish(struct frame *frame, struct allot_error *err);
 void queue_done(struct frame *frame);
 

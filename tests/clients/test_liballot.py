@@ -5,6 +5,7 @@ The program is examples/lease.c: it leases a part of one GPU, holds some bytes o
 standard input ends, and says what it is told.
 """
 import ctypes
+import errno
 import signal
 import time
 
@@ -16,6 +17,7 @@ from test_varlink import MIB, PATIENCE, Daemon
 
 LEASE = BUILD / "examples" / "lease"
 CHARGE = BUILD / "tests" / "clients" / "charge"
+LIMIT = BUILD / "tests" / "clients" / "limit"
 LIBRARY = BUILD / "libclient" / "liballot.so"
 GRANULE = 2 * MIB
 
@@ -249,3 +251,13 @@ def test_only_the_names_of_the_header_are_exported(box):
     assert names and all(name.startswith("allot_") for name in names)
     library = ctypes.CDLL(str(LIBRARY))
     assert all(hasattr(library, name) for name in names)
+
+
+def test_a_run_that_waits_for_memory_keeps_its_time_limit(daemon):
+    holder = start(daemon, 9000, GRANULE)
+    began = time.monotonic()
+    said = daemon.box.run([LIMIT, 8192, 500_000], env={"ALLOT_SOCKET": daemon.socket}, timeout=PATIENCE).stdout
+    code, msec, text = said.split(maxsplit=2)
+    assert int(code) == -errno.ETIMEDOUT and "longer than 500000 us" in text, said
+    assert 450 <= int(msec) < 5000 and time.monotonic() - began < PATIENCE, said
+    end(holder)

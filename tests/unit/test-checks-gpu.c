@@ -68,7 +68,7 @@ static int run(struct bench *bench, struct allot_tensor *tensor, const struct al
     must(allot_graph_error(bench->graph, &err));
     r = allot_session_run(bench->session, &bench->x, &tensor, 1, fetch, fetch ? 1 : 0, &target,
                           target ? 1 : 0, &got, &err);
-    if (r == 0 && fetch)
+    if (r == 0 && fetch && ret)
         memcpy(ret, allot_tensor_data(got), COUNT * sizeof(float));
     allot_tensor_unref(got);
     allot_tensor_unref(tensor);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * GPU bench: sessions on a simulated box with two GPUs, and ops for tests of what runs where and
+ * when. They add 1 to each element, and besides:
+ *
+ *     Next    nothing else; on either kind of device
+ *     Hold    GPU: what comes behind it on the stream waits until somebody posts gpubench_let_go
+ *     LetGo   CPU: posts it
+ *     Crash   GPU: reads where nothing is
+ *
+ * Put(variable, value) writes a variable, on either kind of device.
+ */
+#include <semaphore.h>
+
+#include "base/error.h"
+#include "libclient/exec/engine.h"
+#include "libclient/graph/build.h"
+#include "tests/support/simbox.h"
+
+struct bench {
+    struct simbox box;
+    struct allot_graph *graph;
+    struct engine *engine;
+    struct allot_error err;
+};
+
+extern sem_t gpubench_let_go;
+
+/* The box, and the ops; `sim_dir`: where the simulated libraries are. */
+void bench_open(struct bench *bench, const char *sim_dir);
+void bench_close(struct bench *bench);
+/* A graph and a session on the box. */
+void session_open(struct bench *bench, unsigned threads);
+void session_close(struct bench *bench);
+
+uint32_t add(struct bench *bench, const char *op, const char *device, const struct edge *inputs,
+             size_t n_inputs, const struct build_attr *attrs, size_t n_attrs);
+struct edge one_op(struct bench *bench, const char *op, const char *device, struct edge x);
+struct edge next(struct bench *bench, const char *device, struct edge x);
+/* A Placeholder or a Variable of `n` numbers. */
+struct edge source(struct bench *bench, const char *op, const char *device, int64_t n);
+
+/* 0, 1, 2 and so on. */
+struct allot_tensor *numbers(int64_t n);
+/* Fetch `y`, which must be i + plus everywhere. `fed` NULL: nothing is fed. */
+void check_run(struct bench *bench, struct edge x, struct allot_tensor *fed, struct edge y,
+               float plus);
