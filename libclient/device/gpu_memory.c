@@ -39,12 +39,18 @@ struct gpu_memory {
 /* When this thread's growth has to be over, whatever the options say; CLOCK_MONOTONIC, 0: nobody
  * has said so. */
 static _Thread_local uint64_t thread_until_nsec;
+/* It does not wait at all, as it has another way to memory. */
+static _Thread_local bool thread_waits_not;
 /* When the allocation that this thread is in has waited long enough, by CLOCK_MONOTONIC: the arena
  * tries to grow several times for one allocation, and all of them together may take so long. */
 static _Thread_local struct patience *until;
 
 void gpu_memory_wait_until(uint64_t nsec) {
     thread_until_nsec = nsec;
+}
+
+void gpu_memory_wait_not(bool wait_not) {
+    thread_waits_not = wait_not;
 }
 
 static struct patience begin(const struct patience *patience) {
@@ -72,11 +78,12 @@ static int lease_take(struct gpu_memory *memory, uint64_t bytes) {
         *end = begin(&memory->options.patience);
         memory->waits = (struct patience_log){ 0 };
     }
-    if (memory->options.patience.memory_usec)
+    if (memory->options.patience.memory_usec && !thread_waits_not)
         patience.timeout_usec = end->memory_usec == UINT64_MAX ? UINT64_MAX
                                 : end->memory_usec > now       ? end->memory_usec - now
                                                                : 0;
-    patience.reconnect_usec = end->away_usec > now ? end->away_usec - now : 1;
+    patience.reconnect_usec =
+        end->away_usec > now && !thread_waits_not ? end->away_usec - now : 1;
     patience.progress = patience_say;
     patience.userdata = &memory->waits;
     r = allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, &patience, &why);

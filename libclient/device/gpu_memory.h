@@ -4,6 +4,7 @@
  * GPU memory: where the arena of a device gets its pages from: the driver, after the lease was
  * asked. Called by the arena, one thread at a time.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "allocator/allocator.h"
@@ -29,6 +30,8 @@ void gpu_memory_free(struct gpu *gpu);
 /* Until `nsec` of CLOCK_MONOTONIC the calling thread waits for growth, if the options have it wait
  * at all; 0: as long as they say. Stays so until it is said anew. */
 void gpu_memory_wait_until(uint64_t nsec);
+/* Whether it is not to wait at all, likewise. */
+void gpu_memory_wait_not(bool wait_not);
 
 /* A block for work on the compute stream, and the end of it. */
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag, struct arena_block *ret,

@@ -93,7 +93,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
         engine->options.seed = (uintptr_t)engine;
     variables_init(&engine->variables);
     pthread_mutex_init(&engine->lock, NULL);
-    cache_init(&engine->cache, PLANS_MAX);
+    cache_init(&engine->cache, PLANS_MAX, &engine->lock);
     leftovers_init(&engine->leftovers, &engine->lock, &engine->cache);
     r = start(engine, err);
     if (r < 0) {
@@ -248,6 +248,26 @@ static int find_plan(struct engine *engine, const struct program_request *asked,
     return r;
 }
 
+/* The plan for a call, and a frame of it that is idle; NULL: none. */
+static int take_plan(struct engine *engine, const struct program_request *request,
+                     struct allot_tensor *const *feeds, struct engine_run *run,
+                     struct cache_entry **ret, struct frame **ret_frame, struct allot_error *err) {
+    int r;
+
+    pthread_mutex_lock(&engine->lock);
+    r = find_plan(engine, request, feeds, run, ret, err);
+    *ret_frame = r == 0 ? cache_take_frame(*ret) : NULL;
+    pthread_mutex_unlock(&engine->lock);
+    return r;
+}
+
+static bool reclaim_any(const struct engine *engine) {
+    for (uint32_t d = engine->n_devices; d-- > 0;)
+        if (cache_reclaim(engine->devices[d]))
+            return true;
+    return false;
+}
+
 static int find_frame(struct engine *engine, const struct engine_call *call,
                       const struct cache_entry *before, struct allot_tensor *const *feeds,
                       const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
@@ -275,10 +295,14 @@ static int find_frame(struct engine *engine, const struct engine_call *call,
     int r;
 
     gpu_memory_wait_until(run->until_nsec);
-    pthread_mutex_lock(&engine->lock);
-    r = find_plan(engine, &request, feeds, run, ret, err);
-    *ret_frame = r == 0 ? cache_take_frame(*ret) : NULL;
-    pthread_mutex_unlock(&engine->lock);
+    /* A plan has constants on GPUs: at first what is idle makes way for them, then they wait. */
+    gpu_memory_wait_not(true);
+    do
+        r = take_plan(engine, &request, feeds, run, ret, ret_frame, err);
+    while (r == -ENOMEM && reclaim_any(engine));
+    gpu_memory_wait_not(false);
+    if (r == -ENOMEM && engine->gpus)
+        r = take_plan(engine, &request, feeds, run, ret, ret_frame, err);
     if (r < 0 || *ret_frame)
         return r;
     r = frame_new(ret_frame, (*ret)->program, &engine->variables, err);

@@ -16,6 +16,7 @@
 #include "libclient/device/gpu_memory.h"
 #include "libclient/exec/crew.h"
 #include "libclient/exec/queue.h"
+#include "libclient/exec/spare.h"
 
 struct frame *frame_of(const struct kernel_run *run) {
     return ((struct frame_step *)((char *)run->step - offsetof(struct frame_step, step)))->frame;
@@ -223,10 +224,10 @@ static int take_slabs(struct frame *frame, struct allot_error *err) {
     for (uint32_t d = 0; d < program->n_devices; d++) {
         int r = program->slab_bytes[d] == 0 ? 0
                 : d == 0 && program->has_gpu
-                    ? gpu_host_alloc(first_gpu(program), program->slab_bytes[d],
-                                     &frame->slabs[d].data, err)
-                    : device_alloc(program->devices[d], program->slab_bytes[d], "step memory",
-                                   &frame->slabs[d], err);
+                    ? spare_host_alloc(program->devices[0], first_gpu(program),
+                                       program->slab_bytes[d], &frame->slabs[d].data, err)
+                    : spare_alloc(program->devices[d], program->slab_bytes[d], "step memory",
+                                  &frame->slabs[d], err);
 
         if (r < 0)
             return no_slab(program, d, r, err);
@@ -263,9 +264,9 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     if (count < 0)
         return kernel_fail(-EOVERFLOW, "an output that is too large");
     gpu_memory_wait_until(frame->until_nsec);
-    r = device_buffer_new(program->devices[item->device],
-                          (uint64_t)count * dtype_bytes(program->values[value].dtype),
-                          item->node->name, &buffer, &err);
+    r = spare_buffer_new(program->devices[item->device],
+                         (uint64_t)count * dtype_bytes(program->values[value].dtype),
+                         item->node->name, &buffer, &err);
     if (r < 0)
         return kernel_fail(r, "%s", err.text);
     pin(frame, value, buffer);
@@ -425,7 +426,7 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
             for (uint32_t p = program->first_place[v]; p < program->first_place[v + 1]; p++)
                 frame->args[program->places[p]] = tensor_data(feeds[value->index]);
         } else if (value->where == VALUE_FETCH) {
-            r = device_buffer_new(program->devices[0], value->bytes, "fetch", &buffer, err);
+            r = spare_buffer_new(program->devices[0], value->bytes, "fetch", &buffer, err);
             if (r < 0) {
                 if (value->node)
                     r = error_wrap(err, r, "'%s' (%s)", value->node->name, value->node->op->name);

@@ -39,6 +39,7 @@ struct frame_step {
 struct frame {
     const struct program *program;
     struct frame *next;          /* of those that are idle, or out; for the owner */
+    uint64_t used;               /* for the owner: the higher, the later */
     struct cache_entry *entry;   /* for the owner */
     bool is_listed;              /* for the owner: among those that are out */
     uint32_t n_watchers;         /* for the owner: who waits until it is no longer out */

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "libclient/device/device.h"
+#include "libclient/exec/spare.h"
 #include "libclient/graph/graph.h"
 
 void variables_init(struct variables *variables) {
@@ -72,7 +73,7 @@ int variable_prepare(struct variable *variable, uint32_t n_own, bool keep,
         return -ENODATA;
     if (variable->buffer && atomic_load(&variable->buffer->refs) <= 1 + n_own)
         return 0;
-    r = device_buffer_new(variable->device, variable->bytes, variable->node->name, &fresh, err);
+    r = spare_buffer_new(variable->device, variable->bytes, variable->node->name, &fresh, err);
     if (r < 0)
         return r;
     if (keep) {

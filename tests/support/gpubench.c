@@ -186,6 +186,7 @@ static void register_ops(void) {
 }
 
 void bench_open(struct bench *bench, const char *sim_dir) {
+    *bench = (struct bench){ .limit_bytes = 0 };
     simbox_init(&bench->box, NULL);
     setenv("ALLOT_SIM_DIR", sim_dir, 1);
     setenv("ALLOT_SOCKET", "/nonexistent", 1);
@@ -198,7 +199,10 @@ void bench_close(struct bench *bench) {
 }
 
 void session_open(struct bench *bench, unsigned threads) {
-    struct engine_options options = { .inter_threads = threads, .intra_threads = 1, .seed = 5 };
+    struct engine_options options = { .inter_threads = threads,
+                                      .intra_threads = 1,
+                                      .seed = 5,
+                                      .gpus.limit_bytes = bench->limit_bytes };
     int r;
 
     ck_assert_int_eq(graph_new(&bench->graph), 0);

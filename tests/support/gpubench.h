@@ -22,6 +22,7 @@ struct bench {
     struct simbox box;
     struct allot_graph *graph;
     struct engine *engine;
+    uint64_t limit_bytes; /* of each GPU; 0: none. For the next session, if it is the only one */
     struct allot_error err;
 };
 
