@@ -502,7 +502,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     struct allot_tensor *few_fetched[16], **fetched = few_fetched;
     cleanup(freep) struct shape *many = NULL;
     cleanup(freep) struct allot_tensor **many_fetched = NULL;
-    cleanup(freep) struct trace *trace = NULL;
+    cleanup(trace_freep) struct trace *trace = NULL;
     struct cache_entry *entry;
     struct frame *frame;
     int r;

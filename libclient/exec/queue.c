@@ -13,6 +13,8 @@
 #include "libclient/device/gpu.h"
 #include "libclient/device/waiter.h"
 #include "libclient/exec/crew.h"
+#include "libclient/exec/stopwatch.h"
+#include "libclient/exec/trace.h"
 
 /* Pageable memory is copied in pieces of this size, so that a run that is stopped does not go on
  * copying for long. */
@@ -40,9 +42,16 @@ static struct gpu *gpu_of(const struct program *program, uint32_t item) {
     return program->devices[program->items[item].device]->gpu;
 }
 
+uint32_t queue_stream_number(const struct program_item *item) {
+    return (item->queue - QUEUE_FIRST) % N_GPU_STREAMS;
+}
+
 static CUstream stream_of(const struct program *program, uint32_t item) {
-    return gpu_of(program, item)
-        ->streams[(program->items[item].queue - QUEUE_FIRST) % N_GPU_STREAMS];
+    return gpu_of(program, item)->streams[queue_stream_number(&program->items[item])];
+}
+
+void *queue_stream(const struct program *program, uint32_t item) {
+    return stream_of(program, item);
 }
 
 static int fail(int r, const struct allot_error *err) {
@@ -152,8 +161,7 @@ static int mark_end(struct frame *frame, uint32_t i) {
         return 0;
     atomic_fetch_add(&frame->n_awaited, 1);
     /* Without a thread to wait, those who are told wait themselves. */
-    if (waiter_post(&gpu_of(program, i)->waiters[(item->queue - QUEUE_FIRST) % N_GPU_STREAMS],
-                    &event->entry) < 0)
+    if (waiter_post(&gpu_of(program, i)->waiters[queue_stream_number(item)], &event->entry) < 0)
         tell(&event->entry);
     return 0;
 }
@@ -178,7 +186,7 @@ static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
     const struct program *program = frame->program;
     const struct program_item *item = &program->items[i];
     uint64_t bytes = program->values[program->args[item->first_arg]].bytes;
-    bool is_pageable = (item->queue - QUEUE_FIRST) % N_GPU_STREAMS >= GPU_PAGEABLE_TO_HOST;
+    bool is_pageable = queue_stream_number(item) >= GPU_PAGEABLE_TO_HOST;
     struct allot_error err = { 0 };
     int r = 0;
 
@@ -212,9 +220,13 @@ static int run_on_gpu(const struct kernel_run *run) {
         if (gpu_enter(gpu, &err) < 0) /* it may have been with another one's */
             return fail(err.code, &err);
     }
+    if (frame->trace && stopwatch_mark(frame->trace->stopwatch, i, false, &err) < 0)
+        return fail(err.code, &err);
     r = item->kind == ITEM_COPY    ? copy(frame, i, run)
         : item->kind == ITEM_WRITE ? frame_write(run)
                                    : item->run(run);
+    if (r == 0 && frame->trace && stopwatch_mark(frame->trace->stopwatch, i, true, &err) < 0)
+        return fail(err.code, &err);
     return r < 0 ? r : mark_end(frame, i);
 }
 
@@ -360,6 +372,8 @@ int queue_finish(struct frame *frame, struct allot_error *err) {
     }
     r = synchronise(frame, err);
     frame_await(frame, NULL);
+    if (r == 0 && frame->trace)
+        r = stopwatch_read(frame->trace->stopwatch, frame->trace, err);
     return r;
 }
 

@@ -15,6 +15,10 @@
  * streams of device 0, of device 1 and so on, each in the order of enum gpu_stream. */
 enum { QUEUE_NONE, QUEUE_HOST, QUEUE_FIRST };
 
+/* Which of enum gpu_stream, and the stream itself (CUstream), of an item that is on one. */
+uint32_t queue_stream_number(const struct program_item *item);
+void *queue_stream(const struct program *program, uint32_t item);
+
 /* The function of a frame's item where a GPU has a part in it; NULL: it is the host's alone. */
 kernel_run_fn queue_function(const struct program *program, const struct program_item *item);
 

@@ -10,8 +10,11 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "libclient/device/device.h"
+#include "libclient/device/gpu.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/program.h"
+#include "libclient/exec/queue.h"
+#include "libclient/exec/stopwatch.h"
 
 int trace_new(struct trace **ret, const struct program *program, const struct trace *before) {
     struct trace *trace = calloc(1, sizeof(*trace) + program->n_items * sizeof(struct trace_event));
@@ -21,8 +24,19 @@ int trace_new(struct trace **ret, const struct program *program, const struct tr
     trace->program = program;
     trace->before = before;
     trace->n_events = program->n_items;
+    if (program->has_gpu && stopwatch_new(&trace->stopwatch, program) < 0) {
+        trace_free(trace);
+        return -ENOMEM;
+    }
     *ret = trace;
     return 0;
+}
+
+struct trace *trace_free(struct trace *trace) {
+    if (trace)
+        stopwatch_free(trace->stopwatch);
+    free(trace);
+    return NULL;
 }
 
 int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread) {
@@ -48,24 +62,54 @@ static const char *item_op(const struct program_item *item) {
     return item->kind == ITEM_COPY ? "Copy" : item->node ? item->node->op->name : "Nothing";
 }
 
-static void write_event(struct json_writer *writer, const struct program *program,
-                        const struct trace_event *event, uint32_t i, uint64_t start_nsec,
-                        FILE *file) {
-    const struct program_item *item = &program->items[i];
+/* A span of a row. */
+struct span {
+    const char *category;
+    uint32_t pid, tid;
+    uint64_t begin_nsec, end_nsec;
+};
 
+static void write_span(struct json_writer *writer, const struct program_item *item,
+                       const struct span *span, uint64_t start_nsec, FILE *file) {
     fputs(",\n{\"ph\":\"X\",\"name\":", file);
     write_text(writer, item->node ? item->node->name : item_op(item), file);
     fputs(",\"cat\":", file);
-    write_text(writer, item_op(item), file);
-    fprintf(file, ",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":", item->device,
-            event->thread, (double)(event->begin_nsec - start_nsec) / 1e3,
-            (double)(event->end_nsec - event->begin_nsec) / 1e3);
+    write_text(writer, span->category, file);
+    fprintf(file, ",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":", span->pid,
+            span->tid, (double)(span->begin_nsec - start_nsec) / 1e3,
+            (double)(span->end_nsec - span->begin_nsec) / 1e3);
     write_text(writer, item_op(item), file);
     if (item->joined) {
         fputs(",\"done by\":", file);
         write_text(writer, item->joined->name, file);
     }
     fputs("}}", file);
+}
+
+/* What the host did is on its thread; what a GPU did on its stream, and that it was queued on the
+ * thread. */
+static void write_event(struct json_writer *writer, const struct program *program,
+                        const struct trace_event *event, uint32_t i, uint64_t start_nsec,
+                        FILE *file) {
+    const struct program_item *item = &program->items[i];
+    bool is_queued = event->gpu_end_nsec;
+    struct span span = { is_queued ? "Queue" : item_op(item), is_queued ? 0 : item->device,
+                         event->thread, event->begin_nsec, event->end_nsec };
+
+    write_span(writer, item, &span, start_nsec, file);
+    if (!is_queued)
+        return;
+    span = (struct span){ item_op(item), item->device, queue_stream_number(item),
+                          event->gpu_begin_nsec, event->gpu_end_nsec };
+    write_span(writer, item, &span, start_nsec, file);
+}
+
+static uint64_t begin_of(const struct trace_event *event) {
+    return event->gpu_end_nsec ? event->gpu_begin_nsec : event->begin_nsec;
+}
+
+static uint64_t end_of(const struct trace_event *event) {
+    return event->gpu_end_nsec ? event->gpu_end_nsec : event->end_nsec;
 }
 
 /* A point of the memory timeline. */
@@ -97,8 +141,8 @@ static int write_memory(const struct trace *trace, uint32_t device, uint64_t sta
         for (uint32_t a = 0; a < program->items[i].n_inputs + program->items[i].n_outputs; a++) {
             uint32_t value = program->args[program->items[i].first_arg + a];
 
-            if (value != PROGRAM_NONE && trace->events[i].end_nsec > end[value])
-                end[value] = trace->events[i].end_nsec;
+            if (value != PROGRAM_NONE && end_of(&trace->events[i]) > end[value])
+                end[value] = end_of(&trace->events[i]);
         }
     for (uint32_t v = 0; v < program->n_values; v++) {
         const struct program_value *value = &program->values[v];
@@ -106,7 +150,7 @@ static int write_memory(const struct trace *trace, uint32_t device, uint64_t sta
         if (value->where != VALUE_SLAB || value->space != device || end[v] == 0)
             continue;
         changes[n++] =
-            (struct change){ trace->events[value->producer].begin_nsec, (int64_t)value->bytes };
+            (struct change){ begin_of(&trace->events[value->producer]), (int64_t)value->bytes };
         changes[n++] = (struct change){ end[v], -(int64_t)value->bytes };
     }
     qsort(changes, n, sizeof(*changes), by_time);
@@ -127,8 +171,10 @@ static uint64_t first_nsec(const struct trace *last) {
 
     for (const struct trace *trace = last; trace; trace = trace->before)
         for (uint32_t i = 0; i < trace->n_events; i++)
-            if (trace->events[i].begin_nsec && trace->events[i].begin_nsec < first)
-                first = trace->events[i].begin_nsec;
+            if (trace->events[i].begin_nsec) {
+                first = MIN(first, trace->events[i].begin_nsec);
+                first = MIN(first, begin_of(&trace->events[i]));
+            }
     return first;
 }
 
@@ -144,6 +190,22 @@ static int write_stage(struct json_writer *writer, const struct trace *trace, ui
     return r;
 }
 
+static void write_streams(uint32_t device, FILE *file) {
+    static const char *const names[N_GPU_STREAMS] = {
+        [GPU_COMPUTE] = "ops",
+        [GPU_TO_HOST] = "copies to the host",
+        [GPU_TO_DEVICE] = "copies to the device",
+        [GPU_PAGEABLE_TO_HOST] = "fetches",
+        [GPU_PAGEABLE_TO_DEVICE] = "feeds",
+    };
+
+    for (uint32_t s = 0; s < N_GPU_STREAMS; s++)
+        fprintf(file,
+                ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,"
+                "\"args\":{\"name\":\"%s\"}}",
+                device, s, names[s]);
+}
+
 int trace_write(const struct trace *last, FILE *file) {
     struct json_writer writer = { 0 };
     uint64_t start_nsec = first_nsec(last);
@@ -157,6 +219,8 @@ int trace_write(const struct trace *last, FILE *file) {
                 ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", d);
         write_text(&writer, last->program->devices[d]->name, file);
         fputs("}}", file);
+        if (last->program->devices[d]->is_gpu)
+            write_streams(d, file);
     }
     for (const struct trace *trace = last; r == 0 && trace; trace = trace->before)
         r = write_stage(&writer, trace, start_nsec, file);

@@ -1,36 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Trace: when each item of a run began and ended, and on which thread; for people to look at in
- * Perfetto or chrome://tracing.
+ * Trace: when each item of a run began and ended, and on which thread or stream; for people to look
+ * at in Perfetto or chrome://tracing.
  *
  * One run writes it, each item its own entry; it is read when the run is over.
  */
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/cleanup.h"
+
 struct allot_error;
 struct frame;
 struct program;
+struct stopwatch;
 
+/* All times by CLOCK_MONOTONIC. */
 struct trace_event {
-    uint64_t begin_nsec, end_nsec; /* CLOCK_MONOTONIC; 0: it did not run */
-    uint32_t thread;               /* of the crew; 0 is the caller */
+    uint64_t begin_nsec, end_nsec;         /* on the host, if only to queue it; 0: it did not run */
+    uint64_t gpu_begin_nsec, gpu_end_nsec; /* on the GPU; 0: it is the host's */
+    uint32_t thread;                       /* of the crew; 0 is the caller */
 };
 
 struct trace {
     const struct program *program; /* borrowed */
     const struct trace *before;    /* of the stage before; NULL: this is the first */
+    struct stopwatch *stopwatch;   /* NULL: no GPU has a part in it */
     uint32_t n_events;
     struct trace_event events[]; /* as program.items */
 };
 
-/* `before` and `program` must outlive it. To be freed. -ENOMEM. */
+/* `before` and `program` must outlive it. -ENOMEM. */
 int trace_new(struct trace **ret, const struct program *program, const struct trace *before);
+struct trace *trace_free(struct trace *trace); /* accepts and returns NULL */
+DEFINE_FREEP(struct trace, trace_freep, trace_free)
 
 /* Run item `i` of the frame and note it; what the item returned. */
 int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread);
 
-/* As a Chrome trace: a row per device and thread, op and shapes of each item of all stages, and the
- * bytes that are live in each slab over time. -errno of the stream. */
+/* As a Chrome trace, of all stages: a row per thread of the host, with what it did and what it
+ * queued, and per stream of a GPU, with what that did; and the bytes that are live in each slab
+ * over time. -errno of the stream. */
 int trace_write(const struct trace *last, FILE *file);

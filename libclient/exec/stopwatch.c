@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/exec/stopwatch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "libclient/device/gpu.h"
+#include "libclient/exec/queue.h"
+#include "libclient/exec/trace.h"
+
+struct stopwatch {
+    const struct program *program;
+    struct {
+        CUevent begin, end; /* NULL: it did not */
+    } items[];
+};
+
+int stopwatch_new(struct stopwatch **ret, const struct program *program) {
+    struct stopwatch *stopwatch =
+        calloc(1, sizeof(*stopwatch) + program->n_items * sizeof(stopwatch->items[0]));
+
+    if (!stopwatch)
+        return -ENOMEM;
+    stopwatch->program = program;
+    *ret = stopwatch;
+    return 0;
+}
+
+static struct gpu *gpu_of(const struct program *program, uint32_t i) {
+    return program->devices[program->items[i].device]->gpu;
+}
+
+static void destroy(struct gpu *gpu, CUevent event) {
+    if (event && gpu_enter(gpu, NULL) == 0)
+        cuda_event_destroy(gpu->cuda, NULL, event);
+}
+
+struct stopwatch *stopwatch_free(struct stopwatch *stopwatch) {
+    for (uint32_t i = 0; stopwatch && i < stopwatch->program->n_items; i++) {
+        struct gpu *gpu = gpu_of(stopwatch->program, i);
+
+        destroy(gpu, stopwatch->items[i].begin);
+        destroy(gpu, stopwatch->items[i].end);
+    }
+    free(stopwatch);
+    return NULL;
+}
+
+int stopwatch_mark(struct stopwatch *stopwatch, uint32_t i, bool is_end, struct allot_error *err) {
+    CUevent *event = is_end ? &stopwatch->items[i].end : &stopwatch->items[i].begin;
+    struct gpu *gpu = gpu_of(stopwatch->program, i);
+    int r = cuda_event_create(gpu->cuda, err, event, CU_EVENT_DEFAULT);
+
+    return r < 0 ? r
+                 : cuda_event_record(gpu->cuda, err, *event, queue_stream(stopwatch->program, i));
+}
+
+/* Where `event` lies before `last`, which was at `last_nsec`. */
+static int read_event(struct gpu *gpu, CUevent event, CUevent last, uint64_t last_nsec,
+                      uint64_t *ret, struct allot_error *err) {
+    float msec;
+    int r = cuda_event_elapsed_time(gpu->cuda, err, &msec, event, last);
+
+    if (r == 0)
+        *ret = last_nsec - (uint64_t)((double)msec * 1e6);
+    return r;
+}
+
+static int read_device(const struct stopwatch *stopwatch, uint32_t device, struct trace *trace,
+                       struct allot_error *err) {
+    const struct program *program = stopwatch->program;
+    struct gpu *gpu = program->devices[device]->gpu;
+    uint64_t last_nsec;
+    CUevent last;
+    int r = gpu_enter(gpu, err);
+
+    if (r == 0)
+        r = cuda_event_create(gpu->cuda, err, &last, CU_EVENT_DEFAULT);
+    if (r < 0)
+        return r;
+    r = cuda_event_record(gpu->cuda, err, last, gpu->compute);
+    if (r == 0)
+        r = cuda_event_synchronize(gpu->cuda, err, last);
+    last_nsec = clock_nsec(CLOCK_MONOTONIC);
+    for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
+        struct trace_event *event = &trace->events[i];
+
+        if (program->items[i].device != device || !stopwatch->items[i].end)
+            continue;
+        r = read_event(gpu, stopwatch->items[i].begin, last, last_nsec, &event->gpu_begin_nsec,
+                       err);
+        if (r == 0)
+            r = read_event(gpu, stopwatch->items[i].end, last, last_nsec, &event->gpu_end_nsec,
+                           err);
+    }
+    cuda_event_destroy(gpu->cuda, NULL, last);
+    return r;
+}
+
+int stopwatch_read(const struct stopwatch *stopwatch, struct trace *trace,
+                   struct allot_error *err) {
+    int r = 0;
+
+    for (uint32_t d = 0; r == 0 && d < stopwatch->program->n_devices; d++)
+        if (stopwatch->program->devices[d]->gpu)
+            r = read_device(stopwatch, d, trace, err);
+    return r;
+}

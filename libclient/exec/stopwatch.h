@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Stopwatch: when GPUs did what a traced run has queued on them. Events with times are recorded
+ * before and after each item, and read when all is over; runs without a trace have none.
+ *
+ * A GPU counts from an event to another. What ties that to the host's clock is a last event, which
+ * is recorded and waited for when nothing else is under way.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+struct allot_error;
+struct frame;
+struct program;
+struct stopwatch;
+struct trace;
+
+int stopwatch_new(struct stopwatch **ret, const struct program *program); /* -ENOMEM */
+struct stopwatch *stopwatch_free(struct stopwatch *stopwatch); /* accepts and returns NULL */
+
+/* Item `i` begins here on its stream, or ends. Its GPU is entered. */
+int stopwatch_mark(struct stopwatch *stopwatch, uint32_t i, bool is_end, struct allot_error *err);
+/* The run is over: put the times of all items on GPUs into the trace. */
+int stopwatch_read(const struct stopwatch *stopwatch, struct trace *trace, struct allot_error *err);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Traces of runs on GPUs of a simulated box: what stands on which row, and whose time it is. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "libclient/core/tensor.h"
+#include "libclient/device/gpu.h"
+#include "tests/support/gpubench.h"
+#include "tests/support/suite.h"
+
+enum { COUNT = 200000, SPANS_MAX = 200 };
+
+struct span {
+    char name[64], category[16], op[16];
+    int pid, tid;
+    double begin_usec, took_usec;
+};
+
+struct reading {
+    struct span spans[SPANS_MAX];
+    int n;
+    char rows[3][64]; /* names of the devices, by pid */
+};
+
+/* Numbers have parts of their own: they are read as text. */
+static double number(struct json_reader *reader) {
+    char *text, end;
+    size_t n;
+    double value;
+
+    ck_assert_int_eq(json_skip(reader, &text, &n), 0);
+    end = text[n];
+    text[n] = '\0';
+    value = strtod(text, NULL);
+    text[n] = end;
+    return value;
+}
+
+/* What an event says besides: the name of a row, or an op. */
+static void read_args(struct json_reader *reader, char name[static 64]) {
+    char *member, *value;
+    size_t ignored;
+
+    ck_assert_int_eq(json_enter(reader, JSON_OBJECT), 0);
+    while (json_next_member(reader, &member, &ignored) > 0)
+        if (strcmp(member, "name") == 0 || strcmp(member, "op") == 0) {
+            ck_assert_int_eq(json_read_string(reader, &value, NULL), 0);
+            snprintf(name, 64, "%s", value);
+        } else
+            ck_assert_int_eq(json_skip(reader, NULL, NULL), 0);
+}
+
+static void read_event(struct json_reader *reader, struct reading *ret) {
+    struct span span = { .pid = -1 };
+    char *member, *value, kind = 0, arg[64] = "";
+    size_t ignored;
+
+    ck_assert_int_eq(json_enter(reader, JSON_OBJECT), 0);
+    while (json_next_member(reader, &member, &ignored) > 0)
+        if (strcmp(member, "ph") == 0 || strcmp(member, "name") == 0 ||
+            strcmp(member, "cat") == 0) {
+            char first = member[0];
+
+            ck_assert_int_eq(json_read_string(reader, &value, NULL), 0);
+            if (first == 'p')
+                kind = value[0];
+            else
+                snprintf(first == 'n' ? span.name : span.category,
+                         first == 'n' ? sizeof(span.name) : sizeof(span.category), "%s", value);
+        } else if (strcmp(member, "pid") == 0)
+            span.pid = (int)number(reader);
+        else if (strcmp(member, "tid") == 0)
+            span.tid = (int)number(reader);
+        else if (strcmp(member, "ts") == 0)
+            span.begin_usec = number(reader);
+        else if (strcmp(member, "dur") == 0)
+            span.took_usec = number(reader);
+        else if (strcmp(member, "args") == 0)
+            read_args(reader, arg);
+        else
+            ck_assert_int_eq(json_skip(reader, NULL, NULL), 0);
+    snprintf(span.op, sizeof(span.op), "%.15s", arg);
+    if (kind == 'X' && ret->n < SPANS_MAX)
+        ret->spans[ret->n++] = span;
+    if (kind == 'M' && strcmp(span.name, "process_name") == 0 && span.pid < 3)
+        snprintf(ret->rows[span.pid], sizeof(ret->rows[0]), "%s", arg);
+}
+
+static void read_trace(const char *path, struct reading *ret) {
+    char *text = malloc(1 << 20), *member;
+    FILE *file = fopen(path, "re");
+    struct json_reader reader;
+    size_t n, ignored;
+
+    ck_assert(text && file);
+    *ret = (struct reading){ .n = 0 };
+    n = fread(text, 1, (1 << 20) - 1, file);
+    fclose(file);
+    json_reader_init(&reader, text, n);
+    ck_assert_int_eq(json_enter(&reader, JSON_OBJECT), 0);
+    while (json_next_member(&reader, &member, &ignored) > 0) {
+        if (strcmp(member, "traceEvents") != 0) {
+            ck_assert_int_eq(json_skip(&reader, NULL, NULL), 0);
+            continue;
+        }
+        ck_assert_int_eq(json_enter(&reader, JSON_ARRAY), 0);
+        while (json_next_element(&reader) > 0)
+            read_event(&reader, ret);
+    }
+    ck_assert_int_eq(json_finish(&reader), 0);
+    free(text);
+}
+
+/* The only span of that node, which is a Next, and category. */
+static const struct span *find(const struct bench *bench, const struct reading *reading,
+                               struct edge edge, const char *category) {
+    const char *name = graph_node(bench->graph, edge.node)->name;
+    const struct span *found = NULL;
+
+    for (int i = 0; i < reading->n; i++) {
+        const struct span *span = &reading->spans[i];
+
+        if (strcmp(span->name, name) != 0 || strcmp(span->category, category) != 0 ||
+            strcmp(span->op, "Next") != 0)
+            continue;
+        ck_assert_msg(!found, "'%s' (%s) stands twice in the trace", name, category);
+        found = span;
+    }
+    ck_assert_msg(found, "'%s' (%s) is not in the trace", name, category);
+    return found;
+}
+
+static void run_traced(struct bench *bench, struct edge x, struct edge y, struct reading *ret) {
+    char path[] = "/tmp/allot-trace.XXXXXX";
+    struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+    struct engine_run run = { .trace_file = path };
+    struct allot_tensor *fed = numbers(COUNT), *tensor;
+    int r, fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    r = engine_run(bench->engine, &call, &run, &fed, &tensor, &bench->err);
+    ck_assert_msg(r == 0, "%s", bench->err.text);
+    ck_assert_float_eq(((float *)tensor_data(tensor))[1], 6);
+    allot_tensor_unref(tensor);
+    allot_tensor_unref(fed);
+    read_trace(path, ret);
+    unlink(path);
+}
+
+static double end_of(const struct span *span) {
+    return span->begin_usec + span->took_usec;
+}
+
+START_TEST(ops_stand_on_the_rows_of_their_gpus_with_its_times) {
+    static const char *const devices[] = { "/gpu:0", "/gpu:0", "/gpu:1", "/cpu:0", "/gpu:1" };
+    static const int pids[] = { 1, 1, 2, 0, 2 };
+    static struct reading reading;
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        double took_usec[5] = { 0 };
+        struct edge x, y[5];
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, COUNT);
+        for (int i = 0; i < 5; i++)
+            y[i] = next(&bench, devices[i], i ? y[i - 1] : x);
+        for (int round = 0; round < 3; round++) {
+            int n_fetches = 0;
+
+            run_traced(&bench, x, y[4], &reading);
+            for (int i = 0; i < 5; i++) {
+                const struct span *span = find(&bench, &reading, y[i], "Next"), *queued;
+
+                ck_assert_int_eq(span->pid, pids[i]);
+                ck_assert_msg(strstr(reading.rows[pids[i]], devices[i] + 1 + 3), "%s",
+                              reading.rows[pids[i]]);
+                if (pids[i] == 0)
+                    continue;
+                ck_assert_int_eq(span->tid, GPU_COMPUTE);
+                queued = find(&bench, &reading, y[i], "Queue");
+                ck_assert_int_eq(queued->pid, 0);
+                /* A GPU of a simulated box takes the same time again and again, no host does; the
+                 * trace has nanoseconds, and the driver counts in parts of a millisecond. */
+                ck_assert_double_gt(span->took_usec, 0.1);
+                if (round > 0)
+                    ck_assert_msg(span->took_usec > took_usec[i] - 0.2 &&
+                                      span->took_usec < took_usec[i] + 0.2,
+                                  "%g us, then %g us", took_usec[i], span->took_usec);
+                took_usec[i] = span->took_usec;
+            }
+            ck_assert_double_ge(find(&bench, &reading, y[1], "Next")->begin_usec + 0.2,
+                                end_of(find(&bench, &reading, y[0], "Next")));
+            for (int i = 0; i < reading.n; i++) {
+                const struct span *span = &reading.spans[i];
+
+                ck_assert_double_ge(span->begin_usec, 0);
+                if (strcmp(span->category, "Copy") != 0)
+                    continue;
+                ck_assert(span->pid > 0 && span->tid != GPU_COMPUTE);
+                n_fetches += span->pid == 2 && span->tid == GPU_PAGEABLE_TO_HOST;
+            }
+            ck_assert_int_eq(n_fetches, 1);
+        }
+        session_close(&bench);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+SUITE_TIMEOUT("trace-gpu", 120, ops_stand_on_the_rows_of_their_gpus_with_its_times)
