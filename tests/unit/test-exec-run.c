@@ -431,6 +431,32 @@ START_TEST(an_op_that_fails_is_named) {
 }
 END_TEST
 
+/* One op fails, and another because of it: what is told is what came first. */
+START_TEST(the_first_error_is_the_one_that_is_told) {
+    struct bench bench;
+
+    stubborn_register();
+    for (unsigned threads = 2; threads <= 8; threads++) {
+        struct engine_run run = { 0 };
+        struct allot_tensor *tensors[3];
+        struct edge fetches[3];
+
+        bench_open(&bench, threads);
+        fetches[0] = stubborn(&bench, "behind", false);
+        fetches[1] = stubborn(&bench, "first", true);
+        fetches[2] = build_1(&bench.build, "Neg", fetches[0]);
+        for (int round = 0; round < 20; round++) {
+            ck_assert_int_eq(fetch_with(&bench, &run, NULL, NULL, 0, fetches, 3, NULL, 0, tensors),
+                             -EDOM);
+            ck_assert_msg(strstr(bench.err.text, "'first' (Stubborn)") &&
+                              strstr(bench.err.text, "it does not want to"),
+                          "%s", bench.err.text);
+        }
+        bench_close(&bench);
+    }
+}
+END_TEST
+
 START_TEST(a_time_limit_ends_a_run) {
     struct bench bench;
 
@@ -634,6 +660,7 @@ SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_p
               any_output_can_be_fed, a_chain_needs_one_block,
               a_sum_reads_its_inputs_before_it_writes, a_variable_without_a_value_is_named,
               variables_keep_their_value, reads_and_writes_keep_the_order_of_the_graph,
-              an_op_that_fails_is_named, a_time_limit_ends_a_run, a_run_can_be_cancelled,
-              several_threads_run_one_session, control_edges_order_what_has_no_other_order,
+              an_op_that_fails_is_named, the_first_error_is_the_one_that_is_told,
+              a_time_limit_ends_a_run, a_run_can_be_cancelled, several_threads_run_one_session,
+              control_edges_order_what_has_no_other_order,
               a_placeholder_that_is_fed_can_be_waited_for, shapes_that_depend_on_data)

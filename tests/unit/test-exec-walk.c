@@ -306,20 +306,20 @@ static void *cancel_later(void *userdata) {
     return NULL;
 }
 
-/* Stopped anywhere, a run gives everything or nothing, and the next one goes well. */
-START_TEST(cancelled_anywhere_nothing_is_left_behind) {
+static void walk_cancelled(unsigned threads) {
     static uint32_t writes[4 * NODES_MAX];
-    struct engine_options options = { .inter_threads = 3, .intra_threads = 1, .no_gpu = true };
+    struct engine_options options = { .inter_threads = threads,
+                                      .intra_threads = 1,
+                                      .no_gpu = true };
     struct engine *engine;
     struct walk walk;
     uint32_t n_writes;
 
-    ck_assert_int_eq(ops_register_all(NULL), 0);
-    walk_begin(&walk, 3);
+    walk_begin(&walk, threads);
     walk_grow(&walk);
     n_writes = all_writes(&walk, writes);
     ck_assert_int_eq(engine_new(&engine, walk.graph, &options, &walk.err), 0);
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 20; round++) {
         struct cancel cancel;
         struct canceller canceller = { &cancel, (long)below(&walk, 200000) };
         struct edge fetch = walk.nodes[walk.n_nodes - 1].edge;
@@ -341,6 +341,13 @@ START_TEST(cancelled_anywhere_nothing_is_left_behind) {
     }
     engine_free(engine);
     walk_end(&walk);
+}
+
+/* Stopped anywhere, a run gives everything or nothing, and the next one goes well. */
+START_TEST(cancelled_anywhere_nothing_is_left_behind) {
+    ck_assert_int_eq(ops_register_all(NULL), 0);
+    for (unsigned threads = 1; threads <= 8; threads++)
+        walk_cancelled(threads);
 }
 END_TEST
 
