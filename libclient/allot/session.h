@@ -145,7 +145,7 @@ struct allot_run_metadata {
  */
 struct allot_run_options {
     size_t size;                         /* sizeof(struct allot_run_options) */
-    uint64_t timeout_usec;               /* 0: none */
+    uint64_t timeout_usec;               /* for all of the run, its plan included; 0: none */
     struct allot_cancel *cancel;         /* NULL: cannot be cancelled */
     struct allot_run_metadata *metadata; /* NULL: not wanted */
     const char *trace_file;              /* a trace of the run for Perfetto; NULL: none */
