@@ -83,7 +83,7 @@ static int lease_take(struct gpu_memory *memory, uint64_t bytes) {
                                 : end->memory_usec > now       ? end->memory_usec - now
                                                                : 0;
     patience.reconnect_usec = end->away_usec > now && !thread_waits_not ? end->away_usec - now : 1;
-    patience.progress = patience_say;
+    patience.progress = thread_waits_not ? NULL : patience_say;
     patience.userdata = &memory->waits;
     r = allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, &patience, &why);
     return r == 0 ? 0 : error_set(&memory->refused, r, "%s", why.text);
