@@ -12,6 +12,7 @@
  * Put(variable, value) writes a variable, on either kind of device.
  */
 #include <semaphore.h>
+#include <stdatomic.h>
 
 #include "base/error.h"
 #include "libclient/exec/engine.h"
@@ -27,6 +28,7 @@ struct bench {
 };
 
 extern sem_t gpubench_let_go;
+extern atomic_uint gpubench_n_held; /* how many Hold have begun to wait */
 
 /* The box, and the ops; `sim_dir`: where the simulated libraries are. */
 void bench_open(struct bench *bench, const char *sim_dir);
@@ -44,6 +46,8 @@ struct edge source(struct bench *bench, const char *op, const char *device, int6
 
 /* 0, 1, 2 and so on. */
 struct allot_tensor *numbers(int64_t n);
+/* Element i is times * (i + plus). */
+void check_numbers(const struct allot_tensor *tensor, float times, float plus);
 /* Fetch `y`, which must be i + plus everywhere. `fed` NULL: nothing is fed. */
 void check_run(struct bench *bench, struct edge x, struct allot_tensor *fed, struct edge y,
                float plus);
