@@ -229,15 +229,8 @@ static int custom_prepare(struct kernel_plan *plan, struct allot_error *err) {
         memcpy(prepared->values + plan->n_inputs, plan->outputs,
                plan->n_outputs * sizeof(prepared->values[0]));
     plan->state = prepared;
-    if (plan->gpu) {
-        int r = prepare_gpu(prepared, plan, err);
-
-        if (r < 0) { /* a state is the plan's only where all went well */
-            plan->state = NULL;
-            free(prepared);
-        }
-        return r;
-    }
+    if (plan->gpu)
+        return prepare_gpu(prepared, plan, err);
     plan->run = custom_run;
     plan->cost = prepared->custom->options.cost;
     return 0;

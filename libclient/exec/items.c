@@ -422,12 +422,13 @@ static int prepare(struct compile *compile, const struct node *node, const struc
     };
     int r = kernel->prepare(&plan, err);
 
+    /* What it has made before it failed goes with the program. */
+    item->state = plan.state;
+    item->state_free = plan.state_free;
     if (r < 0)
         return error_wrap(err, r, "'%s' (%s)", node->name, node->op->name);
     item->run = plan.run;
     item->descend = plan.descend;
-    item->state = plan.state;
-    item->state_free = plan.state_free;
     item->cost = plan.cost;
     item->pooled = plan.pooled;
     scratch.bytes = plan.scratch_bytes;

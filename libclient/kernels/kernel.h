@@ -50,7 +50,8 @@ struct kernel_plan {
      * variable. The inputs are then the variable, the rate, and its own; there is no output. The
      * bits are those of ApplyGradientDescent after `run`; it cannot fail. */
     kernel_run_fn descend;
-    void *state; /* calloc()ed by prepare, or NULL; freed by free() or `state_free` */
+    void *state; /* calloc()ed by prepare, or NULL; freed by free() or `state_free`, also where
+                    prepare fails */
     void (*state_free)(void *state);
     size_t scratch_bytes; /* memory on its device during the run */
     uint64_t cost;        /* nanoseconds on one core or so: whether it is worth a thread of its own;
