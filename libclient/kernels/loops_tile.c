@@ -59,9 +59,15 @@ struct ahead {
     int64_t step;
 };
 
-/* Not the compiler's own: gcc would have the sums change registers, and what moves them takes the
- * place of multiplications. */
-#define ADD_PRODUCT(sum, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
+/* Where a factor is used twice this is not the compiler's own: gcc would have the sums change
+ * registers, and what moves them takes the place of multiplications. */
+static inline __attribute__((always_inline)) __m512 add_product(__m512 sum, __m512 factor, __m512 y,
+                                                                const int width) {
+    if (width == 1)
+        return _mm512_fmadd_ps(factor, y, sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(factor), "v"(y));
+    return sum;
+}
 
 /* `rows` and `width`, in vectors, are constants, and so is whether b has to be packed first. */
 static inline __attribute__((always_inline)) void tile(const struct part *part, float *c,
@@ -96,7 +102,7 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
             const __m512 factor = _mm512_set1_ps((i < 4 ? x0 : i < 8 ? x1 : x2)[offsets[i % 4]]);  \
                                                                                                    \
             EACH(j, width)                                                                         \
-            ADD_PRODUCT(sums[i][j], factor, y[j]);                                                 \
+            sums[i][j] = add_product(sums[i][j], factor, y[j], width);                             \
         }                                                                                          \
         x0 += part->a_column;                                                                      \
         x1 += part->a_column;                                                                      \
