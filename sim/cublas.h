@@ -58,5 +58,12 @@ bool cublas_scalar_read(const struct cublasContext *handle, const struct cublas_
 void *cublas_memory(const struct cublasContext *handle, const void *address, uint64_t bytes,
                     bool write);
 
+/*
+ * Around what a job computes with the host's library. False: the process ends, and the job is not
+ * done, as nobody will ask: that library ends its threads then, and hangs if it is used meanwhile.
+ */
+bool cublas_compute_begin(void);
+void cublas_compute_end(void);
+
 /* Submit `run` with a job that free() releases. */
 cublasStatus_t cublas_submit(const struct cublasContext *handle, work_fn run, void *job, bool wait);

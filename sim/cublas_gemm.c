@@ -189,6 +189,7 @@ static bool operand(const struct gemm *job, const void *base, long long stride, 
 static bool run_one(const struct gemm *job, int i, double alpha, double beta) {
     const bool a_plain = job->transa == CUBLAS_OP_N, b_plain = job->transb == CUBLAS_OP_N;
     const void *a, *b, *c;
+    bool is_done;
     void *to;
 
     if (!operand(job, job->a, job->stride_a, job->atype, i, &a) ||
@@ -208,7 +209,11 @@ static bool run_one(const struct gemm *job, int i, double alpha, double beta) {
             return false;
     }
     to = cublas_memory(&job->at, c, matrix_bytes(job->m, job->n, job->ldc, job->ctype), true);
-    return to && multiply(job, alpha, a, b, beta, to);
+    if (!to || !cublas_compute_begin())
+        return false;
+    is_done = multiply(job, alpha, a, b, beta, to);
+    cublas_compute_end();
+    return is_done;
 }
 
 static uint64_t run(void *argument) {

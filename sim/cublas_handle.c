@@ -107,7 +107,36 @@ cublasStatus_t cublas_submit(const struct cublasContext *handle, work_fn run, vo
     return from_cuda(r);
 }
 
+static struct {
+    pthread_rwlock_t lock;
+    bool is_shut;
+} gate = { .lock = PTHREAD_RWLOCK_INITIALIZER };
+
+static void gate_shut(void) {
+    pthread_rwlock_wrlock(&gate.lock);
+    gate.is_shut = true;
+    pthread_rwlock_unlock(&gate.lock);
+}
+
+/* Called before libraries are taken down, as it is registered after them. */
+static void gate_make(void) {
+    atexit(gate_shut);
+}
+
+bool cublas_compute_begin(void) {
+    pthread_rwlock_rdlock(&gate.lock);
+    if (!gate.is_shut)
+        return true;
+    pthread_rwlock_unlock(&gate.lock);
+    return false;
+}
+
+void cublas_compute_end(void) {
+    pthread_rwlock_unlock(&gate.lock);
+}
+
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct private_table *cuda;
     struct cublasContext *made;
     CUresult r;
@@ -126,6 +155,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
         free(made);
         return CUBLAS_STATUS_NOT_INITIALIZED;
     }
+    pthread_once(&once, gate_make);
     made->cuda = cuda;
     made->magic = HANDLE_MAGIC;
     *handle = made;

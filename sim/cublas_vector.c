@@ -130,8 +130,16 @@ static bool gemv(const struct vector *job) {
 static uint64_t run(void *argument) {
     const struct vector *job = argument;
 
-    if (!job->at.cuda->timing_only && !job->compute(job))
-        return 0;
+    if (!job->at.cuda->timing_only) {
+        bool is_done;
+
+        if (!cublas_compute_begin())
+            return 0;
+        is_done = job->compute(job);
+        cublas_compute_end();
+        if (!is_done)
+            return 0;
+    }
     return cost_memory(&job->at.device, job->bytes);
 }
 

@@ -441,10 +441,47 @@ START_TEST(sixteen_bit_floats_convert_by_their_definition) {
 }
 END_TEST
 
-SUITE("cublas", products_of_every_type_and_orientation_are_exact,
-      batches_by_stride_and_by_pointers_are_products_one_by_one,
-      vectors_with_strides_and_scalars_on_either_side,
-      wrong_arguments_are_answered_as_the_real_library_does,
-      a_product_outside_its_memory_fails_the_context_not_the_process,
-      modelled_time_follows_the_model_and_needs_no_computing,
-      sixteen_bit_floats_convert_by_their_definition)
+/* A process ends with products queued: OpenBLAS, which computes them, ends its threads meanwhile.
+ */
+static int end_amid_products(struct simbox *simbox, void *argument) {
+    enum { SIDE = 700, PRODUCTS = 200 };
+    struct driver_options options = driver_options_read(DRIVER_AUTO);
+    const float one = 1, none = 0;
+    const struct timespec pause = { 0, 1000000 * (long)(intptr_t)argument };
+    static struct world w;
+    CUdeviceptr data;
+
+    OK(cuda_open(&w.cuda, &options, &w.err));
+    OK(cuda_primary_ctx_retain(w.cuda, &w.err, &w.context, 0));
+    OK(cuda_ctx_set_current(w.cuda, &w.err, w.context));
+    OK(cublas_open(&w.cublas, w.cuda, &options, &w.err));
+    OK(cublas_create(w.cublas, &w.err, &w.handle));
+    OK(cuda_mem_alloc(w.cuda, &w.err, &data, 3 * SIDE * SIDE * sizeof(float)));
+    for (int i = 0; i < PRODUCTS; i++) {
+        float *a = (float *)data, *b = a + SIDE * SIDE, *c = b + SIDE * SIDE;
+
+        OK(cublas_sgemm(w.cublas, &w.err, w.handle, CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE,
+                        &one, a, SIDE, b, SIDE, &none, c, SIDE));
+    }
+    nanosleep(&pause, NULL);
+    exit(0); /* not as the test's children end, but as programs do */
+}
+
+START_TEST(a_process_may_end_while_it_computes) {
+    struct simbox simbox;
+
+    simbox_init(&simbox, NULL);
+    for (intptr_t i = 0; i < 20; i++)
+        simbox_expect_success(simbox_fork(end_amid_products, &simbox, (void *)i));
+    simbox_done(&simbox);
+}
+END_TEST
+
+SUITE_TIMEOUT("cublas", 60, a_process_may_end_while_it_computes,
+              products_of_every_type_and_orientation_are_exact,
+              batches_by_stride_and_by_pointers_are_products_one_by_one,
+              vectors_with_strides_and_scalars_on_either_side,
+              wrong_arguments_are_answered_as_the_real_library_does,
+              a_product_outside_its_memory_fails_the_context_not_the_process,
+              modelled_time_follows_the_model_and_needs_no_computing,
+              sixteen_bit_floats_convert_by_their_definition)
