@@ -318,7 +318,7 @@ START_TEST(stopped_anywhere_nothing_is_left_behind) {
 }
 END_TEST
 
-SUITE_TIMEOUT("stop-gpu", 120, stopped_runs_do_not_wait_for_the_gpu,
+SUITE_TIMEOUT("stop-gpu", 300, stopped_runs_do_not_wait_for_the_gpu,
               who_comes_behind_is_stopped_in_time_too, what_the_gpu_works_on_is_kept,
               a_session_ends_when_the_gpu_is_through, variables_are_whole_behind_a_stopped_run,
               stopped_anywhere_nothing_is_left_behind)
