@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "allocator/fit.h"
 #include "allocator/home.h"
 #include "base/error.h"
 
@@ -82,11 +83,6 @@ static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct 
     unlock_all_but(arena, shard);
 }
 
-static uint64_t handle_of(const struct shard *shard, uint32_t i) {
-    return (uint64_t)(shard->table.chunks[i].mark >> CHUNK_WASTE_BITS) << HANDLE_SERIAL_SHIFT |
-           (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
-}
-
 static inline uint64_t address_of(const void *userdata, uint32_t i) {
     const struct shard *shard = userdata;
 
@@ -94,42 +90,45 @@ static inline uint64_t address_of(const void *userdata, uint32_t i) {
 }
 
 /* The taken chunk becomes a live block; the shard's lock is dropped. */
-static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32_t i,
+static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32_t i, uint32_t size,
                                 const struct arena_request *request, bool pointer,
                                 struct arena_block *ret) {
-    struct chunk *chunk = &shard->table.chunks[i];
-    uint8_t past;
+    struct chunk *const chunk = &shard->table.chunks[i];
+    const uint64_t bytes = request->bytes, live = shard->live_bytes + bytes;
+    uint32_t mark;
 
     if (pointer && lookup_reserve(&shard->lookup, address_of, shard) < 0) {
         shard_give(shard, i, chunk_stream(&shard->table, i));
         lock_drop(&shard->lock);
         return -ENOMEM;
     }
-    if (shard->live_bytes + request->bytes <= shard->live_limit)
-        shard->live_bytes += request->bytes;
+    if (__builtin_expect(live <= shard->live_limit, 1))
+        shard->live_bytes = live;
     else {
         chunk_set(chunk, CHUNK_TAKEN, 0);
-        count_at_peak(arena, shard, request->bytes, chunk->size);
+        count_at_peak(arena, shard, bytes, size);
     }
 
-    chunk_set(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE,
-              request->tag <= CHUNK_LINK_MASK ? request->tag : 0);
-    /* What the stream freed and has again may not be over yet: that outlives this block. */
-    past = chunk_stream(&shard->table, i).number ? CHUNK_PAST : 0;
-    chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
-    chunk->mark = (uint32_t)++shard->allocs << CHUNK_WASTE_BITS |
-                  (uint32_t)(((uint64_t)chunk->size << 8) - request->bytes);
+    chunk_set(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE, request->tag);
+    if (__builtin_expect(shard->table.streams || request->stream, 0)) {
+        /* What the stream freed and has again may not be over yet: that outlives this block. */
+        const uint8_t past = chunk_stream(&shard->table, i).number ? CHUNK_PAST : 0;
+
+        chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
+    }
+    mark = (uint32_t)++shard->allocs << CHUNK_WASTE_BITS;
+    chunk->mark = mark | (uint32_t)(((uint64_t)size << 8) - bytes);
     ret->address = shard_address(shard, chunk);
     if (pointer)
         lookup_add(&shard->lookup, ret->address, i);
     else
-        ret->handle = handle_of(shard, i);
+        ret->handle = (uint64_t)mark << (HANDLE_SERIAL_SHIFT - CHUNK_WASTE_BITS) |
+                      (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
 
-    shard->taken_size += chunk->size;
-    tally_add(shard->live, chunk->size);
+    shard->taken_size += size;
+    tally_add(shard->live, size);
     if (__builtin_expect(shard->notes != NULL, 0))
-        arena_note(arena, shard, NOTE_ALLOC, ret->address, request->bytes, request->tag,
-                   request->stream);
+        arena_note(arena, shard, NOTE_ALLOC, ret->address, bytes, request->tag, request->stream);
     lock_drop(&shard->lock);
     return 0;
 }
@@ -157,30 +156,37 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
     return -ENOMEM;
 }
 
-static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *request,
-                               bool pointer, struct arena_block *ret, struct allot_error *err) {
+static uint32_t granules(uint64_t bytes) {
+    const uint32_t size = (uint32_t)((bytes + ARENA_GRANULE_BYTES - 1) / ARENA_GRANULE_BYTES);
+
+    return size + !size;
+}
+
+/* Whatever is out of the ordinary: a request for more than bytes, or one for which the thread's own
+ * shard has nothing at hand. */
+static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
+                                                  const struct arena_request *request, bool pointer,
+                                                  struct arena_block *ret,
+                                                  struct allot_error *err) {
     uint64_t align_bytes = request->align_bytes;
     struct shard *shard;
     uint32_t size, i;
     int r;
 
-    if (__builtin_expect((align_bytes & (align_bytes - 1)) != 0, 0) && align_bytes)
+    if (align_bytes & (align_bytes - 1))
         return error_set(err, -EINVAL, "alignment of %llu bytes is not a power of two",
                          (unsigned long long)align_bytes);
-    if (__builtin_expect(request->stream, 0) &&
-        request->stream > atomic_load_explicit(&arena->n_streams, memory_order_acquire))
+    if (request->stream > atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return error_set(err, -EINVAL, "there is no stream %u", request->stream);
-    if (__builtin_expect(request->tag, 0) &&
-        request->tag > atomic_load_explicit(&arena->n_tags, memory_order_relaxed))
+    if (request->tag > atomic_load_explicit(&arena->n_tags, memory_order_relaxed))
         return error_set(err, -EINVAL, "there is no tag %u: arena_tag() gives them", request->tag);
-    if (__builtin_expect(request->flags & ~ARENA_PLAIN, 0))
+    if (request->flags & ~ARENA_PLAIN)
         return error_set(err, -EINVAL, "flags 0x%x are not known", request->flags & ~ARENA_PLAIN);
-    if (__builtin_expect(request->bytes > ARENA_BYTES_MAX || align_bytes > ARENA_BYTES_MAX, 0))
+    if (request->bytes > ARENA_BYTES_MAX || align_bytes > ARENA_BYTES_MAX)
         return refuse(arena, request, false, err);
-    size = (uint32_t)((request->bytes + 255) >> 8);
-    size += !size;
+    size = granules(request->bytes);
 
-    if (__builtin_expect(request->flags & ARENA_PLAIN, 0) && arena->slice_bytes) {
+    if ((request->flags & ARENA_PLAIN) && arena->slice_bytes) {
         shard = arena->shards[PLAIN_INDEX];
         if (!shard)
             return error_set(err, -ENOTSUP, "%s has no plain memory beside its reservation",
@@ -190,7 +196,7 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
         shard = home_enter(arena);
 
     i = shard_take(shard, size, align_bytes, request->stream);
-    if (__builtin_expect(!i, 0)) {
+    if (!i) {
         lock_drop(&shard->lock);
         r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
         if (r == -EIO)
@@ -199,8 +205,35 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
             return refuse(arena, request, r == -ENOBUFS, err);
         home_follow(arena, shard);
     }
-    r = commit(arena, shard, i, request, pointer, ret);
-    return __builtin_expect(r < 0, 0) ? refuse(arena, request, true, err) : 0;
+    r = commit(arena, shard, i, size, request, pointer, ret);
+    return r < 0 ? refuse(arena, request, true, err) : 0;
+}
+
+/* Nothing but bytes and, maybe, a tag and a stream, as long as they are right. */
+static inline bool is_ordinary(const struct arena *arena, const struct arena_request *request) {
+    return !request->align_bytes && !request->flags &&
+           request->stream <= atomic_load_explicit(&arena->n_streams, memory_order_acquire) &&
+           request->tag <= atomic_load_explicit(&arena->n_tags, memory_order_relaxed) &&
+           request->bytes <= ARENA_BYTES_MAX;
+}
+
+static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *request,
+                               bool pointer, struct arena_block *ret, struct allot_error *err) {
+    struct shard *shard;
+    uint32_t size, i;
+    int r;
+
+    if (__builtin_expect(is_ordinary(arena, request), 1)) {
+        shard = home_enter(arena);
+        size = granules(request->bytes);
+        i = fit_take(shard, size, request->stream);
+        if (__builtin_expect(i, 1)) {
+            r = commit(arena, shard, i, size, request, pointer, ret);
+            return __builtin_expect(r < 0, 0) ? refuse(arena, request, true, err) : 0;
+        }
+        lock_drop(&shard->lock);
+    }
+    return alloc_slowly(arena, request, pointer, ret, err);
 }
 
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
@@ -260,7 +293,7 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
     if (__builtin_expect(limbo != NULL, 0))
         streams_limbo_add(arena, shard, i, streams, n_streams, past, limbo);
     else
-        shard_give(shard, i, (struct chunk_stream){ stream, shard->open[stream] });
+        fit_give(shard, i, (struct chunk_stream){ stream, shard->open[stream] });
     lock_drop(&shard->lock);
     return 0;
 }

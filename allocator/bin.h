@@ -22,17 +22,19 @@
 #define BIN_WORDS  (BINS / 64)
 #define BIN_ORDERS 32 /* powers of two */
 
-/* How many chunks, and their granules: kept per power of two, and summed when somebody asks. */
-struct tally {
-    uint64_t n, size;
-};
+/* How many chunks, and their granules: kept per power of two, and summed when somebody asks. Both
+ * in one word, so that a chunk is counted by one addition: an index has 28 bits, so there are not
+ * more chunks than that, and the granules of a shard are counted in 32. */
+typedef uint64_t tally;
+#define TALLY_SIZE_BITS 36
+#define TALLY_ONE       ((tally)1 << TALLY_SIZE_BITS)
 
 struct bins {
     uint64_t words[(BIN_WORDS + 63) / 64]; /* bit per word of `map` that is not 0 */
-    uint64_t map[BIN_WORDS];               /* bit per bin that is not empty */
+    uint64_t map[BIN_WORDS + 1];           /* bit per bin that is not empty; the last stays 0 */
     uint32_t largest, n_largest; /* chunks of the largest size; 0: none is larger, it must be looked
                                     for */
-    struct tally orders[BIN_ORDERS];
+    tally orders[BIN_ORDERS];
     uint32_t head[BINS];
 };
 
@@ -50,27 +52,27 @@ static inline unsigned bin_of(uint32_t size) {
     return (shift << 8) + (size >> shift);
 }
 
-static inline void tally_add(struct tally *orders, uint32_t size) {
-    struct tally *tally = &orders[bin_order(size)];
-
-    tally->n++;
-    tally->size += size;
+static inline uint64_t tally_n(tally t) {
+    return t >> TALLY_SIZE_BITS;
 }
 
-static inline void tally_remove(struct tally *orders, uint32_t size) {
-    struct tally *tally = &orders[bin_order(size)];
-
-    tally->n--;
-    tally->size -= size;
+static inline uint64_t tally_size(tally t) {
+    return t & (TALLY_ONE - 1);
 }
 
-static inline struct tally tally_sum(const struct tally *orders) {
-    struct tally sum = { 0, 0 };
+static inline void tally_add(tally *orders, uint32_t size) {
+    orders[bin_order(size)] += TALLY_ONE + size;
+}
 
-    for (unsigned order = 0; order < BIN_ORDERS; order++) {
-        sum.n += orders[order].n;
-        sum.size += orders[order].size;
-    }
+static inline void tally_remove(tally *orders, uint32_t size) {
+    orders[bin_order(size)] -= TALLY_ONE + size;
+}
+
+static inline tally tally_sum(const tally *orders) {
+    tally sum = 0;
+
+    for (unsigned order = 0; order < BIN_ORDERS; order++)
+        sum += orders[order];
     return sum;
 }
 
@@ -80,40 +82,45 @@ static inline void bins_raise(struct bins *bins, uint32_t size) {
     bins->largest = size;
 }
 
-/* What link_prev of a bin's first chunk holds is of no meaning: to take the first out, which is
- * most of what happens, then touches no other chunk. */
-static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t i) {
-    struct chunk *chunk = &chunks[i];
-    unsigned bin = bin_of(chunk->size);
-    uint32_t head = bins->head[bin];
+/* The chunk becomes one of `size` and `state`, CHUNK_FREE or CHUNK_HOLE. What link_prev of a bin's
+ * first chunk holds is of no meaning: to take the first out, which is most of what happens, then
+ * touches no other chunk. */
+static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t i, uint32_t size,
+                               enum chunk_state state) {
+    const unsigned bin = bin_of(size);
+    const uint32_t head = bins->head[bin];
 
-    chunk_set_link_next(chunk, head);
+    chunks[i].size = size;
+    chunk_set(&chunks[i], state, head);
     chunks[head].link_prev = i; /* the edge's, where the bin was empty: nobody reads it */
     bins->head[bin] = i;
     bins->map[bin >> 6] |= (uint64_t)1 << (bin & 63);
     bins->words[bin >> 12] |= (uint64_t)1 << ((bin >> 6) & 63);
-    if (__builtin_expect(chunk->size >= bins->largest, 0))
-        bins_raise(bins, chunk->size);
-    tally_add(bins->orders, chunk->size);
+    if (__builtin_expect(size >= bins->largest, 0))
+        bins_raise(bins, size);
+    tally_add(bins->orders, size);
 }
 
 static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t i) {
-    struct chunk *chunk = &chunks[i];
-    unsigned bin = bin_of(chunk->size);
+    const uint32_t size = chunks[i].size, next = chunk_link_next(&chunks[i]);
+    const unsigned bin = bin_of(size);
 
     if (bins->head[bin] == i) {
-        bins->head[bin] = chunk_link_next(chunk);
-        if (!bins->head[bin]) {
-            bins->map[bin >> 6] &= ~((uint64_t)1 << (bin & 63));
-            if (!bins->map[bin >> 6])
-                bins->words[bin >> 12] &= ~((uint64_t)1 << ((bin >> 6) & 63));
-        }
+        uint64_t *const word = &bins->map[bin >> 6];
+
+        /* Without branches, which nobody could foretell. */
+        bins->head[bin] = next;
+        *word &= ~((uint64_t)(next == 0) << (bin & 63));
+        bins->words[bin >> 12] &= ~((uint64_t)(*word == 0) << ((bin >> 6) & 63));
     } else {
-        chunk_set_link_next(&chunks[chunk->link_prev], chunk_link_next(chunk));
-        chunks[chunk_link_next(chunk)].link_prev = chunk->link_prev;
+        const uint32_t before = chunks[i].link_prev;
+
+        chunk_set_link_next(&chunks[before], next);
+        chunks[next].link_prev = before;
     }
-    bins->n_largest -= chunk->size == bins->largest;
-    tally_remove(bins->orders, chunk->size);
+    if (__builtin_expect(size == bins->largest, 0))
+        bins->n_largest--;
+    tally_remove(bins->orders, size);
 }
 
 static inline bool bins_any(const struct bins *bins) {
@@ -124,48 +131,42 @@ static inline bool bins_any(const struct bins *bins) {
     return any;
 }
 
-/* The first bin from `bin` on that is not empty; BINS: none. */
+/* The first bin from `bin` on, at most BINS, that is not empty; BINS: none. */
 static inline unsigned bins_next(const struct bins *bins, unsigned bin) {
     unsigned word = bin >> 6;
-    uint64_t bits;
+    uint64_t bits = bins->map[word] & (~(uint64_t)0 << (bin & 63));
 
-    if (bin >= BINS)
-        return BINS;
-    bits = bins->map[word] & (~(uint64_t)0 << (bin & 63));
-    if (bits)
-        return (word << 6) + (unsigned)__builtin_ctzll(bits);
-
-    if (++word >= BIN_WORDS)
-        return BINS;
-    bits = bins->words[word >> 6] & (~(uint64_t)0 << (word & 63));
-    for (unsigned w = word >> 6; !bits;) {
-        if (++w >= (BIN_WORDS + 63) / 64)
-            return BINS;
-        bits = bins->words[w];
-        word = w << 6;
+    if (!bits) {
+        word++;
+        bits = bins->words[word >> 6] & (~(uint64_t)0 << (word & 63));
+        while (__builtin_expect(!bits, 0)) {
+            word = (word | 63) + 1;
+            if (word >= BIN_WORDS)
+                return BINS;
+            bits = bins->words[word >> 6];
+        }
+        word = (word & ~63u) + (unsigned)__builtin_ctzll(bits);
+        bits = bins->map[word];
     }
-    word = (word & ~63u) + (unsigned)__builtin_ctzll(bits);
-    return (word << 6) + (unsigned)__builtin_ctzll(bins->map[word]);
+    return (word << 6) + (unsigned)__builtin_ctzll(bits);
 }
 
 /* A chunk of at least `size`, and hardly more than the smallest there is; 0: none. */
 static inline uint32_t bins_find(const struct bins *bins, const struct chunk *chunks,
                                  uint32_t size) {
-    unsigned shift = 23 - (unsigned)__builtin_clz(size | 256);
+    const unsigned shift = 23 - (unsigned)__builtin_clz(size | 256);
+    const bool inside = (size & ((1u << shift) - 1)) != 0; /* there are smaller ones in its bin */
     unsigned bin = (shift << 8) + (size >> shift);
+    uint32_t i = bins->head[bin];
 
-    if (shift && (size & ((1u << shift) - 1))) {
-        uint32_t i = bins->head[bin];
-
+    if (__builtin_expect(inside & (i != 0), 0))
         for (unsigned looked = 0; i && looked < BIN_LOOK; looked++) {
             if (chunks[i].size >= size)
                 return i;
             i = chunk_link_next(&chunks[i]);
         }
-        bin++;
-    }
-    bin = bins_next(bins, bin);
-    return bin < BINS ? bins->head[bin] : 0;
+    bin = bins_next(bins, bin + inside);
+    return __builtin_expect(bin < BINS, 1) ? bins->head[bin] : 0;
 }
 
 /* The last bin that is not empty; 0: none. */

@@ -20,7 +20,7 @@
 struct count {
     uint64_t live_bytes, limbo_size, hole_size, taken_size, mapped_size, pointers, records;
     uint64_t free[ARENA_STREAMS_MAX + 1], free_size[ARENA_STREAMS_MAX + 1], holes;
-    struct tally live[BIN_ORDERS];
+    tally live[BIN_ORDERS];
 };
 
 #define BROKEN(...) error_set(err, -EUCLEAN, __VA_ARGS__)
@@ -141,7 +141,7 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
                       uint8_t state, uint64_t n_chunks, uint64_t size, struct allot_error *err) {
     const struct chunk *chunks = shard->table.chunks;
     uint32_t largest = 0, n_largest = 0;
-    struct tally orders[BIN_ORDERS] = { 0 };
+    tally orders[BIN_ORDERS] = { 0 };
     uint64_t n = 0, n_size = 0;
 
     for (unsigned bin = 0; bin < BINS; bin++) {
@@ -182,8 +182,7 @@ static int check_bins(const struct shard *shard, const struct bins *bins, unsign
         return BROKEN("shard %u stream %u: the largest has %u granules, not %u", shard->index,
                       stream, largest, bins->largest);
     for (unsigned order = 0; order < BIN_ORDERS; order++)
-        if (orders[order].n != bins->orders[order].n ||
-            orders[order].size != bins->orders[order].size)
+        if (orders[order] != bins->orders[order])
             return BROKEN("shard %u stream %u: class %u is counted wrongly", shard->index, stream,
                           order);
     return 0;
@@ -226,8 +225,7 @@ static int check_shard(const struct shard *shard, uint64_t *moving, struct allot
                       (unsigned long long)shard->mapped_size);
     *moving += count.taken_size << 8;
     for (unsigned order = 0; order < BIN_ORDERS; order++)
-        if (count.live[order].n != shard->live[order].n ||
-            count.live[order].size != shard->live[order].size)
+        if (count.live[order] != shard->live[order])
             return BROKEN("shard %u: live blocks of class %u are counted wrongly", shard->index,
                           order);
 

@@ -171,7 +171,7 @@ static bool move_budget(struct arena *arena, const struct spot *spot) {
     arena_foreach_shard(arena, shard) {
         lock_take(&shard->lock);
         taken += shard->taken_size << 8;
-        used += tally_sum(shard->live).size << 8;
+        used += tally_size(tally_sum(shard->live)) << 8;
         lock_drop(&shard->lock);
     }
     taken /= reserved + need - used > (reserved + need) / UNUSED_PART ? MOVE_PART_MOST : MOVE_PART;

@@ -7,10 +7,8 @@
  * nobody else wants it, which shards make the rule. A waiter spins, then yields, then sleeps: a
  * holder that lost its CPU is waited for without burning another.
  */
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <time.h>
 
 struct lock {
     atomic_uint taken;
@@ -38,14 +36,12 @@ static inline bool lock_try_hard(struct lock *lock) {
     return false;
 }
 
+/* Another thread has it. */
+void lock_take_slowly(struct lock *lock);
+
 static inline void lock_take(struct lock *lock) {
-    if (lock_try(lock))
-        return;
-    for (unsigned round = 0; !lock_try_hard(lock); round++)
-        if (round < 64)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+    if (__builtin_expect(!lock_try(lock), 0))
+        lock_take_slowly(lock);
 }
 
 static inline void lock_drop(struct lock *lock) {

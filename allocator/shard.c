@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Best fit with coalescing.
- *
- *     bins:  [3] → B        [9] → D                      top
- *     space: | A live | B 3 | C live | D 9 | E live | 40 ···→ grows here
- *
- * To take: the smallest chunk that fits, from the bins (bin.h); where none fits, the front of the
- * top, so that the large rest above everything is broken into last. What is too much is always
- * split off and goes back into a bin. To give: the chunk becomes one with its free neighbours at
- * once, at most two, so that no two free chunks that could be one ever lie side by side.
+ * What fit.h leaves: takes with alignment, on streams, from the top and after a thorough look, and
+ * the holes and ends of a placed shard.
  *
  * Streams. A chunk freed on a stream lies in bins of that stream until its event is over. Only what
  * waits for the same event becomes one: else a few bytes that were freed a moment ago would
@@ -27,6 +20,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "allocator/fit.h"
 #include "base/cleanup.h"
 
 static struct chunk *at(const struct shard *shard, uint32_t i) {
@@ -34,7 +28,8 @@ static struct chunk *at(const struct shard *shard, uint32_t i) {
 }
 
 static void bin_insert(struct shard *shard, uint32_t i) {
-    bins_insert(shard->bins[chunk_stream(&shard->table, i).number], shard->table.chunks, i);
+    bins_insert(shard->bins[chunk_stream(&shard->table, i).number], shard->table.chunks, i,
+                at(shard, i)->size, CHUNK_FREE);
 }
 
 static void bin_remove(struct shard *shard, uint32_t i) {
@@ -113,9 +108,7 @@ static uint32_t take_from(struct shard *shard, uint32_t i, uint32_t pad, uint32_
     return i;
 }
 
-/* From the top, and from the chunk below it if `stream` may have that. */
-static __attribute__((noinline)) uint32_t take_from_top(struct shard *shard, uint32_t size,
-                                                        uint64_t align_bytes, uint8_t stream) {
+uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream) {
     struct chunk *top = at(shard, shard->top), *below = at(shard, top->prev);
     bool join = shard_is_free_for(shard, top->prev, stream);
     uint32_t pad = 0, i, front = 0;
@@ -194,26 +187,6 @@ static __attribute__((noinline)) uint32_t take_from_top(struct shard *shard, uin
     return i;
 }
 
-/* The same for any address, and at once where nothing below may be had. */
-static inline uint32_t take_top(struct shard *shard, uint32_t size, uint8_t stream) {
-    struct chunk *top = at(shard, shard->top), *chunk;
-    uint32_t i = shard->table.unused, below = top->prev;
-
-    if (__builtin_expect(!i || size > top->size || chunk_state(at(shard, below)) == CHUNK_FREE, 0))
-        return take_from_top(shard, size, 0, stream);
-    chunk = at(shard, i);
-    shard->table.unused = chunk_link_next(chunk);
-    chunk->offset = top->offset;
-    chunk->size = size;
-    chunk->prev = below;
-    chunk->next = shard->top;
-    at(shard, below)->next = top->prev = i;
-    chunk_set_stream(&shard->table, i, SHARD_FOR_ALL);
-    top->offset += size;
-    top->size -= size;
-    return i;
-}
-
 static uint32_t take_aligned(struct shard *shard, uint32_t size, uint64_t align_bytes,
                              uint8_t stream) {
     uint64_t enough = size + (align_bytes >> 8) - 1;
@@ -235,24 +208,13 @@ static uint32_t take_aligned(struct shard *shard, uint32_t size, uint64_t align_
                 return take_from(shard, i, pad, size);
         }
     }
-    return take_from_top(shard, size, align_bytes, stream);
+    return shard_take_top(shard, size, align_bytes, stream);
 }
 
 uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream) {
-    uint32_t i, own;
-
     if (align_bytes > ARENA_GRANULE_BYTES)
         return take_aligned(shard, size, align_bytes, stream);
-
-    i = bins_find(shard->bins[0], shard->table.chunks, size);
-    if (stream) {
-        own = bins_find(shard->bins[stream], shard->table.chunks, size);
-        if (own && (!i || at(shard, own)->size <= at(shard, i)->size))
-            i = own;
-    }
-    if (i)
-        return take_from(shard, i, 0, size);
-    return take_top(shard, size, stream);
+    return fit_take(shard, size, stream);
 }
 
 /* Neighbours that are free for `stream`, from `first` on, of `size` granules in all. */
@@ -380,50 +342,8 @@ uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_byte
     return best.size ? take_from_run(shard, best.first, best_pad, size, stream) : 0;
 }
 
-/* Are two free chunks side by side one? */
-static bool is_one(struct chunk_stream a, struct chunk_stream b) {
-    return a.number == b.number && a.epoch == b.epoch;
-}
-
 void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream) {
-    struct chunk *chunk = at(shard, i), *near;
-    uint32_t other;
-
-    __builtin_prefetch(at(shard, chunk->next)); /* the way there leads over a guess about prev */
-    other = chunk->prev;
-    near = at(shard, other);
-    if (chunk_state(near) == CHUNK_FREE) {
-        struct chunk_stream was = chunk_stream(&shard->table, other);
-
-        if (is_one(stream, was)) {
-            bins_remove(shard->bins[was.number], shard->table.chunks, other);
-            near->size += chunk->size;
-            unlink_chunk(shard, i);
-            i = other;
-            chunk = near;
-        }
-    }
-
-    other = chunk->next;
-    near = at(shard, other);
-    if (chunk_state(near) == CHUNK_FREE) {
-        struct chunk_stream was = chunk_stream(&shard->table, other);
-
-        if (is_one(stream, was)) {
-            bins_remove(shard->bins[was.number], shard->table.chunks, other);
-            chunk->size += near->size;
-            unlink_chunk(shard, other);
-        }
-    } else if (chunk_state(near) == CHUNK_TOP && !stream.number) {
-        near->offset -= chunk->size;
-        near->size += chunk->size;
-        unlink_chunk(shard, i);
-        return;
-    }
-    /* A chunk that was taken in was not the top's, so nor is this one. */
-    chunk_set(chunk, CHUNK_FREE, 0);
-    chunk_set_stream(&shard->table, i, stream);
-    bins_insert(shard->bins[stream.number], shard->table.chunks, i);
+    fit_give(shard, i, stream);
 }
 
 bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to) {
@@ -481,11 +401,11 @@ int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) 
     bins_remove(shard->holes, shard->table.chunks, i);
     if (front) {
         cut(shard, i, front, mid);
-        bins_insert(shard->holes, shard->table.chunks, i);
+        bins_insert(shard->holes, shard->table.chunks, i, front, CHUNK_HOLE);
     }
     if (behind) {
         cut(shard, mid, size, rest);
-        bins_insert(shard->holes, shard->table.chunks, rest);
+        bins_insert(shard->holes, shard->table.chunks, rest, behind, CHUNK_HOLE);
     }
     shard->mapped_size += size;
     shard_give(shard, mid, SHARD_FOR_ALL);
@@ -536,7 +456,6 @@ void shard_hollow(struct shard *shard, uint32_t i) {
     struct chunk *chunk = at(shard, i), *near;
 
     shard->mapped_size -= chunk->size;
-    chunk_set(chunk, CHUNK_HOLE, 0);
     near = at(shard, chunk->prev);
     if (chunk_state(near) == CHUNK_HOLE) {
         uint32_t other = chunk->prev;
@@ -553,7 +472,7 @@ void shard_hollow(struct shard *shard, uint32_t i) {
         chunk->size += near->size;
         unlink_chunk(shard, chunk->next);
     }
-    bins_insert(shard->holes, shard->table.chunks, i);
+    bins_insert(shard->holes, shard->table.chunks, i, chunk->size, CHUNK_HOLE);
 }
 
 void shard_settle(struct shard *shard) {

@@ -65,7 +65,7 @@ struct shard {
 
     uint64_t live_bytes; /* requested */
     uint64_t live_limit; /* up to here no new peak of the arena is possible */
-    struct tally live[BIN_ORDERS];
+    tally live[BIN_ORDERS];
     uint64_t allocs;      /* ever: the last one's number */
     uint64_t taken_size;  /* granules ever handed out */
     uint64_t limbo_size;  /* granules */
@@ -106,6 +106,8 @@ uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, ui
  * sizes differ, each that may happen to be aligned, and neighbours that together are enough for
  * `stream` though they are not one chunk. */
 uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
+/* The same from the top alone, and from the chunk below it if `stream` may have that. */
+uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
 /* A chunk that is in no bin becomes free for a stream alone until its epoch is over, or for all
  * (0), and one with its neighbours. */
 void shard_give(struct shard *shard, uint32_t i, struct chunk_stream stream);

@@ -4,11 +4,11 @@
 
 static void add_shard_stats(const struct shard *shard, struct arena_stats *stats) {
     const struct chunk *top = &shard->table.chunks[shard->top];
-    const struct tally live = tally_sum(shard->live);
+    const tally live = tally_sum(shard->live);
 
     stats->live_bytes += shard->live_bytes;
-    stats->live_blocks += live.n;
-    stats->used_bytes += live.size << 8;
+    stats->live_blocks += tally_n(live);
+    stats->used_bytes += tally_size(live) << 8;
     stats->allocs += shard->allocs;
     stats->pending_bytes += shard->limbo_size << 8;
     stats->free_bytes += (shard->limbo_size + shard->lost_size + top->size) << 8;
@@ -23,20 +23,20 @@ static void add_shard_stats(const struct shard *shard, struct arena_stats *stats
     }
 
     for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++) {
-        const struct tally *orders = shard->bins[stream]->orders, all = tally_sum(orders);
+        const tally *orders = shard->bins[stream]->orders, all = tally_sum(orders);
 
-        stats->free_bytes += all.size << 8;
-        stats->free_blocks += all.n;
+        stats->free_bytes += tally_size(all) << 8;
+        stats->free_blocks += tally_n(all);
         if (stream)
-            stats->pending_bytes += all.size << 8;
+            stats->pending_bytes += tally_size(all) << 8;
         for (unsigned order = 0; order < BIN_ORDERS; order++) {
-            stats->classes[order].free_blocks += orders[order].n;
-            stats->classes[order].free_bytes += orders[order].size << 8;
+            stats->classes[order].free_blocks += tally_n(orders[order]);
+            stats->classes[order].free_bytes += tally_size(orders[order]) << 8;
         }
     }
     for (unsigned order = 0; order < BIN_ORDERS; order++) {
-        stats->classes[order].live_blocks += shard->live[order].n;
-        stats->classes[order].live_bytes += shard->live[order].size << 8;
+        stats->classes[order].live_blocks += tally_n(shard->live[order]);
+        stats->classes[order].live_bytes += tally_size(shard->live[order]) << 8;
     }
 }
 

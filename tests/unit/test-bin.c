@@ -37,9 +37,9 @@ START_TEST(what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does) 
         if (in[i])
             bins_remove(bins, chunks, i);
         else {
-            chunks[i].size =
-                (uint32_t)(random_next(&random) >> (32 + random_next(&random) % 31)) | 1;
-            bins_insert(bins, chunks, i);
+            bins_insert(bins, chunks, i,
+                        (uint32_t)(random_next(&random) >> (32 + random_next(&random) % 31)) | 1,
+                        CHUNK_FREE);
         }
         in[i] = !in[i];
 
