@@ -17,6 +17,7 @@
 #include "allot/session.h"
 #include "allot/train.h"
 #include "base/cleanup.h"
+#include "bench/fma.h"
 #include "bench/graph-shapes.h"
 
 enum { STEPS_MAX = 4096 };
@@ -190,6 +191,29 @@ static void openblas(unsigned n_steps, bool fit) {
     printf("\"kernels\":1,\"value\":%.9g}\n", (double)c[0]);
 }
 
+/* ---- The multiplications of the MLP's step, and nothing else ------------------------------------
+ */
+
+static void multiply_only(unsigned n_steps) {
+    /* Three products forwards, as many for the weights, and all but the first for the values. */
+    const uint64_t first = (uint64_t)MLP_INPUTS * MLP_HIDDEN, second = MLP_HIDDEN * MLP_HIDDEN,
+                   third = MLP_HIDDEN * MLP_CLASSES;
+    const uint64_t n_fmas = MLP_BATCH * (2 * first + 3 * second + 3 * third);
+
+    for (unsigned i = 0; i < n_steps; i++) {
+        step_begin();
+        if (!fma_run(n_fmas)) {
+            printf("{\"error\":\"no vector unit that is known\"}\n");
+            return;
+        }
+        step_end();
+    }
+    printf("{");
+    print_numbers("wall", times.wall);
+    print_numbers("cpu", times.cpu);
+    printf("\"value\":%.0f}\n", 2 * (double)n_fmas);
+}
+
 /* ---- Lines in, lines out -----------------------------------------------------------------------
  */
 
@@ -211,6 +235,10 @@ static bool run_row(const char *name, unsigned n_threads, unsigned n_steps) {
     times.n = 0;
     if (strcmp(name, "openblas") == 0 || strcmp(name, "openblas-fit") == 0) {
         openblas(n_steps, strcmp(name, "openblas-fit") == 0);
+        return true;
+    }
+    if (strcmp(name, "multiply") == 0) {
+        multiply_only(n_steps);
         return true;
     }
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {

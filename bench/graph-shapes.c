@@ -147,7 +147,7 @@ static void draw_labels(int32_t *labels, uint32_t n, uint32_t seed) {
 }
 
 void shape_mlp(struct shape_of_row *ret) {
-    static const int64_t widths[] = { 784, 512, 512, 10 };
+    static const int64_t widths[] = { MLP_INPUTS, MLP_HIDDEN, MLP_HIDDEN, MLP_CLASSES };
     struct allot_optimizer *sgd = allot_sgd(0.01);
     struct allot_output x, labels;
 

@@ -15,6 +15,9 @@ enum {
     LAYERED_NUMBERS = 16,
     LAYERED_INPUTS = 8,
     MLP_BATCH = 128,
+    MLP_INPUTS = 784,
+    MLP_HIDDEN = 512,
+    MLP_CLASSES = 10,
     MATMUL_SIDE = 1024,
 };
 

@@ -20,6 +20,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEERS = ("tf", "tf-single", "ort")
 BLAS = ("openblas", "openblas-fit")     # as it comes, and with the code for the CPU that liballot has it take
+FLOOR = "multiply"                      # of the MLP: as many multiply-adds, in registers: what no library can be below
+OTHER_ROWS = {name: "matmul" for name in BLAS} | {FLOOR: "mlp"}     # engines that answer one row, by their own name
 
 # row, words, threads, steps each time, ops to divide by, unit, goal: at most, times faster than peers
 ROWS = [
@@ -32,6 +34,7 @@ ROWS = [
     ("mlp", "MLP 784-512-512-10, batch 128, SGD step, 1 thread", 1, 4, 1e6, "ms", None, 1.25),
     ("matmul", "matmul 1024, 1 thread", 1, 2, 1e6, "ms", None, None),
 ]
+COLUMNS = ("allot",) + PEERS + BLAS + (FLOOR,)
 PEAKS = [("branches", "16 wide branches"), ("mlp", "MLP, SGD step"), ("transformer", "transformer of 4 blocks, Adam step"),
          ("layered", "random layers")]
 # row, words, threads, value on the simulator, goal: at most, ns per op
@@ -88,11 +91,11 @@ def measure(engines, row, threads, steps, rounds):
     answers = {}
     for _ in range(rounds):
         for name, engine in engines.items():
-            if name in BLAS and row != "matmul":
+            if row != OTHER_ROWS.get(name, row):
                 continue
             if name == "tf-single" and threads > 1:
                 continue
-            answer = engine.ask(name if name in BLAS else row, threads, steps)
+            answer = engine.ask(name if name in OTHER_ROWS else row, threads, steps)
             if "error" in answer:
                 continue
             kept = answers.setdefault(name, dict(answer, wall=[], cpu=[]))
@@ -173,12 +176,12 @@ def main():
         return
 
     engines = {"allot": Engine([given.allot])}
-    for blas in BLAS:       # not in the process above: one has but one of the three
-        engines[blas] = Engine([given.allot])
+    for other in OTHER_ROWS:    # not in the process above: one has but one BLAS
+        engines[other] = Engine([given.allot])
     for peer in PEERS:      # what TensorFlow says of itself while it starts is not for here
         engines[peer] = Engine([given.python, os.path.join(HERE, "graph-peers.py"), peer], open(given.log, "a"))
 
-    clock, kept, lines = given.clock, [], []
+    clock, kept, lines, floors = given.clock, [], [], []
     print("%s; %d rounds, load %s, %s" % (
         "CPU time" if clock == "cpu" else "wall clock", given.rounds, " ".join("%.1f" % n for n in os.getloadavg()),
         "median (best)"), flush=True)
@@ -199,6 +202,12 @@ def main():
             goals.append(("≤ %d %s" % (most, unit), best["allot"] / per <= most))
         if times and row == "mlp":
             goals.append(("≤ 0.8 × TensorFlow", min(faster["tf"], faster["tf-single"]) >= times))
+            if FLOOR in answers:
+                least = best[FLOOR] / min(best["tf"], best["tf-single"])
+                floors.append("The multiplications of the MLP's step alone take %s %s of this CPU, %.1f GFLOP/s: nothing "
+                              "is below %.2f × TensorFlow here; liballot is at %.2f." % (
+                                  figure(best[FLOOR] / per), unit, answers[FLOOR]["value"] / best[FLOOR], least,
+                                  best["allot"] / min(best["tf"], best["tf-single"])))
         elif times:
             goals.append(("≥ %g× faster" % times, all(faster[n] >= times for n in PEERS if n in faster)))
         if row == "matmul" and BLAS[0] in answers:
@@ -206,7 +215,7 @@ def main():
         if row in ("chain", "wide"):
             goals.append(("10,000 kernel calls", answers["allot"]["kernels"] == 10000))
         cells = []
-        for name in ("allot",) + PEERS + BLAS:
+        for name in COLUMNS:
             if name not in answers:
                 cells.append("-")
                 continue
@@ -222,7 +231,9 @@ def main():
         print("  measured: " + words, flush=True)
     if lines:
         print("\nIn brackets: how many times liballot's median.")
-        table(["", "unit", "liballot"] + list(PEERS + BLAS) + ["goals"], lines)
+        table(["", "unit", "liballot"] + list(COLUMNS[1:]) + ["goals"], lines)
+        for floor in floors:
+            print(floor)
 
     if not wanted or "peaks" in wanted:
         peaks = []
