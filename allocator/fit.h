@@ -18,6 +18,23 @@
 
 #define FIT_INLINE inline __attribute__((always_inline))
 
+/* Cut `i`, which is in no bin, after `size`; `rest`, a new record, is what lies behind. */
+static FIT_INLINE void fit_cut(struct shard *shard, uint32_t i, uint32_t size, uint32_t rest) {
+    struct chunk *const chunks = shard->table.chunks;
+    const uint32_t behind = chunks[i].next;
+
+    chunks[rest].offset = chunks[i].offset + size;
+    chunks[rest].size = chunks[i].size - size;
+    chunk_set(&chunks[rest], chunk_state(&chunks[i]), 0);
+    chunks[rest].prev = i;
+    chunks[rest].next = behind;
+    chunks[i].size = size;
+    chunks[i].next = rest;
+    chunks[behind].prev = rest;
+    if (__builtin_expect(shard->table.streams != NULL, 0))
+        shard->table.streams[rest] = shard->table.streams[i];
+}
+
 /* From the top, at once where nothing below it may be had. */
 static FIT_INLINE uint32_t fit_take_top(struct shard *shard, uint32_t size, uint8_t stream) {
     struct chunk *const chunks = shard->table.chunks, *const top = &chunks[shard->top];
@@ -41,7 +58,7 @@ static FIT_INLINE uint32_t fit_take_top(struct shard *shard, uint32_t size, uint
 static FIT_INLINE uint32_t fit_take(struct shard *shard, uint32_t size, uint8_t stream) {
     struct chunk *const chunks = shard->table.chunks;
     struct bins *bins = shard->bins[stream];
-    uint32_t i = bins_find(bins, chunks, size), whole, rest, behind;
+    uint32_t i = bins_find(bins, chunks, size), whole, rest;
 
     /* The stream's own before what all may have, where it is no larger. */
     if (__builtin_expect(stream, 0) && (!i || chunks[i].size != size)) {
@@ -63,15 +80,7 @@ static FIT_INLINE uint32_t fit_take(struct shard *shard, uint32_t size, uint8_t 
     if (__builtin_expect(!rest, 0))
         return 0;
     bins_remove(bins, chunks, i);
-    behind = chunks[i].next;
-    chunks[i].size = size;
-    chunks[i].next = rest;
-    chunks[rest].offset = chunks[i].offset + size;
-    chunks[rest].prev = i;
-    chunks[rest].next = behind;
-    chunks[behind].prev = rest;
-    if (__builtin_expect(shard->table.streams != NULL, 0))
-        shard->table.streams[rest] = shard->table.streams[i];
+    fit_cut(shard, i, size, rest);
     bins_insert(bins, chunks, rest, whole - size, CHUNK_FREE);
     return i;
 }

@@ -54,21 +54,6 @@ static void unlink_chunk(struct shard *shard, uint32_t i) {
     chunk_free(&shard->table, i);
 }
 
-/* Cut `i`, which is in no bin, after `size`; `rest`, a new record, is what lies behind. */
-static void cut(struct shard *shard, uint32_t i, uint32_t size, uint32_t rest) {
-    struct chunk *chunk = at(shard, i), *other = at(shard, rest);
-
-    other->offset = chunk->offset + size;
-    other->size = chunk->size - size;
-    chunk_set(other, chunk_state(chunk), 0);
-    chunk_set_stream(&shard->table, rest, chunk_stream(&shard->table, i));
-    chunk->size = size;
-    other->prev = i;
-    other->next = chunk->next;
-    at(shard, chunk->next)->prev = rest;
-    chunk->next = rest;
-}
-
 static uint32_t align_pad(const struct shard *shard, const struct chunk *chunk,
                           uint64_t align_bytes) {
     uint64_t address = shard_address(shard, chunk);
@@ -97,12 +82,12 @@ static uint32_t take_from(struct shard *shard, uint32_t i, uint32_t pad, uint32_
 
     bin_remove(shard, i);
     if (pad) {
-        cut(shard, i, pad, front);
+        fit_cut(shard, i, pad, front);
         bin_insert(shard, i);
         i = front;
     }
     if (rest) {
-        cut(shard, i, size, rest);
+        fit_cut(shard, i, size, rest);
         bin_insert(shard, rest);
     }
     return i;
@@ -133,7 +118,7 @@ uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes
         }
         bin_remove(shard, i);
         if (pad) {
-            cut(shard, i, pad, front);
+            fit_cut(shard, i, pad, front);
             bin_insert(shard, i);
             i = front;
         }
@@ -148,7 +133,7 @@ uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes
                 shard_give(shard, i, chunk_stream(&shard->table, i));
                 return 0;
             }
-            cut(shard, i, size, rest);
+            fit_cut(shard, i, size, rest);
             bin_insert(shard, rest);
             return i;
         }
@@ -259,7 +244,7 @@ static uint32_t take_from_run(struct shard *shard, uint32_t i, uint32_t pad, uin
 
     bin_remove(shard, i);
     if (pad) {
-        cut(shard, i, pad, front);
+        fit_cut(shard, i, pad, front);
         bin_insert(shard, i);
         i = front;
         front = 0;
@@ -277,7 +262,7 @@ static uint32_t take_from_run(struct shard *shard, uint32_t i, uint32_t pad, uin
         }
         bin_remove(shard, next);
         if (at(shard, next)->size > lacks) {
-            cut(shard, next, lacks, rest);
+            fit_cut(shard, next, lacks, rest);
             bin_insert(shard, rest);
             rest = 0;
         }
@@ -400,11 +385,11 @@ int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) 
     }
     bins_remove(shard->holes, shard->table.chunks, i);
     if (front) {
-        cut(shard, i, front, mid);
+        fit_cut(shard, i, front, mid);
         bins_insert(shard->holes, shard->table.chunks, i, front, CHUNK_HOLE);
     }
     if (behind) {
-        cut(shard, mid, size, rest);
+        fit_cut(shard, mid, size, rest);
         bins_insert(shard->holes, shard->table.chunks, rest, behind, CHUNK_HOLE);
     }
     shard->mapped_size += size;
