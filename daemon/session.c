@@ -261,7 +261,10 @@ static void take_slice(struct session *session, bool may_read) {
 void session_turn(struct session *session, uint32_t events) {
     if (session->dead)
         return;
-    if (events & (EPOLLHUP | EPOLLERR) || (events & EPOLLRDHUP && !(events & EPOLLIN))) {
+    /* Who stops waiting, and was given what it waited for in this very turn, has to hear that it
+     * has it: a grown lease is no use to one who does not know. */
+    if (events & (EPOLLHUP | EPOLLERR) ||
+        (events & EPOLLRDHUP && !(events & EPOLLIN) && session->blocked)) {
         session_end(session);
         return;
     }

@@ -26,7 +26,8 @@
 #define UNSENT_MAX ((size_t)1 << 20)
 
 struct client {
-    int fd; /* -1: not connected */
+    int fd;      /* -1: not connected */
+    int heed_fd; /* -1: none */
     struct frame_in in;
     struct frame_out out;
     struct store store; /* of the last reply */
@@ -61,7 +62,7 @@ int client_new(struct client **ret, const char *path, struct allot_error *err) {
     client = calloc(1, sizeof(*client));
     if (!client)
         return error_set(err, -ENOMEM, "out of memory for a connection");
-    client->fd = -1;
+    client->fd = client->heed_fd = -1;
     client->address.sun_family = AF_UNIX;
     strcpy(client->address.sun_path, path);
     frame_in_init(&client->in, FRAME_REPLY_MAX);
@@ -93,6 +94,17 @@ bool client_is_connected(const struct client *client) {
 
 int client_fd(const struct client *client) {
     return client->fd;
+}
+
+void client_heed(struct client *client, int fd) {
+    client->heed_fd = fd;
+}
+
+void client_end_sending(struct client *client) {
+    KEEP_ERRNO;
+
+    if (client->fd >= 0)
+        shutdown(client->fd, SHUT_WR);
 }
 
 void client_close(struct client *client) {
@@ -174,6 +186,7 @@ static int wait_for(const struct client *client, short events, uint64_t deadline
         struct pollfd fds[] = {
             { .fd = client->fd, .events = events }, /* poll() passes over -1 */
             { .fd = cancel_fd, .events = POLLIN },
+            { .fd = client->heed_fd, .events = POLLIN },
         };
         uint64_t now = clock_usec(CLOCK_MONOTONIC);
         struct timespec left = { 0 };
@@ -189,7 +202,7 @@ static int wait_for(const struct client *client, short events, uint64_t deadline
         n = ppoll(fds, ELEMENTSOF(fds), &left, NULL);
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return -errno;
-        if (n > 0 && fds[1].revents)
+        if (n > 0 && (fds[1].revents || fds[2].revents))
             return -ECANCELED;
         if (n > 0) {
             *ret = fds[0].revents;

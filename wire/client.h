@@ -54,6 +54,12 @@ void client_close(struct client *client);   /* ends the connection; connect agai
 void client_abandon(struct client *client); /* in a child: leave the parent's connection to it */
 int client_fd(const struct client *client); /* for poll; -1: not connected */
 
+/* A second descriptor that ends waiting as `cancel_fd` does, from now on; -1, at first: none. */
+void client_heed(struct client *client, int fd);
+/* Nothing more is said: a call that waits is cancelled by that (docs/wire.md), and what the daemon
+ * has answered before it heard so can be received still; then it ends the connection. */
+void client_end_sending(struct client *client);
+
 /*
  * Call and wait for the one reply. `parameters`: the struct of the method's call, or NULL. `ret`
  * may be NULL; it, and `failure` (may be NULL), live until the next call on this client. 0;

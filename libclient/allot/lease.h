@@ -203,7 +203,15 @@ struct allot_lease_patience {
     uint64_t timeout_usec;   /* for others to give back, as above */
     uint64_t reconnect_usec; /* for a daemon that is away; 0: as allot_lease_grow() does */
     allot_lease_progress_fn progress;
-    void *userdata;
+    void *userdata; /* of both functions */
+
+    /* Readable: the growth is called off, wherever it waits: its place in line is given up, and the
+     * answer is -ECANCELED, or 0 where the bytes had come first; -1: none. */
+    int cancel_fd;
+    /* Asked then, by the thread that waits: true means that it has read `cancel_fd`, and the wait
+     * goes on with the place that it has. It may call every function but allot_lease_free() of this
+     * lease. NULL: never. */
+    bool (*go_on)(void *userdata);
 };
 
 #define ALLOT_LEASE_PATIENCE_INIT allot_lease_patience_init()
@@ -212,6 +220,7 @@ static inline struct allot_lease_patience allot_lease_patience_init(void) {
 
     memset(&patience, 0, sizeof(patience));
     patience.size = sizeof(patience);
+    patience.cancel_fd = -1;
     return patience;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "libclient/lease/lease.h"
 
@@ -14,6 +15,10 @@
 /* How long the daemon may take to answer what does not wait. A daemon that hangs is ended by its
  * watchdog sooner than that. */
 #define ANSWER_USEC UINT64_C(120000000)
+
+/* How long a daemon may take to hear that a growth is called off: it answers in its next turn. One
+ * that hangs is not waited for, and what became of the growth is settled by attaching anew. */
+#define LAST_WORD_USEC UINT64_C(200000)
 
 struct call {
     struct list in_lease;
@@ -76,6 +81,7 @@ struct lease_wait lease_wait_begin(const struct allot_lease *lease) {
     return (struct lease_wait){
         .away_usec = lease_deadline(lease->options.reconnect_usec),
         .answer_usec = lease_deadline(ANSWER_USEC),
+        .cancel_fd = -1,
     };
 }
 
@@ -100,10 +106,43 @@ static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
     pthread_mutex_lock(&lease->lock);
 }
 
+/* What was heard while something was waited for: 0: go on; -ECANCELED: the caller wants no more;
+ * -ERESTART: the daemon is away. Not locked. */
+static int heard(const struct allot_lease *lease, const struct lease_wait *wait) {
+    struct pollfd fds[] = { { .fd = wait->cancel_fd, .events = POLLIN },
+                            { .fd = lease->interrupt_fd, .events = POLLIN } };
+
+    if (poll(fds, ELEMENTSOF(fds), 0) <= 0)
+        return 0;
+    if (fds[0].revents && !(wait->go_on && wait->go_on(wait->userdata)))
+        return -ECANCELED;
+    return fds[1].revents ? -ERESTART : 0;
+}
+
+static int called_off(struct allot_error *err) {
+    return error_set(err, -ECANCELED, "the growth was cancelled");
+}
+
+/* Sleep until the process is attached, the time is over or the caller says something. Locked, but
+ * not meanwhile. */
+static int sleep_away(struct allot_lease *lease, const struct lease_wait *wait) {
+    struct pollfd fds[] = { { .fd = lease->there_fd, .events = POLLIN },
+                            { .fd = wait->cancel_fd, .events = POLLIN } };
+    /* A day at most, so that no arithmetic of the kernel overflows. */
+    const struct timespec left =
+        timespec_of(MIN(lease_left(wait->away_usec), UINT64_C(86400000000)));
+    int r = 0;
+
+    pthread_mutex_unlock(&lease->lock);
+    if (ppoll(fds, ELEMENTSOF(fds), &left, NULL) > 0 && fds[1].revents)
+        r = heard(lease, wait);
+    pthread_mutex_lock(&lease->lock);
+    return r == -ECANCELED ? r : 0;
+}
+
 /* Wait until the process is attached. Locked; 0, or why it is not. */
 static int wait_attached(struct allot_lease *lease, struct lease_wait *wait,
                          struct allot_error *err) {
-    struct timespec until = timespec_of(MIN(wait->away_usec, (uint64_t)INT64_MAX));
     bool own_thread = lease->has_thread && pthread_equal(lease->thread, pthread_self());
 
     while (lease->state == LEASE_AWAY) {
@@ -111,9 +150,9 @@ static int wait_attached(struct allot_lease *lease, struct lease_wait *wait,
         if (own_thread)
             return error_set(err, -ENOTCONN, "the daemon at %s is away", lease->path);
         tell_away(lease, wait);
-        if (lease->state == LEASE_AWAY &&
-            pthread_cond_timedwait(&lease->changed, &lease->lock, &until) == ETIMEDOUT &&
-            lease->state == LEASE_AWAY)
+        if (lease->state == LEASE_AWAY && sleep_away(lease, wait) < 0)
+            return called_off(err);
+        if (lease->state == LEASE_AWAY && lease_left(wait->away_usec) == 0)
             return lease_away(lease, err);
     }
     if (lease->state == LEASE_ENDED)
@@ -200,6 +239,53 @@ static void count_after(struct allot_lease *lease, enum wire_method method, cons
 
 /* ---- Calling -------------------------------------------------------------------------------- */
 
+/*
+ * The caller wants no more. The daemon forgets who waits when it hears that nothing more will be
+ * said, and ends the connection; if it had given the bytes before, its answer comes first, and they
+ * are ours. One that says neither in time is asked by attaching anew: it then goes by our word.
+ */
+static int call_off(struct allot_lease *lease, struct client *client, union wire_reply *ret,
+                    struct allot_error *err) {
+    uint64_t until = lease_deadline(LAST_WORD_USEC);
+    struct failure failure;
+    bool is_settled;
+    int r;
+
+    client_heed(client, -1);
+    client_end_sending(client);
+    do
+        r = client_receive(client, WIRE_METHOD_GROW, MAX(lease_left(until), UINT64_C(1)),
+                           lease->interrupt_fd, ret, &failure, err);
+    while (r > 0 && lease_left(until) > 0);
+    is_settled = failure.code != FAILURE_NONE || !client_is_connected(client);
+    client_close(client);
+    if (r == 0)
+        return 0;
+    if (!is_settled) {
+        pthread_mutex_lock(&lease->lock);
+        lease_suspect(lease);
+        pthread_mutex_unlock(&lease->lock);
+    }
+    return called_off(err);
+}
+
+/* A connection, and whatever is heard meanwhile. */
+static int call_connect(struct allot_lease *lease, struct client *client,
+                        const struct lease_wait *wait, struct allot_error *err) {
+    int r;
+
+    client_heed(client, wait->cancel_fd);
+    do
+        r = client_reconnect(client, lease_left(wait->away_usec), lease->interrupt_fd, err);
+    while (r == -ECANCELED && (r = heard(lease, wait)) == 0);
+    client_heed(client, -1);
+    if (r == -ECANCELED)
+        return called_off(err);
+    if (r == -ETIMEDOUT)
+        return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+    return r;
+}
+
 /* -ERESTART: it may have been done, for all we know. A refusal of the daemon is no such thing. */
 static int call_do(struct allot_lease *lease, struct client *client, enum wire_method method,
                    const void *parameters, struct lease_wait *wait, union wire_reply *ret,
@@ -209,25 +295,35 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
     struct failure failure;
     int r;
 
-    r = client_reconnect(client, lease_left(wait->away_usec), lease->interrupt_fd, err);
-    if (r == -ETIMEDOUT)
-        return err ? (err->code = -ENOTCONN) : -ENOTCONN;
-    if (r == -ECANCELED)
-        return -ERESTART;
+    r = call_connect(lease, client, wait, err);
     if (r < 0)
         return r;
     r = client_send(client, method, parameters, may_stream ? VARLINK_MORE : 0, err);
     if (r < 0)
         return client_is_connected(client) ? r : -ERESTART;
-    while ((r = client_receive(client, method, MAX(lease_left(wait->answer_usec), UINT64_C(1)),
-                               lease->interrupt_fd, ret, &failure, err)) > 0 &&
-           may_stream) {
-        wait->in_line = true;
-        if (wait->progress)
-            wait->progress(wait->userdata,
-                           ret->grow.place.has ? (uint64_t)ret->grow.place.value : 0,
-                           ret->grow.reason ? ret->grow.reason : "");
+    client_heed(client, wait->cancel_fd);
+    for (;;) {
+        int why;
+
+        r = client_receive(client, method, MAX(lease_left(wait->answer_usec), UINT64_C(1)),
+                           lease->interrupt_fd, ret, &failure, err);
+        if (r > 0 && may_stream) {
+            wait->in_line = true;
+            if (wait->progress)
+                wait->progress(wait->userdata,
+                               ret->grow.place.has ? (uint64_t)ret->grow.place.value : 0,
+                               ret->grow.reason ? ret->grow.reason : "");
+            continue;
+        }
+        if (r != -ECANCELED || failure.code != FAILURE_NONE)
+            break;
+        why = heard(lease, wait);
+        if (why == -ECANCELED)
+            return call_off(lease, client, ret, err);
+        if (why < 0)
+            break;
     }
+    client_heed(client, -1);
     /* A daemon that was restarted, sooner than our thread saw it, does not know us yet. Whether the
      * lease is really gone is what attaching will tell. */
     if (failure.code == FAILURE_NOT_FOUND && method != WIRE_METHOD_RELEASE)

@@ -59,7 +59,9 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
     struct lease_wait wait = { .away_usec = away_deadline(lease, patience, deadline),
                                .answer_usec = later(deadline, HANGS_USEC),
                                .progress = patience->progress,
-                               .userdata = patience->userdata };
+                               .userdata = patience->userdata,
+                               .cancel_fd = patience->cancel_fd,
+                               .go_on = patience->go_on };
     struct wire_grow call = { .lease = lease->id };
     union wire_reply reply;
     char name[96];
@@ -99,15 +101,16 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
 
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err) {
-    const struct allot_lease_patience patience = { .timeout_usec = timeout_usec };
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     struct wire_grow_reply reply;
 
+    patience.timeout_usec = timeout_usec;
     return grow(lease, device, bytes, &patience, &reply, err);
 }
 
 int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_t bytes,
                           const struct allot_lease_patience *given, struct allot_error *err) {
-    struct allot_lease_patience patience = { 0 };
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     struct wire_grow_reply reply;
     int r = given ? lease_struct_take(&patience, sizeof(patience), given, given->size, err) : 0;
 
@@ -116,7 +119,7 @@ int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_
 
 int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *ret_bytes,
                      struct allot_error *err) {
-    const struct allot_lease_patience patience = { 0 };
+    const struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     struct wire_grow_reply reply;
     int r;
 

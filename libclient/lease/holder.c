@@ -18,20 +18,6 @@
 /* Between attempts that reached the daemon and failed. */
 #define AGAIN_USEC 200000
 
-static void event_raise(int fd) {
-    uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof(one));
-
-    (void)n; /* an eventfd that is full is raised already */
-}
-
-static void event_lower(int fd) {
-    uint64_t value;
-    ssize_t n = read(fd, &value, sizeof(value));
-
-    (void)n; /* one that is not raised has nothing to read */
-}
-
 /* ---- Attaching ------------------------------------------------------------------------------ */
 
 static int take_shares(struct allot_lease *lease, const struct wire_attach_reply *reply,
@@ -112,7 +98,7 @@ static int tell_held(struct allot_lease *lease, struct failure *failure, struct 
     pthread_mutex_lock(&lease->lock);
     r = take_shares(lease, &reply.attach, err);
     if (r >= 0) {
-        lease->state = LEASE_ATTACHED;
+        lease_set_state(lease, LEASE_ATTACHED);
         lease->again = true;
     }
     pthread_mutex_unlock(&lease->lock);
@@ -157,7 +143,7 @@ static void end(struct allot_lease *lease, int code, const char *text) {
     struct wire_notice notice = { .kind = WIRE_NOTICE_LOST };
 
     pthread_mutex_lock(&lease->lock);
-    lease->state = LEASE_ENDED;
+    lease_set_state(lease, LEASE_ENDED);
     error_set(&lease->why, code, "lease %ju has ended: %s", (uintmax_t)lease->id, text);
     pthread_cond_broadcast(&lease->changed);
     pthread_mutex_unlock(&lease->lock);
@@ -168,7 +154,7 @@ static void end(struct allot_lease *lease, int code, const char *text) {
 static bool must_stop(struct allot_lease *lease) {
     bool stop;
 
-    event_lower(lease->wake_fd);
+    lease_event_lower(lease->wake_fd);
     pthread_mutex_lock(&lease->lock);
     stop = lease->stop;
     pthread_mutex_unlock(&lease->lock);
@@ -178,11 +164,11 @@ static bool must_stop(struct allot_lease *lease) {
 /* Interrupt the calls that are under way, and wait until none is. */
 static void quiet_calls(struct allot_lease *lease) {
     pthread_mutex_lock(&lease->lock);
-    lease->state = LEASE_AWAY;
-    event_raise(lease->interrupt_fd);
+    lease_set_state(lease, LEASE_AWAY);
+    lease_event_raise(lease->interrupt_fd);
     while (lease->n_calls > 0)
         pthread_cond_wait(&lease->changed, &lease->lock);
-    event_lower(lease->interrupt_fd);
+    lease_event_lower(lease->interrupt_fd);
     lease_calls_free(lease);
     pthread_mutex_unlock(&lease->lock);
 }
@@ -316,7 +302,7 @@ void lease_let_go(struct allot_lease *lease) {
         pthread_mutex_lock(&lease->lock);
         lease->stop = true;
         pthread_mutex_unlock(&lease->lock);
-        event_raise(lease->wake_fd);
+        lease_event_raise(lease->wake_fd);
         pthread_join(lease->thread, NULL);
         lease->has_thread = false;
     }
@@ -327,6 +313,6 @@ void lease_let_go(struct allot_lease *lease) {
 void lease_suspect(struct allot_lease *lease) {
     if (lease->state != LEASE_ATTACHED || lease->charger)
         return;
-    lease->state = LEASE_AWAY;
-    event_raise(lease->wake_fd);
+    lease_set_state(lease, LEASE_AWAY);
+    lease_event_raise(lease->wake_fd);
 }

@@ -38,7 +38,7 @@ int joint_hold(struct allot_lease *lease, const struct allot_charger *charger,
     free(lease->shares);
     lease->shares = shares;
     lease->n_shares = MIN(n, charger->shares(shares, n));
-    lease->state = LEASE_ATTACHED;
+    lease_set_state(lease, LEASE_ATTACHED);
     lease->charger = charger;
     pthread_mutex_unlock(&lease->lock);
     return 0;
@@ -67,6 +67,8 @@ int joint_call(struct allot_lease *lease, enum wire_method method, const void *p
     patience.reconnect_usec = MAX(lease_left(wait->away_usec), UINT64_C(1));
     patience.progress = wait->progress;
     patience.userdata = wait->userdata;
+    patience.cancel_fd = wait->cancel_fd;
+    patience.go_on = wait->go_on;
     if (grow->bytes == 0) /* only what is held is asked */
         return lease->charger->held(grow->device, &ret->grow.held_bytes, err);
     return lease->charger->reserve(grow->device, grow->bytes, &patience, err);

@@ -56,6 +56,28 @@ static int event_new(void) {
     return fd < 0 ? -errno : fd;
 }
 
+void lease_event_raise(int fd) {
+    uint64_t one = 1;
+    ssize_t n = write(fd, &one, sizeof(one));
+
+    (void)n; /* an eventfd that is full is raised already */
+}
+
+void lease_event_lower(int fd) {
+    uint64_t value;
+    ssize_t n = read(fd, &value, sizeof(value));
+
+    (void)n; /* one that is not raised has nothing to read */
+}
+
+void lease_set_state(struct allot_lease *lease, enum lease_state state) {
+    lease->state = state;
+    if (state == LEASE_AWAY)
+        lease_event_lower(lease->there_fd);
+    else
+        lease_event_raise(lease->there_fd);
+}
+
 static int locks_init(struct allot_lease *lease) {
     pthread_condattr_t attributes;
     int r;
@@ -85,8 +107,10 @@ static int process_init(struct allot_lease *lease, struct allot_error *err) {
     list_init(&lease->calls);
     lease->wake_fd = event_new();
     lease->interrupt_fd = event_new();
-    if (lease->wake_fd < 0 || lease->interrupt_fd < 0) {
+    lease->there_fd = event_new();
+    if (lease->wake_fd < 0 || lease->interrupt_fd < 0 || lease->there_fd < 0) {
         r = MIN(lease->wake_fd, lease->interrupt_fd);
+        r = MIN(r, lease->there_fd);
         return error_set(err, r, "cannot watch a lease: %s", strerror(-r));
     }
     return 0;
@@ -140,6 +164,7 @@ struct allot_lease *allot_lease_free(struct allot_lease *lease) {
     }
     closep(&lease->wake_fd);
     closep(&lease->interrupt_fd);
+    closep(&lease->there_fd);
     for (size_t i = 0; i < lease->n_environment; i++) {
         free(lease->environment[i].name);
         free(lease->environment[i].value);
@@ -173,6 +198,7 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
     client_abandon(lease->holder);
     closep(&lease->wake_fd);
     closep(&lease->interrupt_fd);
+    closep(&lease->there_fd);
     r = locks_init(lease);
     if (r < 0)
         return error_set(err, r, "cannot hold a lease: %s", strerror(-r));

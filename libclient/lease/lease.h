@@ -71,11 +71,17 @@ struct allot_lease {
     bool has_thread;
     int wake_fd;      /* eventfd: look at `stop` and `state` */
     int interrupt_fd; /* eventfd: readable while calls are to give up */
+    int there_fd;     /* eventfd: readable while the state is not AWAY */
 };
 
 /* ---- lease.c -------------------------------------------------------------------------------- */
 
 struct lease_wait;
+
+/* Locked. Those who wait for a lease that is AWAY hear of it. */
+void lease_set_state(struct allot_lease *lease, enum lease_state state);
+void lease_event_raise(int fd);
+void lease_event_lower(int fd);
 
 /* An empty lease that speaks to `socket` (NULL: the default). */
 int lease_new(struct allot_lease **ret, const struct allot_lease_options *options,
@@ -131,8 +137,10 @@ struct lease_wait {
     uint64_t answer_usec; /* by then the answer is due; UINT64_MAX: it may wait in line */
     allot_lease_progress_fn progress; /* may be NULL */
     void *userdata;
-    bool told_away; /* that the daemon is away was told */
-    bool in_line;   /* the daemon has told a place */
+    int cancel_fd;                 /* readable: the wait is to end, unless `go_on`; -1: none */
+    bool (*go_on)(void *userdata); /* may be NULL */
+    bool told_away;                /* that the daemon is away was told */
+    bool in_line;                  /* the daemon has told a place */
 };
 
 /* That of a call which does not wait in line. */
@@ -141,7 +149,8 @@ struct lease_wait lease_wait_begin(const struct allot_lease *lease);
 /*
  * Call a method for this process, as soon as it is attached, and count what Grow and Shrink do.
  * -ERESTART: the daemon went away during the call, and what became of it is not known; our count is
- * what the daemon goes by, so that a Grow is to be asked again and a Shrink is done.
+ * what the daemon goes by, so that a Grow is to be asked again and a Shrink is done. -ECANCELED:
+ * by `cancel_fd`, and a Grow has not been done.
  */
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
                struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);

@@ -4,6 +4,7 @@
     {"do": "open", "as": "a"}                      connect to the daemon
     {"do": "send", "as": "a", "message": {…}}      one message
     {"do": "receive", "as": "a"}                   the next reply
+    {"do": "shut", "as": "a"}                      end its sending half
     {"do": "close", "as": "a"}
     {"do": "alloc", "device": 0, "bytes": N}       take memory of a device, as a CUDA program does
     {"do": "free"}                                 give all of it back
@@ -72,6 +73,8 @@ def handle(order):
         connections[name].sendall(json.dumps(order["message"]).encode() + b"\0")
     elif what == "receive":
         return receive(name)
+    elif what == "shut":
+        connections[name].shutdown(socket.SHUT_WR)
     elif what == "close":
         connections.pop(name).close()
     elif what == "alloc":

@@ -46,7 +46,7 @@ struct fakeallotd {
     struct link links[LINKS_MAX];
     struct holder holders[HOLDERS_MAX];
     unsigned die_after, die_at_attach, n_attached, n_mistakes, n_places;
-    bool dies, drop_next, hold_line, ended, released, stop;
+    bool dies, hangs, drop_next, hold_line, ended, released, stop;
 };
 
 static void changed(struct fakeallotd *d) {
@@ -346,6 +346,8 @@ static void *run(void *argument) {
         pthread_mutex_lock(&d->lock);
         if (fds[LINKS_MAX + 1].revents)
             ck_assert_int_eq((int)read(d->wake_fd, &value, sizeof(value)), (int)sizeof(value));
+        while (d->hangs && !d->stop)
+            pthread_cond_wait(&d->changed, &d->lock);
         turn(d, fds);
     }
     pthread_mutex_unlock(&d->lock);
@@ -415,6 +417,10 @@ void fakeallotd_die_at_attach(struct fakeallotd *d, unsigned n) {
 
 void fakeallotd_drop_next(struct fakeallotd *d) {
     LOCKED(d, d->drop_next = true);
+}
+
+void fakeallotd_hang(struct fakeallotd *d, bool hangs) {
+    LOCKED(d, d->hangs = hangs);
 }
 
 void fakeallotd_line(struct fakeallotd *d, unsigned n_places, bool hold) {

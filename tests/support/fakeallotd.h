@@ -38,6 +38,9 @@ void fakeallotd_die_at_attach(struct fakeallotd *d, unsigned n);
 /* The connection of the next Grow or Shrink is dropped, after it was recorded. Nothing else is. */
 void fakeallotd_drop_next(struct fakeallotd *d);
 
+/* It hangs, with all connections open, or goes on. */
+void fakeallotd_hang(struct fakeallotd *d, bool hangs);
+
 /* So many places in the line are told before the next Acquire is granted; `hold`: it never is. */
 void fakeallotd_line(struct fakeallotd *d, unsigned n_places, bool hold);
 
