@@ -39,7 +39,10 @@ struct mem_source {
 
     /* Map memory at [offset, offset + bytes). 0, or -errno where it was refused; then
      * `*ret_bytes` may say how much of it is mapped all the same, from `offset` on (the arena
-     * undoes that by `trim`, or keeps it where there is none). */
+     * undoes that by `trim`, or keeps it where there is none). It must not wait for others, as
+     * other allocations wait for it: where it would have to, it notes for what, and gives -EAGAIN.
+     * Then the arena tries nothing else, arena_alloc() gives -EAGAIN, and its caller, who knows the
+     * source, waits and asks again. */
     int (*grow)(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes);
     /* Optional: give the memory at [offset, offset + bytes) back. */
     int (*trim)(void *userdata, uint64_t offset, uint64_t bytes);
@@ -49,7 +52,7 @@ struct mem_source {
 
     /* A region of its own, wherever the source puts it at a multiple of the granule (elsewhere it
      * is given back and -EIO the answer): ordinary device memory, on which legacy IPC and every
-     * transport work. */
+     * transport work. -EAGAIN as above. */
     int (*region_new)(void *userdata, uint64_t bytes, uint64_t *ret_address);
     /* Optional: give a whole region back. */
     int (*region_free)(void *userdata, uint64_t address, uint64_t bytes);

@@ -201,6 +201,8 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
         r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
         if (r == -EIO)
             return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
+        if (r == -EAGAIN)
+            return error_set(err, r, "%s: more memory has to be waited for", arena->name);
         if (r < 0)
             return refuse(arena, request, r == -ENOBUFS, err);
         home_follow(arena, shard);

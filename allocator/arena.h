@@ -103,7 +103,8 @@ static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
     for (unsigned n_##shard = 0; ((shard) = arena_next_shard((arena), &n_##shard));)
 
 /* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
- * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT. */
+ * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT;
+ * -EAGAIN: the source has to wait, and must not here. */
 int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
 /* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where

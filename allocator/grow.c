@@ -11,6 +11,9 @@
  *  6. pages moved without a budget, and growth for the rest; idle memory that cannot move here
  *     given back, and growth for all of it;
  *  7. failure.
+ *
+ * A source that would have to wait for others ends all this at once (-EAGAIN): `growing` is held
+ * only as long as drivers take.
  */
 #include <errno.h>
 
@@ -86,7 +89,8 @@ static int source_grow(struct arena *arena, const struct shard *shard, uint32_t 
         atomic_fetch_add(&arena->grows, 1);
         return 0;
     }
-    atomic_fetch_add(&arena->refusals, 1);
+    if (r != -EAGAIN)
+        atomic_fetch_add(&arena->refusals, 1);
 
     part = MIN(part, bytes) / arena->page_bytes * arena->page_bytes;
     if (!part)
@@ -223,7 +227,8 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
         return r;
     r = arena->source.region_new(arena->source.userdata, bytes, &address);
     if (r < 0) {
-        atomic_fetch_add(&arena->refusals, 1);
+        if (r != -EAGAIN)
+            atomic_fetch_add(&arena->refusals, 1);
         return r;
     }
     atomic_fetch_add(&arena->grows, 1);
@@ -263,7 +268,7 @@ static int grow_placed(struct arena *arena, struct shard *home, uint32_t size, u
     if (!spot_find(home, size, align_bytes, stream, &spot))
         return -ENOMEM;
     r = grow_spot(arena, &spot, true);
-    if (r < 0 && spot_find(home, size, align_bytes, stream, &spot))
+    if (r < 0 && r != -EAGAIN && spot_find(home, size, align_bytes, stream, &spot))
         r = grow_spot(arena, &spot, false);
     return r;
 }
@@ -311,7 +316,7 @@ static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
         more = (uint32_t)(room / home->page_size * home->page_size);
     for (more = MAX(more, need);; more = MAX(more / 2 / home->page_size * home->page_size, need)) {
         r = grow_region(arena, home, more, ret_misplaced);
-        if (r == 0 || more == need || *ret_misplaced)
+        if (r == 0 || r == -EAGAIN || more == need || *ret_misplaced)
             return r;
     }
 }
@@ -395,7 +400,7 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
                          : grow_regions(arena, home, size, align_bytes, &misplaced);
         if (r == 0)
             continue;
-        if (misplaced)
+        if (misplaced || r == -EAGAIN)
             break;
 
         /* Streams that go on freeing must not keep us from trying the rest. */
@@ -403,6 +408,8 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             continue;
         if (home->placed)
             r = scrape_placed(arena, home, size, align_bytes, stream);
+        if (r == -EAGAIN)
+            break;
         if (r < 0 && (other = find_addresses(arena, home, size, align_bytes, stream))) {
             home = other;
             continue;
@@ -419,6 +426,8 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
     pthread_mutex_unlock(&arena->growing);
     if (misplaced)
         return -EIO;
+    if (r == -EAGAIN)
+        return r;
     return r < 0 ? -ENOMEM : *ret_chunk ? 0 : -ENOMEM;
 }
 
