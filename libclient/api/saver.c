@@ -236,6 +236,7 @@ static int place(struct engine *engine, struct allot_error *err) {
 
 static int put(struct engine *engine, const struct node *node, const void *data,
                struct allot_error *err) {
+    struct buffer *fresh = NULL;
     struct variable *variable;
     struct device *device;
     int r;
@@ -253,10 +254,17 @@ static int put(struct engine *engine, const struct node *node, const void *data,
             return r;
     }
     pthread_mutex_lock(&variable->lock);
-    r = variable_prepare(variable, 0, false, err);
+    while (r == 0 && variable_lacks(variable, 0) && !fresh) {
+        pthread_mutex_unlock(&variable->lock);
+        r = variable_fresh(variable, NULL, &fresh, err);
+        pthread_mutex_lock(&variable->lock);
+    }
+    if (r == 0)
+        r = variable_prepare(variable, 0, false, &fresh, err);
     if (r == 0)
         r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
     pthread_mutex_unlock(&variable->lock);
+    buffer_unref(fresh);
     return r;
 }
 

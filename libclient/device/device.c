@@ -67,14 +67,15 @@ struct device *device_unref(struct device *device) {
     return NULL;
 }
 
-int device_alloc(struct device *device, uint64_t bytes, const char *tag, struct device_block *ret,
+int device_alloc(struct device *device, uint64_t bytes, const char *tag,
+                 const struct gpu_memory_terms *terms, struct device_block *ret,
                  struct allot_error *err) {
     struct arena_block block;
     void *data;
     int r;
 
     if (device->gpu) {
-        r = gpu_memory_alloc(device->gpu, bytes, tag, &block, err);
+        r = gpu_memory_alloc(device->gpu, bytes, tag, terms, &block, err);
         if (r == 0)
             *ret = (struct device_block){ (void *)(uintptr_t)block.address, block.handle };
         return r;
@@ -107,14 +108,15 @@ static void loan_end(void *data, void *userdata) {
     free(loan);
 }
 
-int device_buffer_new(struct device *device, uint64_t bytes, const char *tag, struct buffer **ret,
+int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
+                      const struct gpu_memory_terms *terms, struct buffer **ret,
                       struct allot_error *err) {
     struct loan *loan = calloc(1, sizeof(*loan));
     int r;
 
     if (!loan)
         return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
-    r = device_alloc(device, bytes, tag, &loan->block, err);
+    r = device_alloc(device, bytes, tag, terms, &loan->block, err);
     if (r < 0) {
         free(loan);
         return r;

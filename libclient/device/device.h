@@ -15,6 +15,7 @@
 struct allot_error;
 struct buffer;
 struct gpu;
+struct gpu_memory_terms;
 struct pool;
 
 #define DEVICE_CPU_TYPE "CPU"
@@ -38,13 +39,16 @@ struct device_block {
     void *data; /* address on the device */
     uint64_t handle;
 };
-int device_alloc(struct device *device, uint64_t bytes, const char *tag, struct device_block *ret,
+/* `terms` are for GPUs (device/gpu_memory.h); may be NULL. */
+int device_alloc(struct device *device, uint64_t bytes, const char *tag,
+                 const struct gpu_memory_terms *terms, struct device_block *ret,
                  struct allot_error *err);
 /* Nothing queued uses it any more, or all of it is queued on the device's compute stream. */
 void device_dealloc(struct device *device, const struct device_block *block);
 
 /* Such a block as a buffer, which gives it back with its last user. */
-int device_buffer_new(struct device *device, uint64_t bytes, const char *tag, struct buffer **ret,
+int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
+                      const struct gpu_memory_terms *terms, struct buffer **ret,
                       struct allot_error *err);
 /* Copy within the device: at once on the CPU, on the compute stream on a GPU. */
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,

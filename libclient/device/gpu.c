@@ -138,13 +138,13 @@ struct gpu *gpu_close(struct gpu *gpu) {
         return NULL;
     if (gpu->context) {
         gpu_enter(gpu, NULL);
+        waiter_done(&gpu->end_waiter);
         gpu_memory_free(gpu);
         if (gpu->cublas) {
             cublas_destroy(gpu->cublas, NULL, gpu->blas);
             cublas_close(gpu->cublas);
         }
         unload_modules(gpu);
-        waiter_done(&gpu->end_waiter);
         for (int i = 0; i < N_GPU_STREAMS; i++) {
             waiter_done(&gpu->waiters[i]);
             if (gpu->streams[i])

@@ -1,362 +1,369 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU memory: one range of addresses is reserved, and pages of 2 MiB are mapped into it as the
- * arena grows: each is an allocation of its own, so that any page can be given back or moved. A
- * driver without virtual memory management gives whole regions instead.
+ * GPU memory: an allocation is an *errand* of one thread between the arena and the lease.
  *
- * The lease is asked before the driver and told after it: at no instant is more mapped than is
- * leased. Where the driver refuses half way, what was mapped is unmapped and the lease shrinks
- * back.
+ * The arena asks its source for pages with a lock held that others need, so nothing is asked of the
+ * daemon there: the source takes what the errand has credit for, or what was given back and not
+ * told yet; else it notes how much is missing, and the arena lets go (-EAGAIN). The errand asks the
+ * lease for that much and has the arena try again. What the lease refuses, the source refuses, and
+ * all that is larger: so the arena comes to its other ways to memory, and to the least that it
+ * needs, which is what is waited for when all of them have failed.
+ *
+ *            ┌──────────▶ try ────────────▶ there it is
+ *            │             │ none
+ *            │          reclaim what is idle here ──┐ something was
+ *            │             │ nothing                └──▶ try
+ *            └── grown ── wait in line
+ *                          │  ▲ memory has become free or idle here: look, with what there is;
+ *                          └──┘ what is not enough by itself is given back, and the place is kept
+ *
+ * The wait ends with the lease's answer, with enough memory of our own, or when the run is stopped.
  */
 #include "libclient/device/gpu_memory.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/units.h"
 #include "libclient/allot/lease.h"
 #include "libclient/device/gpu.h"
+#include "libclient/device/gpu_source.h"
+#include "libclient/device/want.h"
 #include "libclient/lease/others.h"
 
-/* The range reserved, in multiples of the device's memory: freed pages are holes that need not be
- * filled at once. */
-enum { SPAN_TIMES = 4 };
+struct errand {
+    struct gpu_memory *memory;
+    struct arena_request request;
+    const char *tag;
+    const struct gpu_memory_terms *terms; /* NULL: nothing but what is there at once */
+    struct arena_block *ret;
 
-struct gpu_memory {
-    struct gpu *gpu;
-    struct gpu_memory_options options;
-    uint64_t page_bytes;
-    CUdeviceptr base;
-    uint64_t span_bytes;
-    CUmemGenericAllocationHandle *pages; /* by page of the range; 0: not mapped */
-    uint8_t stream;                      /* the arena's name for gpu->compute */
-    struct allot_error refused;          /* why the last growth failed, for the report */
-    struct patience_log waits;           /* what was said of the growth that waits */
+    uint64_t credit_bytes;  /* leased for it, and not mapped */
+    uint64_t need_bytes;    /* what the source was asked for last and had no credit for */
+    uint64_t refused_bytes; /* the lease has refused so much, so more as well; UINT64_MAX: none */
+    struct allot_error refused; /* with these words */
+    bool may_ask;               /* the source says what is missing; else it just refuses */
+    bool is_first;              /* the arena is being made: nobody stands behind its source */
+
+    struct want want;
+    uint64_t waited_bytes; /* for which it stands in line */
+    bool is_done;          /* `*ret` is there: nothing has to be waited for any more */
+    bool is_stopped;
+    struct patience_log log; /* what was said of the wait */
 };
 
-/* When this thread's growth has to be over, whatever the options say; CLOCK_MONOTONIC, 0: nobody
- * has said so. */
-static _Thread_local uint64_t thread_until_nsec;
-/* It does not wait at all, as it has another way to memory. */
-static _Thread_local bool thread_waits_not;
-/* When the allocation that this thread is in has waited long enough, by CLOCK_MONOTONIC: the arena
- * tries to grow several times for one allocation, and all of them together may take so long. */
-static _Thread_local struct patience *until;
+/* The one that this thread is on: what the arena calls has no other way to it. */
+static _Thread_local struct errand *errand;
 
-void gpu_memory_wait_until(uint64_t nsec) {
-    thread_until_nsec = nsec;
+struct allot_error *gpu_memory_refused(void) {
+    return errand ? &errand->refused : NULL;
 }
 
-void gpu_memory_wait_not(bool wait_not) {
-    thread_waits_not = wait_not;
+/* ---- What the source is given ------------------------------------------------------------------
+ */
+
+static uint64_t take_owed(struct gpu_memory *memory, uint64_t bytes) {
+    uint64_t owed = atomic_load(&memory->owed_bytes);
+
+    while (owed >= bytes)
+        if (atomic_compare_exchange_weak(&memory->owed_bytes, &owed, owed - bytes))
+            return bytes;
+    return 0;
 }
 
-static struct patience begin(const struct patience *patience) {
-    uint64_t now = clock_usec(CLOCK_MONOTONIC);
-    uint64_t last = thread_until_nsec ? (thread_until_nsec + 999) / 1000 : UINT64_MAX;
+static int take_first(struct gpu_memory *memory, uint64_t bytes);
 
-    return (struct patience){
-        .memory_usec = patience->memory_usec > UINT64_MAX - now
-                           ? last
-                           : MIN(last, now + patience->memory_usec),
-        .away_usec = MIN(last, now + patience->away_usec),
-    };
-}
-
-static int lease_take(struct gpu_memory *memory, uint64_t bytes) {
-    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
-    struct patience own = { 0 }, *end = until ? until : &own;
-    uint64_t now = clock_usec(CLOCK_MONOTONIC);
-    struct allot_error why = { 0 };
-    int r;
+int gpu_memory_take(struct gpu_memory *memory, uint64_t bytes) {
+    uint64_t missing;
 
     if (!memory->options.lease)
         return 0;
-    if (end->away_usec == 0) {
-        *end = begin(&memory->options.patience);
-        memory->waits = (struct patience_log){ 0 };
+    if (!errand)
+        return -ENOSPC;
+    if (errand->is_first)
+        return take_first(memory, bytes);
+    missing = bytes - MIN(bytes, errand->credit_bytes);
+    if (missing == 0 || take_owed(memory, missing)) {
+        errand->credit_bytes -= bytes - missing;
+        return 0;
     }
-    if (memory->options.patience.memory_usec && !thread_waits_not)
-        patience.timeout_usec = end->memory_usec == UINT64_MAX ? UINT64_MAX
-                                : end->memory_usec > now       ? end->memory_usec - now
-                                                               : 0;
-    patience.reconnect_usec = end->away_usec > now && !thread_waits_not ? end->away_usec - now : 1;
-    patience.progress = thread_waits_not ? NULL : patience_say;
-    patience.userdata = &memory->waits;
-    r = allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, &patience, &why);
-    return r == 0 ? 0 : error_set(&memory->refused, r, "%s", why.text);
+    if (bytes < errand->need_bytes || errand->need_bytes == 0)
+        errand->need_bytes = bytes;
+    if (!errand->may_ask || bytes >= errand->refused_bytes)
+        return -ENOSPC;
+    errand->need_bytes = bytes;
+    return -EAGAIN;
 }
 
-static void lease_give(struct gpu_memory *memory, uint64_t bytes) {
-    /* What cannot be told now is told when the process attaches again, with what it then holds. */
+void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes) {
     if (memory->options.lease)
+        atomic_fetch_add(&memory->owed_bytes, bytes);
+}
+
+/* Tell the lease what was given back. Not inside the arena. */
+static void settle(struct gpu_memory *memory) {
+    uint64_t bytes = atomic_exchange(&memory->owed_bytes, 0);
+
+    /* What cannot be told now is told when the process attaches again, with what it then holds. */
+    if (bytes > 0)
         allot_lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, NULL);
 }
 
-static CUmemAllocationProp page_kind(const struct gpu *gpu) {
-    return (CUmemAllocationProp){
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu->device },
-    };
-}
-
-static int page_map(struct gpu_memory *memory, uint64_t offset) {
-    const struct cuda *cuda = memory->gpu->cuda;
-    CUmemGenericAllocationHandle *page = &memory->pages[offset / memory->page_bytes];
-    CUmemAllocationProp kind = page_kind(memory->gpu);
-    CUmemAccessDesc access = { .location = kind.location,
-                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-    int r = cuda_mem_create(cuda, &memory->refused, page, memory->page_bytes, &kind, 0);
-
-    if (r < 0) {
-        *page = 0;
-        return r;
-    }
-    r = cuda_mem_map(cuda, &memory->refused, memory->base + offset, memory->page_bytes, 0, *page,
-                     0);
-    if (r == 0) {
-        r = cuda_mem_set_access(cuda, &memory->refused, memory->base + offset, memory->page_bytes,
-                                &access, 1);
-        if (r < 0)
-            cuda_mem_unmap(cuda, NULL, memory->base + offset, memory->page_bytes);
-    }
-    if (r < 0) {
-        cuda_mem_release(cuda, NULL, *page);
-        *page = 0;
-    }
-    return r;
-}
-
-static int page_unmap(struct gpu_memory *memory, uint64_t offset) {
-    const struct cuda *cuda = memory->gpu->cuda;
-    CUmemGenericAllocationHandle *page = &memory->pages[offset / memory->page_bytes];
-    int r = cuda_mem_unmap(cuda, &memory->refused, memory->base + offset, memory->page_bytes);
-
-    if (r < 0)
-        return r;
-    cuda_mem_release(cuda, NULL, *page);
-    *page = 0;
-    return 0;
-}
-
-static int source_grow(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes) {
-    struct gpu_memory *memory = userdata;
-    uint64_t done = 0;
-    int r = gpu_enter(memory->gpu, &memory->refused);
-
-    if (r == 0)
-        r = lease_take(memory, bytes);
-    if (r < 0)
-        return r;
-    for (; r == 0 && done < bytes; done += r == 0 ? memory->page_bytes : 0)
-        r = page_map(memory, offset + done);
-    if (r == 0)
-        return 0;
-    for (uint64_t undo = 0; undo < done; undo += memory->page_bytes)
-        page_unmap(memory, offset + undo);
-    lease_give(memory, bytes);
-    *ret_bytes = 0;
-    return r;
-}
-
-static int source_trim(void *userdata, uint64_t offset, uint64_t bytes) {
-    struct gpu_memory *memory = userdata;
-    uint64_t done = 0;
-    int r = gpu_enter(memory->gpu, &memory->refused);
-
-    for (; r == 0 && done < bytes; done += r == 0 ? memory->page_bytes : 0)
-        r = page_unmap(memory, offset + done);
-    lease_give(memory, done);
-    return r;
-}
-
-/* The same pages at other addresses: the lease has no part in it. */
-static int source_remap(void *userdata, uint64_t from, uint64_t to, uint64_t bytes) {
-    struct gpu_memory *memory = userdata;
-    const struct cuda *cuda = memory->gpu->cuda;
-    CUmemAllocationProp kind = page_kind(memory->gpu);
-    CUmemAccessDesc access = { .location = kind.location,
-                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-    int r = gpu_enter(memory->gpu, &memory->refused);
-
-    for (uint64_t at = 0; r == 0 && at < bytes; at += memory->page_bytes) {
-        CUmemGenericAllocationHandle page = memory->pages[(from + at) / memory->page_bytes];
-
-        r = cuda_mem_map(cuda, &memory->refused, memory->base + to + at, memory->page_bytes, 0,
-                         page, 0);
-        if (r == 0)
-            r = cuda_mem_set_access(cuda, &memory->refused, memory->base + to + at,
-                                    memory->page_bytes, &access, 1);
-        if (r < 0)
-            break;
-        memory->pages[(to + at) / memory->page_bytes] = page;
-    }
-    /* All are there twice, or all that are there twice go. */
-    for (uint64_t at = 0; at < bytes; at += memory->page_bytes) {
-        uint64_t gone = r == 0 ? from + at : to + at;
-
-        if (r < 0 && !memory->pages[gone / memory->page_bytes])
-            continue;
-        cuda_mem_unmap(cuda, NULL, memory->base + gone, memory->page_bytes);
-        memory->pages[gone / memory->page_bytes] = 0;
-    }
-    return r;
-}
-
-static int source_region_new(void *userdata, uint64_t bytes, uint64_t *ret_address) {
-    struct gpu_memory *memory = userdata;
-    CUdeviceptr address;
-    int r = gpu_enter(memory->gpu, &memory->refused);
-
-    if (r == 0)
-        r = lease_take(memory, bytes);
-    if (r < 0)
-        return r;
-    r = cuda_mem_alloc(memory->gpu->cuda, &memory->refused, &address, bytes);
-    if (r < 0) {
-        lease_give(memory, bytes);
-        return r;
-    }
-    *ret_address = address;
-    return 0;
-}
-
-static int source_region_free(void *userdata, uint64_t address, uint64_t bytes) {
-    struct gpu_memory *memory = userdata;
-    int r = gpu_enter(memory->gpu, &memory->refused);
-
-    if (r == 0)
-        r = cuda_mem_free(memory->gpu->cuda, &memory->refused, address);
-    if (r == 0)
-        lease_give(memory, bytes);
-    return r;
-}
-
-static int source_describe(void *userdata, char *text, size_t size) {
-    struct gpu_memory *memory = userdata;
+int gpu_memory_describe(void *userdata, char *text, size_t size) {
+    const struct gpu_memory *memory = userdata;
+    const struct allot_error *refused = gpu_memory_refused();
     char others[256] = "";
 
-    if (memory->refused.code && memory->refused.code != -ENOTCONN && memory->options.lease)
+    if (!refused || !refused->code)
+        return snprintf(text, size, "%s", "");
+    if (refused->code != -ENOTCONN && memory->options.lease)
         lease_others(memory->options.lease, memory->gpu->uuid, others, sizeof(others));
-    return snprintf(text, size, "%s%s%s", others, *others ? "; " : "",
-                    memory->refused.code ? memory->refused.text : "");
+    return snprintf(text, size, "%s%s%s", others, *others ? "; " : "", refused->text);
 }
 
-static int stream_record(void *userdata, uint64_t stream, uint64_t *ret_event) {
-    struct gpu *gpu = userdata;
-    CUevent event;
-    int r = gpu_enter(gpu, NULL);
+/* ---- Asking the lease --------------------------------------------------------------------------
+ */
 
-    if (r == 0)
-        r = cuda_event_create(gpu->cuda, NULL, &event, CU_EVENT_DISABLE_TIMING);
-    if (r < 0)
-        return r;
-    r = cuda_event_record(gpu->cuda, NULL, event, (CUstream)(uintptr_t)stream);
-    if (r < 0)
-        cuda_event_destroy(gpu->cuda, NULL, event);
-    else
-        *ret_event = (uintptr_t)event;
+static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
+    uint64_t now = clock_nsec(CLOCK_MONOTONIC);
+    uint64_t last = terms && terms->until_nsec ? terms->until_nsec : UINT64_MAX;
+
+    if (last == UINT64_MAX)
+        return usec;
+    /* 0 would be not to wait at all; it is over, and the answer is to say so. */
+    return last <= now ? 1 : MIN(usec, (last - now + 999) / 1000);
+}
+
+/* As long as the options, and the terms of this errand, say. */
+static struct allot_lease_patience patience_now(const struct gpu_memory *memory) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+
+    if (memory->options.patience.memory_usec)
+        patience.timeout_usec = left(memory->options.patience.memory_usec, errand->terms);
+    patience.reconnect_usec = left(memory->options.patience.away_usec, errand->terms);
+    patience.progress = patience_say;
+    return patience;
+}
+
+static int lease_grow(const struct gpu_memory *memory, uint64_t bytes,
+                      const struct allot_lease_patience *patience) {
+    errand->refused = (struct allot_error){ 0 };
+    return allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, patience,
+                                 &errand->refused);
+}
+
+static int take_first(struct gpu_memory *memory, uint64_t bytes) {
+    struct allot_lease_patience patience = patience_now(memory);
+
+    patience.userdata = &errand->log;
+    return lease_grow(memory, bytes, &patience);
+}
+
+/* What it has credit for and did not use. */
+static void drop_credit(void) {
+    gpu_memory_give(errand->memory, errand->credit_bytes);
+    errand->credit_bytes = 0;
+}
+
+/* One allocation of the arena, without asking the lease for anything. */
+static int alloc_with(bool may_ask, struct allot_error *err) {
+    errand->may_ask = may_ask;
+    errand->need_bytes = 0;
+    return arena_alloc(errand->memory->gpu->arena, &errand->request, errand->ret, err);
+}
+
+/* Without waiting: -ENOMEM, and the least that the lease refused. */
+static int try(void) {
+    struct gpu_memory *memory = errand->memory;
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    int r;
+
+    /* A daemon that is away is not waited for. */
+    patience.reconnect_usec = 1;
+    errand->refused_bytes = UINT64_MAX;
+    errand->refused = (struct allot_error){ 0 };
+    while ((r = alloc_with(true, NULL)) == -EAGAIN) {
+        uint64_t missing = errand->need_bytes - errand->credit_bytes;
+
+        settle(memory);
+        if (lease_grow(memory, missing, &patience) == 0)
+            errand->credit_bytes += missing;
+        else
+            errand->refused_bytes = errand->need_bytes;
+    }
     return r;
 }
 
-static int stream_query(void *userdata, uint64_t event) {
-    struct gpu *gpu = userdata;
-    int r = cuda_event_query(gpu->cuda, NULL, (CUevent)(uintptr_t)event);
-
-    return r == 0 ? 1 : r == -EAGAIN ? 0 : r;
-}
-
-static void stream_discard(void *userdata, uint64_t event) {
-    struct gpu *gpu = userdata;
-
-    cuda_event_destroy(gpu->cuda, NULL, (CUevent)(uintptr_t)event);
-}
-
-static int stream_wait(void *userdata, uint64_t event) {
-    struct gpu *gpu = userdata;
-
-    return cuda_event_synchronize(gpu->cuda, NULL, (CUevent)(uintptr_t)event);
-}
-
-static int stream_order(void *userdata, uint64_t stream, uint64_t event) {
-    struct gpu *gpu = userdata;
-
-    return cuda_stream_wait_event(gpu->cuda, NULL, (CUstream)(uintptr_t)stream,
-                                  (CUevent)(uintptr_t)event, 0);
-}
-
-static const struct stream_ops stream_calls = {
-    .record = stream_record,
-    .query = stream_query,
-    .discard = stream_discard,
-    .wait = stream_wait,
-    .order = stream_order,
-};
-
-/* Virtual memory management, where the driver has it; else whole regions. */
-static int reserve(struct gpu_memory *memory, uint64_t total_bytes) {
-    struct gpu *gpu = memory->gpu;
-    CUmemAllocationProp kind = page_kind(gpu);
-    size_t granularity;
-    int is_there = 0;
-
-    memory->page_bytes = ARENA_PAGE_BYTES;
-    if (!cuda_can(gpu->cuda, CUDA_CALL_mem_create) ||
-        cuda_device_get_attribute(gpu->cuda, NULL, &is_there,
-                                  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                  gpu->device) < 0 ||
-        !is_there ||
-        cuda_mem_get_allocation_granularity(gpu->cuda, NULL, &granularity, &kind,
-                                            CU_MEM_ALLOC_GRANULARITY_MINIMUM) < 0)
-        return 0;
-    while (memory->page_bytes < granularity)
-        memory->page_bytes *= 2;
-    memory->span_bytes = total_bytes / memory->page_bytes * memory->page_bytes * SPAN_TIMES;
-    memory->pages = calloc(memory->span_bytes / memory->page_bytes + 1, sizeof(*memory->pages));
-    if (!memory->pages)
-        return -ENOMEM;
-    if (cuda_mem_address_reserve(gpu->cuda, &memory->refused, &memory->base, memory->span_bytes,
-                                 memory->page_bytes, 0, 0) < 0)
-        memory->span_bytes = 0;
-    return 0;
-}
-
-static int arena_make(struct gpu_memory *memory, uint64_t total_bytes, struct allot_error *err) {
-    struct gpu *gpu = memory->gpu;
-    struct mem_source source = {
-        .userdata = memory,
-        .base = memory->base,
-        .span_bytes = memory->span_bytes,
-        .page_bytes = memory->page_bytes,
-        .region_new = source_region_new,
-        .region_free = source_region_free,
-        .describe = source_describe,
-    };
-    struct arena_options options = {
-        .name = gpu->name,
-        .cap_bytes = memory->options.cap_bytes ? memory->options.cap_bytes : total_bytes,
-        .stream_ops = &stream_calls,
-        .stream_userdata = gpu,
-    };
+static int try_and_reclaim(void) {
+    const struct gpu_memory_terms *terms = errand->terms;
     int r;
 
-    options.cap_bytes = options.cap_bytes / memory->page_bytes * memory->page_bytes;
-    options.initial_bytes = memory->options.take_all ? options.cap_bytes : 0;
-    if (memory->span_bytes) {
-        source.grow = source_grow;
-        source.trim = source_trim;
-        source.remap = source_remap;
-    }
-    r = arena_new(&gpu->arena, &source, &options, err);
-    if (r < 0)
-        return r;
-    return arena_stream_new(gpu->arena, (uintptr_t)gpu->compute, &memory->stream);
+    do
+        r = try();
+    while (r == -ENOMEM && terms && terms->reclaim && terms->reclaim(terms->userdata));
+    return r;
 }
+
+/* ---- Waiting -----------------------------------------------------------------------------------
+ */
+
+static void tell_mark(struct waiter_entry *mark) {
+    struct gpu_memory *memory =
+        (struct gpu_memory *)((char *)mark - offsetof(struct gpu_memory, mark));
+
+    atomic_flag_clear(&memory->is_marked);
+    want_news(memory->gpu);
+}
+
+/* Have those who wait look again when the GPU is past all that it has to do now: only then can what
+ * was freed behind that go back. */
+static void look_later(struct gpu_memory *memory) {
+    const struct cuda *cuda = memory->gpu->cuda;
+
+    if (atomic_flag_test_and_set(&memory->is_marked))
+        return;
+    if (gpu_enter(memory->gpu, NULL) == 0 &&
+        (memory->mark.event ||
+         cuda_event_create(cuda, NULL, &memory->mark.event,
+                           CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) == 0) &&
+        cuda_event_record(cuda, NULL, memory->mark.event, memory->gpu->compute) == 0) {
+        memory->mark.tell = tell_mark;
+        if (waiter_post(&memory->gpu->end_waiter, &memory->mark) == 0)
+            return;
+    }
+    atomic_flag_clear(&memory->is_marked);
+}
+
+/* Not enough by itself: what has become free since is given back, for the daemon to give to whoever
+ * is next. Less than that is not: the wait is for what lacks beside it. */
+static void give_back(struct gpu_memory *memory) {
+    uint64_t more = errand->waited_bytes - MIN(errand->need_bytes, errand->waited_bytes), gone = 0;
+    struct arena_stats stats;
+
+    if (errand->need_bytes == 0 || more == 0)
+        return;
+    arena_get_stats(memory->gpu->arena, &stats);
+    arena_trim(memory->gpu->arena, stats.reserved_bytes - MIN(more, stats.reserved_bytes), &gone);
+    settle(memory);
+    if (gone >= more)
+        return;
+    arena_get_stats(memory->gpu->arena, &stats);
+    if (stats.pending_bytes > 0)
+        look_later(memory);
+}
+
+/* Somebody has news: true, if they are not the end of the wait. */
+static bool look(void *userdata) {
+    const struct gpu_memory_terms *terms = errand->terms;
+    uint64_t value;
+
+    if (read(errand->want.fd, &value, sizeof(value)) < 0)
+        value = 0; /* somebody else's look was quicker: there is no such, but no harm either */
+    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
+    if (errand->is_stopped)
+        return false;
+    while (terms->reclaim && terms->reclaim(terms->userdata))
+        ;
+    errand->is_done = alloc_with(false, NULL) == 0;
+    if (!errand->is_done)
+        give_back(errand->memory);
+    return !errand->is_done;
+}
+
+static void say(void *userdata, uint64_t place, const char *reason) {
+    patience_say(&errand->log, place, reason);
+}
+
+/* In line. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else what the lease says. */
+static int stand_in_line(void) {
+    struct gpu_memory *memory = errand->memory;
+    struct allot_lease_patience patience = patience_now(memory);
+    int r;
+
+    /* Who holds a part while it waits for the rest may keep another from ending its wait. */
+    drop_credit();
+    settle(memory);
+    errand->waited_bytes = errand->refused_bytes;
+    want_begin(&errand->want, memory->gpu, errand->terms->stopped);
+    patience.progress = say;
+    patience.cancel_fd = errand->want.fd;
+    patience.go_on = look;
+    r = lease_grow(memory, errand->waited_bytes, &patience);
+    want_end(&errand->want);
+    if (r == 0)
+        errand->credit_bytes += errand->waited_bytes;
+    return errand->is_done ? 0 : errand->is_stopped ? -ECANCELED : r;
+}
+
+/* Others may give back what lacks: the lease refused, not the driver or the cap; and it is a matter
+ * of time. */
+static bool can_wait(void) {
+    const struct patience *patience = &errand->memory->options.patience;
+
+    return errand->terms && errand->refused_bytes != UINT64_MAX &&
+           (patience->memory_usec || errand->refused.code == -ENOTCONN);
+}
+
+static int stopped(struct allot_error *err) {
+    char asked[UNITS_TEXT_SIZE];
+
+    return error_set(err, -ECANCELED, "stopped while waiting for memory of %s, %s for %s%s%s",
+                     errand->memory->gpu->name, units_format_bytes(errand->request.bytes, asked),
+                     errand->tag, *errand->log.reason ? ": " : "", errand->log.reason);
+}
+
+static int run_errand(struct allot_error *err) {
+    int r = try_and_reclaim();
+
+    while (r == -ENOMEM && can_wait()) {
+        r = stand_in_line();
+        if (r < 0 || errand->is_done)
+            break;
+        r = try_and_reclaim();
+    }
+    if (r == -ECANCELED)
+        return stopped(err);
+    /* The last time, for the arena's words. */
+    return r == 0 ? 0 : alloc_with(false, err);
+}
+
+int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
+                     const struct gpu_memory_terms *terms, struct arena_block *ret,
+                     struct allot_error *err) {
+    struct errand *outer = errand; /* what is reclaimed may end in the caller's functions */
+    struct errand own = { .memory = gpu->memory,
+                          .request = { .bytes = bytes, .stream = gpu->memory->stream },
+                          .tag = tag,
+                          .terms = terms,
+                          .ret = ret };
+    int r;
+
+    own.request.tag = arena_tag(gpu->arena, tag);
+    errand = &own;
+    r = run_errand(err);
+    drop_credit();
+    errand = outer;
+    settle(gpu->memory);
+    return r;
+}
+
+void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
+    arena_dealloc_on(gpu->arena, handle, &gpu->memory->stream, 1);
+    want_news(gpu);
+}
+
+/* ---- Life --------------------------------------------------------------------------------------
+ */
 
 int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
                    struct allot_error *err) {
+    struct errand first = { .is_first = true };
     size_t total_bytes;
     int r = cuda_device_total_mem(gpu->cuda, err, &total_bytes, gpu->device);
 
@@ -367,11 +374,14 @@ int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
         return error_set(err, -ENOMEM, "no host memory for the arena of %s", gpu->name);
     gpu->memory->gpu = gpu;
     gpu->memory->options = *options;
-    r = reserve(gpu->memory, total_bytes);
+    errand = &first;
+    r = gpu_source_reserve(gpu->memory, total_bytes);
     if (r < 0)
         error_set(err, r, "no host memory for the arena of %s", gpu->name);
     if (r == 0)
-        r = arena_make(gpu->memory, total_bytes, err);
+        r = gpu_source_open(gpu->memory, total_bytes, err);
+    errand = NULL;
+    settle(gpu->memory);
     if (r < 0)
         gpu_memory_free(gpu);
     return r;
@@ -384,26 +394,13 @@ void gpu_memory_free(struct gpu *gpu) {
         return;
     gpu_enter(gpu, NULL);
     gpu->arena = arena_free(gpu->arena);
+    settle(memory);
     if (memory->span_bytes)
         cuda_mem_address_free(gpu->cuda, NULL, memory->base, memory->span_bytes);
+    /* Told of, as its stream is through; and the waiter has ended. */
+    if (memory->mark.event)
+        cuda_event_destroy(gpu->cuda, NULL, memory->mark.event);
     free(memory->pages);
     free(memory);
     gpu->memory = NULL;
-}
-
-int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag, struct arena_block *ret,
-                     struct allot_error *err) {
-    struct arena_request request = { .bytes = bytes, .stream = gpu->memory->stream };
-    struct patience end = { 0 };
-    int r;
-
-    request.tag = arena_tag(gpu->arena, tag);
-    until = &end;
-    r = arena_alloc(gpu->arena, &request, ret, err);
-    until = NULL;
-    return r;
-}
-
-void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
-    arena_dealloc_on(gpu->arena, handle, &gpu->memory->stream, 1);
 }

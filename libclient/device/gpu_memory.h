@@ -2,8 +2,9 @@
 #pragma once
 /*
  * GPU memory: where the arena of a device gets its pages from: the driver, after the lease was
- * asked. Called by the arena, one thread at a time.
+ * asked; and how an allocation waits for what others have. Any thread.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,19 +22,32 @@ struct gpu_memory_options {
     struct patience patience;  /* of each allocation that has to grow */
 };
 
-/* Make gpu->arena and what is under it. -ENOMEM, -ENOSPC with the lease's words. */
+/* Make gpu->arena and what is under it. -ENOMEM with the lease's words. */
 int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
                    struct allot_error *err);
 /* All blocks are gone with it. */
 void gpu_memory_free(struct gpu *gpu);
 
-/* Until `nsec` of CLOCK_MONOTONIC the calling thread waits for growth, if the options have it wait
- * at all; 0: as long as they say. Stays so until it is said anew. */
-void gpu_memory_wait_until(uint64_t nsec);
-/* Whether it is not to wait at all, likewise. */
-void gpu_memory_wait_not(bool wait_not);
+/* What an allocation may do where there is no memory. */
+struct gpu_memory_terms {
+    uint64_t until_nsec; /* it waits until then at most, of CLOCK_MONOTONIC; 0: as long as the
+                            options say */
+    const atomic_bool *stopped; /* it does not wait once that is set, and want_stop() was called;
+                                   NULL: nobody stops it */
+    /* Free something of this process that is idle: whether there was anything. NULL: nothing is. */
+    bool (*reclaim)(void *userdata);
+    void *userdata;
+};
 
-/* A block for work on the compute stream, and the end of it. */
-int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag, struct arena_block *ret,
+/*
+ * A block for work on the compute stream, and the end of it. Where there is none, what is idle in
+ * the process is reclaimed, and then others are waited for, if the options have it wait at all:
+ * until the lease has grown, or enough has become free or idle here, whichever is first. `terms`
+ * NULL: it neither reclaims nor waits. No lock of the arena is held meanwhile, and none of the
+ * caller's should be. -ENOMEM; -ECANCELED: it was stopped, and the sentence says what it waited
+ * for.
+ */
+int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
+                     const struct gpu_memory_terms *terms, struct arena_block *ret,
                      struct allot_error *err);
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle);

@@ -7,15 +7,15 @@
 
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
+#include "libclient/device/want.h"
+#include "libclient/exec/constants.h"
 #include "libclient/exec/frame.h"
 
 /* Idle frames that are kept for runs at the same time: each has a slab. */
 enum { IDLE_MAX = 4 };
-/* How often, and how long, to try for the lock of a session: who holds it finds a plan, or makes
- * one, and may then itself wait for memory. */
-enum { TRIES = 20, TRY_NSEC = 500000 };
 
-/* Locks: `all` before those of sessions. */
+/* Locks: `all` before those of caches, and these in the order of the list. */
 static struct {
     pthread_mutex_t lock;
     struct list caches;
@@ -36,20 +36,20 @@ static void watch_forks(void) {
     pthread_atfork(lock_all, unlock_all, unlock_all);
 }
 
-void cache_init(struct cache *cache, uint32_t n_max, pthread_mutex_t *lock) {
+void cache_init(struct cache *cache, uint32_t n_max) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, watch_forks);
-    *cache = (struct cache){ .n_max = n_max, .lock = lock };
+    *cache = (struct cache){ .n_max = n_max };
+    pthread_mutex_init(&cache->lock, NULL);
+    pthread_cond_init(&cache->news, NULL);
     list_init(&cache->entries);
     pthread_mutex_lock(&all.lock);
     list_append(&all.caches, &cache->link);
     pthread_mutex_unlock(&all.lock);
 }
 
-static void entry_free(struct cache *cache, struct cache_entry *entry) {
-    list_remove(&entry->link);
-    cache->n--;
+static void entry_free(struct cache_entry *entry) {
     while (entry->idle) {
         struct frame *frame = entry->idle;
 
@@ -60,15 +60,26 @@ static void entry_free(struct cache *cache, struct cache_entry *entry) {
     free(entry);
 }
 
-void cache_done(struct cache *cache) {
+static void entries_free(struct list *entries) {
     struct cache_entry *entry, *next;
 
+    list_foreach_safe (entry, next, entries, link) {
+        list_remove(&entry->link);
+        entry_free(entry);
+    }
+}
+
+void cache_done(struct cache *cache) {
     pthread_mutex_lock(&all.lock);
     list_remove(&cache->link);
     pthread_mutex_unlock(&all.lock);
-    list_foreach_safe (entry, next, &cache->entries, link) {
-        entry_free(cache, entry);
-    }
+    pthread_mutex_lock(&cache->lock);
+    while (cache->n_guests > 0)
+        pthread_cond_wait(&cache->news, &cache->lock);
+    pthread_mutex_unlock(&cache->lock);
+    entries_free(&cache->entries);
+    pthread_cond_destroy(&cache->news);
+    pthread_mutex_destroy(&cache->lock);
 }
 
 int cache_key(const struct program_request *request, unsigned char **ret, size_t *ret_bytes) {
@@ -120,8 +131,8 @@ static uint64_t hash_of(const unsigned char *key, size_t bytes) {
     return hash;
 }
 
-struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, size_t key_bytes) {
-    uint64_t hash = hash_of(key, key_bytes);
+static struct cache_entry *find(struct cache *cache, uint64_t hash, const unsigned char *key,
+                                size_t key_bytes) {
     struct cache_entry *entry;
 
     list_foreach (entry, &cache->entries, link) {
@@ -136,61 +147,109 @@ struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, si
     return NULL;
 }
 
-static void make_way(struct cache *cache) {
+struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, size_t key_bytes) {
+    uint64_t hash = hash_of(key, key_bytes);
+    struct cache_entry *entry;
+
+    pthread_mutex_lock(&cache->lock);
+    entry = find(cache, hash, key, key_bytes);
+    pthread_mutex_unlock(&cache->lock);
+    return entry;
+}
+
+/* With the lock held: those that are too many, for the caller to free without it. */
+static void make_way(struct cache *cache, struct list *ret) {
     struct cache_entry *entry, *next;
 
     list_foreach_safe (entry, next, &cache->entries, link) {
         if (cache->n < cache->n_max)
             return;
-        if (entry->n_users == 0)
-            entry_free(cache, entry);
+        if (entry->n_users > 0)
+            continue;
+        list_remove(&entry->link);
+        list_append(ret, &entry->link);
+        cache->n--;
     }
 }
 
 int cache_add(struct cache *cache, const unsigned char *key, size_t key_bytes,
               struct program *program, struct cache_entry **ret) {
     struct cache_entry *entry = calloc(1, sizeof(*entry) + key_bytes);
+    struct list old;
 
     if (!entry)
         return -ENOMEM;
-    make_way(cache);
+    list_init(&old);
     entry->hash = hash_of(key, key_bytes);
     entry->key_bytes = key_bytes;
     memcpy(entry->key, key, key_bytes);
     entry->program = program;
+    entry->constants = constants_are_any(program) ? CONSTANTS_AWAY : CONSTANTS_THERE;
     entry->n_users = 1;
+    pthread_mutex_lock(&cache->lock);
+    make_way(cache, &old);
     list_append(&cache->entries, &entry->link);
     cache->n++;
+    pthread_mutex_unlock(&cache->lock);
+    entries_free(&old);
     *ret = entry;
     return 0;
 }
 
-void cache_release(struct cache *cache, struct cache_entry *entry) {
-    entry->n_users--;
-    entry->used = atomic_fetch_add_explicit(&n_uses, 1, memory_order_relaxed);
-    if (cache->n > cache->n_max)
-        make_way(cache);
+uint64_t cache_count_use(void) {
+    return atomic_fetch_add_explicit(&n_uses, 1, memory_order_relaxed);
 }
 
-struct frame *cache_take_frame(struct cache_entry *entry) {
-    struct frame *frame = entry->idle;
+void cache_tell_idle(const struct program *program) {
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        if (program->devices[d]->gpu)
+            want_news(program->devices[d]->gpu);
+}
 
+void cache_release(struct cache *cache, struct cache_entry *entry) {
+    struct list old;
+
+    list_init(&old);
+    pthread_mutex_lock(&cache->lock);
+    entry->n_users--;
+    entry->used = cache_count_use();
+    if (entry->constants == CONSTANTS_THERE)
+        cache_tell_idle(entry->program);
+    if (cache->n > cache->n_max)
+        make_way(cache, &old);
+    pthread_mutex_unlock(&cache->lock);
+    entries_free(&old);
+}
+
+struct frame *cache_take_frame(struct cache *cache, struct cache_entry *entry) {
+    struct frame *frame;
+
+    pthread_mutex_lock(&cache->lock);
+    frame = entry->idle;
     if (frame) {
         entry->idle = frame->next;
         entry->n_idle--;
     }
+    pthread_mutex_unlock(&cache->lock);
     return frame;
 }
 
-void cache_give_frame(struct cache_entry *entry, struct frame *frame) {
-    if (entry->n_idle >= IDLE_MAX) {
-        frame_free(frame);
-        return;
+void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct frame *frame) {
+    bool is_one_more;
+
+    pthread_mutex_lock(&cache->lock);
+    is_one_more = entry->n_idle >= IDLE_MAX;
+    if (!is_one_more) {
+        frame->used = cache_count_use();
+        frame->next = entry->idle;
+        entry->idle = frame;
+        entry->n_idle++;
     }
-    frame->used = atomic_fetch_add_explicit(&n_uses, 1, memory_order_relaxed);
-    frame->next = entry->idle;
-    entry->idle = frame;
-    entry->n_idle++;
+    pthread_mutex_unlock(&cache->lock);
+    if (is_one_more)
+        frame_free(frame);
+    else
+        cache_tell_idle(entry->program);
 }
 
 /* ---- Reclaim ------------------------------------------------------------------------------------
@@ -220,88 +279,114 @@ static bool has_constants(const struct program *program, const struct device *de
 struct victim {
     struct cache *cache;
     struct cache_entry *entry;
-    struct frame **at; /* NULL: the plan */
+    struct frame **at; /* in the list that it is in; NULL: the plan */
+    bool is_left;      /* that of the leftovers */
     uint64_t used;
 };
 
 /* With the lock of the cache. Idle frames lie with the one used last first. */
-static void look_for(struct victim *victim, struct cache *cache, const struct device *device,
-                     bool plans) {
+static void look_for_frame(struct victim *victim, struct cache *cache,
+                           const struct device *device) {
     struct cache_entry *entry;
 
     list_foreach (entry, &cache->entries, link) {
         struct frame **at = &entry->idle;
 
-        if (plans && entry->n_users == 0 && !entry->idle && entry->used < victim->used &&
-            has_constants(entry->program, device))
-            *victim = (struct victim){ cache, entry, NULL, entry->used };
-        if (plans || !entry->idle || !has_slab(entry->program, device))
+        if (!entry->idle || !has_slab(entry->program, device))
             continue;
         while ((*at)->next)
             at = &(*at)->next;
         if ((*at)->used < victim->used)
-            *victim = (struct victim){ cache, entry, at, (*at)->used };
+            *victim = (struct victim){ cache, entry, at, false, (*at)->used };
+    }
+    for (struct frame **at = &cache->leftovers; *at; at = &(*at)->next)
+        if ((*at)->used < victim->used && (*at)->n_watchers == 0 &&
+            atomic_load(&(*at)->n_awaited) == 0 && has_slab((*at)->program, device))
+            *victim = (struct victim){ cache, (*at)->entry, at, true, (*at)->used };
+}
+
+static void look_for_plan(struct victim *victim, struct cache *cache, const struct device *device) {
+    struct cache_entry *entry;
+
+    list_foreach (entry, &cache->entries, link) {
+        if (entry->n_users == 0 && !entry->idle && entry->used < victim->used &&
+            has_constants(entry->program, device))
+            *victim = (struct victim){ cache, entry, NULL, false, entry->used };
     }
 }
 
-static bool try_lock(pthread_mutex_t *lock) {
-    static const struct timespec pause = { 0, TRY_NSEC };
+/* With the lock of its cache, which is given up: off its list, for the caller to free. */
+static struct frame *take(const struct victim *victim) {
+    struct cache *cache = victim->cache;
+    struct frame *frame = victim->at ? *victim->at : NULL;
 
-    for (int i = 0; i < TRIES; i++) {
-        if (pthread_mutex_trylock(lock) == 0)
-            return true;
-        nanosleep(&pause, NULL);
+    if (!frame) {
+        list_remove(&victim->entry->link);
+        cache->n--;
+    } else {
+        *victim->at = frame->next;
+        if (victim->is_left) {
+            frame->is_listed = false;
+            atomic_fetch_sub(&cache->n_leftovers, 1);
+        } else {
+            victim->entry->n_idle--;
+            victim->entry->n_users++; /* as long as the frame is there; one left has its own */
+        }
     }
-    return false;
+    cache->n_guests++;
+    pthread_mutex_unlock(&cache->lock);
+    return frame;
 }
 
-/* With the lock of its cache, which is given up. */
-static void take(const struct victim *victim) {
-    struct frame *frame = NULL;
-
-    if (victim->at) {
-        frame = *victim->at;
-        *victim->at = NULL;
-        victim->entry->n_idle--;
-        victim->entry->n_users++; /* as long as the frame is there */
-    } else
-        entry_free(victim->cache, victim->entry);
-    pthread_mutex_unlock(victim->cache->lock);
+/* Without locks, as the last user of what it was fed with may be anybody's. */
+static void end(const struct victim *victim, struct frame *frame) {
     if (!frame)
-        return;
-    frame_free(frame);
-    pthread_mutex_lock(victim->cache->lock);
-    victim->entry->n_users--;
-    pthread_mutex_unlock(victim->cache->lock);
+        entry_free(victim->entry);
+    else {
+        if (victim->is_left)
+            frame_retire(frame);
+        frame_free(frame);
+    }
+    pthread_mutex_lock(&victim->cache->lock);
+    if (frame)
+        victim->entry->n_users--;
+    victim->cache->n_guests--;
+    pthread_cond_broadcast(&victim->cache->news);
+    pthread_mutex_unlock(&victim->cache->lock);
 }
 
-static bool reclaim(const struct device *device, bool plans) {
-    struct victim victim = { .used = UINT64_MAX };
+/* With the lock of all. Leaves the lock of the cache where there is something taken. */
+static void search(struct victim *victim, const struct device *device,
+                   void (*look_for)(struct victim *victim, struct cache *cache,
+                                    const struct device *device)) {
     struct cache *cache;
 
     list_foreach (cache, &all.caches, link) {
-        struct cache *before = victim.cache;
+        struct cache *before = victim->cache;
 
-        if (!try_lock(cache->lock))
-            continue;
-        look_for(&victim, cache, device, plans);
+        pthread_mutex_lock(&cache->lock);
+        look_for(victim, cache, device);
         /* The one that has the best so far stays locked. */
-        if (victim.cache != cache)
-            pthread_mutex_unlock(cache->lock);
+        if (victim->cache != cache)
+            pthread_mutex_unlock(&cache->lock);
         else if (before)
-            pthread_mutex_unlock(before->lock);
+            pthread_mutex_unlock(&before->lock);
     }
-    if (!victim.cache)
-        return false;
-    take(&victim);
-    return true;
 }
 
 bool cache_reclaim(const struct device *device) {
-    bool is_any;
+    struct victim victim = { .used = UINT64_MAX };
+    struct frame *frame = NULL;
 
     pthread_mutex_lock(&all.lock);
-    is_any = reclaim(device, false) || reclaim(device, true);
+    search(&victim, device, look_for_frame);
+    if (!victim.cache)
+        search(&victim, device, look_for_plan);
+    if (victim.cache)
+        frame = take(&victim);
     pthread_mutex_unlock(&all.lock);
-    return is_any;
+    if (!victim.cache)
+        return false;
+    end(&victim, frame);
+    return true;
 }

@@ -2,12 +2,15 @@
 #pragma once
 /*
  * Cache: the programs of a session by what they are for, with their idle frames, and questions; of
- * those that nobody runs, the longest unused make way. One thread at a time (the session's lock).
+ * those that nobody runs, the longest unused make way. Any thread; its lock is never held for
+ * longer than a list takes.
  *
  * The caches of all sessions of the process know each other: where memory lacks, what is idle in
- * any of them is given back (exec/spare.h).
+ * any of them is given back (exec/spare.h). Whoever waits for memory is told when something becomes
+ * idle (device/want.h).
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,27 +20,34 @@
 struct device;
 struct frame;
 
+/* Of a program that has constants on GPUs, see exec/constants.h. */
+enum cache_constants { CONSTANTS_AWAY, CONSTANTS_ON_THEIR_WAY, CONSTANTS_THERE };
+
 struct cache_entry {
     struct list link; /* the one used last comes last */
     uint64_t hash;    /* of the key: there are few, and most differ here */
     struct program *program;
+    enum cache_constants constants;
     struct frame *idle;
     uint32_t n_idle;
     uint64_t used;    /* the higher, the later it was last released */
-    uint32_t n_users; /* runs under way, and callables that remember it */
+    uint32_t n_users; /* runs under way */
     size_t key_bytes;
     unsigned char key[];
 };
 
 struct cache {
-    struct list link;      /* of all caches */
-    pthread_mutex_t *lock; /* the session's; borrowed */
+    struct list link;     /* of all caches */
+    pthread_mutex_t lock; /* of all below, and of the entries but for their programs */
+    pthread_cond_t news;  /* constants are there, or away again; a guest has left */
     struct list entries;
     uint32_t n, n_max;
+    uint32_t n_guests;            /* threads that take something back, whoever they lack it for */
+    struct frame *leftovers;      /* exec/leftovers.h */
+    _Atomic uint32_t n_leftovers; /* may be read without the lock */
 };
 
-/* Both without the lock, which is borrowed. */
-void cache_init(struct cache *cache, uint32_t n_max, pthread_mutex_t *lock);
+void cache_init(struct cache *cache, uint32_t n_max);
 void cache_done(struct cache *cache); /* no entry has users */
 
 /* What a request is known by: its feeds with their shapes, and their values where these were asked
@@ -52,13 +62,18 @@ int cache_add(struct cache *cache, const unsigned char *key, size_t key_bytes,
 void cache_release(struct cache *cache, struct cache_entry *entry);
 
 /* A frame that is idle; NULL: none. */
-struct frame *cache_take_frame(struct cache_entry *entry);
+struct frame *cache_take_frame(struct cache *cache, struct cache_entry *entry);
 /* Keep it for the next run, or free it if there are enough. It was used until now. */
-void cache_give_frame(struct cache_entry *entry, struct frame *frame);
+void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct frame *frame);
+
+/* A number that is higher each time. */
+uint64_t cache_count_use(void);
+/* What a program has on GPUs is idle, or about to be: tell who waits. Any lock may be held. */
+void cache_tell_idle(const struct program *program);
 
 /*
- * Without any session's lock, any thread: free the idle frame, of any session, that has memory
- * where `device` has and was not used for longest; where there is none, such a plan with its
- * constants. False: there was nothing, or only in sessions that are busy with their plans.
+ * Without any lock, any thread: free the frame, of any session, that has memory where `device` has,
+ * is idle, or left over with its work done, and was not used for longest; where there is none, such
+ * a plan with its constants. False: there was nothing.
  */
 bool cache_reclaim(const struct device *device);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Engine: a run finds its plan (or makes it, once), takes an idle frame of it (or makes one) and
- * runs it without the lock. So any number of runs go on at once, each with memory of its own.
+ * runs it; only to make a plan takes the lock. So any number of runs go on at once, each with
+ * memory of its own, and none of them waits for another's.
  *
  * A run that is stopped leaves what it has queued on GPUs, with its frame. The next one begins when
  * that is over, or is itself stopped first: it would be behind it on the streams, and may read what
@@ -20,9 +21,10 @@
 #include "base/error.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
-#include "libclient/device/gpu_memory.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/guard.h"
+#include "libclient/exec/leftovers.h"
+#include "libclient/exec/planner.h"
 #include "libclient/exec/queue.h"
 #include "libclient/exec/run.h"
 #include "libclient/exec/threads.h"
@@ -93,8 +95,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
         engine->options.seed = (uintptr_t)engine;
     variables_init(&engine->variables);
     pthread_mutex_init(&engine->lock, NULL);
-    cache_init(&engine->cache, PLANS_MAX, &engine->lock);
-    leftovers_init(&engine->leftovers, &engine->lock, &engine->cache);
+    cache_init(&engine->cache, PLANS_MAX);
     r = start(engine, err);
     if (r < 0) {
         engine_free(engine);
@@ -104,11 +105,15 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     return 0;
 }
 
-static int stopped(const struct engine_run *run, int why, struct allot_error *err) {
+int engine_stopped(const struct engine_run *run, int why, const char *where,
+                   struct allot_error *err) {
+    const char *colon = where && *where ? ": " : "";
+
+    where = where ? where : "";
     if (why == -ETIMEDOUT)
-        return error_set(err, why, "the run took longer than %llu us",
-                         (unsigned long long)run->timeout_usec);
-    return error_set(err, why, "the run was cancelled");
+        return error_set(err, why, "the run took longer than %llu us%s%s",
+                         (unsigned long long)run->timeout_usec, colon, where);
+    return error_set(err, why, "the run was cancelled%s%s", colon, where);
 }
 
 struct engine *engine_free(struct engine *engine) {
@@ -116,7 +121,7 @@ struct engine *engine_free(struct engine *engine) {
         return NULL;
     /* In a fork nobody would ever tell. */
     if (engine_check(engine, NULL) == 0)
-        leftovers_settle(&engine->leftovers, 0, NULL, NULL);
+        leftovers_settle(&engine->cache, 0, NULL, NULL);
     cache_done(&engine->cache);
     placement_done(&engine->placement);
     variables_done(&engine->variables);
@@ -157,163 +162,6 @@ static int check_feeds(const struct engine *engine, const struct engine_call *ca
     return 0;
 }
 
-/* With the lock held. The plan for a request, or the question that it raises, made where there is
- * none. */
-static int find_entry(struct engine *engine, const struct program_request *asked,
-                      struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
-    struct program_request request = *asked;
-    cleanup(freep) unsigned char *key = NULL;
-    struct program *program;
-    size_t key_bytes;
-    int r;
-
-    if (cache_key(asked, &key, &key_bytes) < 0)
-        return error_set(err, -ENOMEM, "no host memory for a run");
-    *ret = cache_find(&engine->cache, key, key_bytes);
-    if (*ret)
-        return 0;
-    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
-                         engine->options.soft_placement, engine->options.log_placement, err);
-    if (r < 0)
-        return r;
-    request.placement = engine->placement.devices;
-    r = program_new(&program, &request, err);
-    if (r < 0)
-        return r;
-    r = cache_add(&engine->cache, key, key_bytes, program, ret);
-    if (r < 0) {
-        program_free(program);
-        return error_set(err, r, "no host memory for a plan");
-    }
-    run->was_planned = true;
-    return 0;
-}
-
-/* What a plan asks for, of feeds that belong to the caller: copies. */
-struct answers {
-    struct allot_tensor **known; /* by feed */
-    uint32_t *valued;            /* those that are copies */
-    uint32_t n;
-};
-
-static void answers_done(struct answers *answers) {
-    for (uint32_t i = 0; i < answers->n; i++)
-        allot_tensor_unref(answers->known[answers->valued[i]]);
-    free(answers->known);
-    free(answers->valued);
-}
-
-static int answer(struct answers *answers, const struct program *question,
-                  struct program_request *request, struct allot_tensor *const *feeds) {
-    if (!answers->known) {
-        answers->known = calloc(request->n_feeds, sizeof(struct allot_tensor *));
-        answers->valued = calloc(request->n_feeds, sizeof(*answers->valued));
-        if (!answers->known || !answers->valued)
-            return -ENOMEM;
-        if (request->feed_known)
-            memcpy(answers->known, request->feed_known,
-                   request->n_feeds * sizeof(struct allot_tensor *));
-    }
-    for (uint32_t i = 0; i < question->n_asked; i++) {
-        uint32_t feed = question->asked[i];
-        const struct allot_tensor *from = feeds[feed];
-        int r = allot_tensor_copy_of(&answers->known[feed], (enum allot_dtype)from->dtype,
-                                     from->shape.rank, from->shape.dims, tensor_data(from), NULL);
-
-        if (r < 0)
-            return r;
-        answers->valued[answers->n++] = feed;
-    }
-    request->feed_known = answers->known;
-    request->valued = answers->valued;
-    request->n_valued = answers->n;
-    return 0;
-}
-
-/* With the lock held. The plan for a call: questions are answered until there is one. */
-static int find_plan(struct engine *engine, const struct program_request *asked,
-                     struct allot_tensor *const *feeds, struct engine_run *run,
-                     struct cache_entry **ret, struct allot_error *err) {
-    struct program_request request = *asked;
-    struct answers answers = { 0 };
-    int r = find_entry(engine, &request, run, ret, err);
-
-    while (r == 0 && (*ret)->program->n_asked) {
-        r = answer(&answers, (*ret)->program, &request, feeds);
-        cache_release(&engine->cache, *ret);
-        r = r < 0 ? error_set(err, r, "no host memory for a run")
-                  : find_entry(engine, &request, run, ret, err);
-    }
-    answers_done(&answers);
-    return r;
-}
-
-/* The plan for a call, and a frame of it that is idle; NULL: none. */
-static int take_plan(struct engine *engine, const struct program_request *request,
-                     struct allot_tensor *const *feeds, struct engine_run *run,
-                     struct cache_entry **ret, struct frame **ret_frame, struct allot_error *err) {
-    int r;
-
-    pthread_mutex_lock(&engine->lock);
-    r = find_plan(engine, request, feeds, run, ret, err);
-    *ret_frame = r == 0 ? cache_take_frame(*ret) : NULL;
-    pthread_mutex_unlock(&engine->lock);
-    return r;
-}
-
-static bool reclaim_any(const struct engine *engine) {
-    for (uint32_t d = engine->n_devices; d-- > 0;)
-        if (cache_reclaim(engine->devices[d]))
-            return true;
-    return false;
-}
-
-static int find_frame(struct engine *engine, const struct engine_call *call,
-                      const struct cache_entry *before, struct allot_tensor *const *feeds,
-                      const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
-                      struct frame **ret_frame, struct allot_error *err) {
-    const struct program_request request = {
-        .graph = engine->graph,
-        .feeds = call->feeds,
-        .feed_shapes = shapes,
-        .feed_known = call->feed_known,
-        .n_feeds = call->n_feeds,
-        .fetches = call->fetches,
-        .n_fetches = call->n_fetches,
-        .targets = call->targets,
-        .n_targets = call->n_targets,
-        .devices = engine->devices,
-        .n_devices = engine->n_devices,
-        .is_done = before ? before->program->is_done : NULL,
-        .n_done = before ? before->program->n_graph : 0,
-        .stage = before ? before->hash | 1 : 0,
-        .n_threads = engine->options.inter_threads,
-        .n_intra_threads = engine->options.intra_threads,
-        .deterministic = engine->options.deterministic,
-        .seed = engine->options.seed,
-    };
-    int r;
-
-    gpu_memory_wait_until(run->until_nsec);
-    /* A plan has constants on GPUs: at first what is idle makes way for them, then they wait. */
-    gpu_memory_wait_not(true);
-    do
-        r = take_plan(engine, &request, feeds, run, ret, ret_frame, err);
-    while (r == -ENOMEM && reclaim_any(engine));
-    gpu_memory_wait_not(false);
-    if (r == -ENOMEM && engine->gpus)
-        r = take_plan(engine, &request, feeds, run, ret, ret_frame, err);
-    if (r < 0 || *ret_frame)
-        return r;
-    r = frame_new(ret_frame, (*ret)->program, &engine->variables, err);
-    if (r < 0) {
-        pthread_mutex_lock(&engine->lock);
-        cache_release(&engine->cache, *ret);
-        pthread_mutex_unlock(&engine->lock);
-    }
-    return r;
-}
-
 /* The time may have been over while it waited for memory: then that is what is said. */
 static int was_late(const struct engine_run *run, int r, struct allot_error *err) {
     struct allot_error why = { 0 };
@@ -322,8 +170,7 @@ static int was_late(const struct engine_run *run, int r, struct allot_error *err
         return r;
     if (err)
         why = *err;
-    return error_set(err, -ETIMEDOUT, "the run took longer than %llu us: %s",
-                     (unsigned long long)run->timeout_usec, why.text);
+    return engine_stopped(run, -ETIMEDOUT, why.text, err);
 }
 
 static int write_trace(const struct trace *last, const char *path, struct allot_error *err) {
@@ -364,7 +211,7 @@ static int run_guarded(struct engine *engine, struct frame *frame, const struct 
      * ended has not failed. */
     if (!frame->has_ended && why < 0 &&
         (frame->failure.code == 0 || frame->failure.code == -ECANCELED))
-        return stopped(run, why, err);
+        return engine_stopped(run, why, frame->failure.text, err);
     return 0;
 }
 
@@ -511,7 +358,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
         return error_set(err, -ENOMEM, "no host memory for a run");
     r = check_feeds(engine, call, feeds, shapes, err);
     if (r == 0)
-        r = find_frame(engine, call, before, feeds, shapes, run, &entry, &frame, err);
+        r = planner_take(engine, call, before, feeds, shapes, run, &entry, &frame, err);
     if (r < 0)
         return was_late(run, r, err);
     count(run, entry->program);
@@ -523,19 +370,14 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     run->trace = trace;
     if (r == 0)
         r = was_late(run, run_in(engine, frame, run, feeds, fetched, err), err);
-    pthread_mutex_lock(&engine->lock);
     if (frame->is_out) {
-        leftovers_keep(&engine->leftovers, entry, frame);
-        pthread_mutex_unlock(&engine->lock);
+        leftovers_keep(&engine->cache, entry, frame);
         return r;
     }
-    cache_give_frame(entry, frame);
-    pthread_mutex_unlock(&engine->lock);
+    cache_give_frame(&engine->cache, entry, frame);
     if (r == 0)
         r = hand_over(engine, call, entry, run, feeds, fetched, ret_fetches, err);
-    pthread_mutex_lock(&engine->lock);
     cache_release(&engine->cache, entry);
-    pthread_mutex_unlock(&engine->lock);
     return r;
 }
 
@@ -566,11 +408,8 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
     run->step = atomic_fetch_add(&engine->n_steps, 1);
     run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
     run->trace = NULL;
-    r = leftovers_settle(&engine->leftovers, run->until_nsec, run->cancel, err);
+    r = leftovers_settle(&engine->cache, run->until_nsec, run->cancel, err);
     if (r == -ETIMEDOUT || r == -ECANCELED)
-        return stopped(run, r, err);
-    if (r == 0)
-        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
-    gpu_memory_wait_until(0);
-    return r;
+        return engine_stopped(run, r, NULL, err);
+    return r < 0 ? r : run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
 }

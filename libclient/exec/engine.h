@@ -10,7 +10,6 @@
 
 #include "libclient/device/gpus.h"
 #include "libclient/exec/cache.h"
-#include "libclient/exec/leftovers.h"
 #include "libclient/exec/placement.h"
 #include "libclient/exec/variable.h"
 
@@ -42,11 +41,10 @@ struct engine {
     uint32_t n_devices;
     struct variables variables;
     _Atomic uint64_t n_steps;
-
-    pthread_mutex_t lock; /* of all below */
-    struct placement placement;
     struct cache cache;
-    struct leftovers leftovers;
+
+    pthread_mutex_t lock; /* of all below, and of who makes a plan; nobody waits with it */
+    struct placement placement;
 };
 
 int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
@@ -86,3 +84,8 @@ struct engine_run {
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err);
+
+/* What is said of a run that was stopped, by its time limit (-ETIMEDOUT) or a cancellation
+ * (-ECANCELED), and of `where` that was; NULL: nowhere in particular. */
+int engine_stopped(const struct engine_run *run, int why, const char *where,
+                   struct allot_error *err);

@@ -13,7 +13,7 @@
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/gpu.h"
-#include "libclient/device/gpu_memory.h"
+#include "libclient/device/want.h"
 #include "libclient/exec/crew.h"
 #include "libclient/exec/queue.h"
 #include "libclient/exec/spare.h"
@@ -93,14 +93,34 @@ static uint32_t own_pins(const struct frame *frame, const struct program_item *i
     return n;
 }
 
+static struct spare_wait wait_of(const struct frame *frame) {
+    return (struct spare_wait){ frame->until_nsec, &frame->cancelled };
+}
+
+/* With the locks held: the first that lacks bytes to be written and has no fresh ones; `n`: none.
+ */
+static uint32_t lacking(const struct frame *frame, const struct program_item *item,
+                        struct variable *const *variables, uint32_t n,
+                        struct buffer *const *fresh) {
+    bool keep = !(item->kernel->flags & KERNEL_INITIALISES);
+    uint32_t i = 0;
+
+    while (i < n && (fresh[i] || (i > 0 && variables[i] == variables[i - 1]) ||
+                     (keep && !variables[i]->buffer) ||
+                     !variable_lacks(variables[i], own_pins(frame, item, variables[i]))))
+        i++;
+    return i;
+}
+
 static int prepare_variables(struct frame *frame, const struct program_item *item,
-                             struct variable *const *variables, const uint32_t *args, uint32_t n) {
+                             struct variable *const *variables, const uint32_t *args, uint32_t n,
+                             struct buffer **fresh) {
     bool keep = !(item->kernel->flags & KERNEL_INITIALISES);
 
-    gpu_memory_wait_until(frame->until_nsec);
     for (uint32_t i = 0; i < n; i++) {
         struct allot_error err = { 0 };
-        int r = variable_prepare(variables[i], own_pins(frame, item, variables[i]), keep, &err);
+        int r = variable_prepare(variables[i], own_pins(frame, item, variables[i]), keep, &fresh[i],
+                                 &err);
 
         if (r == -ENODATA)
             return fail_uninitialised(variables[i]);
@@ -111,30 +131,64 @@ static int prepare_variables(struct frame *frame, const struct program_item *ite
     return 0;
 }
 
+static void lock_variables(struct variable *const *variables, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0 || variables[i] != variables[i - 1])
+            pthread_mutex_lock(&variables[i]->lock);
+}
+
+static void unlock_variables(struct variable *const *variables, uint32_t n) {
+    for (uint32_t i = n; i-- > 0;)
+        if (i == 0 || variables[i] != variables[i - 1])
+            pthread_mutex_unlock(&variables[i]->lock);
+}
+
+/* Lock what is to be written, with fresh bytes at hand for those that need some: these may have to
+ * be waited for, which nobody does with a lock. */
+static int lock_with_fresh(const struct frame *frame, const struct program_item *item,
+                           struct variable *const *variables, uint32_t n, struct buffer **fresh) {
+    const struct spare_wait wait = wait_of(frame);
+    struct allot_error err = { 0 };
+    uint32_t i;
+
+    for (;;) {
+        int r;
+
+        lock_variables(variables, n);
+        i = lacking(frame, item, variables, n, fresh);
+        if (i == n)
+            return 0;
+        unlock_variables(variables, n);
+        r = variable_fresh(variables[i], &wait, &fresh[i], &err);
+        if (r < 0)
+            return kernel_fail(r, "%s", err.text);
+    }
+}
+
 int frame_write(const struct kernel_run *run) {
     struct frame *frame = frame_of(run);
     const struct program_item *item = item_of(frame, run);
     const uint32_t *outputs = &frame->program->args[item->first_arg + item->n_inputs];
+    struct buffer *fresh[32] = { 0 };
     struct variable *variables[32];
     uint32_t args[32], n = written(frame, item, variables, args);
-    int r;
+    int r = lock_with_fresh(frame, item, variables, n, fresh);
 
-    for (uint32_t i = 0; i < n; i++)
-        if (i == 0 || variables[i] != variables[i - 1])
-            pthread_mutex_lock(&variables[i]->lock);
-    r = prepare_variables(frame, item, variables, args, n);
-    if (r == 0)
-        r = item->run(run);
-    for (uint32_t o = 0; r == 0 && o < item->n_outputs; o++) {
-        uint32_t first = (uint32_t)__builtin_ctz(item->kernel->writes);
-        uint32_t handle = frame->program->args[item->first_arg + first];
+    if (r == 0) {
+        r = prepare_variables(frame, item, variables, args, n, fresh);
+        if (r == 0)
+            r = item->run(run);
+        for (uint32_t o = 0; r == 0 && o < item->n_outputs; o++) {
+            uint32_t first = (uint32_t)__builtin_ctz(item->kernel->writes);
+            uint32_t handle = frame->program->args[item->first_arg + first];
 
-        pin(frame, outputs[o],
-            buffer_ref(frame->variables[frame->program->values[handle].index]->buffer));
+            pin(frame, outputs[o],
+                buffer_ref(frame->variables[frame->program->values[handle].index]->buffer));
+        }
+        unlock_variables(variables, n);
     }
-    for (uint32_t i = n; i-- > 0;)
-        if (i == 0 || variables[i] != variables[i - 1])
-            pthread_mutex_unlock(&variables[i]->lock);
+    for (uint32_t i = 0; i < n; i++)
+        buffer_unref(fresh[i]);
     return r;
 }
 
@@ -218,7 +272,7 @@ static int no_slab(const struct program *program, uint32_t device, int r, struct
 }
 
 /* What flows between host and devices must be pinned, so that copies run beside other work. */
-static int take_slabs(struct frame *frame, struct allot_error *err) {
+static int take_slabs(struct frame *frame, const struct spare_wait *wait, struct allot_error *err) {
     const struct program *program = frame->program;
 
     for (uint32_t d = 0; d < program->n_devices; d++) {
@@ -226,7 +280,7 @@ static int take_slabs(struct frame *frame, struct allot_error *err) {
                 : d == 0 && program->has_gpu
                     ? spare_host_alloc(program->devices[0], first_gpu(program),
                                        program->slab_bytes[d], &frame->slabs[d].data, err)
-                    : spare_alloc(program->devices[d], program->slab_bytes[d], "step memory",
+                    : spare_alloc(program->devices[d], program->slab_bytes[d], "step memory", wait,
                                   &frame->slabs[d], err);
 
         if (r < 0)
@@ -257,16 +311,16 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     const struct program_item *item = item_of(frame, run);
     uint32_t value = program->args[item->first_arg + item->n_inputs + i];
     int64_t count = shape_count(shape);
+    const struct spare_wait wait = wait_of(frame);
     struct allot_error err = { 0 };
     struct buffer *buffer;
     int r;
 
     if (count < 0)
         return kernel_fail(-EOVERFLOW, "an output that is too large");
-    gpu_memory_wait_until(frame->until_nsec);
     r = spare_buffer_new(program->devices[item->device],
                          (uint64_t)count * dtype_bytes(program->values[value].dtype),
-                         item->node->name, &buffer, &err);
+                         item->node->name, &wait, &buffer, &err);
     if (r < 0)
         return kernel_fail(r, "%s", err.text);
     pin(frame, value, buffer);
@@ -275,7 +329,8 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     return 0;
 }
 
-static int fill(struct frame *frame, struct variables *variables, struct allot_error *err) {
+static int fill(struct frame *frame, struct variables *variables, const struct spare_wait *wait,
+                struct allot_error *err) {
     const struct program *program = frame->program;
     uint32_t *space_of = calloc(program->n_variables + 1, sizeof(*space_of));
     int r;
@@ -288,7 +343,7 @@ static int fill(struct frame *frame, struct variables *variables, struct allot_e
     r = find_variables(frame, variables, space_of);
     free(space_of);
     if (r == 0)
-        r = take_slabs(frame, err);
+        r = take_slabs(frame, wait, err);
     if (r < 0)
         return r;
     for (uint32_t d = 0; d < program->n_devices; d++)
@@ -317,7 +372,7 @@ static int fill(struct frame *frame, struct variables *variables, struct allot_e
 }
 
 int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
-              struct allot_error *err) {
+              const struct spare_wait *wait, struct allot_error *err) {
     struct frame *frame = calloc(1, sizeof(*frame));
     int r = -ENOMEM;
 
@@ -340,7 +395,7 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
         (frame->feeds || !program->has_gpu)) {
         struct allot_error own = { 0 };
 
-        r = fill(frame, variables, &own);
+        r = fill(frame, variables, wait, &own);
         if (r < 0 && own.code)
             error_set(err, r, "%s", own.text);
         else if (r < 0)
@@ -426,7 +481,7 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
             for (uint32_t p = program->first_place[v]; p < program->first_place[v + 1]; p++)
                 frame->args[program->places[p]] = tensor_data(feeds[value->index]);
         } else if (value->where == VALUE_FETCH) {
-            r = spare_buffer_new(program->devices[0], value->bytes, "fetch", &buffer, err);
+            r = spare_buffer_new(program->devices[0], value->bytes, "fetch", NULL, &buffer, err);
             if (r < 0) {
                 if (value->node)
                     r = error_wrap(err, r, "'%s' (%s)", value->node->name, value->node->op->name);
@@ -483,4 +538,5 @@ void frame_fail(struct frame *frame, uint32_t item, int code) {
                   failed->node ? failed->node->op->name : "Copy",
                   frame->program->devices[failed->device]->name, kernel_failure()->text);
     atomic_store(&frame->cancelled, true);
+    want_stop(&frame->cancelled);
 }

@@ -24,6 +24,7 @@ struct cache_entry;
 struct crew;
 struct frame_end;
 struct frame_event;
+struct spare_wait;
 struct trace;
 
 struct frame_item {
@@ -68,9 +69,10 @@ struct frame {
     struct trace *trace;        /* of this run; NULL: none is wanted */
 };
 
-/* Memory for one run. `variables` is borrowed. -ENOMEM. */
+/* Memory for one run, of a program whose constants are there. `variables` is borrowed. -ENOMEM,
+ * -ECANCELED as exec/spare.h has it. */
 int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
-              struct allot_error *err);
+              const struct spare_wait *wait, struct allot_error *err);
 struct frame *frame_free(struct frame *frame); /* accepts and returns NULL */
 
 /* Before a run: the feeds' addresses, memory for the fetches, nothing failed yet. */

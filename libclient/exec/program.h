@@ -5,7 +5,8 @@
  *
  * Made once for a set of feeds, fetches and feed shapes: pruned, every shape known, kernels chosen
  * and prepared, copies between devices put in, an order fixed and memory laid out. What it says
- * never changes afterwards: any number of runs (exec/run.h) use it at once.
+ * never changes once its constants are there (exec/constants.h): any number of runs (exec/run.h)
+ * use it at once.
  *
  *     item    something to do: a kernel, a copy, a read of a variable
  *     value   bytes that items read and write, in one memory space
@@ -48,9 +49,10 @@ struct program_value {
     uint64_t bytes;
     uint64_t offset;               /* of VALUE_SLAB */
     struct allot_tensor *constant; /* one reference; on the host */
-    void *address;                 /* of VALUE_CONSTANT, in its space */
-    struct buffer *uploaded;       /* of VALUE_CONSTANT on a device: the memory; one reference */
-    const struct node *node;       /* whose output it is, for messages; NULL */
+    void *address;           /* of VALUE_CONSTANT, in its space; on a device: once it is there */
+    const void *source;      /* of VALUE_CONSTANT on a device: the bytes on the host */
+    struct buffer *uploaded; /* of VALUE_CONSTANT on a device: the memory; one reference */
+    const struct node *node; /* whose output it is, for messages; NULL */
 };
 
 enum item_kind {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/waiter.h"
+#include "libclient/exec/cache.h"
 #include "libclient/exec/crew.h"
 #include "libclient/exec/stopwatch.h"
 #include "libclient/exec/trace.h"
@@ -103,7 +104,9 @@ static int wait_before(struct frame *frame, uint32_t i) {
 static void count_told(struct frame *frame, bool *ret_reached) {
     pthread_mutex_lock(&frame->lock);
     *ret_reached = true;
-    atomic_fetch_sub(&frame->n_awaited, 1);
+    /* With the last of them what a run that was stopped has left can be reclaimed. */
+    if (atomic_fetch_sub(&frame->n_awaited, 1) == 1)
+        cache_tell_idle(frame->program);
     pthread_cond_broadcast(&frame->news);
     pthread_mutex_unlock(&frame->lock);
 }

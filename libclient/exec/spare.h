@@ -3,8 +3,10 @@
 /*
  * Spare: memory of devices as device/device.h has it; but where there is none, what is idle in this
  * process is given back first, the longest unused before others, and others are waited for, if they
- * may be, when that was not enough. Any thread, without the lock of a session.
+ * may be, when that was not enough. What becomes idle in the process meanwhile ends the wait, too.
+ * Any thread, without a lock: a wait may be long.
  */
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct allot_error;
@@ -13,10 +15,17 @@ struct device;
 struct device_block;
 struct gpu;
 
-int spare_alloc(struct device *device, uint64_t bytes, const char *tag, struct device_block *ret,
-                struct allot_error *err);
-int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag, struct buffer **ret,
-                     struct allot_error *err);
+/* For whom it waits. */
+struct spare_wait {
+    uint64_t until_nsec;        /* not longer than until then, of CLOCK_MONOTONIC; 0: no limit */
+    const atomic_bool *stopped; /* of a stop (exec/stop.h): set, it is -ECANCELED; NULL: never */
+};
+
+/* `wait` NULL: nobody ends it. -ENOMEM, -ECANCELED. */
+int spare_alloc(struct device *device, uint64_t bytes, const char *tag,
+                const struct spare_wait *wait, struct device_block *ret, struct allot_error *err);
+int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
+                     const struct spare_wait *wait, struct buffer **ret, struct allot_error *err);
 /* Pinned memory of `host` for copies from and to `gpu`. */
 int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
                      struct allot_error *err);

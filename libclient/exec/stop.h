@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Stop: a flag that ends a run, and where a thread of the run may sleep meanwhile.
+ * Stop: a flag that ends a run, and where a thread of the run may sleep meanwhile; or it waits for
+ * memory under the flag (device/want.h).
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+
+#include "libclient/device/want.h"
 
 struct stop {
     atomic_bool *flag;
@@ -16,6 +19,7 @@ struct stop {
 /* Without `lock`. */
 static inline void stop_give(const struct stop *stop) {
     atomic_store(stop->flag, true);
+    want_stop(stop->flag);
     pthread_mutex_lock(stop->lock);
     pthread_cond_broadcast(stop->news);
     pthread_mutex_unlock(stop->lock);

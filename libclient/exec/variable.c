@@ -64,27 +64,31 @@ int variable_read(struct variable *variable, struct buffer **ret) {
     return r;
 }
 
-int variable_prepare(struct variable *variable, uint32_t n_own, bool keep,
+bool variable_lacks(const struct variable *variable, uint32_t n_own) {
+    return !variable->buffer || atomic_load(&variable->buffer->refs) > 1 + n_own;
+}
+
+int variable_fresh(const struct variable *variable, const struct spare_wait *wait,
+                   struct buffer **ret, struct allot_error *err) {
+    return spare_buffer_new(variable->device, variable->bytes, variable->node->name, wait, ret,
+                            err);
+}
+
+int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct buffer **fresh,
                      struct allot_error *err) {
-    struct buffer *fresh;
-    int r;
+    int r = 0;
 
     if (!variable->buffer && keep)
         return -ENODATA;
-    if (variable->buffer && atomic_load(&variable->buffer->refs) <= 1 + n_own)
+    if (!variable_lacks(variable, n_own))
         return 0;
-    r = spare_buffer_new(variable->device, variable->bytes, variable->node->name, &fresh, err);
+    if (keep)
+        r = device_copy_within(variable->device, (*fresh)->data, variable->buffer->data,
+                               variable->bytes, err);
     if (r < 0)
         return r;
-    if (keep) {
-        r = device_copy_within(variable->device, fresh->data, variable->buffer->data,
-                               variable->bytes, err);
-        if (r < 0) {
-            buffer_unref(fresh);
-            return r;
-        }
-    }
     buffer_unref(variable->buffer);
-    variable->buffer = fresh;
+    variable->buffer = *fresh;
+    *fresh = NULL;
     return 0;
 }

@@ -19,6 +19,7 @@ struct allot_error;
 struct allot_tensor;
 struct device;
 struct node;
+struct spare_wait;
 
 struct variable {
     pthread_mutex_t lock;
@@ -43,9 +44,17 @@ int variables_get(struct variables *variables, const struct node *node, struct d
 /* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised. */
 int variable_read(struct variable *variable, struct buffer **ret);
 
+/* With the lock held: whether its bytes cannot be changed where they are, as others than the
+ * variable and the caller, who has `n_own` references and is through with them, have some; or there
+ * are none. */
+bool variable_lacks(const struct variable *variable, uint32_t n_own);
+/* Without the lock, as it may wait: bytes to change instead. */
+int variable_fresh(const struct variable *variable, const struct spare_wait *wait,
+                   struct buffer **ret, struct allot_error *err);
 /*
- * With the lock held: make `variable->buffer` one that may be changed: the same if only `n_own`
- * references besides the variable's are out, all of them the caller's and over. `keep`: its
- * contents must be the old ones (-ENODATA: there are none).
+ * With the lock held: make `variable->buffer` one that may be changed: the same, or `*fresh`, which
+ * is taken then; it is there if the variable lacks one. `keep`: its contents must be the old ones
+ * (-ENODATA: there are none).
  */
-int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct allot_error *err);
+int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct buffer **fresh,
+                     struct allot_error *err);

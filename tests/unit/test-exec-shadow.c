@@ -281,7 +281,7 @@ static void run_in_shadow(const struct shape_of_row *shape, const struct program
     struct frame *frame;
 
     variables_init(&variables);
-    ck_assert_int_eq(frame_new(&frame, program, &variables, NULL), 0);
+    ck_assert_int_eq(frame_new(&frame, program, &variables, NULL, NULL), 0);
     shadow.program = program;
     shadow.owners = calloc(program->slab_bytes[0] / UNIT + 1, sizeof(*shadow.owners));
     shadow.fns = calloc(program->n_items + 1, sizeof(*shadow.fns));

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/device/want.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static struct {
+    pthread_mutex_t lock;
+    struct list wants;
+    atomic_uint n; /* may be read without the lock */
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .wants = LIST_INIT(all.wants) };
+
+/* In the child of a fork nobody waits. */
+static void forget_in_child(void) {
+    pthread_mutex_init(&all.lock, NULL);
+    list_init(&all.wants);
+    atomic_store(&all.n, 0);
+}
+
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+void want_begin(struct want *want, const struct gpu *gpu, const atomic_bool *stopped) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    *want = (struct want){ .gpu = gpu, .stopped = stopped };
+    want->fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_lock(&all.lock);
+    list_append(&all.wants, &want->link);
+    atomic_fetch_add(&all.n, 1);
+    pthread_mutex_unlock(&all.lock);
+}
+
+void want_end(struct want *want) {
+    pthread_mutex_lock(&all.lock);
+    list_remove(&want->link);
+    atomic_fetch_sub(&all.n, 1);
+    pthread_mutex_unlock(&all.lock);
+    if (want->fd >= 0)
+        close(want->fd);
+}
+
+static void wake(const atomic_bool *stopped, const struct gpu *gpu) {
+    struct want *want;
+
+    if (atomic_load(&all.n) == 0)
+        return;
+    pthread_mutex_lock(&all.lock);
+    list_foreach (want, &all.wants, link) {
+        if (want->fd >= 0 && ((stopped && want->stopped == stopped) || (gpu && want->gpu == gpu)))
+            eventfd_write(want->fd, 1);
+    }
+    pthread_mutex_unlock(&all.lock);
+}
+
+void want_stop(const atomic_bool *stopped) {
+    wake(stopped, NULL);
+}
+
+void want_news(const struct gpu *gpu) {
+    wake(NULL, gpu);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Want: a thread that waits for memory of a GPU, so that whoever has something to tell it can.
+ *
+ * It sleeps where it can be woken by a descriptor, `fd`, and then looks: the run that it works for
+ * was stopped, or memory of that GPU has become free, or idle, in this process. Any thread.
+ */
+#include <stdatomic.h>
+
+#include "base/list.h"
+
+struct gpu;
+
+struct want {
+    struct list link;
+    const struct gpu *gpu;
+    const atomic_bool *stopped; /* NULL: nobody stops it */
+    int fd;                     /* eventfd, which does not block; readable: look */
+};
+
+/* The descriptor is readable at once: what came between the last look and now is not missed. Where
+ * there is none to be had `fd` is -1, and nobody wakes it. */
+void want_begin(struct want *want, const struct gpu *gpu, const atomic_bool *stopped);
+void want_end(struct want *want);
+
+/* Both cost next to nothing where nobody waits, take no other lock, and never wait themselves. */
+void want_stop(const atomic_bool *stopped); /* after it was set */
+void want_news(const struct gpu *gpu);      /* after something became free, or idle */

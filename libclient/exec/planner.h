@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Planner: the plan for a call, and memory to run it in. A plan is made once, by one thread of a
+ * session at a time; memory is taken, and waited for, without any lock. Any thread.
+ */
+#include "libclient/graph/graph.h"
+
+struct allot_error;
+struct allot_tensor;
+struct cache_entry;
+struct engine;
+struct engine_call;
+struct engine_run;
+struct frame;
+
+/*
+ * The entry of the plan, with one more user, and a frame of it. `before`: the stage before; NULL:
+ * this is the first. `shapes` are of the feeds. -ENOMEM; -ETIMEDOUT and -ECANCELED of the run, with
+ * the op and the bytes that it waited for.
+ */
+int planner_take(struct engine *engine, const struct engine_call *call,
+                 const struct cache_entry *before, struct allot_tensor *const *feeds,
+                 const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
+                 struct frame **ret_frame, struct allot_error *err);
