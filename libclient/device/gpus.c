@@ -263,6 +263,12 @@ static int check_set(const struct gpus_options *options, struct allot_error *err
     return 0;
 }
 
+/* A full card is -ENOSPC to who asks for a lease, or -ETIMEDOUT where it waited; to who asks for
+ * devices it is what it will be when a run lacks memory. */
+static int code_of(int r) {
+    return r == -ENOSPC || r == -ETIMEDOUT ? -ENOMEM : r;
+}
+
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err) {
     struct allot_error own = { 0 };
     int r;
@@ -277,7 +283,7 @@ int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct
         *ret = &process.set;
     }
     pthread_mutex_unlock(&process.lock);
-    return r < 0 ? error_set(err, r, "%s", own.text) : 0;
+    return r < 0 ? error_set(err, code_of(r), "%s", own.text) : 0;
 }
 
 void gpus_put(const struct gpus *gpus) {

@@ -33,7 +33,8 @@ struct gpus {
 
 /*
  * `*ret` is NULL where this process sees no GPU at all, or has no driver that works. -ENODEV: there
- * are some, but fewer than `n_gpus`. Else what the lease or the driver said.
+ * are some, but fewer than `n_gpus`. -ENOMEM: they are full, and were as long as the options have
+ * it wait. Else what the lease or the driver said.
  */
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err);
 void gpus_put(const struct gpus *gpus); /* accepts NULL */

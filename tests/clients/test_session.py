@@ -143,3 +143,27 @@ def test_a_list_of_devices_leaves_the_environment_alone(daemon, managed):
         assert f"environment {value or 'unset'}\n" in process.said
         process.stdin.close()
         assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("words", [("no_wait=1",), ("wait_msec=200",)])
+def test_a_session_on_a_full_card_is_out_of_memory(daemon, words):
+    free = daemon.connect().GetBox()["box"]["devices"][0]["free_bytes"]
+    grant, other = daemon.acquire(amount={"mode": "fixed", "bytes": free}, visible_devices="0")
+    line = refused(daemon.box, *words, ALLOT_SOCKET=daemon.socket, CUDA_VISIBLE_DEVICES="0")
+    assert line.startswith(f"error {-errno.ENOMEM} ") and "needs" in line, line
+    process = session(daemon, ready="log 5: waiting for GPU memory, place 1: ", CUDA_VISIBLE_DEVICES="0")
+    other.Release(grant["lease"])
+    other.close()
+    daemon.box.wait_for(process, "devices 2", PATIENCE)
+
+
+@WITH_KERNELS
+@pytest.mark.parametrize("words", [("no_wait=1",), ("wait_msec=200",)])
+def test_a_run_on_a_full_card_is_out_of_memory(daemon, words):
+    process = session(daemon, *words, CUDA_VISIBLE_DEVICES="0")
+    assert step(daemon, process, 1)[0] == 0
+    free = daemon.connect().GetBox()["box"]["devices"][0]["free_bytes"]
+    _, other = daemon.acquire(amount={"mode": "fixed", "bytes": free}, visible_devices="0")
+    code, seconds, text = step(daemon, process, 8)
+    assert code == -errno.ENOMEM and seconds < 20 and "out of memory: asked for" in text, (code, seconds, text)
+    other.close()
