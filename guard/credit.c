@@ -543,14 +543,28 @@ void credit_give(int i, uint64_t bytes) {
 
 int credit_reserve(int i, uint64_t bytes, const struct allot_lease_patience *patience,
                    struct allot_error *err) {
+    struct allot_lease_patience at_once = allot_lease_patience_init();
     struct share *share = &credit.shares[i];
     uint64_t need;
     int r = 0;
 
+    at_once.reconnect_usec = 1;
     pthread_mutex_lock(&share->asking);
     share->reserved += bytes; /* first, so that nobody gives back what is in hand */
-    while (r == 0 && (need = missing(share, 0)) > 0)
-        r = ask_with(share, need, patience, err);
+    while ((need = missing(share, 0)) > 0 && (r = ask_with(share, need, &at_once, err)) < 0) {
+        if (patience->timeout_usec == 0 && r != -ENOTCONN)
+            break;
+        /* Whoever else has to ask must not wait with it, and what is freed meanwhile goes back: so
+         * nothing is set aside, and what is in hand when the answer comes is looked at again. */
+        share->reserved -= bytes;
+        pthread_mutex_unlock(&share->asking);
+        r = credit.calls.allot_lease_grow_with(credit.lease, share->text, need, patience, err);
+        pthread_mutex_lock(&share->asking);
+        share->reserved += bytes;
+        if (r < 0)
+            break;
+        share->held += need;
+    }
     if (r < 0)
         share->reserved -= bytes;
     pthread_mutex_unlock(&share->asking);

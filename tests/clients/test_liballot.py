@@ -7,6 +7,7 @@ standard input ends, and says what it is told.
 import ctypes
 import errno
 import signal
+import sys
 import time
 
 import pytest
@@ -261,3 +262,73 @@ def test_a_run_that_waits_for_memory_keeps_its_time_limit(daemon):
     assert int(code) == -errno.ETIMEDOUT and "longer than 500000 us" in text, said
     assert 450 <= int(msec) < 5000 and time.monotonic() - began < PATIENCE, said
     end(holder)
+
+
+WAITERS = """
+import ctypes, os, sys, threading, time
+lib = ctypes.CDLL(sys.argv[1])
+MIB = 1 << 20
+
+class Patience(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("timeout_usec", ctypes.c_uint64), ("reconnect_usec", ctypes.c_uint64),
+                ("progress", ctypes.c_void_p), ("userdata", ctypes.c_void_p), ("cancel_fd", ctypes.c_int),
+                ("go_on", ctypes.c_void_p)]
+
+lease, error = ctypes.c_void_p(), ctypes.create_string_buffer(516)
+assert lib.allot_lease_attach(ctypes.byref(lease), ctypes.c_uint64(0), None, None, error) == 0, error.raw
+stop, raised = os.pipe()
+
+def grow(mib, timeout_usec, cancel_fd):
+    patience = Patience(ctypes.sizeof(Patience), timeout_usec, 0, None, None, cancel_fd, None)
+    begin = time.monotonic()
+    r = lib.allot_lease_grow_with(lease, None, ctypes.c_uint64(mib * MIB), ctypes.byref(patience), None)
+    print("grown", mib, r, time.monotonic() - begin, flush=True)
+
+first = threading.Thread(target=grow, args=(1400, 2**64 - 1, stop))
+first.start()
+print("begun", flush=True)
+sys.stdin.readline()
+grow(1500, 300_000, -1)
+sys.stdin.readline()
+os.write(raised, b"!")
+first.join()
+grow(100, 2**64 - 1, -1)
+sys.stdin.read()
+"""
+
+
+def test_under_the_guard_one_wait_does_not_keep_another(daemon):
+    """A second growth hears its own time limit while the first waits, and the first is called off at once."""
+    free = daemon.connect().GetBox()["box"]["devices"][0]["free_bytes"]
+    _, other = daemon.acquire(amount={"mode": "fixed", "bytes": free - 1000 * MIB}, visible_devices="0")
+    job = daemon.box.start(
+        [BUILD / "ctl" / "gpuctl", "run", "--no-wait", "--grow", "--min", "500M", "--", sys.executable, "-c", WAITERS,
+         LIBRARY], env={"ALLOT_SOCKET": daemon.socket}, ready="begun", timeout=PATIENCE)
+
+    def queue():
+        return daemon.connect().GetBox()["box"]["queue"]
+
+    def until(n):
+        deadline = time.monotonic() + PATIENCE
+        while len(queue()) != n:
+            assert time.monotonic() < deadline, queue()
+            time.sleep(0.01)
+
+    def tell(word):
+        job.stdin.write("\n")
+        job.stdin.flush()
+        _, _, code, seconds = daemon.box.wait_for(job, word, PATIENCE).split()
+        return int(code), float(seconds)
+
+    until(1)
+    code, seconds = tell("grown 1500")
+    assert code == -errno.ETIMEDOUT and seconds < 5, (code, seconds)
+    assert len(queue()) == 1
+    code, _ = tell("grown 1400")
+    assert code == -errno.ECANCELED
+    daemon.box.wait_for(job, "grown 100 0", PATIENCE)
+    until(0)
+    lease, = (lease for lease in leases(daemon) if lease["mode"] == "grow")
+    assert lease["shares"][0]["held_bytes"] == 100 * MIB
+    end(job)
+    other.close()
