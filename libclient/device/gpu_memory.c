@@ -25,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -51,6 +50,7 @@ struct errand {
     bool may_ask;               /* the source says what is missing; else it just refuses */
     bool is_first;              /* the arena is being made: nobody stands behind its source */
 
+    bool has_want; /* the lease was asked: what others have to tell is heard meanwhile */
     struct want want;
     uint64_t waited_bytes; /* for which it stands in line */
     bool is_done;          /* `*ret` is there: nothing has to be waited for any more */
@@ -158,6 +158,30 @@ static int lease_grow(const struct gpu_memory *memory, uint64_t bytes,
                                  &errand->refused);
 }
 
+/* Whether it is to go on, as nobody has stopped it. */
+static bool hear(void *userdata) {
+    const struct gpu_memory_terms *terms = errand->terms;
+
+    want_lower(&errand->want);
+    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
+    return !errand->is_stopped;
+}
+
+/* As lease_grow(), while somebody may stop it: also a daemon that hangs keeps no run. */
+static int lease_grow_until_stopped(const struct gpu_memory *memory, uint64_t bytes,
+                                    struct allot_lease_patience patience,
+                                    bool (*go_on)(void *userdata)) {
+    if (errand->terms && !errand->has_want) {
+        want_begin(&errand->want, memory->gpu, errand->terms->stopped);
+        errand->has_want = true;
+    }
+    if (errand->has_want) {
+        patience.cancel_fd = errand->want.fd;
+        patience.go_on = go_on;
+    }
+    return lease_grow(memory, bytes, &patience);
+}
+
 static int take_first(struct gpu_memory *memory, uint64_t bytes) {
     struct allot_lease_patience patience = patience_now(memory);
 
@@ -178,7 +202,7 @@ static int alloc_with(bool may_ask, struct allot_error *err) {
     return arena_alloc(errand->memory->gpu->arena, &errand->request, errand->ret, err);
 }
 
-/* Without waiting: -ENOMEM, and the least that the lease refused. */
+/* Without waiting: -ENOMEM, and the least that the lease refused; -ECANCELED. */
 static int try(void) {
     struct gpu_memory *memory = errand->memory;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
@@ -192,8 +216,10 @@ static int try(void) {
         uint64_t missing = errand->need_bytes - errand->credit_bytes;
 
         settle(memory);
-        if (lease_grow(memory, missing, &patience) == 0)
+        if (lease_grow_until_stopped(memory, missing, patience, hear) == 0)
             errand->credit_bytes += missing;
+        else if (errand->is_stopped)
+            return -ECANCELED;
         else
             errand->refused_bytes = errand->need_bytes;
     }
@@ -261,12 +287,8 @@ static void give_back(struct gpu_memory *memory) {
 /* Somebody has news: true, if they are not the end of the wait. */
 static bool look(void *userdata) {
     const struct gpu_memory_terms *terms = errand->terms;
-    uint64_t value;
 
-    if (read(errand->want.fd, &value, sizeof(value)) < 0)
-        value = 0; /* somebody else's look was quicker: there is no such, but no harm either */
-    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
-    if (errand->is_stopped)
+    if (!hear(userdata))
         return false;
     while (terms->reclaim && terms->reclaim(terms->userdata))
         ;
@@ -290,12 +312,9 @@ static int stand_in_line(void) {
     drop_credit();
     settle(memory);
     errand->waited_bytes = errand->refused_bytes;
-    want_begin(&errand->want, memory->gpu, errand->terms->stopped);
     patience.progress = say;
-    patience.cancel_fd = errand->want.fd;
-    patience.go_on = look;
-    r = lease_grow(memory, errand->waited_bytes, &patience);
-    want_end(&errand->want);
+    want_raise(&errand->want); /* what came since it was tried is not missed */
+    r = lease_grow_until_stopped(memory, errand->waited_bytes, patience, look);
     if (r == 0)
         errand->credit_bytes += errand->waited_bytes;
     return errand->is_done ? 0 : errand->is_stopped ? -ECANCELED : r;
@@ -348,6 +367,8 @@ int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
     errand = &own;
     r = run_errand(err);
     drop_credit();
+    if (own.has_want)
+        want_end(&own.want);
     errand = outer;
     settle(gpu->memory);
     return r;

@@ -44,6 +44,18 @@ void want_end(struct want *want) {
         close(want->fd);
 }
 
+void want_raise(const struct want *want) {
+    if (want->fd >= 0)
+        eventfd_write(want->fd, 1);
+}
+
+void want_lower(const struct want *want) {
+    eventfd_t ignored;
+
+    if (want->fd >= 0)
+        eventfd_read(want->fd, &ignored);
+}
+
 static void wake(const atomic_bool *stopped, const struct gpu *gpu) {
     struct want *want;
 
@@ -51,8 +63,8 @@ static void wake(const atomic_bool *stopped, const struct gpu *gpu) {
         return;
     pthread_mutex_lock(&all.lock);
     list_foreach (want, &all.wants, link) {
-        if (want->fd >= 0 && ((stopped && want->stopped == stopped) || (gpu && want->gpu == gpu)))
-            eventfd_write(want->fd, 1);
+        if ((stopped && want->stopped == stopped) || (gpu && want->gpu == gpu))
+            want_raise(want);
     }
     pthread_mutex_unlock(&all.lock);
 }

@@ -23,6 +23,9 @@ struct want {
  * there is none to be had `fd` is -1, and nobody wakes it. */
 void want_begin(struct want *want, const struct gpu *gpu, const atomic_bool *stopped);
 void want_end(struct want *want);
+void want_raise(const struct want *want); /* have it look, itself */
+/* It looks now: what is told from here on makes the descriptor readable again. */
+void want_lower(const struct want *want);
 
 /* Both cost next to nothing where nobody waits, take no other lock, and never wait themselves. */
 void want_stop(const atomic_bool *stopped); /* after it was set */

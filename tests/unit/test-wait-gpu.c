@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -342,6 +343,35 @@ START_TEST(a_variable_is_read_while_a_write_waits_for_memory) {
 }
 END_TEST
 
+/* One that hangs answers neither yes nor no: limits and cancellations are heard all the same. */
+START_TEST(a_daemon_that_hangs_keeps_no_run) {
+    struct runner runner, again;
+    struct bench bench;
+    uint64_t begun;
+
+    setup();
+    open_session(&bench);
+    check_books(&bench, NULL);
+    runner = again = line(&bench, "Next", VALUE);
+    kill(allotd.pid, SIGSTOP);
+    begun = clock_usec(CLOCK_MONOTONIC);
+    begin(&runner, 20000);
+    await(&runner, -ETIMEDOUT);
+    ck_assert_uint_lt(runner.ended_usec - begun, SOON_USEC);
+    begin(&runner, 0);
+    begin(&again, 20000);
+    await(&again, -ETIMEDOUT);
+    give_and_await(&runner);
+    ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
+    kill(allotd.pid, SIGCONT);
+    check(&runner);
+    check_books(&bench, NULL);
+    runner_done(&runner);
+    session_close(&bench);
+    teardown();
+}
+END_TEST
+
 /* Whoever comes first: nothing is lost, and nothing kept that nobody uses. */
 START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
     struct allot_lease *filler;
@@ -385,5 +415,5 @@ SUITE_TIMEOUT("wait-gpu", 120, a_cancellation_ends_a_wait_for_step_memory,
               constants_are_waited_for_beside_other_runs,
               memory_that_becomes_idle_in_the_process_ends_a_wait,
               what_a_stopped_run_left_is_had_when_the_gpu_is_through,
-              a_variable_is_read_while_a_write_waits_for_memory,
+              a_variable_is_read_while_a_write_waits_for_memory, a_daemon_that_hangs_keeps_no_run,
               a_grant_that_meets_a_cancellation_leaks_nothing)
