@@ -24,13 +24,20 @@
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine.h"
 
+static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
+    return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;
+}
+
 /* The variables that are meant: those given, or all of the graph. To be freed. */
 static int choose(const struct allot_session *session, const struct allot_output *given, size_t n,
                   struct allot_output **ret, size_t *ret_n, struct allot_error *err) {
     const struct allot_graph *graph = session->engine->graph;
     uint32_t n_nodes = graph_n_nodes(graph);
-    struct allot_output *chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
+    struct allot_output *chosen;
 
+    if (n && !given)
+        return error_null(err, "array of variables");
+    chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
     if (!chosen)
         return error_set(err, -ENOMEM, "no host memory for a checkpoint");
     *ret_n = 0;
@@ -140,8 +147,10 @@ int allot_save(struct allot_session *session, const struct allot_output *given, 
                const char *path, struct allot_error *err) {
     cleanup(freep) struct allot_output *variables = NULL;
     cleanup(freep) struct allot_tensor **values = NULL;
-    int r = choose(session, given, n, &variables, &n, err);
+    int r = check(session, path, err);
 
+    if (r == 0)
+        r = choose(session, given, n, &variables, &n, err);
     if (r < 0)
         return r;
     values = calloc(n + 1, sizeof(*values));
@@ -289,8 +298,10 @@ int allot_restore(struct allot_session *session, const struct allot_output *give
     struct allot_error why = { 0 };
     cleanup(closep) int fd = -1;
     uint64_t data = 0;
-    int r = engine_check(session->engine, err);
+    int r = check(session, path, err);
 
+    if (r == 0)
+        r = engine_check(session->engine, err);
     if (r == 0)
         r = choose(session, given, n, &variables, &n, err);
     if (r < 0)
