@@ -202,31 +202,46 @@ static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
     return r < 0 ? fail(r, &err) : 0;
 }
 
-/* Everything on a GPU: wait, queue, mark. */
-static int run_on_gpu(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    uint32_t i = frame_item_of(frame, run);
+/* Wait, and queue, between two marks where it is timed (NULL: it is not). */
+static int launch(struct frame *frame, uint32_t i, const struct kernel_run *run,
+                  struct stopwatch *stopwatch) {
     const struct program_item *item = &frame->program->items[i];
-    struct gpu *gpu = gpu_of(frame->program, i);
     struct allot_error err;
-    int r = gpu_enter(gpu, &err);
+    int r;
 
-    if (r < 0)
-        return fail(r, &err);
     if (item->n_waits > 0) {
         r = wait_before(frame, i);
         if (r < 0)
             return r;
-        if (gpu_enter(gpu, &err) < 0) /* it may have been with another one's */
+        if (gpu_enter(gpu_of(frame->program, i), &err) <
+            0) /* it may have been with another one's */
             return fail(err.code, &err);
     }
-    if (frame->trace && stopwatch_mark(frame->trace->stopwatch, i, false, &err) < 0)
+    if (stopwatch && stopwatch_mark(stopwatch, i, false, &err) < 0)
         return fail(err.code, &err);
     r = item->kind == ITEM_COPY    ? copy(frame, i, run)
         : item->kind == ITEM_WRITE ? frame_write(run)
                                    : item->run(run);
-    if (r == 0 && frame->trace && stopwatch_mark(frame->trace->stopwatch, i, true, &err) < 0)
+    if (r == 0 && stopwatch && stopwatch_mark(stopwatch, i, true, &err) < 0)
         return fail(err.code, &err);
+    return r;
+}
+
+/* Everything on a GPU: wait, queue, mark. */
+static int run_on_gpu(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    uint32_t i = frame_item_of(frame, run);
+    struct allot_error err;
+    int r = gpu_enter(gpu_of(frame->program, i), &err);
+
+    if (r < 0)
+        return fail(r, &err);
+    if (frame->trace) {
+        stopwatch_lock(frame->trace->stopwatch, i);
+        r = launch(frame, i, run, frame->trace->stopwatch);
+        stopwatch_unlock(frame->trace->stopwatch, i);
+    } else
+        r = launch(frame, i, run, NULL);
     return r < 0 ? r : mark_end(frame, i);
 }
 

@@ -2,6 +2,7 @@
 #include "libclient/exec/stopwatch.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -11,6 +12,8 @@
 
 struct stopwatch {
     const struct program *program;
+    pthread_mutex_t *locks; /* by queue */
+    uint32_t n_locks;
     struct {
         CUevent begin, end; /* NULL: it did not */
     } items[];
@@ -23,6 +26,14 @@ int stopwatch_new(struct stopwatch **ret, const struct program *program) {
     if (!stopwatch)
         return -ENOMEM;
     stopwatch->program = program;
+    stopwatch->n_locks = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
+    stopwatch->locks = calloc(stopwatch->n_locks, sizeof(*stopwatch->locks));
+    if (!stopwatch->locks) {
+        free(stopwatch);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < stopwatch->n_locks; i++)
+        pthread_mutex_init(&stopwatch->locks[i], NULL);
     *ret = stopwatch;
     return 0;
 }
@@ -43,8 +54,20 @@ struct stopwatch *stopwatch_free(struct stopwatch *stopwatch) {
         destroy(gpu, stopwatch->items[i].begin);
         destroy(gpu, stopwatch->items[i].end);
     }
+    for (uint32_t i = 0; stopwatch && i < stopwatch->n_locks; i++)
+        pthread_mutex_destroy(&stopwatch->locks[i]);
+    if (stopwatch)
+        free(stopwatch->locks);
     free(stopwatch);
     return NULL;
+}
+
+void stopwatch_lock(struct stopwatch *stopwatch, uint32_t i) {
+    pthread_mutex_lock(&stopwatch->locks[stopwatch->program->items[i].queue]);
+}
+
+void stopwatch_unlock(struct stopwatch *stopwatch, uint32_t i) {
+    pthread_mutex_unlock(&stopwatch->locks[stopwatch->program->items[i].queue]);
 }
 
 int stopwatch_mark(struct stopwatch *stopwatch, uint32_t i, bool is_end, struct allot_error *err) {

@@ -86,15 +86,15 @@ static void write_span(struct json_writer *writer, const struct program_item *it
     fputs("}}", file);
 }
 
-/* What the host did is on its thread; what a GPU did on its stream, and that it was queued on the
- * thread. */
+/* What the host did is on its thread, whatever device that was for; what a GPU did on its stream,
+ * and that it was queued on the thread. */
 static void write_event(struct json_writer *writer, const struct program *program,
                         const struct trace_event *event, uint32_t i, uint64_t start_nsec,
                         FILE *file) {
     const struct program_item *item = &program->items[i];
     bool is_queued = event->gpu_end_nsec;
-    struct span span = { is_queued ? "Queue" : item_op(item), is_queued ? 0 : item->device,
-                         event->thread, event->begin_nsec, event->end_nsec };
+    struct span span = { is_queued ? "Queue" : item_op(item), 0, event->thread, event->begin_nsec,
+                         event->end_nsec };
 
     write_span(writer, item, &span, start_nsec, file);
     if (!is_queued)

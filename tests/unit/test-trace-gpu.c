@@ -6,12 +6,13 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "libclient/allot/log.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/gpu.h"
 #include "tests/support/gpubench.h"
 #include "tests/support/suite.h"
 
-enum { COUNT = 200000, SPANS_MAX = 200 };
+enum { COUNT = 200000, SPANS_MAX = 1000 };
 
 struct span {
     char name[64], category[16], op[16];
@@ -133,22 +134,29 @@ static const struct span *find(const struct bench *bench, const struct reading *
     return found;
 }
 
-static void run_traced(struct bench *bench, struct edge x, struct edge y, struct reading *ret) {
+static void run_to_file(struct bench *bench, struct edge x, struct allot_tensor *fed,
+                        const struct edge *y, uint32_t n, struct allot_tensor **tensors,
+                        struct reading *ret) {
     char path[] = "/tmp/allot-trace.XXXXXX";
-    struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+    struct engine_call call = { &x, 1, y, n, NULL, 0 };
     struct engine_run run = { .trace_file = path };
-    struct allot_tensor *fed = numbers(COUNT), *tensor;
     int r, fd = mkstemp(path);
 
     ck_assert_int_ge(fd, 0);
     close(fd);
-    r = engine_run(bench->engine, &call, &run, &fed, &tensor, &bench->err);
+    r = engine_run(bench->engine, &call, &run, &fed, tensors, &bench->err);
     ck_assert_msg(r == 0, "%s", bench->err.text);
+    read_trace(path, ret);
+    unlink(path);
+}
+
+static void run_traced(struct bench *bench, struct edge x, struct edge y, struct reading *ret) {
+    struct allot_tensor *fed = numbers(COUNT), *tensor;
+
+    run_to_file(bench, x, fed, &y, 1, &tensor, ret);
     ck_assert_float_eq(((float *)tensor_data(tensor))[1], 6);
     allot_tensor_unref(tensor);
     allot_tensor_unref(fed);
-    read_trace(path, ret);
-    unlink(path);
 }
 
 static double end_of(const struct span *span) {
@@ -213,4 +221,98 @@ START_TEST(ops_stand_on_the_rows_of_their_gpus_with_its_times) {
 }
 END_TEST
 
-SUITE_TIMEOUT("trace-gpu", 120, ops_stand_on_the_rows_of_their_gpus_with_its_times)
+static int by_row_and_time(const void *a, const void *b) {
+    const struct span *x = a, *y = b;
+
+    return x->pid != y->pid   ? x->pid - y->pid
+           : x->tid != y->tid ? x->tid - y->tid
+                              : (x->begin_usec > y->begin_usec) - (x->begin_usec < y->begin_usec);
+}
+
+/* What stands on one row follows upon another; the text has nanoseconds. */
+static void check_rows(struct reading *reading) {
+    qsort(reading->spans, (size_t)reading->n, sizeof(struct span), by_row_and_time);
+    for (int i = 1; i < reading->n; i++) {
+        const struct span *span = &reading->spans[i], *before = span - 1;
+
+        if (before->pid == span->pid && before->tid == span->tid)
+            ck_assert_msg(end_of(before) <= span->begin_usec + 0.0005,
+                          "'%s' (%s) from %.3f to %.3f us, '%s' (%s) from %.3f us, on row %d of %d",
+                          before->name, before->category, before->begin_usec, end_of(before),
+                          span->name, span->category, span->begin_usec, span->tid, span->pid);
+    }
+}
+
+START_TEST(ops_of_a_row_never_overlap_however_many_threads_queue_them) {
+    enum { CHAINS = 24, LENGTH = 4, ROUNDS = 3 };
+    static struct reading reading;
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 8; threads++) {
+        struct edge x, y[CHAINS];
+        struct allot_tensor *fed = numbers(64), *tensors[CHAINS];
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, 64);
+        for (int c = 0; c < CHAINS; c++)
+            for (int i = 0; i < LENGTH; i++)
+                y[c] = next(&bench, c % 4 ? "/gpu:0" : "/gpu:1", i ? y[c] : x);
+        for (int round = 0; round < ROUNDS; round++) {
+            int n_ops = 0;
+
+            run_to_file(&bench, x, fed, y, CHAINS, tensors, &reading);
+            check_rows(&reading);
+            for (int i = 0; i < reading.n; i++)
+                n_ops += strcmp(reading.spans[i].category, "Next") == 0 && reading.spans[i].pid > 0;
+            ck_assert_int_eq(n_ops, CHAINS * LENGTH);
+            for (int c = 0; c < CHAINS; c++) {
+                check_numbers(tensors[c], 1, LENGTH);
+                allot_tensor_unref(tensors[c]);
+            }
+        }
+        allot_tensor_unref(fed);
+        session_close(&bench);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+static void ignore_line(void *userdata, enum allot_log_level level, const char *text) {
+}
+
+START_TEST(what_the_host_does_for_a_gpu_stands_on_the_hosts_rows) {
+    static struct reading reading;
+    struct bench bench;
+
+    allot_log_set(ignore_line, NULL);
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct build_attr message = { "message", attr_string("x: ") };
+        struct allot_tensor *fed = numbers(64), *tensor;
+        int n_prints = 0;
+        struct edge x, y;
+
+        session_open(&bench, threads);
+        x = next(&bench, "/gpu:0", source(&bench, "Placeholder", NULL, 64));
+        y = (struct edge){ add(&bench, "Print", "/gpu:0", &x, 1, &message, 1), 0 };
+        y = next(&bench, "/gpu:0", y);
+        run_to_file(&bench, (struct edge){ 0, 0 }, fed, &y, 1, &tensor, &reading);
+        check_rows(&reading);
+        for (int i = 0; i < reading.n; i++)
+            if (strcmp(reading.spans[i].category, "Print") == 0) {
+                ck_assert_int_eq(reading.spans[i].pid, 0);
+                n_prints++;
+            }
+        ck_assert_int_eq(n_prints, 1);
+        allot_tensor_unref(tensor);
+        allot_tensor_unref(fed);
+        session_close(&bench);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+SUITE_TIMEOUT("trace-gpu", 120, ops_stand_on_the_rows_of_their_gpus_with_its_times,
+              ops_of_a_row_never_overlap_however_many_threads_queue_them,
+              what_the_host_does_for_a_gpu_stands_on_the_hosts_rows)
