@@ -10,7 +10,6 @@
 #include "libclient/exec/engine.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -18,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "libclient/core/log.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu_memory.h"
@@ -326,16 +326,17 @@ static int was_late(const struct engine_run *run, int r, struct allot_error *err
                      (unsigned long long)run->timeout_usec, why.text);
 }
 
-static int write_trace(const struct trace *last, const char *path, struct allot_error *err) {
-    FILE *file = fopen(path, "we");
-    int r;
+/* The trace of a run that failed, with what the run says of it, unless a later stage has seen to
+ * that. What keeps it from being written comes second. */
+static void save_failed(struct engine_run *run, const struct trace *trace,
+                        const struct allot_error *why) {
+    struct allot_error err = { 0 };
 
-    if (!file)
-        return error_set(err, -errno, "%s: %s", path, strerror(errno));
-    r = trace_write(last, file);
-    if (fclose(file) != 0 && r == 0)
-        r = -errno;
-    return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+    if (!run->trace_file || run->is_traced)
+        return;
+    run->is_traced = true;
+    if (trace_save(trace, run->trace_file, why, &err) < 0)
+        log_say(ALLOT_LOG_WARNING, "no trace of a run that failed: %s", err.text);
 }
 
 /* The run itself, with what may stop it, until the GPUs are through with it, too. */
@@ -382,7 +383,8 @@ static int run_in(struct engine *engine, struct frame *frame, struct engine_run 
     frame->trace = NULL;
     if (r < 0 || !run->trace || frame->program->has_next)
         return r;
-    r = write_trace(run->trace, run->trace_file, err);
+    run->is_traced = true;
+    r = trace_save(run->trace, run->trace_file, &why, err);
     for (uint32_t i = 0; r < 0 && i < frame->program->n_fetches; i++)
         allot_tensor_unref(ret_fetches[i]);
     return r;
@@ -523,6 +525,8 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     run->trace = trace;
     if (r == 0)
         r = was_late(run, run_in(engine, frame, run, feeds, fetched, err), err);
+    if (r < 0)
+        save_failed(run, trace, err);
     pthread_mutex_lock(&engine->lock);
     if (frame->is_out) {
         leftovers_keep(&engine->leftovers, entry, frame);
@@ -533,6 +537,8 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     pthread_mutex_unlock(&engine->lock);
     if (r == 0)
         r = hand_over(engine, call, entry, run, feeds, fetched, ret_fetches, err);
+    if (r < 0)
+        save_failed(run, trace, err);
     pthread_mutex_lock(&engine->lock);
     cache_release(&engine->cache, entry);
     pthread_mutex_unlock(&engine->lock);
@@ -559,6 +565,7 @@ static uint64_t nsec_after(uint64_t usec) {
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
+    struct allot_error why = { 0 };
     int r = engine_check(engine, err);
 
     if (r < 0)
@@ -566,11 +573,18 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
     run->step = atomic_fetch_add(&engine->n_steps, 1);
     run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
     run->trace = NULL;
-    r = leftovers_settle(&engine->leftovers, run->until_nsec, run->cancel, err);
+    run->is_traced = false;
+    if (run->trace_file)
+        trace_forget(run->trace_file);
+    r = leftovers_settle(&engine->leftovers, run->until_nsec, run->cancel, &why);
     if (r == -ETIMEDOUT || r == -ECANCELED)
-        return stopped(run, r, err);
-    if (r == 0)
-        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
+        stopped(run, r, &why);
+    else if (r == 0)
+        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
     gpu_memory_wait_until(0);
+    if (r < 0)
+        save_failed(run, NULL, &why);
+    if (r < 0 && err)
+        *err = why;
     return r;
 }

@@ -81,6 +81,7 @@ struct engine_run {
     uint64_t step;       /* number of the run */
     uint64_t until_nsec; /* when the time is over, of CLOCK_MONOTONIC; 0: never */
     struct trace *trace; /* of the stage under way, and through it those before; NULL */
+    bool is_traced;      /* its trace is written */
 };
 
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,

@@ -383,11 +383,16 @@ int queue_finish(struct frame *frame, struct allot_error *err) {
     if ((frame->is_guarded || atomic_load(&frame->cancelled)) && mark_streams(frame) == 0 &&
         !frame_await(frame, &frame->cancelled)) {
         frame->is_out = true;
+        if (frame->trace)
+            stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
         return error_set(err, -EINPROGRESS, "the run is over, but its work on GPUs is not");
     }
     r = synchronise(frame, err);
     frame_await(frame, NULL);
-    if (r == 0 && frame->trace)
+    /* Of a GPU that failed there may be nothing to be had any more. */
+    if (r < 0 && frame->trace)
+        stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
+    else if (frame->trace)
         r = stopwatch_read(frame->trace->stopwatch, frame->trace, err);
     return r;
 }

@@ -6,7 +6,8 @@
  * between the two is the item's alone: one at a time is queued on a stream.
  *
  * A GPU counts from an event to another. What ties that to the host's clock is a last event, which
- * is recorded and waited for when nothing else is under way.
+ * is recorded and waited for when nothing else is under way. A run that is stopped waits for
+ * nothing: then it is that no item can have begun before the host did to queue it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,3 +28,5 @@ void stopwatch_unlock(struct stopwatch *stopwatch, uint32_t i);
 int stopwatch_mark(struct stopwatch *stopwatch, uint32_t i, bool is_end, struct allot_error *err);
 /* The run is over: put the times of all items on GPUs into the trace. */
 int stopwatch_read(const struct stopwatch *stopwatch, struct trace *trace, struct allot_error *err);
+/* It was stopped: put in those of the items that are over by now, and wait for nothing. */
+void stopwatch_read_reached(struct stopwatch *stopwatch, struct trace *trace);
