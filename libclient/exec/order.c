@@ -22,23 +22,8 @@
 #include "libclient/exec/heap.h"
 #include "libclient/exec/ledger.h"
 
-int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes) {
-    struct ledger ledger;
-    int r = ledger_init(&ledger, problem);
-
-    if (r < 0)
-        return r;
-    for (uint32_t s = 0; s < problem->n_jobs; s++) {
-        ledger_begin(&ledger, sequence[s]);
-        ledger_end(&ledger, sequence[s]);
-    }
-    *ret_bytes = ledger.peak_bytes;
-    ledger_done(&ledger);
-    return 0;
-}
-
 int order_profile(const struct order_problem *problem, const uint32_t *sequence,
-                  uint64_t *ret_bytes) {
+                  uint64_t *ret_most_bytes, uint64_t *ret_bytes) {
     struct ledger ledger;
     int r = ledger_init(&ledger, problem);
 
@@ -46,9 +31,11 @@ int order_profile(const struct order_problem *problem, const uint32_t *sequence,
         return r;
     for (uint32_t s = 0; s < problem->n_jobs; s++) {
         ledger_begin(&ledger, sequence[s]);
-        ret_bytes[s] = ledger.now_bytes;
+        if (ret_bytes)
+            ret_bytes[s] = ledger.now_bytes;
         ledger_end(&ledger, sequence[s]);
     }
+    *ret_most_bytes = ledger.peak_bytes;
     ledger_done(&ledger);
     return 0;
 }
@@ -151,7 +138,7 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     return 0;
 }
 
-static uint64_t made_bytes(const struct order_problem *problem, uint32_t job) {
+uint64_t order_made_bytes(const struct order_problem *problem, uint32_t job) {
     uint64_t bytes = 0;
 
     for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
@@ -195,7 +182,7 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
         uint32_t n_mine;
         uint64_t held = 0;
 
-        made[job] = made_bytes(problem, job);
+        made[job] = order_made_bytes(problem, job);
         n_mine = hungry_first(problem, need, made, job, mine);
         for (uint32_t i = 0; i < n_mine; i++) {
             need[job] = MAX(need[job], held + need[mine[i]]);
@@ -241,13 +228,13 @@ int order_find(const struct order_problem *problem, uint32_t *ret_sequence, uint
         return -ENOMEM;
     for (uint32_t job = 0; job < problem->n_jobs; job++)
         ret_sequence[job] = job;
-    r = order_peak(problem, ret_sequence, ret_bytes);
+    r = order_profile(problem, ret_sequence, ret_bytes, NULL);
     for (size_t i = 0; r == 0 && i < ELEMENTSOF(ways); i++) {
         uint64_t bytes;
 
         r = ways[i](problem, sequence);
         if (r == 0)
-            r = order_peak(problem, sequence, &bytes);
+            r = order_profile(problem, sequence, &bytes, NULL);
         if (r == 0 && bytes < *ret_bytes) {
             *ret_bytes = bytes;
             memcpy(ret_sequence, sequence, problem->n_jobs * sizeof(*sequence));

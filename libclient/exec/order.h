@@ -28,12 +28,13 @@ struct order_problem {
     const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
 };
 
-/* The most bytes at once if the jobs are done in this sequence. -ENOMEM. */
-int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes);
+/* What the job makes. */
+uint64_t order_made_bytes(const struct order_problem *problem, uint32_t job);
 
-/* The bytes while each place of the sequence is done. -ENOMEM. */
+/* The most bytes at once if the jobs are done in this sequence, and those while each place of it is
+ * done (NULL: not wanted). -ENOMEM. */
 int order_profile(const struct order_problem *problem, const uint32_t *sequence,
-                  uint64_t *ret_bytes);
+                  uint64_t *ret_most_bytes, uint64_t *ret_bytes);
 
 /* First ready, first done: what an executor without a plan does. */
 int order_ready(const struct order_problem *problem, uint32_t *ret_sequence);

@@ -307,7 +307,7 @@ static int find_order(struct compile *compile, const struct compile_edges *edges
     if (is_worth && one_by_one) {
         r = order_ready(&problem, sequence);
         if (r == 0)
-            r = order_peak(&problem, sequence, &program->ready_order_bytes);
+            r = order_profile(&problem, sequence, &program->ready_order_bytes, NULL);
     }
     if (r == 0 && is_worth)
         r = order_find(&problem, sequence, &bytes);

@@ -161,21 +161,13 @@ static void become_ready(struct play *play, uint32_t job) {
     heap_push(&play->ready[play->problem->queue[job]], (struct heap_entry){ rank, job });
 }
 
-static uint64_t made_bytes(const struct order_problem *problem, uint32_t job) {
-    uint64_t bytes = 0;
-
-    for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
-        bytes += problem->bytes[problem->makes.items[i]];
-    return bytes;
-}
-
 /* Whether the job may begin now; if so it is booked. */
 static bool may_begin(struct play *play, uint32_t job) {
     uint64_t bytes;
 
     if (!play->rank || play->rank[job] <= play->head)
         return true;
-    bytes = made_bytes(play->problem->order, job);
+    bytes = order_made_bytes(play->problem->order, job);
     if (places_most(&play->places, play->head, play->rank[job]) + bytes > play->most_bytes)
         return false;
     places_add(&play->places, play->rank[job], bytes);
@@ -307,7 +299,8 @@ int timetable_within(const struct timetable_problem *problem, const uint32_t *se
         play_done) struct play play = { .problem = problem, .ret = ret, .most_bytes = most_bytes };
     cleanup(freep) uint64_t *profile = malloc((n_jobs + 1) * sizeof(*profile));
     cleanup(freep) uint32_t *rank = malloc((n_jobs + 1) * sizeof(*rank));
-    int r = profile && rank ? order_profile(problem->order, sequence, profile) : -ENOMEM;
+    uint64_t ignored;
+    int r = profile && rank ? order_profile(problem->order, sequence, &ignored, profile) : -ENOMEM;
 
     if (r == 0)
         r = play_init(&play);

@@ -84,7 +84,7 @@ static uint64_t least(const struct order_problem *problem, uint32_t *sequence, u
     uint64_t bytes;
 
     if (n_done == problem->n_jobs) {
-        ck_assert_int_eq(order_peak(problem, sequence, &bytes), 0);
+        ck_assert_int_eq(order_profile(problem, sequence, &bytes, NULL), 0);
         return bytes < best ? bytes : best;
     }
     for (uint32_t job = 0; job < problem->n_jobs; job++) {
@@ -150,7 +150,7 @@ START_TEST(never_more_than_first_ready_first) {
         world_random(&world, &random, 300);
         ck_assert_int_eq(order_find(&world.problem, sequence, &found), 0);
         ck_assert_int_eq(order_ready(&world.problem, ready), 0);
-        ck_assert_int_eq(order_peak(&world.problem, ready, &plain), 0);
+        ck_assert_int_eq(order_profile(&world.problem, ready, &plain, NULL), 0);
         check_sequence(&world.problem, sequence);
         check_sequence(&world.problem, ready);
         ck_assert_uint_le(found, plain);
@@ -177,7 +177,7 @@ START_TEST(hungry_branches_one_after_the_other) {
     world_settle(&world, 2 * BRANCHES);
     ck_assert_int_eq(order_find(&world.problem, sequence, &found), 0);
     ck_assert_int_eq(order_ready(&world.problem, sequence), 0);
-    ck_assert_int_eq(order_peak(&world.problem, sequence, &plain), 0);
+    ck_assert_int_eq(order_profile(&world.problem, sequence, &plain, NULL), 0);
     ck_assert_uint_eq(found, 1001);
     ck_assert_uint_eq(plain, BRANCHES * 1000 + 1);
 }

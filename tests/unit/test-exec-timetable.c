@@ -263,10 +263,10 @@ START_TEST(what_is_written_over_takes_no_bytes) {
     world.n_lanes[0] = 2;
     world.n_lanes[1] = 1;
     settle(&world, 4);
-    ck_assert_int_eq(order_peak(&world.order, sequence, &bytes), 0);
+    ck_assert_int_eq(order_profile(&world.order, sequence, &bytes, NULL), 0);
     ck_assert_uint_eq(bytes, 200);
     world.order.over = (struct order_lists){ first_over, over };
-    ck_assert_int_eq(order_peak(&world.order, sequence, &bytes), 0);
+    ck_assert_int_eq(order_profile(&world.order, sequence, &bytes, NULL), 0);
     ck_assert_uint_eq(bytes, 101);
     /* Beside 3, the second may not: its bytes are still read. */
     ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
