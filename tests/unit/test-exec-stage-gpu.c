@@ -11,9 +11,7 @@
 static void on_gpu(void (*body)(struct stager *stager), const char *node) {
     struct simbox box;
 
-    simbox_init(&box, NULL);
-    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
-    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads += 2) {
         struct stager stager;
         uint32_t device;
