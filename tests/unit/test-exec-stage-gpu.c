@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes that come from data, on GPUs of a simulated box: the numbers that settle them are needed
  * on the host, wherever they are computed. */
-#include <stdlib.h>
-
 #include "libclient/device/device.h"
 #include "tests/support/shaper.h"
 #include "tests/support/simbox.h"
