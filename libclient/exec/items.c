@@ -114,6 +114,7 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
     value.index = index;
     value.constant = NULL;
     value.uploaded = NULL;
+    value.source = NULL;
     value.producer = compile->program->n_items;
     r = value_new(compile, &value, &args[1]);
     if (r == 0)
@@ -128,25 +129,15 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
     return 0;
 }
 
-/* A constant goes to a device once, when the plan is made. */
-static int upload(struct compile *compile, uint32_t from, uint32_t space, uint32_t *ret,
-                  struct allot_error *err) {
+/* A constant goes to a device once, when all of the plan is made. */
+static int upload_later(struct compile *compile, uint32_t from, uint32_t space, uint32_t *ret) {
     struct program_value value = compile->program->values[from];
-    int r = device_buffer_new(compile->request->devices[space], value.bytes, "constant",
-                              &value.uploaded, err);
 
-    if (r == 0)
-        r = device_copy_in(compile->request->devices[space], value.uploaded->data, value.address,
-                           value.bytes, err);
     value.space = space;
+    value.source = value.address; /* as long as the program is there, by the value on the host */
+    value.address = NULL;
     value.constant = NULL;
-    if (r == 0) {
-        value.address = value.uploaded->data;
-        r = value_new(compile, &value, ret);
-    }
-    if (r < 0)
-        buffer_unref(value.uploaded);
-    return r;
+    return value_new(compile, &value, ret);
 }
 
 int compile_value_in(struct compile *compile, uint32_t value, uint32_t after, uint32_t space,
@@ -166,7 +157,7 @@ int compile_value_in(struct compile *compile, uint32_t value, uint32_t after, ui
         *ret = (uint32_t)((uintptr_t)found - 1);
     else {
         r = program->values[value].where == VALUE_CONSTANT && program->values[value].space == HOST
-                ? upload(compile, value, space, ret, err)
+                ? upload_later(compile, value, space, ret)
                 : compile_copy(compile, value, after, VALUE_SLAB, space, PROGRAM_NONE, ret);
         if (r == 0)
             r = map_put(&compile->copies, key, (void *)((uintptr_t)*ret + 1));

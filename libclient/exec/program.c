@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
 #include "libclient/exec/compile.h"
+#include "libclient/exec/upload.h"
 
 static void compile_done(struct compile *compile) {
     uint32_t n_ports = compile->first_port ? compile->first_port[compile->n_nodes] : 0;
@@ -132,6 +134,26 @@ static int settle_feeds(struct compile *compile) {
     return 0;
 }
 
+/* The last step: of a plan that cannot be made nothing is copied. */
+static int upload_all(struct program *program, struct allot_error *err) {
+    for (uint32_t d = 1; d < program->n_devices; d++) {
+        uint64_t bytes = upload_bytes(program, d);
+        struct buffer *block;
+        int r;
+
+        if (bytes == 0)
+            continue;
+        r = device_buffer_new(program->devices[d], bytes, "constants", &block, err);
+        if (r < 0)
+            return r;
+        r = upload_constants(program, d, block, err);
+        buffer_unref(block);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 static int make(struct compile *compile, struct allot_error *err) {
     int r = compile_select(compile, err);
 
@@ -161,6 +183,8 @@ static int make(struct compile *compile, struct allot_error *err) {
         r = settle_places(compile->program);
     if (r == 0)
         r = settle_feeds(compile);
+    if (r == 0)
+        r = upload_all(compile->program, err);
     return r;
 }
 

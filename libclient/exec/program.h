@@ -49,6 +49,7 @@ struct program_value {
     uint64_t offset;               /* of VALUE_SLAB */
     struct allot_tensor *constant; /* one reference; on the host */
     void *address;                 /* of VALUE_CONSTANT, in its space */
+    const void *source;            /* of VALUE_CONSTANT on a device: the bytes on the host */
     struct buffer *uploaded;       /* of VALUE_CONSTANT on a device: the memory; one reference */
     const struct node *node;       /* whose output it is, for messages; NULL */
 };
