@@ -28,6 +28,7 @@
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/engine.h"
+#include "libclient/exec/maker.h"
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"
 
@@ -227,15 +228,11 @@ static int make_session(struct kind *kind, struct allot_error *err) {
 }
 
 static int place(struct kind *kind, uint32_t node, struct allot_error *err) {
-    struct engine *engine = kind->session->engine;
-    int r;
+    struct device *device;
+    int r = maker_place(kind->session->engine, node, &device, err);
 
-    pthread_mutex_lock(&engine->lock);
-    r = placement_extend(&engine->placement, kind->graph, engine->devices, engine->n_devices,
-                         kind->is_soft, false, err);
     if (r == 0)
-        kind->where = engine->devices[engine->placement.devices[node]]->name;
-    pthread_mutex_unlock(&engine->lock);
+        kind->where = device->name;
     return r;
 }
 

@@ -23,6 +23,7 @@
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine.h"
+#include "libclient/exec/maker.h"
 
 static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
     return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;
@@ -233,25 +234,14 @@ static int check_entry(const struct safetensors *file, const struct node *node,
     return 0;
 }
 
-static int place(struct engine *engine, struct allot_error *err) {
-    int r;
-
-    pthread_mutex_lock(&engine->lock);
-    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
-                         engine->options.soft_placement, engine->options.log_placement, err);
-    pthread_mutex_unlock(&engine->lock);
-    return r;
-}
-
 static int put(struct engine *engine, const struct node *node, const void *data,
                struct allot_error *err) {
     struct variable *variable;
     struct device *device;
-    int r;
+    int r = maker_place(engine, node->id, &device, err);
 
-    pthread_mutex_lock(&engine->lock);
-    device = engine->devices[engine->placement.devices[node->id]];
-    pthread_mutex_unlock(&engine->lock);
+    if (r < 0)
+        return r;
     r = variables_get(&engine->variables, node, device, &variable);
     if (r < 0)
         return error_set(err, r, "no host memory for variable '%s'", node->name);
@@ -277,8 +267,6 @@ static int restore_from(struct allot_session *session, const struct allot_output
 
     for (size_t i = 0; r == 0 && i < n; i++)
         r = check_entry(file, handle_node(variables[i].node), &entries[i], err);
-    if (r == 0)
-        r = place(session->engine, err);
     for (size_t i = 0; r == 0 && i < n; i++) {
         cleanup(freep) void *bytes = malloc(entries[i]->bytes + 1);
 

@@ -23,6 +23,7 @@
 #include "libclient/device/gpu_memory.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/guard.h"
+#include "libclient/exec/maker.h"
 #include "libclient/exec/next_call.h"
 #include "libclient/exec/queue.h"
 #include "libclient/exec/run.h"
@@ -93,6 +94,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
         engine->options.seed = (uintptr_t)engine;
     variables_init(&engine->variables);
+    turn_init(&engine->turn);
     pthread_mutex_init(&engine->lock, NULL);
     cache_init(&engine->cache, PLANS_MAX, &engine->lock);
     leftovers_init(&engine->leftovers, &engine->lock, &engine->cache);
@@ -105,11 +107,15 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     return 0;
 }
 
-static int stopped(const struct engine_run *run, int why, struct allot_error *err) {
+int engine_stopped(const struct engine_run *run, int why, const char *where,
+                   struct allot_error *err) {
+    const char *colon = where && *where ? ": " : "";
+
+    where = where ? where : "";
     if (why == -ETIMEDOUT)
-        return error_set(err, why, "the run took longer than %llu us",
-                         (unsigned long long)run->timeout_usec);
-    return error_set(err, why, "the run was cancelled");
+        return error_set(err, why, "the run took longer than %llu us%s%s",
+                         (unsigned long long)run->timeout_usec, colon, where);
+    return error_set(err, why, "the run was cancelled%s%s", colon, where);
 }
 
 struct engine *engine_free(struct engine *engine) {
@@ -129,6 +135,7 @@ struct engine *engine_free(struct engine *engine) {
     threads_put(engine->inter);
     graph_unref(engine->graph);
     pthread_mutex_destroy(&engine->lock);
+    turn_done(&engine->turn);
     free(engine);
     return NULL;
 }
@@ -158,13 +165,11 @@ static int check_feeds(const struct engine *engine, const struct engine_call *ca
     return 0;
 }
 
-/* With the lock held. The plan for a request, or the question that it raises, made where there is
- * none. */
+/* With the lock held, which is let go of while a plan is made. The plan for a request, or the
+ * question that it raises, made where there is none. */
 static int find_entry(struct engine *engine, const struct program_request *asked,
                       struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
-    struct program_request request = *asked;
     cleanup(freep) unsigned char *key = NULL;
-    struct program *program;
     size_t key_bytes;
     int r;
 
@@ -173,21 +178,10 @@ static int find_entry(struct engine *engine, const struct program_request *asked
     *ret = cache_find(&engine->cache, key, key_bytes);
     if (*ret)
         return 0;
-    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
-                         engine->options.soft_placement, engine->options.log_placement, err);
-    if (r < 0)
-        return r;
-    request.placement = engine->placement.devices;
-    r = program_new(&program, &request, err);
-    if (r < 0)
-        return r;
-    r = cache_add(&engine->cache, key, key_bytes, program, ret);
-    if (r < 0) {
-        program_free(program);
-        return error_set(err, r, "no host memory for a plan");
-    }
-    run->was_planned = true;
-    return 0;
+    pthread_mutex_unlock(&engine->lock);
+    r = maker_entry(engine, asked, key, key_bytes, run, ret, err);
+    pthread_mutex_lock(&engine->lock);
+    return r;
 }
 
 /* What a plan asks for, of feeds that belong to the caller: copies. */
@@ -323,8 +317,7 @@ static int was_late(const struct engine_run *run, int r, struct allot_error *err
         return r;
     if (err)
         why = *err;
-    return error_set(err, -ETIMEDOUT, "the run took longer than %llu us: %s",
-                     (unsigned long long)run->timeout_usec, why.text);
+    return engine_stopped(run, -ETIMEDOUT, why.text, err);
 }
 
 /* The trace of a run that failed, with what the run says of it, unless a later stage has seen to
@@ -366,7 +359,7 @@ static int run_guarded(struct engine *engine, struct frame *frame, const struct 
      * ended has not failed. */
     if (!frame->has_ended && why < 0 &&
         (frame->failure.code == 0 || frame->failure.code == -ECANCELED))
-        return stopped(run, why, err);
+        return engine_stopped(run, why, NULL, err);
     return 0;
 }
 
@@ -524,7 +517,7 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
         trace_forget(run->trace_file);
     r = leftovers_settle(&engine->leftovers, run->until_nsec, run->cancel, &why);
     if (r == -ETIMEDOUT || r == -ECANCELED)
-        stopped(run, r, &why);
+        engine_stopped(run, r, NULL, &why);
     else if (r == 0)
         r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
     gpu_memory_wait_until(0);

@@ -12,6 +12,7 @@
 #include "libclient/exec/cache.h"
 #include "libclient/exec/leftovers.h"
 #include "libclient/exec/placement.h"
+#include "libclient/exec/turn.h"
 #include "libclient/exec/variable.h"
 
 struct allot_error;
@@ -43,8 +44,10 @@ struct engine {
     struct variables variables;
     _Atomic uint64_t n_steps;
 
+    struct turn turn;           /* of who makes a plan; never taken with the lock held */
+    struct placement placement; /* of whose turn it is */
+
     pthread_mutex_t lock; /* of all below */
-    struct placement placement;
     struct cache cache;
     struct leftovers leftovers;
 };
@@ -87,3 +90,8 @@ struct engine_run {
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err);
+
+/* What is said of a run that was stopped, by its time limit (-ETIMEDOUT) or a cancellation
+ * (-ECANCELED), and of `where` that was; NULL: nowhere in particular. */
+int engine_stopped(const struct engine_run *run, int why, const char *where,
+                   struct allot_error *err);

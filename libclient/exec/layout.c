@@ -164,7 +164,7 @@ static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer 
                 .bytes = storage->bytes,
             };
     }
-    r = plan_fast(buffers, n, &program->slab_bytes[space]);
+    r = plan_fast_until(buffers, n, layout->compile->request->halt, &program->slab_bytes[space]);
     if (r < 0)
         return r;
     n = 0;
@@ -258,7 +258,9 @@ static int order_space(struct layout *layout, uint32_t space) {
 
         if (storage->space != space)
             continue;
-        r = order_storage(layout, storage);
+        r = compile_check(layout->compile);
+        if (r == 0)
+            r = order_storage(layout, storage);
         first = last = part_at(&parts, mine.begin);
         for (; r == 0 && last < parts.n && parts.parts[last].begin < mine.end; last++)
             /* The newest of its values is the last that anybody reads. */
@@ -303,8 +305,10 @@ static int place_all(struct layout *layout, uint64_t late_nsec, struct plan_buff
     layout->n_storages = 0;
     for (uint32_t v = 0; v < program->n_values; v++)
         layout->storage[v] = PROGRAM_NONE;
-    for (uint32_t i = 0; i < program->n_items; i++)
+    for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
+        r = compile_check(layout->compile);
         place_item(layout, i);
+    }
     for (uint32_t space = 0; r == 0 && space < program->n_devices; space++) {
         r = pack_space(layout, space, buffers);
         bytes += program->slab_bytes[space];

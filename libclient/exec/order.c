@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/halt.h"
 #include "libclient/exec/heap.h"
 #include "libclient/exec/ledger.h"
 
@@ -29,7 +30,7 @@ int order_profile(const struct order_problem *problem, const uint32_t *sequence,
 
     if (r < 0)
         return r;
-    for (uint32_t s = 0; s < problem->n_jobs; s++) {
+    for (uint32_t s = 0; s < problem->n_jobs && !halt_is_set(problem->halt); s++) {
         ledger_begin(&ledger, sequence[s]);
         if (ret_bytes)
             ret_bytes[s] = ledger.now_bytes;
@@ -37,7 +38,7 @@ int order_profile(const struct order_problem *problem, const uint32_t *sequence,
     }
     *ret_most_bytes = ledger.peak_bytes;
     ledger_done(&ledger);
-    return 0;
+    return halt_is_set(problem->halt) ? -ECANCELED : 0;
 }
 
 static uint32_t n_before(const struct order_problem *problem, uint32_t job) {
@@ -130,6 +131,8 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     while (greedy.heap.n > 0) {
         uint32_t job = heap_pop(&greedy.heap).job;
 
+        if (halt_is_set(problem->halt))
+            return -ECANCELED;
         if (is_done[job])
             continue;
         ret_sequence[n++] = job;
@@ -182,6 +185,8 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
         uint32_t n_mine;
         uint64_t held = 0;
 
+        if (halt_is_set(problem->halt))
+            return -ECANCELED;
         made[job] = order_made_bytes(problem, job);
         n_mine = hungry_first(problem, need, made, job, mine);
         for (uint32_t i = 0; i < n_mine; i++) {
@@ -190,7 +195,7 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
         }
         need[job] = MAX(need[job], held + made[job]);
     }
-    for (uint32_t root = n_jobs; root-- > 0;) {
+    for (uint32_t root = n_jobs; root-- > 0 && !halt_is_set(problem->halt);) {
         /* Only those that nobody waits for are roots. */
         if (problem->after.first[root] != problem->after.first[root + 1])
             continue;
@@ -212,7 +217,7 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
             }
         }
     }
-    return 0;
+    return halt_is_set(problem->halt) ? -ECANCELED : 0;
 }
 
 int order_find(const struct order_problem *problem, uint32_t *ret_sequence, uint64_t *ret_bytes) {

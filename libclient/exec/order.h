@@ -8,6 +8,7 @@
  * (NP-complete); the ways tried are: as numbered, first ready first, the job that frees most (or
  * takes least) first, and depth first with the hungriest branch first.
  */
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ struct order_problem {
                                   needs them any more; `first` NULL: none may */
     const uint64_t *bytes;     /* of each buffer; freed after its last user, or at once */
     const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
+    const atomic_bool *halt;   /* set: -ECANCELED, from all that is asked; NULL: never */
 };
 
 /* What the job makes. */

@@ -48,11 +48,11 @@ static int settle_edges(struct compile *compile) {
 
     /* One thread alone takes no notice of them. */
     if (r == 0 && compile->begin)
-        r = compile_edges_reduce(&edges, program->n_items);
+        r = compile_edges_reduce(compile, &edges);
     program->ready = malloc((program->n_items + 1) * sizeof(*program->ready));
     if (r < 0 || !program->ready) {
         compile_edges_done(&edges);
-        return -ENOMEM;
+        return r < 0 ? r : -ENOMEM;
     }
     for (uint32_t i = 0; i < program->n_items; i++) {
         struct program_item *item = &program->items[i];
@@ -76,7 +76,8 @@ static bool has_late_address(const struct program *program, uint32_t value) {
            where == VALUE_OPEN;
 }
 
-static int settle_places(struct program *program) {
+static int settle_places(struct compile *compile) {
+    struct program *program = compile->program;
     uint32_t n = 0;
 
     program->first_place = calloc(program->n_values + 2, sizeof(*program->first_place));
@@ -135,7 +136,9 @@ static int settle_feeds(struct compile *compile) {
 }
 
 /* The last step: of a plan that cannot be made nothing is copied. */
-static int upload_all(struct program *program, struct allot_error *err) {
+static int upload_all(const struct compile *compile, struct allot_error *err) {
+    struct program *program = compile->program;
+
     for (uint32_t d = 1; d < program->n_devices; d++) {
         uint64_t bytes = upload_bytes(program, d);
         struct buffer *block;
@@ -143,10 +146,12 @@ static int upload_all(struct program *program, struct allot_error *err) {
 
         if (bytes == 0)
             continue;
-        r = device_buffer_new(program->devices[d], bytes, "constants", &block, err);
+        r = compile_check(compile);
+        if (r == 0)
+            r = device_buffer_new(program->devices[d], bytes, "constants", &block, err);
         if (r < 0)
             return r;
-        r = upload_constants(program, d, block, err);
+        r = upload_constants(program, d, block, compile->request->halt, err);
         buffer_unref(block);
         if (r < 0)
             return r;
@@ -155,6 +160,10 @@ static int upload_all(struct program *program, struct allot_error *err) {
 }
 
 static int make(struct compile *compile, struct allot_error *err) {
+    static int (*const steps[])(struct compile * compile) = {
+        compile_join,   compile_uses, compile_variables, compile_order, compile_uses,
+        compile_layout, settle_edges, settle_places,     settle_feeds,
+    };
     int r = compile_select(compile, err);
 
     if (r == 0)
@@ -165,27 +174,12 @@ static int make(struct compile *compile, struct allot_error *err) {
         r = compile_items(compile, err);
     if (r == 0)
         r = compile_fetches(compile, err);
-    if (r == 0)
-        r = compile_join(compile);
-    if (r == 0)
-        r = compile_uses(compile);
-    if (r == 0)
-        r = compile_variables(compile);
-    if (r == 0)
-        r = compile_order(compile);
-    if (r == 0)
-        r = compile_uses(compile);
-    if (r == 0)
-        r = compile_layout(compile);
-    if (r == 0)
-        r = settle_edges(compile);
-    if (r == 0)
-        r = settle_places(compile->program);
-    if (r == 0)
-        r = settle_feeds(compile);
-    if (r == 0)
-        r = upload_all(compile->program, err);
-    return r;
+    for (size_t i = 0; r == 0 && i < ELEMENTSOF(steps); i++) {
+        r = compile_check(compile);
+        if (r == 0)
+            r = steps[i](compile);
+    }
+    return r < 0 ? r : upload_all(compile, err);
 }
 
 int program_new(struct program **ret, const struct program_request *request,
@@ -205,6 +199,8 @@ int program_new(struct program **ret, const struct program_request *request,
     compile_done(&compile);
     if (r < 0) {
         program_free(program);
+        if (r == -ECANCELED)
+            return error_set(err, r, "the plan was called off");
         if (own.code == 0)
             return error_set(err, r, "no host memory for a plan of %u nodes",
                              request->graph->n_nodes);

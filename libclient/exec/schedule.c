@@ -295,6 +295,7 @@ static int find_order(struct compile *compile, const struct compile_edges *edges
         .over = { flow->first_over, flow->over },
         .bytes = flow->bytes,
         .n_users = flow->n_users,
+        .halt = compile->request->halt,
     };
     bool one_by_one = is_one_by_one(compile);
     uint64_t bytes = 0;

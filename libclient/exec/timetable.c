@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/halt.h"
 #include "libclient/exec/heap.h"
 #include "libclient/exec/ledger.h"
 
@@ -262,7 +263,7 @@ static void widen(struct play *play) {
     }
 }
 
-static void play_through(struct play *play) {
+static int play_through(struct play *play) {
     const struct timetable_problem *problem = play->problem;
     const struct order_lists *before = &problem->order->before;
 
@@ -276,20 +277,21 @@ static void play_through(struct play *play) {
             begin_on(play, q);
         if (play->n_running == 0)
             break;
+        if (halt_is_set(problem->order->halt))
+            return -ECANCELED;
         pass_time(play);
         widen(play);
     }
     play->ret->nsec = play->now;
     play->ret->bytes = play->ledger.peak_bytes;
+    return 0;
 }
 
 int timetable_ready(const struct timetable_problem *problem, struct timetable *ret) {
     cleanup(play_done) struct play play = { .problem = problem, .ret = ret };
     int r = play_init(&play);
 
-    if (r == 0)
-        play_through(&play);
-    return r;
+    return r < 0 ? r : play_through(&play);
 }
 
 int timetable_within(const struct timetable_problem *problem, const uint32_t *sequence,
@@ -311,6 +313,5 @@ int timetable_within(const struct timetable_problem *problem, const uint32_t *se
     for (uint32_t s = 0; s < n_jobs; s++)
         rank[sequence[s]] = s;
     play.rank = rank;
-    play_through(&play);
-    return 0;
+    return play_through(&play);
 }

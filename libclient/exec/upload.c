@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/halt.h"
 #include "libclient/core/buffer.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/program.h"
@@ -69,7 +70,7 @@ static int add(struct stage *stage, const struct program_value *value, struct al
 }
 
 int upload_constants(struct program *program, uint32_t device, struct buffer *block,
-                     struct allot_error *err) {
+                     const atomic_bool *halt, struct allot_error *err) {
     struct stage stage = { .device = program->devices[device],
                            .to = block->data,
                            .size = MIN((uint64_t)STAGE_BYTES, (uint64_t)block->bytes) };
@@ -84,6 +85,8 @@ int upload_constants(struct program *program, uint32_t device, struct buffer *bl
 
         if (!is_on(value, device))
             continue;
+        if (halt_is_set(halt))
+            return -ECANCELED;
         value->address = stage.to + stage.n_bytes;
         value->uploaded = buffer_ref(block);
         r = add(&stage, value, err);

@@ -2,6 +2,7 @@
 /* In which sequence to do things that need memory: on small graphs against all sequences there are,
  * on large ones against the rules. */
 #include <check.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,5 +126,22 @@ START_TEST(nothing_is_a_graph_too) {
 }
 END_TEST
 
+START_TEST(an_order_is_called_off) {
+    static struct orderworld world;
+    static uint32_t sequence[ORDERWORLD_JOBS_MAX];
+    atomic_bool halt = true;
+    uint64_t random = 3, bytes;
+
+    orderworld_random(&world, &random, 500);
+    world.problem.halt = &halt;
+    ck_assert_int_eq(order_find(&world.problem, sequence, &bytes), -ECANCELED);
+    halt = false;
+    ck_assert_int_eq(order_find(&world.problem, sequence, &bytes), 0);
+    check_sequence(&world.problem, sequence);
+    halt = true;
+    ck_assert_int_eq(order_profile(&world.problem, sequence, &bytes, NULL), -ECANCELED);
+}
+END_TEST
+
 SUITE("exec-order", small_graphs_come_close_to_the_least, never_more_than_first_ready_first,
-      hungry_branches_one_after_the_other, nothing_is_a_graph_too)
+      hungry_branches_one_after_the_other, nothing_is_a_graph_too, an_order_is_called_off)

@@ -2,6 +2,7 @@
 /* When jobs would run on several lanes: random ones against what must hold at every moment, small
  * ones by hand. */
 #include <check.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,21 @@ START_TEST(what_is_written_over_takes_no_bytes) {
 }
 END_TEST
 
+START_TEST(a_play_is_called_off) {
+    static struct world world;
+    atomic_bool halt = true;
+    uint64_t random = 3;
+
+    make_random(&world, &random, 100);
+    world.order.problem.halt = &halt;
+    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), -ECANCELED);
+    halt = false;
+    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+    check_times(&world);
+}
+END_TEST
+
 SUITE("exec-timetable", whatever_the_limit_it_is_kept_and_the_end_is_reached,
       one_lane_keeps_the_sequence, memory_and_time_are_traded, wide_jobs_run_one_after_the_other,
-      a_wide_job_takes_the_lanes_that_become_free, what_is_written_over_takes_no_bytes)
+      a_wide_job_takes_the_lanes_that_become_free, what_is_written_over_takes_no_bytes,
+      a_play_is_called_off)
