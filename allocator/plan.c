@@ -20,6 +20,7 @@
 #include "allocator/plan_lives.h"
 #include "allocator/plan_skyline.h"
 #include "base/cleanup.h"
+#include "base/halt.h"
 
 /* Steps, of about two nanoseconds: as many per buffer, but for few buffers no more than there can
  * be a use for, and for ten thousand what takes some milliseconds. */
@@ -175,7 +176,8 @@ static int fit(struct plan *plan) {
     sort_by(plan, "BT");
     for (uint32_t k = 0; k < lives->n; k++)
         plan->by_turn[k] = plan->sorted[k].entry;
-    r = fit_lay(lives, plan->by_turn, plan->best, most, plan->offsets, &bytes, &steps);
+    r = fit_lay(lives, plan->by_turn, plan->best, most, plan->skyline.halt, plan->offsets, &bytes,
+                &steps);
     if (r < 0)
         return r;
     plan->skyline.steps += steps;
@@ -185,7 +187,8 @@ static int fit(struct plan *plan) {
 
 /* Nothing better is possible, or the steps left are not enough for another plan. */
 static bool is_done(const struct plan *plan) {
-    return plan->best == plan->lives.lower || plan->skyline.steps + plan->longest > plan->steps_max;
+    return halt_is_set(plan->skyline.halt) || plan->best == plan->lives.lower ||
+           plan->skyline.steps + plan->longest > plan->steps_max;
 }
 
 /* The rule to mend next: the two best take turns. */
@@ -230,14 +233,20 @@ static int plan_make(struct plan *plan) {
     }
     for (unsigned round = 0; !is_done(plan); round++)
         lay(plan, choose_next(plan, round));
-    return 0;
+    return halt_is_set(plan->skyline.halt) ? -ECANCELED : 0;
 }
 
 int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
+    return plan_fast_until(buffers, n, NULL, ret_bytes);
+}
+
+int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
+                    uint64_t *ret_bytes) {
     cleanup(plan_done) struct plan plan = { 0 };
     int r;
 
     r = plan_init(&plan, buffers, n);
+    plan.skyline.halt = halt;
     if (r == 0 && plan.lives.n)
         r = plan_make(&plan);
     if (r < 0)

@@ -24,6 +24,7 @@
  * same buffers give the same plan, on every machine (plan_search() within its time: a faster
  * machine may find a better one). No threads, no state.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,10 @@ int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_
  * failure, as above, nothing is changed.
  */
 int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
+
+/* The same, until `*halt` is set: -ECANCELED, and nothing is changed. */
+int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
+                    uint64_t *ret_bytes);
 
 /*
  * Search, for plans that are worth some seconds: begins with plan_fast() and looks for plans of at

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/halt.h"
 
 /* More buckets than this are not worth their memory. */
 #define BUCKETS_MAX 4096
@@ -90,7 +91,8 @@ static uint64_t lowest_gap(struct fit *fit, const struct bucket *bucket, const s
 }
 
 int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_bytes,
-            uint64_t steps_max, uint64_t *offsets, uint64_t *ret_bytes, uint64_t *ret_steps) {
+            uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets, uint64_t *ret_bytes,
+            uint64_t *ret_steps) {
     cleanup(fit_done) struct fit fit = { 0 };
     uint64_t bytes = 0;
     int r;
@@ -103,6 +105,8 @@ int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_byte
         uint32_t first = life->from / fit.width, last = (life->to - 1) / fit.width;
         uint64_t offset = 0, before;
 
+        if (halt_is_set(halt))
+            return -ECANCELED;
         /* What one bucket lets pass another may not. */
         do {
             before = offset;

@@ -4,6 +4,7 @@
  * Fit: each buffer into the lowest gap between those already laid that live at the same time.
  * Largest first, it is what most of the field does. See plan_fit.c. One thread.
  */
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "allocator/plan_lives.h"
@@ -11,7 +12,9 @@
 /*
  * Lay the lives in the order `turns`, which is by turn. Fills in the offsets, by life, and in
  * `*ret_bytes` what they need: UINT64_MAX if that would be `most_bytes` or more, or take more than
- * `steps_max` steps of about two nanoseconds. `*ret_steps`: how many it took. -ENOMEM.
+ * `steps_max` steps of about two nanoseconds. `*ret_steps`: how many it took. -ENOMEM; -ECANCELED:
+ * `*halt` was set.
  */
 int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_bytes,
-            uint64_t steps_max, uint64_t *offsets, uint64_t *ret_bytes, uint64_t *ret_steps);
+            uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets, uint64_t *ret_bytes,
+            uint64_t *ret_steps);

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/halt.h"
 
 /* Lives to a leaf, at most: looked at all at once. */
 #define LEAF 32
@@ -300,7 +301,7 @@ uint64_t skyline_lay(struct skyline *skyline, const int32_t *turns, uint64_t *of
         int32_t turn;
 
         skyline->steps += 8;
-        if (skyline->steps > skyline->steps_max)
+        if (skyline->steps > skyline->steps_max || halt_is_set(skyline->halt))
             return UINT64_MAX;
         if (left < part.height) {
             at = part.before;

@@ -3,6 +3,7 @@
 /*
  * Skyline: plans from the ground up. See plan_skyline.c. Owned by the plan; one thread.
  */
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "allocator/plan_lives.h"
@@ -24,6 +25,7 @@ struct skyline {
     uint32_t *by_turn;                         /* lives */
     struct skyline_part *parts;
     uint64_t steps, steps_max; /* taken so far, of about two nanoseconds each; and at most */
+    const atomic_bool *halt;   /* set: there are no steps left; NULL: never */
 };
 
 #define SKYLINE_LAID INT32_MAX

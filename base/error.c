@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,10 @@ int error_set(struct allot_error *err, int code, const char *format, ...) {
     va_end(args);
     error_cut(err->text, sizeof(err->text), (size_t)n);
     return code;
+}
+
+int error_null(struct allot_error *err, const char *what) {
+    return error_set(err, -EINVAL, "there is no %s: NULL was given", what);
 }
 
 int error_wrap(struct allot_error *err, int code, const char *format, ...) {

@@ -26,6 +26,9 @@ void error_cut(char *text, size_t size, size_t length);
 int error_set(struct allot_error *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What must be there is not: "there is no <what>: NULL was given". Returns -EINVAL. */
+int error_null(struct allot_error *err, const char *what);
+
 /* Put "<format>: " before the text that is already in `err`; its code stays and is returned. */
 int error_wrap(struct allot_error *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

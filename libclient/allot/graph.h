@@ -30,6 +30,10 @@
  *
  *     -EINVAL   types, shapes or attributes do not fit          -ENOMEM   no host memory
  *     -ENOENT   no such op, node or output
+ *
+ * NULL where something must be is -EINVAL as well, here and in all headers of the library. Helpers
+ * keep that in the graph; where there is no graph either, it is said through the log (log.h). What
+ * only looks at something tells of NULL that it is empty: 0, "", a rank of -1.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -30,8 +30,8 @@ struct allot_output allot_constant(struct allot_graph *graph, const char *name,
                                    const void *data);
 struct allot_output allot_constant_f32(struct allot_graph *graph, const char *name, int rank,
                                        const int64_t *dims, const float *data);
-/* A single number; one number all over. What the type has no number for is an error (-ERANGE): 1e20
- * or a NaN as an integer. A fraction is cut off. */
+/* A single number; one number all over. What the type has no number for is an error (-ERANGE): 1.5,
+ * 1e20 or a NaN as an integer. Floats have the nearest, and a bool is whether it is not 0. */
 struct allot_output allot_scalar(struct allot_graph *graph, enum allot_dtype dtype, double value);
 struct allot_output allot_filled(struct allot_graph *graph, enum allot_dtype dtype, int rank,
                                  const int64_t *dims, double value);

@@ -147,7 +147,9 @@ struct allot_run_options {
     uint64_t timeout_usec;               /* for all of the run, its plan included; 0: none */
     struct allot_cancel *cancel;         /* NULL: cannot be cancelled */
     struct allot_run_metadata *metadata; /* NULL: not wanted */
-    const char *trace_file;              /* a trace of the run for Perfetto; NULL: none */
+    /* A trace of the run for Perfetto; NULL: none. Of a run that fails, or is stopped, it has what
+     * was done until then and the reason. A file that is there already is emptied at first. */
+    const char *trace_file;
 };
 
 #define ALLOT_RUN_OPTIONS_INIT allot_run_options_init()

@@ -60,6 +60,8 @@ struct allot_op *allot_op_begin(struct allot_graph *graph, const char *name_of_o
     op->name = name ? strdup(name) : NULL;
     if (!op->op || (name && !op->name))
         no_memory(op);
+    else if (handle_check(graph, &op->failure) < 0)
+        ; /* that is what will be said */
     else if (!name_of_op)
         error_set(&op->failure, -EINVAL, "node '%s': it is not said of which op: NULL was given",
                   name ? name : "");
@@ -69,6 +71,10 @@ struct allot_op *allot_op_begin(struct allot_graph *graph, const char *name_of_o
 void allot_op_inputs(struct allot_op *op, const struct allot_output *inputs, size_t n) {
     if (!op || op->failure.code)
         return;
+    if (n && !inputs) {
+        error_null(&op->failure, "array of inputs");
+        return;
+    }
     if (op->n_inputs + n > op->inputs_size) {
         size_t size = (op->n_inputs + n) * 2;
         struct edge *grown = realloc(op->inputs, size * sizeof(grown[0]));
@@ -100,6 +106,10 @@ static void give(struct allot_op *op, const char *name, struct attr value) {
 
     if (!op || op->failure.code)
         return;
+    if (!name || attr_is_null(&value)) {
+        fail(op, -EINVAL, "attribute '%s' of op %s: NULL was given", name ? name : "", op->op);
+        return;
+    }
     if (op->n_attrs == OPDEF_ATTRS_MAX) {
         fail(op, -EINVAL, "more than %d attributes for op %s", OPDEF_ATTRS_MAX, op->op);
         return;
@@ -131,13 +141,14 @@ void allot_op_attr_type(struct allot_op *op, const char *name, enum allot_dtype 
 }
 
 void allot_op_attr_shape(struct allot_op *op, const char *name, int rank, const int64_t *dims) {
+    struct allot_error err;
     struct shape shape;
 
     if (!op)
         return;
-    if (shape_make(&shape, rank, dims) < 0)
-        fail(op, -EINVAL, "attribute '%s' of op %s: a shape has -1 to %d dimensions of -1 or more",
-             name, op->op ? op->op : "", SHAPE_RANK_MAX);
+    if (shape_take(&shape, rank, dims, &err) < 0)
+        fail(op, -EINVAL, "attribute '%s' of op %s is no shape: %s", name ? name : "",
+             op->op ? op->op : "", err.text);
     else
         give(op, name, attr_shape(shape));
 }
@@ -158,8 +169,10 @@ void allot_op_device(struct allot_op *op, const char *device) {
     if (!op || op->failure.code)
         return;
     free(op->device);
-    op->device = strdup(device);
-    if (!op->device)
+    op->device = device ? strdup(device) : NULL;
+    if (!device)
+        error_null(&op->failure, "device");
+    else if (!op->device)
         no_memory(op);
 }
 

@@ -121,6 +121,8 @@ size_t allot_devices(struct allot_device *ret, size_t n) {
 
     if (config_fill(&options, &text, NULL) < 0)
         return 0;
+    if (!ret)
+        n = 0;
     if (n > 0 && device_cpu_new(&cpu, NULL, NULL) == 0) {
         ret[0] = (struct allot_device){ .memory_limit = cpu->memory_limit_bytes };
         memcpy(ret[0].name, cpu->name, sizeof(ret[0].name));

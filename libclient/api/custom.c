@@ -53,7 +53,7 @@ static const struct custom *custom_of(const struct node *node) {
 
 /* An attribute of that name and kind; NULL: none. */
 static const struct attr *attr_of(const struct node *node, const char *name, enum attr_kind kind) {
-    int i = opdef_attr_index(node->op, name);
+    int i = name ? opdef_attr_index(node->op, name) : -1;
 
     return i >= 0 && node->attrs[i].kind == kind ? &node->attrs[i] : NULL;
 }
@@ -73,13 +73,13 @@ static int custom_shape(struct opdef_shapes *shapes, struct allot_error *err) {
 }
 
 size_t allot_shapes_n_inputs(const struct allot_shapes *shapes) {
-    return shapes->inner->n_inputs;
+    return shapes ? shapes->inner->n_inputs : 0;
 }
 
 int allot_shapes_input(const struct allot_shapes *shapes, size_t i, int64_t dims[ALLOT_RANK_MAX]) {
     const struct shape *shape;
 
-    if (i >= shapes->inner->n_inputs)
+    if (i >= allot_shapes_n_inputs(shapes))
         return -1;
     shape = &shapes->inner->inputs[i];
     if (shape->rank > 0 && dims)
@@ -88,17 +88,18 @@ int allot_shapes_input(const struct allot_shapes *shapes, size_t i, int64_t dims
 }
 
 int64_t allot_shapes_int(const struct allot_shapes *shapes, const char *name) {
-    const struct attr *attr = attr_of(shapes->inner->node, name, ATTR_INT);
+    const struct attr *attr = shapes ? attr_of(shapes->inner->node, name, ATTR_INT) : NULL;
 
     return attr ? attr->i : 0;
 }
 
 int allot_shapes_set(struct allot_shapes *shapes, size_t output, int rank, const int64_t *dims) {
-    if (output >= shapes->inner->n_outputs)
+    struct allot_error err;
+
+    if (!shapes || output >= shapes->inner->n_outputs)
         return allot_shapes_fail(shapes, "there is no output %zu", output);
-    if (shape_make(&shapes->inner->outputs[output], rank, dims) < 0)
-        return allot_shapes_fail(shapes, "output %zu has -1 to %d dimensions of -1 or more each",
-                                 output, SHAPE_RANK_MAX);
+    if (shape_take(&shapes->inner->outputs[output], rank, dims, &err) < 0)
+        return allot_shapes_fail(shapes, "the shape of output %zu cannot be: %s", output, err.text);
     return 0;
 }
 
@@ -107,13 +108,13 @@ int allot_shapes_fail(struct allot_shapes *shapes, const char *format, ...) {
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    vsnprintf(text, sizeof(text), format ? format : "NULL was given", args);
     va_end(args);
-    return error_set(shapes->err, -EINVAL, "%s", text);
+    return error_set(shapes ? shapes->err : NULL, -EINVAL, "%s", text);
 }
 
 int allot_shapes_as_input(struct allot_shapes *shapes, void *userdata) {
-    if (shapes->inner->n_inputs == 0)
+    if (allot_shapes_n_inputs(shapes) == 0)
         return allot_shapes_fail(shapes, "there is no input to be as");
     for (size_t i = 0; i < shapes->inner->n_outputs; i++)
         shapes->inner->outputs[i] = shapes->inner->inputs[0];
@@ -236,20 +237,25 @@ static int custom_prepare(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
+static const struct attr *call_attr(const struct allot_call *call, const char *name,
+                                    enum attr_kind kind) {
+    return call && call->node ? attr_of(handle_node(call->node), name, kind) : NULL;
+}
+
 int64_t allot_call_int(const struct allot_call *call, const char *name) {
-    const struct attr *attr = attr_of(handle_node(call->node), name, ATTR_INT);
+    const struct attr *attr = call_attr(call, name, ATTR_INT);
 
     return attr ? attr->i : 0;
 }
 
 double allot_call_float(const struct allot_call *call, const char *name) {
-    const struct attr *attr = attr_of(handle_node(call->node), name, ATTR_FLOAT);
+    const struct attr *attr = call_attr(call, name, ATTR_FLOAT);
 
     return attr ? attr->f : 0;
 }
 
 bool allot_call_bool(const struct allot_call *call, const char *name) {
-    const struct attr *attr = attr_of(handle_node(call->node), name, ATTR_BOOL);
+    const struct attr *attr = call_attr(call, name, ATTR_BOOL);
 
     return attr && attr->b;
 }
@@ -259,7 +265,7 @@ int allot_call_fail(const struct allot_call *call, const char *format, ...) {
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    vsnprintf(text, sizeof(text), format ? format : "NULL was given", args);
     va_end(args);
     return kernel_fail(-EINVAL, "%s", text);
 }
@@ -363,6 +369,8 @@ int allot_op_register(const struct allot_op_options *options, struct allot_error
         r = kernels_register_all(err);
     if (r < 0)
         return r;
+    if (!options)
+        return error_null(err, "op to register");
     memcpy(&own, options, MIN(options->size, sizeof(own)));
     if (!own.name || !own.signature || (!own.compute && !own.ptx))
         return error_set(err, -EINVAL, "an op needs name, signature, and compute or ptx");

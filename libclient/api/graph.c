@@ -9,12 +9,15 @@
 
 #include "base/error.h"
 #include "libclient/api/handle.h"
+#include "libclient/core/log.h"
 #include "libclient/graph/file.h"
 #include "libclient/graph/scope.h"
 #include "libclient/ops/ops.h"
 
 int handle_fail(struct allot_graph *graph, const struct allot_error *err) {
-    if (graph->failure.code == 0)
+    if (!graph) /* nobody could ask for it */
+        log_say(ALLOT_LOG_ERROR, "%s", err->text);
+    else if (graph->failure.code == 0)
         graph->failure = *err;
     return err->code;
 }
@@ -23,7 +26,7 @@ struct allot_graph *handle_graph(const struct allot_output *outputs, size_t n) {
     struct allot_graph *graph = NULL;
     struct allot_error err;
 
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; outputs && i < n; i++) {
         const struct node *node = handle_node(outputs[i].node);
 
         if (node && graph && node->graph != graph) {
@@ -37,8 +40,19 @@ struct allot_graph *handle_graph(const struct allot_output *outputs, size_t n) {
     return graph;
 }
 
+int handle_check(const struct allot_graph *graph, struct allot_error *err) {
+    return graph ? 0 : error_null(err, "graph");
+}
+
+/* Of those who have no `err`: what was told is in the graph, or in the log. */
+static int check(struct allot_graph *graph) {
+    struct allot_error err;
+
+    return handle_check(graph, &err) < 0 ? handle_fail(NULL, &err) : 0;
+}
+
 int allot_graph_new(struct allot_graph **ret, struct allot_error *err) {
-    int r = ops_register_all(err);
+    int r = ret ? ops_register_all(err) : error_null(err, "place for a graph");
 
     if (r < 0)
         return r;
@@ -55,25 +69,37 @@ struct allot_graph *allot_graph_unref(struct allot_graph *graph) {
 }
 
 int allot_graph_error(const struct allot_graph *graph, struct allot_error *err) {
+    int r = handle_check(graph, err);
+
+    if (r < 0)
+        return r;
     if (graph->failure.code && err)
         *err = graph->failure;
     return graph->failure.code;
 }
 
 void allot_graph_clear_error(struct allot_graph *graph) {
-    graph->failure.code = 0;
+    if (graph)
+        graph->failure.code = 0;
 }
 
 void allot_graph_set_seed(struct allot_graph *graph, uint64_t seed) {
-    graph->seed = seed;
+    if (check(graph) == 0)
+        graph->seed = seed;
 }
 
 int allot_graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err) {
-    return graph_save(graph, path, err);
+    int r = handle_check(graph, err);
+
+    if (r == 0 && !path)
+        r = error_null(err, "path of a file");
+    return r < 0 ? r : graph_save(graph, path, err);
 }
 
 int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_error *err) {
-    int r = ops_register_all(err);
+    int r = !ret    ? error_null(err, "place for a graph")
+            : !path ? error_null(err, "path of a file")
+                    : ops_register_all(err);
 
     return r < 0 ? r : graph_load(ret, path, err);
 }
@@ -81,19 +107,23 @@ int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_er
 /* ---- Looking --------------------------------------------------------------------------------- */
 
 size_t allot_graph_n_nodes(const struct allot_graph *graph) {
-    return graph_n_nodes(graph);
+    return graph ? graph_n_nodes(graph) : 0;
 }
 
 struct allot_node *allot_graph_node(const struct allot_graph *graph, size_t i) {
-    return i < graph_n_nodes(graph) ? handle_of(graph_node(graph, (uint32_t)i)) : NULL;
+    return i < allot_graph_n_nodes(graph) ? handle_of(graph_node(graph, (uint32_t)i)) : NULL;
 }
 
 int allot_graph_find(const struct allot_graph *graph, const char *name, struct allot_output *ret,
                      struct allot_error *err) {
     struct edge edge;
     const struct node *node;
-    int r;
+    int r = handle_check(graph, err);
 
+    if (r == 0 && (!name || !ret))
+        r = error_null(err, name ? "place for an output" : "name of a node");
+    if (r < 0)
+        return r;
     /* A node without outputs is found by its bare name all the same. */
     node = graph_find(graph, name);
     if (node) {
@@ -108,29 +138,29 @@ int allot_graph_find(const struct allot_graph *graph, const char *name, struct a
 }
 
 const char *allot_node_name(const struct allot_node *node) {
-    return handle_node(node)->name;
+    return node ? handle_node(node)->name : "";
 }
 
 const char *allot_node_op(const struct allot_node *node) {
-    return handle_node(node)->op->name;
+    return node ? handle_node(node)->op->name : "";
 }
 
 const char *allot_node_device(const struct allot_node *node) {
-    return handle_node(node)->device;
+    return node ? handle_node(node)->device : "";
 }
 
 int allot_node_n_outputs(const struct allot_node *node) {
-    return (int)handle_node(node)->n_outputs;
+    return node ? (int)handle_node(node)->n_outputs : 0;
 }
 
 int allot_node_n_inputs(const struct allot_node *node) {
-    return (int)handle_node(node)->n_inputs;
+    return node ? (int)handle_node(node)->n_inputs : 0;
 }
 
 struct allot_output allot_node_input(const struct allot_node *node, int i) {
     const struct node *own = handle_node(node);
 
-    if (i < 0 || (uint32_t)i >= own->n_inputs)
+    if (!own || i < 0 || (uint32_t)i >= own->n_inputs)
         return (struct allot_output){ NULL, 0 };
     return handle_output(own->graph, own->inputs[i]);
 }
@@ -176,6 +206,10 @@ static int pushed(struct allot_graph *graph, int r, const struct allot_error *er
     handle_fail(graph, err);
     if (about == SCOPE_ABOUT_DEVICE)
         scope_push_device(graph, "", NULL);
+    else if (about == SCOPE_ABOUT_CONTROL)
+        scope_push_controls(graph, NULL, 0, NULL);
+    else if (about == SCOPE_ABOUT_COLOCATE)
+        scope_push_colocate(graph, UINT32_MAX, NULL);
     else if (about == SCOPE_ABOUT_NAME)
         scope_push_name(graph, "failed", NULL);
     return r;
@@ -183,59 +217,85 @@ static int pushed(struct allot_graph *graph, int r, const struct allot_error *er
 
 int allot_device_push(struct allot_graph *graph, const char *device) {
     struct allot_error err = { 0 };
+    int r = check(graph);
 
-    return pushed(graph, scope_push_device(graph, device, &err), &err, SCOPE_ABOUT_DEVICE);
+    return r < 0 ? r
+                 : pushed(graph, scope_push_device(graph, device, &err), &err, SCOPE_ABOUT_DEVICE);
 }
 
 int allot_device_push_fn(struct allot_graph *graph, allot_device_fn fn, void *userdata) {
     struct allot_error err = { 0 };
+    int r = check(graph);
 
-    return pushed(graph, scope_push_function(graph, fn, userdata, &err), &err, SCOPE_ABOUT_NONE);
+    if (r < 0)
+        return r;
+    r = fn ? scope_push_function(graph, fn, userdata, &err) : error_null(&err, "device function");
+    return pushed(graph, r, &err, SCOPE_ABOUT_DEVICE);
+}
+
+static int is_of(const struct allot_graph *graph, const struct allot_node *node,
+                 struct allot_error *err) {
+    return handle_node(node)->graph == graph
+               ? 0
+               : error_set(err, -EINVAL, "'%s' is a node of another graph", allot_node_name(node));
 }
 
 int allot_control_push(struct allot_graph *graph, struct allot_node *const *nodes, size_t n) {
     struct allot_error err = { 0 };
-    uint32_t *ids = malloc((n ? n : 1) * sizeof(ids[0]));
+    cleanup(freep) uint32_t *ids = NULL;
     size_t n_ids = 0;
-    int r;
+    int r = check(graph);
 
+    if (r < 0)
+        return r;
+    if (n && !nodes)
+        return pushed(graph, error_null(&err, "array of nodes"), &err, SCOPE_ABOUT_CONTROL);
+    ids = calloc(n + 1, sizeof(ids[0]));
     if (!ids)
         return pushed(graph, error_set(&err, -ENOMEM, "no memory for a scope"), &err,
-                      SCOPE_ABOUT_NONE);
-    for (size_t i = 0; i < n; i++)
-        if (nodes[i]) /* one that failed has its error in the graph */
+                      SCOPE_ABOUT_CONTROL);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        if (nodes[i]) { /* one that failed has its error in the graph */
+            r = is_of(graph, nodes[i], &err);
             ids[n_ids++] = handle_node(nodes[i])->id;
-    r = scope_push_controls(graph, ids, n_ids, &err);
-    free(ids);
-    return pushed(graph, r, &err, SCOPE_ABOUT_NONE);
+        }
+    if (r == 0)
+        r = scope_push_controls(graph, ids, n_ids, &err);
+    return pushed(graph, r, &err, SCOPE_ABOUT_CONTROL);
 }
 
 int allot_colocate_push(struct allot_graph *graph, struct allot_node *node) {
     struct allot_error err = { 0 };
+    int r = check(graph);
 
-    if (!node) {
-        error_set(&err, -EINVAL, "no node to share a device with");
-        handle_fail(graph, &err);
-        scope_push_colocate(graph, UINT32_MAX, NULL);
-        return -EINVAL;
-    }
-    return pushed(graph, scope_push_colocate(graph, handle_node(node)->id, &err), &err,
-                  SCOPE_ABOUT_NONE);
+    if (r < 0)
+        return r;
+    r = node ? is_of(graph, node, &err)
+             : error_set(&err, -EINVAL, "no node to share a device with");
+    if (r == 0)
+        r = scope_push_colocate(graph, handle_node(node)->id, &err);
+    return pushed(graph, r, &err, SCOPE_ABOUT_COLOCATE);
 }
 
 int allot_name_push(struct allot_graph *graph, const char *name) {
     struct allot_error err = { 0 };
-    int r = name ? scope_push_name(graph, name, &err)
-                 : error_set(&err, -EINVAL, "a name scope without a name: NULL was given");
+    int r = check(graph);
 
+    if (r < 0)
+        return r;
+    r = name ? scope_push_name(graph, name, &err)
+             : error_set(&err, -EINVAL, "a name scope without a name: NULL was given");
     return pushed(graph, r, &err, SCOPE_ABOUT_NAME);
 }
 
 static void pop(struct allot_graph *graph, enum scope_about about) {
     static const char *const names[] = { "none", "a device", "a control", "a colocate", "a name" };
-    enum scope_about innermost = scope_innermost(graph);
+    enum scope_about innermost;
     struct allot_error err;
 
+    if (check(graph) < 0)
+        return;
+    innermost = scope_innermost(graph);
     if (innermost == about) {
         scope_pop(graph);
         return;

@@ -28,7 +28,10 @@ static inline struct allot_output handle_output(const struct allot_graph *graph,
                : (struct allot_output){ handle_of(graph_node(graph, edge.node)), (int)edge.output };
 }
 
-/* Keep `err` as the graph's failure, unless there is one already. Returns err->code. */
+/* -EINVAL: there is no graph. */
+int handle_check(const struct allot_graph *graph, struct allot_error *err);
+/* Keep `err` as the graph's failure, unless there is one already; where there is no graph (NULL) it
+ * goes to the log. Returns err->code. */
 int handle_fail(struct allot_graph *graph, const struct allot_error *err);
 /* The graph of the first output that has a node; NULL: none has. -EINVAL in the graph's failure if
  * they are of different graphs, then NULL too. */

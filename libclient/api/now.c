@@ -28,6 +28,7 @@
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/engine.h"
+#include "libclient/exec/maker.h"
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"
 
@@ -227,15 +228,11 @@ static int make_session(struct kind *kind, struct allot_error *err) {
 }
 
 static int place(struct kind *kind, uint32_t node, struct allot_error *err) {
-    struct engine *engine = kind->session->engine;
-    int r;
+    struct device *device;
+    int r = maker_place(kind->session->engine, node, &device, err);
 
-    pthread_mutex_lock(&engine->lock);
-    r = placement_extend(&engine->placement, kind->graph, engine->devices, engine->n_devices,
-                         kind->is_soft, false, err);
     if (r == 0)
-        kind->where = engine->devices[engine->placement.devices[node]]->name;
-    pthread_mutex_unlock(&engine->lock);
+        kind->where = device->name;
     return r;
 }
 
@@ -404,7 +401,11 @@ static int run(const struct call *call, struct allot_tensor **ret, struct allot_
 
     if (r < 0)
         return r;
-    op = opdef_find(call->op);
+    op = call->op ? opdef_find(call->op) : NULL;
+    if (!call->op)
+        return error_null(err, "name of an op");
+    if ((call->n_inputs && !call->inputs) || (call->n_ret && !ret))
+        return error_null(err, call->n_ret && !ret ? "place for outputs" : "array of inputs");
     if (!op)
         return error_set(err, -ENOENT, "there is no op %s", call->op);
     for (size_t i = 0; i < call->n_inputs; i++)
@@ -494,9 +495,11 @@ struct allot_now_op *allot_now_begin(const char *op) {
 
     if (!now)
         return NULL;
-    now->op = strdup(op);
+    now->op = strdup(op ? op : "");
     if (!now->op)
         error_set(&now->failure, -ENOMEM, "no host memory for op %s", op);
+    else if (!op)
+        error_null(&now->failure, "name of an op");
     return now;
 }
 
@@ -519,6 +522,11 @@ static void give(struct allot_now_op *now, const char *name, struct attr value) 
 
     if (!now || now->failure.code)
         return;
+    if (!name || attr_is_null(&value)) {
+        error_set(&now->failure, -EINVAL, "attribute '%s' of op %s: NULL was given",
+                  name ? name : "", now->op);
+        return;
+    }
     if (now->n_attrs == OPDEF_ATTRS_MAX) {
         error_set(&now->failure, -EINVAL, "more than %d attributes for op %s", OPDEF_ATTRS_MAX,
                   now->op);

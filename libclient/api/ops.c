@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "libclient/api/helper.h"
-#include "libclient/core/log.h"
 
 static const struct allot_output none = { NULL, 0 };
 
@@ -27,9 +26,16 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
     uint32_t id;
     int r;
 
-    if (!graph && n_inputs == 0) /* nor a graph to keep the error in */
-        log_say(ALLOT_LOG_ERROR, "a node of op %s without inputs: no graph is known to add it to",
-                op);
+    if (n_inputs && !inputs) {
+        error_set(&err, -EINVAL, "%zu inputs of op %s: NULL was given", n_inputs, op);
+        handle_fail(graph, &err);
+        return none;
+    }
+    if (!graph && n_inputs == 0) { /* nor a graph to keep the error in */
+        error_set(&err, -EINVAL, "a node of op %s without inputs: no graph is known to add it to",
+                  op);
+        handle_fail(NULL, &err);
+    }
     if (!graph)
         graph = handle_graph(inputs, n_inputs);
     if (!graph)
@@ -65,6 +71,10 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
 void allot_name_next(struct allot_graph *graph, const char *name) {
     struct allot_error err;
 
+    if (handle_check(graph, &err) < 0) {
+        handle_fail(NULL, &err);
+        return;
+    }
     free(graph->next_name);
     graph->next_name = name ? strdup(name) : NULL;
     if (name && !graph->next_name) {
@@ -186,9 +196,15 @@ struct allot_output allot_pack(const struct allot_output *values, size_t n, int 
 
 static int many(const char *op, struct allot_output x, int axis, size_t n,
                 struct allot_output *ret) {
-    struct allot_output first = helper_with(NULL, NULL, op, &x, 1, { "N", attr_int((int64_t)n) },
-                                            { "axis", attr_int(axis) });
+    struct allot_error err;
+    struct allot_output first;
 
+    if (!ret) {
+        error_null(&err, "place for outputs");
+        return handle_fail(handle_graph(&x, 1), &err);
+    }
+    first = helper_with(NULL, NULL, op, &x, 1, { "N", attr_int((int64_t)n) },
+                        { "axis", attr_int(axis) });
     for (size_t i = 0; i < n; i++)
         ret[i] = (struct allot_output){ first.node, first.node ? (int)i : 0 };
     return first.node ? 0 : -EINVAL;

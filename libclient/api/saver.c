@@ -23,14 +23,22 @@
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine.h"
+#include "libclient/exec/maker.h"
+
+static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
+    return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;
+}
 
 /* The variables that are meant: those given, or all of the graph. To be freed. */
 static int choose(const struct allot_session *session, const struct allot_output *given, size_t n,
                   struct allot_output **ret, size_t *ret_n, struct allot_error *err) {
     const struct allot_graph *graph = session->engine->graph;
     uint32_t n_nodes = graph_n_nodes(graph);
-    struct allot_output *chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
+    struct allot_output *chosen;
 
+    if (n && !given)
+        return error_null(err, "array of variables");
+    chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
     if (!chosen)
         return error_set(err, -ENOMEM, "no host memory for a checkpoint");
     *ret_n = 0;
@@ -140,8 +148,10 @@ int allot_save(struct allot_session *session, const struct allot_output *given, 
                const char *path, struct allot_error *err) {
     cleanup(freep) struct allot_output *variables = NULL;
     cleanup(freep) struct allot_tensor **values = NULL;
-    int r = choose(session, given, n, &variables, &n, err);
+    int r = check(session, path, err);
 
+    if (r == 0)
+        r = choose(session, given, n, &variables, &n, err);
     if (r < 0)
         return r;
     values = calloc(n + 1, sizeof(*values));
@@ -224,26 +234,15 @@ static int check_entry(const struct safetensors *file, const struct node *node,
     return 0;
 }
 
-static int place(struct engine *engine, struct allot_error *err) {
-    int r;
-
-    pthread_mutex_lock(&engine->lock);
-    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
-                         engine->options.soft_placement, engine->options.log_placement, err);
-    pthread_mutex_unlock(&engine->lock);
-    return r;
-}
-
 static int put(struct engine *engine, const struct node *node, const void *data,
                struct allot_error *err) {
     struct buffer *fresh = NULL;
     struct variable *variable;
     struct device *device;
-    int r;
+    int r = maker_place(engine, node->id, &device, err);
 
-    pthread_mutex_lock(&engine->lock);
-    device = engine->devices[engine->placement.devices[node->id]];
-    pthread_mutex_unlock(&engine->lock);
+    if (r < 0)
+        return r;
     r = variables_get(&engine->variables, node, device, &variable);
     if (r < 0)
         return error_set(err, r, "no host memory for variable '%s'", node->name);
@@ -276,8 +275,6 @@ static int restore_from(struct allot_session *session, const struct allot_output
 
     for (size_t i = 0; r == 0 && i < n; i++)
         r = check_entry(file, handle_node(variables[i].node), &entries[i], err);
-    if (r == 0)
-        r = place(session->engine, err);
     for (size_t i = 0; r == 0 && i < n; i++) {
         cleanup(freep) void *bytes = malloc(entries[i]->bytes + 1);
 
@@ -297,8 +294,10 @@ int allot_restore(struct allot_session *session, const struct allot_output *give
     struct allot_error why = { 0 };
     cleanup(closep) int fd = -1;
     uint64_t data = 0;
-    int r = engine_check(session->engine, err);
+    int r = check(session, path, err);
 
+    if (r == 0)
+        r = engine_check(session->engine, err);
     if (r == 0)
         r = choose(session, given, n, &variables, &n, err);
     if (r < 0)

@@ -102,7 +102,8 @@ int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
                       const struct allot_session_options *given, struct allot_error *err) {
     struct allot_session_options options = ALLOT_SESSION_OPTIONS_INIT;
     cleanup(freep) char *text = NULL;
-    int r = TAKE_OPTIONS(options, given, "session options", err);
+    int r = !ret ? error_null(err, "place for a session")
+                 : TAKE_OPTIONS(options, given, "session options", err);
 
     if (r < 0)
         return r;
@@ -125,9 +126,11 @@ struct allot_session *allot_session_free(struct allot_session *session) {
 
 size_t allot_session_devices(const struct allot_session *session, struct allot_device *ret,
                              size_t n) {
-    const struct engine *engine = session->engine;
+    const struct engine *engine = session ? session->engine : NULL;
 
-    for (size_t i = 0; i < n && i < engine->n_devices; i++) {
+    if (!engine)
+        return 0;
+    for (size_t i = 0; ret && i < n && i < engine->n_devices; i++) {
         const struct device *device = engine->devices[i];
 
         ret[i] = (struct allot_device){ .memory_limit = device->memory_limit_bytes };
@@ -188,6 +191,12 @@ int allot_callable_new(struct allot_callable **ret, struct allot_session *sessio
     struct allot_callable *callable;
     int r;
 
+    if (!ret || !session)
+        return error_null(err, ret ? "session" : "place for a callable");
+    if ((n_feeds && !feeds) || (n_fetches && !fetches) || (n_targets && !targets))
+        return error_null(err, n_feeds && !feeds       ? "array of feeds"
+                               : n_fetches && !fetches ? "array of fetches"
+                                                       : "array of targets");
     if (n_feeds > UINT32_MAX / 2 || n_fetches > UINT32_MAX / 2 || n_targets > UINT32_MAX / 2)
         return error_set(err, -EINVAL, "more feeds, fetches or targets than a graph has nodes");
     callable = calloc(1, sizeof(*callable));
@@ -222,21 +231,34 @@ struct allot_callable *allot_callable_free(struct allot_callable *callable) {
     return NULL;
 }
 
+static int check_run(const struct allot_callable *callable,
+                     struct allot_tensor *const *feed_tensors, struct allot_tensor **ret_tensors,
+                     struct allot_error *err) {
+    if (!callable)
+        return error_null(err, "callable");
+    if (callable->n_feeds && !feed_tensors)
+        return error_null(err, "array of tensors to feed");
+    return callable->n_fetches && !ret_tensors ? error_null(err, "place for what is fetched") : 0;
+}
+
 int allot_callable_run(struct allot_callable *callable, const struct allot_run_options *given,
                        struct allot_tensor *const *feed_tensors, struct allot_tensor **ret_tensors,
                        struct allot_error *err) {
-    const struct engine_call call = { callable->feeds,     callable->n_feeds, callable->fetches,
-                                      callable->n_fetches, callable->targets, callable->n_targets };
+    struct engine_call call;
     struct allot_run_options options = ALLOT_RUN_OPTIONS_INIT;
     struct allot_run_metadata metadata = { .size = sizeof(metadata) };
     struct engine_run run = { 0 };
-    int r = TAKE_OPTIONS(options, given, "run options", err);
+    int r = check_run(callable, feed_tensors, ret_tensors, err);
 
+    if (r == 0)
+        r = TAKE_OPTIONS(options, given, "run options", err);
     if (r == 0 && options.metadata)
         r = check_size(options.metadata->size, sizeof(size_t), sizeof(metadata), "run metadata",
                        err);
     if (r < 0)
         return r;
+    call = (struct engine_call){ callable->feeds,     callable->n_feeds, callable->fetches,
+                                 callable->n_fetches, callable->targets, callable->n_targets };
     run.timeout_usec = options.timeout_usec;
     run.cancel = options.cancel ? &options.cancel->cancel : NULL;
     run.trace_file = options.trace_file;
@@ -269,8 +291,11 @@ int allot_session_run(struct allot_session *session, const struct allot_output *
 }
 
 int allot_cancel_new(struct allot_cancel **ret, struct allot_error *err) {
-    struct allot_cancel *cancel = calloc(1, sizeof(*cancel));
+    struct allot_cancel *cancel;
 
+    if (!ret)
+        return error_null(err, "place for a cancellation");
+    cancel = calloc(1, sizeof(*cancel));
     if (!cancel)
         return error_set(err, -ENOMEM, "no host memory for a cancellation");
     cancel_init(&cancel->cancel);
@@ -279,7 +304,8 @@ int allot_cancel_new(struct allot_cancel **ret, struct allot_error *err) {
 }
 
 void allot_cancel_now(struct allot_cancel *cancel) {
-    cancel_give(&cancel->cancel);
+    if (cancel)
+        cancel_give(&cancel->cancel);
 }
 
 struct allot_cancel *allot_cancel_free(struct allot_cancel *cancel) {

@@ -19,10 +19,22 @@ static struct allot_output failed(struct allot_graph *graph, const struct allot_
     return none;
 }
 
+static bool is_graph(struct allot_graph *graph) {
+    struct allot_error err;
+
+    return handle_check(graph, &err) == 0 || handle_fail(NULL, &err) == 0;
+}
+
 /* ---- Constants ------------------------------------------------------------------------------- */
 
 struct allot_output allot_const(struct allot_graph *graph, const char *name,
                                 struct allot_tensor *tensor) {
+    struct allot_error err;
+
+    if (!tensor) {
+        error_null(&err, "tensor");
+        return failed(graph, &err);
+    }
     return helper_with(graph, name, "Const", NULL, 0, { "T", attr_dtype(tensor->dtype) },
                        { "value", attr_tensor(tensor) });
 }
@@ -46,13 +58,14 @@ struct allot_output allot_constant_f32(struct allot_graph *graph, const char *na
     return allot_constant(graph, name, ALLOT_F32, rank, dims, data);
 }
 
-/* Whether a whole number of this type can be made of it. */
-static bool is_in_range(enum dtype dtype, double value) {
+/* Whether the type has it, if only rounded: floats have all. */
+static bool has_number(enum dtype dtype, double value) {
     const int bits = (int)dtype_bytes(dtype) * 8;
 
     if (dtype_kind(dtype) == DTYPE_KIND_SIGNED)
-        return trunc(value) >= -ldexp(1, bits - 1) && value < ldexp(1, bits - 1);
-    return dtype_kind(dtype) != DTYPE_KIND_UNSIGNED || (value > -1 && value < ldexp(1, bits));
+        return value >= -ldexp(1, bits - 1) && value < ldexp(1, bits - 1) && trunc(value) == value;
+    return dtype_kind(dtype) != DTYPE_KIND_UNSIGNED ||
+           (value >= 0 && value < ldexp(1, bits) && trunc(value) == value);
 }
 
 static struct allot_output number(struct allot_graph *graph, enum allot_dtype dtype, double value) {
@@ -60,7 +73,7 @@ static struct allot_output number(struct allot_graph *graph, enum allot_dtype dt
     struct allot_output output;
     struct allot_tensor *tensor;
 
-    if (dtype_is_valid((int)dtype) && !is_in_range((enum dtype)dtype, value)) {
+    if (dtype_is_valid((int)dtype) && !has_number((enum dtype)dtype, value)) {
         error_set(&err, -ERANGE, "%.17g is no number of type %s", value,
                   dtype_name((enum dtype)dtype));
         return failed(graph, &err);
@@ -88,23 +101,35 @@ struct allot_output helper_shape(struct allot_graph *graph, int rank, const int6
 
 struct allot_output allot_filled(struct allot_graph *graph, enum allot_dtype dtype, int rank,
                                  const int64_t *dims, double value) {
-    char *next = TAKE(graph->next_name);
-    struct allot_output inputs[] = { helper_shape(graph, rank, dims), number(graph, dtype, value) };
+    struct allot_output inputs[2];
+    char *next;
 
+    if (!is_graph(graph))
+        return none;
+    next = TAKE(graph->next_name);
+    inputs[0] = helper_shape(graph, rank, dims);
+    inputs[1] = number(graph, dtype, value);
     graph->next_name = next;
     return helper_node(graph, NULL, "Fill", inputs, 2, NULL, 0);
 }
 
+static bool take_shape(struct allot_graph *graph, const char *what, const char *name, int rank,
+                       const int64_t *dims, struct shape *ret) {
+    struct allot_error err = { 0 };
+
+    if (shape_take(ret, rank, dims, &err) == 0)
+        return true;
+    error_wrap(&err, -EINVAL, "%s '%s': its shape cannot be", what, name ? name : "");
+    handle_fail(graph, &err);
+    return false;
+}
+
 struct allot_output allot_placeholder(struct allot_graph *graph, const char *name,
                                       enum allot_dtype dtype, int rank, const int64_t *dims) {
-    struct allot_error err = { 0 };
     struct shape shape;
 
-    if (shape_make(&shape, rank, dims) < 0) {
-        error_set(&err, -EINVAL, "placeholder '%s': a shape has -1 to %d dimensions of -1 or more",
-                  name ? name : "", SHAPE_RANK_MAX);
-        return failed(graph, &err);
-    }
+    if (!take_shape(graph, "placeholder", name, rank, dims, &shape))
+        return none;
     return helper_with(graph, name, "Placeholder", NULL, 0, { "T", attr_dtype((enum dtype)dtype) },
                        { "shape", attr_shape(shape) });
 }
@@ -113,9 +138,13 @@ static struct allot_output random_op(struct allot_graph *graph, const char *op,
                                      enum allot_dtype dtype, int rank, const int64_t *dims,
                                      struct build_attr one, struct build_attr other,
                                      uint64_t seed) {
-    char *next = TAKE(graph->next_name);
-    struct allot_output shape = helper_shape(graph, rank, dims);
+    struct allot_output shape;
+    char *next;
 
+    if (!is_graph(graph))
+        return none;
+    next = TAKE(graph->next_name);
+    shape = helper_shape(graph, rank, dims);
     graph->next_name = next;
     return helper_with(graph, NULL, op, &shape, 1, { "T", attr_dtype((enum dtype)dtype) },
                        { "seed", attr_int((int64_t)seed) }, one, other);
@@ -161,14 +190,10 @@ static struct allot_output variable_node(struct allot_graph *graph, const char *
 
 struct allot_output allot_variable_of(struct allot_graph *graph, const char *name,
                                       enum allot_dtype dtype, int rank, const int64_t *dims) {
-    struct allot_error err = { 0 };
     struct shape shape;
 
-    if (shape_make(&shape, rank, dims) < 0) {
-        error_set(&err, -EINVAL, "variable '%s': a shape has -1 to %d dimensions of -1 or more",
-                  name ? name : "", SHAPE_RANK_MAX);
-        return failed(graph, &err);
-    }
+    if (!take_shape(graph, "variable", name, rank, dims, &shape))
+        return none;
     return variable_node(graph, name, (enum dtype)dtype, shape);
 }
 
@@ -206,7 +231,7 @@ struct allot_output allot_variable(struct allot_graph *graph, const char *name,
     const struct node_output *value;
     struct allot_error err;
 
-    if (!initial.node)
+    if (!is_graph(graph) || !initial.node)
         return none;
     if (handle_node(initial.node)->graph != graph || initial.index < 0 ||
         initial.index >= allot_node_n_outputs(initial.node)) {
@@ -235,6 +260,8 @@ struct allot_node *allot_initializer(struct allot_graph *graph) {
     struct allot_error err;
     size_t n = 0;
 
+    if (!is_graph(graph))
+        return NULL;
     nodes = calloc(graph->variables.n + 1, sizeof(struct allot_node *));
     if (!nodes) {
         error_set(&err, -ENOMEM, "no memory for the initializer");
@@ -300,6 +327,12 @@ struct allot_node *allot_group(struct allot_graph *graph, const char *name,
     struct allot_error err = { 0 };
     struct allot_node *node;
 
+    if (n && !nodes) {
+        allot_op_cancel(op);
+        error_null(&err, "array of nodes");
+        handle_fail(graph, &err);
+        return NULL;
+    }
     for (size_t i = 0; i < n; i++)
         allot_op_control(op, nodes[i]);
     if (allot_op_finish(op, &node, &err) < 0) {
@@ -321,8 +354,11 @@ struct allot_node *allot_assert(struct allot_output condition, const struct allo
 
     if (!graph)
         return NULL;
-    if (!inputs) {
-        error_set(&err, -ENOMEM, "no memory for a node of op Assert");
+    if (!inputs || (n && !data)) {
+        if (inputs)
+            error_null(&err, "array of data");
+        else
+            error_set(&err, -ENOMEM, "no memory for a node of op Assert");
         handle_fail(graph, &err);
         return NULL;
     }

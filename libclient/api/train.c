@@ -57,7 +57,9 @@ int allot_gradients(const struct allot_output *ys, size_t n_ys, const struct all
                     struct allot_error *err) {
     cleanup(freep) struct edge *y = NULL, *x = NULL, *grad = NULL, *made = NULL;
     struct allot_graph *graph = NULL;
-    int r = graph_of(ys, n_ys, "y", &graph, err);
+    int r = (n_ys && !ys) || (n_xs && !xs) ? error_null(err, "array of outputs")
+            : n_xs && !ret                 ? error_null(err, "place for gradients")
+                                           : graph_of(ys, n_ys, "y", &graph, err);
 
     if (r == 0)
         r = graph_of(xs, n_xs, "x", &graph, err);
@@ -316,6 +318,11 @@ struct allot_node *allot_apply_gradients(struct allot_optimizer *optimizer,
     struct allot_node *made = NULL;
     struct allot_error err;
 
+    if (n && (!gradients || !variables)) {
+        error_null(&err, gradients ? "array of variables" : "array of gradients");
+        handle_fail(graph, &err);
+        return NULL;
+    }
     if (!graph)
         return NULL;
     step.applied = calloc(n + 2 * N_DTYPES, sizeof(struct allot_node *));

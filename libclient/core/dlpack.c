@@ -70,10 +70,13 @@ static enum dtype find_dtype(const struct dl_tensor *theirs) {
 
 int allot_tensor_to_dlpack(struct allot_tensor *tensor, void **ret_managed,
                            struct allot_error *err) {
-    struct given *given = calloc(1, sizeof(*given));
     struct dl_tensor *theirs;
+    struct given *given;
     int64_t stride = 1;
 
+    if (!tensor || !ret_managed)
+        return error_null(err, tensor ? "place for a DLPack tensor" : "tensor");
+    given = calloc(1, sizeof(*given));
     if (!given)
         return error_set(err, -ENOMEM, "no host memory for a DLPack tensor");
     theirs = &given->managed.tensor;
@@ -121,7 +124,7 @@ int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct al
     enum dtype dtype;
 
     if (!managed)
-        return error_set(err, -EINVAL, "there is no DLPack tensor: NULL was given");
+        return error_null(err, "DLPack tensor");
     tensor = &theirs->tensor;
     dtype = find_dtype(tensor);
     if (tensor->device.type != DL_CPU && tensor->device.type != DL_CUDA_HOST)
@@ -134,6 +137,8 @@ int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct al
     if (tensor->ndim < 0 || tensor->ndim > SHAPE_RANK_MAX)
         return error_set(err, -EINVAL, "the DLPack tensor has %d dimensions, more than %d",
                          tensor->ndim, SHAPE_RANK_MAX);
+    if (tensor->ndim > 0 && !tensor->shape)
+        return error_null(err, "shape in the DLPack tensor");
     if (!is_dense(tensor))
         return error_set(err, -ENOTSUP, "the DLPack tensor is not dense: copy it first");
     return allot_tensor_over(ret, (enum allot_dtype)dtype, tensor->ndim, tensor->shape,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
 
 #define COUNT_MAX (INT64_C(1) << 62)
 
@@ -22,6 +23,24 @@ int shape_make(struct shape *ret, int rank, const int64_t *dims) {
     }
     *ret = shape;
     return 0;
+}
+
+int shape_take(struct shape *ret, int rank, const int64_t *dims, struct allot_error *err) {
+    int i = 0;
+
+    if (shape_make(ret, rank, dims) == 0)
+        return 0;
+    if (rank < SHAPE_UNKNOWN || rank > SHAPE_RANK_MAX)
+        return error_set(err, -EINVAL, "it has %d dimensions: there are 0 to %d, -1 for any", rank,
+                         SHAPE_RANK_MAX);
+    if (!dims)
+        return error_set(err, -EINVAL, "it has %d dimensions whose lengths are not given: NULL",
+                         rank);
+    while (dims[i] >= SHAPE_UNKNOWN)
+        i++;
+    return error_set(err, -EINVAL,
+                     "dimension %d is %lld long: a length is 0 or more, -1 where it is open", i,
+                     (long long)dims[i]);
 }
 
 bool shape_is_whole(const struct shape *shape) {

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct allot_error;
+
 #define SHAPE_RANK_MAX 8
 #define SHAPE_UNKNOWN  (-1)
 /* "[1024, 1024, ?, …]" */
@@ -28,6 +30,8 @@ static inline struct shape shape_unknown(void) {
 /* -EINVAL: more than SHAPE_RANK_MAX dimensions, or one below -1. `rank` SHAPE_UNKNOWN: no `dims`.
  */
 int shape_make(struct shape *ret, int rank, const int64_t *dims);
+/* The same, with what is wrong of it as half a sentence: "it has 9 dimensions, …". */
+int shape_take(struct shape *ret, int rank, const int64_t *dims, struct allot_error *err);
 bool shape_is_whole(const struct shape *shape);
 bool shape_equal(const struct shape *a, const struct shape *b);
 

@@ -127,9 +127,10 @@ static void put_part(struct page *page, const struct allot_tensor *tensor, int d
 const char *allot_tensor_format(const struct allot_tensor *tensor, char *text, size_t size) {
     struct page page = { text, size, 0 };
 
-    if (size == 0)
+    if (size == 0 || !text)
         return text;
     text[0] = 0;
-    put_part(&page, tensor, 0, tensor_data(tensor), tensor->bytes);
+    if (tensor)
+        put_part(&page, tensor, 0, tensor_data(tensor), tensor->bytes);
     return text;
 }

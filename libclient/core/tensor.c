@@ -55,6 +55,14 @@ int tensor_of_buffer(struct allot_tensor **ret, enum dtype dtype, const struct s
     return 0;
 }
 
+static int no_place(struct allot_error *err) {
+    return error_null(err, "place for a tensor");
+}
+
+static int no_tensor(struct allot_error *err) {
+    return error_null(err, "tensor");
+}
+
 static int no_memory(struct allot_error *err, size_t bytes) {
     return error_set(err, -ENOMEM, "no host memory for a tensor of %zu bytes", bytes);
 }
@@ -64,7 +72,7 @@ int allot_tensor_new(struct allot_tensor **ret, enum allot_dtype dtype, int rank
     struct buffer *buffer;
     struct shape shape;
     size_t bytes;
-    int r = tensor_check(&shape, &bytes, (int)dtype, rank, dims, err);
+    int r = ret ? tensor_check(&shape, &bytes, (int)dtype, rank, dims, err) : no_place(err);
 
     if (r < 0)
         return r;
@@ -80,7 +88,7 @@ int allot_tensor_new(struct allot_tensor **ret, enum allot_dtype dtype, int rank
 int allot_tensor_copy_of(struct allot_tensor **ret, enum allot_dtype dtype, int rank,
                          const int64_t *dims, const void *data, struct allot_error *err) {
     struct allot_tensor *tensor = NULL;
-    int r = allot_tensor_new(&tensor, dtype, rank, dims, err);
+    int r = ret ? allot_tensor_new(&tensor, dtype, rank, dims, err) : no_place(err);
 
     if (r < 0)
         return r;
@@ -102,7 +110,7 @@ int allot_tensor_over(struct allot_tensor **ret, enum allot_dtype dtype, int ran
     struct buffer *buffer;
     struct shape shape;
     size_t bytes;
-    int r = tensor_check(&shape, &bytes, (int)dtype, rank, dims, err);
+    int r = ret ? tensor_check(&shape, &bytes, (int)dtype, rank, dims, err) : no_place(err);
 
     if (r < 0)
         return r;
@@ -137,13 +145,18 @@ static int view(struct allot_tensor **ret, struct allot_tensor *tensor, const st
 int allot_tensor_reshape(struct allot_tensor **ret, struct allot_tensor *tensor, int rank,
                          const int64_t *dims, struct allot_error *err) {
     char from[SHAPE_TEXT_SIZE], to[SHAPE_TEXT_SIZE];
-    int64_t count = shape_count(&tensor->shape), known = 1;
+    int64_t count, known = 1;
     struct shape shape;
     int open = -1;
 
-    if (rank < 0 || shape_make(&shape, rank, dims) < 0)
-        return error_set(err, -EINVAL, "a shape has 0 to %d dimensions of -1 or more each",
-                         SHAPE_RANK_MAX);
+    if (!ret || !tensor)
+        return ret ? no_tensor(err) : no_place(err);
+    if (rank < 0)
+        return error_set(err, -EINVAL, "a tensor has 0 to %d dimensions, not %d", SHAPE_RANK_MAX,
+                         rank);
+    if (shape_take(&shape, rank, dims, err) < 0)
+        return error_wrap(err, -EINVAL, "the shape cannot be");
+    count = shape_count(&tensor->shape);
     for (int i = 0; i < rank; i++) {
         if (shape.dims[i] >= 0)
             known = __builtin_mul_overflow(known, shape.dims[i], &known) ? INT64_MAX : known;
@@ -164,8 +177,11 @@ int allot_tensor_reshape(struct allot_tensor **ret, struct allot_tensor *tensor,
 int allot_tensor_slice(struct allot_tensor **ret, struct allot_tensor *tensor, int64_t begin,
                        int64_t n, struct allot_error *err) {
     char text[SHAPE_TEXT_SIZE];
-    struct shape shape = tensor->shape;
+    struct shape shape;
 
+    if (!ret || !tensor)
+        return ret ? no_tensor(err) : no_place(err);
+    shape = tensor->shape;
     if (shape.rank == 0)
         return error_set(err, -EINVAL, "a single number has no rows");
     if (begin < 0 || n < 0 || begin > shape.dims[0] || n > shape.dims[0] - begin)
@@ -197,27 +213,27 @@ struct allot_tensor *allot_tensor_unref(struct allot_tensor *tensor) {
 }
 
 enum allot_dtype allot_tensor_dtype(const struct allot_tensor *tensor) {
-    return (enum allot_dtype)tensor->dtype;
+    return (enum allot_dtype)(tensor ? tensor->dtype : DTYPE_NONE);
 }
 
 int allot_tensor_rank(const struct allot_tensor *tensor) {
-    return tensor->shape.rank;
+    return tensor ? tensor->shape.rank : -1;
 }
 
 int64_t allot_tensor_dim(const struct allot_tensor *tensor, int i) {
-    return i >= 0 && i < tensor->shape.rank ? tensor->shape.dims[i] : -1;
+    return tensor && i >= 0 && i < tensor->shape.rank ? tensor->shape.dims[i] : -1;
 }
 
 int64_t allot_tensor_count(const struct allot_tensor *tensor) {
-    return shape_count(&tensor->shape);
+    return tensor ? shape_count(&tensor->shape) : 0;
 }
 
 size_t allot_tensor_bytes(const struct allot_tensor *tensor) {
-    return tensor->bytes;
+    return tensor ? tensor->bytes : 0;
 }
 
 void *allot_tensor_data(struct allot_tensor *tensor) {
-    return tensor_data(tensor);
+    return tensor ? tensor_data(tensor) : NULL;
 }
 
 size_t allot_dtype_bytes(enum allot_dtype dtype) {

@@ -69,17 +69,19 @@ static void entries_free(struct list *entries) {
     }
 }
 
-void cache_done(struct cache *cache) {
+void cache_done(struct cache *cache, bool is_fork) {
     pthread_mutex_lock(&all.lock);
     list_remove(&cache->link);
     pthread_mutex_unlock(&all.lock);
-    pthread_mutex_lock(&cache->lock);
-    while (cache->n_guests > 0)
-        pthread_cond_wait(&cache->news, &cache->lock);
-    pthread_mutex_unlock(&cache->lock);
+    if (!is_fork) {
+        pthread_mutex_lock(&cache->lock);
+        while (cache->n_guests > 0)
+            pthread_cond_wait(&cache->news, &cache->lock);
+        pthread_mutex_unlock(&cache->lock);
+        pthread_cond_destroy(&cache->news);
+        pthread_mutex_destroy(&cache->lock);
+    }
     entries_free(&cache->entries);
-    pthread_cond_destroy(&cache->news);
-    pthread_mutex_destroy(&cache->lock);
 }
 
 int cache_key(const struct program_request *request, unsigned char **ret, size_t *ret_bytes) {

@@ -48,7 +48,9 @@ struct cache {
 };
 
 void cache_init(struct cache *cache, uint32_t n_max);
-void cache_done(struct cache *cache); /* no entry has users */
+/* No entry has users. `is_fork`: this is the child of a fork, in which nobody else is left: whoever
+ * had the lock, or waited, when the parent forked has it, or waits, for ever. */
+void cache_done(struct cache *cache, bool is_fork);
 
 /* What a request is known by: its feeds with their shapes, and their values where these were asked
  * for, fetches and targets. To be freed. */

@@ -3,6 +3,7 @@
 /*
  * Compile: a program while it is being made. Internal to the files that make it; one thread.
  */
+#include "base/halt.h"
 #include "base/map.h"
 #include "libclient/exec/program.h"
 
@@ -57,6 +58,11 @@ static inline struct port *compile_port(const struct compile *compile, struct ed
     return &compile->ports[compile->first_port[compile->local[edge.node]] + edge.output];
 }
 
+/* 0, or -ECANCELED: somebody has ended it. All that goes over nodes or items asks at each. */
+static inline int compile_check(const struct compile *compile) {
+    return halt_is_set(compile->request->halt) ? -ECANCELED : 0;
+}
+
 /* select.c: which nodes, and the shape of everything. */
 int compile_select(struct compile *compile, struct allot_error *err);
 int compile_shapes(struct compile *compile, struct allot_error *err);
@@ -92,7 +98,7 @@ struct compile_edges {
 int compile_edges(const struct compile *compile, struct compile_edges *ret); /* -ENOMEM */
 void compile_edges_done(struct compile_edges *edges);
 /* Leave out edges that others imply, many of them at least. -ENOMEM. */
-int compile_edges_reduce(struct compile_edges *edges, uint32_t n_items);
+int compile_edges_reduce(const struct compile *compile, struct compile_edges *edges);
 /* marks.c: who waits for work on devices. */
 int compile_queues(struct compile *compile, const struct compile_edges *edges);
 

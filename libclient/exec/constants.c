@@ -2,13 +2,20 @@
 #include "libclient/exec/constants.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "base/halt.h"
 #include "libclient/core/buffer.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/cache.h"
 #include "libclient/exec/spare.h"
+
+/* What is gathered on the host for one copy. Larger constants go by themselves. */
+enum { STAGE_BYTES = 4 << 20 };
 
 static bool is_one(const struct program_value *value) {
     return value->where == VALUE_CONSTANT && value->source;
@@ -21,38 +28,126 @@ bool constants_are_any(const struct program *program) {
     return false;
 }
 
-static int upload(struct device *device, struct program_value *value, const struct spare_wait *wait,
-                  struct allot_error *err) {
-    struct buffer *buffer;
-    int r = spare_buffer_new(device, value->bytes, "constant", wait, &buffer, err);
+static uint64_t place_bytes(const struct program_value *value) {
+    return (MAX(value->bytes, (uint64_t)1) + PROGRAM_ALIGNMENT - 1) / PROGRAM_ALIGNMENT *
+           PROGRAM_ALIGNMENT;
+}
+
+/* ---- Copies ------------------------------------------------------------------------------------
+ */
+
+/* Constants that lie side by side, on their way. */
+struct stage {
+    struct device *device;
+    char *data; /* STAGE_BYTES, or as many as there are */
+    char *to;   /* where the first of them goes */
+    uint64_t n_bytes, size;
+};
+
+static int send(struct stage *stage, struct allot_error *err) {
+    int r = stage->n_bytes
+                ? device_copy_in(stage->device, stage->to, stage->data, stage->n_bytes, err)
+                : 0;
+
+    stage->to += stage->n_bytes;
+    stage->n_bytes = 0;
+    return r;
+}
+
+static int add(struct stage *stage, const struct program_value *value, struct allot_error *err) {
+    uint64_t bytes = place_bytes(value);
+    int r = bytes > stage->size - stage->n_bytes ? send(stage, err) : 0;
 
     if (r < 0)
         return r;
-    r = device_copy_in(device, buffer->data, value->source, value->bytes, err);
-    if (r < 0) {
-        buffer_unref(buffer);
+    if (bytes > stage->size) {
+        r = device_copy_in(stage->device, stage->to, value->source, value->bytes, err);
+        stage->to += bytes;
         return r;
     }
-    value->uploaded = buffer;
-    value->address = buffer->data;
+    if (value->bytes)
+        memcpy(stage->data + stage->n_bytes, value->source, value->bytes);
+    stage->n_bytes += bytes;
     return 0;
 }
 
-/* All or none: what nobody can use yet is not kept from others. */
-static int upload_all(struct program *program, const struct spare_wait *wait,
-                      struct allot_error *err) {
+/* Each of the device's constants gets its place in the block, and a reference to it. */
+static int copy_all(struct program *program, uint32_t device, struct buffer *block,
+                    const atomic_bool *stopped, struct allot_error *err) {
+    struct stage stage = { .device = program->devices[device],
+                           .to = block->data,
+                           .size = MIN((uint64_t)STAGE_BYTES, (uint64_t)block->bytes) };
+    cleanup(freep) char *data = calloc(1, stage.size + 1);
     int r = 0;
 
-    gpu_leave();
+    if (!data)
+        return error_set(err, -ENOMEM, "no host memory for constants");
+    stage.data = data;
     for (uint32_t v = 0; r == 0 && v < program->n_values; v++) {
         struct program_value *value = &program->values[v];
 
-        if (!is_one(value))
+        if (!is_one(value) || value->space != device)
             continue;
-        r = upload(program->devices[value->space], value, wait, err);
-        if (r < 0 && value->node)
-            error_wrap(err, r, "'%s' (%s)", value->node->name, value->node->op->name);
+        if (halt_is_set(stopped))
+            return error_set(err, -ECANCELED, "stopped while the constants are copied");
+        value->address = stage.to + stage.n_bytes;
+        value->uploaded = buffer_ref(block);
+        r = add(&stage, value, err);
     }
+    return r < 0 ? r : send(&stage, err);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------
+ */
+
+/* What is said of constants that cannot be had: whose is the largest, and how many others. */
+static int name_them(const struct node *largest, uint32_t n, int r, struct allot_error *err) {
+    if (!largest)
+        return r;
+    if (n == 1)
+        return error_wrap(err, r, "'%s' (%s)", largest->name, largest->op->name);
+    return error_wrap(err, r, "'%s' (%s) and %u more", largest->name, largest->op->name, n - 1);
+}
+
+/* All of one device lie in one block: to allocate and to copy each by itself takes longer than the
+ * rest of a plan, and graphs have them by the thousand. */
+static int bring_to(struct program *program, uint32_t device, const struct spare_wait *wait,
+                    struct allot_error *err) {
+    const struct program_value *largest = NULL;
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+    struct buffer *block;
+    int r;
+
+    for (uint32_t v = 0; v < program->n_values; v++) {
+        const struct program_value *value = &program->values[v];
+
+        if (!is_one(value) || value->space != device)
+            continue;
+        bytes += place_bytes(value);
+        n++;
+        if (!largest || value->bytes > largest->bytes)
+            largest = value;
+    }
+    if (n == 0)
+        return 0;
+    r = spare_buffer_new(program->devices[device], bytes, n == 1 ? "constant" : "constants", wait,
+                         &block, err);
+    if (r < 0)
+        return name_them(largest->node, n, r, err);
+    r = copy_all(program, device, block, wait->stopped, err);
+    buffer_unref(block);
+    return r < 0 ? name_them(largest->node, n, r, err) : 0;
+}
+
+/* All or none: what nobody can use yet is not kept from others. */
+static int bring_all(struct program *program, const struct spare_wait *wait,
+                     struct allot_error *err) {
+    int r = 0;
+
+    gpu_leave();
+    for (uint32_t d = 0; r == 0 && d < program->n_devices; d++)
+        r = bring_to(program, d, wait, err);
     for (uint32_t v = 0; r < 0 && v < program->n_values; v++) {
         struct program_value *value = &program->values[v];
 
@@ -82,7 +177,7 @@ int constants_bring(struct cache *cache, struct cache_entry *entry, const struct
     if (!is_mine)
         return error_set(err, -ECANCELED,
                          "stopped while another run brings the constants of its plan");
-    r = upload_all(entry->program, wait, err);
+    r = bring_all(entry->program, wait, err);
     pthread_mutex_lock(&cache->lock);
     entry->constants = r < 0 ? CONSTANTS_AWAY : CONSTANTS_THERE;
     pthread_cond_broadcast(&cache->news);

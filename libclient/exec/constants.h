@@ -3,7 +3,7 @@
 /*
  * Constants: values of a program that never change and lie in the memory of GPUs. A program is made
  * without them: they are brought when it is first run, without a lock, as their memory may have to
- * be waited for. Any thread, but for what is said.
+ * be waited for. Those of a device lie in one block. Any thread.
  */
 #include <stdbool.h>
 

@@ -124,7 +124,8 @@ static void list_again(struct compile_edges *edges, uint32_t n_items) {
             edges->after[next[edges->before[e] + 1]++] = i;
 }
 
-int compile_edges_reduce(struct compile_edges *edges, uint32_t n_items) {
+int compile_edges_reduce(const struct compile *compile, struct compile_edges *edges) {
+    uint32_t n_items = compile->program->n_items;
     cleanup(freep) uint32_t *mark = calloc(n_items + 1, sizeof(*mark));
     cleanup(freep) uint32_t *stack = malloc((n_items + 1) * sizeof(*stack));
     uint32_t n_edges = edges->first_before[n_items], n = 0, begin = 0;
@@ -135,6 +136,8 @@ int compile_edges_reduce(struct compile_edges *edges, uint32_t n_items) {
     for (uint32_t i = 0; i < n_items; i++) {
         uint32_t end = edges->first_before[i + 1];
 
+        if (compile_check(compile) < 0)
+            return -ECANCELED;
         edges->first_before[i] = n;
         /* The highest first: what it implies lies below it. */
         for (uint32_t e = end; end - begin > 1 && e-- > begin;)

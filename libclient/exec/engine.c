@@ -11,7 +11,6 @@
 #include "libclient/exec/engine.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -19,11 +18,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "libclient/core/log.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/guard.h"
 #include "libclient/exec/leftovers.h"
+#include "libclient/exec/next_call.h"
 #include "libclient/exec/planner.h"
 #include "libclient/exec/queue.h"
 #include "libclient/exec/run.h"
@@ -94,7 +95,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
         engine->options.seed = (uintptr_t)engine;
     variables_init(&engine->variables);
-    pthread_mutex_init(&engine->lock, NULL);
+    turn_init(&engine->turn);
     cache_init(&engine->cache, PLANS_MAX);
     r = start(engine, err);
     if (r < 0) {
@@ -117,12 +118,15 @@ int engine_stopped(const struct engine_run *run, int why, const char *where,
 }
 
 struct engine *engine_free(struct engine *engine) {
+    bool is_fork;
+
     if (!engine)
         return NULL;
     /* In a fork nobody would ever tell. */
-    if (engine_check(engine, NULL) == 0)
+    is_fork = engine_check(engine, NULL) < 0;
+    if (!is_fork)
         leftovers_settle(&engine->cache, 0, NULL, NULL);
-    cache_done(&engine->cache);
+    cache_done(&engine->cache, is_fork);
     placement_done(&engine->placement);
     variables_done(&engine->variables);
     for (uint32_t i = 0; i < engine->n_devices; i++)
@@ -132,7 +136,8 @@ struct engine *engine_free(struct engine *engine) {
     threads_put(engine->intra);
     threads_put(engine->inter);
     graph_unref(engine->graph);
-    pthread_mutex_destroy(&engine->lock);
+    if (!is_fork) /* where somebody may have waited, who is not here */
+        turn_done(&engine->turn);
     free(engine);
     return NULL;
 }
@@ -173,16 +178,17 @@ static int was_late(const struct engine_run *run, int r, struct allot_error *err
     return engine_stopped(run, -ETIMEDOUT, why.text, err);
 }
 
-static int write_trace(const struct trace *last, const char *path, struct allot_error *err) {
-    FILE *file = fopen(path, "we");
-    int r;
+/* The trace of a run that failed, with what the run says of it, unless a later stage has seen to
+ * that. What keeps it from being written comes second. */
+static void save_failed(struct engine_run *run, const struct trace *trace,
+                        const struct allot_error *why) {
+    struct allot_error err = { 0 };
 
-    if (!file)
-        return error_set(err, -errno, "%s: %s", path, strerror(errno));
-    r = trace_write(last, file);
-    if (fclose(file) != 0 && r == 0)
-        r = -errno;
-    return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
+    if (!run->trace_file || run->is_traced)
+        return;
+    run->is_traced = true;
+    if (trace_save(trace, run->trace_file, why, &err) < 0)
+        log_say(ALLOT_LOG_WARNING, "no trace of a run that failed: %s", err.text);
 }
 
 /* The run itself, with what may stop it, until the GPUs are through with it, too. */
@@ -229,7 +235,8 @@ static int run_in(struct engine *engine, struct frame *frame, struct engine_run 
     frame->trace = NULL;
     if (r < 0 || !run->trace || frame->program->has_next)
         return r;
-    r = write_trace(run->trace, run->trace_file, err);
+    run->is_traced = true;
+    r = trace_save(run->trace, run->trace_file, &why, err);
     for (uint32_t i = 0; r < 0 && i < frame->program->n_fetches; i++)
         allot_tensor_unref(ret_fetches[i]);
     return r;
@@ -239,61 +246,6 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
                      const struct cache_entry *before, struct engine_run *run,
                      struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                      struct allot_error *err);
-
-/* What the next stage is asked for, made from what this one was and what came out of it. */
-struct next_call {
-    struct edge *feeds, *fetches;
-    uint32_t *targets;
-    struct allot_tensor **tensors, **known; /* of the feeds; borrowed */
-    struct allot_tensor **fetched;
-    struct engine_call call;
-};
-
-static void next_call_done(struct next_call *next) {
-    free(next->feeds);
-    free(next->fetches);
-    free(next->targets);
-    free(next->tensors);
-    free(next->known);
-    free(next->fetched);
-}
-
-static int next_call_make(struct next_call *next, const struct program *program,
-                          const struct engine_call *call, struct allot_tensor *const *feeds,
-                          struct allot_tensor *const *fetched) {
-    uint32_t n_own = 0, n_feeds = call->n_feeds, n_fetches = 0, n_targets = 0;
-
-    next->feeds = calloc(call->n_feeds + program->n_fetches + 1, sizeof(*next->feeds));
-    next->tensors = calloc(call->n_feeds + program->n_fetches + 1, sizeof(struct allot_tensor *));
-    next->known = calloc(call->n_feeds + program->n_fetches + 1, sizeof(struct allot_tensor *));
-    next->fetches = calloc(call->n_fetches + 1, sizeof(*next->fetches));
-    next->fetched = calloc(call->n_fetches + 1, sizeof(struct allot_tensor *));
-    next->targets = calloc(call->n_targets + 1, sizeof(*next->targets));
-    if (!next->feeds || !next->tensors || !next->known || !next->fetches || !next->fetched ||
-        !next->targets)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < call->n_feeds; i++) {
-        next->feeds[i] = call->feeds[i];
-        next->tensors[i] = feeds[i];
-        next->known[i] = call->feed_known ? call->feed_known[i] : NULL;
-    }
-    for (uint32_t i = 0; i < call->n_fetches; i++)
-        if (program->fetch_of[i] == PROGRAM_NONE)
-            next->fetches[n_fetches++] = call->fetches[i];
-        else
-            n_own++;
-    for (uint32_t i = n_own; i < program->n_fetches; i++) {
-        next->feeds[n_feeds] = program->fetches[i].edge;
-        next->known[n_feeds] = program->fetches[i].known;
-        next->tensors[n_feeds++] = fetched[i];
-    }
-    for (uint32_t i = 0; i < call->n_targets; i++)
-        if (!program->is_done[call->targets[i]])
-            next->targets[n_targets++] = call->targets[i];
-    next->call = (struct engine_call){ next->feeds,   n_feeds,   next->fetches, n_fetches,
-                                       next->targets, n_targets, next->known };
-    return 0;
-}
 
 static int run_next(struct engine *engine, const struct engine_call *call,
                     const struct cache_entry *entry, struct engine_run *run,
@@ -370,6 +322,8 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     run->trace = trace;
     if (r == 0)
         r = was_late(run, run_in(engine, frame, run, feeds, fetched, err), err);
+    if (r < 0)
+        save_failed(run, trace, err);
     if (frame->is_out) {
         leftovers_keep(&engine->cache, entry, frame);
         return r;
@@ -377,6 +331,8 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     cache_give_frame(&engine->cache, entry, frame);
     if (r == 0)
         r = hand_over(engine, call, entry, run, feeds, fetched, ret_fetches, err);
+    if (r < 0)
+        save_failed(run, trace, err);
     cache_release(&engine->cache, entry);
     return r;
 }
@@ -401,6 +357,7 @@ static uint64_t nsec_after(uint64_t usec) {
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
+    struct allot_error why = { 0 };
     int r = engine_check(engine, err);
 
     if (r < 0)
@@ -408,8 +365,17 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
     run->step = atomic_fetch_add(&engine->n_steps, 1);
     run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
     run->trace = NULL;
-    r = leftovers_settle(&engine->cache, run->until_nsec, run->cancel, err);
+    run->is_traced = false;
+    if (run->trace_file)
+        trace_forget(run->trace_file);
+    r = leftovers_settle(&engine->cache, run->until_nsec, run->cancel, &why);
     if (r == -ETIMEDOUT || r == -ECANCELED)
-        return engine_stopped(run, r, NULL, err);
-    return r < 0 ? r : run_stage(engine, call, NULL, run, feeds, ret_fetches, err);
+        engine_stopped(run, r, NULL, &why);
+    else if (r == 0)
+        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
+    if (r < 0)
+        save_failed(run, NULL, &why);
+    if (r < 0 && err)
+        *err = why;
+    return r;
 }

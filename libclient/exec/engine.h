@@ -11,6 +11,7 @@
 #include "libclient/device/gpus.h"
 #include "libclient/exec/cache.h"
 #include "libclient/exec/placement.h"
+#include "libclient/exec/turn.h"
 #include "libclient/exec/variable.h"
 
 struct allot_error;
@@ -41,10 +42,11 @@ struct engine {
     uint32_t n_devices;
     struct variables variables;
     _Atomic uint64_t n_steps;
-    struct cache cache;
 
-    pthread_mutex_t lock; /* of all below, and of who makes a plan; nobody waits with it */
-    struct placement placement;
+    struct turn turn;           /* of who makes a plan */
+    struct placement placement; /* of whose turn it is */
+
+    struct cache cache;
 };
 
 int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
@@ -79,6 +81,7 @@ struct engine_run {
     uint64_t step;       /* number of the run */
     uint64_t until_nsec; /* when the time is over, of CLOCK_MONOTONIC; 0: never */
     struct trace *trace; /* of the stage under way, and through it those before; NULL */
+    bool is_traced;      /* its trace is written */
 };
 
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,

@@ -523,8 +523,10 @@ int compile_items(struct compile *compile, struct allot_error *err) {
         return -ENOMEM;
 
     for (uint32_t i = 0; i < compile->n_nodes; i++) {
-        int r = node_item(compile, i, err);
+        int r = compile_check(compile);
 
+        if (r == 0)
+            r = node_item(compile, i, err);
         if (r < 0)
             return r;
     }

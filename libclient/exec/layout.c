@@ -35,14 +35,20 @@ struct storage {
     uint64_t bytes, offset;
 };
 
+/* Of those who read a value, the two that are over last: how late, and who is the last. */
+struct users {
+    uint32_t last, over, other_over; /* 0: nobody */
+};
+
 struct layout {
     struct compile *compile;
     uint32_t *over; /* by item: the first that begins when it is over */
     uint32_t *late; /* … if it ends later than by the plan */
     struct storage *storages;
     uint32_t n_storages;
-    uint32_t *storage; /* by value; PROGRAM_NONE */
-    uint32_t *next;    /* by value: the one before in its storage */
+    uint32_t *storage;   /* by value; PROGRAM_NONE */
+    uint32_t *next;      /* by value: the one before in its storage */
+    struct users *users; /* by value */
 };
 
 static uint64_t round_up(uint64_t bytes) {
@@ -55,15 +61,33 @@ static const uint32_t *over_for(const struct layout *layout, uint64_t bytes) {
     return bytes <= LATE_BYTES ? layout->late : layout->over;
 }
 
+/* Once for all values: some have as many readers as there are items. */
+static void find_users(struct layout *layout) {
+    const struct compile *compile = layout->compile;
+
+    for (uint32_t v = 0; v < compile->program->n_values; v++) {
+        const uint32_t *over = over_for(layout, compile->program->values[v].bytes);
+        struct users users = { .last = PROGRAM_NONE };
+
+        for (uint32_t u = compile->first_use[v]; u < compile->first_use[v + 1]; u++) {
+            uint32_t user = compile->uses[u];
+
+            if (user == users.last)
+                continue;
+            if (over[user] >= users.over)
+                users = (struct users){ user, over[user], users.over };
+            else
+                users.other_over = MAX(users.other_over, over[user]);
+        }
+        layout->users[v] = users;
+    }
+}
+
 /* Whether everybody else who reads `value` is over when `item` begins. */
 static bool is_last_user(const struct layout *layout, uint32_t value, uint32_t item) {
-    const struct compile *compile = layout->compile;
-    const uint32_t *over = over_for(layout, compile->program->values[value].bytes);
+    const struct users *users = &layout->users[value];
 
-    for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++)
-        if (compile->uses[u] != item && over[compile->uses[u]] > item)
-            return false;
-    return true;
+    return (users->last == item ? users->other_over : users->over) <= item;
 }
 
 static void storage_add(struct layout *layout, uint32_t storage, uint32_t value) {
@@ -140,7 +164,7 @@ static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer 
                 .bytes = storage->bytes,
             };
     }
-    r = plan_fast(buffers, n, &program->slab_bytes[space]);
+    r = plan_fast_until(buffers, n, layout->compile->request->halt, &program->slab_bytes[space]);
     if (r < 0)
         return r;
     n = 0;
@@ -234,7 +258,9 @@ static int order_space(struct layout *layout, uint32_t space) {
 
         if (storage->space != space)
             continue;
-        r = order_storage(layout, storage);
+        r = compile_check(layout->compile);
+        if (r == 0)
+            r = order_storage(layout, storage);
         first = last = part_at(&parts, mine.begin);
         for (; r == 0 && last < parts.n && parts.parts[last].begin < mine.end; last++)
             /* The newest of its values is the last that anybody reads. */
@@ -275,11 +301,14 @@ static int place_all(struct layout *layout, uint64_t late_nsec, struct plan_buff
 
     settle_ends(layout->compile, 0, layout->over);
     settle_ends(layout->compile, late_nsec, layout->late);
+    find_users(layout);
     layout->n_storages = 0;
     for (uint32_t v = 0; v < program->n_values; v++)
         layout->storage[v] = PROGRAM_NONE;
-    for (uint32_t i = 0; i < program->n_items; i++)
+    for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
+        r = compile_check(layout->compile);
         place_item(layout, i);
+    }
     for (uint32_t space = 0; r == 0 && space < program->n_devices; space++) {
         r = pack_space(layout, space, buffers);
         bytes += program->slab_bytes[space];
@@ -316,15 +345,17 @@ int compile_layout(struct compile *compile) {
     layout.storages = malloc((program->n_values + 1) * sizeof(*layout.storages));
     layout.storage = malloc((program->n_values + 1) * sizeof(*layout.storage));
     layout.next = malloc((program->n_values + 1) * sizeof(*layout.next));
+    layout.users = malloc((program->n_values + 1) * sizeof(*layout.users));
     layout.over = malloc((program->n_items + 1) * sizeof(*layout.over));
     layout.late = malloc((program->n_items + 1) * sizeof(*layout.late));
-    r = program->slab_bytes && layout.storages && layout.storage && layout.next && layout.over &&
-                layout.late
+    r = program->slab_bytes && layout.storages && layout.storage && layout.next && layout.users &&
+                layout.over && layout.late
             ? layout_all(&layout)
             : -ENOMEM;
     free(layout.storages);
     free(layout.storage);
     free(layout.next);
+    free(layout.users);
     free(layout.over);
     free(layout.late);
     return r;

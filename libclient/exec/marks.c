@@ -180,8 +180,11 @@ int compile_queues(struct compile *compile, const struct compile_edges *edges) {
         return 0;
     for (uint32_t i = 0; i < program->n_items; i++)
         program->items[i].queue = queue_of(program, &program->items[i]);
-    for (uint32_t i = 0; r == 0 && i < program->n_items; i++)
-        r = list_waits(&waits, edges, i);
+    for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
+        r = compile_check(compile);
+        if (r == 0)
+            r = list_waits(&waits, edges, i);
+    }
     if (r == 0)
         r = number_events(program);
     return r < 0 ? r : list_told(program, waits.n);

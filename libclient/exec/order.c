@@ -19,38 +19,26 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/halt.h"
 #include "libclient/exec/heap.h"
 #include "libclient/exec/ledger.h"
 
-int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes) {
-    struct ledger ledger;
-    int r = ledger_init(&ledger, problem);
-
-    if (r < 0)
-        return r;
-    for (uint32_t s = 0; s < problem->n_jobs; s++) {
-        ledger_begin(&ledger, sequence[s]);
-        ledger_end(&ledger, sequence[s]);
-    }
-    *ret_bytes = ledger.peak_bytes;
-    ledger_done(&ledger);
-    return 0;
-}
-
 int order_profile(const struct order_problem *problem, const uint32_t *sequence,
-                  uint64_t *ret_bytes) {
+                  uint64_t *ret_most_bytes, uint64_t *ret_bytes) {
     struct ledger ledger;
     int r = ledger_init(&ledger, problem);
 
     if (r < 0)
         return r;
-    for (uint32_t s = 0; s < problem->n_jobs; s++) {
+    for (uint32_t s = 0; s < problem->n_jobs && !halt_is_set(problem->halt); s++) {
         ledger_begin(&ledger, sequence[s]);
-        ret_bytes[s] = ledger.now_bytes;
+        if (ret_bytes)
+            ret_bytes[s] = ledger.now_bytes;
         ledger_end(&ledger, sequence[s]);
     }
+    *ret_most_bytes = ledger.peak_bytes;
     ledger_done(&ledger);
-    return 0;
+    return halt_is_set(problem->halt) ? -ECANCELED : 0;
 }
 
 static uint32_t n_before(const struct order_problem *problem, uint32_t job) {
@@ -143,6 +131,8 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     while (greedy.heap.n > 0) {
         uint32_t job = heap_pop(&greedy.heap).job;
 
+        if (halt_is_set(problem->halt))
+            return -ECANCELED;
         if (is_done[job])
             continue;
         ret_sequence[n++] = job;
@@ -151,7 +141,7 @@ static int order_greedy(const struct order_problem *problem, uint32_t *ret_seque
     return 0;
 }
 
-static uint64_t made_bytes(const struct order_problem *problem, uint32_t job) {
+uint64_t order_made_bytes(const struct order_problem *problem, uint32_t job) {
     uint64_t bytes = 0;
 
     for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
@@ -195,7 +185,9 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
         uint32_t n_mine;
         uint64_t held = 0;
 
-        made[job] = made_bytes(problem, job);
+        if (halt_is_set(problem->halt))
+            return -ECANCELED;
+        made[job] = order_made_bytes(problem, job);
         n_mine = hungry_first(problem, need, made, job, mine);
         for (uint32_t i = 0; i < n_mine; i++) {
             need[job] = MAX(need[job], held + need[mine[i]]);
@@ -203,7 +195,7 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
         }
         need[job] = MAX(need[job], held + made[job]);
     }
-    for (uint32_t root = n_jobs; root-- > 0;) {
+    for (uint32_t root = n_jobs; root-- > 0 && !halt_is_set(problem->halt);) {
         /* Only those that nobody waits for are roots. */
         if (problem->after.first[root] != problem->after.first[root + 1])
             continue;
@@ -225,7 +217,7 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
             }
         }
     }
-    return 0;
+    return halt_is_set(problem->halt) ? -ECANCELED : 0;
 }
 
 int order_find(const struct order_problem *problem, uint32_t *ret_sequence, uint64_t *ret_bytes) {
@@ -241,13 +233,13 @@ int order_find(const struct order_problem *problem, uint32_t *ret_sequence, uint
         return -ENOMEM;
     for (uint32_t job = 0; job < problem->n_jobs; job++)
         ret_sequence[job] = job;
-    r = order_peak(problem, ret_sequence, ret_bytes);
+    r = order_profile(problem, ret_sequence, ret_bytes, NULL);
     for (size_t i = 0; r == 0 && i < ELEMENTSOF(ways); i++) {
         uint64_t bytes;
 
         r = ways[i](problem, sequence);
         if (r == 0)
-            r = order_peak(problem, sequence, &bytes);
+            r = order_profile(problem, sequence, &bytes, NULL);
         if (r == 0 && bytes < *ret_bytes) {
             *ret_bytes = bytes;
             memcpy(ret_sequence, sequence, problem->n_jobs * sizeof(*sequence));

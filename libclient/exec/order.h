@@ -8,6 +8,7 @@
  * (NP-complete); the ways tried are: as numbered, first ready first, the job that frees most (or
  * takes least) first, and depth first with the hungriest branch first.
  */
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,14 +27,16 @@ struct order_problem {
                                   needs them any more; `first` NULL: none may */
     const uint64_t *bytes;     /* of each buffer; freed after its last user, or at once */
     const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
+    const atomic_bool *halt;   /* set: -ECANCELED, from all that is asked; NULL: never */
 };
 
-/* The most bytes at once if the jobs are done in this sequence. -ENOMEM. */
-int order_peak(const struct order_problem *problem, const uint32_t *sequence, uint64_t *ret_bytes);
+/* What the job makes. */
+uint64_t order_made_bytes(const struct order_problem *problem, uint32_t job);
 
-/* The bytes while each place of the sequence is done. -ENOMEM. */
+/* The most bytes at once if the jobs are done in this sequence, and those while each place of it is
+ * done (NULL: not wanted). -ENOMEM. */
 int order_profile(const struct order_problem *problem, const uint32_t *sequence,
-                  uint64_t *ret_bytes);
+                  uint64_t *ret_most_bytes, uint64_t *ret_bytes);
 
 /* First ready, first done: what an executor without a plan does. */
 int order_ready(const struct order_problem *problem, uint32_t *ret_sequence);

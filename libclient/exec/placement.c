@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/halt.h"
 #include "base/map.h"
 #include "libclient/core/log.h"
 #include "libclient/device/device.h"
@@ -174,6 +175,10 @@ static int grow(struct placement *placement, uint32_t n) {
     return 0;
 }
 
+static int called_off(struct allot_error *err) {
+    return error_set(err, -ECANCELED, "the placement was called off");
+}
+
 static int ask(struct placement *placement, const struct allot_graph *graph, uint32_t n,
                const struct placer_problem *problem, struct allot_error *err) {
     cleanup(freep) uint32_t *chosen = calloc(n + 1, sizeof(*chosen));
@@ -185,6 +190,8 @@ static int ask(struct placement *placement, const struct allot_graph *graph, uin
         return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
     r = placer_simple(problem, chosen, reasons, error);
     placement->n_passes++;
+    if (r == PLACER_CANCELLED)
+        return called_off(err);
     if (r == PLACER_NO_MEMORY)
         return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
     if (r != PLACER_OK)
@@ -198,7 +205,7 @@ static int ask(struct placement *placement, const struct allot_graph *graph, uin
 
 int placement_extend(struct placement *placement, const struct allot_graph *graph,
                      struct device *const *devices, uint32_t n_devices, bool soft, bool log,
-                     struct allot_error *err) {
+                     const atomic_bool *halt, struct allot_error *err) {
     struct paper paper = { 0 };
     uint32_t n = atomic_load(&graph->n_nodes);
     struct placer_problem problem;
@@ -210,7 +217,8 @@ int placement_extend(struct placement *placement, const struct allot_graph *grap
     for (uint32_t i = 0; r == 0 && i < n_devices; i++)
         paper.device_names[i] = devices[i]->name;
     for (uint32_t i = 0; r == 0 && i < n; i++)
-        r = node_of(&paper, placement, graph, graph_node(graph, i));
+        r = halt_is_set(halt) ? -ECANCELED
+                              : node_of(&paper, placement, graph, graph_node(graph, i));
     problem = (struct placer_problem){
         .types = types,
         .n_types = N_TYPES,
@@ -221,9 +229,11 @@ int placement_extend(struct placement *placement, const struct allot_graph *grap
         .nodes = paper.nodes,
         .n_nodes = n,
         .soft = soft,
+        .halt = halt,
     };
-    r = r < 0 ? error_set(err, r, "no host memory to place %u nodes", n)
-              : ask(placement, graph, n, &problem, err);
+    r = r == -ECANCELED ? called_off(err)
+        : r < 0         ? error_set(err, r, "no host memory to place %u nodes", n)
+                        : ask(placement, graph, n, &problem, err);
     paper_done(&paper);
     if (r < 0)
         return r;

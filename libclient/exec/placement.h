@@ -6,6 +6,7 @@
  * A session places the nodes that are there when it runs first; later ones are placed when they are
  * met, and those placed before stay. One thread at a time.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,9 +25,10 @@ struct placement {
 
 /*
  * Place the nodes that were added since. `log`: say where each new one goes, and why where that is
- * not plain, through the log. -EINVAL with the placer's words; what was placed before stays so.
+ * not plain, through the log. -EINVAL with the placer's words, -ECANCELED if `*halt` was set (NULL:
+ * it never is); what was placed before stays so.
  */
 int placement_extend(struct placement *placement, const struct allot_graph *graph,
                      struct device *const *devices, uint32_t n_devices, bool soft, bool log,
-                     struct allot_error *err);
+                     const atomic_bool *halt, struct allot_error *err);
 void placement_done(struct placement *placement);

@@ -12,53 +12,19 @@
 #include "libclient/exec/engine.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/guard.h"
+#include "libclient/exec/maker.h"
 #include "libclient/exec/spare.h"
-
-/* With the lock of the engine: make what the cache has not. */
-static int make_entry(struct engine *engine, const struct program_request *asked,
-                      const unsigned char *key, size_t key_bytes, struct engine_run *run,
-                      struct cache_entry **ret, struct allot_error *err) {
-    struct program_request request = *asked;
-    struct program *program;
-    int r;
-
-    /* Somebody else may have made it just now. */
-    *ret = cache_find(&engine->cache, key, key_bytes);
-    if (*ret)
-        return 0;
-    r = placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
-                         engine->options.soft_placement, engine->options.log_placement, err);
-    if (r < 0)
-        return r;
-    request.placement = engine->placement.devices;
-    r = program_new(&program, &request, err);
-    if (r < 0)
-        return r;
-    r = cache_add(&engine->cache, key, key_bytes, program, ret);
-    if (r < 0) {
-        program_free(program);
-        return error_set(err, r, "no host memory for a plan");
-    }
-    run->was_planned = true;
-    return 0;
-}
 
 /* The plan for a request, or the question that it raises, made where there is none. */
 static int find_entry(struct engine *engine, const struct program_request *asked,
                       struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
     cleanup(freep) unsigned char *key = NULL;
     size_t key_bytes;
-    int r;
 
     if (cache_key(asked, &key, &key_bytes) < 0)
         return error_set(err, -ENOMEM, "no host memory for a run");
     *ret = cache_find(&engine->cache, key, key_bytes);
-    if (*ret)
-        return 0;
-    pthread_mutex_lock(&engine->lock);
-    r = make_entry(engine, asked, key, key_bytes, run, ret, err);
-    pthread_mutex_unlock(&engine->lock);
-    return r;
+    return *ret ? 0 : maker_entry(engine, asked, key, key_bytes, run, ret, err);
 }
 
 /* What a plan asks for, of feeds that belong to the caller: copies. */

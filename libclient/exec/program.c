@@ -46,11 +46,11 @@ static int settle_edges(struct compile *compile) {
 
     /* One thread alone takes no notice of them. */
     if (r == 0 && compile->begin)
-        r = compile_edges_reduce(&edges, program->n_items);
+        r = compile_edges_reduce(compile, &edges);
     program->ready = malloc((program->n_items + 1) * sizeof(*program->ready));
     if (r < 0 || !program->ready) {
         compile_edges_done(&edges);
-        return -ENOMEM;
+        return r < 0 ? r : -ENOMEM;
     }
     for (uint32_t i = 0; i < program->n_items; i++) {
         struct program_item *item = &program->items[i];
@@ -74,7 +74,8 @@ static bool has_late_address(const struct program *program, uint32_t value) {
            where == VALUE_OPEN;
 }
 
-static int settle_places(struct program *program) {
+static int settle_places(struct compile *compile) {
+    struct program *program = compile->program;
     uint32_t n = 0;
 
     program->first_place = calloc(program->n_values + 2, sizeof(*program->first_place));
@@ -133,6 +134,10 @@ static int settle_feeds(struct compile *compile) {
 }
 
 static int make(struct compile *compile, struct allot_error *err) {
+    static int (*const steps[])(struct compile * compile) = {
+        compile_join,   compile_uses, compile_variables, compile_order, compile_uses,
+        compile_layout, settle_edges, settle_places,     settle_feeds,
+    };
     int r = compile_select(compile, err);
 
     if (r == 0)
@@ -143,24 +148,11 @@ static int make(struct compile *compile, struct allot_error *err) {
         r = compile_items(compile, err);
     if (r == 0)
         r = compile_fetches(compile, err);
-    if (r == 0)
-        r = compile_join(compile);
-    if (r == 0)
-        r = compile_uses(compile);
-    if (r == 0)
-        r = compile_variables(compile);
-    if (r == 0)
-        r = compile_order(compile);
-    if (r == 0)
-        r = compile_uses(compile);
-    if (r == 0)
-        r = compile_layout(compile);
-    if (r == 0)
-        r = settle_edges(compile);
-    if (r == 0)
-        r = settle_places(compile->program);
-    if (r == 0)
-        r = settle_feeds(compile);
+    for (size_t i = 0; r == 0 && i < ELEMENTSOF(steps); i++) {
+        r = compile_check(compile);
+        if (r == 0)
+            r = steps[i](compile);
+    }
     return r;
 }
 
@@ -181,6 +173,8 @@ int program_new(struct program **ret, const struct program_request *request,
     compile_done(&compile);
     if (r < 0) {
         program_free(program);
+        if (r == -ECANCELED)
+            return error_set(err, r, "the plan was called off");
         if (own.code == 0)
             return error_set(err, r, "no host memory for a plan of %u nodes",
                              request->graph->n_nodes);

@@ -15,6 +15,7 @@
  * Items stand in the order in which one thread runs them. Several threads may run them in any order
  * that keeps the edges, among which are those that sharing memory needs.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -182,11 +183,12 @@ struct program_request {
     uint32_t n_intra_threads;  /* that an item can use where it divides its work; at least 1 */
     bool deterministic;        /* the same bits whatever the number of threads */
     uint64_t seed;             /* of random ops */
+    const atomic_bool *halt;   /* set: -ECANCELED; NULL: never */
 };
 
 /*
  * -EINVAL: a feed, fetch or target that is none, a shape that does not fit; the sentence names the
- * node. -ENOTSUP: no kernel. -ENOMEM.
+ * node. -ENOTSUP: no kernel. -ENOMEM. -ECANCELED: `halt` was set.
  */
 int program_new(struct program **ret, const struct program_request *request,
                 struct allot_error *err);

@@ -205,31 +205,46 @@ static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
     return r < 0 ? fail(r, &err) : 0;
 }
 
-/* Everything on a GPU: wait, queue, mark. */
-static int run_on_gpu(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    uint32_t i = frame_item_of(frame, run);
+/* Wait, and queue, between two marks where it is timed (NULL: it is not). */
+static int launch(struct frame *frame, uint32_t i, const struct kernel_run *run,
+                  struct stopwatch *stopwatch) {
     const struct program_item *item = &frame->program->items[i];
-    struct gpu *gpu = gpu_of(frame->program, i);
     struct allot_error err;
-    int r = gpu_enter(gpu, &err);
+    int r;
 
-    if (r < 0)
-        return fail(r, &err);
     if (item->n_waits > 0) {
         r = wait_before(frame, i);
         if (r < 0)
             return r;
-        if (gpu_enter(gpu, &err) < 0) /* it may have been with another one's */
+        if (gpu_enter(gpu_of(frame->program, i), &err) <
+            0) /* it may have been with another one's */
             return fail(err.code, &err);
     }
-    if (frame->trace && stopwatch_mark(frame->trace->stopwatch, i, false, &err) < 0)
+    if (stopwatch && stopwatch_mark(stopwatch, i, false, &err) < 0)
         return fail(err.code, &err);
     r = item->kind == ITEM_COPY    ? copy(frame, i, run)
         : item->kind == ITEM_WRITE ? frame_write(run)
                                    : item->run(run);
-    if (r == 0 && frame->trace && stopwatch_mark(frame->trace->stopwatch, i, true, &err) < 0)
+    if (r == 0 && stopwatch && stopwatch_mark(stopwatch, i, true, &err) < 0)
         return fail(err.code, &err);
+    return r;
+}
+
+/* Everything on a GPU: wait, queue, mark. */
+static int run_on_gpu(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    uint32_t i = frame_item_of(frame, run);
+    struct allot_error err;
+    int r = gpu_enter(gpu_of(frame->program, i), &err);
+
+    if (r < 0)
+        return fail(r, &err);
+    if (frame->trace) {
+        stopwatch_lock(frame->trace->stopwatch, i);
+        r = launch(frame, i, run, frame->trace->stopwatch);
+        stopwatch_unlock(frame->trace->stopwatch, i);
+    } else
+        r = launch(frame, i, run, NULL);
     return r < 0 ? r : mark_end(frame, i);
 }
 
@@ -371,11 +386,16 @@ int queue_finish(struct frame *frame, struct allot_error *err) {
     if ((frame->is_guarded || atomic_load(&frame->cancelled)) && mark_streams(frame) == 0 &&
         !frame_await(frame, &frame->cancelled)) {
         frame->is_out = true;
+        if (frame->trace)
+            stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
         return error_set(err, -EINPROGRESS, "the run is over, but its work on GPUs is not");
     }
     r = synchronise(frame, err);
     frame_await(frame, NULL);
-    if (r == 0 && frame->trace)
+    /* Of a GPU that failed there may be nothing to be had any more. */
+    if (r < 0 && frame->trace)
+        stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
+    else if (frame->trace)
         r = stopwatch_read(frame->trace->stopwatch, frame->trace, err);
     return r;
 }

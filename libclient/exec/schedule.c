@@ -295,6 +295,7 @@ static int find_order(struct compile *compile, const struct compile_edges *edges
         .over = { flow->first_over, flow->over },
         .bytes = flow->bytes,
         .n_users = flow->n_users,
+        .halt = compile->request->halt,
     };
     bool one_by_one = is_one_by_one(compile);
     uint64_t bytes = 0;
@@ -307,7 +308,7 @@ static int find_order(struct compile *compile, const struct compile_edges *edges
     if (is_worth && one_by_one) {
         r = order_ready(&problem, sequence);
         if (r == 0)
-            r = order_peak(&problem, sequence, &program->ready_order_bytes);
+            r = order_profile(&problem, sequence, &program->ready_order_bytes, NULL);
     }
     if (r == 0 && is_worth)
         r = order_find(&problem, sequence, &bytes);

@@ -444,6 +444,7 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
         struct port *ports = &compile->ports[compile->first_port[i]];
         bool waits = false;
 
+        r = compile_check(compile);
         for (uint32_t o = 0; r == 0 && o < node->n_outputs; o++)
             if (ports[o].feed != PROGRAM_NONE)
                 r = feed_port(compile, node, o, &ports[o], err);

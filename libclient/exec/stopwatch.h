@@ -2,10 +2,12 @@
 #pragma once
 /*
  * Stopwatch: when GPUs did what a traced run has queued on them. Events with times are recorded
- * before and after each item, and read when all is over; runs without a trace have none.
+ * before and after each item, and read when all is over; runs without a trace have none. What is
+ * between the two is the item's alone: one at a time is queued on a stream.
  *
  * A GPU counts from an event to another. What ties that to the host's clock is a last event, which
- * is recorded and waited for when nothing else is under way.
+ * is recorded and waited for when nothing else is under way. A run that is stopped waits for
+ * nothing: then it is that no item can have begun before the host did to queue it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,7 +21,12 @@ struct trace;
 int stopwatch_new(struct stopwatch **ret, const struct program *program); /* -ENOMEM */
 struct stopwatch *stopwatch_free(struct stopwatch *stopwatch); /* accepts and returns NULL */
 
-/* Item `i` begins here on its stream, or ends. Its GPU is entered. */
+/* Nobody else queues anything of this run on the stream of item `i` until it is unlocked. */
+void stopwatch_lock(struct stopwatch *stopwatch, uint32_t i);
+void stopwatch_unlock(struct stopwatch *stopwatch, uint32_t i);
+/* Item `i` begins here on its stream, or ends. Its GPU is entered, its stream locked. */
 int stopwatch_mark(struct stopwatch *stopwatch, uint32_t i, bool is_end, struct allot_error *err);
 /* The run is over: put the times of all items on GPUs into the trace. */
 int stopwatch_read(const struct stopwatch *stopwatch, struct trace *trace, struct allot_error *err);
+/* It was stopped: put in those of the items that are over by now, and wait for nothing. */
+void stopwatch_read_reached(struct stopwatch *stopwatch, struct trace *trace);

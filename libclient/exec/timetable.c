@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/halt.h"
 #include "libclient/exec/heap.h"
 #include "libclient/exec/ledger.h"
 
@@ -161,21 +162,13 @@ static void become_ready(struct play *play, uint32_t job) {
     heap_push(&play->ready[play->problem->queue[job]], (struct heap_entry){ rank, job });
 }
 
-static uint64_t made_bytes(const struct order_problem *problem, uint32_t job) {
-    uint64_t bytes = 0;
-
-    for (uint32_t i = problem->makes.first[job]; i < problem->makes.first[job + 1]; i++)
-        bytes += problem->bytes[problem->makes.items[i]];
-    return bytes;
-}
-
 /* Whether the job may begin now; if so it is booked. */
 static bool may_begin(struct play *play, uint32_t job) {
     uint64_t bytes;
 
     if (!play->rank || play->rank[job] <= play->head)
         return true;
-    bytes = made_bytes(play->problem->order, job);
+    bytes = order_made_bytes(play->problem->order, job);
     if (places_most(&play->places, play->head, play->rank[job]) + bytes > play->most_bytes)
         return false;
     places_add(&play->places, play->rank[job], bytes);
@@ -270,7 +263,7 @@ static void widen(struct play *play) {
     }
 }
 
-static void play_through(struct play *play) {
+static int play_through(struct play *play) {
     const struct timetable_problem *problem = play->problem;
     const struct order_lists *before = &problem->order->before;
 
@@ -284,20 +277,21 @@ static void play_through(struct play *play) {
             begin_on(play, q);
         if (play->n_running == 0)
             break;
+        if (halt_is_set(problem->order->halt))
+            return -ECANCELED;
         pass_time(play);
         widen(play);
     }
     play->ret->nsec = play->now;
     play->ret->bytes = play->ledger.peak_bytes;
+    return 0;
 }
 
 int timetable_ready(const struct timetable_problem *problem, struct timetable *ret) {
     cleanup(play_done) struct play play = { .problem = problem, .ret = ret };
     int r = play_init(&play);
 
-    if (r == 0)
-        play_through(&play);
-    return r;
+    return r < 0 ? r : play_through(&play);
 }
 
 int timetable_within(const struct timetable_problem *problem, const uint32_t *sequence,
@@ -307,7 +301,8 @@ int timetable_within(const struct timetable_problem *problem, const uint32_t *se
         play_done) struct play play = { .problem = problem, .ret = ret, .most_bytes = most_bytes };
     cleanup(freep) uint64_t *profile = malloc((n_jobs + 1) * sizeof(*profile));
     cleanup(freep) uint32_t *rank = malloc((n_jobs + 1) * sizeof(*rank));
-    int r = profile && rank ? order_profile(problem->order, sequence, profile) : -ENOMEM;
+    uint64_t ignored;
+    int r = profile && rank ? order_profile(problem->order, sequence, &ignored, profile) : -ENOMEM;
 
     if (r == 0)
         r = play_init(&play);
@@ -318,6 +313,5 @@ int timetable_within(const struct timetable_problem *problem, const uint32_t *se
     for (uint32_t s = 0; s < n_jobs; s++)
         rank[sequence[s]] = s;
     play.rank = rank;
-    play_through(&play);
-    return 0;
+    return play_through(&play);
 }

@@ -30,7 +30,8 @@ struct timetable {
     uint64_t bytes;        /* the most at once */
 };
 
-/* First ready, first begun: what an executor without a plan does. -ENOMEM. */
+/* First ready, first begun: what an executor without a plan does. -ENOMEM; -ECANCELED by the halt
+ * of the order. */
 int timetable_ready(const struct timetable_problem *problem, struct timetable *ret);
 
 /*

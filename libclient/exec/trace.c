@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
@@ -47,6 +50,7 @@ int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t th
     event->begin_nsec = clock_nsec(CLOCK_MONOTONIC);
     r = frame->items[i].fn(&frame->items[i].run);
     event->end_nsec = clock_nsec(CLOCK_MONOTONIC);
+    event->code = r;
     return r;
 }
 
@@ -67,6 +71,7 @@ struct span {
     const char *category;
     uint32_t pid, tid;
     uint64_t begin_nsec, end_nsec;
+    const char *remark; /* NULL: none */
 };
 
 static void write_span(struct json_writer *writer, const struct program_item *item,
@@ -83,24 +88,36 @@ static void write_span(struct json_writer *writer, const struct program_item *it
         fputs(",\"done by\":", file);
         write_text(writer, item->joined->name, file);
     }
+    if (span->remark)
+        fprintf(file, ",\"%s\":true", span->remark);
     fputs("}}", file);
 }
 
-/* What the host did is on its thread; what a GPU did on its stream, and that it was queued on the
- * thread. */
+/* What the host did is on its thread, whatever device that was for; what a GPU did on its stream,
+ * and that it was queued on the thread. */
 static void write_event(struct json_writer *writer, const struct program *program,
                         const struct trace_event *event, uint32_t i, uint64_t start_nsec,
                         FILE *file) {
     const struct program_item *item = &program->items[i];
-    bool is_queued = event->gpu_end_nsec;
-    struct span span = { is_queued ? "Queue" : item_op(item), is_queued ? 0 : item->device,
-                         event->thread, event->begin_nsec, event->end_nsec };
+    bool is_queued = item->queue >= QUEUE_FIRST, has_ended = event->gpu_end_nsec;
+    struct span span = {
+        .category = is_queued ? "Queue" : item_op(item),
+        .tid = event->thread,
+        .begin_nsec = event->begin_nsec,
+        .end_nsec = event->end_nsec,
+        .remark = event->code < 0           ? "failed"
+                  : is_queued && !has_ended ? "unfinished"
+                                            : NULL,
+    };
 
     write_span(writer, item, &span, start_nsec, file);
-    if (!is_queued)
+    if (!is_queued || !has_ended)
         return;
-    span = (struct span){ item_op(item), item->device, queue_stream_number(item),
-                          event->gpu_begin_nsec, event->gpu_end_nsec };
+    span = (struct span){ .category = item_op(item),
+                          .pid = item->device,
+                          .tid = queue_stream_number(item),
+                          .begin_nsec = event->gpu_begin_nsec,
+                          .end_nsec = event->gpu_end_nsec };
     write_span(writer, item, &span, start_nsec, file);
 }
 
@@ -166,16 +183,23 @@ static int write_memory(const struct trace *trace, uint32_t device, uint64_t sta
     return 0;
 }
 
-static uint64_t first_nsec(const struct trace *last) {
-    uint64_t first = UINT64_MAX;
-
+/* When the first thing began, and when the last was over. */
+static void find_ends(const struct trace *last, uint64_t *ret_begin_nsec, uint64_t *ret_end_nsec) {
+    *ret_begin_nsec = UINT64_MAX;
+    *ret_end_nsec = 0;
     for (const struct trace *trace = last; trace; trace = trace->before)
-        for (uint32_t i = 0; i < trace->n_events; i++)
-            if (trace->events[i].begin_nsec) {
-                first = MIN(first, trace->events[i].begin_nsec);
-                first = MIN(first, begin_of(&trace->events[i]));
-            }
-    return first;
+        for (uint32_t i = 0; i < trace->n_events; i++) {
+            const struct trace_event *event = &trace->events[i];
+
+            if (!event->begin_nsec)
+                continue;
+            *ret_begin_nsec = MIN(*ret_begin_nsec, event->begin_nsec);
+            *ret_begin_nsec = MIN(*ret_begin_nsec, begin_of(event));
+            *ret_end_nsec = MAX(*ret_end_nsec, event->end_nsec);
+            *ret_end_nsec = MAX(*ret_end_nsec, end_of(event));
+        }
+    if (*ret_end_nsec == 0)
+        *ret_begin_nsec = 0;
 }
 
 static int write_stage(struct json_writer *writer, const struct trace *trace, uint64_t start_nsec,
@@ -206,15 +230,38 @@ static void write_streams(uint32_t device, FILE *file) {
                 device, s, names[s]);
 }
 
-int trace_write(const struct trace *last, FILE *file) {
+/* Where it was cut short: a line across all rows, with the reason. */
+static void write_cut(struct json_writer *writer, const struct allot_error *why, uint64_t nsec,
+                      FILE *file) {
+    fputs(",\n{\"ph\":\"i\",\"s\":\"g\",\"name\":", file);
+    write_text(writer, why->text, file);
+    fprintf(file, ",\"cat\":\"Outcome\",\"pid\":0,\"tid\":0,\"ts\":%.3f}", (double)nsec / 1e3);
+}
+
+static void write_outcome(struct json_writer *writer, const struct allot_error *why, FILE *file) {
+    bool is_stopped = why->code == -ETIMEDOUT || why->code == -ECANCELED;
+
+    fprintf(file, "\"otherData\":{\"outcome\":\"%s\"",
+            why->code == 0 ? "done"
+            : is_stopped   ? "stopped"
+                           : "failed");
+    if (why->code < 0) {
+        fprintf(file, ",\"code\":%d,\"reason\":", why->code);
+        write_text(writer, why->text, file);
+    }
+    fputc('}', file);
+}
+
+static int write_trace(const struct trace *last, const struct allot_error *why, FILE *file) {
     struct json_writer writer = { 0 };
-    uint64_t start_nsec = first_nsec(last);
+    uint64_t start_nsec, end_nsec;
     int r = 0;
 
+    find_ends(last, &start_nsec, &end_nsec);
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
           "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"args\":{}}",
           file);
-    for (uint32_t d = 0; d < last->program->n_devices; d++) {
+    for (uint32_t d = 0; last && d < last->program->n_devices; d++) {
         fprintf(file,
                 ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":", d);
         write_text(&writer, last->program->devices[d]->name, file);
@@ -224,9 +271,32 @@ int trace_write(const struct trace *last, FILE *file) {
     }
     for (const struct trace *trace = last; r == 0 && trace; trace = trace->before)
         r = write_stage(&writer, trace, start_nsec, file);
-    fputs("\n]}\n", file);
+    if (why->code < 0)
+        write_cut(&writer, why, end_nsec - start_nsec, file);
+    fputs("\n],\n", file);
+    write_outcome(&writer, why, file);
+    fputs("}\n", file);
     if (r == 0 && writer.failed)
         r = -ENOMEM;
     json_writer_done(&writer);
     return r == 0 && ferror(file) ? -EIO : r;
+}
+
+void trace_forget(const char *path) {
+    /* What cannot be emptied is no file of a run before, or is told when this one is written. */
+    if (truncate(path, 0) < 0)
+        return;
+}
+
+int trace_save(const struct trace *last, const char *path, const struct allot_error *why,
+               struct allot_error *err) {
+    FILE *file = fopen(path, "we");
+    int r;
+
+    if (!file)
+        return error_set(err, -errno, "%s: %s", path, strerror(errno));
+    r = write_trace(last, why, file);
+    if (fclose(file) != 0 && r == 0)
+        r = -errno;
+    return r < 0 ? error_set(err, r, "%s: %s", path, strerror(-r)) : 0;
 }

@@ -2,12 +2,12 @@
 #pragma once
 /*
  * Trace: when each item of a run began and ended, and on which thread or stream; for people to look
- * at in Perfetto or chrome://tracing.
+ * at in Perfetto or chrome://tracing. Runs that fail, or are stopped, have one as well: of what was
+ * done until then.
  *
  * One run writes it, each item its own entry; it is read when the run is over.
  */
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/cleanup.h"
 
@@ -21,6 +21,7 @@ struct trace_event {
     uint64_t begin_nsec, end_nsec;         /* on the host, if only to queue it; 0: it did not run */
     uint64_t gpu_begin_nsec, gpu_end_nsec; /* on the GPU; 0: it is the host's */
     uint32_t thread;                       /* of the crew; 0 is the caller */
+    int code;                              /* what came of it on the host; 0: it went well */
 };
 
 struct trace {
@@ -39,7 +40,14 @@ DEFINE_FREEP(struct trace, trace_freep, trace_free)
 /* Run item `i` of the frame and note it; what the item returned. */
 int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread);
 
-/* As a Chrome trace, of all stages: a row per thread of the host, with what it did and what it
+/* The file of a run before must not be taken for that of the one that begins: it is emptied. */
+void trace_forget(const char *path);
+
+/*
+ * As a Chrome trace, of all stages: a row per thread of the host, with what it did and what it
  * queued, and per stream of a GPU, with what that did; and the bytes that are live in each slab
- * over time. -errno of the stream. */
-int trace_write(const struct trace *last, FILE *file);
+ * over time. `last` NULL: nothing was run. `why`: what came of the run; code 0: it went well. What
+ * was queued for a GPU and had not ended is marked so. -errno of the file.
+ */
+int trace_save(const struct trace *last, const char *path, const struct allot_error *why,
+               struct allot_error *err);

@@ -17,6 +17,12 @@ const char *attr_kind_name(enum attr_kind kind) {
     return names[kind];
 }
 
+bool attr_is_null(const struct attr *attr) {
+    return (attr->kind == ATTR_STRING && !attr->string) ||
+           (attr->kind == ATTR_TENSOR && !attr->tensor) ||
+           (attr->kind == ATTR_INTS && attr->ints.n && !attr->ints.values);
+}
+
 int attr_copy(struct attr *ret, const struct attr *attr) {
     struct attr copy = *attr;
 

@@ -69,6 +69,10 @@ static inline struct attr attr_ints(const int64_t *values, size_t n) {
     return (struct attr){ .kind = ATTR_INTS, .ints = { (int64_t *)values, n } };
 }
 
+/* It points to nothing where something must be: a text, a tensor, numbers of which there are some.
+ */
+bool attr_is_null(const struct attr *attr);
+
 const char *attr_kind_name(enum attr_kind kind);          /* as in signatures: "int", "ints" */
 int attr_copy(struct attr *ret, const struct attr *attr); /* -ENOMEM */
 void attr_done(struct attr *attr);

@@ -81,6 +81,8 @@ static int take_attrs(struct draft *draft) {
                           attr_kind_name(def->kind), attr_kind_name(given->value.kind));
         if (draft->attrs[at].kind != ATTR_NONE)
             return refuse(draft, "attribute '%s' is given twice", def->name);
+        if (attr_is_null(&given->value))
+            return refuse(draft, "attribute '%s': NULL was given", def->name);
         if (def->kind == ATTR_DTYPE &&
             (!dtype_is_valid((int)given->value.dtype) || !(def->dtypes & 1u << given->value.dtype)))
             return refuse(draft, "%s is none of the types %s that %s may be",

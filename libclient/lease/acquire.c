@@ -65,6 +65,13 @@ static int make_request(struct wire_request *ret, const struct allot_lease_optio
         [ALLOT_LEASE_LINKS] = WIRE_CHOOSE_LINKS,
     };
 
+    if (options->n_devices && !options->devices)
+        return error_null(err, "array of devices");
+    for (size_t i = 0; i < options->n_devices; i++)
+        if (!options->devices[i])
+            return error_null(err, "name of a device");
+    if (options->n_amounts && !options->amounts)
+        return error_null(err, "array of amounts");
     if ((size_t)options->choose >= ELEMENTSOF(chooses))
         return error_set(err, -EINVAL, "%d is no way to choose devices", (int)options->choose);
     *ret = (struct wire_request){
@@ -184,7 +191,8 @@ int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_optio
     union wire_reply reply;
     int r;
 
-    r = lease_options_take(&options, given_options, err);
+    r = ret ? lease_options_take(&options, given_options, err)
+            : error_null(err, "place for a lease");
     if (r >= 0)
         r = make_request(&request, &options, &amounts, err);
     if (r >= 0)
@@ -230,6 +238,8 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
     uint64_t job = job_lease();
     int r;
 
+    if (!ret)
+        return error_null(err, "place for a lease");
     if (!id && !job)
         return error_set(err, -ENOENT,
                          "this process belongs to no lease (ALLOT_LEASE is not set): start it by "

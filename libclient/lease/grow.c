@@ -104,6 +104,8 @@ int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t byt
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     struct wire_grow_reply reply;
 
+    if (!lease)
+        return lease_check_process(lease, err);
     patience.timeout_usec = timeout_usec;
     return grow(lease, device, bytes, &patience, &reply, err);
 }
@@ -112,7 +114,9 @@ int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_
                           const struct allot_lease_patience *given, struct allot_error *err) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     struct wire_grow_reply reply;
-    int r = given ? lease_struct_take(&patience, sizeof(patience), given, given->size, err) : 0;
+    int r = !lease  ? lease_check_process(lease, err)
+            : given ? lease_struct_take(&patience, sizeof(patience), given, given->size, err)
+                    : 0;
 
     return r < 0 ? r : grow(lease, device, bytes, &patience, &reply, err);
 }
@@ -123,6 +127,8 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
     struct wire_grow_reply reply;
     int r;
 
+    if (!lease || !ret_bytes)
+        return lease ? error_null(err, "place for a number") : lease_check_process(lease, err);
     r = grow(lease, device, 0, &patience, &reply, err);
     if (r >= 0)
         *ret_bytes = reply.held_bytes;
@@ -131,12 +137,16 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
 
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err) {
-    struct lease_wait wait = lease_wait_begin(lease);
-    struct wire_shrink call = { .lease = lease->id, .bytes = bytes / WIRE_GRANULE * WIRE_GRANULE };
+    struct wire_shrink call = { .bytes = bytes / WIRE_GRANULE * WIRE_GRANULE };
+    struct lease_wait wait;
     union wire_reply reply;
     char name[96];
     int r;
 
+    if (!lease)
+        return lease_check_process(lease, err);
+    wait = lease_wait_begin(lease);
+    call.lease = lease->id;
     r = name_device(lease, device, name, err);
     if (r < 0)
         return r;
@@ -146,13 +156,15 @@ int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t b
 }
 
 int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
-    const struct wire_release call = { .lease = lease->id };
-    struct lease_wait wait = lease_wait_begin(lease);
+    struct wire_release call = { 0 };
+    struct lease_wait wait;
     int r;
 
     r = lease_check_process(lease, err);
     if (r < 0)
         return r;
+    call.lease = lease->id;
+    wait = lease_wait_begin(lease);
     do
         r = lease_call(lease, WIRE_METHOD_RELEASE, &call, &wait, NULL, err);
     while (r == -ERESTART && lease_left(wait.away_usec) > 0);

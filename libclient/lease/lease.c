@@ -178,6 +178,8 @@ struct allot_lease *allot_lease_free(struct allot_lease *lease) {
 }
 
 int lease_check_process(const struct allot_lease *lease, struct allot_error *err) {
+    if (!lease)
+        return error_null(err, "lease");
     if (lease->pid == getpid())
         return 0;
     return error_set(err, -ECHILD,
@@ -189,6 +191,8 @@ int lease_check_process(const struct allot_lease *lease, struct allot_error *err
 int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
     int r;
 
+    if (!lease)
+        return lease_check_process(NULL, err);
     if (lease->pid == getpid())
         return error_set(err, -EALREADY, "this process holds lease %ju already",
                          (uintmax_t)lease->id);
@@ -211,7 +215,7 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
 }
 
 uint64_t allot_lease_id(const struct allot_lease *lease) {
-    return lease->id;
+    return lease ? lease->id : 0;
 }
 
 size_t allot_lease_shares(struct allot_lease *lease, struct allot_lease_share *ret, size_t n) {
@@ -229,6 +233,8 @@ size_t allot_lease_shares(struct allot_lease *lease, struct allot_lease_share *r
 
 int allot_lease_environment(const struct allot_lease *lease, size_t i, const char **ret_name,
                             const char **ret_value) {
+    if (!lease || !ret_name || !ret_value)
+        return -EINVAL;
     if (i >= lease->n_environment)
         return -ENOENT;
     *ret_name = lease->environment[i].name;

@@ -96,7 +96,7 @@ int lease_struct_take(void *ret, size_t size, const void *given, size_t given_si
 int lease_options_take(struct allot_lease_options *ret, const struct allot_lease_options *given,
                        struct allot_error *err);
 
-/* -ECHILD in a child that has not attached itself. */
+/* -ECHILD in a child that has not attached itself; -EINVAL for NULL. */
 int lease_check_process(const struct allot_lease *lease, struct allot_error *err);
 
 /* The share that is meant; -ENODEV, -EINVAL. Locked. */

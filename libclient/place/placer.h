@@ -7,6 +7,7 @@
  * calls fills the problem from its own tables. The same problem always has the same answer. Any
  * thread.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,6 +60,7 @@ struct placer_problem {
     size_t n_nodes;
     bool soft; /* what cannot be had may be replaced: type and number, never job or task */
     const char *local_device; /* full name; NULL: none */
+    const atomic_bool *halt;  /* set: PLACER_CANCELLED; NULL: never */
 };
 
 #define PLACER_TYPES_MAX 32
@@ -82,6 +84,7 @@ enum placer_code {
     PLACER_INTERNAL,
     PLACER_FAILED_PRECONDITION,
     PLACER_NO_MEMORY, /* of the host */
+    PLACER_CANCELLED, /* by `halt` */
 };
 
 const char *placer_code_name(enum placer_code code); /* "INVALID_ARGUMENT" … */

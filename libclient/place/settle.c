@@ -247,6 +247,9 @@ enum placer_code place_all(struct place_state *state) {
         const struct placer_op *op = &problem->ops[problem->nodes[i].op];
         uint32_t preferred = UINT32_MAX;
 
+        code = place_check(state);
+        if (code != PLACER_OK)
+            break;
         if (place_given(problem->nodes[i].assigned)) {
             code = pass_assigned(state, i);
             continue;

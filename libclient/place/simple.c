@@ -20,6 +20,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/halt.h"
 #include "libclient/place/state.h"
 
 static const char *const reasons[] = {
@@ -43,6 +44,7 @@ const char *placer_code_name(enum placer_code code) {
         [PLACER_INTERNAL] = "INTERNAL",
         [PLACER_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
         [PLACER_NO_MEMORY] = "RESOURCE_EXHAUSTED",
+        [PLACER_CANCELLED] = "CANCELLED",
     };
 
     return names[code];
@@ -85,6 +87,12 @@ const char *place_list_devices(const struct place_state *state, struct place_lis
 
 static enum placer_code no_memory(struct place_state *state) {
     return place_fail(state, PLACER_NO_MEMORY, UINT32_MAX, "no host memory to place the graph");
+}
+
+enum placer_code place_check(struct place_state *state) {
+    return halt_is_set(state->problem->halt)
+               ? place_fail(state, PLACER_CANCELLED, UINT32_MAX, "the placement was called off")
+               : PLACER_OK;
 }
 
 /* ---- Step 1: what each node can and wants ------------------------------------------------------
@@ -307,6 +315,9 @@ static enum placer_code gather(struct place_state *state) {
     for (uint32_t i = 0; i < problem->n_nodes; i++) {
         const struct placer_op *op = &problem->ops[problem->nodes[i].op];
 
+        code = place_check(state);
+        if (code != PLACER_OK)
+            return code;
         for (size_t input = 0; input < op->n_inputs; input++)
             if (op->inputs[input] != PLACER_VALUE) {
                 code = bind_edge(state, i, problem->nodes[i].inputs[input].node);
@@ -412,7 +423,8 @@ static enum placer_code solve(struct place_state *state) {
                           "No devices are registered");
     code = begin_devices(state);
     for (uint32_t i = 0; i < problem->n_nodes && code == PLACER_OK; i++)
-        code = begin_node(state, i);
+        if ((code = place_check(state)) == PLACER_OK)
+            code = begin_node(state, i);
     if (code == PLACER_OK)
         code = gather(state);
     if (code == PLACER_OK)

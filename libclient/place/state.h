@@ -34,6 +34,9 @@ enum placer_code place_fail(struct place_state *state, enum placer_code code, ui
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Whether a text of the problem says anything. */
+/* PLACER_CANCELLED: somebody has ended it. */
+enum placer_code place_check(struct place_state *state);
+
 static inline bool place_given(const char *text) {
     return text && *text;
 }

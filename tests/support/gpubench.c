@@ -190,9 +190,7 @@ static void register_ops(void) {
 
 void bench_open(struct bench *bench, const char *sim_dir) {
     *bench = (struct bench){ .limit_bytes = 0 };
-    simbox_init(&bench->box, NULL);
-    setenv("ALLOT_SIM_DIR", sim_dir, 1);
-    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+    simbox_init_driver(&bench->box, NULL, sim_dir);
     register_ops();
     ck_assert_int_eq(sem_init(&gpubench_let_go, 0, 0), 0);
 }

@@ -31,6 +31,12 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
+void simbox_init_driver(struct simbox *ret, const struct box_spec *spec, const char *sim_dir) {
+    simbox_init(ret, spec);
+    setenv("ALLOT_SIM_DIR", sim_dir, 1);
+    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+}
+
 void simbox_done(struct simbox *simbox) {
     box_free(simbox->box);
     nftw(simbox->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);

@@ -19,6 +19,9 @@ struct simbox {
 /* Make a box of `spec` (NULL: two T4), open it and let GPUSIM_BOX name it. Fails the test. */
 void simbox_init(struct simbox *ret, const struct box_spec *spec);
 void simbox_done(struct simbox *simbox);
+/* The same for liballot in this process: the driver is the simulated one of `sim_dir`, and there is
+ * no daemon. */
+void simbox_init_driver(struct simbox *ret, const struct box_spec *spec, const char *sim_dir);
 
 /* Run `fn` in a child process; the pid. The child ends with what `fn` returns. */
 pid_t simbox_fork(int (*fn)(struct simbox *simbox, void *argument), struct simbox *simbox,

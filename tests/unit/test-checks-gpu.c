@@ -23,12 +23,6 @@ static void must(int r) {
     ck_assert_msg(r == 0, "%s", err.text);
 }
 
-static void open_box(struct simbox *box) {
-    simbox_init(box, NULL);
-    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
-    setenv("ALLOT_SOCKET", "/nonexistent", 1);
-}
-
 struct bench {
     struct allot_graph *graph;
     struct allot_session *session;
@@ -81,7 +75,7 @@ START_TEST(numbers_that_are_checked_are_those_of_the_cpu) {
     static float got[2][COUNT];
     struct simbox box;
 
-    open_box(&box);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++)
         for (int round = 0; round < ROUNDS; round++) {
             for (int d = 0; d < 2; d++) {
@@ -113,7 +107,7 @@ START_TEST(numbers_that_are_none_are_found_as_on_the_cpu) {
     char said[2][512];
     struct simbox box;
 
-    open_box(&box);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++) {
         for (int d = 0; d < 2; d++) {
             struct allot_tensor *tensor = fed(0);
@@ -138,7 +132,7 @@ START_TEST(assertions_hold_and_fail_as_on_the_cpu) {
     char said[2][512];
     struct simbox box;
 
-    open_box(&box);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++) {
         for (int d = 0; d < 2; d++) {
             struct allot_output squares, all;
@@ -202,7 +196,7 @@ static const char *line_of(char *text) {
 START_TEST(what_is_printed_is_what_the_cpu_prints) {
     struct simbox box;
 
-    open_box(&box);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++)
         for (int round = 0; round < ROUNDS; round++) {
             char cpu[4096], gpu[4096], begin[64];
@@ -222,7 +216,7 @@ START_TEST(ranges_are_those_of_the_cpu) {
     static float got[2][COUNT];
     struct simbox box;
 
-    open_box(&box);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++) {
         for (int d = 0; d < 2; d++) {
             struct bench bench;
@@ -267,7 +261,7 @@ START_TEST(a_lost_context_is_told_as_such) {
     float got[COUNT];
     int r;
 
-    open_box(&box);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     must(allot_op_register(&options, &err));
     bench_open(&bench, "/gpu:0", 1);
     op = allot_op_begin(bench.graph, "Wild", NULL);

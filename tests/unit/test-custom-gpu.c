@@ -75,9 +75,7 @@ START_TEST(a_kernel_in_ptx_runs_on_the_gpu_and_a_fault_in_it_is_told) {
     struct simbox box;
     float got[1000];
 
-    simbox_init(&box, NULL);
-    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
-    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     ck_assert_msg(allot_op_register(&options, &err) == 0, "%s", err.text);
     ck_assert_msg(run_on_gpu("Next", 1000, got, &err) == 0, "%s", err.text);
     for (int i = 0; i < 1000; i++)

@@ -287,8 +287,47 @@ START_TEST(modelled_time_is_the_same_in_every_run) {
 }
 END_TEST
 
+/* Of all sizes, in one block: what goes by itself, what is gathered, and what is more than is
+ * gathered at once. */
+START_TEST(constants_are_there_whatever_their_size) {
+    enum { N = 40 };
+    static const int64_t sizes[] = { 1, 3000, 1, 1 << 21, 65, 64, 7, 100000 };
+    struct allot_tensor *tensors[N];
+    struct edge fetches[N];
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    session_open(&bench, 2);
+    for (int i = 0; i < N; i++) {
+        struct allot_tensor *tensor = numbers(sizes[i % (int)ELEMENTSOF(sizes)] + i / 8);
+        struct build_attr attrs[] = { { "T", attr_dtype(DTYPE_F32) },
+                                      { "value", attr_tensor(tensor) } };
+        struct edge constant = { add(&bench, "Const", NULL, NULL, 0, attrs, 2), 0 };
+
+        fetches[i] = next(&bench, i % 3 ? "/gpu:0" : "/gpu:1", constant);
+        allot_tensor_unref(tensor);
+    }
+    for (int round = 0; round < 2; round++) {
+        struct engine_call call = { NULL, 0, fetches, N, NULL, 0 };
+        struct engine_run run = { 0 };
+        int r = engine_run(bench.engine, &call, &run, NULL, tensors, &bench.err);
+
+        ck_assert_msg(r == 0, "%s", bench.err.text);
+        for (int i = 0; i < N; i++) {
+            ck_assert_int_eq(allot_tensor_count(tensors[i]),
+                             sizes[i % (int)ELEMENTSOF(sizes)] + i / 8);
+            check_numbers(tensors[i], 1, 1);
+            allot_tensor_unref(tensors[i]);
+        }
+    }
+    session_close(&bench);
+    bench_close(&bench);
+}
+END_TEST
+
 SUITE_TIMEOUT("exec-gpu", 120, nobody_waits_while_there_is_work,
               ops_that_read_on_the_host_have_the_bytes, faults_reach_those_who_wait,
               modelled_time_is_the_same_in_every_run, ops_go_to_the_first_gpu,
               values_follow_their_users_over_devices, branches_on_all_devices_meet,
-              variables_live_on_their_device, memory_goes_back)
+              variables_live_on_their_device, memory_goes_back,
+              constants_are_there_whatever_their_size)

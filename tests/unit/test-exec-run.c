@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "libclient/core/tensor.h"
@@ -655,6 +657,28 @@ START_TEST(shapes_that_depend_on_data) {
 }
 END_TEST
 
+/* A thread that has the cache when the program forks does not come along. */
+START_TEST(the_child_of_a_fork_waits_for_nobody_of_its_parent) {
+    struct bench bench;
+    int status;
+    pid_t pid;
+
+    bench_open(&bench, 1);
+    pthread_mutex_lock(&bench.engine->cache.lock);
+    bench.engine->cache.n_guests++;
+    pid = fork();
+    if (pid == 0) {
+        bench_close(&bench);
+        _exit(0);
+    }
+    bench.engine->cache.n_guests--;
+    pthread_mutex_unlock(&bench.engine->cache.lock);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    bench_close(&bench);
+}
+END_TEST
+
 SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_places,
               plans_beyond_the_bound_make_way, feeds_that_do_not_fit_are_refused,
               any_output_can_be_fed, a_chain_needs_one_block,
@@ -663,4 +687,5 @@ SUITE_TIMEOUT("exec-run", 120, sums_come_out, the_second_run_neither_plans_nor_p
               an_op_that_fails_is_named, the_first_error_is_the_one_that_is_told,
               a_time_limit_ends_a_run, a_run_can_be_cancelled, several_threads_run_one_session,
               control_edges_order_what_has_no_other_order,
-              a_placeholder_that_is_fed_can_be_waited_for, shapes_that_depend_on_data)
+              a_placeholder_that_is_fed_can_be_waited_for, shapes_that_depend_on_data,
+              the_child_of_a_fork_waits_for_nobody_of_its_parent)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shapes that come from data, on GPUs of a simulated box: the numbers that settle them are needed
  * on the host, wherever they are computed. */
-#include <stdlib.h>
-
 #include "libclient/device/device.h"
 #include "tests/support/shaper.h"
 #include "tests/support/simbox.h"
@@ -11,9 +9,7 @@
 static void on_gpu(void (*body)(struct stager *stager), const char *node) {
     struct simbox box;
 
-    simbox_init(&box, NULL);
-    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
-    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads += 2) {
         struct stager stager;
         uint32_t device;

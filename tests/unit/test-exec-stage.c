@@ -176,17 +176,25 @@ static int count(const char *text, const char *what) {
     return n;
 }
 
+static void read_whole(const char *path, char *text, size_t size) {
+    FILE *file = fopen(path, "re");
+    size_t n;
+
+    ck_assert_ptr_nonnull(file);
+    n = fread(text, 1, size - 1, file);
+    ck_assert_uint_gt(n, 0);
+    text[n] = '\0';
+    fclose(file);
+}
+
 static void trace(struct stager *stager) {
     char path[] = "/tmp/allot-stages.XXXXXX", *text = calloc(1, 1 << 16);
-    FILE *file;
 
     pick(stager);
     close(mkstemp(path));
     stager->run.trace_file = path;
     ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "total", ""), "5");
-    file = fopen(path, "re");
-    ck_assert_uint_gt(fread(text, 1, (1 << 16) - 1, file), 0);
-    fclose(file);
+    read_whole(path, text, 1 << 16);
     ck_assert_int_eq(count(text, "\"cat\":\"Where\""), 1);
     ck_assert_int_eq(count(text, "\"cat\":\"Gather\""), 1);
     ck_assert_int_eq(count(text, "\"cat\":\"Sum\""), 1);
@@ -195,6 +203,15 @@ static void trace(struct stager *stager) {
     /* Times count from the first of all: none is before it. */
     ck_assert_int_eq(count(text, "\"ts\":-"), 0);
     ck_assert_int_ge(count(text, "\"ts\":0.000"), 1);
+    ck_assert_int_eq(count(text, "\"outcome\":\"done\""), 1);
+
+    /* A stage that cannot be planned has the stages before it, and the reason. */
+    stager_node(stager, "wrong", "Reshape", "@picked i64=[7]", "");
+    ck_assert_int_eq(stager_run(stager, "x:f32=[-1,2,3]", "wrong", "")[0], '!');
+    read_whole(path, text, 1 << 16);
+    ck_assert_int_eq(count(text, "\"cat\":\"Where\""), 1);
+    ck_assert_int_eq(count(text, "\"cat\":\"Gather\""), 0);
+    ck_assert_int_eq(count(text, "\"outcome\":\"failed\",\"code\":-22,\"reason\":\"'wrong'"), 1);
 
     stager->run.trace_file = "/nonexistent/trace.json";
     ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "x total", ""),

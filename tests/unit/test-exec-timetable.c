@@ -2,91 +2,45 @@
 /* When jobs would run on several lanes: random ones against what must hold at every moment, small
  * ones by hand. */
 #include <check.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/random.h"
 #include "libclient/exec/timetable.h"
+#include "tests/support/orderworld.h"
 #include "tests/support/suite.h"
 
-enum { JOBS_MAX = 400, INPUTS = 3, QUEUES = 2 };
+enum { JOBS_MAX = 400, QUEUES = 2 };
 
-/* Jobs that each make one buffer and use those of up to INPUTS earlier jobs. */
+/* Jobs of an order, with who does them and how long it takes. */
 struct world {
-    uint32_t inputs[JOBS_MAX][INPUTS], n_inputs[JOBS_MAX];
-    uint32_t first_before[JOBS_MAX + 1], before[JOBS_MAX * INPUTS];
-    uint32_t first_after[JOBS_MAX + 1], after[JOBS_MAX * INPUTS];
-    uint32_t makes[JOBS_MAX + 1], n_users[JOBS_MAX];
-    uint64_t bytes[JOBS_MAX], nsec[JOBS_MAX];
+    struct orderworld order;
+    uint64_t nsec[JOBS_MAX];
     uint32_t queue[JOBS_MAX], width[JOBS_MAX], n_lanes[QUEUES];
-    struct order_problem order;
     struct timetable_problem problem;
     uint32_t sequence[JOBS_MAX];
     uint64_t begin[JOBS_MAX], end[JOBS_MAX];
     struct timetable times;
 };
 
-static uint32_t below(uint64_t *random, uint32_t n) {
-    return (uint32_t)(random_next(random) % n);
-}
-
 static void settle(struct world *world, uint32_t n) {
-    uint32_t n_before = 0, n_after = 0;
-
-    memset(world->n_users, 0, sizeof(world->n_users));
-    for (uint32_t job = 0; job < n; job++) {
-        world->first_before[job] = n_before;
-        world->makes[job] = job;
-        for (uint32_t i = 0; i < world->n_inputs[job]; i++) {
-            world->before[n_before++] = world->inputs[job][i];
-            world->n_users[world->inputs[job][i]]++;
-        }
-    }
-    for (uint32_t job = 0; job < n; job++) {
-        world->first_after[job] = n_after;
-        for (uint32_t later = job + 1; later < n; later++)
-            for (uint32_t i = 0; i < world->n_inputs[later]; i++)
-                if (world->inputs[later][i] == job)
-                    world->after[n_after++] = later;
-    }
-    world->first_before[n] = n_before;
-    world->first_after[n] = n_after;
-    world->makes[n] = n;
-    world->order = (struct order_problem){
-        .n_jobs = n,
-        .n_buffers = n,
-        .before = { world->first_before, world->before },
-        .after = { world->first_after, world->after },
-        .makes = { world->makes, world->makes },
-        .uses = { world->first_before, world->before },
-        .bytes = world->bytes,
-        .n_users = world->n_users,
-    };
-    world->problem = (struct timetable_problem){ &world->order, world->nsec,    world->queue,
-                                                 world->width,  world->n_lanes, QUEUES };
+    orderworld_settle(&world->order, n);
+    world->problem =
+        (struct timetable_problem){ &world->order.problem, world->nsec,    world->queue,
+                                    world->width,          world->n_lanes, QUEUES };
     world->times =
         (struct timetable){ .sequence = world->sequence, .begin = world->begin, .end = world->end };
 }
 
 static void make_random(struct world *world, uint64_t *random, uint32_t n) {
+    orderworld_random(&world->order, random, n);
     for (uint32_t job = 0; job < n; job++) {
-        world->bytes[job] = 1 + below(random, 100);
-        world->nsec[job] = 1 + below(random, 1000);
-        world->queue[job] = below(random, 8) == 0;
-        world->width[job] = below(random, 6) ? 1 : 1 + below(random, 8);
-        world->n_inputs[job] = 0;
-        for (uint32_t i = 0; i < INPUTS && job > 0; i++) {
-            uint32_t input = below(random, job);
-            bool is_new = below(random, 2) == 0;
-
-            for (uint32_t k = 0; k < world->n_inputs[job]; k++)
-                is_new = is_new && world->inputs[job][k] != input;
-            if (is_new)
-                world->inputs[job][world->n_inputs[job]++] = input;
-        }
+        world->nsec[job] = 1 + orderworld_below(random, 1000);
+        world->queue[job] = orderworld_below(random, 8) == 0;
+        world->width[job] = orderworld_below(random, 6) ? 1 : 1 + orderworld_below(random, 8);
     }
-    world->n_lanes[0] = 1 + below(random, 8);
+    world->n_lanes[0] = 1 + orderworld_below(random, 8);
     world->n_lanes[1] = 1;
     settle(world, n);
 }
@@ -97,13 +51,13 @@ static void check_moment(const struct world *world, uint32_t job, uint64_t *most
     uint64_t now = times->begin[job], bytes = 0;
     uint32_t n_running[QUEUES] = { 0 };
 
-    for (uint32_t i = 0; i < world->order.n_jobs; i++) {
+    for (uint32_t i = 0; i < world->order.problem.n_jobs; i++) {
         uint64_t until = times->end[i];
 
         n_running[world->queue[i]] += times->begin[i] <= now && now < times->end[i];
-        for (uint32_t k = world->first_after[i]; k < world->first_after[i + 1]; k++)
-            until = MAX(until, times->end[world->after[k]]);
-        bytes += times->begin[i] <= now && now < until ? world->bytes[i] : 0;
+        for (uint32_t k = world->order.first_after[i]; k < world->order.first_after[i + 1]; k++)
+            until = MAX(until, times->end[world->order.after[k]]);
+        bytes += times->begin[i] <= now && now < until ? world->order.bytes[i] : 0;
     }
     for (uint32_t q = 0; q < QUEUES; q++)
         ck_assert_uint_le(n_running[q], world->n_lanes[q]);
@@ -114,15 +68,15 @@ static void check_times(const struct world *world) {
     const struct timetable *times = &world->times;
     uint64_t most = 0, last = 0, before = 0;
 
-    for (uint32_t s = 0; s < world->order.n_jobs; s++) {
+    for (uint32_t s = 0; s < world->order.problem.n_jobs; s++) {
         uint32_t job = times->sequence[s];
         uint64_t least =
             world->nsec[job] / MIN(world->width[job], world->n_lanes[world->queue[job]]);
 
         ck_assert_uint_ge(times->begin[job], before);
         before = times->begin[job];
-        for (uint32_t i = 0; i < world->n_inputs[job]; i++)
-            ck_assert_uint_le(times->end[world->inputs[job][i]], times->begin[job]);
+        for (uint32_t i = 0; i < world->order.n_inputs[job]; i++)
+            ck_assert_uint_le(times->end[world->order.inputs[job][i]], times->begin[job]);
         ck_assert_uint_ge(times->end[job], times->begin[job] + MAX(least, (uint64_t)1));
         ck_assert_uint_le(times->end[job], times->begin[job] + world->nsec[job]);
         last = MAX(last, times->end[job]);
@@ -140,8 +94,8 @@ START_TEST(whatever_the_limit_it_is_kept_and_the_end_is_reached) {
         uint32_t sequence[JOBS_MAX];
         uint64_t alone, free_bytes;
 
-        make_random(&world, &random, 1 + below(&random, JOBS_MAX - 1));
-        ck_assert_int_eq(order_find(&world.order, sequence, &alone), 0);
+        make_random(&world, &random, 1 + orderworld_below(&random, JOBS_MAX - 1));
+        ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
         ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
         check_times(&world);
         ck_assert_int_eq(timetable_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
@@ -170,7 +124,7 @@ START_TEST(one_lane_keeps_the_sequence) {
         make_random(&world, &random, 100);
         memset(world.queue, 0, sizeof(world.queue));
         world.n_lanes[0] = 1;
-        ck_assert_int_eq(order_find(&world.order, sequence, &alone), 0);
+        ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
         ck_assert_int_eq(timetable_within(&world.problem, sequence, alone, &world.times), 0);
         ck_assert_uint_le(world.times.bytes, alone);
         for (uint32_t job = 0; job < 100; job++)
@@ -183,12 +137,12 @@ END_TEST
 /* Branches that each begin large and end small, on two lanes. */
 static void make_branches(struct world *world, uint32_t n, uint32_t width) {
     for (uint32_t job = 0; job < 2 * n; job++) {
-        world->bytes[job] = job < n ? 1000 : 1;
+        world->order.bytes[job] = job < n ? 1000 : 1;
         world->nsec[job] = 100;
         world->queue[job] = 0;
         world->width[job] = width;
-        world->n_inputs[job] = job >= n;
-        world->inputs[job][0] = job - n;
+        world->order.n_inputs[job] = job >= n;
+        world->order.inputs[job][0] = job - n;
     }
     world->n_lanes[0] = 2;
     world->n_lanes[1] = 1;
@@ -201,7 +155,7 @@ START_TEST(memory_and_time_are_traded) {
     uint64_t alone;
 
     make_branches(&world, 10, 1);
-    ck_assert_int_eq(order_find(&world.order, sequence, &alone), 0);
+    ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
     ck_assert_uint_eq(alone, 1001);
     ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
     ck_assert_uint_eq(world.times.nsec, 1000);
@@ -222,7 +176,7 @@ START_TEST(wide_jobs_run_one_after_the_other) {
     uint64_t alone;
 
     make_branches(&world, 10, 2);
-    ck_assert_int_eq(order_find(&world.order, sequence, &alone), 0);
+    ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
     ck_assert_int_eq(timetable_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
     ck_assert_uint_eq(world.times.nsec, 1000);
     ck_assert_uint_eq(world.times.bytes, 1001);
@@ -234,7 +188,7 @@ START_TEST(a_wide_job_takes_the_lanes_that_become_free) {
     static struct world world;
 
     make_branches(&world, 1, 1);
-    world.n_inputs[1] = 0;
+    world.order.n_inputs[1] = 0;
     world.width[1] = 2;
     world.nsec[1] = 500;
     settle(&world, 2);
@@ -251,22 +205,22 @@ START_TEST(what_is_written_over_takes_no_bytes) {
     uint32_t sequence[] = { 0, 3, 1, 2 };
     uint64_t bytes;
 
-    memset(world.n_inputs, 0, sizeof(world.n_inputs));
+    memset(world.order.n_inputs, 0, sizeof(world.order.n_inputs));
     for (uint32_t job = 0; job < 4; job++) {
-        world.bytes[job] = job == 3 ? 1 : 100;
+        world.order.bytes[job] = job == 3 ? 1 : 100;
         world.nsec[job] = 10;
         world.queue[job] = 0;
         world.width[job] = 1;
-        world.n_inputs[job] = job > 0;
-        world.inputs[job][0] = job == 3 ? 0 : job - 1;
+        world.order.n_inputs[job] = job > 0;
+        world.order.inputs[job][0] = job == 3 ? 0 : job - 1;
     }
     world.n_lanes[0] = 2;
     world.n_lanes[1] = 1;
     settle(&world, 4);
-    ck_assert_int_eq(order_peak(&world.order, sequence, &bytes), 0);
+    ck_assert_int_eq(order_profile(&world.order.problem, sequence, &bytes, NULL), 0);
     ck_assert_uint_eq(bytes, 200);
-    world.order.over = (struct order_lists){ first_over, over };
-    ck_assert_int_eq(order_peak(&world.order, sequence, &bytes), 0);
+    world.order.problem.over = (struct order_lists){ first_over, over };
+    ck_assert_int_eq(order_profile(&world.order.problem, sequence, &bytes, NULL), 0);
     ck_assert_uint_eq(bytes, 101);
     /* Beside 3, the second may not: its bytes are still read. */
     ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
@@ -276,6 +230,21 @@ START_TEST(what_is_written_over_takes_no_bytes) {
 }
 END_TEST
 
+START_TEST(a_play_is_called_off) {
+    static struct world world;
+    atomic_bool halt = true;
+    uint64_t random = 3;
+
+    make_random(&world, &random, 100);
+    world.order.problem.halt = &halt;
+    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), -ECANCELED);
+    halt = false;
+    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+    check_times(&world);
+}
+END_TEST
+
 SUITE("exec-timetable", whatever_the_limit_it_is_kept_and_the_end_is_reached,
       one_lane_keeps_the_sequence, memory_and_time_are_traded, wide_jobs_run_one_after_the_other,
-      a_wide_job_takes_the_lanes_that_become_free, what_is_written_over_takes_no_bytes)
+      a_wide_job_takes_the_lanes_that_become_free, what_is_written_over_takes_no_bytes,
+      a_play_is_called_off)

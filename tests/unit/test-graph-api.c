@@ -398,7 +398,8 @@ START_TEST(what_is_not_given_is_said) {
     ck_assert_int_eq(allot_op_finish(allot_op_begin(graph, NULL, "n"), &node, &err), -EINVAL);
     ck_assert_msg(strstr(err.text, "node 'n': it is not said of which op") != NULL, "%s", err.text);
     ck_assert_ptr_null(allot_placeholder(graph, "p", ALLOT_F32, 2, NULL).node);
-    says(graph, "placeholder 'p'");
+    says(graph, "placeholder 'p': its shape cannot be: it has 2 dimensions whose lengths are not "
+                "given: NULL");
     ck_assert_ptr_null(allot_reshape(a, 2, NULL).node);
     says(graph, "copy of nothing");
     /* Without inputs there is no graph whose error it could be. */
@@ -417,9 +418,12 @@ START_TEST(numbers_that_a_type_has_not_are_errors) {
         enum allot_dtype dtype;
         double good[2], bad[3];
     } rows[] = {
-        { ALLOT_I8, { -128.9, 127.9 }, { -129, 128, NAN } },
-        { ALLOT_U8, { -0.5, 255.5 }, { -1, 256, NAN } },
+        { ALLOT_I8, { -128, 127 }, { -129, 128, NAN } },
+        { ALLOT_I8, { -1, 1 }, { -128.9, 127.9, 0.5 } },
+        { ALLOT_U8, { -0.0, 255 }, { -1, 256, NAN } },
+        { ALLOT_U8, { 0, 1 }, { -0.5, 255.5, 1e-300 } },
         { ALLOT_I32, { -0x1p31, 0x1p31 - 1 }, { 1e20, -0x1p31 - 1, -INFINITY } },
+        { ALLOT_I32, { 1, 2 }, { 1.5, -1.5, 0x1p30 + 0.5 } },
         { ALLOT_I64, { -0x1p63, 0x1p62 }, { NAN, 0x1p63, INFINITY } },
         { ALLOT_U64, { 0, 0x1.fp63 }, { NAN, 0x1p64, -1 } },
     };

@@ -253,9 +253,28 @@ START_TEST(sizes_of_all_magnitudes_are_searched) {
 }
 END_TEST
 
+START_TEST(a_plan_that_is_called_off_changes_nothing) {
+    enum { N = 300 };
+    struct plan_buffer buffers[N], before[N];
+    atomic_bool halt = true;
+    uint64_t bytes = 7;
+
+    for (uint64_t i = 0; i < N; i++)
+        buffers[i] = (struct plan_buffer){ i % 17, i % 17 + 1 + i % 5, 1 + i % 7, 99 };
+    memcpy(before, buffers, sizeof(before));
+    ck_assert_int_eq(plan_fast_until(buffers, N, &halt, &bytes), -ECANCELED);
+    ck_assert_mem_eq(buffers, before, sizeof(before));
+    ck_assert_uint_eq(bytes, 7);
+    halt = false;
+    ck_assert_int_eq(plan_fast_until(buffers, N, &halt, &bytes), 0);
+    ck_assert_int_eq(plan_check(buffers, N, bytes), 0);
+}
+END_TEST
+
 SUITE("plan", nothing_needs_nothing, the_lower_bound_is_the_most_live_at_once,
       sums_that_overflow_are_refused, more_than_can_be_counted_are_refused,
       the_largest_times_and_sizes_are_planned, one_begins_where_another_ends,
       the_check_sees_overlaps_and_what_sticks_out, every_plan_is_one_and_none_is_below_the_bound,
       the_search_finds_plans_without_a_gap, without_a_budget_the_search_is_the_fast_plan,
-      the_largest_search_and_one_beyond_it_end_well, sizes_of_all_magnitudes_are_searched)
+      the_largest_search_and_one_beyond_it_end_well, sizes_of_all_magnitudes_are_searched,
+      a_plan_that_is_called_off_changes_nothing)

@@ -318,7 +318,51 @@ START_TEST(stopped_anywhere_nothing_is_left_behind) {
 }
 END_TEST
 
+START_TEST(a_plan_is_stopped_before_anything_is_queued) {
+    enum { LENGTH = 6000, LATE_USEC = 500000 };
+    struct allot_tensor *fed = numbers(4);
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        struct edge x, y;
+
+        session_open(&bench, threads);
+        y = x = source(&bench, "Placeholder", NULL, 4);
+        for (int i = 0; i < LENGTH; i++) {
+            struct allot_tensor *zeros;
+            struct build_attr attrs[] = { { "T", attr_dtype(DTYPE_F32) }, { "value", { 0 } } };
+            struct edge inputs[2] = { y };
+
+            ck_assert_int_eq(allot_tensor_new(&zeros, ALLOT_F32, 0, NULL, NULL), 0);
+            attrs[1].value = attr_tensor(zeros);
+            inputs[1] = (struct edge){ add(&bench, "Const", NULL, NULL, 0, attrs, 2), 0 };
+            allot_tensor_unref(zeros);
+            y = next(&bench, "/gpu:0", y);
+            inputs[0] = y;
+            y = (struct edge){ add(&bench, "Add", "/gpu:0", inputs, 2, NULL, 0), 0 };
+        }
+        for (uint64_t limit_usec = 100; limit_usec <= 30000; limit_usec *= 3) {
+            struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+            struct engine_run run = { .timeout_usec = limit_usec };
+            uint64_t usec = clock_usec(CLOCK_THREAD_CPUTIME_ID);
+            struct allot_tensor *tensor = NULL;
+            int r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+
+            usec = clock_usec(CLOCK_THREAD_CPUTIME_ID) - usec;
+            ck_assert_int_eq(r, -ETIMEDOUT);
+            ck_assert_msg(usec < limit_usec + LATE_USEC, "%llu us", (unsigned long long)usec);
+            ck_assert(limit_usec > 100 || !run.was_planned);
+        }
+        check_run(&bench, x, fed, y, LENGTH);
+        session_close(&bench);
+    }
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
 SUITE_TIMEOUT("stop-gpu", 300, stopped_runs_do_not_wait_for_the_gpu,
               who_comes_behind_is_stopped_in_time_too, what_the_gpu_works_on_is_kept,
               a_session_ends_when_the_gpu_is_through, variables_are_whole_behind_a_stopped_run,
-              stopped_anywhere_nothing_is_left_behind)
+              stopped_anywhere_nothing_is_left_behind, a_plan_is_stopped_before_anything_is_queued)

@@ -79,9 +79,7 @@ static void train(int method, const char *variables, const char *others, double 
 START_TEST(training_on_the_gpu_gives_the_losses_of_the_cpu) {
     struct simbox box;
 
-    simbox_init(&box, NULL);
-    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
-    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
     for (int method = 0; method < 3; method++) {
         double expected[STEPS], losses[STEPS];
 
