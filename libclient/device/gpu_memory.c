@@ -290,9 +290,9 @@ static bool look(void *userdata) {
 
     if (!hear(userdata))
         return false;
-    while (terms->reclaim && terms->reclaim(terms->userdata))
-        ;
-    errand->is_done = alloc_with(false, NULL) == 0;
+    do
+        errand->is_done = alloc_with(false, NULL) == 0;
+    while (!errand->is_done && terms->reclaim && terms->reclaim(terms->userdata));
     if (!errand->is_done)
         give_back(errand->memory);
     return !errand->is_done;
