@@ -34,7 +34,8 @@ struct arena;
 struct mem_source {
     void *userdata;
     uint64_t base;       /* address of the reservation, a multiple of the page */
-    uint64_t span_bytes; /* length of the reservation; best several times the cap; 0: none */
+    uint64_t span_bytes; /* length of the reservation; 16 times the cap, or what the cap may become,
+                            are enough for 16 shards, 4 times for 5; 0: none */
     uint64_t page_bytes; /* power of two; 0: ARENA_PAGE_BYTES */
 
     /* Map memory at [offset, offset + bytes). 0, or -errno where it was refused; then
@@ -84,7 +85,8 @@ struct arena_options {
     uint64_t cap_bytes;     /* never hold more than this of the source; 0: no cap */
     uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction;
                              * whole pages of it, as many as the cap allows */
-    unsigned max_shards;    /* threads that can allocate without meeting; 0: one per CPU, ≤ 16 */
+    unsigned max_shards;    /* threads that can allocate without meeting, where the reservation has
+                             * addresses for them; 0: one per CPU, ≤ 16 */
     unsigned history;       /* last allocations and frees kept for arena_write_viewer(); 0: off */
     const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
     void *stream_userdata;

@@ -186,7 +186,7 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
         return refuse(arena, request, false, err);
     size = granules(request->bytes);
 
-    if ((request->flags & ARENA_PLAIN) && arena->slice_bytes) {
+    if ((request->flags & ARENA_PLAIN) && arena->slices_end) {
         shard = arena->shards[PLAIN_INDEX];
         if (!shard)
             return error_set(err, -ENOTSUP, "%s has no plain memory beside its reservation",
@@ -371,9 +371,12 @@ static inline struct shard *find_pointer(struct arena *arena, uint64_t address, 
     unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), first = 0;
     uint64_t offset = address - arena->source.base;
 
-    if (arena->slice_bytes && n > 1) {
-        first = (unsigned)MIN(offset / arena->slice_bytes, (uint64_t)n);
-        n = first < n;
+    if (arena->slices_end && n > 1) {
+        /* An address that is not of the reservation is nobody's there, whom this says to ask. */
+        const uint64_t slice = (arena->slices_end - 1 - offset) / arena->slice_bytes + 1;
+
+        first = slice < n ? (unsigned)slice : 0;
+        n = 1;
     }
     for (unsigned k = 0; k <= n; k++) {
         struct shard *shard = k < n ? arena->shards[first + k] : arena->shards[PLAIN_INDEX];

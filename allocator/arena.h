@@ -41,7 +41,8 @@ struct arena {
     bool has_homes;
     unsigned slot; /* where threads remember their home in it: no other living arena's */
     uint64_t page_bytes;
-    uint64_t slice_bytes; /* of the reservation, per shard; 0: regions */
+    uint64_t slices_end;  /* of the reservation, in whole pages; 0: regions */
+    uint64_t slice_bytes; /* shard n > 0 begins so much times n before that */
 
     atomic_uint max_shards, n_shards;
     struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last: for ARENA_PLAIN, may be NULL */
@@ -84,9 +85,8 @@ void arena_count(struct arena *arena, struct arena_stats *ret);
 /* So much more is held of the source; the lock of the shard that gets it is held. */
 void arena_count_held(struct arena *arena, uint64_t bytes);
 
-/* lifetime.c. Shard `n`, the next one; `growing` is held. As long as there is only the first, all
- * addresses are its own, so that one thread never lacks any; a second one ends that. -ENOSPC: the
- * first has passed its slice already. */
+/* lifetime.c. Shard `n`, the next one; `growing` is held. The first has all addresses that no other
+ * one has, so that one thread never lacks any. -ENOSPC: it uses those of the new one already. */
 int arena_add_shard(struct arena *arena, unsigned n);
 
 /* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */

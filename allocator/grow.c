@@ -357,23 +357,23 @@ static bool has_records(struct shard *shard) {
     return has;
 }
 
-/* A shard with addresses left for this, where `home` has none. */
+/* `home`, or where that has no addresses left for this, a shard that has: the first only if no
+ * other one does, since large blocks can lie nowhere else. */
 static struct shard *find_addresses(struct arena *arena, struct shard *home, uint32_t size,
                                     uint64_t align_bytes, uint8_t stream) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
     struct spot spot;
 
-    if (!home->placed || spot_find(home, size, align_bytes, stream, &spot))
-        return NULL;
-    for (unsigned n = 0; n < n_shards; n++)
+    if (!home->placed || n_shards == 1 || spot_find(home, size, align_bytes, stream, &spot))
+        return home;
+    for (unsigned n = n_shards; n-- > 0;)
         if (spot_find(arena->shards[n], size, align_bytes, stream, &spot))
             return arena->shards[n];
-    return NULL;
+    return home;
 }
 
 int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
                     uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
-    struct shard *other;
     bool misplaced = false;
     int r = -ENOMEM;
 
@@ -396,6 +396,7 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             r = 0;
             break;
         }
+        home = find_addresses(arena, home, size, align_bytes, stream);
         r = home->placed ? grow_placed(arena, home, size, align_bytes, stream)
                          : grow_regions(arena, home, size, align_bytes, &misplaced);
         if (r == 0)
@@ -410,10 +411,6 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             r = scrape_placed(arena, home, size, align_bytes, stream);
         if (r == -EAGAIN)
             break;
-        if (r < 0 && (other = find_addresses(arena, home, size, align_bytes, stream))) {
-            home = other;
-            continue;
-        }
         if (r < 0 && arena_trim_idle(arena, home, ((uint64_t)size << 8) + align_bytes))
             continue;
         if (r < 0) {

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Beginning and end of an arena, and its shards. The reservation is cut into slices, one per shard:
+ * Beginning and end of an arena, and its shards. The first has all of the reservation; every other
+ * one takes a slice from its end:
  *
  *     one shard      | 0 ··································································|
- *     two shards     | 0 ··············| 1 ··············| (2)             | (3)              |
+ *     three shards   | 0 ·············································· | 2 ····· | 1 ····· |
+ *
+ * So every address is somebody's, and the first shard keeps half of them in one piece however many
+ * there are: whoever has none left, or a block larger than its slice, gets those.
  */
 #include "allocator/arena.h"
 
@@ -18,6 +22,8 @@
 
 /* As many threads as usually allocate on one device at a time. */
 #define SHARDS_DEFAULT 16u
+/* A slice has addresses for this part of the cap at least. */
+#define SLICE_PART 2
 
 static int add_notes(const struct arena *arena, struct shard *shard) {
     if (!arena->history)
@@ -27,11 +33,12 @@ static int add_notes(const struct arena *arena, struct shard *shard) {
 }
 
 int arena_add_shard(struct arena *arena, unsigned n) {
-    uint64_t bytes = n ? arena->slice_bytes : arena->source.span_bytes;
+    uint64_t start = n ? arena->slices_end - n * arena->slice_bytes : 0;
+    uint64_t bytes = n ? arena->slice_bytes : arena->slices_end;
     struct shard *shard, *first = arena->shards[0];
     int r;
 
-    r = shard_new(&shard, n, arena->page_bytes, arena->source.base, n * arena->slice_bytes, bytes,
+    r = shard_new(&shard, n, arena->page_bytes, arena->source.base, start, bytes,
                   atomic_load(&arena->n_streams));
     if (r < 0)
         return r;
@@ -47,8 +54,8 @@ int arena_add_shard(struct arena *arena, unsigned n) {
     }
 
     arena_lock_all(arena);
-    if (first->placed && chunk_end(&first->table.chunks[first->top]) > arena->slice_bytes >> 8) {
-        atomic_store(&arena->max_shards, 1);
+    if (first->placed && chunk_end(&first->table.chunks[first->top]) > start >> 8) {
+        atomic_store(&arena->max_shards, n);
         r = -ENOSPC;
     }
     /* A stream that came meanwhile needs its bins here too. */
@@ -57,7 +64,7 @@ int arena_add_shard(struct arena *arena, unsigned n) {
     if (r == 0) {
         memcpy(shard->open, first->open, sizeof(shard->open));
         if (first->placed)
-            first->space_size = (uint32_t)MIN(arena->slice_bytes >> 8, (uint64_t)first->space_size);
+            first->space_size = (uint32_t)MIN(start >> 8, (uint64_t)first->space_size);
         lock_take(&shard->lock);
         arena->shards[n] = shard;
         atomic_store_explicit(&arena->n_shards, n + 1, memory_order_release);
@@ -83,21 +90,24 @@ static int check_source(const struct mem_source *source, uint64_t page, struct a
 /* How far the reservation is cut up does not depend on the machine; how many of the slices are used
  * may. */
 static void choose_shards(struct arena *arena, unsigned wanted, uint64_t cap_bytes) {
-    uint64_t span = arena->source.span_bytes, least;
-    unsigned slices = MIN(wanted ? wanted : SHARDS_DEFAULT, (unsigned)ARENA_SHARDS_MAX);
+    uint64_t page = arena->page_bytes, span = arena->source.span_bytes / page * page;
+    unsigned shards = MIN(wanted ? wanted : SHARDS_DEFAULT, (unsigned)ARENA_SHARDS_MAX);
     long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (span) {
-        /* Every slice can hold all of the cap and as much again, for pages that move: shards share
-         * memory, not addresses. */
-        least = MIN(cap_bytes ? cap_bytes : span / 4, span) * 2;
-        least = MAX(least, arena->page_bytes);
-        if (span / least < slices)
-            slices = span < least ? 1 : (unsigned)(span / least);
-        arena->slice_bytes = span / slices / arena->page_bytes * arena->page_bytes;
+    arena->slices_end = span;
+    if (span && shards > 1) {
+        uint64_t cap = MIN(cap_bytes ? cap_bytes : span / 4, span), keep, slice;
+
+        /* The first can always hold all of the cap and as much again, for pages that move. The
+         * others need not, since it helps out; but what several threads may well have. */
+        keep = MIN(MAX(cap * 2, span / 2), span);
+        slice = MAX((span - keep) / (shards - 1) / page, (cap / SLICE_PART + page - 1) / page);
+        slice = MAX(slice, UINT64_C(1)) * page;
+        shards = (unsigned)MIN((uint64_t)shards, 1 + (span - keep) / slice);
+        arena->slice_bytes = slice;
     }
     atomic_store(&arena->max_shards,
-                 wanted ? slices : MIN(slices, n_cpus < 1 ? 1u : (unsigned)n_cpus));
+                 wanted ? shards : MIN(shards, n_cpus < 1 ? 1u : (unsigned)n_cpus));
 }
 
 static int take_initial(struct arena *arena, uint64_t bytes, struct allot_error *err) {

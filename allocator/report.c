@@ -91,7 +91,7 @@ static bool has_addresses(struct arena *arena, const struct arena_request *reque
     struct spot spot;
     bool has = false;
 
-    if (!arena->slice_bytes || request->flags & ARENA_PLAIN)
+    if (!arena->slices_end || request->flags & ARENA_PLAIN)
         return true;
     pthread_mutex_lock(&arena->growing); /* whose spots must not change meanwhile */
     arena_foreach_shard(arena, shard) {

@@ -55,7 +55,7 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
     /* A spot beside nothing: every chunk is a donor, every top too. */
     const struct spot anywhere = { .shard = arena->shards[0], .hole = true };
 
-    while (arena->slice_bytes && source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
+    while (arena->slices_end && source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
         uint64_t excess = (atomic_load(&arena->reserved_bytes) - keep_bytes) >> 8;
         uint32_t offset, size, taken, i;
         struct shard *shard;

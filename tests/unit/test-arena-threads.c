@@ -479,55 +479,8 @@ START_TEST(an_arena_too_many_for_homes_has_one_shard) {
 }
 END_TEST
 
-static void *meet(void *userdata) {
-    struct arena_stats stats = { 0 };
-
-    /* On one processor they may never meet. */
-    for (unsigned n = 0; stats.shards < 2 && n < 2000000; n++) {
-        struct arena_block block;
-
-        ck_assert_int_eq(arena_alloc(arena, &(struct arena_request){ .bytes = 1000 }, &block, NULL),
-                         0);
-        ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
-        if (n % 256 == 0)
-            arena_get_stats(arena, &stats);
-    }
-    return NULL;
-}
-
-START_TEST(a_thread_whose_shard_has_no_addresses_left_gets_those_of_others) {
-    struct arena_stats stats;
-    struct allot_error err = { 0 };
-
-    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .span_bytes = 64u << 20,
-                                                                   .page_bytes = 64 << 10 }),
-                     0);
-    /* Slices of 4 MiB each, and then a cap of much more. */
-    ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
-                               &(struct arena_options){ .cap_bytes = 2 << 20, .max_shards = 16 },
-                               NULL),
-                     0);
-    run_threads(meet, 1);
-    arena_get_stats(arena, &stats);
-    arena_set_cap(arena, 60u << 20);
-    for (unsigned n = 0; n < 2 * 3; n++) {
-        struct arena_block block;
-
-        ck_assert_msg(
-            arena_alloc(arena, &(struct arena_request){ .bytes = 1 << 20 }, &block, &err) == 0,
-            "block %u with %u shards: %s", n, (unsigned)stats.shards, err.text);
-        shadow_take(shadow, block.address, 1 << 20, 0, 0);
-    }
-    ck_assert_msg(arena_check(arena, &err) == 0, "%s", err.text);
-    ck_assert_msg(!shadow_mistake(shadow), "%s", shadow_mistake(shadow));
-    arena = arena_free(arena);
-    shadow = shadow_free(shadow);
-}
-END_TEST
-
 SUITE_TIMEOUT("arena-threads", 240, threads_that_share_blocks_never_get_the_same_bytes,
               the_peak_over_all_shards_is_exact,
               the_history_is_in_the_order_in_which_things_happened,
               a_thread_keeps_its_shard_in_each_of_many_arenas,
-              an_arena_too_many_for_homes_has_one_shard,
-              a_thread_whose_shard_has_no_addresses_left_gets_those_of_others)
+              an_arena_too_many_for_homes_has_one_shard)
