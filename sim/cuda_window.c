@@ -23,7 +23,7 @@
 #endif
 #endif
 #ifndef WINDOW_MAX_BYTES
-#define WINDOW_MAX_BYTES (UINT64_C(1) << 42)
+#define WINDOW_MAX_BYTES (UINT64_C(1) << 44)
 #endif
 #define WINDOW_MIN_BYTES (UINT64_C(1) << 33)
 

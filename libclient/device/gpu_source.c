@@ -17,9 +17,11 @@
 #include "base/error.h"
 #include "libclient/device/gpu.h"
 
-/* The range reserved, in multiples of the device's memory: freed pages are holes that need not be
- * filled at once. */
-enum { SPAN_TIMES = 4 };
+/* The range reserved, in multiples of the device's memory: enough for 16 threads to have addresses
+ * of their own in the arena, and freed pages are holes that need not be filled at once. Where the
+ * driver has not that many left, less is asked for, but not so little that there is no room for
+ * either. */
+enum { SPAN_TIMES = 16, SPAN_TIMES_LEAST = 4 };
 
 static CUmemAllocationProp page_kind(const struct gpu *gpu) {
     return (CUmemAllocationProp){
@@ -229,13 +231,16 @@ int gpu_source_reserve(struct gpu_memory *memory, uint64_t total_bytes) {
         return 0;
     while (memory->page_bytes < granularity)
         memory->page_bytes *= 2;
-    memory->span_bytes = total_bytes / memory->page_bytes * memory->page_bytes * SPAN_TIMES;
-    memory->pages = calloc(memory->span_bytes / memory->page_bytes + 1, sizeof(*memory->pages));
-    if (!memory->pages)
-        return -ENOMEM;
-    if (cuda_mem_address_reserve(gpu->cuda, gpu_memory_refused(), &memory->base, memory->span_bytes,
-                                 memory->page_bytes, 0, 0) < 0)
-        memory->span_bytes = 0;
+    for (unsigned times = SPAN_TIMES; times >= SPAN_TIMES_LEAST; times /= 2) {
+        uint64_t n_pages = total_bytes / memory->page_bytes * times;
+
+        if (cuda_mem_address_reserve(gpu->cuda, NULL, &memory->base, n_pages * memory->page_bytes,
+                                     memory->page_bytes, 0, 0) < 0)
+            continue;
+        memory->span_bytes = n_pages * memory->page_bytes;
+        memory->pages = calloc(n_pages + 1, sizeof(*memory->pages));
+        return memory->pages ? 0 : -ENOMEM;
+    }
     return 0;
 }
 
