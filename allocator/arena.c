@@ -145,10 +145,11 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
         lock_drop(&arena->shards[0]->lock);
     }
     if (host)
-        return error_set(err, -ENOMEM,
-                         "%s: the host has no memory left for the arena's own records; the "
-                         "device's was not asked for",
-                         arena->name);
+        return error_set(
+            err, -ENOMEM,
+            "%s: the host has no memory left for the arena's own records, without which "
+            "the device's is of no use",
+            arena->name);
     if (err) {
         err->code = -ENOMEM;
         arena_report(arena, request, err->text, sizeof(err->text));

@@ -209,6 +209,7 @@ static int check_shard(const struct shard *shard, uint64_t *moving, struct allot
     for (uint32_t i = shard->table.unused; i; i = chunk_link_next(&shard->table.chunks[i]))
         if (chunk_state(&shard->table.chunks[i]) != CHUNK_UNUSED || ++unused > shard->table.n_used)
             return BROKEN("shard %u: record %u is not unused", shard->index, i);
+    unused += (shard->spare[0] != 0) + (shard->spare[1] != 0);
     if (count.records + unused + 1 != shard->table.n_used)
         return BROKEN("shard %u: of %u records %llu are chunks and %llu unused", shard->index,
                       shard->table.n_used, (unsigned long long)count.records,

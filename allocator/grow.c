@@ -13,7 +13,8 @@
  *  7. failure.
  *
  * A source that would have to wait for others ends all this at once (-EAGAIN): `growing` is held
- * only as long as drivers take.
+ * only as long as drivers take. So does a host that has no records left (-ENOBUFS): the source is
+ * asked for nothing that there would be no place for.
  */
 #include <errno.h>
 
@@ -37,6 +38,16 @@
 /* Misses after which a shard among several is fed, and by which part of what is held. */
 #define FEED_MISSES 32
 #define FEED_PART   64
+
+/* Nothing else is to be tried. */
+static bool ends_all(int r) {
+    return r == -EAGAIN || r == -ENOBUFS;
+}
+
+/* What a source says, which knows nothing of records. */
+static int said(int r) {
+    return r == -ENOBUFS ? -ENOMEM : r;
+}
 
 static bool try_shard(struct shard *shard, bool hard, uint32_t size, uint64_t align_bytes,
                       uint8_t stream, uint32_t *ret_chunk) {
@@ -73,18 +84,21 @@ static uint64_t room_under_cap(struct arena *arena) {
     return cap > reserved ? cap - reserved : 0;
 }
 
-/* Ask the source for memory at this place; what it maps before it fails is undone. What it gave, or
+/* Ask the source for memory at the spot; what it maps before it fails is undone. What it gave, or
  * `*ret_kept` of it, is counted when the spot is occupied. */
-static int source_grow(struct arena *arena, const struct shard *shard, uint32_t offset,
-                       uint32_t size, uint32_t *ret_kept) {
-    uint64_t from = shard->slice_offset + ((uint64_t)offset << 8), bytes = (uint64_t)size << 8;
-    uint64_t part = 0;
+static int source_grow(struct arena *arena, const struct spot *spot, uint32_t size,
+                       uint32_t *ret_kept) {
+    uint64_t from = spot->shard->slice_offset + ((uint64_t)spot->offset << 8);
+    uint64_t bytes = (uint64_t)size << 8, part = 0;
     int r;
 
     *ret_kept = 0;
     if (bytes > room_under_cap(arena))
         return -ENOMEM;
-    r = arena->source.grow(arena->source.userdata, from, bytes, &part);
+    r = spot_reserve(spot);
+    if (r < 0)
+        return r;
+    r = said(arena->source.grow(arena->source.userdata, from, bytes, &part));
     if (r == 0) {
         atomic_fetch_add(&arena->grows, 1);
         return 0;
@@ -114,9 +128,12 @@ static int move_pages(struct arena *arena, struct spot *spot) {
         uint32_t offset, size, taken, kept;
         struct shard *donor;
         uint64_t from, to;
-        uint32_t i = donor_find(arena, spot, &donor, &offset, &size);
-        int r;
+        uint32_t i;
+        int r = spot_reserve(spot);
 
+        if (r < 0)
+            return r;
+        i = donor_find(arena, spot, &donor, &offset, &size);
         if (!i)
             return -ENOMEM;
         /* From the end of it: the front is the likelier to be of use with what is below. */
@@ -134,9 +151,9 @@ static int move_pages(struct arena *arena, struct spot *spot) {
         from = donor->slice_offset + ((uint64_t)offset << 8);
         to = spot->shard->slice_offset + ((uint64_t)spot->offset << 8);
         if (source->remap)
-            r = source->remap(source->userdata, from, to, (uint64_t)size << 8);
+            r = said(source->remap(source->userdata, from, to, (uint64_t)size << 8));
         else
-            r = source->trim(source->userdata, from, (uint64_t)size << 8);
+            r = said(source->trim(source->userdata, from, (uint64_t)size << 8));
 
         lock_take(&donor->lock);
         if (r == 0)
@@ -154,7 +171,7 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             return r;
 
         if (!source->remap) {
-            r = source_grow(arena, spot->shard, spot->offset, size, &kept);
+            r = source_grow(arena, spot, size, &kept);
             if (r < 0) {
                 if (kept)
                     spot_occupy(arena, spot, kept, false);
@@ -198,7 +215,7 @@ static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
         more = more / shard->page_size * shard->page_size;
     }
     size = spot->size + (uint32_t)more;
-    r = source_grow(arena, shard, spot->offset, size, &kept);
+    r = source_grow(arena, spot, size, &kept);
     if (r < 0) {
         if (kept) {
             spot->size = MAX(spot->size, kept);
@@ -225,7 +242,7 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
     lock_drop(&shard->lock);
     if (r < 0)
         return r;
-    r = arena->source.region_new(arena->source.userdata, bytes, &address);
+    r = said(arena->source.region_new(arena->source.userdata, bytes, &address));
     if (r < 0) {
         if (r != -EAGAIN)
             atomic_fetch_add(&arena->refusals, 1);
@@ -268,7 +285,7 @@ static int grow_placed(struct arena *arena, struct shard *home, uint32_t size, u
     if (!spot_find(home, size, align_bytes, stream, &spot))
         return -ENOMEM;
     r = grow_spot(arena, &spot, true);
-    if (r < 0 && r != -EAGAIN && spot_find(home, size, align_bytes, stream, &spot))
+    if (r < 0 && !ends_all(r) && spot_find(home, size, align_bytes, stream, &spot))
         r = grow_spot(arena, &spot, false);
     return r;
 }
@@ -386,8 +403,6 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
     if (streams_poll(arena) &&
         try_shards(arena, home, false, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
-    if (!has_records(home))
-        return -ENOBUFS;
 
     pthread_mutex_lock(&arena->growing);
     /* Others may take what was grown before we do; not for ever. */
@@ -397,11 +412,15 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             break;
         }
         home = find_addresses(arena, home, size, align_bytes, stream);
+        if (!has_records(home)) {
+            r = -ENOBUFS;
+            break;
+        }
         r = home->placed ? grow_placed(arena, home, size, align_bytes, stream)
                          : grow_regions(arena, home, size, align_bytes, &misplaced);
         if (r == 0)
             continue;
-        if (misplaced || r == -EAGAIN)
+        if (misplaced || ends_all(r))
             break;
 
         /* Streams that go on freeing must not keep us from trying the rest. */
@@ -409,7 +428,7 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             continue;
         if (home->placed)
             r = scrape_placed(arena, home, size, align_bytes, stream);
-        if (r == -EAGAIN)
+        if (ends_all(r))
             break;
         if (r < 0 && arena_trim_idle(arena, home, ((uint64_t)size << 8) + align_bytes))
             continue;
@@ -423,7 +442,7 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
     pthread_mutex_unlock(&arena->growing);
     if (misplaced)
         return -EIO;
-    if (r == -EAGAIN)
+    if (ends_all(r))
         return r;
     return r < 0 ? -ENOMEM : *ret_chunk ? 0 : -ENOMEM;
 }

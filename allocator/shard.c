@@ -366,35 +366,43 @@ void shard_extend(struct shard *shard, uint32_t size) {
     assert(!shard_is_free_for_all(shard, top->prev));
 }
 
-int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) {
-    struct chunk *hole = at(shard, i);
-    uint32_t front = offset - hole->offset, behind = hole->size - front - size, mid = i, rest = 0;
+int shard_reserve(struct shard *shard) {
+    for (unsigned n = 0; n < ELEMENTSOF(shard->spare); n++) {
+        if (!shard->spare[n])
+            shard->spare[n] = chunk_new(&shard->table);
+        if (!shard->spare[n])
+            return -ENOBUFS;
+    }
+    return 0;
+}
 
-    if (front) {
-        mid = chunk_new(&shard->table);
-        if (!mid)
-            return -ENOMEM;
-    }
-    if (behind) {
-        rest = chunk_new(&shard->table);
-        if (!rest) {
-            if (front)
-                chunk_free(&shard->table, mid);
-            return -ENOMEM;
-        }
-    }
+static uint32_t take_spare(struct shard *shard, unsigned n) {
+    const uint32_t i = shard->spare[n];
+
+    assert(i);
+    shard->spare[n] = 0;
+    return i;
+}
+
+void shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size) {
+    const struct chunk *hole = at(shard, i);
+    const uint32_t front = offset - hole->offset, behind = hole->size - front - size;
+    uint32_t mid = i;
+
     bins_remove(shard->holes, shard->table.chunks, i);
     if (front) {
+        mid = take_spare(shard, 0);
         fit_cut(shard, i, front, mid);
         bins_insert(shard->holes, shard->table.chunks, i, front, CHUNK_HOLE);
     }
     if (behind) {
+        const uint32_t rest = take_spare(shard, 1);
+
         fit_cut(shard, mid, size, rest);
         bins_insert(shard->holes, shard->table.chunks, rest, behind, CHUNK_HOLE);
     }
     shard->mapped_size += size;
     shard_give(shard, mid, SHARD_FOR_ALL);
-    return 0;
 }
 
 int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size, uint32_t *ret) {

@@ -71,7 +71,7 @@ struct shard {
     uint64_t limbo_size;  /* granules */
     struct limbo *limbo;  /* owned */
     uint64_t mapped_size; /* granules held of the source */
-    uint64_t lost_size;   /* of those, in no chunk, for want of host memory */
+    uint64_t lost_size;   /* of those, in no chunk: a region that was of no use and could not go */
 
     struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
     struct bins *holes;
@@ -91,6 +91,7 @@ struct shard {
     uint64_t base_delta;    /* placed: the only one */
     struct region *regions; /* by offset */
     uint32_t n_regions, n_regions_max;
+    uint32_t spare[2]; /* placed: records for shard_fill(); 0: none */
 };
 
 /* `slice_bytes` 0: a shard of regions. `n_streams`: streams known so far. */
@@ -118,8 +119,11 @@ bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to);
 
 /* Placed shards. Memory is now mapped at the top. */
 void shard_extend(struct shard *shard, uint32_t size);
-/* [offset, offset + size) of the hole `i` is mapped now, and free. -ENOMEM: no room on the host. */
-int shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size);
+/* Have the records at hand that shard_fill() may need: before the source is asked, since what it
+ * gave must find a place. -ENOBUFS: the host has none. */
+int shard_reserve(struct shard *shard);
+/* After shard_reserve(): [offset, offset + size) of the hole `i` is mapped now, and free. */
+void shard_fill(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size);
 /* Take [offset, offset + size), part of the free chunk `i` or of the top, out of use: it becomes
  * a CHUNK_TAKEN, `*ret`. -ENOMEM: no room on the host. */
 int shard_carve(struct shard *shard, uint32_t i, uint32_t offset, uint32_t size, uint32_t *ret);

@@ -40,6 +40,17 @@ static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
     return 0;
 }
 
+int spot_reserve(const struct spot *spot) {
+    int r;
+
+    if (!spot->hole)
+        return 0;
+    lock_take(&spot->shard->lock);
+    r = shard_reserve(spot->shard);
+    lock_drop(&spot->shard->lock);
+    return r;
+}
+
 void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool moved) {
     struct shard *shard = spot->shard;
 
@@ -54,11 +65,8 @@ void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool mov
                    (uint64_t)size << 8, 0, 0);
     if (!spot->hole)
         shard_extend(shard, size);
-    else if (shard_fill(shard, find_hole(shard, spot->offset), spot->offset, size) < 0) {
-        /* The host has no record for it: held, and of no use until the arena ends. */
-        shard->mapped_size += size;
-        shard->lost_size += size;
-    }
+    else
+        shard_fill(shard, find_hole(shard, spot->offset), spot->offset, size);
     lock_drop(&shard->lock);
     spot->offset += size;
     spot->size -= size;

@@ -26,8 +26,11 @@ uint32_t spot_pages_up(const struct shard *shard, uint64_t size);
  * or what another thread has found could change; takes the shard's lock. */
 bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
                struct spot *ret);
-/* The first `size` of the spot are mapped: put them to use. They are new, or `moved`, and then
- * counted as moving until now. Takes the shard's lock. */
+/* Whatever is mapped there next, whole or in part, can be put to use. -ENOBUFS: the host has no
+ * records. Takes the shard's lock. */
+int spot_reserve(const struct spot *spot);
+/* After spot_reserve(): the first `size` of the spot are mapped: put them to use. They are new, or
+ * `moved`, and then counted as moving until now. Takes the shard's lock. */
 void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool moved);
 
 /* The smallest free chunk with whole pages that is not part of the spot: large ones are the more

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static _Atomic int64_t left; /* until the one that fails; 0: none will */
-static atomic_bool has_failed;
+static atomic_bool has_failed, no_pages;
 
 void scarce_at(uint64_t n) {
     atomic_store(&has_failed, false);
@@ -18,6 +18,10 @@ void scarce_at(uint64_t n) {
 bool scarce_end(void) {
     atomic_store(&left, 0);
     return atomic_load(&has_failed);
+}
+
+void scarce_pages(bool scarce) {
+    atomic_store(&no_pages, scarce);
 }
 
 static bool fails(void) {
@@ -34,6 +38,7 @@ void *__real_realloc(void *memory, size_t bytes);
 int __real_posix_memalign(void **ret, size_t alignment, size_t bytes);
 void *__real_aligned_alloc(size_t alignment, size_t bytes);
 char *__real_strdup(const char *text);
+int __real_mprotect(void *at, size_t bytes, int protection);
 
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t n, size_t bytes);
@@ -41,6 +46,7 @@ void *__wrap_realloc(void *memory, size_t bytes);
 int __wrap_posix_memalign(void **ret, size_t alignment, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 char *__wrap_strdup(const char *text);
+int __wrap_mprotect(void *at, size_t bytes, int protection);
 
 void *__wrap_malloc(size_t bytes) {
     return fails() ? NULL : __real_malloc(bytes);
@@ -64,4 +70,11 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 
 char *__wrap_strdup(const char *text) {
     return fails() ? NULL : __real_strdup(text);
+}
+
+int __wrap_mprotect(void *at, size_t bytes, int protection) {
+    if (!atomic_load_explicit(&no_pages, memory_order_relaxed))
+        return __real_mprotect(at, bytes, protection);
+    errno = ENOMEM;
+    return -1;
 }

@@ -21,3 +21,7 @@
 void scarce_at(uint64_t n);
 /* From now on none fails. Whether one did. */
 bool scarce_end(void);
+
+/* From now on addresses that are reserved get no memory, or do again: mprotect() fails, each time.
+ */
+void scarce_pages(bool scarce);
