@@ -139,8 +139,11 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
                                             struct allot_error *err) {
     atomic_fetch_add(&arena->failures, 1);
     if (arena->history) {
+        uint64_t cap = atomic_load(&arena->cap_bytes), held = atomic_load(&arena->reserved_bytes);
+
         lock_take(&arena->shards[0]->lock);
-        arena_note(arena, arena->shards[0], NOTE_OOM, 0, request->bytes, request->tag,
+        arena_note(arena, arena->shards[0], NOTE_OOM,
+                   cap != UINT64_MAX && cap > held ? cap - held : 0, request->bytes, request->tag,
                    request->stream);
         lock_drop(&arena->shards[0]->lock);
     }

@@ -36,7 +36,11 @@ enum note_action {
 /* What happened, for the history. */
 struct note {
     uint64_t serial; /* counts all notes of the arena */
-    uint64_t address, bytes;
+    union {
+        uint64_t address;
+        uint64_t left_bytes; /* NOTE_OOM: under the cap; 0 where there is none */
+    };
+    uint64_t bytes;
     uint64_t usec; /* CLOCK_REALTIME: the viewer shows dates */
     uint32_t tag;
     uint8_t action; /* of enum note_action */

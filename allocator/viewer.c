@@ -10,7 +10,10 @@
  * reader knows a part of the pickle opcodes, of which these few, of protocol 2, are all that is
  * needed. A tag appears as the name of the only frame. A free is completed, as PyTorch means it,
  * once somebody may have the memory: at once, the stream itself being somebody, unless several
- * streams may still use it.
+ * streams may still use it; so pending are only the blocks that wait for several.
+ *
+ * Streams are counted from 1: where all events are on stream 0, the viewer takes it that there are
+ * no streams and then finds no segment that pages were mapped to.
  */
 #include <errno.h>
 #include <string.h>
@@ -86,18 +89,21 @@ static void put_frames(FILE *file, struct arena *arena, uint32_t tag) {
     fputc('s', file);
 }
 
-static void put_block(FILE *file, struct arena *arena, const struct snapshot_block *block) {
-    bool pending = block->state == CHUNK_LIMBO || (block->state == CHUNK_FREE && block->stream);
+/* As events and segments name the stream of this number. */
+static void put_stream(FILE *file, uint8_t stream) {
+    put_key(file, "stream", stream + UINT64_C(1));
+}
 
+static void put_block(FILE *file, struct arena *arena, const struct snapshot_block *block) {
     fputc('}', file);
     put_key(file, "address", block->address);
     put_key(file, "size", block->bytes);
     put_key(file, "requested_size",
             block->state == CHUNK_LIVE ? block->requested_bytes : block->bytes);
     put_text_key(file, "state",
-                 block->state == CHUNK_LIVE ? "active_allocated"
-                 : pending                  ? "active_pending_free"
-                                            : "inactive");
+                 block->state == CHUNK_LIVE    ? "active_allocated"
+                 : block->state == CHUNK_LIMBO ? "active_pending_free"
+                                               : "inactive");
     put_frames(file, arena, block->tag);
     fputc('a', file);
 }
@@ -117,7 +123,7 @@ static void put_segment(FILE *file, struct arena *arena, const struct snapshot *
             allocated += block->bytes;
             requested += block->requested_bytes;
         }
-        if (block->state != CHUNK_FREE || block->stream)
+        if (block->state != CHUNK_FREE)
             active += block->bytes;
     }
     fputc('s', file);
@@ -127,7 +133,7 @@ static void put_segment(FILE *file, struct arena *arena, const struct snapshot *
     put_key(file, "allocated_size", allocated);
     put_key(file, "active_size", active);
     put_key(file, "requested_size", requested);
-    put_key(file, "stream", 0);
+    put_stream(file, 0);
     put_text_key(file, "segment_type", "large");
     put_bool_key(file, "is_expandable", segment->placed);
     put_frames(file, arena, 0);
@@ -138,15 +144,12 @@ static void put_event(FILE *file, struct arena *arena, const struct note *note,
                       const char *action) {
     fputc('}', file);
     put_text_key(file, "action", action);
-    put_key(file, "addr", note->address);
+    put_key(file, "addr", note->action == NOTE_OOM ? 0 : note->address);
     put_key(file, "size", note->bytes);
-    put_key(file, "stream", note->stream);
+    put_stream(file, note->stream);
     put_key(file, "time_us", note->usec);
-    if (note->action == NOTE_OOM) {
-        uint64_t cap = atomic_load(&arena->cap_bytes), held = atomic_load(&arena->reserved_bytes);
-
-        put_key(file, "device_free", cap != UINT64_MAX && cap > held ? cap - held : 0);
-    }
+    if (note->action == NOTE_OOM)
+        put_key(file, "device_free", note->left_bytes);
     put_frames(file, arena, note->tag);
     fputc('a', file);
 }

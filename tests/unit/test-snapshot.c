@@ -141,6 +141,13 @@ START_TEST(the_viewer_gets_a_pickle_of_segments_and_traces) {
         "assert set(states) == {'active_allocated', 'active_pending_free', 'inactive'}\n"
         "assert any(b['frames'] and b['frames'][0]['name'] == 'matmul' for b in all)\n"
         "trace, = a['device_traces']\n"
+        "# Pages come to and go from a segment of their stream; 0 is as good as none there.\n"
+        "assert {s['stream'] for s in a['segments']} == \\\n"
+        "       {t['stream'] for t in trace if t['action'].startswith('segment_')} == {1}\n"
+        "assert {t['stream'] for t in trace} == {1, 2}\n"
+        "# Only what has no free_completed yet is pending: not what one stream freed.\n"
+        "assert [b['size'] for b in all if b['state'] == 'active_pending_free'] == [1024]\n"
+        "assert sum(s['active_size'] - s['allocated_size'] for s in a['segments']) == 1024\n"
         "actions = [t['action'] for t in trace]\n"
         "assert actions.count('alloc') == 24 and actions.count('free_requested') == 9\n"
         "# One waits for two streams.\n"
@@ -174,10 +181,14 @@ START_TEST(a_history_keeps_the_last) {
     if (!has_python())
         return;
     begin(5);
+    arena_set_cap(arena, 40u << 20);
     read_by_python(arena_write_viewer,
                    "import pickle, sys\n"
                    "trace, = pickle.load(open(sys.argv[1], 'rb'))['device_traces']\n"
                    "assert trace[-1]['action'] == 'oom' and trace[-1]['size'] == 1 << 40\n"
+                   "assert trace[-1]['addr'] == 0\n"
+                   "# What was left under the cap then, not now.\n"
+                   "assert trace[-1]['device_free'] == (4 << 20) - int(sys.argv[3])\n"
                    "assert 5 <= len(trace) <= 10\n");
     end();
 }
