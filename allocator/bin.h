@@ -19,6 +19,7 @@
 #include "allocator/chunk.h"
 
 #define BINS       6400
+#define BIN_EXACT  512 /* bins below hold one size each */
 #define BIN_WORDS  (BINS / 64)
 #define BIN_ORDERS 32 /* powers of two */
 

@@ -2,11 +2,12 @@
 /*
  * Memory that no free chunk can give. In this order:
  *
- *  1. free chunks of other shards; events of streams that are over; a look at all that is free;
+ *  1. free chunks of other shards; events of streams that are over; a look at what is free, but not
+ *     at more chunks than a growth costs;
  *  2. pages that are wholly free but lie elsewhere, moved to where they are needed: within a
  *     budget, because to move a page costs as much as to map a new one;
  *  3. growth, by a little more than is needed;
- *  4. refused: growth by exactly what is needed;
+ *  4. refused: growth by exactly what is needed; a look at all that is free;
  *  5. have the stream, or the host, wait for memory that other streams freed;
  *  6. pages moved without a budget, and growth for the rest; idle memory that cannot move here
  *     given back, and growth for all of it;
@@ -33,6 +34,9 @@
 #define MOVE_PART      2048
 #define MOVE_PART_MOST 64
 #define UNUSED_PART    6
+/* Chunks of a shard that are looked at before the source is asked: some ten microseconds, where a
+ * page costs eighty. */
+#define LOOK 4096
 /* Records that growth and what is then taken may need. */
 #define RECORDS 8
 /* Misses after which a shard among several is fed, and by which part of what is held. */
@@ -49,12 +53,13 @@ static int said(int r) {
     return r == -ENOBUFS ? -ENOMEM : r;
 }
 
-static bool try_shard(struct shard *shard, bool hard, uint32_t size, uint64_t align_bytes,
+/* `look`: chunks that are looked at after shard_take() found nothing. */
+static bool try_shard(struct shard *shard, uint32_t look, uint32_t size, uint64_t align_bytes,
                       uint8_t stream, uint32_t *ret_chunk) {
     lock_take(&shard->lock);
     *ret_chunk = shard_take(shard, size, align_bytes, stream);
-    if (!*ret_chunk && hard)
-        *ret_chunk = shard_take_hard(shard, size, align_bytes, stream);
+    if (!*ret_chunk && look)
+        *ret_chunk = shard_take_hard(shard, size, align_bytes, stream, look);
     if (*ret_chunk)
         return true;
     lock_drop(&shard->lock);
@@ -62,17 +67,17 @@ static bool try_shard(struct shard *shard, bool hard, uint32_t size, uint64_t al
 }
 
 /* Home first. Ordinary blocks and those of ARENA_PLAIN never come from each other's shards. */
-static bool try_shards(struct arena *arena, struct shard *home, bool hard, uint32_t size,
+static bool try_shards(struct arena *arena, struct shard *home, uint32_t look, uint32_t size,
                        uint64_t align_bytes, uint8_t stream, struct shard **ret_shard,
                        uint32_t *ret_chunk) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
 
     *ret_shard = home;
-    if (try_shard(home, hard, size, align_bytes, stream, ret_chunk))
+    if (try_shard(home, look, size, align_bytes, stream, ret_chunk))
         return true;
     for (unsigned n = 1; home->index != PLAIN_INDEX && n < n_shards; n++) {
         *ret_shard = arena->shards[(home->index + n) % n_shards];
-        if (try_shard(*ret_shard, hard, size, align_bytes, stream, ret_chunk))
+        if (try_shard(*ret_shard, look, size, align_bytes, stream, ret_chunk))
             return true;
     }
     return false;
@@ -398,16 +403,16 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
         atomic_fetch_add_explicit(&home->misses, 1, memory_order_relaxed) % FEED_MISSES ==
             FEED_MISSES - 1)
         feed(arena, home, size);
-    if (try_shards(arena, home, false, size, align_bytes, stream, ret_shard, ret_chunk))
+    if (try_shards(arena, home, 0, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
     if (streams_poll(arena) &&
-        try_shards(arena, home, false, size, align_bytes, stream, ret_shard, ret_chunk))
+        try_shards(arena, home, 0, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
 
     pthread_mutex_lock(&arena->growing);
     /* Others may take what was grown before we do; not for ever. */
     for (unsigned attempt = 0; attempt < 16; attempt++) {
-        if (try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk)) {
+        if (try_shards(arena, home, LOOK, size, align_bytes, stream, ret_shard, ret_chunk)) {
             r = 0;
             break;
         }
@@ -420,6 +425,12 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
                          : grow_regions(arena, home, size, align_bytes, &misplaced);
         if (r == 0)
             continue;
+        if (try_shards(arena, home, SHARD_LOOK_ALL, size, align_bytes, stream, ret_shard,
+                       ret_chunk)) {
+            misplaced = false;
+            r = 0;
+            break;
+        }
         if (misplaced || ends_all(r))
             break;
 
@@ -433,7 +444,8 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
         if (r < 0 && arena_trim_idle(arena, home, ((uint64_t)size << 8) + align_bytes))
             continue;
         if (r < 0) {
-            r = try_shards(arena, home, true, size, align_bytes, stream, ret_shard, ret_chunk)
+            r = try_shards(arena, home, SHARD_LOOK_ALL, size, align_bytes, stream, ret_shard,
+                           ret_chunk)
                     ? 0
                     : -ENOMEM;
             break;

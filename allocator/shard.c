@@ -208,9 +208,10 @@ struct run {
     uint64_t size;
 };
 
-/* All that lies around `i`, a chunk of the stream's own; 0 if it is not the first of its own there,
- * so that every run is found once. */
-static struct run run_around(const struct shard *shard, uint32_t i, uint8_t stream) {
+/* All that lies around `i`, a chunk of the stream's own, as far as `*look` chunks go; 0 if it is
+ * not the first of its own there, so that every run is found once. */
+static struct run run_around(const struct shard *shard, uint32_t i, uint8_t stream,
+                             uint32_t *look) {
     struct run run = { i, 0 };
 
     while (shard_is_free_for(shard, at(shard, run.first)->prev, stream)) {
@@ -218,8 +219,10 @@ static struct run run_around(const struct shard *shard, uint32_t i, uint8_t stre
         if (chunk_stream(&shard->table, run.first).number)
             return (struct run){ 0 };
     }
-    for (i = run.first; shard_is_free_for(shard, i, stream); i = at(shard, i)->next)
+    for (i = run.first; *look && shard_is_free_for(shard, i, stream); i = at(shard, i)->next) {
         run.size += at(shard, i)->size;
+        --*look;
+    }
     if (chunk_state(at(shard, i)) == CHUNK_TOP)
         run.size += at(shard, i)->size;
     return run;
@@ -276,21 +279,25 @@ static uint32_t take_from_run(struct shard *shard, uint32_t i, uint32_t pad, uin
     return i;
 }
 
-/* The smallest chunk of one stream's bins that holds the block where it is aligned. */
+/* The smallest chunk of one stream's bins that holds the block where it is aligned, of those that
+ * `*look` allows. */
 static uint32_t search_bins(const struct shard *shard, uint8_t stream, uint32_t size,
-                            uint64_t align_bytes, uint32_t *ret_pad) {
+                            uint64_t align_bytes, uint32_t *look, uint32_t *ret_pad) {
     const struct bins *bins = shard->bins[stream];
 
     for (unsigned bin = bins_next(bins, bin_of(size)); bin < BINS; bin = bins_next(bins, bin + 1)) {
         uint32_t best = 0;
 
-        for (uint32_t i = bins->head[bin]; i; i = chunk_link_next(at(shard, i))) {
+        for (uint32_t i = bins->head[bin]; i && *look; i = chunk_link_next(at(shard, i))) {
             uint32_t pad = align_pad(shard, at(shard, i), align_bytes);
 
+            --*look;
             if ((uint64_t)pad + size <= at(shard, i)->size &&
                 (!best || at(shard, i)->size < at(shard, best)->size)) {
                 best = i;
                 *ret_pad = pad;
+                if (bin < BIN_EXACT) /* all others are as large */
+                    break;
             }
         }
         if (best)
@@ -299,23 +306,25 @@ static uint32_t search_bins(const struct shard *shard, uint8_t stream, uint32_t 
     return 0;
 }
 
-uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream) {
+uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
+                         uint32_t look) {
     struct run best = { 0 };
     uint32_t best_pad = 0, i, pad;
 
     align_bytes = MAX(align_bytes, ARENA_GRANULE_BYTES);
     for (int own = stream != 0; own >= 0; own--) {
-        i = search_bins(shard, own ? stream : 0, size, align_bytes, &pad);
+        i = search_bins(shard, own ? stream : 0, size, align_bytes, &look, &pad);
         if (i)
             return take_from(shard, i, pad, size);
     }
     if (!stream)
         return 0;
-    for (unsigned bin = bins_next(shard->bins[stream], 0); bin < BINS;
+    for (unsigned bin = bins_next(shard->bins[stream], 0); bin < BINS && look;
          bin = bins_next(shard->bins[stream], bin + 1))
-        for (i = shard->bins[stream]->head[bin]; i; i = chunk_link_next(at(shard, i))) {
-            struct run run = run_around(shard, i, stream);
+        for (i = shard->bins[stream]->head[bin]; i && look; i = chunk_link_next(at(shard, i))) {
+            struct run run = run_around(shard, i, stream, &look);
 
+            look -= look != 0;
             if (!run.size)
                 continue;
             pad = align_pad(shard, at(shard, run.first), align_bytes);

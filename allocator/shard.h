@@ -109,8 +109,10 @@ int shard_add_stream(struct shard *shard, unsigned stream);
 uint32_t shard_take(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
 /* The same after shard_take() found nothing, with a look at everything: each chunk of a bin whose
  * sizes differ, each that may happen to be aligned, and neighbours that together are enough for
- * `stream` though they are not one chunk. */
-uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
+ * `stream` though they are not one chunk; but at no more than `look` chunks. */
+uint32_t shard_take_hard(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
+                         uint32_t look);
+#define SHARD_LOOK_ALL UINT32_MAX
 /* The same from the top alone, and from the chunk below it if `stream` may have that. */
 uint32_t shard_take_top(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream);
 /* A chunk that is in no bin becomes free for a stream alone until its epoch is over, or for all
