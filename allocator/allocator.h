@@ -106,7 +106,8 @@ struct arena_request {
 
 struct arena_block {
     uint64_t address;
-    uint64_t handle; /* never 0, and not used again for a long time after the free */
+    uint64_t handle; /* never 0, and not used again before its shard has handed out 2^29 blocks
+                        more: until then a second free of it is refused */
 };
 
 /* Per power of two: sizes of [256 << i, 256 << (i + 1)). */

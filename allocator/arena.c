@@ -95,7 +95,7 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
                                 struct arena_block *ret) {
     struct chunk *const chunk = &shard->table.chunks[i];
     const uint64_t bytes = request->bytes, live = shard->live_bytes + bytes;
-    uint32_t mark;
+    uint64_t serial;
 
     if (pointer && lookup_reserve(&shard->lookup, address_of, shard) < 0) {
         shard_give(shard, i, chunk_stream(&shard->table, i));
@@ -109,21 +109,21 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
         count_at_peak(arena, shard, bytes, size);
     }
 
-    chunk_set(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE, request->tag);
     if (__builtin_expect(shard->table.streams || request->stream, 0)) {
         /* What the stream freed and has again may not be over yet: that outlives this block. */
         const uint8_t past = chunk_stream(&shard->table, i).number ? CHUNK_PAST : 0;
 
         chunk_set_stream(&shard->table, i, (struct chunk_stream){ request->stream, past });
     }
-    mark = (uint32_t)++shard->allocs << CHUNK_WASTE_BITS;
-    chunk->mark = mark | (uint32_t)(((uint64_t)size << 8) - bytes);
+    serial = ++shard->allocs;
+    chunk_set_live(chunk, pointer ? CHUNK_POINTED : CHUNK_LIVE, serial, request->tag,
+                   (uint32_t)(((uint64_t)size << 8) - bytes));
     ret->address = shard_address(shard, chunk);
     if (pointer)
         lookup_add(&shard->lookup, ret->address, i);
     else
-        ret->handle = (uint64_t)mark << (HANDLE_SERIAL_SHIFT - CHUNK_WASTE_BITS) |
-                      (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
+        ret->handle =
+            serial << HANDLE_SERIAL_SHIFT | (uint64_t)shard->index << HANDLE_SHARD_SHIFT | i;
 
     shard->taken_size += size;
     tally_add(shard->live, size);
@@ -306,8 +306,8 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
 
 /* The live block of this handle: locks its shard. NULL: there is none, and nothing is locked. */
 static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
-    unsigned n = (handle >> HANDLE_SHARD_SHIFT) & 0xff;
-    uint32_t i = (uint32_t)handle;
+    const unsigned n = handle_shard(handle);
+    const uint32_t i = handle_index(handle);
     struct shard *shard;
 
     if (n != PLAIN_INDEX && n >= atomic_load_explicit(&arena->n_shards, memory_order_acquire))
@@ -317,8 +317,8 @@ static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
         return NULL;
     __builtin_prefetch(&shard->table.chunks[i]);
     lock_take(&shard->lock);
-    if (i && i < shard->table.n_used && chunk_is_live(&shard->table.chunks[i]) &&
-        shard->table.chunks[i].mark >> CHUNK_WASTE_BITS == handle >> HANDLE_SERIAL_SHIFT)
+    if (i && i < shard->table.n_used &&
+        chunk_is_block(&shard->table.chunks[i], (uint32_t)(handle >> HANDLE_SERIAL_SHIFT)))
         return shard;
     lock_drop(&shard->lock);
     return NULL;
@@ -345,9 +345,10 @@ int arena_dealloc(struct arena *arena, uint64_t handle) {
 
     if (!shard)
         return -EINVAL;
-    if (__builtin_expect(chunk_state(&shard->table.chunks[(uint32_t)handle]) == CHUNK_POINTED, 0))
-        lookup_take(&shard->lookup, address_of(shard, (uint32_t)handle), address_of, shard);
-    return release(arena, shard, (uint32_t)handle, NULL, 0, NULL);
+    if (__builtin_expect(chunk_state(&shard->table.chunks[handle_index(handle)]) == CHUNK_POINTED,
+                         0))
+        lookup_take(&shard->lookup, address_of(shard, handle_index(handle)), address_of, shard);
+    return release(arena, shard, handle_index(handle), NULL, 0, NULL);
 }
 
 int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
@@ -364,9 +365,10 @@ int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *stream
         free(limbo);
         return -EINVAL;
     }
-    if (__builtin_expect(chunk_state(&shard->table.chunks[(uint32_t)handle]) == CHUNK_POINTED, 0))
-        lookup_take(&shard->lookup, address_of(shard, (uint32_t)handle), address_of, shard);
-    return release(arena, shard, (uint32_t)handle, streams, n_streams, limbo);
+    if (__builtin_expect(chunk_state(&shard->table.chunks[handle_index(handle)]) == CHUNK_POINTED,
+                         0))
+        lookup_take(&shard->lookup, address_of(shard, handle_index(handle)), address_of, shard);
+    return release(arena, shard, handle_index(handle), streams, n_streams, limbo);
 }
 
 /* Where shards have slices the address names its shard; else try them all. Without streams nothing
@@ -427,7 +429,7 @@ int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint
 
     if (!shard)
         return -EINVAL;
-    chunk = &shard->table.chunks[(uint32_t)handle];
+    chunk = &shard->table.chunks[handle_index(handle)];
     if (ret_address)
         *ret_address = shard_address(shard, chunk);
     if (ret_bytes)

@@ -17,9 +17,19 @@
 #include "allocator/allocator.h"
 #include "allocator/shard.h"
 
-/* Bits of a handle: serial, shard, index of the chunk. */
-#define HANDLE_SHARD_SHIFT  32
-#define HANDLE_SERIAL_SHIFT 40
+/* Bits of a handle: the block's number in its shard, as far as there is room, the shard, the index
+ * of the chunk. */
+#define HANDLE_SHARD_SHIFT  CHUNK_LINK_BITS
+#define HANDLE_SERIAL_SHIFT 35
+static_assert(HANDLE_SERIAL_SHIFT + CHUNK_SERIAL_BITS == 64, "all bits are used");
+
+static inline uint32_t handle_index(uint64_t handle) {
+    return (uint32_t)handle & CHUNK_LINK_MASK;
+}
+
+static inline unsigned handle_shard(uint64_t handle) {
+    return (unsigned)(handle >> HANDLE_SHARD_SHIFT) & 0x7f;
+}
 
 #define PLAIN_INDEX ARENA_SHARDS_MAX
 

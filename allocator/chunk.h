@@ -27,10 +27,16 @@ enum chunk_state {
     CHUNK_TAKEN,   /* neither live nor free for a moment: its pages are on their way */
 };
 
-#define CHUNK_LINK_BITS  28
-#define CHUNK_LINK_MASK  (((uint32_t)1 << CHUNK_LINK_BITS) - 1)
+#define CHUNK_LINK_BITS 28
+#define CHUNK_LINK_MASK (((uint32_t)1 << CHUNK_LINK_BITS) - 1)
+/* Of the link's bits a live chunk needs fewer for its tag. */
+#define CHUNK_TAG_BITS   22
+#define CHUNK_TAG_MASK   (((uint32_t)1 << CHUNK_TAG_BITS) - 1)
 #define CHUNK_WASTE_BITS 9
 #define CHUNK_WASTE_MASK (((uint32_t)1 << CHUNK_WASTE_BITS) - 1)
+/* What tells a block from others that had its record: in the mark, and beside the tag. */
+#define CHUNK_SERIAL_BITS (32 - CHUNK_WASTE_BITS + CHUNK_LINK_BITS - CHUNK_TAG_BITS)
+#define CHUNK_MARK_BITS   (32 - CHUNK_WASTE_BITS)
 
 /* 24 bytes: a million blocks and what lies between them have some 36 MiB of records. Plain words,
  * because a word that is written in parts and read as a whole stalls the processor. */
@@ -39,11 +45,11 @@ struct chunk {
     uint32_t size;   /* granules */
     uint32_t prev, next;
     uint32_t word; /* upper 4 bits: state; below, free, hole, unused: the next in its bin or list;
-                      live: its tag */
+                      live: the upper 6 bits of its serial, and its tag */
     union {
         uint32_t link_prev; /* free, hole: in its bin, except for the first */
-        uint32_t mark;      /* live: 23 bits that tell this block from the last one here, and 9 for
-                               the bytes of its granules that were not asked for, 0 to 256 */
+        uint32_t mark;      /* live: the lower 23 bits of its serial, and 9 for the bytes of its
+                               granules that were not asked for, 0 to 256 */
     };
 };
 static_assert(sizeof(struct chunk) == 24, "what the manual says of host memory");
@@ -92,7 +98,7 @@ static inline uint32_t chunk_link_next(const struct chunk *chunk) {
 }
 
 static inline uint32_t chunk_tag(const struct chunk *chunk) {
-    return chunk->word & CHUNK_LINK_MASK;
+    return chunk->word & CHUNK_TAG_MASK;
 }
 
 /* State, and what shares its word: a link, a tag, or nothing (0). */
@@ -102,6 +108,24 @@ static inline void chunk_set(struct chunk *chunk, enum chunk_state state, uint32
 
 static inline void chunk_set_link_next(struct chunk *chunk, uint32_t i) {
     chunk->word = (chunk->word & ~CHUNK_LINK_MASK) | i;
+}
+
+/* A block of this number in its shard begins. */
+static inline void chunk_set_live(struct chunk *chunk, enum chunk_state state, uint64_t serial,
+                                  uint32_t tag, uint32_t waste) {
+    const uint32_t upper = (uint32_t)(serial >> CHUNK_MARK_BITS) << CHUNK_TAG_BITS;
+
+    chunk_set(chunk, state, (upper & CHUNK_LINK_MASK) | tag);
+    chunk->mark = (uint32_t)serial << CHUNK_WASTE_BITS | waste;
+}
+
+/* Is it live, and the block of this number, of which there are CHUNK_SERIAL_BITS? */
+static inline bool chunk_is_block(const struct chunk *chunk, uint32_t serial) {
+    const unsigned upper_bits = CHUNK_LINK_BITS - CHUNK_TAG_BITS;
+    const uint32_t upper = (uint32_t)CHUNK_POINTED << upper_bits | serial >> CHUNK_MARK_BITS;
+
+    return (chunk->word >> CHUNK_TAG_BITS | 1u << upper_bits) == upper &&
+           chunk->mark >> CHUNK_WASTE_BITS == (serial & (((uint32_t)1 << CHUNK_MARK_BITS) - 1));
 }
 
 static inline struct chunk_stream chunk_stream(const struct chunk_table *table, uint32_t i) {

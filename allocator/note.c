@@ -60,7 +60,7 @@ uint32_t arena_tag(struct arena *arena, const char *name) {
     pthread_mutex_lock(&arena->tagging);
     if (reserve_tag(arena) == 0) {
         slot = find_slot(arena, name);
-        if (!*slot && arena->n_tags < CHUNK_LINK_MASK) {
+        if (!*slot && arena->n_tags < CHUNK_TAG_MASK) {
             char *copy = strdup(name);
 
             if (copy) {

@@ -14,7 +14,7 @@ static void add_shards(unsigned n_shards) {
 }
 
 static unsigned shard_of(struct arena_block block) {
-    return block.handle >> HANDLE_SHARD_SHIFT & 0xff;
+    return handle_shard(block.handle);
 }
 
 START_TEST(an_enlarged_cap_can_be_used_however_many_shards_there_are) {
@@ -110,8 +110,28 @@ START_TEST(addresses_that_the_first_shard_uses_are_never_another_ones) {
 }
 END_TEST
 
+START_TEST(a_handle_is_not_used_again_for_half_a_billion_blocks) {
+    struct arena_block first, block;
+
+    begin(&placed, &plainly);
+    first = take(1000);
+    give(first);
+    for (unsigned shift = 1; shift < 29; shift++) {
+        arena->shards[0]->allocs = ((uint64_t)1 << shift); /* as if so many had come and gone */
+        block = take(1000);
+        ck_assert_uint_eq(block.address, first.address);
+        ck_assert_uint_ne(block.handle, first.handle);
+        ck_assert_int_eq(arena_dealloc(arena, first.handle), -EINVAL);
+        ck_assert_int_eq(arena_find(arena, first.handle, NULL, NULL), -EINVAL);
+        give(block);
+    }
+    end();
+}
+END_TEST
+
 SUITE("arena-shards", an_enlarged_cap_can_be_used_however_many_shards_there_are,
       what_has_addresses_elsewhere_waits_for_no_stream,
       an_address_leads_to_its_shard_whichever_that_is,
       a_reservation_of_several_times_the_cap_serves_several_threads,
-      addresses_that_the_first_shard_uses_are_never_another_ones)
+      addresses_that_the_first_shard_uses_are_never_another_ones,
+      a_handle_is_not_used_again_for_half_a_billion_blocks)
