@@ -155,7 +155,8 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
             arena->name);
     if (err) {
         err->code = -ENOMEM;
-        arena_report(arena, request, err->text, sizeof(err->text));
+        error_cut(err->text, sizeof(err->text),
+                  (size_t)arena_report(arena, request, err->text, sizeof(err->text)));
     }
     return -ENOMEM;
 }

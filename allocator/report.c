@@ -6,6 +6,7 @@
 
 #include "allocator/spot.h"
 #include "base/units.h"
+#include "base/utf8.h"
 
 #define HOLDERS 5
 
@@ -24,6 +25,27 @@ static __attribute__((format(printf, 2, 3))) void say(struct text *text, const c
     va_end(args);
     if (n > 0)
         text->length += (size_t)n;
+}
+
+/* A name as one line of text: names are bytes. */
+static void say_name(struct text *text, const char *name) {
+    size_t left = strlen(name);
+
+    while (left > 0) {
+        size_t n = utf8_length(name, left);
+
+        if (!n || (unsigned char)*name < 0x20 || *name == 0x7f)
+            say(text, "?");
+        else
+            say(text, "%.*s", (int)n, name);
+        n += !n;
+        name += n;
+        left -= n;
+    }
+}
+
+static const char *plural(uint64_t n) {
+    return n == 1 ? "" : "s";
 }
 
 struct holder {
@@ -76,12 +98,74 @@ static void say_holders(struct text *text, struct arena *arena) {
     uint32_t n = 0;
 
     holders = count_holders(arena, &n);
-    for (uint32_t k = 0; holders && k < MIN(n, (uint32_t)HOLDERS) && holders[k].blocks; k++)
-        say(text, "%s %s %s (%llu)", k ? "," : " Most is held by",
-            holders[k].tag ? arena_tag_name(arena, holders[k].tag) : "blocks without a tag",
-            units_format_bytes(holders[k].bytes, bytes), (unsigned long long)holders[k].blocks);
+    for (uint32_t k = 0; holders && k < MIN(n, (uint32_t)HOLDERS) && holders[k].blocks; k++) {
+        say(text, "%s ", k ? "," : " Most is held by");
+        say_name(text,
+                 holders[k].tag ? arena_tag_name(arena, holders[k].tag) : "blocks without a tag");
+        say(text, " %s (%llu)", units_format_bytes(holders[k].bytes, bytes),
+            (unsigned long long)holders[k].blocks);
+    }
     if (holders && n && holders[0].blocks)
         say(text, ".");
+}
+
+/* Neighbours that will all be free once the streams have passed. */
+struct piece {
+    uint32_t start, end; /* granules */
+    uint64_t largest;    /* of the pieces so far */
+    uint64_t pages_size; /* the whole pages of all of them */
+};
+
+static void piece_ends(struct piece *piece, uint32_t page_size) {
+    uint64_t start = ((uint64_t)piece->start + page_size - 1) / page_size;
+    uint64_t end = piece->end / page_size;
+
+    piece->largest = MAX(piece->largest, (uint64_t)(piece->end - piece->start));
+    piece->pages_size += end > start ? (end - start) * page_size : 0;
+    piece->start = piece->end = 0;
+}
+
+/* The chunks of a region, or of a placed shard, from the first on. */
+static void count_pieces(const struct shard *shard, uint32_t first, struct piece *piece) {
+    for (uint32_t i = first; i; i = shard->table.chunks[i].next) {
+        const struct chunk *chunk = &shard->table.chunks[i];
+        const unsigned state = chunk_state(chunk);
+
+        if (state != CHUNK_FREE && state != CHUNK_LIMBO && state != CHUNK_TOP) {
+            piece_ends(piece, shard->page_size);
+            continue;
+        }
+        if (piece->start == piece->end)
+            piece->start = chunk->offset;
+        piece->end = chunk_end(chunk);
+    }
+    piece_ends(piece, shard->page_size);
+}
+
+/* Would there be room once the streams have passed what was freed on them? */
+static bool waiting_helps(struct arena *arena, const struct arena_request *request) {
+    const uint64_t need = (request->bytes + request->align_bytes + 255) >> 8;
+    const bool plain = arena->slices_end && request->flags & ARENA_PLAIN;
+    struct piece piece = { 0 };
+    struct shard *shard;
+
+    arena_lock_all(arena);
+    arena_foreach_shard(arena, shard) {
+        uint32_t first = shard->top;
+
+        if (plain != (shard->index == PLAIN_INDEX))
+            continue;
+        while (first && shard->table.chunks[first].prev)
+            first = shard->table.chunks[first].prev;
+        if (shard->placed)
+            count_pieces(shard, first, &piece);
+        for (uint32_t n = 0; n < shard->n_regions; n++)
+            count_pieces(shard, shard->regions[n].first, &piece);
+    }
+    arena_unlock_all(arena);
+    return piece.largest >= need ||
+           (!plain && arena->slices_end && (arena->source.remap || arena->source.trim) &&
+            piece.pages_size >= need);
 }
 
 /* Does any shard have addresses in one piece for this, whoever has the memory? */
@@ -110,15 +194,15 @@ static void say_help(struct text *text, struct arena *arena, const struct arena_
     uint64_t asked = request->bytes, page = arena->page_bytes, need;
     char bytes[UNITS_TEXT_SIZE];
 
-    if (stats->cap_bytes && asked > stats->cap_bytes) {
-        say(text, " It is more than the whole cap: ask for less at a time, or for a larger lease.");
-        return;
-    }
     if (asked > ARENA_BYTES_MAX || request->align_bytes > ARENA_BYTES_MAX) {
         say(text, " No device is that large: look at how the size was computed.");
         return;
     }
-    if (stats->pending_bytes && stats->free_bytes >= asked)
+    if (stats->cap_bytes && asked > stats->cap_bytes) {
+        say(text, " It is more than the whole cap: ask for less at a time, or for a larger lease.");
+        return;
+    }
+    if (stats->pending_bytes && stats->free_bytes >= asked && waiting_helps(arena, request))
         say(text, " Waiting for the streams that still use freed memory would help.");
     else if (stats->free_bytes >= asked)
         say(text, " Enough is free, but in pieces:%s freeing what lies between would help.",
@@ -159,19 +243,22 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
     arena_get_stats(arena, &stats);
     if (size)
         *text_at = 0;
-    say(&text, "%s: out of memory: asked for %s", arena->name,
-        units_format_bytes(request->bytes, asked));
+    say_name(&text, arena->name);
+    say(&text, ": out of memory: asked for %s", units_format_bytes(request->bytes, asked));
     if (request->align_bytes > ARENA_GRANULE_BYTES)
         say(&text, " aligned to %s", units_format_bytes(request->align_bytes, asked));
-    if (request->tag)
-        say(&text, " for %s", arena_tag_name(arena, request->tag));
-    say(&text, "; live %s in %llu blocks, reserved %s", units_format_bytes(stats.live_bytes, live),
-        (unsigned long long)stats.live_blocks, units_format_bytes(stats.reserved_bytes, reserved));
+    if (request->tag) {
+        say(&text, " for ");
+        say_name(&text, arena_tag_name(arena, request->tag));
+    }
+    say(&text, "; live %s in %llu block%s, reserved %s", units_format_bytes(stats.live_bytes, live),
+        (unsigned long long)stats.live_blocks, plural(stats.live_blocks),
+        units_format_bytes(stats.reserved_bytes, reserved));
     if (stats.cap_bytes)
         say(&text, " of a cap of %s", units_format_bytes(stats.cap_bytes, cap));
-    say(&text, "; free %s in %llu holes, the largest %s",
+    say(&text, "; free %s in %llu hole%s, the largest %s",
         units_format_bytes(stats.free_bytes, free_text), (unsigned long long)stats.free_blocks,
-        units_format_bytes(stats.largest_free_bytes, largest));
+        plural(stats.free_blocks), units_format_bytes(stats.largest_free_bytes, largest));
     if (stats.pending_bytes)
         say(&text, ", %s of it still in use by streams",
             units_format_bytes(stats.pending_bytes, asked));
