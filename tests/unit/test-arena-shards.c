@@ -129,9 +129,51 @@ START_TEST(a_handle_is_not_used_again_for_half_a_billion_blocks) {
 }
 END_TEST
 
+START_TEST(a_thread_goes_to_the_shard_that_it_lives_off) {
+    struct arena_block block;
+    unsigned misses;
+
+    /* Nothing moves or grows, so that its own is never fed. */
+    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
+          &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
+    block = take(MIB(2));
+    add_shards(2);
+    give(block);
+    for (unsigned n = 0; n < 40; n++)
+        ck_assert_uint_eq(shard_of(take(KIB(1))), 0);
+    ck_assert_uint_eq(arena->shards[0]->residents, 2); /* one of them was said to be there */
+    ck_assert_uint_eq(arena->shards[1]->residents, 0);
+    misses = arena->shards[1]->misses;
+    ck_assert_uint_lt(misses, 40);
+    take(KIB(1));
+    ck_assert_uint_eq(arena->shards[1]->misses, misses);
+    end();
+}
+END_TEST
+
+START_TEST(a_thread_stays_where_it_is_while_others_use_the_shard_it_lives_off) {
+    struct arena_block block;
+
+    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
+          &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
+    block = take(MIB(2));
+    add_shards(2);
+    give(block);
+    for (unsigned n = 0; n < 80; n++) {
+        ck_assert_uint_eq(shard_of(take(KIB(1))), 0);
+        if (n % 16 == 15)
+            arena->shards[0]->allocs++; /* somebody else's */
+    }
+    ck_assert_uint_eq(arena->shards[1]->residents, 1);
+    end();
+}
+END_TEST
+
 SUITE("arena-shards", an_enlarged_cap_can_be_used_however_many_shards_there_are,
       what_has_addresses_elsewhere_waits_for_no_stream,
       an_address_leads_to_its_shard_whichever_that_is,
       a_reservation_of_several_times_the_cap_serves_several_threads,
       addresses_that_the_first_shard_uses_are_never_another_ones,
-      a_handle_is_not_used_again_for_half_a_billion_blocks)
+      a_handle_is_not_used_again_for_half_a_billion_blocks,
+      a_thread_goes_to_the_shard_that_it_lives_off,
+      a_thread_stays_where_it_is_while_others_use_the_shard_it_lives_off)
