@@ -135,7 +135,7 @@ struct arena_block {
     X(moved_bytes, "moved inside the reservation instead of growing")                              \
     X(trimmed_bytes, "given back to the source")                                                   \
     X(shards, "shards in use")                                                                     \
-    X(metadata_bytes, "host memory for all of this")
+    X(metadata_bytes, "host memory for all of this, names of tags and waiting frees included")
 
 struct arena_stats {
 #define X(name, what) uint64_t name;

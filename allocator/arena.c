@@ -204,8 +204,10 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
     if (!i) {
         lock_drop(&shard->lock);
         r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
-        if (r == -EIO)
+        if (r == -EIO) {
+            atomic_fetch_add(&arena->failures, 1);
             return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
+        }
         if (r == -EAGAIN)
             return error_set(err, r, "%s: more memory has to be waited for", arena->name);
         if (r < 0)
@@ -262,8 +264,12 @@ int arena_alloc_pointer(struct arena *arena, const struct arena_request *request
 /* Paper for a block that waits for `n_streams` and, maybe, for the one that had its memory. */
 static struct limbo *limbo_new(unsigned n_streams) {
     struct limbo *limbo;
+    const size_t bytes = sizeof(*limbo) + ((size_t)n_streams + 1) * sizeof(limbo->streams[0]);
 
-    return malloc(sizeof(*limbo) + ((size_t)n_streams + 1) * sizeof(limbo->streams[0]));
+    limbo = malloc(bytes);
+    if (limbo)
+        limbo->own_bytes = (uint32_t)bytes;
+    return limbo;
 }
 
 /* The host has no paper: the block stays live. */

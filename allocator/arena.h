@@ -77,7 +77,8 @@ struct arena {
     char **tags;             /* by number - 1 */
     _Atomic uint32_t n_tags; /* written under `tagging` */
     uint32_t n_tags_max;
-    uint32_t *tag_slots; /* hash of the name → number */
+    _Atomic uint64_t tag_bytes; /* of the host, for all of these */
+    uint32_t *tag_slots;        /* hash of the name → number */
     uint32_t tag_mask;
     unsigned history;         /* notes that each shard keeps, so that the last ones are there */
     _Atomic uint64_t n_notes; /* of all shards: the order in which things happened */

@@ -46,6 +46,8 @@ static int reserve_tag(struct arena *arena) {
     free(arena->tag_slots);
     arena->tag_slots = slots;
     arena->tag_mask = n_max * 2 - 1;
+    atomic_fetch_add(&arena->tag_bytes,
+                     (n_max - arena->n_tags_max) * (sizeof(*tags) + 2 * sizeof(*slots)));
     arena->n_tags_max = n_max;
     for (uint32_t n = 0; n < arena->n_tags; n++)
         *find_slot(arena, tags[n]) = n + 1;
@@ -64,6 +66,7 @@ uint32_t arena_tag(struct arena *arena, const char *name) {
             char *copy = strdup(name);
 
             if (copy) {
+                atomic_fetch_add(&arena->tag_bytes, strlen(copy) + 1);
                 arena->tags[arena->n_tags++] = copy;
                 *slot = arena->n_tags;
             }

@@ -52,6 +52,7 @@ struct limbo {
     struct limbo *next;
     uint64_t bytes; /* requested */
     uint32_t chunk, tag;
+    uint32_t own_bytes; /* of the host */
     unsigned n_streams; /* still to pass */
     struct {
         uint8_t stream;
@@ -74,6 +75,7 @@ struct shard {
     uint64_t taken_size;  /* granules ever handed out */
     uint64_t limbo_size;  /* granules */
     struct limbo *limbo;  /* owned */
+    uint64_t limbo_bytes; /* of the host, for those */
     uint64_t mapped_size; /* granules held of the source */
     uint64_t lost_size;   /* of those, in no chunk: a region that was of no use and could not go */
 

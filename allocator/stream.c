@@ -91,6 +91,7 @@ static bool pass_limbo(struct arena *arena, struct shard *shard, uint8_t stream,
         shard->limbo_size -= shard->table.chunks[limbo->chunk].size;
         shard_give(shard, limbo->chunk, (struct chunk_stream){ to, shard->open[to] });
         *at = limbo->next;
+        shard->limbo_bytes -= limbo->own_bytes;
         free(limbo);
         any = true;
     }
@@ -220,6 +221,7 @@ void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
     }
     chunk_set(&shard->table.chunks[chunk], CHUNK_LIMBO, 0);
     shard->limbo_size += shard->table.chunks[chunk].size;
+    shard->limbo_bytes += limbo->own_bytes;
     limbo->next = shard->limbo;
     shard->limbo = limbo;
 }

@@ -111,6 +111,7 @@ START_TEST(a_region_that_lies_askew_is_given_back_and_refused_in_words) {
                          -EIO);
         ck_assert_msg(strstr(err.text, "no multiple of 256"), "%s", err.text);
         ck_assert_uint_eq(regions_held, !gives_back);
+        ck_assert_uint_eq(stats().failures, 1);
         /* What cannot go back is still held. */
         ck_assert_uint_eq(stats().reserved_bytes, gives_back ? 0 : PAGE);
         ck_assert_uint_eq(stats().free_bytes, stats().reserved_bytes);

@@ -162,6 +162,42 @@ START_TEST(a_block_of_several_streams_waits_for_all_of_them) {
 }
 END_TEST
 
+START_TEST(host_memory_for_tags_and_waiting_frees_is_counted) {
+    struct arena_block blocks[100];
+    uint8_t streams[2];
+    uint64_t before;
+    char name[1000];
+
+    begin(&placed, &plainly);
+    ck_assert_int_eq(arena_stream_new(arena, 1, &streams[0]), 0);
+    ck_assert_int_eq(arena_stream_new(arena, 2, &streams[1]), 0);
+    before = stats().metadata_bytes;
+    memset(name, 'x', sizeof(name));
+    for (unsigned n = 0; n < 100; n++) {
+        snprintf(name + 990, 10, "%u", n);
+        ck_assert_uint_eq(arena_tag(arena, name), n + 1);
+        ck_assert_uint_eq(arena_tag(arena, name), n + 1); /* known */
+    }
+    ck_assert_uint_ge(stats().metadata_bytes, before + 100 * 991 + 100 * sizeof(char *));
+    ck_assert_uint_le(stats().metadata_bytes, before + 100 * 1000 + 128 * 32);
+
+    for (unsigned n = 0; n < 100; n++)
+        blocks[n] = take_on(1000, streams[0]);
+    before = stats().metadata_bytes;
+    for (unsigned n = 0; n < 100; n++) {
+        shadow_give(shadow, blocks[n].address, 1000, streams, 2);
+        ck_assert_int_eq(arena_dealloc_on(arena, blocks[n].handle, streams, 2), 0);
+    }
+    ck_assert_uint_ge(stats().metadata_bytes, before + 100 * 40);
+    for (unsigned n = 0; stats().pending_bytes && n < 1000; n++) {
+        shadow_run(shadow, streams[n % 2]);
+        arena_poll(arena);
+    }
+    ck_assert_uint_eq(stats().metadata_bytes, before);
+    end();
+}
+END_TEST
+
 START_TEST(before_failing_a_stream_is_made_to_wait_or_else_the_host) {
     uint8_t one, two;
 
@@ -422,6 +458,7 @@ SUITE("arena", blocks_of_no_bytes_have_an_address_each,
       free_neighbours_become_one_and_what_is_too_much_is_split_off,
       memory_freed_on_a_stream_is_its_own_at_once_and_others_after_the_event,
       a_block_of_several_streams_waits_for_all_of_them,
+      host_memory_for_tags_and_waiting_frees_is_counted,
       before_failing_a_stream_is_made_to_wait_or_else_the_host, a_handle_is_good_for_one_free,
       pointers_lead_to_their_blocks_and_other_addresses_to_none,
       the_report_names_holders_and_what_would_help, classes_count_what_is_live_and_free,
