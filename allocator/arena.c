@@ -49,7 +49,8 @@ void arena_unlock_all(struct arena *arena) {
     unlock_all_but(arena, NULL);
 }
 
-void arena_share_slack(struct arena *arena) {
+/* Every shard is locked: what is left below the peak goes to all in equal parts. */
+static void share_slack(struct arena *arena) {
     uint64_t live = 0, n = 0;
     struct shard *shard;
 
@@ -79,7 +80,7 @@ static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct 
     arena_lock_all(arena);
     atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
     shard->live_bytes += bytes;
-    arena_share_slack(arena);
+    share_slack(arena);
     unlock_all_but(arena, shard);
 }
 

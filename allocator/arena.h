@@ -88,9 +88,6 @@ struct arena {
 void arena_lock_all(struct arena *arena);
 void arena_unlock_all(struct arena *arena);
 
-/* Every shard is locked: what is left below the peak goes to all in equal parts. */
-void arena_share_slack(struct arena *arena);
-
 /* stats.c. Every shard is locked: all numbers. */
 void arena_count(struct arena *arena, struct arena_stats *ret);
 /* So much more is held of the source; the lock of the shard that gets it is held. */

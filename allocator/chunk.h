@@ -24,7 +24,8 @@ enum chunk_state {
     CHUNK_FREE,    /* in the bins of its stream, 0 where everybody may have it */
     CHUNK_TOP,     /* the mapped rest above every other chunk; may be empty; in no bin */
     CHUNK_HOLE,    /* addresses without memory, below the top */
-    CHUNK_TAKEN,   /* neither live nor free for a moment: its pages are on their way */
+    CHUNK_TAKEN,   /* neither live nor free for a moment: its pages are on their way, or a block's
+                      bytes are still to be counted, or it goes from one stream to another */
 };
 
 #define CHUNK_LINK_BITS 28

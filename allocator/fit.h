@@ -11,8 +11,9 @@
  * split off and goes back into a bin. To give: the chunk becomes one with its free neighbours at
  * once, at most two, so that no two free chunks that could be one ever lie side by side.
  *
- * What a call has read it keeps, and what it writes it writes once: a pair of calls is some three
- * hundred instructions. Takes with an alignment are shard.c's. The shard's lock is held.
+ * What a call has read it keeps, and what it writes it writes once: a pair of calls is 350
+ * instructions where blocks are freed in reverse, 550 in training, 750 at random. Takes with an
+ * alignment are shard.c's. The shard's lock is held.
  */
 #include "allocator/shard.h"
 

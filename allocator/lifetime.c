@@ -68,7 +68,6 @@ int arena_add_shard(struct arena *arena, unsigned n) {
         lock_take(&shard->lock);
         arena->shards[n] = shard;
         atomic_store_explicit(&arena->n_shards, n + 1, memory_order_release);
-        arena_share_slack(arena);
     } else
         shard_free(shard);
     arena_unlock_all(arena);

@@ -43,7 +43,7 @@ int shard_new(struct shard **ret, unsigned index, uint64_t page_bytes, uint64_t 
                           : SPACE_MAX - shard->page_size;
     shard->space_size = (uint32_t)space;
 
-    /* At worst every other granule is a chunk, plus the top and what moves. */
+    /* At worst every granule is a chunk, plus the top and what moves. */
     r = chunk_table_init(&shard->table, (uint32_t)MIN(space + 64, (uint64_t)1 << CHUNK_LINK_BITS));
     if (r < 0)
         return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What fit.h leaves: takes with alignment, on streams, from the top and after a thorough look, and
- * the holes and ends of a placed shard.
+ * What fit.h leaves: takes with alignment, from what a stream freed below the top, and after a
+ * thorough look; memory that passes from a stream; and the holes and ends of a placed shard.
  *
  * Streams. A chunk freed on a stream lies in bins of that stream until its event is over. Only what
  * waits for the same event becomes one: else a few bytes that were freed a moment ago would

@@ -540,14 +540,15 @@ static int add_engines(struct options *options, const char *name) {
 
 static int usage(int status) {
     fprintf(status ? stderr : stdout,
-            "usage: replay [--engine allot|allot-ptr|tf|tf-fixed|ort|torch|all]... "
+            "usage: replay [--engine allot|allot-ptr|tf|tf-fixed|ort|ort-asked|torch|all]... "
             "[--capacity BYTES]\n"
             "              [--reps N] [--threads N] [--fit] [--json] TRACE...\n"
             "  --engine    may be given several times; all: those that can run here\n"
             "  --capacity  of the device, such as 80G; the default\n"
             "  --reps      warm replays, of which the median and the best count; 5\n"
             "  --threads   each replays the trace on the one arena; 1\n"
-            "  --fit       find the smallest capacity on which the trace completes instead\n");
+            "  --fit       find the smallest capacity on which the trace completes instead\n"
+            "  --json      an array, with an object for each engine and trace\n");
     return status;
 }
 
