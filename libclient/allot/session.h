@@ -22,10 +22,13 @@
  *
  *     -EINVAL    no such thing, shapes or types that do not fit, an op that cannot be placed
  *     -ENODATA   a variable was read that has no value yet
- *     -ENOMEM    no memory, of the host or of a device, at once (`no_wait`) or after `wait_usec`:
- * who has it is in the sentence -ENODEV    a session: fewer GPUs than it asks for -ECANCELED by
- * allot_cancel_now()          -ETIMEDOUT  it took longer than it may -ECHILD    this process is a
- * fork of the one that made the session others     what an op said; its name comes first
+ *     -ENOMEM    no memory, of the host or of a device, at once (`no_wait`), after `wait_usec`,
+ *                or after the daemon's own limit; the sentence says who has it
+ *     -ENODEV    a session: fewer GPUs than it asks for
+ *     -ECANCELED by allot_cancel_now()
+ *     -ETIMEDOUT it took longer than it may
+ *     -ECHILD    this process is a fork of the one that made the session
+ *     others     what an op said; its name comes first
  */
 #include <stdbool.h>
 #include <stddef.h>

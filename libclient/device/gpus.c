@@ -21,14 +21,18 @@
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
 #include "libclient/device/patience.h"
+#include "libclient/lease/lease.h"
 
 enum { SHARES_MAX = 64, TIER_ARENAS = 4 };
+/* A daemon that does not hear of a lease's end in this time hears of the process's. */
+enum { RELEASE_USEC = 2000000 };
 
 static struct {
     pthread_mutex_t lock;
     unsigned n_users;
     struct gpus set;
     struct allot_lease *lease; /* NULL: unmanaged */
+    bool is_own;               /* the lease was made here, and nobody else has a use for it */
     pid_t pid;                 /* whose it is */
     bool has_warned;           /* that the driver does not work */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -72,6 +76,7 @@ static int lease_get(const struct gpus_options *options, const struct choice *ch
         lease.progress = patience_say;
         lease.userdata = &waits;
         r = allot_lease_acquire(&process.lease, &lease, &refused);
+        process.is_own = r == 0;
     }
     if (r == 0)
         return 0;
@@ -180,6 +185,9 @@ static void let_go(void) {
         gpu_close(process.set.gpus[i]);
     free(process.set.gpus);
     process.set = (struct gpus){ 0 };
+    if (process.is_own)
+        lease_release_within(process.lease, RELEASE_USEC, NULL);
+    process.is_own = false;
     process.lease = allot_lease_free(process.lease);
 }
 

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "libclient/lease/lease.h"
 
 /* The whole name of the device that is meant, in the caller's memory: shares may be made anew. */
@@ -156,6 +158,12 @@ int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t b
 }
 
 int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
+    return lease_release_within(lease, UINT64_MAX, err);
+}
+
+int lease_release_within(struct allot_lease *lease, uint64_t usec, struct allot_error *err) {
+    const uint64_t now = clock_usec(CLOCK_MONOTONIC);
+    const uint64_t until = usec > UINT64_MAX - now ? UINT64_MAX : now + usec;
     struct wire_release call = { 0 };
     struct lease_wait wait;
     int r;
@@ -165,6 +173,8 @@ int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
         return r;
     call.lease = lease->id;
     wait = lease_wait_begin(lease);
+    wait.away_usec = MIN(wait.away_usec, until);
+    wait.answer_usec = MIN(wait.answer_usec, until);
     do
         r = lease_call(lease, WIRE_METHOD_RELEASE, &call, &wait, NULL, err);
     while (r == -ERESTART && lease_left(wait.away_usec) > 0);

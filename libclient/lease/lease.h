@@ -103,6 +103,12 @@ int lease_check_process(const struct allot_lease *lease, struct allot_error *err
 int lease_find_share(struct allot_lease *lease, const char *device, struct allot_lease_share **ret,
                      struct allot_error *err);
 
+/* ---- grow.c --------------------------------------------------------------------------------- */
+
+/* allot_lease_release(), but a daemon that is away, or does not answer, is not waited for longer.
+ */
+int lease_release_within(struct allot_lease *lease, uint64_t usec, struct allot_error *err);
+
 /* ---- holder.c ------------------------------------------------------------------------------- */
 
 /* Attach, take the shares over, and start the thread. Waits for a daemon that is away. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session [gpus=N] [visible=LIST] [no_wait=1] [wait_msec=N]: a session with these options. Prints
- * what the log says, the devices and, for each number that it reads, how a run went that makes so
- * many thousand numbers of a million times as many bytes, and how long it took.
+ * session [gpus=N] [visible=LIST] [no_wait=1] [wait_msec=N] [before=N]: a session with these
+ * options, after so many that are made and freed. Prints what the log says, the devices and, for
+ * each number that it reads, how a run went that makes so many thousand numbers of a million times
+ * as many bytes, and how long it took.
  */
 #include <allot/log.h>
 #include <allot/ops.h>
@@ -44,6 +45,24 @@ static struct allot_session_options read_options(int argc, char **argv) {
     return options;
 }
 
+static int open_some(int argc, char **argv, struct allot_graph *graph,
+                     const struct allot_session_options *options) {
+    int n = 0;
+
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "before=", 7) == 0)
+            n = atoi(strchr(argv[i], '=') + 1);
+    while (n-- > 0) {
+        struct allot_session *session;
+        int r = allot_session_new(&session, graph, options, &err);
+
+        if (r < 0)
+            return r;
+        allot_session_free(session);
+    }
+    return 0;
+}
+
 static void run(struct allot_session *session, struct allot_output in, struct allot_output out,
                 int64_t thousands) {
     struct allot_tensor *tensor, *sum;
@@ -75,7 +94,9 @@ int main(int argc, char **argv) {
         return 1;
     in = allot_placeholder(graph, "in", ALLOT_F32, 1, &(int64_t){ -1 });
     out = allot_sum(allot_tile(in, &(int64_t){ 1000 }, 1));
-    r = allot_session_new(&session, graph, &options, &err);
+    r = open_some(argc, argv, graph, &options);
+    if (r == 0)
+        r = allot_session_new(&session, graph, &options, &err);
     if (r < 0) {
         printf("error %d %s\n", r, err.text);
         return 1;

@@ -167,3 +167,25 @@ def test_a_run_on_a_full_card_is_out_of_memory(daemon, words):
     code, seconds, text = step(daemon, process, 8)
     assert code == -errno.ENOMEM and seconds < 20 and "out of memory: asked for" in text, (code, seconds, text)
     other.close()
+
+
+@WITH_KERNELS
+def test_sessions_that_are_gone_leave_no_lease(daemon):
+    process = session(daemon, "before=20")
+    lease, = daemon.connect().GetBox()["box"]["leases"]
+    assert len(lease["holders"]) == 1
+    assert step(daemon, process, 1)[0] == 0
+    process.stdin.close()
+    process.wait(PATIENCE)
+
+
+@WITH_KERNELS
+def test_the_last_session_of_a_job_leaves_the_job_its_lease(daemon):
+    manager = daemon.connect()
+    grant = manager.Acquire({"amount": fraction(4000), "gpus": 1})["grant"]
+    process = session(daemon, "before=3", **grant["environment"])
+    assert step(daemon, process, 1)[0] == 0
+    process.stdin.close()
+    process.wait(PATIENCE)
+    left, = manager.GetBox()["box"]["leases"]
+    assert left["id"] == grant["lease"]
