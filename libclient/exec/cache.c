@@ -23,7 +23,6 @@ static struct {
 
 static _Atomic uint64_t n_uses; /* of frames and plans of all caches, so far */
 
-/* A child finds the list whole, and nobody in it. */
 static void lock_all(void) {
     pthread_mutex_lock(&all.lock);
 }
@@ -32,8 +31,14 @@ static void unlock_all(void) {
     pthread_mutex_unlock(&all.lock);
 }
 
+/* The parent's caches are of no use to a child: who had their locks did not come along. */
+static void begin_anew(void) {
+    list_init(&all.caches);
+    pthread_mutex_unlock(&all.lock);
+}
+
 static void watch_forks(void) {
-    pthread_atfork(lock_all, unlock_all, unlock_all);
+    pthread_atfork(lock_all, unlock_all, begin_anew);
 }
 
 void cache_init(struct cache *cache, uint32_t n_max) {
@@ -70,10 +75,10 @@ static void entries_free(struct list *entries) {
 }
 
 void cache_done(struct cache *cache, bool is_fork) {
-    pthread_mutex_lock(&all.lock);
-    list_remove(&cache->link);
-    pthread_mutex_unlock(&all.lock);
-    if (!is_fork) {
+    if (!is_fork) { /* else it is in no list */
+        pthread_mutex_lock(&all.lock);
+        list_remove(&cache->link);
+        pthread_mutex_unlock(&all.lock);
         pthread_mutex_lock(&cache->lock);
         while (cache->n_guests > 0)
             pthread_cond_wait(&cache->news, &cache->lock);
