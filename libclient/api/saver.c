@@ -7,10 +7,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@
 #include "libclient/api/session.h"
 #include "libclient/core/safetensors.h"
 #include "libclient/core/tensor.h"
+#include "libclient/core/whole.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine.h"
@@ -62,72 +61,11 @@ static int choose(const struct allot_session *session, const struct allot_output
 /* ---- Saving -----------------------------------------------------------------------------------
  */
 
-static int write_all(int fd, const void *data, size_t n) {
-    const char *at = data;
-
-    while (n > 0) {
-        ssize_t done = write(fd, at, n);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 ? -errno : -EIO;
-        at += done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
-/* The name is on the disk as well when the folder is. */
-static void sync_folder(const char *path) {
-    cleanup(freep) char *folder = strdup(path);
-    char *slash = folder ? strrchr(folder, '/') : NULL;
-    cleanup(closep) int fd = -1;
-
-    if (!folder)
-        return;
-    if (slash)
-        slash[slash == folder] = '\0';
-    fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        fsync(fd);
-}
-
-static int write_file(const char *path, const char *head, size_t head_bytes,
-                      struct allot_tensor *const *values, size_t n, struct allot_error *err) {
-    cleanup(freep) char *beside = NULL;
-    cleanup(closep) int fd = -1;
-    uint64_t random;
-    int r;
-
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-        random = (uintptr_t)head;
-    if (asprintf(&beside, "%s.%016" PRIx64, path, random) < 0) {
-        beside = NULL;
-        return error_set(err, -ENOMEM, "no host memory for a checkpoint");
-    }
-    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return error_set(err, -errno, "%s: %s", beside, strerror(errno));
-    r = write_all(fd, head, head_bytes);
-    for (size_t i = 0; r == 0 && i < n; i++)
-        r = write_all(fd, tensor_data(values[i]), values[i]->bytes);
-    if (r == 0 && fsync(fd) < 0)
-        r = -errno;
-    if (r == 0 && rename(beside, path) < 0)
-        r = -errno;
-    if (r < 0) {
-        unlink(beside);
-        return error_set(err, r, "%s: %s", path, strerror(-r));
-    }
-    sync_folder(path);
-    return 0;
-}
-
 static int save_values(const struct allot_output *variables, struct allot_tensor *const *values,
                        size_t n, const char *path, struct allot_error *err) {
     cleanup(freep) struct safetensors_entry *entries = calloc(n + 1, sizeof(*entries));
     cleanup(freep) char *head = NULL;
+    struct whole file;
     size_t head_bytes;
     int r;
 
@@ -141,7 +79,14 @@ static int save_values(const struct allot_output *variables, struct allot_tensor
             .bytes = values[i]->bytes,
         };
     r = safetensors_format(entries, n, &head, &head_bytes, err);
-    return r < 0 ? r : write_file(path, head, head_bytes, values, n, err);
+    if (r == 0)
+        r = whole_begin(&file, path, err);
+    if (r < 0)
+        return r;
+    whole_write(&file, head, head_bytes);
+    for (size_t i = 0; i < n; i++)
+        whole_write(&file, tensor_data(values[i]), values[i]->bytes);
+    return whole_end(&file, err);
 }
 
 int allot_save(struct allot_session *session, const struct allot_output *given, size_t n,

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,49 +10,20 @@
 #include <unistd.h>
 
 #include "base/error.h"
-
-static int write_all(int fd, const uint8_t *bytes, size_t size) {
-    while (size > 0) {
-        ssize_t n = write(fd, bytes, size);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        bytes += n;
-        size -= (size_t)n;
-    }
-    return fsync(fd) < 0 ? -errno : 0;
-}
+#include "libclient/core/whole.h"
 
 int graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err) {
     cleanup(freep) uint8_t *bytes = NULL;
-    static _Atomic unsigned n_saved; /* names for files in the making */
-    cleanup(freep) char *temporary = NULL;
+    struct whole file;
     size_t size;
-    int fd, r = graph_encode(graph, &bytes, &size, err);
+    int r = graph_encode(graph, &bytes, &size, err);
 
+    if (r == 0)
+        r = whole_begin(&file, path, err);
     if (r < 0)
         return r;
-    if (asprintf(&temporary, "%s.new-%d-%u", path, (int)getpid(), atomic_fetch_add(&n_saved, 1)) <
-        0) {
-        temporary = NULL;
-        return error_set(err, -ENOMEM, "no memory to save a graph");
-    }
-    fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        r = -errno;
-        return error_set(err, r, "%s: a file beside it cannot be made: %s", path, strerror(-r));
-    }
-    r = write_all(fd, bytes, size);
-    close(fd);
-    if (r == 0 && rename(temporary, path) < 0)
-        r = -errno;
-    if (r < 0) {
-        unlink(temporary);
-        return error_set(err, r, "%s: the graph cannot be written: %s", path, strerror(-r));
-    }
-    return 0;
+    whole_write(&file, bytes, size);
+    return whole_end(&file, err);
 }
 
 static int read_all(int fd, uint8_t **ret, size_t *ret_size) {
