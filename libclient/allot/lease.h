@@ -212,6 +212,10 @@ struct allot_lease_patience {
      * goes on with the place that it has. It may call every function but allot_lease_free() of this
      * lease. NULL: never. */
     bool (*go_on)(void *userdata);
+
+    /* For an answer, when one is due: a daemon that takes longer hangs, and is as one that is away;
+     * 0: 2 s. */
+    uint64_t hangs_usec;
 };
 
 #define ALLOT_LEASE_PATIENCE_INIT allot_lease_patience_init()
@@ -235,7 +239,8 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
 /*
  * Give back `bytes`, after they were freed, rounded down to 2 MiB: who grew by what is no multiple
  * of that gives back what was rounded up too. -EINVAL: more than this process holds. 0 bytes answer
- * a recall where there is nothing to give.
+ * a recall where there is nothing to give. A daemon that is away, or does not answer within 2 s, is
+ * told when it is back.
  */
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err);

@@ -86,6 +86,11 @@ struct lease_wait lease_wait_begin(const struct allot_lease *lease) {
 }
 
 int lease_away(struct allot_lease *lease, struct allot_error *err) {
+    if (lease->silent || lease->telling)
+        return error_set(err, -ENOTCONN,
+                         "the daemon at %s is there and does not answer: look at its log "
+                         "(journalctl -u allotd), or have it restarted (systemctl restart allotd)",
+                         lease->path);
     return error_set(err, -ENOTCONN,
                      "the daemon at %s is gone and did not come back in time: start it "
                      "(systemctl start allotd) and try again%s%s",
@@ -99,8 +104,8 @@ static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
     if (wait->told_away || !wait->progress)
         return;
     wait->told_away = true;
-    snprintf(reason, sizeof(reason), "the daemon at %s is away, and has to come back first",
-             lease->path);
+    snprintf(reason, sizeof(reason), "the daemon at %s %s first", lease->path,
+             lease->silent ? "hangs, and has to answer" : "is away, and has to come back");
     pthread_mutex_unlock(&lease->lock);
     wait->progress(wait->userdata, 0, reason);
     pthread_mutex_lock(&lease->lock);
@@ -239,6 +244,13 @@ static void count_after(struct allot_lease *lease, enum wire_method method, cons
 
 /* ---- Calling -------------------------------------------------------------------------------- */
 
+/* The daemon has not answered. Not locked. */
+static void suspect_silent(struct allot_lease *lease) {
+    pthread_mutex_lock(&lease->lock);
+    lease_suspect(lease, true);
+    pthread_mutex_unlock(&lease->lock);
+}
+
 /*
  * The caller wants no more. The daemon forgets who waits when it hears that nothing more will be
  * said, and ends the connection; if it had given the bytes before, its answer comes first, and they
@@ -261,11 +273,8 @@ static int call_off(struct allot_lease *lease, struct client *client, union wire
     client_close(client);
     if (r == 0)
         return 0;
-    if (!is_settled) {
-        pthread_mutex_lock(&lease->lock);
-        lease_suspect(lease);
-        pthread_mutex_unlock(&lease->lock);
-    }
+    if (!is_settled)
+        suspect_silent(lease);
     return called_off(err);
 }
 
@@ -296,6 +305,11 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
     int r;
 
     r = call_connect(lease, client, wait, err);
+    /* One that does not even take connections; what was given back need not be told by this one. */
+    if (r == -ENOTCONN && method == WIRE_METHOD_SHRINK) {
+        suspect_silent(lease);
+        return -ERESTART;
+    }
     if (r < 0)
         return r;
     r = client_send(client, method, parameters, may_stream ? VARLINK_MORE : 0, err);
@@ -318,6 +332,12 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
         if (r != -ECANCELED || failure.code != FAILURE_NONE)
             break;
         why = heard(lease, wait);
+        if (why == -ECANCELED && method == WIRE_METHOD_SHRINK) {
+            /* It is done in any case: all that can be cut short is the waiting for the answer. */
+            client_heed(client, wait->cancel_fd = -1);
+            wait->answer_usec = MIN(wait->answer_usec, lease_deadline(LAST_WORD_USEC));
+            continue;
+        }
         if (why == -ECANCELED)
             return call_off(lease, client, ret, err);
         if (why < 0)
@@ -331,6 +351,8 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
     if (r >= 0 || failure.code != FAILURE_NONE)
         return MIN(r, 0);
     client_close(client);
+    if (r == -ETIMEDOUT)
+        suspect_silent(lease);
     return -ERESTART;
 }
 
@@ -339,13 +361,12 @@ static int call_begin(struct allot_lease *lease, enum wire_method method, const 
                       struct lease_wait *wait, struct call **ret, struct allot_error *err) {
     int r;
 
-    if (method == WIRE_METHOD_SHRINK) {
-        while (lease->state == LEASE_AWAY && lease->telling)
-            pthread_cond_wait(&lease->changed, &lease->lock);
-        if (lease->state == LEASE_AWAY) {
-            r = count_before(lease, method, parameters, err);
-            return r < 0 ? r : -ERESTART;
-        }
+    if (method == WIRE_METHOD_SHRINK && lease->state == LEASE_AWAY) {
+        r = count_before(lease, method, parameters, err);
+        if (r < 0)
+            return r;
+        lease->changed_since = lease->telling;
+        return -ERESTART;
     }
     r = wait_attached(lease, wait, err);
     if (r < 0)
@@ -398,7 +419,7 @@ int lease_call(struct allot_lease *lease, enum wire_method method, const void *p
 
     pthread_mutex_lock(&lease->lock);
     if (r == -ERESTART)
-        lease_suspect(lease);
+        lease_suspect(lease, false);
     count_after(lease, method, parameters, r);
     call_put_back(lease, call);
     lease->n_calls--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a holder asks of its lease. */
+/* What a holder asks of its lease; giving back is in shrink.c. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,9 +7,8 @@
 #include "base/clock.h"
 #include "libclient/lease/lease.h"
 
-/* The whole name of the device that is meant, in the caller's memory: shares may be made anew. */
-static int name_device(struct allot_lease *lease, const char *device, char name[static 96],
-                       struct allot_error *err) {
+int lease_name_device(struct allot_lease *lease, const char *device, char name[static 96],
+                      struct allot_error *err) {
     struct allot_lease_share *share;
     int r;
 
@@ -37,9 +36,6 @@ static int gave_up(struct allot_lease *lease, struct allot_error *err) {
     return r;
 }
 
-/* An answer is due when the waiting is over, and so much later at most: then the daemon hangs. */
-#define HANGS_USEC UINT64_C(10000000)
-
 static uint64_t later(uint64_t deadline_usec, uint64_t usec) {
     return deadline_usec > UINT64_MAX - usec ? UINT64_MAX : deadline_usec + usec;
 }
@@ -58,8 +54,11 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                 const struct allot_lease_patience *patience, struct wire_grow_reply *ret,
                 struct allot_error *err) {
     uint64_t timeout_usec = patience->timeout_usec, deadline = lease_deadline(timeout_usec);
-    struct lease_wait wait = { .away_usec = away_deadline(lease, patience, deadline),
-                               .answer_usec = later(deadline, HANGS_USEC),
+    uint64_t hangs_usec = patience->hangs_usec ? patience->hangs_usec : LEASE_HANGS_USEC;
+    uint64_t away_usec = away_deadline(lease, patience, deadline);
+    /* An answer is due when the waiting is over, and a little later at most. */
+    struct lease_wait wait = { .away_usec = away_usec,
+                               .answer_usec = later(deadline, hangs_usec),
                                .progress = patience->progress,
                                .userdata = patience->userdata,
                                .cancel_fd = patience->cancel_fd,
@@ -69,7 +68,7 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
     char name[96];
     int r;
 
-    r = name_device(lease, device, name, err);
+    r = lease_name_device(lease, device, name, err);
     if (r < 0)
         return r;
     if (bytes > INT64_MAX - WIRE_GRANULE)
@@ -84,14 +83,16 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
         if (timeout_usec > 0 && deadline != UINT64_MAX)
             call.timeout_usec = wire_some(left);
         r = lease_call(lease, WIRE_METHOD_GROW, &call, &wait, &reply, err);
-        /* However long it has waited in line: a restart in between is a pause of its own. */
+        /* However long it has waited in line: a restart in between is a pause of its own, but no
+         * longer than the caller has time. */
         if (wait.in_line) {
             wait.in_line = wait.told_away = false;
-            wait.away_usec = away_deadline(lease, patience, deadline);
+            wait.away_usec =
+                MIN(away_deadline(lease, patience, deadline), MAX(away_usec, deadline));
         }
         /* Who does not wait in line asks a daemon that hangs, and is replaced, again. */
         if (timeout_usec == 0)
-            wait.answer_usec = lease_deadline(HANGS_USEC);
+            wait.answer_usec = lease_deadline(hangs_usec);
         /* The daemon was restarted: what became of it was settled by attaching, so ask again. */
     } while (r == -ERESTART && lease_left(wait.away_usec) > 0);
     if (r == -ERESTART)
@@ -135,26 +136,6 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
     if (r >= 0)
         *ret_bytes = reply.held_bytes;
     return r;
-}
-
-int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
-                       struct allot_error *err) {
-    struct wire_shrink call = { .bytes = bytes / WIRE_GRANULE * WIRE_GRANULE };
-    struct lease_wait wait;
-    union wire_reply reply;
-    char name[96];
-    int r;
-
-    if (!lease)
-        return lease_check_process(lease, err);
-    wait = lease_wait_begin(lease);
-    call.lease = lease->id;
-    r = name_device(lease, device, name, err);
-    if (r < 0)
-        return r;
-    call.device = name;
-    r = lease_call(lease, WIRE_METHOD_SHRINK, &call, &wait, &reply, err);
-    return r == -ERESTART ? 0 : r;
 }
 
 int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {

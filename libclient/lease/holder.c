@@ -47,7 +47,8 @@ static int take_shares(struct allot_lease *lease, const struct wire_attach_reply
     return 0;
 }
 
-/* What this process holds, for Attach. NULL the first time. From here on nobody may change it. */
+/* What this process holds, for Attach. NULL the first time. Who gives back from here on notes it.
+ */
 static int make_held(struct allot_lease *lease, struct wire_held **ret, struct allot_error *err) {
     struct wire_held *held = NULL;
 
@@ -57,6 +58,7 @@ static int make_held(struct allot_lease *lease, struct wire_held **ret, struct a
             return error_set(err, -ENOMEM, "out of memory to attach to a lease");
         pthread_mutex_lock(&lease->lock);
         lease->telling = true;
+        lease->changed_since = false;
         for (size_t i = 0; i < lease->n_shares; i++)
             held[i] = (struct wire_held){ lease->shares[i].device, lease->shares[i].held_bytes };
         pthread_mutex_unlock(&lease->lock);
@@ -100,6 +102,10 @@ static int tell_held(struct allot_lease *lease, struct failure *failure, struct 
     if (r >= 0) {
         lease_set_state(lease, LEASE_ATTACHED);
         lease->again = true;
+        lease->silent = false;
+        /* Before anybody calls: the daemon's books have what is free by now. */
+        if (lease->changed_since)
+            lease_suspect(lease, false);
     }
     pthread_mutex_unlock(&lease->lock);
     return r;
@@ -179,6 +185,13 @@ static void note_why(struct allot_lease *lease, const struct allot_error *err) {
     pthread_mutex_unlock(&lease->lock);
 }
 
+/* What lacks: an answer, or somebody who takes connections at all. */
+static void note_silent(struct allot_lease *lease, bool silent) {
+    pthread_mutex_lock(&lease->lock);
+    lease->silent = silent;
+    pthread_mutex_unlock(&lease->lock);
+}
+
 static bool is_final(const struct failure *failure) {
     return failure->code != FAILURE_NONE && failure->code != FAILURE_BUSY;
 }
@@ -205,7 +218,11 @@ static bool come_back(struct allot_lease *lease) {
         struct failure failure = { 0 };
         int r;
 
-        r = client_reconnect(lease->holder, UINT64_MAX, lease->wake_fd, &err);
+        r = client_connect(lease->holder, &err);
+        if (r < 0) {
+            note_silent(lease, false); /* nobody is there to answer */
+            r = client_reconnect(lease->holder, UINT64_MAX, lease->wake_fd, &err);
+        }
         if (r >= 0)
             r = attach(lease, &failure, &err);
         if (r >= 0)
@@ -217,6 +234,7 @@ static bool come_back(struct allot_lease *lease) {
         client_close(lease->holder);
         if (r != -ECANCELED) {
             note_why(lease, &err);
+            note_silent(lease, r == -ETIMEDOUT);
             poll(&wake, 1, AGAIN_USEC / 1000);
         }
         if (must_stop(lease))
@@ -310,9 +328,10 @@ void lease_let_go(struct allot_lease *lease) {
         client_close(lease->holder);
 }
 
-void lease_suspect(struct allot_lease *lease) {
+void lease_suspect(struct allot_lease *lease, bool silent) {
     if (lease->state != LEASE_ATTACHED || lease->charger)
         return;
+    lease->silent = silent;
     lease_set_state(lease, LEASE_AWAY);
     lease_event_raise(lease->wake_fd);
 }

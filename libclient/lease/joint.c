@@ -56,6 +56,7 @@ int joint_call(struct allot_lease *lease, enum wire_method method, const void *p
     const struct wire_shrink *shrink = parameters;
     const struct wire_grow *grow = parameters;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    uint64_t left = lease_left(wait->answer_usec);
 
     if (method == WIRE_METHOD_SHRINK) {
         lease->charger->unreserve(shrink->device, shrink->bytes);
@@ -64,6 +65,8 @@ int joint_call(struct allot_lease *lease, enum wire_method method, const void *p
     if (grow->wait.has && grow->wait.value)
         patience.timeout_usec =
             grow->timeout_usec.has ? (uint64_t)grow->timeout_usec.value : UINT64_MAX;
+    if (left != UINT64_MAX)
+        patience.hangs_usec = MAX(left - MIN(left, patience.timeout_usec), UINT64_C(1));
     patience.reconnect_usec = MAX(lease_left(wait->away_usec), UINT64_C(1));
     patience.progress = wait->progress;
     patience.userdata = wait->userdata;

@@ -102,7 +102,8 @@ static int process_init(struct allot_lease *lease, struct allot_error *err) {
 
     lease->pid = getpid();
     lease->state = LEASE_AWAY;
-    lease->stop = lease->again = lease->telling = lease->has_thread = false;
+    lease->stop = lease->again = lease->has_thread = false;
+    lease->telling = lease->changed_since = lease->silent = false;
     lease->n_calls = lease->n_idle = 0;
     list_init(&lease->calls);
     lease->wake_fd = event_new();

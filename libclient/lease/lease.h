@@ -17,7 +17,8 @@
  *
  * A grow counts when its answer is here; if that was lost, our word takes it back and it is asked
  * again. A shrink counts before it is sent: the bytes are free already, whatever becomes of the
- * call. While the daemon is away it only counts: the word will have it.
+ * call. While the daemon is away it only counts: the word will have it; where that is on its way, a
+ * new one goes after it.
  *
  * Where the guard is in the process and the lease is the job's, the guard is the holder: the lease
  * has a *seat* there (joint.c) instead of a holder connection and a thread, and is ATTACHED always.
@@ -62,8 +63,10 @@ struct allot_lease {
     struct list calls; /* struct call: idle connections, and how many */
     unsigned n_idle;
     bool stop;
-    bool again;   /* it was attached before: say what is held */
-    bool telling; /* the word of what is held is on its way: it may not change */
+    bool again;         /* it was attached before: say what is held */
+    bool telling;       /* the word of what is held is on its way */
+    bool changed_since; /* and is no longer true: it has to be given anew */
+    bool silent;        /* AWAY, as the daemon does not answer; else it is gone */
 
     /* The thread's: nobody else's while it runs. */
     struct client *holder;
@@ -117,8 +120,9 @@ int lease_hold(struct allot_lease *lease, struct allot_error *err);
 /* End the thread and the holder connection. */
 void lease_let_go(struct allot_lease *lease);
 
-/* Something is wrong with the connection to the daemon: attach anew. Locked. */
-void lease_suspect(struct allot_lease *lease);
+/* Something is wrong with the connection to the daemon, or (`silent`) it does not answer: attach
+ * anew. Locked. */
+void lease_suspect(struct allot_lease *lease, bool silent);
 
 /* ---- joint.c -------------------------------------------------------------------------------- */
 
@@ -135,7 +139,17 @@ void joint_let_go(struct allot_lease *lease);
 int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
                const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
 
+/* ---- grow.c --------------------------------------------------------------------------------- */
+
+/* The whole name of the device that is meant, in the caller's memory: shares may be made anew. */
+int lease_name_device(struct allot_lease *lease, const char *device, char name[static 96],
+                      struct allot_error *err);
+
 /* ---- call.c --------------------------------------------------------------------------------- */
+
+/* A daemon that does not answer for so long hangs, if the caller says nothing else: it is attached
+ * to anew, and until it answers that it is away. */
+#define LEASE_HANGS_USEC UINT64_C(2000000)
 
 /* How long a call may take, by CLOCK_MONOTONIC, and who hears of its waiting. */
 struct lease_wait {

@@ -15,6 +15,8 @@
 #include "tests/support/suite.h"
 
 #define G(n) ((n)*WIRE_GRANULE)
+/* Longer than a daemon that hangs keeps anybody, shorter than it did. */
+#define KEPT_USEC UINT64_C(5000000)
 
 /* A growth on a thread of its own, and what it is told. */
 struct growth {
@@ -194,6 +196,84 @@ START_TEST(a_daemon_that_hangs_does_not_keep_who_calls_off) {
 }
 END_TEST
 
+static int grow_now(struct allot_lease *lease, struct allot_error *err) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+
+    patience.reconnect_usec = 1;
+    return allot_lease_grow_with(lease, NULL, G(1), &patience, err);
+}
+
+/* What is given back counts at once: also while the daemon is being told what is held. */
+START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
+    struct allot_lease *lease = setup();
+    uint64_t begin = clock_usec(CLOCK_MONOTONIC);
+    struct allot_error err = { 0 };
+
+    ck_assert_int_eq(allot_lease_grow(lease, NULL, G(800), 0, NULL), 0);
+    fakeallotd_hang(d, true);
+    ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(100), NULL), 0);
+    ck_assert_uint_eq(held(lease), G(700));
+    ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
+    ck_assert_msg(strstr(err.text, "does not answer"), "%s", err.text);
+    /* By now the word is on its way, or will be. */
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(100), NULL), 0);
+    ck_assert_uint_eq(held(lease), G(400));
+    ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
+    fakeallotd_hang(d, false);
+    /* Who is answered finds what is free in the books. */
+    ck_assert_int_eq(allot_lease_grow(lease, NULL, G(600), 0, &err), 0);
+    teardown(lease, G(1000));
+}
+END_TEST
+
+/* In words: who hangs is not to be started. */
+START_TEST(a_daemon_that_hangs_is_told_from_one_that_is_gone) {
+    struct allot_lease *lease = setup();
+    uint64_t begin = clock_usec(CLOCK_MONOTONIC);
+    struct allot_error err = { 0 };
+
+    fakeallotd_hang(d, true);
+    ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
+    ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
+    ck_assert_msg(strstr(err.text, "does not answer") && strstr(err.text, "restart allotd"), "%s",
+                  err.text);
+    fakeallotd_hang(d, false);
+    ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 0, &err), 0);
+    fakeallotd_kill(d, true);
+    do
+        ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
+    while (!strstr(err.text, "is gone")); /* once that was seen */
+    ck_assert_msg(strstr(err.text, "start allotd"), "%s", err.text);
+    fakeallotd_start(d);
+    ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 0, &err), 0);
+    teardown(lease, G(2));
+}
+END_TEST
+
+/* Neither waits in line any longer than it was to, but for the moment in which an answer is due. */
+START_TEST(a_daemon_that_hangs_keeps_nobody_in_line) {
+    struct allot_lease *lease = setup();
+    struct growth growth;
+    uint64_t begin;
+
+    ck_assert_int_eq(allot_lease_grow(lease, NULL, G(800), 0, NULL), 0);
+    growth_init(&growth, lease, G(300));
+    growth.patience.timeout_usec = growth.patience.reconnect_usec = 500000;
+    growth.patience.hangs_usec = 100000;
+    begin = clock_usec(CLOCK_MONOTONIC);
+    growth_go(&growth);
+    fakeallotd_await_waiting(d, 1);
+    fakeallotd_hang(d, true);
+    ck_assert_int_eq(growth_end(&growth), -ENOTCONN);
+    ck_assert_msg(strstr(growth.err.text, "does not answer"), "%s", growth.err.text);
+    ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
+    fakeallotd_hang(d, false);
+    fakeallotd_await_attached(d, 2);
+    teardown(lease, G(800));
+}
+END_TEST
+
 /* Grants and cancellations meet: whoever is first, not a byte is lost or counted twice. */
 START_TEST(a_grant_that_meets_a_cancellation_counts_once) {
     struct allot_lease *lease = setup();
@@ -248,4 +328,6 @@ END_TEST
 
 SUITE("lease-cancel", growth_in_line_is_called_off_and_forgotten, who_goes_on_keeps_its_place,
       growth_that_waits_for_a_daemon_is_called_off, a_daemon_that_hangs_does_not_keep_who_calls_off,
+      a_daemon_that_hangs_keeps_nobody_who_gives_back,
+      a_daemon_that_hangs_is_told_from_one_that_is_gone, a_daemon_that_hangs_keeps_nobody_in_line,
       a_grant_that_meets_a_cancellation_counts_once, an_older_caller_is_not_called_off)
