@@ -81,7 +81,8 @@ struct allot_session_options {
     bool require_daemon;    /* no daemon: an error, not unmanaged memory */
     bool no_wait;           /* a full card: an error, not a wait; the daemon is away: 2 s */
     uint64_t wait_usec;     /* wait at most so long; 0: as long as the policy allows, and a
-                               minute for a daemon that is away */
+                               minute for a daemon that is away. One that hangs is taken for that
+                               after 2 s, or `wait_usec` if that is less */
     /*
      * Which GPUs may be used, written as CUDA_VISIBLE_DEVICES is; NULL: all that the driver shows,
      * which CUDA_VISIBLE_DEVICES of the environment has narrowed; "": none. Numbers count those
@@ -105,8 +106,8 @@ static inline struct allot_session_options allot_session_options_init(void) {
 /* `options` NULL: all defaults. The session keeps a reference to the graph. */
 int allot_session_new(struct allot_session **ret, struct allot_graph *graph,
                       const struct allot_session_options *options, struct allot_error *err);
-/* No run may be under way; waits for what stopped runs have left on GPUs. Accepts NULL and returns
- * NULL. */
+/* No run may be under way; waits for what stopped runs have left on GPUs, and 2 s at most for a
+ * daemon that hangs. Accepts NULL and returns NULL. */
 struct allot_session *allot_session_free(struct allot_session *session);
 
 /*

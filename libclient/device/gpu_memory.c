@@ -18,6 +18,7 @@
  *                          └──┘ what is not enough by itself is given back, and the place is kept
  *
  * The wait ends with the lease's answer, with enough memory of our own, or when the run is stopped.
+ * A daemon that hangs ends none of that: giving back, too, is cut short by whoever stops the run.
  */
 #include "libclient/device/gpu_memory.h"
 
@@ -35,6 +36,10 @@
 #include "libclient/device/gpu_source.h"
 #include "libclient/device/want.h"
 #include "libclient/lease/others.h"
+#include "libclient/lease/shrink.h"
+
+/* Who was stopped waits no longer than this for the daemon to hear what it gives back. */
+#define STOPPED_USEC UINT64_C(200000)
 
 struct errand {
     struct gpu_memory *memory;
@@ -52,6 +57,8 @@ struct errand {
 
     bool has_want; /* the lease was asked: what others have to tell is heard meanwhile */
     struct want want;
+    bool has_heard;        /* while it gave back: it has still to look */
+    uint64_t tried_usec;   /* when it began to try without waiting, the last time */
     uint64_t waited_bytes; /* for which it stands in line */
     bool is_done;          /* `*ret` is there: nothing has to be waited for any more */
     bool is_stopped;
@@ -106,13 +113,42 @@ void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes) {
         atomic_fetch_add(&memory->owed_bytes, bytes);
 }
 
+/* Whether it is to go on, as nobody has stopped it. */
+static bool hear(void *userdata) {
+    const struct gpu_memory_terms *terms = errand->terms;
+
+    want_lower(&errand->want);
+    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
+    return !errand->is_stopped;
+}
+
+/* The same, by who cannot look just now. */
+static bool hear_aside(void *userdata) {
+    errand->has_heard = true;
+    return hear(userdata);
+}
+
 /* Tell the lease what was given back. Not inside the arena. */
 static void settle(struct gpu_memory *memory) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     uint64_t bytes = atomic_exchange(&memory->owed_bytes, 0);
 
-    /* What cannot be told now is told when the process attaches again, with what it then holds. */
-    if (bytes > 0)
-        allot_lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, NULL);
+    if (bytes == 0)
+        return;
+    patience.hangs_usec = memory->options.patience.hangs_usec;
+    if (errand && errand->is_stopped) {
+        patience.hangs_usec = STOPPED_USEC;
+    } else if (errand && errand->has_want) {
+        patience.cancel_fd = errand->want.fd;
+        patience.go_on = hear_aside;
+    }
+    /* A daemon that does not answer is told when the process attaches anew, with what it then
+     * holds. */
+    lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &patience, NULL);
+    if (errand && errand->has_heard) {
+        errand->has_heard = false;
+        want_raise(&errand->want);
+    }
 }
 
 int gpu_memory_describe(void *userdata, char *text, size_t size) {
@@ -143,10 +179,15 @@ static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
 /* As long as the options, and the terms of this errand, say. */
 static struct allot_lease_patience patience_now(const struct gpu_memory *memory) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    uint64_t away_usec = memory->options.patience.away_usec;
 
     if (memory->options.patience.memory_usec)
         patience.timeout_usec = left(memory->options.patience.memory_usec, errand->terms);
-    patience.reconnect_usec = left(memory->options.patience.away_usec, errand->terms);
+    /* A daemon that did not answer when it was tried has had that time already. */
+    if (errand->refused.code == -ENOTCONN && away_usec > 0)
+        away_usec -= MIN(clock_usec(CLOCK_MONOTONIC) - errand->tried_usec, away_usec - 1);
+    patience.reconnect_usec = left(away_usec, errand->terms);
+    patience.hangs_usec = memory->options.patience.hangs_usec;
     patience.progress = patience_say;
     return patience;
 }
@@ -158,23 +199,19 @@ static int lease_grow(const struct gpu_memory *memory, uint64_t bytes,
                                  &errand->refused);
 }
 
-/* Whether it is to go on, as nobody has stopped it. */
-static bool hear(void *userdata) {
-    const struct gpu_memory_terms *terms = errand->terms;
-
-    want_lower(&errand->want);
-    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
-    return !errand->is_stopped;
+/* From now on it is heard. */
+static void listen(const struct gpu_memory *memory) {
+    if (!errand->terms || errand->has_want)
+        return;
+    want_begin(&errand->want, memory->gpu, errand->terms->stopped);
+    errand->has_want = true;
 }
 
 /* As lease_grow(), while somebody may stop it: also a daemon that hangs keeps no run. */
 static int lease_grow_until_stopped(const struct gpu_memory *memory, uint64_t bytes,
                                     struct allot_lease_patience patience,
                                     bool (*go_on)(void *userdata)) {
-    if (errand->terms && !errand->has_want) {
-        want_begin(&errand->want, memory->gpu, errand->terms->stopped);
-        errand->has_want = true;
-    }
+    listen(memory);
     if (errand->has_want) {
         patience.cancel_fd = errand->want.fd;
         patience.go_on = go_on;
@@ -210,11 +247,13 @@ static int try(void) {
 
     /* A daemon that is away is not waited for. */
     patience.reconnect_usec = 1;
+    patience.hangs_usec = memory->options.patience.hangs_usec;
     errand->refused_bytes = UINT64_MAX;
     errand->refused = (struct allot_error){ 0 };
     while ((r = alloc_with(true, NULL)) == -EAGAIN) {
         uint64_t missing = errand->need_bytes - errand->credit_bytes;
 
+        listen(memory);
         settle(memory);
         if (lease_grow_until_stopped(memory, missing, patience, hear) == 0)
             errand->credit_bytes += missing;
@@ -230,6 +269,7 @@ static int try_and_reclaim(void) {
     const struct gpu_memory_terms *terms = errand->terms;
     int r;
 
+    errand->tried_usec = clock_usec(CLOCK_MONOTONIC);
     do
         r = try();
     while (r == -ENOMEM && terms && terms->reclaim && terms->reclaim(terms->userdata));
@@ -367,10 +407,10 @@ int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
     errand = &own;
     r = run_errand(err);
     drop_credit();
+    settle(gpu->memory);
     if (own.has_want)
         want_end(&own.want);
     errand = outer;
-    settle(gpu->memory);
     return r;
 }
 

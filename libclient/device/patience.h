@@ -9,6 +9,7 @@
 struct patience {
     uint64_t memory_usec; /* for others to give back; 0: not, UINT64_MAX: as the policy allows */
     uint64_t away_usec;   /* for a daemon that is away */
+    uint64_t hangs_usec;  /* for an answer that is due: whoever gives none by then hangs */
 };
 
 /* What a session's options mean: who does not wait for memory waits a moment for the daemon, which

@@ -24,12 +24,18 @@
 enum { MIB = 1 << 20, VALUE = 4 * MIB, COUNT = VALUE / 4 };
 /* What is at once on a machine that others use, too; the waits themselves have no end. */
 #define SOON_USEC UINT64_C(5000000)
+/* A daemon that does not answer hangs after two seconds: less than that, and more. */
+#define STOPPED_USEC UINT64_C(1500000)
+#define KEPT_USEC    UINT64_C(3500000)
 
 static struct realallotd allotd;
 static struct bench box; /* no session of its own */
 
-static void open_session(struct bench *bench) {
-    struct engine_options options = { .inter_threads = 2, .intra_threads = 1, .seed = 5 };
+static void open_session_with(struct bench *bench, bool no_wait, uint64_t wait_usec) {
+    struct engine_options options = { .inter_threads = 2,
+                                      .intra_threads = 1,
+                                      .gpus = { .no_wait = no_wait, .wait_usec = wait_usec },
+                                      .seed = 5 };
     int r;
 
     *bench = (struct bench){ 0 };
@@ -37,6 +43,10 @@ static void open_session(struct bench *bench) {
     r = engine_new(&bench->engine, bench->graph, &options, &bench->err);
     ck_assert_msg(r == 0, "%s", bench->err.text);
     ck_assert_uint_eq(bench->engine->n_devices, 2);
+}
+
+static void open_session(struct bench *bench) {
+    open_session_with(bench, false, 0);
 }
 
 static void setup(void) {
@@ -372,6 +382,113 @@ START_TEST(a_daemon_that_hangs_keeps_no_run) {
 }
 END_TEST
 
+/* Who waits in line, and has something to give back meanwhile, is heard and kept to its limit. */
+START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
+    setup();
+    for (unsigned round = 0; round < 4; round++) {
+        const uint64_t limit_usec = round % 2 ? 1000000 : 0;
+        struct runner waiter, holder;
+        struct bench mine, theirs;
+        struct allot_lease *filler;
+        uint64_t begun;
+
+        open_session(&mine);
+        check_books(&mine, NULL);
+        open_session(&theirs);
+        waiter = line(&mine, "Next", 3 * VALUE);
+        holder = line(&theirs, "Hold", VALUE);
+        begin(&holder, 0);
+        await_held(round + 1);
+        filler = realallotd_fill(&allotd, 0);
+        begun = clock_usec(CLOCK_MONOTONIC);
+        begin(&waiter, limit_usec);
+        realallotd_await_waiting(&allotd, 1);
+        kill(allotd.pid, SIGSTOP);
+        sem_post(&gpubench_let_go);
+        await(&holder, 0);
+        if (limit_usec) {
+            await(&waiter, -ETIMEDOUT);
+        } else {
+            begun = clock_usec(CLOCK_MONOTONIC);
+            cancel_give(&waiter.cancel);
+            await(&waiter, -ECANCELED);
+        }
+        ck_assert_uint_lt(waiter.ended_usec - begun, limit_usec + STOPPED_USEC);
+        kill(allotd.pid, SIGCONT);
+        /* All that was given back is told: it is enough for who needs no more. */
+        allot_lease_free(filler);
+        check(&waiter);
+        check_books(&mine, NULL);
+        runner_done(&waiter);
+        runner_done(&holder);
+        session_close(&mine);
+        session_close(&theirs);
+    }
+    teardown();
+}
+END_TEST
+
+/* With what it held a moment before, and with the word of that on its way. */
+START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
+    uint64_t before;
+
+    setup();
+    before = realallotd_held(&allotd, 0);
+    for (unsigned round = 0; round < 2; round++) {
+        struct runner small, large;
+        struct bench bench;
+        uint64_t begun;
+
+        open_session(&bench);
+        small = line(&bench, "Next", VALUE);
+        large = line(&bench, "Next", 4 * VALUE);
+        check(&small);
+        kill(allotd.pid, SIGSTOP);
+        if (round == 1) {
+            begin(&large, 20000);
+            await(&large, -ETIMEDOUT);
+        }
+        runner_done(&small);
+        runner_done(&large);
+        begun = clock_usec(CLOCK_MONOTONIC);
+        session_close(&bench);
+        ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begun, KEPT_USEC);
+        kill(allotd.pid, SIGCONT);
+        while (realallotd_held(&allotd, 0) != before)
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    teardown();
+}
+END_TEST
+
+/* As long as a daemon that is away, and not first the one and then the other. */
+START_TEST(a_daemon_that_hangs_is_waited_for_as_one_that_is_away) {
+    setup();
+    for (unsigned round = 0; round < 2; round++) {
+        struct runner runner;
+        struct bench bench;
+        uint64_t begun;
+
+        open_session_with(&bench, round == 0, round == 0 ? 0 : 1000000);
+        check_books(&bench, NULL);
+        runner = line(&bench, "Next", VALUE);
+        kill(allotd.pid, SIGSTOP);
+        begun = clock_usec(CLOCK_MONOTONIC);
+        begin(&runner, 0);
+        await(&runner, -ENOMEM);
+        ck_assert_uint_lt(runner.ended_usec - begun, round == 0 ? KEPT_USEC : 2000000);
+        ck_assert_msg(strstr(runner.err.text, "does not answer"), "%s", runner.err.text);
+        ck_assert_msg(!strstr(runner.err.text, "is gone"), "%s", runner.err.text);
+        kill(allotd.pid, SIGCONT);
+        check(&runner);
+        check_books(&bench, NULL);
+        runner_done(&runner);
+        session_close(&bench);
+    }
+    teardown();
+}
+END_TEST
+
 /* Whoever comes first: nothing is lost, and nothing kept that nobody uses. */
 START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
     struct allot_lease *filler;
@@ -416,4 +533,7 @@ SUITE_TIMEOUT("wait-gpu", 120, a_cancellation_ends_a_wait_for_step_memory,
               memory_that_becomes_idle_in_the_process_ends_a_wait,
               what_a_stopped_run_left_is_had_when_the_gpu_is_through,
               a_variable_is_read_while_a_write_waits_for_memory, a_daemon_that_hangs_keeps_no_run,
+              a_daemon_that_hangs_keeps_no_run_that_gives_back,
+              a_daemon_that_hangs_keeps_no_session_that_ends,
+              a_daemon_that_hangs_is_waited_for_as_one_that_is_away,
               a_grant_that_meets_a_cancellation_leaks_nothing)
