@@ -24,8 +24,6 @@
 #include "libclient/lease/lease.h"
 
 enum { SHARES_MAX = 64, TIER_ARENAS = 4 };
-/* A daemon that does not hear of a lease's end in this time hears of the process's. */
-enum { RELEASE_USEC = 2000000 };
 
 static struct {
     pthread_mutex_t lock;
@@ -185,8 +183,9 @@ static void let_go(void) {
         gpu_close(process.set.gpus[i]);
     free(process.set.gpus);
     process.set = (struct gpus){ 0 };
+    /* A daemon that does not hear of it hears of the process's end. */
     if (process.is_own)
-        lease_release_within(process.lease, RELEASE_USEC, NULL);
+        lease_release_at_once(process.lease, NULL);
     process.is_own = false;
     process.lease = allot_lease_free(process.lease);
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "libclient/lease/lease.h"
 
 int lease_name_device(struct allot_lease *lease, const char *device, char name[static 96],
@@ -138,13 +137,8 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
     return r;
 }
 
-int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
-    return lease_release_within(lease, UINT64_MAX, err);
-}
-
-int lease_release_within(struct allot_lease *lease, uint64_t usec, struct allot_error *err) {
-    const uint64_t now = clock_usec(CLOCK_MONOTONIC);
-    const uint64_t until = usec > UINT64_MAX - now ? UINT64_MAX : now + usec;
+static int release(struct allot_lease *lease, uint64_t away_usec, uint64_t answer_usec,
+                   struct allot_error *err) {
     struct wire_release call = { 0 };
     struct lease_wait wait;
     int r;
@@ -154,10 +148,18 @@ int lease_release_within(struct allot_lease *lease, uint64_t usec, struct allot_
         return r;
     call.lease = lease->id;
     wait = lease_wait_begin(lease);
-    wait.away_usec = MIN(wait.away_usec, until);
-    wait.answer_usec = MIN(wait.answer_usec, until);
+    wait.away_usec = MIN(wait.away_usec, away_usec);
+    wait.answer_usec = MIN(wait.answer_usec, answer_usec);
     do
         r = lease_call(lease, WIRE_METHOD_RELEASE, &call, &wait, NULL, err);
     while (r == -ERESTART && lease_left(wait.away_usec) > 0);
     return r == -ERESTART ? gave_up(lease, err) : r;
+}
+
+int allot_lease_release(struct allot_lease *lease, struct allot_error *err) {
+    return release(lease, UINT64_MAX, UINT64_MAX, err);
+}
+
+int lease_release_at_once(struct allot_lease *lease, struct allot_error *err) {
+    return release(lease, lease_deadline(0), lease_deadline(LEASE_HANGS_USEC), err);
 }

@@ -108,9 +108,9 @@ int lease_find_share(struct allot_lease *lease, const char *device, struct allot
 
 /* ---- grow.c --------------------------------------------------------------------------------- */
 
-/* allot_lease_release(), but a daemon that is away, or does not answer, is not waited for longer.
+/* allot_lease_release(), but a daemon that is away is not waited for, nor one that hangs for long.
  */
-int lease_release_within(struct allot_lease *lease, uint64_t usec, struct allot_error *err);
+int lease_release_at_once(struct allot_lease *lease, struct allot_error *err);
 
 /* ---- holder.c ------------------------------------------------------------------------------- */
 
