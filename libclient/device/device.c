@@ -108,6 +108,19 @@ static void loan_end(void *data, void *userdata) {
     free(loan);
 }
 
+static int buffer_of_loan(struct loan *loan, struct device *device, uint64_t bytes, const char *tag,
+                          struct buffer **ret, struct allot_error *err) {
+    int r;
+
+    loan->device = device_ref(device);
+    r = buffer_over(ret, loan->block.data, bytes, loan_end, loan);
+    if (r < 0) {
+        loan_end(NULL, loan);
+        return error_set(err, r, "%s: no host memory for a buffer", tag);
+    }
+    return 0;
+}
+
 int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
                       const struct gpu_memory_terms *terms, struct buffer **ret,
                       struct allot_error *err) {
@@ -121,13 +134,19 @@ int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
         free(loan);
         return r;
     }
-    loan->device = device_ref(device);
-    r = buffer_over(ret, loan->block.data, bytes, loan_end, loan);
-    if (r < 0) {
-        loan_end(NULL, loan);
-        return error_set(err, r, "%s: no host memory for a buffer", tag);
+    return buffer_of_loan(loan, device, bytes, tag, ret, err);
+}
+
+int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
+                     const char *tag, struct buffer **ret, struct allot_error *err) {
+    struct loan *loan = calloc(1, sizeof(*loan));
+
+    if (!loan) {
+        device_dealloc(device, block);
+        return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
     }
-    return 0;
+    loan->block = *block;
+    return buffer_of_loan(loan, device, bytes, tag, ret, err);
 }
 
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,

@@ -50,6 +50,9 @@ void device_dealloc(struct device *device, const struct device_block *block);
 int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
                       const struct gpu_memory_terms *terms, struct buffer **ret,
                       struct allot_error *err);
+/* The same of a block that is there, and becomes the buffer's; it is gone also where that fails. */
+int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
+                     const char *tag, struct buffer **ret, struct allot_error *err);
 /* Copy within the device: at once on the CPU, on the compute stream on a GPU. */
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
                        struct allot_error *err);

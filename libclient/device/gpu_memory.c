@@ -19,6 +19,10 @@
  *
  * The wait ends with the lease's answer, with enough memory of our own, or when the run is stopped.
  * A daemon that hangs ends none of that: giving back, too, is cut short by whoever stops the run.
+ *
+ * An errand may be for several blocks, its parts. It has all of them or none: those that are there
+ * while another lacks are given back before anybody else looks, so that no errand waits with a part
+ * that another one waits for. What it stands in line for is what all of them lack together.
  */
 #include "libclient/device/gpu_memory.h"
 
@@ -43,14 +47,14 @@
 
 struct errand {
     struct gpu_memory *memory;
-    struct arena_request request;
-    const char *tag;
+    struct gpu_memory_part *parts, *part; /* the one that the arena is asked for now */
+    uint32_t n_parts, failed;             /* the first that lacked, the last time */
     const struct gpu_memory_terms *terms; /* NULL: nothing but what is there at once */
-    struct arena_block *ret;
 
-    uint64_t credit_bytes;  /* leased for it, and not mapped */
-    uint64_t need_bytes;    /* what the source was asked for last and had no credit for */
-    uint64_t refused_bytes; /* the lease has refused so much, so more as well; UINT64_MAX: none */
+    uint64_t credit_bytes;      /* leased for it, and not mapped */
+    uint64_t need_bytes;        /* what all parts asked of the source, and had no credit for */
+    uint64_t took_bytes;        /* of its credit, since it last stood in line */
+    bool is_refused;            /* the lease has refused some of that */
     struct allot_error refused; /* with these words */
     bool may_ask;               /* the source says what is missing; else it just refuses */
     bool is_first;              /* the arena is being made: nobody stands behind its source */
@@ -60,7 +64,7 @@ struct errand {
     bool has_heard;        /* while it gave back: it has still to look */
     uint64_t tried_usec;   /* when it began to try without waiting, the last time */
     uint64_t waited_bytes; /* for which it stands in line */
-    bool is_done;          /* `*ret` is there: nothing has to be waited for any more */
+    bool is_done;          /* the parts are there: nothing has to be waited for any more */
     bool is_stopped;
     struct patience_log log; /* what was said of the wait */
 };
@@ -98,13 +102,14 @@ int gpu_memory_take(struct gpu_memory *memory, uint64_t bytes) {
     missing = bytes - MIN(bytes, errand->credit_bytes);
     if (missing == 0 || take_owed(memory, missing)) {
         errand->credit_bytes -= bytes - missing;
+        errand->took_bytes += bytes;
         return 0;
     }
-    if (bytes < errand->need_bytes || errand->need_bytes == 0)
-        errand->need_bytes = bytes;
-    if (!errand->may_ask || bytes >= errand->refused_bytes)
+    if (bytes < errand->part->need_bytes || errand->part->need_bytes == 0)
+        errand->part->need_bytes = bytes;
+    if (!errand->may_ask || bytes >= errand->part->refused_bytes)
         return -ENOSPC;
-    errand->need_bytes = bytes;
+    errand->part->need_bytes = bytes;
     return -EAGAIN;
 }
 
@@ -176,6 +181,15 @@ static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
     return last <= now ? 1 : MIN(usec, (last - now + 999) / 1000);
 }
 
+uint64_t gpu_memory_patience(const struct gpu *gpu, uint64_t until_nsec) {
+    uint64_t usec = gpu->memory->options.patience.memory_usec;
+    uint64_t now = clock_nsec(CLOCK_MONOTONIC), last = until_nsec ? until_nsec : UINT64_MAX;
+
+    if (usec == 0)
+        return 0;
+    return usec > (UINT64_MAX - now) / 1000 ? last : MIN(last, now + usec * 1000);
+}
+
 /* As long as the options, and the terms of this errand, say. */
 static struct allot_lease_patience patience_now(const struct gpu_memory *memory) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
@@ -232,14 +246,66 @@ static void drop_credit(void) {
     errand->credit_bytes = 0;
 }
 
-/* One allocation of the arena, without asking the lease for anything. */
-static int alloc_with(bool may_ask, struct allot_error *err) {
-    errand->may_ask = may_ask;
+/* Under the lock: all parts that are to be had; else the first error, or -EAGAIN if one more look
+ * is all that is needed. Those behind one that lacks are taken too, to know what lacks in all. */
+static int alloc_parts(struct allot_error *err) {
+    struct arena *arena = errand->memory->gpu->arena;
+    int r = 0;
+
     errand->need_bytes = 0;
-    return arena_alloc(errand->memory->gpu->arena, &errand->request, errand->ret, err);
+    for (uint32_t i = 0; i < errand->n_parts; i++) {
+        struct gpu_memory_part *part = &errand->parts[i];
+        const struct arena_request request = { .bytes = part->bytes,
+                                               .stream = errand->memory->stream,
+                                               .tag = part->tag_number };
+        int one;
+
+        errand->part = part;
+        part->need_bytes = 0;
+        one = arena_alloc(arena, &request, &part->block, r == 0 ? err : NULL);
+        part->is_there = one == 0;
+        if (one == 0)
+            continue;
+        errand->need_bytes += part->need_bytes;
+        if (r == 0)
+            errand->failed = i;
+        if (r == 0 || one == -EAGAIN)
+            r = one;
+    }
+    for (uint32_t i = 0; r < 0 && i < errand->n_parts; i++)
+        if (errand->parts[i].is_there)
+            arena_dealloc_on(arena, errand->parts[i].block.handle, &errand->memory->stream, 1);
+    return r;
 }
 
-/* Without waiting: -ENOMEM, and the least that the lease refused; -ECANCELED. */
+/* One allocation of the arena, without asking the lease for anything. Nobody comes upon memory that
+ * a part has and another part will give back. */
+static int alloc_with(bool may_ask, struct allot_error *err) {
+    pthread_rwlock_t *lock = &errand->memory->gathering;
+    int r;
+
+    errand->may_ask = may_ask;
+    if (errand->n_parts > 1)
+        pthread_rwlock_wrlock(lock);
+    else
+        pthread_rwlock_rdlock(lock);
+    r = alloc_parts(err);
+    pthread_rwlock_unlock(lock);
+    return r;
+}
+
+/* The lease has refused what the parts need together: each is to try with less. */
+static void refuse_parts(void) {
+    errand->is_refused = true;
+    for (uint32_t i = 0; i < errand->n_parts; i++) {
+        struct gpu_memory_part *part = &errand->parts[i];
+
+        if (!part->is_there && part->need_bytes)
+            part->refused_bytes = MIN(part->refused_bytes, part->need_bytes);
+    }
+}
+
+/* Without waiting: -ENOMEM, and the least that lacks; -ECANCELED. */
 static int try(void) {
     struct gpu_memory *memory = errand->memory;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
@@ -248,7 +314,9 @@ static int try(void) {
     /* A daemon that is away is not waited for. */
     patience.reconnect_usec = 1;
     patience.hangs_usec = memory->options.patience.hangs_usec;
-    errand->refused_bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < errand->n_parts; i++)
+        errand->parts[i].refused_bytes = UINT64_MAX;
+    errand->is_refused = false;
     errand->refused = (struct allot_error){ 0 };
     while ((r = alloc_with(true, NULL)) == -EAGAIN) {
         uint64_t missing = errand->need_bytes - errand->credit_bytes;
@@ -260,7 +328,7 @@ static int try(void) {
         else if (errand->is_stopped)
             return -ECANCELED;
         else
-            errand->refused_bytes = errand->need_bytes;
+            refuse_parts();
     }
     return r;
 }
@@ -342,6 +410,18 @@ static void say(void *userdata, uint64_t place, const char *reason) {
     patience_say(&errand->log, place, reason);
 }
 
+/* What a grant has to be for the parts to be there with it: what lacks, and what the errand took
+ * for some of them, as this goes back, to the arena at once and from there to the lease; but not
+ * more than they need where nothing is. */
+static uint64_t bytes_in_line(void) {
+    uint64_t page = errand->memory->page_bytes, whole = 0;
+
+    for (uint32_t i = 0; i < errand->n_parts; i++)
+        whole += (errand->parts[i].bytes + page - 1) / page * page;
+    whole = MIN(whole, errand->need_bytes + errand->took_bytes);
+    return MAX(whole, errand->need_bytes);
+}
+
 /* In line. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else what the lease says. */
 static int stand_in_line(void) {
     struct gpu_memory *memory = errand->memory;
@@ -351,7 +431,8 @@ static int stand_in_line(void) {
     /* Who holds a part while it waits for the rest may keep another from ending its wait. */
     drop_credit();
     settle(memory);
-    errand->waited_bytes = errand->refused_bytes;
+    errand->waited_bytes = bytes_in_line();
+    errand->took_bytes = 0;
     patience.progress = say;
     want_raise(&errand->want); /* what came since it was tried is not missed */
     r = lease_grow_until_stopped(memory, errand->waited_bytes, patience, look);
@@ -365,16 +446,17 @@ static int stand_in_line(void) {
 static bool can_wait(void) {
     const struct patience *patience = &errand->memory->options.patience;
 
-    return errand->terms && errand->refused_bytes != UINT64_MAX &&
+    return errand->terms && !errand->terms->is_hasty && errand->is_refused && errand->need_bytes &&
            (patience->memory_usec || errand->refused.code == -ENOTCONN);
 }
 
 static int stopped(struct allot_error *err) {
+    const struct gpu_memory_part *part = &errand->parts[errand->failed];
     char asked[UNITS_TEXT_SIZE];
 
     return error_set(err, -ECANCELED, "stopped while waiting for memory of %s, %s for %s%s%s",
-                     errand->memory->gpu->name, units_format_bytes(errand->request.bytes, asked),
-                     errand->tag, *errand->log.reason ? ": " : "", errand->log.reason);
+                     errand->memory->gpu->name, units_format_bytes(part->bytes, asked), part->tag,
+                     *errand->log.reason ? ": " : "", errand->log.reason);
 }
 
 static int run_errand(struct allot_error *err) {
@@ -392,18 +474,15 @@ static int run_errand(struct allot_error *err) {
     return r == 0 ? 0 : alloc_with(false, err);
 }
 
-int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
-                     const struct gpu_memory_terms *terms, struct arena_block *ret,
-                     struct allot_error *err) {
+int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
+                         const struct gpu_memory_terms *terms, uint32_t *ret_failed,
+                         struct allot_error *err) {
     struct errand *outer = errand; /* what is reclaimed may end in the caller's functions */
-    struct errand own = { .memory = gpu->memory,
-                          .request = { .bytes = bytes, .stream = gpu->memory->stream },
-                          .tag = tag,
-                          .terms = terms,
-                          .ret = ret };
+    struct errand own = { .memory = gpu->memory, .parts = parts, .n_parts = n, .terms = terms };
     int r;
 
-    own.request.tag = arena_tag(gpu->arena, tag);
+    for (uint32_t i = 0; i < n; i++)
+        parts[i].tag_number = arena_tag(gpu->arena, parts[i].tag);
     errand = &own;
     r = run_errand(err);
     drop_credit();
@@ -411,6 +490,20 @@ int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
     if (own.has_want)
         want_end(&own.want);
     errand = outer;
+    if (r < 0)
+        *ret_failed = own.failed;
+    return r;
+}
+
+int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
+                     const struct gpu_memory_terms *terms, struct arena_block *ret,
+                     struct allot_error *err) {
+    struct gpu_memory_part part = { .bytes = bytes, .tag = tag };
+    uint32_t failed;
+    int r = gpu_memory_alloc_all(gpu, &part, 1, terms, &failed, err);
+
+    if (r == 0)
+        *ret = part.block;
     return r;
 }
 
@@ -433,6 +526,7 @@ int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
     gpu->memory = calloc(1, sizeof(*gpu->memory));
     if (!gpu->memory)
         return error_set(err, -ENOMEM, "no host memory for the arena of %s", gpu->name);
+    pthread_rwlock_init(&gpu->memory->gathering, NULL);
     gpu->memory->gpu = gpu;
     gpu->memory->options = *options;
     errand = &first;
@@ -462,6 +556,7 @@ void gpu_memory_free(struct gpu *gpu) {
     if (memory->mark.event)
         cuda_event_destroy(gpu->cuda, NULL, memory->mark.event);
     free(memory->pages);
+    pthread_rwlock_destroy(&memory->gathering);
     free(memory);
     gpu->memory = NULL;
 }

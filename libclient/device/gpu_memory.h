@@ -34,6 +34,7 @@ struct gpu_memory_terms {
                             options say */
     const atomic_bool *stopped; /* it does not wait once that is set, and want_stop() was called;
                                    NULL: nobody stops it */
+    bool is_hasty;              /* it reclaims, but does not wait */
     /* Free something of this process that is idle: whether there was anything. NULL: nothing is. */
     bool (*reclaim)(void *userdata);
     void *userdata;
@@ -50,4 +51,27 @@ struct gpu_memory_terms {
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
                      const struct gpu_memory_terms *terms, struct arena_block *ret,
                      struct allot_error *err);
+
+/* How long a wait that begins now may last, of CLOCK_MONOTONIC: at most until `until_nsec`, 0: as
+ * the options say; UINT64_MAX: no limit. 0: it does not wait. */
+uint64_t gpu_memory_patience(const struct gpu *gpu, uint64_t until_nsec);
+
+/* One of several blocks that are had together. */
+struct gpu_memory_part {
+    uint64_t bytes;
+    const char *tag;
+    struct arena_block block; /* where it was had */
+
+    /* For gpu_memory.c alone. */
+    uint32_t tag_number;
+    bool is_there;
+    uint64_t need_bytes;    /* what was asked of the source for it, and not had; 0: nothing */
+    uint64_t refused_bytes; /* so much was refused, so more is as well; UINT64_MAX: nothing was */
+};
+
+/* All of them, or none: nothing is held while the rest is waited for. `*ret_failed`: the one that
+ * the error is about. */
+int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
+                         const struct gpu_memory_terms *terms, uint32_t *ret_failed,
+                         struct allot_error *err);
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle);

@@ -4,6 +4,7 @@
  * GPU source: the pages of an arena, which the driver maps; and what it shares with gpu_memory.c,
  * which has them leased. Internal to the two.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +22,7 @@ struct gpu_memory {
     CUmemGenericAllocationHandle *pages; /* by page of the range; 0: not mapped */
     uint8_t stream;                      /* the arena's name for gpu->compute */
 
+    pthread_rwlock_t gathering;  /* the arena is asked for one block, or, alone, for several */
     _Atomic uint64_t owed_bytes; /* no longer mapped, and the lease has still to be told */
     atomic_flag is_marked;       /* `mark` is on its way */
     struct waiter_entry mark;    /* on the compute stream; told of, those who want memory look */

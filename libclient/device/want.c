@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "libclient/device/want.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -54,6 +58,16 @@ void want_lower(const struct want *want) {
 
     if (want->fd >= 0)
         eventfd_read(want->fd, &ignored);
+}
+
+void want_sleep(const struct want *want, uint64_t until_nsec) {
+    /* Without a descriptor it looks now and then. */
+    uint64_t nsec = want->fd >= 0 ? UINT64_C(3600000000000) : 10000000;
+    uint64_t now = clock_nsec(CLOCK_MONOTONIC);
+
+    until_nsec = MAX(now, until_nsec);
+    nsec = MIN(nsec, until_nsec - now);
+    poll(&(struct pollfd){ .fd = want->fd, .events = POLLIN }, 1, (int)((nsec + 999999) / 1000000));
 }
 
 static void wake(const atomic_bool *stopped, const struct gpu *gpu) {

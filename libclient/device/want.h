@@ -7,6 +7,7 @@
  * was stopped, or memory of that GPU has become free, or idle, in this process. Any thread.
  */
 #include <stdatomic.h>
+#include <stdint.h>
 
 #include "base/list.h"
 
@@ -26,6 +27,8 @@ void want_end(struct want *want);
 void want_raise(const struct want *want); /* have it look, itself */
 /* It looks now: what is told from here on makes the descriptor readable again. */
 void want_lower(const struct want *want);
+/* Sleep until the descriptor is readable, or until then, of CLOCK_MONOTONIC, or for no reason. */
+void want_sleep(const struct want *want, uint64_t until_nsec);
 
 /* Both cost next to nothing where nobody waits, take no other lock, and never wait themselves. */
 void want_stop(const atomic_bool *stopped); /* after it was set */

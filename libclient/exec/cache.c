@@ -282,12 +282,13 @@ static bool has_constants(const struct program *program, const struct device *de
     return false;
 }
 
-/* What is to go: a frame, or a whole plan. */
+/* What is to go: a frame, a whole plan, or its constants alone. */
 struct victim {
     struct cache *cache;
     struct cache_entry *entry;
-    struct frame **at; /* in the list that it is in; NULL: the plan */
-    bool is_left;      /* that of the leftovers */
+    struct frame **at;  /* in the list that it is in; NULL: the plan */
+    bool is_left;       /* that of the leftovers */
+    bool are_constants; /* of the plan, which stays */
     uint64_t used;
 };
 
@@ -304,12 +305,12 @@ static void look_for_frame(struct victim *victim, struct cache *cache,
         while ((*at)->next)
             at = &(*at)->next;
         if ((*at)->used < victim->used)
-            *victim = (struct victim){ cache, entry, at, false, (*at)->used };
+            *victim = (struct victim){ cache, entry, at, .used = (*at)->used };
     }
     for (struct frame **at = &cache->leftovers; *at; at = &(*at)->next)
         if ((*at)->used < victim->used && (*at)->n_watchers == 0 &&
             atomic_load(&(*at)->n_awaited) == 0 && has_slab((*at)->program, device))
-            *victim = (struct victim){ cache, (*at)->entry, at, true, (*at)->used };
+            *victim = (struct victim){ cache, (*at)->entry, at, true, .used = (*at)->used };
 }
 
 static void look_for_plan(struct victim *victim, struct cache *cache, const struct device *device) {
@@ -318,7 +319,19 @@ static void look_for_plan(struct victim *victim, struct cache *cache, const stru
     list_foreach (entry, &cache->entries, link) {
         if (entry->n_users == 0 && !entry->idle && entry->used < victim->used &&
             has_constants(entry->program, device))
-            *victim = (struct victim){ cache, entry, NULL, false, entry->used };
+            *victim = (struct victim){ cache, entry, .used = entry->used };
+    }
+}
+
+static void look_for_constants(struct victim *victim, struct cache *cache,
+                               const struct device *device) {
+    struct cache_entry *entry;
+
+    list_foreach (entry, &cache->entries, link) {
+        if (entry->constants == CONSTANTS_THERE && entry->n_users > 0 &&
+            entry->n_users == entry->n_standing && !entry->idle && entry->used < victim->used &&
+            has_constants(entry->program, device))
+            *victim = (struct victim){ cache, entry, .are_constants = true, .used = entry->used };
     }
 }
 
@@ -327,7 +340,10 @@ static struct frame *take(const struct victim *victim) {
     struct cache *cache = victim->cache;
     struct frame *frame = victim->at ? *victim->at : NULL;
 
-    if (!frame) {
+    if (victim->are_constants) {
+        victim->entry->constants = CONSTANTS_ON_THEIR_WAY;
+        victim->entry->n_users++;
+    } else if (!frame) {
         list_remove(&victim->entry->link);
         cache->n--;
     } else {
@@ -347,7 +363,9 @@ static struct frame *take(const struct victim *victim) {
 
 /* Without locks, as the last user of what it was fed with may be anybody's. */
 static void end(const struct victim *victim, struct frame *frame) {
-    if (!frame)
+    if (victim->are_constants)
+        constants_drop(victim->entry->program);
+    else if (!frame)
         entry_free(victim->entry);
     else {
         if (victim->is_left)
@@ -355,7 +373,9 @@ static void end(const struct victim *victim, struct frame *frame) {
         frame_free(frame);
     }
     pthread_mutex_lock(&victim->cache->lock);
-    if (frame)
+    if (victim->are_constants)
+        victim->entry->constants = CONSTANTS_AWAY;
+    if (frame || victim->are_constants)
         victim->entry->n_users--;
     victim->cache->n_guests--;
     pthread_cond_broadcast(&victim->cache->news);
@@ -389,6 +409,8 @@ bool cache_reclaim(const struct device *device) {
     search(&victim, device, look_for_frame);
     if (!victim.cache)
         search(&victim, device, look_for_plan);
+    if (!victim.cache)
+        search(&victim, device, look_for_constants);
     if (victim.cache)
         frame = take(&victim);
     pthread_mutex_unlock(&all.lock);

@@ -30,8 +30,9 @@ struct cache_entry {
     enum cache_constants constants;
     struct frame *idle;
     uint32_t n_idle;
-    uint64_t used;    /* the higher, the later it was last released */
-    uint32_t n_users; /* runs under way */
+    uint64_t used;       /* the higher, the later it was last released */
+    uint32_t n_users;    /* runs under way */
+    uint32_t n_standing; /* of these, runs that have no memory yet (exec/constants.h) */
     size_t key_bytes;
     unsigned char key[];
 };
@@ -76,6 +77,7 @@ void cache_tell_idle(const struct program *program);
 /*
  * Without any lock, any thread: free the frame, of any session, that has memory where `device` has,
  * is idle, or left over with its work done, and was not used for longest; where there is none, such
- * a plan with its constants. False: there was nothing.
+ * a plan with its constants; then the constants of a plan whose runs all stand by. False: there was
+ * nothing.
  */
 bool cache_reclaim(const struct device *device);

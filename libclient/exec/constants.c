@@ -10,7 +10,6 @@
 #include "base/halt.h"
 #include "libclient/core/buffer.h"
 #include "libclient/device/device.h"
-#include "libclient/device/gpu.h"
 #include "libclient/exec/cache.h"
 #include "libclient/exec/spare.h"
 
@@ -100,55 +99,48 @@ static int copy_all(struct program *program, uint32_t device, struct buffer *blo
 /* ---- Memory ------------------------------------------------------------------------------------
  */
 
-/* What is said of constants that cannot be had: whose is the largest, and how many others. */
-static int name_them(const struct node *largest, uint32_t n, int r, struct allot_error *err) {
+int constants_name(const struct constants_need *need, int r, struct allot_error *err) {
+    const struct node *largest = need->largest;
+
     if (!largest)
         return r;
-    if (n == 1)
+    if (need->n == 1)
         return error_wrap(err, r, "'%s' (%s)", largest->name, largest->op->name);
-    return error_wrap(err, r, "'%s' (%s) and %u more", largest->name, largest->op->name, n - 1);
+    return error_wrap(err, r, "'%s' (%s) and %u more", largest->name, largest->op->name,
+                      need->n - 1);
 }
 
-/* All of one device lie in one block: to allocate and to copy each by itself takes longer than the
- * rest of a plan, and graphs have them by the thousand. */
-static int bring_to(struct program *program, uint32_t device, const struct spare_wait *wait,
-                    struct allot_error *err) {
-    const struct program_value *largest = NULL;
-    uint64_t bytes = 0;
-    uint32_t n = 0;
-    struct buffer *block;
-    int r;
+struct constants_need constants_need(const struct program *program, uint32_t device) {
+    struct constants_need need = { 0 };
+    uint64_t most = 0;
 
     for (uint32_t v = 0; v < program->n_values; v++) {
         const struct program_value *value = &program->values[v];
 
         if (!is_one(value) || value->space != device)
             continue;
-        bytes += place_bytes(value);
-        n++;
-        if (!largest || value->bytes > largest->bytes)
-            largest = value;
+        need.bytes += place_bytes(value);
+        if (need.n++ == 0 || value->bytes > most) {
+            most = value->bytes;
+            need.largest = value->node;
+        }
     }
-    if (n == 0)
-        return 0;
-    r = spare_buffer_new(program->devices[device], bytes, n == 1 ? "constant" : "constants", wait,
-                         &block, err);
-    if (r < 0)
-        return name_them(largest->node, n, r, err);
-    r = copy_all(program, device, block, wait->stopped, err);
-    buffer_unref(block);
-    return r < 0 ? name_them(largest->node, n, r, err) : 0;
+    return need;
 }
 
-/* All or none: what nobody can use yet is not kept from others. */
-static int bring_all(struct program *program, const struct spare_wait *wait,
-                     struct allot_error *err) {
-    int r = 0;
+int constants_copy(struct program *program, uint32_t device, struct buffer *block,
+                   const atomic_bool *stopped, struct allot_error *err) {
+    int r = copy_all(program, device, block, stopped, err);
+    struct constants_need need;
 
-    gpu_leave();
-    for (uint32_t d = 0; r == 0 && d < program->n_devices; d++)
-        r = bring_to(program, d, wait, err);
-    for (uint32_t v = 0; r < 0 && v < program->n_values; v++) {
+    if (r == 0)
+        return 0;
+    need = constants_need(program, device);
+    return constants_name(&need, r, err);
+}
+
+void constants_drop(struct program *program) {
+    for (uint32_t v = 0; v < program->n_values; v++) {
         struct program_value *value = &program->values[v];
 
         if (!is_one(value))
@@ -156,31 +148,46 @@ static int bring_all(struct program *program, const struct spare_wait *wait,
         value->uploaded = buffer_unref(value->uploaded);
         value->address = NULL;
     }
-    return r;
 }
 
-int constants_bring(struct cache *cache, struct cache_entry *entry, const struct spare_wait *wait,
-                    struct allot_error *err) {
-    bool is_mine, is_there;
-    int r;
+/* ---- Who has them ------------------------------------------------------------------------------
+ */
+
+int constants_begin(struct cache *cache, struct cache_entry *entry, const struct spare_wait *wait,
+                    bool *ret_mine, struct allot_error *err) {
+    bool is_there;
 
     pthread_mutex_lock(&cache->lock);
     while (entry->constants == CONSTANTS_ON_THEIR_WAY && !atomic_load(wait->stopped))
         pthread_cond_wait(&cache->news, &cache->lock);
     is_there = entry->constants == CONSTANTS_THERE;
-    is_mine = entry->constants == CONSTANTS_AWAY;
-    if (is_mine)
+    *ret_mine = entry->constants == CONSTANTS_AWAY;
+    if (*ret_mine)
         entry->constants = CONSTANTS_ON_THEIR_WAY;
-    pthread_mutex_unlock(&cache->lock);
+    if (*ret_mine || is_there)
+        entry->n_standing++;
+    /* They may be idle now. */
     if (is_there)
-        return 0;
-    if (!is_mine)
-        return error_set(err, -ECANCELED,
-                         "stopped while another run brings the constants of its plan");
-    r = bring_all(entry->program, wait, err);
-    pthread_mutex_lock(&cache->lock);
-    entry->constants = r < 0 ? CONSTANTS_AWAY : CONSTANTS_THERE;
-    pthread_cond_broadcast(&cache->news);
+        cache_tell_idle(entry->program);
     pthread_mutex_unlock(&cache->lock);
-    return r;
+    return *ret_mine || is_there
+               ? 0
+               : error_set(err, -ECANCELED,
+                           "stopped while another run brings the constants of its plan");
+}
+
+bool constants_end(struct cache *cache, struct cache_entry *entry, bool is_mine, bool are_brought) {
+    bool are_there;
+
+    if (is_mine && !are_brought)
+        constants_drop(entry->program);
+    pthread_mutex_lock(&cache->lock);
+    entry->n_standing--;
+    if (is_mine) {
+        entry->constants = are_brought ? CONSTANTS_THERE : CONSTANTS_AWAY;
+        pthread_cond_broadcast(&cache->news);
+    }
+    are_there = entry->constants == CONSTANTS_THERE;
+    pthread_mutex_unlock(&cache->lock);
+    return are_there;
 }

@@ -260,8 +260,7 @@ static const struct node *largest(const struct program *program, uint32_t device
     return found ? found->node : NULL;
 }
 
-/* A slab is for many nodes: the message begins with the one that needs the most. */
-static int no_slab(const struct program *program, uint32_t device, int r, struct allot_error *err) {
+int frame_no_slab(const struct program *program, uint32_t device, int r, struct allot_error *err) {
     const struct node *node = largest(program, device);
     struct allot_error why;
 
@@ -271,21 +270,22 @@ static int no_slab(const struct program *program, uint32_t device, int r, struct
     return error_set(err, r, "'%s' (%s) and others: %s", node->name, node->op->name, why.text);
 }
 
-/* What flows between host and devices must be pinned, so that copies run beside other work. */
-static int take_slabs(struct frame *frame, const struct spare_wait *wait, struct allot_error *err) {
+/* The host's comes last. What flows between it and devices must be pinned, so that copies run
+ * beside other work. */
+static int take_slabs(struct frame *frame, const struct device_block *slabs,
+                      struct allot_error *err) {
     const struct program *program = frame->program;
+    uint64_t bytes = program->slab_bytes[0];
+    int r = bytes == 0         ? 0
+            : program->has_gpu ? spare_host_alloc(program->devices[0], first_gpu(program), bytes,
+                                                  &frame->slabs[0].data, err)
+                               : spare_alloc(program->devices[0], bytes, "step memory", NULL,
+                                             &frame->slabs[0], err);
 
-    for (uint32_t d = 0; d < program->n_devices; d++) {
-        int r = program->slab_bytes[d] == 0 ? 0
-                : d == 0 && program->has_gpu
-                    ? spare_host_alloc(program->devices[0], first_gpu(program),
-                                       program->slab_bytes[d], &frame->slabs[d].data, err)
-                    : spare_alloc(program->devices[d], program->slab_bytes[d], "step memory", wait,
-                                  &frame->slabs[d], err);
-
-        if (r < 0)
-            return no_slab(program, d, r, err);
-    }
+    if (r < 0)
+        return frame_no_slab(program, 0, r, err);
+    for (uint32_t d = 1; slabs && d < program->n_devices; d++)
+        frame->slabs[d] = slabs[d];
     return 0;
 }
 
@@ -329,7 +329,7 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     return 0;
 }
 
-static int fill(struct frame *frame, struct variables *variables, const struct spare_wait *wait,
+static int fill(struct frame *frame, struct variables *variables, const struct device_block *slabs,
                 struct allot_error *err) {
     const struct program *program = frame->program;
     uint32_t *space_of = calloc(program->n_variables + 1, sizeof(*space_of));
@@ -343,7 +343,7 @@ static int fill(struct frame *frame, struct variables *variables, const struct s
     r = find_variables(frame, variables, space_of);
     free(space_of);
     if (r == 0)
-        r = take_slabs(frame, wait, err);
+        r = take_slabs(frame, slabs, err);
     if (r < 0)
         return r;
     for (uint32_t d = 0; d < program->n_devices; d++)
@@ -372,7 +372,7 @@ static int fill(struct frame *frame, struct variables *variables, const struct s
 }
 
 int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
-              const struct spare_wait *wait, struct allot_error *err) {
+              const struct device_block *slabs, struct allot_error *err) {
     struct frame *frame = calloc(1, sizeof(*frame));
     int r = -ENOMEM;
 
@@ -395,7 +395,7 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
         (frame->feeds || !program->has_gpu)) {
         struct allot_error own = { 0 };
 
-        r = fill(frame, variables, wait, &own);
+        r = fill(frame, variables, slabs, &own);
         if (r < 0 && own.code)
             error_set(err, r, "%s", own.text);
         else if (r < 0)

@@ -69,10 +69,14 @@ struct frame {
     struct trace *trace;        /* of this run; NULL: none is wanted */
 };
 
-/* Memory for one run, of a program whose constants are there. `variables` is borrowed. -ENOMEM,
- * -ECANCELED as exec/spare.h has it. */
+/* Memory for one run, of a program whose constants are there. `variables` is borrowed. `slabs`, by
+ * device, are its memory on GPUs, which becomes the frame's where there is one; NULL: it needs
+ * none. That of the host is taken now: it is not held while GPUs' is waited for. -ENOMEM. */
 int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
-              const struct spare_wait *wait, struct allot_error *err);
+              const struct device_block *slabs, struct allot_error *err);
+/* What is said of a slab that cannot be had: it is for many nodes, and the message begins with the
+ * one that needs the most. Returns `r`. */
+int frame_no_slab(const struct program *program, uint32_t device, int r, struct allot_error *err);
 struct frame *frame_free(struct frame *frame); /* accepts and returns NULL */
 
 /* Before a run: the feeds' addresses, memory for the fetches, nothing failed yet. */

@@ -8,11 +8,11 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "libclient/core/tensor.h"
-#include "libclient/exec/constants.h"
 #include "libclient/exec/engine.h"
 #include "libclient/exec/frame.h"
 #include "libclient/exec/guard.h"
 #include "libclient/exec/maker.h"
+#include "libclient/exec/outfit.h"
 #include "libclient/exec/spare.h"
 
 /* The plan for a request, or the question that it raises, made where there is none. */
@@ -98,9 +98,7 @@ static int make_frame(struct engine *engine, struct cache_entry *entry,
 
     if (r < 0)
         return r;
-    r = constants_bring(&engine->cache, entry, &wait, &where);
-    if (r == 0)
-        r = frame_new(ret, entry->program, &engine->variables, &wait, &where);
+    r = outfit_new(ret, &engine->cache, entry, &engine->variables, &wait, &where);
     why = guard_end(&guard);
     if (r == -ECANCELED && why < 0)
         return engine_stopped(run, why, where.text, err);

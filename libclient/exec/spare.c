@@ -2,11 +2,14 @@
 #include "libclient/exec/spare.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
+#include "base/error.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
 #include "libclient/exec/cache.h"
+#include "libclient/exec/claim.h"
 
 /* Try `call`, an expression, again and again, unless it asks for more than there is in all. On GPUs
  * the terms have it done already. */
@@ -47,6 +50,122 @@ int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
     const struct gpu_memory_terms terms = terms_of(device, bytes, wait);
 
     return SPARE(device, bytes, device_buffer_new(device, bytes, tag, &terms, ret, err));
+}
+
+/* ---- Several -----------------------------------------------------------------------------------
+ */
+
+/* Parts of one device that are side by side. */
+struct group {
+    struct spare_part *parts;
+    uint32_t n;
+};
+
+static struct group group_of(struct spare_part *parts, uint32_t n, uint32_t at) {
+    uint32_t first = at, end = at;
+
+    while (first > 0 && parts[first - 1].device == parts[at].device)
+        first--;
+    while (end < n && parts[end].device == parts[at].device)
+        end++;
+    return (struct group){ &parts[first], end - first };
+}
+
+static void give_group(const struct group *group) {
+    for (uint32_t i = 0; i < group->n; i++)
+        device_dealloc(group->parts[i].device, &group->parts[i].block);
+}
+
+static int take_group(const struct group *group, const struct spare_wait *wait, bool is_hasty,
+                      uint32_t *ret_failed, struct allot_error *err) {
+    struct device *device = group->parts[0].device;
+    struct gpu_memory_part *parts = calloc(group->n, sizeof(*parts));
+    struct gpu_memory_terms terms;
+    uint64_t bytes = 0;
+    int r;
+
+    *ret_failed = 0;
+    if (!parts)
+        return error_set(err, -ENOBUFS, "no host memory for a run");
+    for (uint32_t i = 0; i < group->n; i++) {
+        parts[i] =
+            (struct gpu_memory_part){ .bytes = group->parts[i].bytes, .tag = group->parts[i].tag };
+        bytes += parts[i].bytes;
+    }
+    terms = terms_of(device, bytes, wait);
+    terms.is_hasty = is_hasty;
+    r = gpu_memory_alloc_all(device->gpu, parts, group->n, &terms, ret_failed, err);
+    for (uint32_t i = 0; r == 0 && i < group->n; i++)
+        group->parts[i].block = (struct device_block){ (void *)(uintptr_t)parts[i].block.address,
+                                                       parts[i].block.handle };
+    free(parts);
+    return r;
+}
+
+/* That of parts[first] is waited for, unless it is hasty; the others are not. */
+static int take_all(struct spare_part *parts, uint32_t n, uint32_t first,
+                    const struct spare_wait *wait, bool is_hasty, uint32_t *ret_failed,
+                    struct allot_error *err) {
+    struct group waited = group_of(parts, n, first), group;
+    int r = take_group(&waited, wait, is_hasty, ret_failed, err);
+    uint32_t at, end = 0;
+
+    if (r < 0) {
+        *ret_failed += (uint32_t)(waited.parts - parts);
+        return r;
+    }
+    for (at = 0; at < n; at = end) {
+        group = group_of(parts, n, at);
+        end = at + group.n;
+        if (group.parts == waited.parts)
+            continue;
+        r = take_group(&group, wait, true, ret_failed, err);
+        if (r < 0)
+            break;
+    }
+    if (r == 0)
+        return 0;
+    *ret_failed += at;
+    give_group(&waited);
+    for (end = at, at = 0; at < end; at += group.n) {
+        group = group_of(parts, n, at);
+        if (group.parts != waited.parts)
+            give_group(&group);
+    }
+    return r;
+}
+
+/* Wait for one of them after the other, each time with nothing, until all are there at once. */
+static int take_in_turn(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
+                        uint32_t *ret_failed, struct allot_error *err) {
+    uint64_t until_nsec = gpu_memory_patience(parts[0].device->gpu, wait ? wait->until_nsec : 0);
+    struct spare_wait own = { until_nsec, wait ? wait->stopped : NULL };
+    struct claim claim;
+    uint32_t first;
+    int r;
+
+    if (until_nsec == 0)
+        return take_all(parts, n, *ret_failed, wait, false, ret_failed, err);
+    r = claim_take(&claim, own.stopped, until_nsec);
+    /* Not before its end: what was refused first has said why. */
+    if (r < 0)
+        return r == -ECANCELED
+                   ? error_set(err, r, "stopped while other runs wait for memory of several GPUs")
+                   : r;
+    do {
+        first = *ret_failed;
+        r = take_all(parts, n, first, &own, false, ret_failed, err);
+    } while (r == -ENOMEM && parts[*ret_failed].device != parts[first].device);
+    claim_pass(&claim);
+    return r;
+}
+
+int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
+                    uint32_t *ret_failed, struct allot_error *err) {
+    bool are_several = n > 0 && parts[0].device != parts[n - 1].device;
+    int r = n > 0 ? take_all(parts, n, 0, wait, are_several, ret_failed, err) : 0;
+
+    return r == -ENOMEM && are_several ? take_in_turn(parts, n, wait, ret_failed, err) : r;
 }
 
 int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,

@@ -9,10 +9,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "libclient/device/device.h"
+
 struct allot_error;
 struct buffer;
-struct device;
-struct device_block;
 struct gpu;
 
 /* For whom it waits. */
@@ -26,6 +26,20 @@ int spare_alloc(struct device *device, uint64_t bytes, const char *tag,
                 const struct spare_wait *wait, struct device_block *ret, struct allot_error *err);
 int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
                      const struct spare_wait *wait, struct buffer **ret, struct allot_error *err);
+
+/* One of several blocks, of whatever devices; those of one are side by side. */
+struct spare_part {
+    struct device *device;
+    uint64_t bytes; /* at least 1 */
+    const char *tag;
+    struct device_block block;
+};
+
+/* All of them or none, and none is held while another is waited for, of the same device or not:
+ * runs that fit one by one get through one by one. `*ret_failed`: the one that the error is about.
+ */
+int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
+                    uint32_t *ret_failed, struct allot_error *err);
 /* Pinned memory of `host` for copies from and to `gpu`. */
 int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
                      struct allot_error *err);

@@ -100,8 +100,13 @@ uint64_t realallotd_held(struct realallotd *daemon, uint64_t except) {
 }
 
 struct allot_lease *realallotd_fill(struct realallotd *daemon, uint64_t spare_bytes) {
+    return realallotd_fill_gpu(daemon, 0, spare_bytes);
+}
+
+struct allot_lease *realallotd_fill_gpu(struct realallotd *daemon, unsigned gpu,
+                                        uint64_t spare_bytes) {
     struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
-    const char *device = look(daemon)->devices[0].uuid;
+    const char *device = look(daemon)->devices[gpu].uuid;
     struct allot_error err = { 0 };
     struct allot_lease *filler;
     int r;

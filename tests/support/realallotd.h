@@ -28,4 +28,6 @@ uint64_t realallotd_held(struct realallotd *daemon, uint64_t except);
 
 /* A lease on GPU 0 that takes all that is left, or all but `spare_bytes`; and what it has now. */
 struct allot_lease *realallotd_fill(struct realallotd *daemon, uint64_t spare_bytes);
+struct allot_lease *realallotd_fill_gpu(struct realallotd *daemon, unsigned gpu,
+                                        uint64_t spare_bytes);
 uint64_t realallotd_filled(struct allot_lease *filler);

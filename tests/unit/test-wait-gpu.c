@@ -31,22 +31,25 @@ enum { MIB = 1 << 20, VALUE = 4 * MIB, COUNT = VALUE / 4 };
 static struct realallotd allotd;
 static struct bench box; /* no session of its own */
 
-static void open_session_with(struct bench *bench, bool no_wait, uint64_t wait_usec) {
-    struct engine_options options = { .inter_threads = 2,
-                                      .intra_threads = 1,
-                                      .gpus = { .no_wait = no_wait, .wait_usec = wait_usec },
-                                      .seed = 5 };
+static void open_session_of(struct bench *bench, struct gpus_options gpus) {
+    struct engine_options options = {
+        .inter_threads = 2, .intra_threads = 1, .gpus = gpus, .seed = 5
+    };
     int r;
 
     *bench = (struct bench){ 0 };
     ck_assert_int_eq(graph_new(&bench->graph), 0);
     r = engine_new(&bench->engine, bench->graph, &options, &bench->err);
     ck_assert_msg(r == 0, "%s", bench->err.text);
-    ck_assert_uint_eq(bench->engine->n_devices, 2);
+    ck_assert_uint_eq(bench->engine->n_devices, 1 + MAX(gpus.n_gpus, 1u));
+}
+
+static void open_session_on(struct bench *bench, uint32_t n_gpus) {
+    open_session_of(bench, (struct gpus_options){ .n_gpus = n_gpus });
 }
 
 static void open_session(struct bench *bench) {
-    open_session_with(bench, false, 0);
+    open_session_on(bench, 1);
 }
 
 static void setup(void) {
@@ -469,7 +472,8 @@ START_TEST(a_daemon_that_hangs_is_waited_for_as_one_that_is_away) {
         struct bench bench;
         uint64_t begun;
 
-        open_session_with(&bench, round == 0, round == 0 ? 0 : 1000000);
+        open_session_of(&bench, (struct gpus_options){ .no_wait = round == 0,
+                                                       .wait_usec = round == 0 ? 0 : 1000000 });
         check_books(&bench, NULL);
         runner = line(&bench, "Next", VALUE);
         kill(allotd.pid, SIGSTOP);
@@ -528,6 +532,162 @@ START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
 }
 END_TEST
 
+/* What a run needs is its constants and its step memory; it has both or waits with neither. */
+START_TEST(runs_that_fit_one_by_one_get_through_one_by_one) {
+    struct runner runners[2];
+    struct bench benches[2];
+    struct allot_lease *filler;
+    uint64_t given;
+
+    setup();
+    for (int i = 0; i < 2; i++) {
+        open_session(&benches[i]);
+        runners[i] = constant(&benches[i], 4 * VALUE);
+    }
+    check_books(&benches[0], NULL);
+    filler = realallotd_fill(&allotd, 0);
+    for (int i = 0; i < 2; i++) {
+        begin(&runners[i], 4 * SOON_USEC);
+        realallotd_await_waiting(&allotd, i + 1);
+    }
+    /* The constants of one, those of the other, and half of what is then still needed. */
+    ck_assert_int_eq(allot_lease_shrink(filler, NULL, 4 * VALUE, NULL), 0);
+    ck_assert_int_eq(allot_lease_shrink(filler, NULL, 4 * VALUE, NULL), 0);
+    ck_assert_int_eq(allot_lease_shrink(filler, NULL, 2 * VALUE, NULL), 0);
+    given = clock_usec(CLOCK_MONOTONIC);
+    for (int i = 0; i < 2; i++) {
+        await(&runners[i], 0);
+        ck_assert_uint_lt(runners[i].ended_usec - given, SOON_USEC);
+    }
+    realallotd_await_waiting(&allotd, 0);
+    check_books(&benches[0], filler);
+    for (int i = 0; i < 2; i++)
+        session_close(&benches[i]);
+    allot_lease_free(filler);
+    teardown();
+}
+END_TEST
+
+/* Constants that are there from a run before are no more held than others. */
+START_TEST(constants_that_nobody_uses_are_not_held_by_a_run_that_waits) {
+    struct runner constants, put, small;
+    struct bench mine, theirs, others;
+    struct allot_lease *filler;
+    struct edge v;
+
+    setup();
+    open_session(&mine);
+    open_session(&theirs);
+    open_session(&others);
+    check_books(&mine, NULL);
+    constants = constant(&mine, 4 * VALUE);
+    put = (struct runner){ .bench = &theirs, .has_target = true, .fed = numbers(3 * COUNT) };
+    put.x = source(&theirs, "Placeholder", NULL, 3 * COUNT);
+    v = source(&theirs, "Variable", "/gpu:0", 3 * COUNT);
+    put.target = add(&theirs, "Put", NULL, (struct edge[]){ v, put.x }, 2, NULL, 0);
+    small = line(&others, "Next", 4 * VALUE);
+    filler = realallotd_fill(&allotd, 10 * VALUE);
+    check(&constants);
+    /* Its constants stay, its step memory does not; and the variable leaves too little. */
+    check(&put);
+    begin(&constants, 0);
+    realallotd_await_waiting(&allotd, 1);
+    begin(&small, 4 * SOON_USEC);
+    await(&small, 0);
+    realallotd_await_waiting(&allotd, 1);
+    session_close(&theirs);
+    await(&constants, 0);
+    realallotd_await_waiting(&allotd, 0);
+    check_books(&mine, filler);
+    runner_done(&put);
+    runner_done(&small);
+    session_close(&mine);
+    session_close(&others);
+    allot_lease_free(filler);
+    teardown();
+}
+END_TEST
+
+/* Nor is memory of one GPU while that of another is waited for. */
+START_TEST(a_run_on_two_gpus_holds_neither_while_it_waits_for_the_other) {
+    struct allot_lease *fillers[2];
+    struct runner both, one;
+    struct bench bench;
+
+    setup();
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+    open_session_on(&bench, 2);
+    both = line(&bench, "Next", 4 * VALUE);
+    both.y = next(&bench, "/gpu:1", both.y);
+    one = line(&bench, "Next", 4 * VALUE);
+    for (unsigned i = 0; i < 2; i++)
+        fillers[i] = realallotd_fill_gpu(&allotd, i, 0);
+    begin(&both, 0);
+    realallotd_await_waiting(&allotd, 1);
+    ck_assert_int_eq(allot_lease_shrink(fillers[0], NULL, 4 * VALUE, NULL), 0);
+    begin(&one, 4 * SOON_USEC);
+    await(&one, 0);
+    realallotd_await_waiting(&allotd, 1);
+    ck_assert_int_eq(allot_lease_shrink(fillers[1], NULL, 4 * VALUE, NULL), 0);
+    await(&both, 0);
+    realallotd_await_waiting(&allotd, 0);
+    runner_done(&both);
+    runner_done(&one);
+    session_close(&bench);
+    for (unsigned i = 0; i < 2; i++)
+        allot_lease_free(fillers[i]);
+    teardown();
+}
+END_TEST
+
+/* Many at once, where there is room for the largest alone, and some need both GPUs. */
+enum { N_CROWD = 6, N_ROUNDS = 4, BIT = 2 * MIB };
+
+static void *run_again_and_again(void *userdata) {
+    struct runner *runner = userdata;
+
+    for (int i = 0; i < N_ROUNDS; i++) {
+        check(&runner[0]);
+        check(&runner[1]);
+    }
+    return NULL;
+}
+
+START_TEST(a_crowd_gets_through) {
+    struct runner runners[N_CROWD][2];
+    struct bench benches[N_CROWD];
+    struct allot_lease *fillers[2];
+    pthread_t threads[N_CROWD];
+
+    setup();
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+    for (int i = 0; i < N_CROWD; i++) {
+        const char *other = i % 2 ? "/gpu:1" : "/gpu:0";
+
+        open_session_on(&benches[i], 2);
+        runners[i][0] = constant(&benches[i], 2 * BIT);
+        if (i % 3 == 0)
+            runners[i][0].y = next(&benches[i], "/gpu:1", runners[i][0].y);
+        runners[i][1] = line(&benches[i], "Next", (i % 3 + 1) * BIT);
+        runners[i][1].y = next(&benches[i], other, runners[i][1].y);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        fillers[i] = realallotd_fill_gpu(&allotd, i, i ? 4 * BIT : 5 * BIT);
+    for (int i = 0; i < N_CROWD; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run_again_and_again, runners[i]), 0);
+    for (int i = 0; i < N_CROWD; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    realallotd_await_waiting(&allotd, 0);
+    for (int i = 0; i < N_CROWD; i++) {
+        runner_done(&runners[i][1]);
+        session_close(&benches[i]);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        allot_lease_free(fillers[i]);
+    teardown();
+}
+END_TEST
+
 SUITE_TIMEOUT("wait-gpu", 120, a_cancellation_ends_a_wait_for_step_memory,
               constants_are_waited_for_beside_other_runs,
               memory_that_becomes_idle_in_the_process_ends_a_wait,
@@ -536,4 +696,7 @@ SUITE_TIMEOUT("wait-gpu", 120, a_cancellation_ends_a_wait_for_step_memory,
               a_daemon_that_hangs_keeps_no_run_that_gives_back,
               a_daemon_that_hangs_keeps_no_session_that_ends,
               a_daemon_that_hangs_is_waited_for_as_one_that_is_away,
-              a_grant_that_meets_a_cancellation_leaks_nothing)
+              a_grant_that_meets_a_cancellation_leaks_nothing,
+              runs_that_fit_one_by_one_get_through_one_by_one,
+              constants_that_nobody_uses_are_not_held_by_a_run_that_waits,
+              a_run_on_two_gpus_holds_neither_while_it_waits_for_the_other, a_crowd_gets_through)
