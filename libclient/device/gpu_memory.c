@@ -148,8 +148,9 @@ static void settle(struct gpu_memory *memory) {
         patience.go_on = hear_aside;
     }
     /* A daemon that does not answer is told when the process attaches anew, with what it then
-     * holds. */
-    lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &patience, NULL);
+     * holds. What could not be said for want of something here is said the next time. */
+    if (lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &patience, NULL) < 0)
+        gpu_memory_give(memory, bytes);
     if (errand && errand->has_heard) {
         errand->has_heard = false;
         want_raise(&errand->want);
@@ -431,6 +432,10 @@ static int stand_in_line(void) {
     /* Who holds a part while it waits for the rest may keep another from ending its wait. */
     drop_credit();
     settle(memory);
+    if (errand->want.fd < 0)
+        return error_set(&errand->refused, -EMFILE,
+                         "it cannot be waited for without a descriptor: raise their number "
+                         "(ulimit -n)");
     errand->waited_bytes = bytes_in_line();
     errand->took_bytes = 0;
     patience.progress = say;

@@ -21,7 +21,7 @@ struct want {
 };
 
 /* The descriptor is readable at once: what came between the last look and now is not missed. Where
- * there is none to be had `fd` is -1, and nobody wakes it. */
+ * there is none to be had `fd` is -1, and nobody wakes it: then it is not to wait. */
 void want_begin(struct want *want, const struct gpu *gpu, const atomic_bool *stopped);
 void want_end(struct want *want);
 void want_raise(const struct want *want); /* have it look, itself */
