@@ -247,10 +247,11 @@ static void drop_credit(void) {
     errand->credit_bytes = 0;
 }
 
-/* Under the lock: all parts that are to be had; else the first error, or -EAGAIN if one more look
+/* Under the lock: all parts that are to be had; else an error, or -EAGAIN if one more look
  * is all that is needed. Those behind one that lacks are taken too, to know what lacks in all. */
 static int alloc_parts(struct allot_error *err) {
     struct arena *arena = errand->memory->gpu->arena;
+    uint64_t largest = 0;
     int r = 0;
 
     errand->need_bytes = 0;
@@ -263,13 +264,16 @@ static int alloc_parts(struct allot_error *err) {
 
         errand->part = part;
         part->need_bytes = 0;
-        one = arena_alloc(arena, &request, &part->block, r == 0 ? err : NULL);
+        /* Of those that lack, the largest is the one that is spoken of. */
+        one = arena_alloc(arena, &request, &part->block, part->bytes >= largest ? err : NULL);
         part->is_there = one == 0;
         if (one == 0)
             continue;
         errand->need_bytes += part->need_bytes;
-        if (r == 0)
+        if (part->bytes >= largest) {
+            largest = part->bytes;
             errand->failed = i;
+        }
         if (r == 0 || one == -EAGAIN)
             r = one;
     }

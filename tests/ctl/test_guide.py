@@ -233,4 +233,4 @@ class Leases(CtlTest):
         line, = run("full", self.env | {"CUDA_VISIBLE_DEVICES": uuid})
         sizes = [line.index(f"a-name-that-is-far-too-l has {size} GiB") for size in (7, 6, 5)]
         self.assertEqual(sizes, sorted(sizes))
-        self.assertIn(", and 2 more; needs 32 GiB more", line)
+        self.assertIn(", and 2 more; needs 32.0 GiB more", line)
