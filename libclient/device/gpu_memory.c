@@ -251,7 +251,6 @@ static void drop_credit(void) {
  * is all that is needed. Those behind one that lacks are taken too, to know what lacks in all. */
 static int alloc_parts(struct allot_error *err) {
     struct arena *arena = errand->memory->gpu->arena;
-    uint64_t largest = 0;
     int r = 0;
 
     errand->need_bytes = 0;
@@ -260,20 +259,20 @@ static int alloc_parts(struct allot_error *err) {
         const struct arena_request request = { .bytes = part->bytes,
                                                .stream = errand->memory->stream,
                                                .tag = part->tag_number };
+        bool is_spoken_of;
         int one;
 
         errand->part = part;
         part->need_bytes = 0;
-        /* Of those that lack, the largest is the one that is spoken of. */
-        one = arena_alloc(arena, &request, &part->block, part->bytes >= largest ? err : NULL);
+        /* Of those that lack, the (first) largest is the one that is spoken of. */
+        is_spoken_of = r == 0 || part->bytes > errand->parts[errand->failed].bytes;
+        one = arena_alloc(arena, &request, &part->block, is_spoken_of ? err : NULL);
         part->is_there = one == 0;
         if (one == 0)
             continue;
         errand->need_bytes += part->need_bytes;
-        if (part->bytes >= largest) {
-            largest = part->bytes;
+        if (is_spoken_of)
             errand->failed = i;
-        }
         if (r == 0 || one == -EAGAIN)
             r = one;
     }
