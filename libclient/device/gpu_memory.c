@@ -405,8 +405,10 @@ static bool look(void *userdata) {
     do
         errand->is_done = alloc_with(false, NULL) == 0;
     while (!errand->is_done && terms->reclaim && terms->reclaim(terms->userdata));
-    if (!errand->is_done)
+    if (!errand->is_done) {
         give_back(errand->memory);
+        settle(errand->memory); /* what the look itself made idle, too: others are in line for it */
+    }
     return !errand->is_done;
 }
 
