@@ -379,7 +379,8 @@ static void look_later(struct gpu_memory *memory) {
 }
 
 /* Not enough by itself: what has become free since is given back, for the daemon to give to whoever
- * is next. Less than that is not: the wait is for what lacks beside it. */
+ * is next, once the caller has told it. Less than that is not: the wait is for what lacks beside
+ * it. */
 static void give_back(struct gpu_memory *memory) {
     uint64_t more = errand->waited_bytes - MIN(errand->need_bytes, errand->waited_bytes), gone = 0;
     struct arena_stats stats;
@@ -388,7 +389,6 @@ static void give_back(struct gpu_memory *memory) {
         return;
     arena_get_stats(memory->gpu->arena, &stats);
     arena_trim(memory->gpu->arena, stats.reserved_bytes - MIN(more, stats.reserved_bytes), &gone);
-    settle(memory);
     if (gone >= more)
         return;
     arena_get_stats(memory->gpu->arena, &stats);
