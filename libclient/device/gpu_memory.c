@@ -66,6 +66,7 @@ struct errand {
     uint64_t waited_bytes; /* for which it stands in line */
     bool is_done;          /* the parts are there: nothing has to be waited for any more */
     bool is_stopped;
+    bool is_late;            /* it waited, and the time is over */
     struct patience_log log; /* what was said of the wait */
 };
 
@@ -360,12 +361,12 @@ static void tell_mark(struct waiter_entry *mark) {
 }
 
 /* Have those who wait look again when the GPU is past all that it has to do now: only then can what
- * was freed behind that go back. */
-static void look_later(struct gpu_memory *memory) {
+ * was freed behind that go back. False: they cannot be told. */
+static bool look_later(struct gpu_memory *memory) {
     const struct cuda *cuda = memory->gpu->cuda;
 
     if (atomic_flag_test_and_set(&memory->is_marked))
-        return;
+        return true;
     if (gpu_enter(memory->gpu, NULL) == 0 &&
         (memory->mark.event ||
          cuda_event_create(cuda, NULL, &memory->mark.event,
@@ -373,9 +374,17 @@ static void look_later(struct gpu_memory *memory) {
         cuda_event_record(cuda, NULL, memory->mark.event, memory->gpu->compute) == 0) {
         memory->mark.tell = tell_mark;
         if (waiter_post(&memory->gpu->end_waiter, &memory->mark) == 0)
-            return;
+            return true;
     }
     atomic_flag_clear(&memory->is_marked);
+    return false;
+}
+
+bool gpu_memory_is_on_its_way(struct gpu *gpu) {
+    struct arena_stats stats;
+
+    arena_get_stats(gpu->arena, &stats);
+    return stats.pending_bytes > 0 && look_later(gpu->memory);
 }
 
 /* Not enough by itself: what has become free since is given back, for the daemon to give to whoever
@@ -389,11 +398,8 @@ static void give_back(struct gpu_memory *memory) {
         return;
     arena_get_stats(memory->gpu->arena, &stats);
     arena_trim(memory->gpu->arena, stats.reserved_bytes - MIN(more, stats.reserved_bytes), &gone);
-    if (gone >= more)
-        return;
-    arena_get_stats(memory->gpu->arena, &stats);
-    if (stats.pending_bytes > 0)
-        look_later(memory);
+    if (gone < more)
+        gpu_memory_is_on_its_way(memory->gpu);
 }
 
 /* Somebody has news: true, if they are not the end of the wait. */
@@ -448,6 +454,7 @@ static int stand_in_line(void) {
     r = lease_grow_until_stopped(memory, errand->waited_bytes, patience, look);
     if (r == 0)
         errand->credit_bytes += errand->waited_bytes;
+    errand->is_late = errand->refused.code == -ETIMEDOUT || errand->refused.code == -ENOTCONN;
     return errand->is_done ? 0 : errand->is_stopped ? -ECANCELED : r;
 }
 
@@ -480,8 +487,11 @@ static int run_errand(struct allot_error *err) {
     }
     if (r == -ECANCELED)
         return stopped(err);
+    if (r == 0)
+        return 0;
     /* The last time, for the arena's words. */
-    return r == 0 ? 0 : alloc_with(false, err);
+    r = alloc_with(false, err);
+    return r == -ENOMEM && errand->is_late ? -ETIMEDOUT : r;
 }
 
 int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,

@@ -45,8 +45,8 @@ struct gpu_memory_terms {
  * the process is reclaimed, and then others are waited for, if the options have it wait at all:
  * until the lease has grown, or enough has become free or idle here, whichever is first. `terms`
  * NULL: it neither reclaims nor waits. No lock of the arena is held meanwhile, and none of the
- * caller's should be. -ENOMEM; -ECANCELED: it was stopped, and the sentence says what it waited
- * for.
+ * caller's should be. -ENOMEM; -ETIMEDOUT: the same, after it waited as long as it may; -ECANCELED:
+ * it was stopped, and the sentence says what it waited for.
  */
 int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
                      const struct gpu_memory_terms *terms, struct arena_block *ret,
@@ -75,3 +75,7 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
                          const struct gpu_memory_terms *terms, uint32_t *ret_failed,
                          struct allot_error *err);
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle);
+
+/* Whether memory was freed behind work that the GPU has still to do: then those who want some are
+ * told (device/want.h) when it is past that. */
+bool gpu_memory_is_on_its_way(struct gpu *gpu);

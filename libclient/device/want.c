@@ -60,6 +60,10 @@ void want_lower(const struct want *want) {
         eventfd_read(want->fd, &ignored);
 }
 
+bool want_is_raised(const struct want *want) {
+    return poll(&(struct pollfd){ .fd = want->fd, .events = POLLIN }, 1, 0) > 0;
+}
+
 void want_sleep(const struct want *want, uint64_t until_nsec) {
     /* Without a descriptor it looks now and then. */
     uint64_t nsec = want->fd >= 0 ? UINT64_C(3600000000000) : 10000000;

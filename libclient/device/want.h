@@ -7,6 +7,7 @@
  * was stopped, or memory of that GPU has become free, or idle, in this process. Any thread.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/list.h"
@@ -27,6 +28,8 @@ void want_end(struct want *want);
 void want_raise(const struct want *want); /* have it look, itself */
 /* It looks now: what is told from here on makes the descriptor readable again. */
 void want_lower(const struct want *want);
+/* Whether something was told since. */
+bool want_is_raised(const struct want *want);
 /* Sleep until the descriptor is readable, or until then, of CLOCK_MONOTONIC, or for no reason. */
 void want_sleep(const struct want *want, uint64_t until_nsec);
 

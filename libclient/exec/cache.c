@@ -236,6 +236,7 @@ struct frame *cache_take_frame(struct cache *cache, struct cache_entry *entry) {
     if (frame) {
         entry->idle = frame->next;
         entry->n_idle--;
+        tenant_begin(&frame->tenant, entry->program, true);
     }
     pthread_mutex_unlock(&cache->lock);
     return frame;
@@ -251,6 +252,7 @@ void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct fra
         frame->next = entry->idle;
         entry->idle = frame;
         entry->n_idle++;
+        tenant_end(&frame->tenant); /* there are others who can have it now */
     }
     pthread_mutex_unlock(&cache->lock);
     if (is_one_more)

@@ -93,8 +93,8 @@ static uint32_t own_pins(const struct frame *frame, const struct program_item *i
     return n;
 }
 
-static struct spare_wait wait_of(const struct frame *frame) {
-    return (struct spare_wait){ frame->until_nsec, &frame->cancelled };
+static struct spare_wait wait_of(struct frame *frame) {
+    return (struct spare_wait){ frame->until_nsec, &frame->cancelled, &frame->tenant };
 }
 
 /* With the locks held: the first that lacks bytes to be written and has no fresh ones; `n`: none.
@@ -422,6 +422,7 @@ struct frame *frame_free(struct frame *frame) {
             gpu_host_free(first_gpu(frame->program), frame->slabs[d].data);
         else if (frame->slabs[d].data)
             device_dealloc(frame->program->devices[d], &frame->slabs[d]);
+    tenant_end(&frame->tenant);
     crew_free(frame->crew);
     free(frame->args);
     free(frame->items);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/program.h"
+#include "libclient/exec/tenant.h"
 #include "libclient/exec/variable.h"
 #include "libclient/kernels/kernel.h"
 
@@ -42,6 +43,7 @@ struct frame {
     struct frame *next;          /* of those that are idle, or out; for the owner */
     uint64_t used;               /* for the owner: the higher, the later */
     struct cache_entry *entry;   /* for the owner */
+    struct tenant tenant;        /* as long as a run has it, or it is out */
     bool is_listed;              /* for the owner: among those that are out */
     uint32_t n_watchers;         /* for the owner: who waits until it is no longer out */
     void **args;                 /* addresses, as program.args */

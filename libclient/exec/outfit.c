@@ -108,26 +108,32 @@ static void give_slabs(const struct outfit *outfit) {
 
 /* -EAGAIN: the constants are gone. */
 static int take(struct frame **ret, struct cache *cache, struct cache_entry *entry, bool is_mine,
-                struct variables *variables, const struct spare_wait *wait,
+                struct variables *variables, const struct spare_wait *given,
                 struct allot_error *err) {
+    struct tenant tenant; /* until the frame is one */
+    const struct spare_wait wait = { given->until_nsec, given->stopped, &tenant };
     struct outfit outfit;
     uint32_t failed;
     int r = begin(&outfit, entry->program, is_mine, err);
 
+    tenant_begin(&tenant, entry->program, false);
     if (r == 0) {
         gpu_leave();
-        r = spare_alloc_all(outfit.parts, outfit.n, wait, &failed, err);
+        r = spare_alloc_all(outfit.parts, outfit.n, &wait, &failed, err);
         if (r < 0 && outfit.n)
             r = name(&outfit, failed, r, err);
     }
     if (r == 0)
-        r = hand_out(&outfit, wait->stopped, err);
+        r = hand_out(&outfit, wait.stopped, err);
     if (!constants_end(cache, entry, is_mine, r == 0) && r == 0)
         r = -EAGAIN;
     if (r == 0)
         r = frame_new(ret, entry->program, variables, outfit.slabs, err);
-    if (r < 0 && outfit.slabs)
+    if (r == 0)
+        tenant_begin(&(*ret)->tenant, entry->program, true);
+    else if (outfit.slabs)
         give_slabs(&outfit);
+    tenant_end(&tenant);
     done(&outfit);
     return r;
 }

@@ -10,17 +10,16 @@
 #include "libclient/device/gpu_memory.h"
 #include "libclient/exec/cache.h"
 #include "libclient/exec/claim.h"
+#include "libclient/exec/relay.h"
 
-/* Try `call`, an expression, again and again, unless it asks for more than there is in all. On GPUs
- * the terms have it done already. */
-#define SPARE(device, bytes, call)                                                                 \
+/* Try `call`, an expression, again and again, unless it asks for more than there is in all. */
+#define SPARE_ON_HOST(host, bytes, call)                                                           \
     ({                                                                                             \
         int r_;                                                                                    \
                                                                                                    \
         do                                                                                         \
             r_ = (call);                                                                           \
-        while (r_ == -ENOMEM && !(device)->gpu && (bytes) <= (device)->memory_limit_bytes &&       \
-               cache_reclaim(device));                                                             \
+        while (r_ == -ENOMEM && (bytes) <= (host)->memory_limit_bytes && cache_reclaim(host));     \
         r_;                                                                                        \
     })
 
@@ -28,28 +27,26 @@ static bool reclaim(void *device) {
     return cache_reclaim(device);
 }
 
-static struct gpu_memory_terms terms_of(struct device *device, uint64_t bytes,
-                                        const struct spare_wait *wait) {
-    return (struct gpu_memory_terms){
-        .until_nsec = wait ? wait->until_nsec : 0,
-        .stopped = wait ? wait->stopped : NULL,
-        .reclaim = bytes <= device->memory_limit_bytes ? reclaim : NULL,
-        .userdata = device,
-    };
-}
-
 int spare_alloc(struct device *device, uint64_t bytes, const char *tag,
                 const struct spare_wait *wait, struct device_block *ret, struct allot_error *err) {
-    const struct gpu_memory_terms terms = terms_of(device, bytes, wait);
+    struct spare_part part = { .device = device, .bytes = bytes, .tag = tag };
+    uint32_t failed;
+    int r;
 
-    return SPARE(device, bytes, device_alloc(device, bytes, tag, &terms, ret, err));
+    if (!device->gpu)
+        return SPARE_ON_HOST(device, bytes, device_alloc(device, bytes, tag, NULL, ret, err));
+    r = spare_alloc_all(&part, 1, wait, &failed, err);
+    if (r == 0)
+        *ret = part.block;
+    return r;
 }
 
 int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
                      const struct spare_wait *wait, struct buffer **ret, struct allot_error *err) {
-    const struct gpu_memory_terms terms = terms_of(device, bytes, wait);
+    struct device_block block;
+    int r = spare_alloc(device, bytes, tag, wait, &block, err);
 
-    return SPARE(device, bytes, device_buffer_new(device, bytes, tag, &terms, ret, err));
+    return r < 0 ? r : device_buffer_of(device, &block, bytes, tag, ret, err);
 }
 
 /* ---- Several -----------------------------------------------------------------------------------
@@ -71,35 +68,69 @@ static struct group group_of(struct spare_part *parts, uint32_t n, uint32_t at) 
     return (struct group){ &parts[first], end - first };
 }
 
+static uint64_t group_bytes(const struct group *group) {
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < group->n; i++)
+        bytes += group->parts[i].bytes;
+    return bytes;
+}
+
 static void give_group(const struct group *group) {
     for (uint32_t i = 0; i < group->n; i++)
         device_dealloc(group->parts[i].device, &group->parts[i].block);
 }
 
-static int take_group(const struct group *group, const struct spare_wait *wait, bool is_hasty,
-                      uint32_t *ret_failed, struct allot_error *err) {
+/* One attempt, with what is idle in the process; unless it is hasty, in the daemon's line. */
+static int try_group(const struct group *group, const struct spare_wait *wait, bool is_hasty,
+                     uint32_t *ret_failed, struct allot_error *err) {
     struct device *device = group->parts[0].device;
     struct gpu_memory_part *parts = calloc(group->n, sizeof(*parts));
-    struct gpu_memory_terms terms;
-    uint64_t bytes = 0;
+    struct gpu_memory_terms terms = {
+        .until_nsec = wait ? wait->until_nsec : 0,
+        .stopped = wait ? wait->stopped : NULL,
+        .is_hasty = is_hasty,
+        .userdata = device,
+    };
     int r;
 
     *ret_failed = 0;
     if (!parts)
         return error_set(err, -ENOBUFS, "no host memory for a run");
-    for (uint32_t i = 0; i < group->n; i++) {
+    for (uint32_t i = 0; i < group->n; i++)
         parts[i] =
             (struct gpu_memory_part){ .bytes = group->parts[i].bytes, .tag = group->parts[i].tag };
-        bytes += parts[i].bytes;
-    }
-    terms = terms_of(device, bytes, wait);
-    terms.is_hasty = is_hasty;
+    if (group_bytes(group) <= device->memory_limit_bytes)
+        terms.reclaim = reclaim;
     r = gpu_memory_alloc_all(device->gpu, parts, group->n, &terms, ret_failed, err);
     for (uint32_t i = 0; r == 0 && i < group->n; i++)
         group->parts[i].block = (struct device_block){ (void *)(uintptr_t)parts[i].block.address,
                                                        parts[i].block.handle };
     free(parts);
     return r;
+}
+
+struct attempt {
+    const struct group *group;
+    uint32_t *ret_failed;
+};
+
+static int try_again(void *userdata, const struct spare_wait *wait, struct allot_error *err) {
+    const struct attempt *attempt = userdata;
+
+    return try_group(attempt->group, wait, false, attempt->ret_failed, err);
+}
+
+static int take_group(const struct group *group, const struct spare_wait *wait, bool is_hasty,
+                      uint32_t *ret_failed, struct allot_error *err) {
+    struct device *device = group->parts[0].device;
+    struct attempt attempt = { group, ret_failed };
+
+    *ret_failed = 0; /* it may be stopped before it is tried */
+    /* More than there is in all is nobody's to give back. */
+    if (is_hasty || group_bytes(group) > device->memory_limit_bytes)
+        return try_group(group, wait, is_hasty, ret_failed, err);
+    return relay_take(device->gpu, wait, try_again, &attempt, err);
 }
 
 /* That of parts[first] is waited for, unless it is hasty; the others are not. */
@@ -139,14 +170,14 @@ static int take_all(struct spare_part *parts, uint32_t n, uint32_t first,
 static int take_in_turn(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
                         uint32_t *ret_failed, struct allot_error *err) {
     uint64_t until_nsec = gpu_memory_patience(parts[0].device->gpu, wait ? wait->until_nsec : 0);
-    struct spare_wait own = { until_nsec, wait ? wait->stopped : NULL };
+    struct spare_wait own = { until_nsec, wait ? wait->stopped : NULL, wait ? wait->tenant : NULL };
     struct claim claim;
     uint32_t first;
     int r;
 
     if (until_nsec == 0)
         return take_all(parts, n, *ret_failed, wait, false, ret_failed, err);
-    r = claim_take(&claim, own.stopped, until_nsec);
+    r = claim_take(&claim, NULL, own.stopped, until_nsec);
     /* Not before its end: what was refused first has said why. */
     if (r < 0)
         return r == -ECANCELED
@@ -170,5 +201,5 @@ int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wai
 
 int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
                      struct allot_error *err) {
-    return SPARE(host, bytes, gpu_host_alloc(gpu, bytes, ret, err));
+    return SPARE_ON_HOST(host, bytes, gpu_host_alloc(gpu, bytes, ret, err));
 }

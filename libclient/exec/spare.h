@@ -3,7 +3,8 @@
 /*
  * Spare: memory of devices as device/device.h has it; but where there is none, what is idle in this
  * process is given back first, the longest unused before others, and others are waited for, if they
- * may be, when that was not enough. What becomes idle in the process meanwhile ends the wait, too.
+ * may be, when that was not enough. What becomes idle in the process meanwhile ends the wait, too;
+ * and what runs of the process itself have is waited for until they end (exec/relay.h).
  * Any thread, without a lock: a wait may be long.
  */
 #include <stdatomic.h>
@@ -14,11 +15,13 @@
 struct allot_error;
 struct buffer;
 struct gpu;
+struct tenant;
 
 /* For whom it waits. */
 struct spare_wait {
     uint64_t until_nsec;        /* not longer than until then, of CLOCK_MONOTONIC; 0: no limit */
     const atomic_bool *stopped; /* of a stop (exec/stop.h): set, it is -ECANCELED; NULL: never */
+    struct tenant *tenant;      /* the run; NULL: it waits for no other one of the process */
 };
 
 /* `wait` NULL: nobody ends it. -ENOMEM, -ECANCELED. */
@@ -30,7 +33,7 @@ int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
 /* One of several blocks, of whatever devices; those of one are side by side. */
 struct spare_part {
     struct device *device;
-    uint64_t bytes; /* at least 1 */
+    uint64_t bytes;
     const char *tag;
     struct device_block block;
 };

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/exec/relay.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/halt.h"
+#include "libclient/device/gpu.h"
+#include "libclient/device/gpu_memory.h"
+#include "libclient/device/patience.h"
+#include "libclient/device/want.h"
+#include "libclient/exec/claim.h"
+#include "libclient/exec/tenant.h"
+
+/* So often what was freed on the GPU's stream is waited for, where no run is under way: the stream
+ * has nothing to do then, so that once is enough, if nothing else wakes us first. */
+enum { PASSES_MAX = 3 };
+
+struct relay {
+    struct gpu *gpu;
+    struct spare_wait wait; /* with its end in any case */
+    struct want want;
+    unsigned n_passes;
+    struct patience_log log;
+};
+
+/* Sleep until something has changed. False: nothing will. */
+static bool comes(struct relay *relay) {
+    struct tenant *tenant = relay->wait.tenant;
+
+    if (relay->want.fd < 0 || halt_is_set(relay->wait.stopped) ||
+        clock_nsec(CLOCK_MONOTONIC) >= relay->wait.until_nsec)
+        return false;
+    if (tenant_waits(tenant, relay->gpu)) {
+        relay->n_passes = 0;
+        patience_say(&relay->log, 0, "other runs of this process have it, until they end");
+        want_sleep(&relay->want, relay->wait.until_nsec);
+        tenant_goes_on(tenant);
+        return true;
+    }
+    /* The last of them may have ended since it was tried. */
+    if (want_is_raised(&relay->want))
+        return true;
+    if (relay->n_passes++ >= PASSES_MAX || !gpu_memory_is_on_its_way(relay->gpu))
+        return false;
+    want_sleep(&relay->want, relay->wait.until_nsec);
+    return true;
+}
+
+static int try_until(struct relay *relay, relay_fn try, void *userdata, struct allot_error *err) {
+    struct allot_error last = { 0 };
+    int r;
+
+    want_begin(&relay->want, relay->gpu, relay->wait.stopped);
+    do {
+        want_lower(&relay->want);
+        r = try(userdata, &relay->wait, &last);
+    } while (r == -ENOMEM && comes(relay));
+    want_end(&relay->want);
+    if (r == -ENOMEM && halt_is_set(relay->wait.stopped))
+        return error_set(err, -ECANCELED, "stopped while other runs have it: %s", last.text);
+    return r < 0 ? error_set(err, r, "%s", last.text) : 0;
+}
+
+static int in_line(struct relay *relay, relay_fn try, void *userdata, struct allot_error *err) {
+    struct claim claim;
+    int r = claim_take(&claim, relay->gpu, relay->wait.stopped, relay->wait.until_nsec);
+
+    if (r == -ECANCELED)
+        return error_set(err, r, "stopped while other runs are first in line for memory of %s",
+                         relay->gpu->name);
+    if (r < 0)
+        return try(userdata, &relay->wait, err); /* too late to wait, for its words */
+    r = try_until(relay, try, userdata, err);
+    claim_pass(&claim);
+    return r;
+}
+
+int relay_take(struct gpu *gpu, const struct spare_wait *wait, relay_fn try, void *userdata,
+               struct allot_error *err) {
+    struct relay relay = { .gpu = gpu };
+    bool may_wait = wait && wait->tenant, has_memory = may_wait && wait->tenant->has_memory;
+    int r = -ENOMEM;
+
+    if (may_wait) {
+        relay.wait = *wait;
+        relay.wait.until_nsec = gpu_memory_patience(gpu, wait->until_nsec);
+        may_wait = relay.wait.until_nsec > 0;
+    }
+    if (!may_wait || has_memory || !claim_is_any(gpu))
+        r = try(userdata, wait, err);
+    if (r == -ENOMEM && may_wait)
+        r = has_memory ? try_until(&relay, try, userdata, err)
+                       : in_line(&relay, try, userdata, err);
+    /* In the daemon's line, in vain: for the caller that is the same. */
+    return r == -ETIMEDOUT ? -ENOMEM : r;
+}

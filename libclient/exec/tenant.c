@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/exec/tenant.h"
+
+#include <pthread.h>
+
+#include "libclient/device/device.h"
+#include "libclient/device/want.h"
+#include "libclient/exec/constants.h"
+#include "libclient/exec/program.h"
+
+static struct {
+    pthread_mutex_t lock;
+    struct list tenants;
+    unsigned generation; /* of processes: raised in the child of each fork */
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .tenants = LIST_INIT(all.tenants) };
+
+/* The parent's runs are none of the child's. */
+static void forget_in_child(void) {
+    pthread_mutex_init(&all.lock, NULL);
+    list_init(&all.tenants);
+    all.generation++;
+}
+
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+void tenant_begin(struct tenant *tenant, const struct program *program, bool has_memory) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    *tenant = (struct tenant){ 0 };
+    if (!program->has_gpu)
+        return;
+    pthread_once(&once, watch_forks);
+    tenant->program = program;
+    tenant->has_memory = has_memory;
+    tenant->generation = all.generation;
+    pthread_mutex_lock(&all.lock);
+    list_append(&all.tenants, &tenant->link);
+    pthread_mutex_unlock(&all.lock);
+}
+
+void tenant_end(struct tenant *tenant) {
+    const struct program *program = tenant->program;
+
+    if (!program || tenant->generation != all.generation)
+        return;
+    /* Told with the lock: who no longer finds it here has been told. */
+    pthread_mutex_lock(&all.lock);
+    list_remove(&tenant->link);
+    tenant->program = NULL;
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        if (program->devices[d]->gpu)
+            want_news(program->devices[d]->gpu);
+    pthread_mutex_unlock(&all.lock);
+}
+
+/* Whether a run of the program has, or will have, some of the GPU's memory. */
+static bool lives_on(const struct program *program, const struct gpu *gpu) {
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        if (program->devices[d]->gpu == gpu &&
+            (program->slab_bytes[d] > 0 || program->has_open || constants_need(program, d).n > 0))
+            return true;
+    return false;
+}
+
+/* What one who has no memory waits for comes, also from a tenant that waits; one who has some may
+ * be what that one waits for. */
+static bool may_give(const struct tenant *other, const struct tenant *to) {
+    return other->n_waiting == 0 || (other->has_memory && !to->has_memory);
+}
+
+bool tenant_waits(struct tenant *tenant, const struct gpu *gpu) {
+    const struct tenant *other;
+    bool is_any = false;
+
+    pthread_mutex_lock(&all.lock);
+    list_foreach (other, &all.tenants, link) {
+        is_any = other != tenant && may_give(other, tenant) && lives_on(other->program, gpu);
+        if (is_any)
+            break;
+    }
+    tenant->n_waiting += is_any;
+    pthread_mutex_unlock(&all.lock);
+    return is_any;
+}
+
+void tenant_goes_on(struct tenant *tenant) {
+    pthread_mutex_lock(&all.lock);
+    tenant->n_waiting--;
+    pthread_mutex_unlock(&all.lock);
+}
