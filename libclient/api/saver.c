@@ -206,6 +206,8 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     if (r == 0)
         r = variable_prepare(variable, 0, false, &fresh, err);
     if (r == 0)
+        r = device_await(device, NULL, err);
+    if (r == 0)
         r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
     pthread_mutex_unlock(&variable->lock);
     buffer_unref(fresh);

@@ -67,19 +67,10 @@ struct device *device_unref(struct device *device) {
     return NULL;
 }
 
-int device_alloc(struct device *device, uint64_t bytes, const char *tag,
-                 const struct gpu_memory_terms *terms, struct device_block *ret,
-                 struct allot_error *err) {
-    struct arena_block block;
+int device_host_alloc(uint64_t bytes, const char *tag, struct device_block *ret,
+                      struct allot_error *err) {
     void *data;
-    int r;
 
-    if (device->gpu) {
-        r = gpu_memory_alloc(device->gpu, bytes, tag, terms, &block, err);
-        if (r == 0)
-            *ret = (struct device_block){ (void *)(uintptr_t)block.address, block.handle };
-        return r;
-    }
     if (bytes > PTRDIFF_MAX || posix_memalign(&data, HOST_ALIGNMENT, bytes ? bytes : 1))
         return error_set(err, -ENOMEM, "%s: no host memory for %llu bytes", tag,
                          (unsigned long long)bytes);
@@ -108,45 +99,23 @@ static void loan_end(void *data, void *userdata) {
     free(loan);
 }
 
-static int buffer_of_loan(struct loan *loan, struct device *device, uint64_t bytes, const char *tag,
-                          struct buffer **ret, struct allot_error *err) {
+int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
+                     const char *tag, struct buffer **ret, struct allot_error *err) {
+    struct loan *loan = calloc(1, sizeof(*loan));
     int r;
 
+    if (!loan) {
+        device_dealloc(device, block);
+        return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
+    }
     loan->device = device_ref(device);
+    loan->block = *block;
     r = buffer_over(ret, loan->block.data, bytes, loan_end, loan);
     if (r < 0) {
         loan_end(NULL, loan);
         return error_set(err, r, "%s: no host memory for a buffer", tag);
     }
     return 0;
-}
-
-int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
-                      const struct gpu_memory_terms *terms, struct buffer **ret,
-                      struct allot_error *err) {
-    struct loan *loan = calloc(1, sizeof(*loan));
-    int r;
-
-    if (!loan)
-        return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
-    r = device_alloc(device, bytes, tag, terms, &loan->block, err);
-    if (r < 0) {
-        free(loan);
-        return r;
-    }
-    return buffer_of_loan(loan, device, bytes, tag, ret, err);
-}
-
-int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
-                     const char *tag, struct buffer **ret, struct allot_error *err) {
-    struct loan *loan = calloc(1, sizeof(*loan));
-
-    if (!loan) {
-        device_dealloc(device, block);
-        return error_set(err, -ENOMEM, "%s: no host memory for a buffer", tag);
-    }
-    loan->block = *block;
-    return buffer_of_loan(loan, device, bytes, tag, ret, err);
 }
 
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
@@ -159,20 +128,25 @@ int device_copy_within(struct device *device, void *to, const void *from, uint64
                                 (CUdeviceptr)(uintptr_t)from, bytes, device->gpu->compute);
 }
 
+int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err) {
+    return device->gpu ? mark_await(&device->gpu->mark, stopped, err) : 0;
+}
+
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
                    struct allot_error *err) {
     struct gpu *gpu = device->gpu;
+    CUstream stream;
     int r;
 
     if (!gpu) {
         memcpy(to, from, bytes);
         return 0;
     }
+    stream = gpu->streams[GPU_PAGEABLE_TO_DEVICE];
     r = gpu_enter(gpu, err);
     if (r == 0 && bytes > 0)
-        r = cuda_copy_htod_async(gpu->cuda, err, (CUdeviceptr)(uintptr_t)to, from, bytes,
-                                 gpu->compute);
+        r = cuda_copy_htod_async(gpu->cuda, err, (CUdeviceptr)(uintptr_t)to, from, bytes, stream);
     if (r == 0)
-        r = cuda_stream_synchronize(gpu->cuda, err, gpu->compute);
+        r = cuda_stream_synchronize(gpu->cuda, err, stream);
     return r;
 }

@@ -15,7 +15,6 @@
 struct allot_error;
 struct buffer;
 struct gpu;
-struct gpu_memory_terms;
 struct pool;
 
 #define DEVICE_CPU_TYPE "CPU"
@@ -39,24 +38,24 @@ struct device_block {
     void *data; /* address on the device */
     uint64_t handle;
 };
-/* `terms` are for GPUs (device/gpu_memory.h); may be NULL. */
-int device_alloc(struct device *device, uint64_t bytes, const char *tag,
-                 const struct gpu_memory_terms *terms, struct device_block *ret,
-                 struct allot_error *err);
+/* Of the host. That of GPUs is had by device/gpu_memory.h, and may have to be waited for. */
+int device_host_alloc(uint64_t bytes, const char *tag, struct device_block *ret,
+                      struct allot_error *err);
 /* Nothing queued uses it any more, or all of it is queued on the device's compute stream. */
 void device_dealloc(struct device *device, const struct device_block *block);
 
-/* Such a block as a buffer, which gives it back with its last user. */
-int device_buffer_new(struct device *device, uint64_t bytes, const char *tag,
-                      const struct gpu_memory_terms *terms, struct buffer **ret,
-                      struct allot_error *err);
-/* The same of a block that is there, and becomes the buffer's; it is gone also where that fails. */
+/* Such a block, of the device, as a buffer, which gives it back with its last user. The block is
+ * gone also where that fails. */
 int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
                      const char *tag, struct buffer **ret, struct allot_error *err);
 /* Copy within the device: at once on the CPU, on the compute stream on a GPU. */
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
                        struct allot_error *err);
-/* Copy from the host's memory, and be done before it returns. */
+/* Wait until a GPU is past all that is queued on its compute stream now, whose memory others may
+ * have had before. -ECANCELED: `stopped` was set, and want_stop() called; NULL: nobody does. */
+int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err);
+/* Copy from the host's memory to where nothing that is queued reads or writes, and be done before
+ * it returns. */
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
                    struct allot_error *err);
 

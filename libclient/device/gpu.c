@@ -72,8 +72,10 @@ static int make_streams(struct gpu *gpu, struct allot_error *err) {
         if (r == 0)
             waiter_init(&gpu->waiters[i], gpu->cuda, gpu->context);
     }
-    if (r == 0)
+    if (r == 0) {
         waiter_init(&gpu->end_waiter, gpu->cuda, gpu->context);
+        mark_init(&gpu->mark, gpu);
+    }
     return r;
 }
 
@@ -139,6 +141,7 @@ struct gpu *gpu_close(struct gpu *gpu) {
     if (gpu->context) {
         gpu_enter(gpu, NULL);
         waiter_done(&gpu->end_waiter);
+        mark_done(&gpu->mark);
         gpu_memory_free(gpu);
         if (gpu->cublas) {
             cublas_destroy(gpu->cublas, NULL, gpu->blas);

@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "driver/cublas.h"
 #include "driver/cuda.h"
+#include "libclient/device/mark.h"
 #include "libclient/device/waiter.h"
 
 struct allot_error;
@@ -42,7 +43,8 @@ struct gpu {
         CUstream streams[N_GPU_STREAMS];
     };
     struct waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
-    struct waiter end_waiter;             /* for the last marks of runs, on any */
+    struct waiter end_waiter;             /* for the last marks of runs, on any, and for `mark` */
+    struct mark mark;                     /* on `compute` */
     struct cublas *cublas;                /* NULL: there is none, and kernels of our own are used */
     cublasHandle_t blas;                  /* on `compute`; host pointers for scalars */
     char name[128];                       /* "NVIDIA A100-SXM4-80GB" */

@@ -352,39 +352,11 @@ static int try_and_reclaim(void) {
 /* ---- Waiting -----------------------------------------------------------------------------------
  */
 
-static void tell_mark(struct waiter_entry *mark) {
-    struct gpu_memory *memory =
-        (struct gpu_memory *)((char *)mark - offsetof(struct gpu_memory, mark));
-
-    atomic_flag_clear(&memory->is_marked);
-    want_news(memory->gpu);
-}
-
-/* Have those who wait look again when the GPU is past all that it has to do now: only then can what
- * was freed behind that go back. False: they cannot be told. */
-static bool look_later(struct gpu_memory *memory) {
-    const struct cuda *cuda = memory->gpu->cuda;
-
-    if (atomic_flag_test_and_set(&memory->is_marked))
-        return true;
-    if (gpu_enter(memory->gpu, NULL) == 0 &&
-        (memory->mark.event ||
-         cuda_event_create(cuda, NULL, &memory->mark.event,
-                           CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC) == 0) &&
-        cuda_event_record(cuda, NULL, memory->mark.event, memory->gpu->compute) == 0) {
-        memory->mark.tell = tell_mark;
-        if (waiter_post(&memory->gpu->end_waiter, &memory->mark) == 0)
-            return true;
-    }
-    atomic_flag_clear(&memory->is_marked);
-    return false;
-}
-
 bool gpu_memory_is_on_its_way(struct gpu *gpu) {
     struct arena_stats stats;
 
     arena_get_stats(gpu->arena, &stats);
-    return stats.pending_bytes > 0 && look_later(gpu->memory);
+    return stats.pending_bytes > 0 && mark_set(&gpu->mark);
 }
 
 /* Not enough by itself: what has become free since is given back, for the daemon to give to whoever
@@ -515,18 +487,6 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
     return r;
 }
 
-int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
-                     const struct gpu_memory_terms *terms, struct arena_block *ret,
-                     struct allot_error *err) {
-    struct gpu_memory_part part = { .bytes = bytes, .tag = tag };
-    uint32_t failed;
-    int r = gpu_memory_alloc_all(gpu, &part, 1, terms, &failed, err);
-
-    if (r == 0)
-        *ret = part.block;
-    return r;
-}
-
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
     arena_dealloc_on(gpu->arena, handle, &gpu->memory->stream, 1);
     want_news(gpu);
@@ -572,9 +532,6 @@ void gpu_memory_free(struct gpu *gpu) {
     settle(memory);
     if (memory->span_bytes)
         cuda_mem_address_free(gpu->cuda, NULL, memory->base, memory->span_bytes);
-    /* Told of, as its stream is through; and the waiter has ended. */
-    if (memory->mark.event)
-        cuda_event_destroy(gpu->cuda, NULL, memory->mark.event);
     free(memory->pages);
     pthread_rwlock_destroy(&memory->gathering);
     free(memory);

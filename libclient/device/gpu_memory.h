@@ -40,23 +40,11 @@ struct gpu_memory_terms {
     void *userdata;
 };
 
-/*
- * A block for work on the compute stream, and the end of it. Where there is none, what is idle in
- * the process is reclaimed, and then others are waited for, if the options have it wait at all:
- * until the lease has grown, or enough has become free or idle here, whichever is first. `terms`
- * NULL: it neither reclaims nor waits. No lock of the arena is held meanwhile, and none of the
- * caller's should be. -ENOMEM; -ETIMEDOUT: the same, after it waited as long as it may; -ECANCELED:
- * it was stopped, and the sentence says what it waited for.
- */
-int gpu_memory_alloc(struct gpu *gpu, uint64_t bytes, const char *tag,
-                     const struct gpu_memory_terms *terms, struct arena_block *ret,
-                     struct allot_error *err);
-
 /* How long a wait that begins now may last, of CLOCK_MONOTONIC: at most until `until_nsec`, 0: as
  * the options say; UINT64_MAX: no limit. 0: it does not wait. */
 uint64_t gpu_memory_patience(const struct gpu *gpu, uint64_t until_nsec);
 
-/* One of several blocks that are had together. */
+/* One of the blocks that are had together. */
 struct gpu_memory_part {
     uint64_t bytes;
     const char *tag;
@@ -69,8 +57,15 @@ struct gpu_memory_part {
     uint64_t refused_bytes; /* so much was refused, so more is as well; UINT64_MAX: nothing was */
 };
 
-/* All of them, or none: nothing is held while the rest is waited for. `*ret_failed`: the one that
- * the error is about. */
+/*
+ * Blocks for work on the compute stream, all of them or none; and the end of one. Where there are
+ * none, what is idle in the process is reclaimed, and then others are waited for, if the options
+ * have it wait at all: until the lease has grown, or enough has become free or idle here, whichever
+ * is first. Nothing is held meanwhile, no lock of the arena either, and none of the caller's should
+ * be. `terms` NULL: it neither reclaims nor waits. `*ret_failed`: the one that the error is about.
+ * -ENOMEM; -ETIMEDOUT: the same, after it waited as long as it may; -ECANCELED: it was stopped, and
+ * the sentence says what it waited for.
+ */
 int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
                          const struct gpu_memory_terms *terms, uint32_t *ret_failed,
                          struct allot_error *err);

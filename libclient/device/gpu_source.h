@@ -11,7 +11,6 @@
 
 #include "driver/cuda.h"
 #include "libclient/device/gpu_memory.h"
-#include "libclient/device/waiter.h"
 
 struct gpu_memory {
     struct gpu *gpu;
@@ -24,8 +23,6 @@ struct gpu_memory {
 
     pthread_rwlock_t gathering;  /* the arena is asked for one block, or, alone, for several */
     _Atomic uint64_t owed_bytes; /* no longer mapped, and the lease has still to be told */
-    atomic_flag is_marked;       /* `mark` is on its way */
-    struct waiter_entry mark;    /* on the compute stream; told of, those who want memory look */
 };
 
 /* The range of addresses; none where the driver does not do that. -ENOMEM of the host. */

@@ -145,7 +145,7 @@ static void unlock_variables(struct variable *const *variables, uint32_t n) {
 
 /* Lock what is to be written, with fresh bytes at hand for those that need some: these may have to
  * be waited for, which nobody does with a lock. */
-static int lock_with_fresh(const struct frame *frame, const struct program_item *item,
+static int lock_with_fresh(struct frame *frame, const struct program_item *item,
                            struct variable *const *variables, uint32_t n, struct buffer **fresh) {
     const struct spare_wait wait = wait_of(frame);
     struct allot_error err = { 0 };

@@ -34,7 +34,7 @@ int spare_alloc(struct device *device, uint64_t bytes, const char *tag,
     int r;
 
     if (!device->gpu)
-        return SPARE_ON_HOST(device, bytes, device_alloc(device, bytes, tag, NULL, ret, err));
+        return SPARE_ON_HOST(device, bytes, device_host_alloc(bytes, tag, ret, err));
     r = spare_alloc_all(&part, 1, wait, &failed, err);
     if (r == 0)
         *ret = part.block;

@@ -174,7 +174,8 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     static int fds[1 << 20];
     struct runner small, waiter;
     struct allot_lease *filler;
-    struct arena_block block;
+    struct gpu_memory_part part = { .bytes = 2 * MIB, .tag = "test" };
+    uint32_t failed;
     struct bench bench;
     struct gpu *gpu;
     uint64_t gone;
@@ -201,8 +202,8 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     n = take_descriptors(fds, ELEMENTSOF(fds));
     arena_trim(gpu->arena, 0, &gone);
     ck_assert_uint_gt(gone, 2 * MIB);
-    ck_assert_int_eq(gpu_memory_alloc(gpu, 2 * MIB, "test", NULL, &block, NULL), 0);
-    gpu_memory_dealloc(gpu, block.handle);
+    ck_assert_int_eq(gpu_memory_alloc_all(gpu, &part, 1, NULL, &failed, NULL), 0);
+    gpu_memory_dealloc(gpu, part.block.handle);
     give_descriptors(fds, n);
     runner_cancel(&waiter);
     realallotd_await_waiting(&waiting_allotd, 0);

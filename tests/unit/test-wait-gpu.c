@@ -92,6 +92,33 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
 }
 END_TEST
 
+/* Their memory may be what that run has used, so they are brought behind it; but not by who has
+ * been stopped. */
+START_TEST(a_stop_ends_a_wait_for_the_gpu_that_constants_go_to) {
+    struct runner constants, holder;
+    struct bench bench;
+
+    waiting_begin();
+    open_session(&bench);
+    constants = runner_constant(&bench, VALUE);
+    holder = runner_line(&bench, "Hold", VALUE);
+    runner_begin(&holder, 0);
+    await_held(1);
+    runner_begin(&constants, 50000);
+    runner_await(&constants, -ETIMEDOUT);
+    runner_begin(&constants, 0);
+    runner_cancel(&constants);
+    runner_begin(&constants, 0);
+    sem_post(&gpubench_let_go);
+    runner_await(&holder, 0);
+    runner_await(&constants, 0);
+    check_run(&bench, constants.x, NULL, constants.y, 1);
+    runner_done(&holder);
+    session_close(&bench);
+    waiting_end();
+}
+END_TEST
+
 /* What another session of the process has used becomes idle: enough by itself, or not quite. */
 START_TEST(memory_that_becomes_idle_in_the_process_ends_a_wait) {
     waiting_begin();
@@ -243,6 +270,7 @@ END_TEST
 
 SUITE_TIMEOUT("wait-gpu", 120, a_cancellation_ends_a_wait_for_step_memory,
               constants_are_waited_for_beside_other_runs,
+              a_stop_ends_a_wait_for_the_gpu_that_constants_go_to,
               memory_that_becomes_idle_in_the_process_ends_a_wait,
               what_a_stopped_run_left_is_had_when_the_gpu_is_through,
               a_variable_is_read_while_a_write_waits_for_memory,
