@@ -72,10 +72,10 @@ static int make_streams(struct gpu *gpu, struct allot_error *err) {
         if (r == 0)
             waiter_init(&gpu->waiters[i], gpu->cuda, gpu->context);
     }
-    if (r == 0) {
-        waiter_init(&gpu->end_waiter, gpu->cuda, gpu->context);
+    if (r == 0)
+        r = cuda_stream_create(gpu->cuda, err, &gpu->idle, CU_STREAM_NON_BLOCKING);
+    if (r == 0)
         mark_init(&gpu->mark, gpu);
-    }
     return r;
 }
 
@@ -140,7 +140,8 @@ struct gpu *gpu_close(struct gpu *gpu) {
         return NULL;
     if (gpu->context) {
         gpu_enter(gpu, NULL);
-        waiter_done(&gpu->end_waiter);
+        for (int i = 0; i < N_GPU_STREAMS; i++)
+            waiter_done(&gpu->waiters[i]);
         mark_done(&gpu->mark);
         gpu_memory_free(gpu);
         if (gpu->cublas) {
@@ -148,11 +149,11 @@ struct gpu *gpu_close(struct gpu *gpu) {
             cublas_close(gpu->cublas);
         }
         unload_modules(gpu);
-        for (int i = 0; i < N_GPU_STREAMS; i++) {
-            waiter_done(&gpu->waiters[i]);
+        for (int i = 0; i < N_GPU_STREAMS; i++)
             if (gpu->streams[i])
                 cuda_stream_destroy(gpu->cuda, NULL, gpu->streams[i]);
-        }
+        if (gpu->idle)
+            cuda_stream_destroy(gpu->cuda, NULL, gpu->idle);
         cuda_ctx_set_current(gpu->cuda, NULL, NULL);
         entered = NULL;
         cuda_primary_ctx_release(gpu->cuda, NULL, gpu->device);

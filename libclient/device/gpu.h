@@ -43,7 +43,7 @@ struct gpu {
         CUstream streams[N_GPU_STREAMS];
     };
     struct waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
-    struct waiter end_waiter;             /* for the last marks of runs, on any, and for `mark` */
+    CUstream idle;                        /* never has anything to do: marks on it are reached */
     struct mark mark;                     /* on `compute` */
     struct cublas *cublas;                /* NULL: there is none, and kernels of our own are used */
     cublasHandle_t blas;                  /* on `compute`; host pointers for scalars */

@@ -44,7 +44,7 @@ static int set(struct mark *mark, struct allot_error *err) {
     if (r < 0)
         return r;
     mark->entry.tell = tell;
-    r = waiter_post(&mark->gpu->end_waiter, &mark->entry);
+    r = waiter_post(&mark->gpu->waiters[GPU_COMPUTE], &mark->entry);
     if (r < 0)
         return error_set(err, r, "no thread to wait for %s", mark->gpu->name);
     mark->n_set++;

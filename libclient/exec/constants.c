@@ -130,12 +130,9 @@ struct constants_need constants_need(const struct program *program, uint32_t dev
 
 int constants_copy(struct program *program, uint32_t device, struct buffer *block,
                    const atomic_bool *stopped, struct allot_error *err) {
-    /* Somebody's work that is still queued may have had this memory before. */
-    int r = device_await(program->devices[device], stopped, err);
+    int r = copy_all(program, device, block, stopped, err);
     struct constants_need need;
 
-    if (r == 0)
-        r = copy_all(program, device, block, stopped, err);
     if (r == 0)
         return 0;
     need = constants_need(program, device);

@@ -29,7 +29,8 @@ struct constants_need {
 struct constants_need constants_need(const struct program *program, uint32_t device);
 /* What is said where their memory cannot be had: whose is the largest, and how many others. */
 int constants_name(const struct constants_need *need, int r, struct allot_error *err);
-/* Each gets its place in the block, and a reference to it. Not all are there after an error. */
+/* Each gets its place in the block, which nothing that is queued uses, and a reference to it. Not
+ * all are there after an error. */
 int constants_copy(struct program *program, uint32_t device, struct buffer *block,
                    const atomic_bool *stopped, struct allot_error *err);
 void constants_drop(struct program *program);

@@ -49,17 +49,24 @@ static int fail_uninitialised(const struct variable *variable) {
                        variable->node->name);
 }
 
-static int run_read(const struct kernel_run *run) {
+int frame_read(const struct kernel_run *run, bool *ret_settled) {
     struct frame *frame = frame_of(run);
     const struct program *program = frame->program;
     const uint32_t *args = &program->args[item_of(frame, run)->first_arg];
     struct variable *variable = frame->variables[program->values[args[0]].index];
     struct buffer *buffer;
 
-    if (variable_read(variable, &buffer) < 0)
+    if (variable_read(variable, &buffer, ret_settled) < 0)
         return fail_uninitialised(variable);
     pin(frame, args[1], buffer);
     return 0;
+}
+
+/* Whatever reads it comes behind what was queued before, or the host has done it. */
+static int run_read(const struct kernel_run *run) {
+    bool ignored;
+
+    return frame_read(run, &ignored);
 }
 
 /* Variables that an item writes, each once, in the order in which everybody locks them. */
@@ -165,7 +172,23 @@ static int lock_with_fresh(struct frame *frame, const struct program_item *item,
     }
 }
 
-int frame_write(const struct kernel_run *run) {
+/* With the locks held: until the run is over only the compute stream is behind what it queues. */
+static void note_written(struct frame *frame, const struct program_item *item,
+                         struct variable *const *variables, const uint32_t *args, uint32_t n) {
+    const struct program *program = frame->program;
+
+    for (uint32_t i = 0; i < n; i++) {
+        bool *has =
+            &frame->has_written[program->values[program->args[item->first_arg + args[i]]].index];
+
+        if (!variables[i]->device->gpu || *has)
+            continue;
+        *has = true;
+        variables[i]->n_unsettled++;
+    }
+}
+
+static int run_write(const struct kernel_run *run) {
     struct frame *frame = frame_of(run);
     const struct program_item *item = item_of(frame, run);
     const uint32_t *outputs = &frame->program->args[item->first_arg + item->n_inputs];
@@ -175,6 +198,7 @@ int frame_write(const struct kernel_run *run) {
     int r = lock_with_fresh(frame, item, variables, n, fresh);
 
     if (r == 0) {
+        note_written(frame, item, variables, args, n);
         r = prepare_variables(frame, item, variables, args, n, fresh);
         if (r == 0)
             r = item->run(run);
@@ -212,7 +236,7 @@ kernel_run_fn frame_plain_function(const struct program_item *item) {
     case ITEM_READ:
         return run_read;
     case ITEM_WRITE:
-        return frame_write;
+        return run_write;
     case ITEM_COPY:
         return run_copy;
     case ITEM_NOTHING:
@@ -386,12 +410,13 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
     frame->steps = calloc(program->n_devices + 1, sizeof(*frame->steps));
     frame->slabs = calloc(program->n_devices + 1, sizeof(*frame->slabs));
     frame->variables = calloc(program->n_variables + 1, sizeof(struct variable *));
+    frame->has_written = calloc(program->n_variables + 1, sizeof(*frame->has_written));
     frame->pins = calloc(program->n_values + 1, sizeof(struct buffer *));
     frame->feeds = program->has_gpu ? calloc(program->n_feeds + 1, sizeof(*frame->feeds)) : NULL;
     frame->open_shapes =
         program->has_open ? calloc(program->n_values + 1, sizeof(struct shape)) : NULL;
     if (frame->args && frame->items && frame->steps && frame->slabs && frame->variables &&
-        frame->pins && (frame->open_shapes || !program->has_open) &&
+        frame->has_written && frame->pins && (frame->open_shapes || !program->has_open) &&
         (frame->feeds || !program->has_gpu)) {
         struct allot_error own = { 0 };
 
@@ -429,6 +454,7 @@ struct frame *frame_free(struct frame *frame) {
     free(frame->steps);
     free(frame->slabs);
     free(frame->variables);
+    free(frame->has_written);
     free(frame->pins);
     free(frame->open_shapes);
     free(frame->feeds);
@@ -446,6 +472,14 @@ void frame_retire(struct frame *frame) {
         struct buffer **at = &frame->pins[frame->program->late[l]];
 
         *at = buffer_unref(*at);
+    }
+    for (uint32_t i = 0; i < frame->program->n_variables; i++) {
+        if (!frame->has_written[i])
+            continue;
+        frame->has_written[i] = false;
+        pthread_mutex_lock(&frame->variables[i]->lock);
+        frame->variables[i]->n_unsettled--;
+        pthread_mutex_unlock(&frame->variables[i]->lock);
     }
 }
 

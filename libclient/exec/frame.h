@@ -51,6 +51,7 @@ struct frame {
     struct frame_step *steps;    /* by device */
     struct device_block *slabs;  /* by device; data NULL: none */
     struct variable **variables; /* as program.variables; borrowed from the session */
+    bool *has_written;           /* by variable: this run has, and is counted there; on a GPU */
     struct buffer **pins;        /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
     struct shape *open_shapes;   /* by value: of VALUE_OPEN; NULL: there is none */
     struct allot_tensor **feeds; /* of this run, one reference each, where it has GPUs; else NULL */
@@ -97,9 +98,10 @@ void frame_retire(struct frame *frame);
 /* The frame, and the number of the item, that a kernel's run belongs to. */
 struct frame *frame_of(const struct kernel_run *run);
 uint32_t frame_item_of(const struct frame *frame, const struct kernel_run *run);
-/* What the host does for an item, and a kernel that writes variables, wherever it runs. */
+/* What is called for an item, where only the host, or only the compute stream, has a part in it. */
 kernel_run_fn frame_plain_function(const struct program_item *item);
-int frame_write(const struct kernel_run *run);
+/* A read of a variable, with what variable_read() says. */
+int frame_read(const struct kernel_run *run, bool *ret_settled);
 
 /* An item went wrong with `code` and kernel_failure(): the first one is kept, and the run stops. */
 void frame_fail(struct frame *frame, uint32_t item, int code);

@@ -166,6 +166,30 @@ static int list_told(struct program *program, uint32_t n_waits) {
     return 0;
 }
 
+/*
+ * A read of a variable is nobody's work. But what another run has written may still be queued on
+ * the compute stream, which only that stream comes behind. Where something else reads it, a copy to
+ * the host for instance, the read has a place on the compute stream, whose mark is then waited for.
+ */
+static void queue_reads(struct program *program) {
+    for (uint32_t i = 0; i < program->n_items; i++) {
+        const struct program_item *item = &program->items[i];
+
+        for (uint32_t a = 0; a < item->n_inputs; a++) {
+            uint32_t value = program->args[item->first_arg + a], queue;
+            struct program_item *read;
+
+            if (value == PROGRAM_NONE || program->values[value].where != VALUE_READ)
+                continue;
+            read = &program->items[program->values[value].producer];
+            queue = QUEUE_FIRST + read->device * N_GPU_STREAMS + GPU_COMPUTE;
+            if (read->kind == ITEM_READ && program->devices[read->device]->is_gpu &&
+                item->queue != queue)
+                read->queue = queue;
+        }
+    }
+}
+
 int compile_queues(struct compile *compile, const struct compile_edges *edges) {
     struct program *program = compile->program;
     cleanup(freep) uint32_t *mark = calloc(program->n_items + 1, sizeof(*mark));
@@ -180,6 +204,7 @@ int compile_queues(struct compile *compile, const struct compile_edges *edges) {
         return 0;
     for (uint32_t i = 0; i < program->n_items; i++)
         program->items[i].queue = queue_of(program, &program->items[i]);
+    queue_reads(program);
     for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
         r = compile_check(compile);
         if (r == 0)

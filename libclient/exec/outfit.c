@@ -73,9 +73,22 @@ static int name(const struct outfit *outfit, uint32_t part, int r, struct allot_
                                         : frame_no_slab(outfit->program, d, r, err);
 }
 
+/* What was had may have been given back on the compute stream, by who has work queued there that
+ * still uses it. Kernels come behind that by themselves, but not copies, on streams of their own.
+ */
+static int await_former_users(const struct outfit *outfit, const atomic_bool *stopped,
+                              struct allot_error *err) {
+    int r = 0;
+
+    for (uint32_t p = 0; r == 0 && p < outfit->n; p++)
+        if (p == 0 || outfit->parts[p].device != outfit->parts[p - 1].device)
+            r = device_await(outfit->parts[p].device, stopped, err);
+    return r;
+}
+
 /* Parts become slabs, and blocks of constants, which are copied there. */
 static int hand_out(struct outfit *outfit, const atomic_bool *stopped, struct allot_error *err) {
-    int r = 0;
+    int r = await_former_users(outfit, stopped, err);
 
     for (uint32_t d = 0, p = 0; d < outfit->program->n_devices; d++) {
         struct device *device = outfit->program->devices[d];

@@ -34,7 +34,8 @@ struct frame_event {
 struct frame_end {
     struct gpu *gpu;
     CUstream stream;
-    CUevent event; /* NULL until a run was stopped, or might have been */
+    struct waiter *waiter; /* of that stream */
+    CUevent event;         /* NULL until the end of the first run */
     struct waiter_entry entry;
     struct frame *frame;
 };
@@ -146,9 +147,11 @@ bool queue_await(struct frame *frame, uint32_t item) {
     return !is_stopped;
 }
 
-static int mark_end(struct frame *frame, uint32_t i) {
+/* On a stream; or, where there is nothing to wait for, on one that has nothing to do. */
+static int mark_end(struct frame *frame, uint32_t i, bool is_over) {
     const struct program *program = frame->program;
     const struct program_item *item = &program->items[i];
+    struct gpu *gpu = gpu_of(program, i);
     struct frame_event *event;
     struct allot_error err;
     int r;
@@ -156,7 +159,8 @@ static int mark_end(struct frame *frame, uint32_t i) {
     if (item->event == PROGRAM_NONE)
         return 0;
     event = &frame->events[item->event];
-    r = cuda_event_record(gpu_of(program, i)->cuda, &err, event->event, stream_of(program, i));
+    r = cuda_event_record(gpu->cuda, &err, event->event,
+                          is_over ? gpu->idle : stream_of(program, i));
     if (r < 0)
         return fail(r, &err);
     if (program->first_told[item->event] == program->first_told[item->event + 1] ||
@@ -164,7 +168,7 @@ static int mark_end(struct frame *frame, uint32_t i) {
         return 0;
     atomic_fetch_add(&frame->n_awaited, 1);
     /* Without a thread to wait, those who are told wait themselves. */
-    if (waiter_post(&gpu_of(program, i)->waiters[queue_stream_number(item)], &event->entry) < 0)
+    if (is_over || waiter_post(&gpu->waiters[queue_stream_number(item)], &event->entry) < 0)
         tell(&event->entry);
     return 0;
 }
@@ -222,9 +226,7 @@ static int launch(struct frame *frame, uint32_t i, const struct kernel_run *run,
     }
     if (stopwatch && stopwatch_mark(stopwatch, i, false, &err) < 0)
         return fail(err.code, &err);
-    r = item->kind == ITEM_COPY    ? copy(frame, i, run)
-        : item->kind == ITEM_WRITE ? frame_write(run)
-                                   : item->run(run);
+    r = item->kind == ITEM_COPY ? copy(frame, i, run) : frame_plain_function(item)(run);
     if (r == 0 && stopwatch && stopwatch_mark(stopwatch, i, true, &err) < 0)
         return fail(err.code, &err);
     return r;
@@ -245,7 +247,23 @@ static int run_on_gpu(const struct kernel_run *run) {
         stopwatch_unlock(frame->trace->stopwatch, i);
     } else
         r = launch(frame, i, run, NULL);
-    return r < 0 ? r : mark_end(frame, i);
+    return r < 0 ? r : mark_end(frame, i, false);
+}
+
+/* A read of a variable, for which another stream, or the host, waits: behind what other runs have
+ * queued to write it, if there is any. */
+static int run_marked_read(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    uint32_t i = frame_item_of(frame, run);
+    bool is_settled = false;
+    struct allot_error err;
+    int r = wait_before(frame, i);
+
+    if (r == 0)
+        r = frame_read(run, &is_settled);
+    if (r == 0 && gpu_enter(gpu_of(frame->program, i), &err) < 0)
+        return fail(err.code, &err);
+    return r < 0 ? r : mark_end(frame, i, is_settled && frame->program->items[i].n_waits == 0);
 }
 
 /* What the host does after work of a GPU. */
@@ -258,7 +276,9 @@ static int run_after_gpu(const struct kernel_run *run) {
 }
 
 kernel_run_fn queue_function(const struct program *program, const struct program_item *item) {
-    return item->queue >= QUEUE_FIRST ? run_on_gpu : item->waits_on_host ? run_after_gpu : NULL;
+    if (item->queue >= QUEUE_FIRST)
+        return item->kind == ITEM_READ ? run_marked_read : run_on_gpu;
+    return item->waits_on_host ? run_after_gpu : NULL;
 }
 
 static int make_events(struct frame *frame, struct allot_error *err) {
@@ -301,13 +321,15 @@ static int list_ends(struct frame *frame, struct allot_error *err) {
         return error_set(err, -ENOMEM, "no host memory for a run");
     }
     for (uint32_t i = 0; i < program->n_items; i++)
-        is_used[program->items[i].queue] = true;
+        if (queue_has_work(&program->items[i]))
+            is_used[program->items[i].queue] = true;
     for (uint32_t d = 0; d < program->n_devices; d++)
         for (size_t s = 0; s < ELEMENTSOF(order); s++)
             if (is_used[QUEUE_FIRST + d * N_GPU_STREAMS + order[s]])
                 frame->ends[frame->n_ends++] = (struct frame_end){
                     .gpu = program->devices[d]->gpu,
                     .stream = program->devices[d]->gpu->streams[order[s]],
+                    .waiter = &program->devices[d]->gpu->waiters[order[s]],
                     .frame = frame,
                 };
     free(is_used);
@@ -333,64 +355,72 @@ int queue_begin(struct frame *frame, struct allot_error *err) {
     return r < 0 || frame->events ? r : make_events(frame, err);
 }
 
-/* Sleep in the driver until all streams are through. */
-static int synchronise(struct frame *frame, struct allot_error *err) {
+/* What other runs queue on the stream from now on is not waited for. */
+static int mark_stream(struct frame_end *end, struct allot_error *err) {
+    int r = gpu_enter(end->gpu, err);
+
+    if (r == 0 && !end->event) {
+        r = cuda_event_create(end->gpu->cuda, err, &end->event,
+                              CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+        end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
+    }
+    return r == 0 ? cuda_event_record(end->gpu->cuda, err, end->event, end->stream) : r;
+}
+
+/* Sleep in the driver until all streams are through, as it says then whether all went well. */
+static int synchronise(struct frame *frame, bool are_marked, struct allot_error *err) {
     int first = 0;
 
     for (uint32_t e = 0; e < frame->n_ends; e++) {
-        const struct frame_end *end = &frame->ends[e];
-        int r = gpu_enter(end->gpu, first < 0 ? NULL : err);
+        struct frame_end *end = &frame->ends[e];
+        struct allot_error *why = first < 0 ? NULL : err;
+        int r = are_marked ? gpu_enter(end->gpu, why) : mark_stream(end, why);
 
         if (r == 0)
-            r = cuda_stream_synchronize(end->gpu->cuda, first < 0 ? NULL : err, end->stream);
+            r = cuda_event_synchronize(end->gpu->cuda, why, end->event);
         if (r < 0 && first == 0)
             first = r;
     }
     return first;
 }
 
-static int mark_stream(struct frame_end *end) {
-    int r = gpu_enter(end->gpu, NULL);
+static int ask_waiter(struct frame_end *end) {
+    int r = mark_stream(end, NULL);
 
-    if (r == 0 && !end->event) {
-        r = cuda_event_create(end->gpu->cuda, NULL, &end->event,
-                              CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-        end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
-    }
-    if (r == 0)
-        r = cuda_event_record(end->gpu->cuda, NULL, end->event, end->stream);
     if (r < 0)
         return r;
     atomic_fetch_add(&end->frame->n_awaited, 1);
-    r = waiter_post(&end->gpu->end_waiter, &end->entry);
+    r = waiter_post(end->waiter, &end->entry);
     if (r < 0)
         atomic_fetch_sub(&end->frame->n_awaited, 1);
     return r;
 }
 
 /* Have waiters say when all streams are through. */
-static int mark_streams(struct frame *frame) {
+static int ask_waiters(struct frame *frame) {
     int r = 0;
 
     for (uint32_t e = 0; r == 0 && e < frame->n_ends; e++)
-        r = mark_stream(&frame->ends[e]);
+        r = ask_waiter(&frame->ends[e]);
     return r;
 }
 
 int queue_finish(struct frame *frame, struct allot_error *err) {
+    bool are_marked = false;
     int r;
 
     if (!frame->program->has_gpu)
         return 0;
     /* Who may be stopped, or was, does not sleep in the driver, which hears of nothing. */
-    if ((frame->is_guarded || atomic_load(&frame->cancelled)) && mark_streams(frame) == 0 &&
-        !frame_await(frame, &frame->cancelled)) {
+    if (frame->is_guarded || atomic_load(&frame->cancelled))
+        are_marked = ask_waiters(frame) == 0;
+    if (are_marked && !frame_await(frame, &frame->cancelled)) {
         frame->is_out = true;
         if (frame->trace)
             stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
         return error_set(err, -EINPROGRESS, "the run is over, but its work on GPUs is not");
     }
-    r = synchronise(frame, err);
+    r = synchronise(frame, are_marked, err);
     frame_await(frame, NULL);
     /* Of a GPU that failed there may be nothing to be had any more. */
     if (r < 0 && frame->trace)

@@ -15,6 +15,11 @@
  * streams of device 0, of device 1 and so on, each in the order of enum gpu_stream. */
 enum { QUEUE_NONE, QUEUE_HOST, QUEUE_FIRST };
 
+/* Whether a GPU does it: a read of a variable is on a stream for its mark alone. */
+static inline bool queue_has_work(const struct program_item *item) {
+    return item->queue >= QUEUE_FIRST && item->kind != ITEM_READ;
+}
+
 /* Which of enum gpu_stream, and the stream itself (CUstream), of an item that is on one. */
 uint32_t queue_stream_number(const struct program_item *item);
 void *queue_stream(const struct program *program, uint32_t item);

@@ -99,7 +99,7 @@ static void write_event(struct json_writer *writer, const struct program *progra
                         const struct trace_event *event, uint32_t i, uint64_t start_nsec,
                         FILE *file) {
     const struct program_item *item = &program->items[i];
-    bool is_queued = item->queue >= QUEUE_FIRST, has_ended = event->gpu_end_nsec;
+    bool is_queued = queue_has_work(item), has_ended = event->gpu_end_nsec;
     struct span span = {
         .category = is_queued ? "Queue" : item_op(item),
         .tid = event->thread,

@@ -52,10 +52,11 @@ int variables_get(struct variables *variables, const struct node *node, struct d
     return r;
 }
 
-int variable_read(struct variable *variable, struct buffer **ret) {
+int variable_read(struct variable *variable, struct buffer **ret, bool *ret_settled) {
     int r = 0;
 
     pthread_mutex_lock(&variable->lock);
+    *ret_settled = variable->n_unsettled == 0;
     if (variable->buffer)
         *ret = buffer_ref(variable->buffer);
     else

@@ -27,6 +27,7 @@ struct variable {
     struct device *device;   /* one reference */
     uint64_t bytes;
     struct buffer *buffer; /* NULL: not initialised */
+    uint32_t n_unsettled;  /* runs that have queued writes of it on a GPU and are not over */
 };
 
 /* Those of a session. */
@@ -41,8 +42,10 @@ void variables_done(struct variables *variables);
 int variables_get(struct variables *variables, const struct node *node, struct device *device,
                   struct variable **ret);
 
-/* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised. */
-int variable_read(struct variable *variable, struct buffer **ret);
+/* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised.
+ * `*ret_settled`: nothing that is queued writes them; else the compute stream alone is behind all
+ * that does. */
+int variable_read(struct variable *variable, struct buffer **ret, bool *ret_settled);
 
 /* With the lock held: whether its bytes cannot be changed where they are, as others than the
  * variable and the caller, who has `n_own` references and is through with them, have some; or there

@@ -146,6 +146,22 @@ static int crash_prepare(struct kernel_plan *plan, struct allot_error *err) {
     return r;
 }
 
+/* Adds 1 to a variable where it is. */
+static int raise_run(const struct kernel_run *run) {
+    struct kernel_run own = *run;
+    void *variable[] = { run->inputs[0] };
+
+    own.inputs = own.outputs = variable;
+    return next_gpu_run(&own);
+}
+
+static int raise_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    int r = next_prepare(plan, err);
+
+    plan->run = raise_run;
+    return r;
+}
+
 static int same_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     if (shapes->n_outputs)
         shapes->outputs[0] = shapes->inputs[0];
@@ -157,6 +173,10 @@ static void register_ops(void) {
         { .name = "Next", .signature = "(x: f32) -> (y: f32)", .shape = same_shape },
         { .name = "Put",
           .signature = "(variable: var f32, value: f32) -> ()",
+          .shape = same_shape,
+          .flags = OPDEF_STATEFUL },
+        { .name = "Raise",
+          .signature = "(variable: var f32, x: f32) -> ()",
           .shape = same_shape,
           .flags = OPDEF_STATEFUL },
         { .name = "Hold", .signature = "(x: f32) -> (y: f32)", .shape = same_shape },
@@ -176,6 +196,7 @@ static void register_ops(void) {
           .writes = 1,
           .flags = KERNEL_INITIALISES,
           .prepare = put_prepare },
+        { .op = "Raise", .device = KERNEL_GPU, .writes = 1, .prepare = raise_prepare },
         { .op = "Hold", .device = KERNEL_GPU, .prepare = hold_prepare },
         { .op = "LetGo", .device = KERNEL_CPU, .prepare = let_go_prepare },
         { .op = "Crash", .device = KERNEL_GPU, .prepare = crash_prepare },
