@@ -369,6 +369,14 @@ void broker_answered(struct broker *broker, uint64_t id) {
     keep_lease(broker, lease);
 }
 
+void broker_unheard(struct broker *broker, uint64_t id, struct moment now) {
+    struct lease *lease = broker_lease(broker, id);
+
+    broker->now_usec = now.usec;
+    if (lease && lease->is_unanswered && lease->n_holders == 0)
+        lease_end(broker, lease, "its grant did not reach who asked for it", false);
+}
+
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
                   const struct demand *demand, void *cookie, struct moment now,
                   struct verdict *ret) {

@@ -203,6 +203,8 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
 
 /* The grant has reached who asked. */
 void broker_answered(struct broker *broker, uint64_t lease);
+/* It cannot reach who asked, who has hung up: unless somebody holds it all the same, it ends. */
+void broker_unheard(struct broker *broker, uint64_t lease, struct moment now);
 
 /* What broker_submit() would answer, and why. Nothing changes. */
 #define EXPLANATION_LINES 24

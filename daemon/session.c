@@ -136,6 +136,15 @@ int session_add_lease(struct session *session, uint64_t lease) {
     return 0;
 }
 
+/* Grants of which not a byte was sent. Whoever asked for them lives on, perhaps, and would keep
+ * leases that it does not know of. */
+static void forget_grants(struct session *session) {
+    for (unsigned i = 0; i < session->n_granted && !session->stuck; i++)
+        broker_unheard(session->manager->broker, session->granted[i],
+                       manager_now(session->manager));
+    session->n_granted = 0;
+}
+
 void session_end(struct session *session) {
     if (session->dead)
         return;
@@ -145,8 +154,10 @@ void session_end(struct session *session) {
         if (session->call.cancel)
             session->call.cancel(session);
     }
-    if (!session->manager->is_down) /* a daemon that ends takes nobody's lease along */
+    if (!session->manager->is_down) { /* a daemon that ends takes nobody's lease along */
         leave_leases(session);
+        forget_grants(session);
+    }
     list_remove(&session->in_monitors);
     list_remove(&session->in_ready);
     list_remove(&session->in_dirty);
@@ -182,6 +193,8 @@ static unsigned take_message(struct session *session, char *text, size_t n) {
 
     store_reset(&manager->store);
     r = varlink_call_read(&call, text, n, &manager->store, &failure);
+    if (r >= 0 && session->is_gone && call.method != WIRE_METHOD_RELEASE)
+        return 1;
     if (r >= 0) {
         /* All but these may ask something of the event loop. */
         if (call.method != WIRE_METHOD_GROW && call.method != WIRE_METHOD_SHRINK)
@@ -265,6 +278,10 @@ void session_turn(struct session *session, uint32_t events) {
      * has it: a grown lease is no use to one who does not know. */
     if (events & (EPOLLHUP | EPOLLERR) ||
         (events & EPOLLRDHUP && !(events & EPOLLIN) && session->blocked)) {
+        /* Who has hung up gets nothing any more; what it gave up before counts. */
+        session->is_gone = true;
+        if (events & EPOLLIN && !list_is_linked(&session->in_ready))
+            take_slice(session, true);
         session_end(session);
         return;
     }
@@ -295,6 +312,7 @@ void session_add_grant(struct session *session, uint64_t lease) {
 }
 
 void session_flush(struct session *session) {
+    const bool was_stuck = session->stuck;
     int r;
 
     list_remove(&session->in_dirty);
@@ -304,12 +322,12 @@ void session_flush(struct session *session) {
     session->stuck = r == -EAGAIN;
     if (session->stuck || session->unread_bytes > 0)
         server_count_unread(session->server, session, session->stuck ? session->out.json.size : 0);
+    if (session->n_granted > 0 && (r == 0 || was_stuck))
+        tell_answered(session); /* or may have been: a part was sent before */
     if ((r < 0 && r != -EAGAIN) || (r == 0 && session->closing)) {
         session_end(session);
         return;
     }
-    if (r == 0 && session->n_granted > 0)
-        tell_answered(session);
     /* What it asked for while it did not read can be taken up now. */
     if (r == 0 && may_take(session) && !(session->watched & EPOLLIN) &&
         !list_is_linked(&session->in_ready))

@@ -50,6 +50,7 @@ struct session {
     bool stuck;       /* its socket took no more: EPOLLOUT will tell */
     bool closing;     /* ends when all is sent */
     bool doomed;      /* ends with this turn, whatever is unsent */
+    bool is_gone;     /* its peer has hung up: only what gives something up is heard */
     bool dead;        /* has ended; freed at the end of the turn */
 };
 

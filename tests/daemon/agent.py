@@ -75,6 +75,8 @@ def handle(order):
         return receive(name)
     elif what == "shut":
         connections[name].shutdown(socket.SHUT_WR)
+    elif what == "deafen":
+        connections[name].shutdown(socket.SHUT_RD)
     elif what == "close":
         connections.pop(name).close()
     elif what == "alloc":

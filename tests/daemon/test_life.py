@@ -36,6 +36,39 @@ class Life(BoxTest):
         two.kill()
         self.gone(grant)
 
+    def test_a_grant_that_reaches_nobody_is_no_lease(self):
+        """Who asked lives on, and would keep it: whether it hung up before the daemon read the call, or after."""
+        job = self.box.job()
+        for _ in range(3):
+            self.box.daemon.send_signal(signal.SIGSTOP)
+            job.send("Acquire", {"request": exclusive()}, on="gone")
+            job.disconnect("gone")
+            self.box.daemon.send_signal(signal.SIGCONT)
+            job.connect("deaf")
+            job.do("deafen", **{"as": "deaf"})
+            job.send("Acquire", {"request": exclusive()}, on="deaf")
+            self.box.until(lambda _: "did not reach" in self.box.said(), "the grant that was not heard")
+            job.disconnect("deaf")
+            # Connections are taken in their order: by now those before it have been looked at.
+            grant = self.box.job().lease(exclusive())
+            box = self.box.look()
+            self.assertEqual([lease["id"] for lease in box["leases"]], [grant["lease"]])
+            self.box.call("Release", {"lease": grant["lease"]})
+            self.box.jobs[-1].kill()
+            self.gone(grant)
+
+    def test_who_releases_and_hangs_up_has_released(self):
+        """Also where the daemon reads it when nobody is there any more; all else is then said in vain."""
+        job = self.box.job()
+        grant = job.acquire(exclusive())
+        self.box.daemon.send_signal(signal.SIGSTOP)
+        job.send("Release", {"lease": grant["lease"]}, on="gone")
+        job.send("Acquire", {"request": exclusive()}, on="gone")
+        job.disconnect("gone")
+        self.box.daemon.send_signal(signal.SIGCONT)
+        self.gone(grant)
+        self.box.job().lease(exclusive(wait=False))
+
     def test_the_end_of_the_connection_detaches(self):
         asker, worker = self.box.job(), self.box.job()
         grant = asker.acquire(grow(low=0))
