@@ -107,6 +107,20 @@ void client_end_sending(struct client *client) {
         shutdown(client->fd, SHUT_WR);
 }
 
+void client_hang_up(struct client *client) {
+    KEEP_ERRNO;
+
+    if (client->fd >= 0)
+        shutdown(client->fd, SHUT_RDWR);
+}
+
+int client_silent(const char *path, struct allot_error *err) {
+    return error_set(err, -ENOTCONN,
+                     "the daemon at %s is there and does not answer: look at its log "
+                     "(journalctl -u allotd), or have it restarted (systemctl restart allotd)",
+                     path);
+}
+
 void client_close(struct client *client) {
     KEEP_ERRNO;
     int fd = client->fd;

@@ -59,6 +59,12 @@ void client_heed(struct client *client, int fd);
 /* Nothing more is said: a call that waits is cancelled by that (docs/wire.md), and what the daemon
  * has answered before it heard so can be received still; then it ends the connection. */
 void client_end_sending(struct client *client);
+/* Nothing is said or heard any more: what the daemon answers from now on it cannot send, and what
+ * it has answered before can be received still, without waiting. */
+void client_hang_up(struct client *client);
+
+/* What is said of a daemon that takes connections and does not answer: -ENOTCONN. */
+int client_silent(const char *path, struct allot_error *err);
 
 /*
  * Call and wait for the one reply. `parameters`: the struct of the method's call, or NULL. `ret`

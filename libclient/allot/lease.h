@@ -23,7 +23,8 @@
  *     -EACCES     policy refuses it             -ETIMEDOUT  waited long enough
  *     -ENODEV     no such device                -EDEADLK    waiting any longer would never end
  *     -ENOENT     no such lease, or it ended    -ECANCELED  by cancel_fd
- *     -ESHUTDOWN  the device is being drained   -ENOTCONN   no daemon, or it did not come back
+ *     -ESHUTDOWN  the device is being drained   -ENOTCONN   no daemon, or it did not come back,
+ *                                                           or does not answer
  *     -ECHILD     this process is a fork of the holder and has not attached itself yet
  *     -EINVAL     not a request that could be meant
  *     -EBUSY      too much at once, or nothing can be promised now: try again later
@@ -32,6 +33,11 @@
  * and calls wait for that, at most `reconnect_usec`; a growth that may wait for memory so long, but
  * no longer than for the memory; giving back does not wait. Only the first connection of
  * allot_lease_acquire() fails at once where there is no daemon.
+ *
+ * A daemon that gives no sign for 2 s hangs, and is as one that is away until it gives one. To who
+ * asks for a lease a place in line is a sign. By its silence one that stops after that is not told
+ * from a line that does not move: it is noticed when its connection ends, as it does when systemd
+ * replaces a daemon that hangs, or 2 s after `timeout_usec`.
  *
  * Each byte has one charger. In a job that was started by `gpuctl run` use allot_lease_attach():
  * where the guard is in the process it charges what the driver hands out, and what is grown here is
@@ -154,7 +160,11 @@ struct allot_lease_share {
     uint64_t context_bytes; /* what a context costs there: to be asked for before one is made */
 };
 
-/* Ask for a lease, wait for it, and make this process its holder. `options` NULL: all defaults. */
+/*
+ * Ask for a lease, wait for it, and make this process its holder. `options` NULL: all defaults. A
+ * daemon that hangs, or goes away meanwhile, is waited for `reconnect_usec`, but no longer than
+ * `timeout_usec`, and with `no_wait` 2 s; then there is no lease, also when it goes on.
+ */
 int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_options *options,
                         struct allot_error *err);
 

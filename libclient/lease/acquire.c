@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From options to a request, from a request to a lease. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,47 +120,92 @@ static int take_grant(struct allot_lease *lease, const struct wire_grant *grant,
     return 0;
 }
 
+/* ---- Asking --------------------------------------------------------------------------------- */
+
+/* From now on: no longer than the lease itself is waited for. */
+static uint64_t away_deadline(const struct allot_lease_options *options) {
+    uint64_t usec = options->reconnect_usec;
+
+    if (options->no_wait)
+        usec = MIN(usec, LEASE_HANGS_USEC);
+    else if (options->timeout_usec)
+        usec = MIN(usec, options->timeout_usec);
+    return lease_deadline(usec);
+}
+
+static struct lease_wait wait_begin(const struct allot_lease_options *options) {
+    uint64_t timeout_usec =
+        options->timeout_usec && !options->no_wait ? options->timeout_usec : UINT64_MAX;
+
+    return (struct lease_wait){
+        .away_usec = away_deadline(options),
+        /* Once it stands in line; a little after that was to be over. */
+        .answer_usec = timeout_usec > UINT64_MAX - LEASE_HANGS_USEC
+                           ? UINT64_MAX
+                           : lease_deadline(timeout_usec + LEASE_HANGS_USEC),
+        .progress = options->progress,
+        .userdata = options->userdata,
+        .cancel_fd = options->cancel_fd,
+    };
+}
+
 /* Send the request and wait for its last reply, telling of those before it. */
-static int ask(struct client *client, const struct wire_request *request,
-               const struct allot_lease_options *options, union wire_reply *reply,
-               struct failure *failure, struct allot_error *err) {
+static int ask(struct client *client, const struct wire_request *request, struct lease_wait *wait,
+               union wire_reply *reply, struct failure *failure, struct allot_error *err) {
     const struct wire_acquire call = { request };
     int r;
 
     *failure = (struct failure){ 0 };
     r = client_send(client, WIRE_METHOD_ACQUIRE, &call, VARLINK_MORE, err);
-    while (r >= 0) {
-        r = client_receive(client, WIRE_METHOD_ACQUIRE, UINT64_MAX, options->cancel_fd, reply,
+    if (r >= 0)
+        r = lease_first_sign(client, WIRE_METHOD_ACQUIRE, wait, reply, failure, err);
+    while (r > 0) {
+        wait->in_line = true;
+        if (wait->progress)
+            wait->progress(wait->userdata,
+                           reply->acquire.place.has ? (uint64_t)reply->acquire.place.value : 0,
+                           reply->acquire.reason ? reply->acquire.reason : "");
+        r = client_receive(client, WIRE_METHOD_ACQUIRE,
+                           MAX(lease_left(wait->answer_usec), UINT64_C(1)), wait->cancel_fd, reply,
                            failure, err);
-        if (r == 0 && !reply->acquire.grant)
-            return error_set(err, -EPROTO, "the daemon answered Acquire without a grant");
-        if (r <= 0)
-            return r;
-        if (options->progress)
-            options->progress(options->userdata,
-                              reply->acquire.place.has ? (uint64_t)reply->acquire.place.value : 0,
-                              reply->acquire.reason ? reply->acquire.reason : "");
+        if (r == -ETIMEDOUT && failure->code == FAILURE_NONE)
+            r = client_silent(client_path(client), err);
     }
+    if (r == 0 && !reply->acquire.grant)
+        return error_set(err, -EPROTO, "the daemon answered Acquire without a grant");
+    return r;
+}
+
+/*
+ * It is waited for no longer, for the reason `why`. The daemon may answer just now: a lease that it
+ * cannot tell us of it does not give (docs/wire.md), and one that it has told of is ours.
+ */
+static int give_up(struct client *client, int why, union wire_reply *reply,
+                   struct allot_error *err) {
+    struct allot_error last = { 0 };
+    struct failure failure;
+    int r;
+
+    client_hang_up(client);
+    do
+        r = client_receive(client, WIRE_METHOD_ACQUIRE, 0, -1, reply, &failure, &last);
+    while (r > 0);
+    if (r == 0 && reply->acquire.grant)
+        return 0;
+    if (failure.code == FAILURE_NONE)
+        return why;
+    if (err)
+        *err = last;
     return r;
 }
 
 /*
  * A daemon that is restarted while we wait knows our place from its records, but our connection is
- * gone: come back and ask again.
+ * gone: come back and ask again. One that never tells a place is waited for once.
  */
-static void tell_away(const struct client *client, const struct allot_lease_options *options) {
-    char reason[256];
-
-    if (!options->progress)
-        return;
-    snprintf(reason, sizeof(reason), "the daemon at %s is away, and has to come back first",
-             client_path(client));
-    options->progress(options->userdata, 0, reason);
-}
-
-static int ask_until_answered(struct client *client, const struct wire_request *request,
-                              const struct allot_lease_options *options, union wire_reply *reply,
-                              struct allot_error *err) {
+static int ask_until_answered(struct client *client, struct wire_request *request,
+                              const struct allot_lease_options *options, struct lease_wait *wait,
+                              union wire_reply *reply, struct allot_error *err) {
     struct failure failure;
     int r;
 
@@ -169,16 +213,33 @@ static int ask_until_answered(struct client *client, const struct wire_request *
     if (r == -ENOENT || r == -ECONNREFUSED)
         return err ? (err->code = -ENOTCONN) : -ENOTCONN;
     if (r == -EAGAIN)
-        r = client_reconnect(client, options->reconnect_usec, options->cancel_fd, err);
+        r = lease_reach(client, wait, err);
     while (r >= 0) {
-        r = ask(client, request, options, reply, &failure, err);
-        if (r >= 0 || r == -ECANCELED || failure.code != FAILURE_NONE ||
-            client_is_connected(client) || r == -EBADMSG || r == -EINVAL)
+        r = ask(client, request, wait, reply, &failure, err);
+        if ((r == -ENOTCONN || r == -ECANCELED) && failure.code == FAILURE_NONE &&
+            client_is_connected(client))
+            return give_up(client, r, reply, err);
+        if (r >= 0 || failure.code != FAILURE_NONE || client_is_connected(client) ||
+            r == -EBADMSG || r == -EINVAL)
             return r;
-        tell_away(client, options);
-        r = client_reconnect(client, options->reconnect_usec, options->cancel_fd, err);
+        if (wait->in_line) {
+            wait->in_line = wait->told_away = false;
+            wait->away_usec = MIN(away_deadline(options), wait->answer_usec);
+            if (wait->answer_usec != UINT64_MAX)
+                request->timeout_usec = wire_some(lease_left(wait->answer_usec - LEASE_HANGS_USEC));
+        }
+        lease_tell_away(client_path(client), false, wait);
+        r = lease_reach(client, wait, err);
     }
-    return r == -ETIMEDOUT ? (err ? (err->code = -ENOTCONN) : -ENOTCONN) : r;
+    return r;
+}
+
+/* Nobody will ever hold it. A daemon that hangs reads this when it goes on, if not before. */
+static void give_away(struct client *client, uint64_t id, bool is_silent) {
+    client_close(client);
+    if (client_connect(client, NULL) >= 0)
+        client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ id },
+                    is_silent ? 1 : LEASE_HANGS_USEC, NULL, NULL, NULL);
 }
 
 int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_options *given_options,
@@ -189,6 +250,7 @@ int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_optio
     struct allot_lease_options options;
     struct wire_request request;
     union wire_reply reply;
+    struct lease_wait wait;
     int r;
 
     r = ret ? lease_options_take(&options, given_options, err)
@@ -199,18 +261,20 @@ int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_optio
         r = lease_new(&lease, &options, err);
     if (r >= 0)
         r = client_new(&client, lease->path, err);
-    if (r >= 0)
-        r = ask_until_answered(client, &request, &options, &reply, err);
+    if (r < 0)
+        return r;
+    wait = wait_begin(&options);
+    r = ask_until_answered(client, &request, &options, &wait, &reply, err);
     if (r < 0)
         return r;
 
     r = take_grant(lease, reply.acquire.grant, err);
+    wait.away_usec = MIN(away_deadline(&options), wait.answer_usec);
+    wait.told_away = false;
     if (r >= 0)
-        r = lease_hold(lease, err);
+        r = lease_hold(lease, &wait, err);
     if (r < 0) {
-        /* Nobody will ever hold it. */
-        client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ lease->id },
-                    lease->options.reconnect_usec, NULL, NULL, NULL);
+        give_away(client, lease->id, r == -ENOTCONN || r == -ECANCELED);
         return r;
     }
     *ret = TAKE(lease);
@@ -236,6 +300,7 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
     struct allot_lease_options options;
     const struct allot_charger *charger;
     uint64_t job = job_lease();
+    struct lease_wait wait;
     int r;
 
     if (!ret)
@@ -258,8 +323,12 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
         if (!lease->token)
             return error_set(err, -ENOMEM, "out of memory for a lease");
     }
+    wait = lease_wait_begin(lease);
+    wait.progress = options.progress;
+    wait.userdata = options.userdata;
+    wait.cancel_fd = options.cancel_fd;
     charger = id == job ? joint_charger(lease) : NULL;
-    r = charger ? joint_hold(lease, charger, err) : lease_hold(lease, err);
+    r = charger ? joint_hold(lease, charger, err) : lease_hold(lease, &wait, err);
     if (r < 0)
         return r;
     *ret = TAKE(lease);

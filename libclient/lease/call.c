@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -87,10 +86,7 @@ struct lease_wait lease_wait_begin(const struct allot_lease *lease) {
 
 int lease_away(struct allot_lease *lease, struct allot_error *err) {
     if (lease->silent || lease->telling)
-        return error_set(err, -ENOTCONN,
-                         "the daemon at %s is there and does not answer: look at its log "
-                         "(journalctl -u allotd), or have it restarted (systemctl restart allotd)",
-                         lease->path);
+        return client_silent(lease->path, err);
     return error_set(err, -ENOTCONN,
                      "the daemon at %s is gone and did not come back in time: start it "
                      "(systemctl start allotd) and try again%s%s",
@@ -99,15 +95,12 @@ int lease_away(struct allot_lease *lease, struct allot_error *err) {
 
 /* Say, once, that the daemon is waited for. Locked, but not while it is told. */
 static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
-    char reason[sizeof(lease->why.text)];
+    bool silent = lease->silent;
 
-    if (wait->told_away || !wait->progress)
+    if (wait->told_away)
         return;
-    wait->told_away = true;
-    snprintf(reason, sizeof(reason), "the daemon at %s %s first", lease->path,
-             lease->silent ? "hangs, and has to answer" : "is away, and has to come back");
     pthread_mutex_unlock(&lease->lock);
-    wait->progress(wait->userdata, 0, reason);
+    lease_tell_away(lease->path, silent, wait);
     pthread_mutex_lock(&lease->lock);
 }
 

@@ -12,7 +12,7 @@
 
 #include "libclient/lease/lease.h"
 
-/* An answer to Attach; the daemon is quick, or it is replaced. */
+/* An answer to Attach anew; the daemon is quick, or it is replaced. */
 #define ATTACH_USEC UINT64_C(60000000)
 
 /* Between attempts that reached the daemon and failed. */
@@ -67,8 +67,10 @@ static int make_held(struct allot_lease *lease, struct wire_held **ret, struct a
     return 0;
 }
 
-/* Say what is held and hear what the shares are; `failure` as in client_receive(). */
-static int tell_held(struct allot_lease *lease, struct failure *failure, struct allot_error *err) {
+/* Say what is held and hear what the shares are; `failure` as in client_receive(). `wait`: the
+ * caller's, who is not the thread. */
+static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct failure *failure,
+                     struct allot_error *err) {
     cleanup(freep) struct wire_held *held = NULL;
     struct wire_attach call = { .lease = lease->id, .token = lease->token };
     union wire_reply reply;
@@ -87,8 +89,11 @@ static int tell_held(struct allot_lease *lease, struct failure *failure, struct 
     r = client_send(lease->holder, WIRE_METHOD_ATTACH, &call, VARLINK_MORE, err);
     if (r < 0)
         return r;
-    r = client_receive(lease->holder, WIRE_METHOD_ATTACH, ATTACH_USEC, lease->wake_fd, &reply,
-                       failure, err);
+    if (wait)
+        r = lease_first_sign(lease->holder, WIRE_METHOD_ATTACH, wait, &reply, failure, err);
+    else
+        r = client_receive(lease->holder, WIRE_METHOD_ATTACH, ATTACH_USEC, lease->wake_fd, &reply,
+                           failure, err);
     if (r < 0) {
         client_close(lease->holder);
         return r;
@@ -112,8 +117,9 @@ static int tell_held(struct allot_lease *lease, struct failure *failure, struct 
 }
 
 /* Over a connection that is there. No call is under way: the lease is AWAY. */
-static int attach(struct allot_lease *lease, struct failure *failure, struct allot_error *err) {
-    int r = tell_held(lease, failure, err);
+static int attach(struct allot_lease *lease, struct lease_wait *wait, struct failure *failure,
+                  struct allot_error *err) {
+    int r = tell_held(lease, wait, failure, err);
 
     pthread_mutex_lock(&lease->lock);
     lease->telling = false;
@@ -224,7 +230,7 @@ static bool come_back(struct allot_lease *lease) {
             r = client_reconnect(lease->holder, UINT64_MAX, lease->wake_fd, &err);
         }
         if (r >= 0)
-            r = attach(lease, &failure, &err);
+            r = attach(lease, NULL, &failure, &err);
         if (r >= 0)
             return true;
         if (is_final(&failure)) {
@@ -289,23 +295,19 @@ static int thread_start(struct allot_lease *lease, struct allot_error *err) {
     return 0;
 }
 
-int lease_hold(struct allot_lease *lease, struct allot_error *err) {
-    uint64_t deadline = lease_deadline(lease->options.reconnect_usec);
+int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_error *err) {
     struct failure failure = { 0 };
     int r;
 
     /* There is a lease, so there is a daemon, or will be again: one that goes away just now is
      * waited for as it is in any other call. */
     do {
-        r = client_reconnect(lease->holder, lease_left(deadline), lease->options.cancel_fd, err);
-        if (r == -ETIMEDOUT)
-            return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+        r = lease_reach(lease->holder, wait, err);
         if (r < 0)
-            return r;
-        r = attach(lease, &failure, err);
+            break;
+        r = attach(lease, wait, &failure, err);
     } while (r < 0 && failure.code == FAILURE_NONE && !client_is_connected(lease->holder) &&
-             r != -ETIMEDOUT && lease_left(deadline) > 0);
-    lease->options.cancel_fd = -1; /* the caller's, who may close it from now on */
+             r != -ENOTCONN && r != -ECANCELED && lease_left(wait->away_usec) > 0);
     if (r >= 0)
         r = thread_start(lease, err);
     if (r < 0)

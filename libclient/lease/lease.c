@@ -190,6 +190,7 @@ int lease_check_process(const struct allot_lease *lease, struct allot_error *err
 }
 
 int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
+    struct lease_wait wait;
     int r;
 
     if (!lease)
@@ -212,7 +213,8 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
         return r;
     for (size_t i = 0; i < lease->n_shares; i++)
         lease->shares[i].held_bytes = 0;
-    return lease->charger ? joint_hold(lease, lease->charger, err) : lease_hold(lease, err);
+    wait = lease_wait_begin(lease);
+    return lease->charger ? joint_hold(lease, lease->charger, err) : lease_hold(lease, &wait, err);
 }
 
 uint64_t allot_lease_id(const struct allot_lease *lease) {

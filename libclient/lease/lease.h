@@ -114,8 +114,8 @@ int lease_release_at_once(struct allot_lease *lease, struct allot_error *err);
 
 /* ---- holder.c ------------------------------------------------------------------------------- */
 
-/* Attach, take the shares over, and start the thread. Waits for a daemon that is away. */
-int lease_hold(struct allot_lease *lease, struct allot_error *err);
+/* Attach, take the shares over, and start the thread. Waits for a daemon that is away, or hangs. */
+int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_error *err);
 
 /* End the thread and the holder connection. */
 void lease_let_go(struct allot_lease *lease);
@@ -184,3 +184,21 @@ uint64_t lease_left(uint64_t deadline_usec);
 
 void lease_calls_free(struct allot_lease *lease);    /* the idle connections */
 void lease_calls_abandon(struct allot_lease *lease); /* the same in a child */
+
+/* ---- sign.c --------------------------------------------------------------------------------- */
+
+/* Tell `wait`, once, that the daemon is away, or hangs (`silent`), and waited for. */
+void lease_tell_away(const char *path, bool silent, struct lease_wait *wait);
+
+/* Connect, to a daemon that is away when it is back. -ENOTCONN, -ECANCELED, what no waiting mends.
+ */
+int lease_reach(struct client *client, struct lease_wait *wait, struct allot_error *err);
+
+/* As client_receive() for the first answer to a call. A daemon that gives none for LEASE_HANGS_USEC
+ * hangs: that is told, and it is waited for as one that is away; -ENOTCONN, and the connection is
+ * still there. */
+int lease_first_sign(struct client *client, enum wire_method method, struct lease_wait *wait,
+                     union wire_reply *ret, struct failure *failure, struct allot_error *err);
+
+/* Whether anybody listens at `socket` (NULL: the default), be it one that hangs. */
+bool lease_daemon_is_there(const char *socket);

@@ -46,7 +46,7 @@ struct fakeallotd {
     struct link links[LINKS_MAX];
     struct holder holders[HOLDERS_MAX];
     unsigned die_after, die_at_attach, n_attached, n_mistakes, n_places;
-    bool dies, hangs, drop_next, hold_line, ended, released, stop;
+    bool dies, hangs, hangs_at_attach, drop_next, hold_line, ended, released, stop;
 };
 
 static void changed(struct fakeallotd *d) {
@@ -146,11 +146,19 @@ static void on_acquire(struct fakeallotd *d, struct link *link, const struct var
         reply(link, WIRE_METHOD_ACQUIRE, &(struct wire_acquire_reply){ .grant = &grant }, false);
 }
 
+static void hang(struct fakeallotd *d) {
+    while (d->hangs && !d->stop)
+        pthread_cond_wait(&d->changed, &d->lock);
+}
+
 static void on_attach(struct fakeallotd *d, struct link *link, const struct wire_attach *attach,
                       bool more) {
     struct wire_share share;
     struct holder *holder = holder_find(d, link->pid);
 
+    d->hangs |= d->hangs_at_attach;
+    d->hangs_at_attach = false;
+    hang(d);
     if (d->ended || attach->lease != FAKE_LEASE) {
         refuse(link, FAILURE_NOT_FOUND, "there is no such lease");
         return;
@@ -346,8 +354,7 @@ static void *run(void *argument) {
         pthread_mutex_lock(&d->lock);
         if (fds[LINKS_MAX + 1].revents)
             ck_assert_int_eq((int)read(d->wake_fd, &value, sizeof(value)), (int)sizeof(value));
-        while (d->hangs && !d->stop)
-            pthread_cond_wait(&d->changed, &d->lock);
+        hang(d);
         turn(d, fds);
     }
     pthread_mutex_unlock(&d->lock);
@@ -421,6 +428,10 @@ void fakeallotd_drop_next(struct fakeallotd *d) {
 
 void fakeallotd_hang(struct fakeallotd *d, bool hangs) {
     LOCKED(d, d->hangs = hangs);
+}
+
+void fakeallotd_hang_at_attach(struct fakeallotd *d) {
+    LOCKED(d, d->hangs_at_attach = true);
 }
 
 void fakeallotd_line(struct fakeallotd *d, unsigned n_places, bool hold) {
@@ -505,4 +516,8 @@ void fakeallotd_await_holders(struct fakeallotd *d, unsigned n) {
 
 void fakeallotd_await_attached(struct fakeallotd *d, unsigned n) {
     AWAIT(d, d->n_attached >= n);
+}
+
+void fakeallotd_await_released(struct fakeallotd *d) {
+    AWAIT(d, d->released);
 }

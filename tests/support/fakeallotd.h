@@ -40,6 +40,8 @@ void fakeallotd_drop_next(struct fakeallotd *d);
 
 /* It hangs, with all connections open, or goes on. */
 void fakeallotd_hang(struct fakeallotd *d, bool hangs);
+/* It hangs when somebody attaches, before it answers. */
+void fakeallotd_hang_at_attach(struct fakeallotd *d);
 
 /* So many places in the line are told before the next Acquire is granted; `hold`: it never is. */
 void fakeallotd_line(struct fakeallotd *d, unsigned n_places, bool hold);
@@ -57,7 +59,9 @@ unsigned fakeallotd_attached(struct fakeallotd *d); /* how often anybody did, so
 unsigned fakeallotd_mistakes(struct fakeallotd *d); /* calls that no right client makes */
 bool fakeallotd_was_released(struct fakeallotd *d);
 
-/* Wait, without limit but the test's own, until so many wait in a Grow, hold, or have attached. */
+/* Wait, without limit but the test's own, until so many wait in a Grow, hold, or have attached; or
+ * until the lease was released. */
 void fakeallotd_await_waiting(struct fakeallotd *d, unsigned n);
 void fakeallotd_await_holders(struct fakeallotd *d, unsigned n);
 void fakeallotd_await_attached(struct fakeallotd *d, unsigned n);
+void fakeallotd_await_released(struct fakeallotd *d);

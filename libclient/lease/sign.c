@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sign: whether a daemon is there, and gives one.
+ *
+ * Who asks for a lease, or attaches for the first time, has nothing yet that could go on meanwhile,
+ * and cannot tell a daemon that hangs from one that is busy but by the time it takes. So the first
+ * answer, be it a place in line, is waited for as a daemon that is away: one that does go on after
+ * all answers on the connection that there is.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "libclient/lease/lease.h"
+
+void lease_tell_away(const char *path, bool silent, struct lease_wait *wait) {
+    char reason[256];
+
+    if (wait->told_away || !wait->progress)
+        return;
+    wait->told_away = true;
+    snprintf(reason, sizeof(reason), "the daemon at %s %s first", path,
+             silent ? "hangs, and has to answer" : "is away, and has to come back");
+    wait->progress(wait->userdata, 0, reason);
+}
+
+int lease_reach(struct client *client, struct lease_wait *wait, struct allot_error *err) {
+    int r = client_connect(client, err);
+
+    if (r == -ENOENT || r == -ECONNREFUSED || r == -EAGAIN) {
+        /* One that does not even accept connections is there. */
+        lease_tell_away(client_path(client), r == -EAGAIN, wait);
+        r = client_reconnect(client, lease_left(wait->away_usec), wait->cancel_fd, err);
+    }
+    if (r != -ETIMEDOUT)
+        return r;
+    r = client_connect(client, NULL);
+    if (r >= 0 || r == -EAGAIN)
+        return r >= 0 ? 0 : client_silent(client_path(client), err);
+    return err ? (err->code = -ENOTCONN) : -ENOTCONN;
+}
+
+int lease_first_sign(struct client *client, enum wire_method method, struct lease_wait *wait,
+                     union wire_reply *ret, struct failure *failure, struct allot_error *err) {
+    uint64_t until = MIN(lease_deadline(LEASE_HANGS_USEC), wait->away_usec);
+
+    for (;;) {
+        int r = client_receive(client, method, MAX(lease_left(until), UINT64_C(1)), wait->cancel_fd,
+                               ret, failure, err);
+
+        if (r != -ETIMEDOUT || failure->code != FAILURE_NONE)
+            return r;
+        if (until >= wait->away_usec)
+            return client_silent(client_path(client), err);
+        lease_tell_away(client_path(client), true, wait);
+        until = wait->away_usec;
+    }
+}
+
+bool lease_daemon_is_there(const char *socket) {
+    cleanup(client_freep) struct client *client = NULL;
+    int r = client_new(&client, socket, NULL);
+
+    if (r >= 0)
+        r = client_connect(client, NULL);
+    return r >= 0 || r == -EAGAIN;
+}
