@@ -27,6 +27,7 @@
  *     -ENODEV    a session: fewer GPUs than it asks for
  *     -ECANCELED by allot_cancel_now()
  *     -ETIMEDOUT it took longer than it may
+ *     -ENOTCONN  a session: no daemon, with `require_daemon`, or one that is there and hangs
  *     -ECHILD    this process is a fork of the one that made the session
  *     others     what an op said; its name comes first
  */
@@ -69,9 +70,10 @@ struct allot_session_options {
      * GPUs and their memory. All sessions of a process share one lease, made by the first of them
      * with these options: by default one GPU, whose memory is taken as it is needed, up to what the
      * policy of the box allows. A program that was started under a lease (gpuctl run) uses that
-     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged. On a
-     * machine without any there is the CPU, whatever is said here. Who waits for memory, or for the
-     * daemon to come back, is told its place and the reason by the log (log.h).
+     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged; where
+     * it is there and hangs that is an error, as others may have leases on them. On a machine
+     * without any there is the CPU, whatever is said here. Who waits for memory, or for the daemon
+     * to come back or to answer, is told its place and the reason by the log (log.h).
      */
     bool cpu_only;          /* no GPU, even if there is one */
     uint32_t gpus;          /* how many to lease, or -ENODEV where there are fewer; 0: 1 */

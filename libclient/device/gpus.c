@@ -53,7 +53,8 @@ static struct allot_lease_amount amount_of(const struct gpus_options *options) {
     return amount;
 }
 
-/* 0 with a lease, or 0 without: unmanaged. */
+/* 0 with a lease, or 0 without: unmanaged. That is for boxes without a daemon: where one is there
+ * and does not answer, others may have leases on what would be taken. */
 static int lease_get(const struct gpus_options *options, const struct choice *choice,
                      struct allot_error *err) {
     const struct patience patience = patience_of(options->no_wait, options->wait_usec);
@@ -64,6 +65,8 @@ static int lease_get(const struct gpus_options *options, const struct choice *ch
 
     lease.tier = TIER_ARENAS;
     lease.reconnect_usec = patience.away_usec;
+    lease.progress = patience_say;
+    lease.userdata = &waits;
     r = allot_lease_attach(&process.lease, 0, NULL, &lease, &refused);
     if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
         lease.amount = amount_of(options);
@@ -71,14 +74,12 @@ static int lease_get(const struct gpus_options *options, const struct choice *ch
         lease.visible_devices = choice->uuids;
         lease.no_wait = options->no_wait;
         lease.timeout_usec = options->wait_usec;
-        lease.progress = patience_say;
-        lease.userdata = &waits;
         r = allot_lease_acquire(&process.lease, &lease, &refused);
         process.is_own = r == 0;
     }
     if (r == 0)
         return 0;
-    if (r != -ENOTCONN || options->must_be_managed)
+    if (r != -ENOTCONN || options->must_be_managed || lease_daemon_is_there(lease.socket))
         return error_set(err, r, "%s", refused.text);
     log_say(ALLOT_LOG_NOTICE, "%s: GPU memory is not managed by a lease", refused.text);
     return 0;

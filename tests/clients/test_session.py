@@ -2,7 +2,10 @@
 """Sessions of liballot with a real allotd, or without one, on a simulated box: which devices they get, how
 long they wait, and what they say. The program is session.c here."""
 import errno
+import os
 import re
+import signal
+import time
 
 import pytest
 
@@ -167,6 +170,29 @@ def test_a_run_on_a_full_card_is_out_of_memory(daemon, words):
     code, seconds, text = step(daemon, process, 8)
     assert code == -errno.ENOMEM and seconds < 20 and "out of memory: asked for" in text, (code, seconds, text)
     other.close()
+
+
+@pytest.mark.parametrize("job", [True, False])
+@pytest.mark.parametrize("words", [("no_wait=1",), ("wait_msec=2500",)])
+def test_a_session_with_a_daemon_that_hangs_is_an_error(daemon, words, job):
+    """Not unmanaged memory: others have leases. Nor does it leave one behind."""
+    manager = daemon.connect()
+    env = {"ALLOT_SOCKET": daemon.socket}
+    if job:
+        env |= manager.Acquire({"amount": fraction(4000), "gpus": 1})["grant"]["environment"]
+    n_leases = len(manager.GetBox()["box"]["leases"])
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    try:
+        done = daemon.box.run([SESSION, *words], env=env, check=False, timeout=PATIENCE)
+    finally:
+        os.kill(daemon.process.pid, signal.SIGCONT)
+    line = done.stdout.splitlines()[-1]
+    assert line.startswith(f"error {-errno.ENOTCONN} the daemon at {daemon.socket} is there and does not answer"), line
+    assert time.monotonic() - begun < 8
+    told = f"log 5: waiting for GPU memory: the daemon at {daemon.socket} hangs, and has to answer first"
+    assert done.stdout.count("log 5: waiting") == done.stdout.count(told) == (words[0] != "no_wait=1")
+    assert len(daemon.connect().GetBox()["box"]["leases"]) == n_leases
 
 
 @WITH_KERNELS

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "libclient/allot/lease.h"
 #include "wire/client.h"
 
@@ -85,6 +86,17 @@ static const struct wire_box *look(struct realallotd *daemon) {
 
 void realallotd_await_waiting(struct realallotd *daemon, size_t n) {
     while (look(daemon)->n_queue != n)
+        pause_a_little();
+}
+
+void realallotd_await_leases(struct realallotd *daemon, size_t n) {
+    cleanup(client_freep) struct client *last = NULL;
+
+    /* Connections are taken in their order: who is answered comes after all that were made. */
+    ck_assert_int_eq(client_new(&last, daemon->socket, NULL), 0);
+    ck_assert_int_eq(client_reconnect(last, 60000000, -1, NULL), 0);
+    ck_assert_int_eq(client_call(last, WIRE_METHOD_GET_BOX, NULL, 60000000, NULL, NULL, NULL), 0);
+    while (look(daemon)->n_leases != n)
         pause_a_little();
 }
 

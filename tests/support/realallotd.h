@@ -23,6 +23,8 @@ void realallotd_stop(struct realallotd *daemon);
 
 /* Wait, without limit but the test's own, until so many wait in line. */
 void realallotd_await_waiting(struct realallotd *daemon, size_t n);
+/* The same until there are so many leases; those that are closed by now are counted out. */
+void realallotd_await_leases(struct realallotd *daemon, size_t n);
 /* What leases but `except` hold on GPU 0, by the books. */
 uint64_t realallotd_held(struct realallotd *daemon, uint64_t except);
 

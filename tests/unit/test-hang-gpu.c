@@ -7,11 +7,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "allocator/allocator.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
@@ -155,6 +157,151 @@ START_TEST(a_daemon_that_hangs_is_waited_for_as_one_that_is_away) {
 }
 END_TEST
 
+/* A session that is made on a thread of its own. */
+struct opener {
+    struct engine_options options;
+    struct allot_graph *graph;
+    struct engine *engine;
+    struct allot_error err;
+    uint64_t begun_usec, took_usec;
+    pthread_t thread;
+    int r;
+};
+
+static void *open_one(void *argument) {
+    struct opener *opener = argument;
+
+    opener->r = engine_new(&opener->engine, opener->graph, &opener->options, &opener->err);
+    opener->took_usec = clock_usec(CLOCK_MONOTONIC) - opener->begun_usec;
+    return NULL;
+}
+
+static void opener_begin(struct opener *opener, bool no_wait, uint64_t wait_usec) {
+    *opener = (struct opener){ .options = { .inter_threads = 1, .intra_threads = 1 } };
+    opener->options.gpus = (struct gpus_options){ .no_wait = no_wait, .wait_usec = wait_usec };
+    ck_assert_int_eq(graph_new(&opener->graph), 0);
+    opener->begun_usec = clock_usec(CLOCK_MONOTONIC);
+    ck_assert_int_eq(pthread_create(&opener->thread, NULL, open_one, opener), 0);
+}
+
+/* It is not made: least of all with GPUs that others may have leases on. */
+static void opener_fails(struct opener *opener, uint64_t most_usec) {
+    ck_assert_int_eq(pthread_join(opener->thread, NULL), 0);
+    ck_assert_msg(opener->r == -ENOTCONN, "%d: %s", opener->r, opener->err.text);
+    ck_assert_msg(strstr(opener->err.text, "does not answer"), "%s", opener->err.text);
+    ck_assert_uint_lt(opener->took_usec, most_usec);
+    graph_unref(opener->graph);
+}
+
+START_TEST(a_daemon_that_hangs_keeps_no_new_session) {
+    struct opener opener;
+    struct bench bench;
+
+    waiting_begin();
+    for (unsigned round = 0; round < 2; round++) {
+        kill(waiting_allotd.pid, SIGSTOP);
+        opener_begin(&opener, round == 0, round == 0 ? 0 : 1000000);
+        opener_fails(&opener, KEPT_USEC);
+        kill(waiting_allotd.pid, SIGCONT);
+        realallotd_await_leases(&waiting_allotd, 0);
+    }
+    open_session(&bench);
+    session_close(&bench);
+    waiting_end();
+}
+END_TEST
+
+/* Nor the process of a job, whose lease there is. */
+START_TEST(a_daemon_that_hangs_keeps_no_new_session_of_a_job) {
+    struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
+    struct allot_lease *lease;
+    struct opener opener;
+    struct bench bench;
+
+    waiting_begin();
+    options.amount.mode = ALLOT_LEASE_GROW;
+    ck_assert_int_eq(allot_lease_acquire(&lease, &options, NULL), 0);
+    for (size_t i = 0;; i++) {
+        const char *name, *value;
+
+        if (allot_lease_environment(lease, i, &name, &value) < 0)
+            break;
+        setenv(name, value, 1);
+    }
+    kill(waiting_allotd.pid, SIGSTOP);
+    opener_begin(&opener, true, 0);
+    opener_fails(&opener, KEPT_USEC);
+    kill(waiting_allotd.pid, SIGCONT);
+    open_session(&bench);
+    session_close(&bench);
+    allot_lease_free(lease);
+    waiting_end();
+}
+END_TEST
+
+START_TEST(a_daemon_that_hangs_keeps_no_new_session_in_line) {
+    const uint64_t wait_usec = 1000000;
+    struct allot_lease *filler;
+    struct opener opener;
+
+    waiting_begin();
+    filler = realallotd_fill(&waiting_allotd, 0);
+    opener_begin(&opener, false, wait_usec);
+    realallotd_await_waiting(&waiting_allotd, 1);
+    kill(waiting_allotd.pid, SIGSTOP);
+    opener_fails(&opener, wait_usec + KEPT_USEC);
+    kill(waiting_allotd.pid, SIGCONT);
+    realallotd_await_leases(&waiting_allotd, 1);
+    realallotd_await_waiting(&waiting_allotd, 0);
+    allot_lease_free(filler);
+    waiting_end();
+}
+END_TEST
+
+struct asker {
+    struct allot_lease_options options;
+    struct allot_lease *lease;
+    pthread_t thread;
+    int r;
+};
+
+static void *ask(void *argument) {
+    struct asker *asker = argument;
+
+    asker->r = allot_lease_acquire(&asker->lease, &asker->options, NULL);
+    return NULL;
+}
+
+/* A grant that nobody waits for any more is not left to itself: this process would keep it. */
+START_TEST(a_grant_that_meets_a_cancellation_is_no_lease) {
+    uint64_t seed = 5;
+    unsigned n_cancelled = 0;
+
+    waiting_begin();
+    for (unsigned round = 0; round < 200; round++) {
+        struct asker asker = { .options = ALLOT_LEASE_OPTIONS_INIT };
+
+        asker.options.amount.mode = ALLOT_LEASE_EXCLUSIVE;
+        asker.options.cancel_fd = eventfd(0, EFD_CLOEXEC);
+        ck_assert_int_eq(pthread_create(&asker.thread, NULL, ask, &asker), 0);
+        for (uint64_t spin = random_next(&seed) % 1000000; spin > 0; spin--)
+            __asm__ volatile("");
+        ck_assert_int_eq(eventfd_write(asker.options.cancel_fd, 1), 0);
+        ck_assert_int_eq(pthread_join(asker.thread, NULL), 0);
+        ck_assert_msg(asker.r == 0 || asker.r == -ECANCELED, "%d", asker.r);
+        n_cancelled += asker.r < 0;
+        if (asker.r == 0) {
+            ck_assert_int_eq(allot_lease_release(asker.lease, NULL), 0);
+            allot_lease_free(asker.lease);
+        }
+        close(asker.options.cancel_fd);
+        realallotd_await_leases(&waiting_allotd, 0);
+    }
+    ck_assert_uint_gt(n_cancelled, 0);
+    waiting_end();
+}
+END_TEST
+
 /* No descriptor is left. */
 static size_t take_descriptors(int *ret, size_t n) {
     size_t i = 0;
@@ -220,4 +367,8 @@ SUITE_TIMEOUT("hang-gpu", 120, a_daemon_that_hangs_keeps_no_run,
               a_daemon_that_hangs_keeps_no_run_that_gives_back,
               a_daemon_that_hangs_keeps_no_session_that_ends,
               a_daemon_that_hangs_is_waited_for_as_one_that_is_away,
+              a_daemon_that_hangs_keeps_no_new_session,
+              a_daemon_that_hangs_keeps_no_new_session_of_a_job,
+              a_daemon_that_hangs_keeps_no_new_session_in_line,
+              a_grant_that_meets_a_cancellation_is_no_lease,
               without_descriptors_nobody_waits_and_nothing_is_lost)
