@@ -5,6 +5,8 @@
 
 /* What an administrator's call may take: a drain waits for the hand to close its handles. */
 #define CALL_USEC (60 * UINT64_C(1000000))
+/* A look is quick. */
+#define LOOK_USEC (5 * UINT64_C(1000000))
 
 int call_complain(int r, const struct failure *failure, const struct allot_error *err) {
     int status;
@@ -56,6 +58,7 @@ int call_make(struct client *client, enum wire_method method, const void *parame
     struct allot_error err = {};
     int r;
 
-    r = client_call(client, method, parameters, CALL_USEC, ret, &failure, &err);
+    r = client_call(client, method, parameters,
+                    method == WIRE_METHOD_GET_BOX ? LOOK_USEC : CALL_USEC, ret, &failure, &err);
     return r < 0 ? call_complain(r, &failure, &err) : EXIT_OK;
 }

@@ -6,12 +6,17 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "ctl/picture.h"
 #include "ctl/show.h"
 #include "ctl/text.h"
 
 /* A daemon that ends every connection is not being restarted, it is broken. */
 #define SILENT_MAX 5
+
+/* One that says nothing for so long hangs: it answers in milliseconds, on a busy box in a second.
+ */
+#define HANGS_USEC UINT64_C(2000000)
 
 /* One line on stderr that is written over on a terminal, else a line per change. */
 struct progress {
@@ -75,12 +80,48 @@ static void progress_done(struct progress *progress) {
         picture_done(&progress->picture);
 }
 
+/* By when the verdict is there, if allotd does not hang; CLOCK_MONOTONIC. */
+static uint64_t verdict_due(const struct demand *demand) {
+    const struct wire_maybe *timeout = &demand->request.timeout_usec;
+    uint64_t now = clock_usec(CLOCK_MONOTONIC), most = UINT64_MAX - now - HANGS_USEC;
+    uint64_t wait_usec = demand->no_wait ? 0 : timeout->has ? (uint64_t)timeout->value : UINT64_MAX;
+
+    return wait_usec > most ? UINT64_MAX : now + wait_usec + HANGS_USEC;
+}
+
+/*
+ * The next reply to Acquire. An allotd that gives no sign is told of, once (`has_sign`), and waited
+ * for as one that is being restarted; -ENOTCONN: no verdict came when one was due.
+ */
+static int hear(struct progress *progress, struct client *client, uint64_t due_usec, bool *has_sign,
+                union wire_reply *reply, struct failure *failure, struct allot_error *err) {
+    for (;;) {
+        uint64_t now = clock_usec(CLOCK_MONOTONIC);
+        uint64_t left = due_usec == UINT64_MAX ? UINT64_MAX : due_usec > now ? due_usec - now : 1;
+        int r = client_receive(client, WIRE_METHOD_ACQUIRE,
+                               *has_sign ? left : MIN(left, HANGS_USEC), -1, reply, failure, err);
+
+        if (r != -ETIMEDOUT || failure->code != FAILURE_NONE) {
+            *has_sign = true;
+            return r;
+        }
+        r = client_silent(client_path(client), err);
+        if (clock_usec(CLOCK_MONOTONIC) >= due_usec)
+            return r;
+        *has_sign = true; /* that there is none was said */
+        if (!progress->quiet)
+            fprintf(stderr, "gpuctl: %s; waiting for it\n", err->text);
+    }
+}
+
 int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
                  struct client *client, const struct wire_grant **ret) {
     const struct wire_acquire call = { &demand->request };
     cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
     struct allot_error err = {};
+    const uint64_t due_usec = verdict_due(demand);
     unsigned n_silent = 0; /* connections in a row that ended without a word */
+    bool has_sign = false;
     int r;
 
     term_init(&progress.term, stderr, ctl->colour, ctl->ascii);
@@ -90,7 +131,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
 
         r = client_send(client, WIRE_METHOD_ACQUIRE, &call, VARLINK_MORE, &err);
         while (r >= 0) {
-            r = client_receive(client, WIRE_METHOD_ACQUIRE, UINT64_MAX, -1, &reply, &failure, &err);
+            r = hear(&progress, client, due_usec, &has_sign, &reply, &failure, &err);
             if (r < 0)
                 break;
             if (reply.acquire.grant) {
@@ -116,6 +157,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         if (!quiet)
             fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
         client_close(client);
+        has_sign = false;
         r = client_reconnect(client, UINT64_MAX, -1, &err);
         if (r < 0)
             return complain(EXIT_RUN_FAILED, "%s", err.text);

@@ -10,7 +10,7 @@
 /*
  * The grant, which lives as long as no other call is made on `client`. EXIT_OK, or one of
  * EXIT_RUN_… after telling why not. A daemon that is restarted meanwhile is waited for, and asked
- * again.
+ * again; one that hangs is waited for too, but for no longer than `demand` says, and 2 s.
  */
 int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
                  struct client *client, const struct wire_grant **ret);

@@ -253,6 +253,34 @@ class Run(CtlTest):
         self.assertEqual(waiter.wait(PATIENCE), 0)
         self.until_free()
 
+    def test_a_daemon_that_hangs_is_told_of_and_waited_for_as_one_that_is_away(self):
+        """But not by who does not wait; and nobody is left with a lease when it goes on."""
+        self.box.daemon.send_signal(signal.SIGSTOP)
+        try:
+            for words in (("--no-wait",), ("--no-wait", "--visible", "index"), ("--wait=1s",)):
+                begun = time.monotonic()
+                done = self.gpuctl("run", "--exclusive", "--no-guard", *words, "--", "true", status=125)
+                self.assertLess(time.monotonic() - begun, 10)
+                self.assertIn("answer", done.stderr.splitlines()[-1])
+                if "index" not in words:
+                    self.assertIn(f"the daemon at {self.box.socket} is there and does not answer", done.stderr)
+                    self.assertIn("systemctl restart allotd", done.stderr)
+            begun = time.monotonic()
+            self.assertIn("did not answer", self.gpuctl("status").stdout)
+            self.assertLess(time.monotonic() - begun, 15)
+            waiters = [self.job("--exclusive", "--no-guard", *words) for words in ((), ("--wait=10m",))]
+            for waiter in waiters:
+                self.assertIn("does not answer", self.read_until(waiter, "waiting for it", "stderr"))
+        finally:
+            self.box.daemon.send_signal(signal.SIGCONT)
+        self.box.until(lambda box: len(box["leases"]) == 1 and len(box["queue"]) == 1, "one runs, one waits")
+        for waiter in waiters:
+            waiter.stdin.close()
+        for waiter in waiters:
+            self.read_until(waiter, "runs")
+            self.assertEqual(waiter.wait(PATIENCE), 0)
+        self.until_free()
+
     def test_progress_on_a_terminal_is_one_line(self):
         first = self.job("--exclusive", "--no-guard")
         self.read_until(first, "runs")
