@@ -548,11 +548,14 @@ int credit_reserve(int i, uint64_t bytes, const struct allot_lease_patience *pat
     uint64_t need;
     int r = 0;
 
+    /* Called off or not is asked of the caller below, without the lock. */
     at_once.reconnect_usec = 1;
+    at_once.hangs_usec = patience->hangs_usec;
+    at_once.cancel_fd = patience->cancel_fd;
     pthread_mutex_lock(&share->asking);
     share->reserved += bytes; /* first, so that nobody gives back what is in hand */
     while ((need = missing(share, 0)) > 0 && (r = ask_with(share, need, &at_once, err)) < 0) {
-        if (patience->timeout_usec == 0 && r != -ENOTCONN)
+        if (patience->timeout_usec == 0 && r != -ENOTCONN && r != -ECANCELED)
             break;
         /* Whoever else has to ask must not wait with it, and what is freed meanwhile goes back: so
          * nothing is set aside, and what is in hand when the answer comes is looked at again. */

@@ -3,6 +3,7 @@
  * charge lease-first|driver-first: a program with memory management of its own, in a job of 1 GiB.
  * It says to its lease what it is going to take, takes it from the driver, and prints after each
  * step what the processes of the job hold together, in MiB. Where it is to go on it reads a line.
+ * charge cancel: asks for more after a line, and calls that off soon; prints what came of it, when.
  */
 #include <allot/lease.h>
 #include <cuda.h>
@@ -10,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
@@ -100,6 +103,26 @@ static void in_a_child(void) {
     must(waitpid(child, &status, 0) != child || status != 0, "the child");
 }
 
+static void call_off(void) {
+    struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
+    const struct itimerspec soon = { .it_value.tv_nsec = 100000000 };
+    struct timespec begun, ended;
+    int r;
+
+    patience.timeout_usec = UINT64_MAX;
+    patience.cancel_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    printf("attached\n");
+    fflush(stdout);
+    getchar();
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    must(timerfd_settime(patience.cancel_fd, 0, &soon, NULL), "timerfd");
+    r = allot_lease_grow_with(lease, NULL, 300 * MIB, &patience, &err);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    printf("called off %d %.3f\n", r,
+           (double)(ended.tv_sec - begun.tv_sec) + (double)(ended.tv_nsec - begun.tv_nsec) * 1e-9);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv) {
     CUdeviceptr first, second, undeclared;
     struct allot_lease_share share;
@@ -109,6 +132,11 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "child") == 0) {
         attach();
         in_a_child();
+        return 0;
+    }
+    if (strcmp(argv[1], "cancel") == 0) {
+        attach();
+        call_off();
         return 0;
     }
     if (strcmp(argv[1], "driver-first") == 0)

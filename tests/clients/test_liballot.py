@@ -6,6 +6,7 @@ standard input ends, and says what it is told.
 """
 import ctypes
 import errno
+import os
 import signal
 import sys
 import time
@@ -134,6 +135,20 @@ def test_under_the_guard_each_byte_has_one_charger(daemon, way):
     assert daemon.box.wait_for(job, "full", PATIENCE) == "full 1024 0 1024"
     assert daemon.box.wait_for(job, "given", PATIENCE) == f"given {CONTEXT} {1024 - CONTEXT} 1024"
     daemon.box.wait_for(job, "done", PATIENCE)
+    assert job.wait(PATIENCE) == 0
+
+
+def test_under_the_guard_a_daemon_that_hangs_does_not_keep_who_calls_off(daemon):
+    job = charge(daemon, "cancel", "attached")
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    try:
+        job.stdin.write("\n")
+        job.stdin.flush()
+        _, _, code, seconds = daemon.box.wait_for(job, "called off", PATIENCE).split()
+    finally:
+        os.kill(daemon.process.pid, signal.SIGCONT)
+    # It would hang after 2 s.
+    assert int(code) == -errno.ECANCELED and float(seconds) < 1.8, (code, seconds)
     assert job.wait(PATIENCE) == 0
 
 
