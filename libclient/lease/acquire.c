@@ -228,6 +228,8 @@ static int ask_until_answered(struct client *client, struct wire_request *reques
             if (wait->answer_usec != UINT64_MAX)
                 request->timeout_usec = wire_some(lease_left(wait->answer_usec - LEASE_HANGS_USEC));
         }
+        if (lease_left(wait->away_usec) == 0) /* one that ends every connection */
+            return err ? (err->code = -ENOTCONN) : -ENOTCONN;
         lease_tell_away(client_path(client), false, wait);
         r = lease_reach(client, wait, err);
     }

@@ -97,7 +97,7 @@ int lease_away(struct allot_lease *lease, struct allot_error *err) {
 static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
     bool silent = lease->silent;
 
-    if (wait->told_away)
+    if (wait->told_away || !wait->progress)
         return;
     pthread_mutex_unlock(&lease->lock);
     lease_tell_away(lease->path, silent, wait);

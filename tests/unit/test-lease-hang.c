@@ -3,8 +3,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -227,8 +231,43 @@ START_TEST(waiting_for_one_that_hangs_can_be_cancelled) {
 }
 END_TEST
 
+static void *end_all(void *argument) {
+    int fd, *listener = argument;
+
+    while ((fd = accept(*listener, NULL, NULL)) >= 0)
+        close(fd);
+    return NULL;
+}
+
+/* Nor is one that takes every connection and ends it asked for ever. */
+START_TEST(one_that_ends_every_connection_is_given_up) {
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    char folder[] = "/tmp/allot-ends-XXXXXX";
+    struct asker asker;
+    pthread_t thread;
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/io.allot", folder);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(listen(listener, 8), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, end_all, &listener), 0);
+    asker_init(&asker, false, 200000);
+    asker.options.socket = address.sun_path;
+    asker_go(&asker);
+    ck_assert_int_eq(asker_end(&asker), -ENOTCONN);
+    ck_assert_int_eq(asker.err.code, -ENOTCONN);
+    ck_assert_uint_lt(asker.took_usec, KEPT_USEC);
+    shutdown(listener, SHUT_RDWR);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    close(listener);
+    unlink(address.sun_path);
+    rmdir(folder);
+}
+END_TEST
+
 SUITE("lease-hang", one_that_hangs_is_told_of_and_given_up,
       one_that_goes_on_or_is_restarted_is_waited_for, who_does_not_wait_does_not_wait_for_it,
       one_that_hangs_keeps_nobody_in_line_much_longer_than_asked,
       one_that_hangs_before_the_lease_is_held_has_it_back,
-      waiting_for_one_that_hangs_can_be_cancelled)
+      waiting_for_one_that_hangs_can_be_cancelled, one_that_ends_every_connection_is_given_up)
