@@ -9,8 +9,8 @@
  *     LetGo   CPU: posts it
  *     Crash   GPU: reads where nothing is
  *
- * Put(variable, value) writes a variable, on either kind of device; Raise(variable, x), on a GPU, adds 1
- * to what it is, after x.
+ * Put(variable, value) writes a variable, on either kind of device; Raise(variable, x), on a GPU,
+ * adds 1 to what it is, after x.
  */
 #include <semaphore.h>
 #include <stdatomic.h>
