@@ -17,7 +17,7 @@
 
 /* Of the arena. A run with Hold takes twice what it is fed with: nothing of MOST fits beside one of
  * MOST, and HALF is more than is left beside two of HALF. */
-enum { LIMIT = 19 * VALUE, MOST = 8 * VALUE, HALF = 4 * VALUE };
+enum { PAGE = 2 * MIB, LIMIT = 9 * PAGE, MOST = 4 * PAGE, HALF = 2 * PAGE };
 
 static struct bench bench;
 
@@ -130,7 +130,7 @@ START_TEST(who_does_not_wait_is_refused_at_once) {
         holder_begin(&holder, MOST);
         runner_begin(&waiter, 0);
         runner_await(&waiter, -ENOMEM);
-        ck_assert_msg(strstr(waiter.err.text, "32 MiB"), "%s", waiter.err.text);
+        ck_assert_msg(strstr(waiter.err.text, "8 MiB"), "%s", waiter.err.text);
         holder_end(&holder);
         runner_check(&waiter);
         runner_done(&waiter);
@@ -157,11 +157,11 @@ START_TEST(a_cancellation_or_a_time_limit_ends_that_wait) {
     runner_cancel(&waiter);
     ck_assert_msg(strstr(waiter.err.text, "the run was cancelled: 'Placeholder"), "%s",
                   waiter.err.text);
-    ck_assert_msg(strstr(waiter.err.text, "32 MiB"), "%s", waiter.err.text);
+    ck_assert_msg(strstr(waiter.err.text, "8 MiB"), "%s", waiter.err.text);
     ck_assert(!is_in_line());
     runner_begin(&waiter, 50000);
     runner_await(&waiter, -ETIMEDOUT);
-    ck_assert_msg(strstr(waiter.err.text, "32 MiB"), "%s", waiter.err.text);
+    ck_assert_msg(strstr(waiter.err.text, "8 MiB"), "%s", waiter.err.text);
     holder_end(&holder);
     runner_check(&waiter);
     runner_done(&waiter);
@@ -175,8 +175,8 @@ START_TEST(what_nobody_will_give_back_is_refused) {
 
     begin_alone();
     /* More than the limit, whoever else runs. */
-    large = runner_line(&bench, "Next", LIMIT + VALUE);
-    holder_begin(&holder, VALUE);
+    large = runner_line(&bench, "Next", LIMIT + PAGE);
+    holder_begin(&holder, PAGE);
     runner_begin(&large, 0);
     runner_await(&large, -ENOMEM);
     holder_end(&holder);
@@ -187,7 +187,7 @@ START_TEST(what_nobody_will_give_back_is_refused) {
     waiter = runner_line(&bench, "Next", 2 * MOST);
     runner_begin(&waiter, 0);
     runner_await(&waiter, -ENOMEM);
-    holder_begin(&holder, VALUE);
+    holder_begin(&holder, PAGE);
     runner_begin(&waiter, 0);
     await_in_line();
     holder_end(&holder);
@@ -205,8 +205,8 @@ START_TEST(who_comes_later_does_not_overtake) {
 
     begin_alone();
     waiter = runner_line(&bench, "Next", MOST);
-    small = runner_line(&bench, "Next", VALUE);
-    again = runner_line(&bench, "Next", VALUE / 2);
+    small = runner_line(&bench, "Next", PAGE);
+    again = runner_line(&bench, "Next", PAGE / 2);
     runner_check(&again);
     holder_begin(&holder, MOST);
     runner_begin(&waiter, 0);
@@ -283,7 +283,7 @@ START_TEST(so_it_is_with_two_gpus) {
 END_TEST
 
 /* Many at once, of all sizes. */
-enum { N_CROWD = 6, N_ROUNDS = 4 };
+enum { N_CROWD = 6, N_ROUNDS = 2 };
 
 static void *run_again_and_again(void *userdata) {
     struct runner *runners = userdata;
@@ -300,7 +300,7 @@ START_TEST(a_crowd_gets_through) {
     begin_alone();
     for (int i = 0; i < N_CROWD; i++)
         for (int k = 0; k < N_ROUNDS; k++) {
-            runners[i][k] = runner_line(&bench, "Next", (int64_t)(1 + (i * 5 + k * 3) % 8) * VALUE);
+            runners[i][k] = runner_line(&bench, "Next", (int64_t)(1 + (i * 5 + k * 3) % 8) * PAGE);
             if (i % 3 == 0)
                 runners[i][k].y = next(&bench, "/gpu:1", runners[i][k].y);
         }
