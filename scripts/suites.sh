@@ -111,10 +111,32 @@ suite_model() {
     done < <("$top/tests/model/check.sh" --list)
 }
 
+# suite_fuzz_targets DIR SECONDS TARGET...: as many at a time as there are processors; how each ended is in
+# DIR/status-TARGET.
+suite_fuzz_targets() {
+    local dir=$1 seconds=$2 target
+    shift 2
+    for target in "$@"; do
+        while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do
+            wait -n
+        done
+        suite_fuzz_target "$dir" "$seconds" "$target" >"$logs/test/$target.log" 2>&1 &
+    done
+    wait
+}
+
+suite_fuzz_target() {
+    local noun=${3#fuzz-}
+    mkdir -p "$1/found/$noun"
+    "$1/tests/fuzz/$3" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$1/crashes/$noun-" "$1/found/$noun" "$top/tests/fuzz/corpus/$noun"
+    printf '%d\n' $? >"$1/status-$3"
+}
+
 # Every fuzz target of tests/fuzz, over its corpus and what earlier runs found. A crash leaves its
 # input in build-fuzz/crashes: it goes into the corpus with the fix.
 suite_fuzz() {
-    local dir targets target noun seconds most=15
+    local dir targets target seconds most=15
     [ -z "$suite_long" ] || most=600
     dir=$(build_dir fuzz)
     targets=("$top"/tests/fuzz/fuzz-*.c)
@@ -126,16 +148,19 @@ suite_fuzz() {
         suite_failed=1
         return
     fi
-    seconds=$(((deadline - SECONDS) / ${#targets[@]} - 5))
+    seconds=$(((deadline - SECONDS) * $(nproc) / ${#targets[@]} - 5))
     seconds=$((seconds < most ? seconds : most))
     mkdir -p "$dir/crashes"
+    rm -f "$dir"/status-*
+    step_quietly "${#targets[@]} targets, $seconds s each" test/fuzz.log \
+        suite_fuzz_targets "$dir" "$seconds" "${targets[@]}"
     for target in "${targets[@]}"; do
-        [ -z "$step_cut_off" ] || return
-        noun=${target#fuzz-}
-        mkdir -p "$dir/found/$noun"
-        suite_each "$target, $seconds s" "test/$target.log" \
-            "$dir/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-            -artifact_prefix="$dir/crashes/$noun-" "$dir/found/$noun" "$top/tests/fuzz/corpus/$noun"
+        if [ "$(cat "$dir/status-$target" 2>/dev/null)" = 0 ]; then
+            suite_passed=$((suite_passed + 1))
+        else
+            suite_failed=$((suite_failed + 1))
+            [ ! -f "$logs/test/$target.log" ] || step_show_log "test/$target.log"
+        fi
     done
 }
 
@@ -259,6 +284,20 @@ suite_run() {
     all_skips+=("${suite_skips[@]/#/$1: }")
 }
 
+# suites_build_ahead CHOSEN...: from `model` to `systemd` most of the time is waited.
+suites_build_ahead() {
+    local name variants=()
+    for name in "$@"; do
+        case $name in
+        clang | asan | tsan) variants+=("$name") ;;
+        esac
+    done
+    if [ "${#variants[@]}" -gt 0 ]; then
+        build_variant release || return 0 # first, as the suites in between need it
+        build_ahead "${variants[@]}"
+    fi
+}
+
 suites_run() {
     local name chosen=() suite_rows=() all_skips=() total_passed=0 total_failed=0
     while [ $# -gt 0 ]; do
@@ -280,6 +319,10 @@ suites_run() {
     packages_need build test
     vendor_setup
     for name in "${chosen[@]}"; do
+        case $name in
+        clang | asan | tsan | fuzz) build_ahead_end ;;
+        model) suites_build_ahead "${chosen[@]}" ;;
+        esac
         suite_run "$name"
     done
 
