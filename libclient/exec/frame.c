@@ -184,7 +184,7 @@ static void note_written(struct frame *frame, const struct program_item *item,
         if (!variables[i]->device->gpu || *has)
             continue;
         *has = true;
-        variables[i]->n_unsettled++;
+        atomic_fetch_add(&variables[i]->n_unsettled, 1);
     }
 }
 
@@ -477,9 +477,7 @@ void frame_retire(struct frame *frame) {
         if (!frame->has_written[i])
             continue;
         frame->has_written[i] = false;
-        pthread_mutex_lock(&frame->variables[i]->lock);
-        frame->variables[i]->n_unsettled--;
-        pthread_mutex_unlock(&frame->variables[i]->lock);
+        atomic_fetch_sub(&frame->variables[i]->n_unsettled, 1);
     }
 }
 

@@ -56,7 +56,7 @@ int variable_read(struct variable *variable, struct buffer **ret, bool *ret_sett
     int r = 0;
 
     pthread_mutex_lock(&variable->lock);
-    *ret_settled = variable->n_unsettled == 0;
+    *ret_settled = atomic_load(&variable->n_unsettled) == 0;
     if (variable->buffer)
         *ret = buffer_ref(variable->buffer);
     else

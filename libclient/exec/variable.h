@@ -8,6 +8,8 @@
  * reader never sees half of a write, and costs no copy where graphs are ordered well. Any thread.
  */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/map.h"
@@ -26,8 +28,9 @@ struct variable {
     const struct node *node; /* of a graph that outlives it */
     struct device *device;   /* one reference */
     uint64_t bytes;
-    struct buffer *buffer; /* NULL: not initialised */
-    uint32_t n_unsettled;  /* runs that have queued writes of it on a GPU and are not over */
+    struct buffer *buffer;        /* NULL: not initialised */
+    _Atomic uint32_t n_unsettled; /* runs that have queued writes of it on a GPU and are not over;
+                                     gets more under the lock, less at any time */
 };
 
 /* Those of a session. */
