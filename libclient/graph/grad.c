@@ -169,6 +169,13 @@ static int check(struct sweep *sweep, const struct node *node, uint32_t i, struc
     if (made.node >= graph_n_nodes(sweep->graph))
         return error_set(sweep->err, -EINVAL, "node '%s': the gradient of op %s gives no output",
                          node->name, node->op->name);
+    if (made.output >= graph_node(sweep->graph, made.node)->n_outputs)
+        return error_set(sweep->err, -EINVAL,
+                         "node '%s': the gradient of op %s gives output %d of '%s' for input %u, "
+                         "which has %u outputs",
+                         node->name, node->op->name, (int)made.output,
+                         graph_node(sweep->graph, made.node)->name, i,
+                         graph_node(sweep->graph, made.node)->n_outputs);
     output = graph_output(sweep->graph, made);
     if (output->dtype == input->dtype && shape_compatible(&output->shape, &input->shape))
         return 0;

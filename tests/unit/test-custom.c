@@ -191,5 +191,57 @@ START_TEST(what_cannot_be_registered_is_refused) {
 }
 END_TEST
 
+/* Which of them it gives is the table's. */
+static int astray;
+static int stray_gradient(const struct allot_node *node, const struct allot_output *outputs_grad,
+                          struct allot_output *inputs_grad, void *userdata) {
+    struct allot_node *group = allot_group(*(struct allot_graph **)userdata, NULL, NULL, 0);
+    const struct allot_output strays[] = { { outputs_grad[0].node, 5 },
+                                           { outputs_grad[0].node, -1 },
+                                           { group, 0 } };
+
+    inputs_grad[0] = strays[astray];
+    return 0;
+}
+
+START_TEST(a_gradient_that_is_no_output_is_refused) {
+    static const char *const says[] = {
+        "node 'Stray': the gradient of op Stray gives output 5 of ",
+        "node 'Stray': the gradient of op Stray gives output -1 of ",
+        "/NoOp' for input 0, which has 0 outputs",
+    };
+    static struct allot_graph *graph;
+    const struct allot_op_options options = {
+        .size = sizeof(options),
+        .name = "Stray",
+        .signature = "(x: T) -> (y: T); T: {f32}",
+        .shape = allot_shapes_as_input,
+        .compute = pairs,
+        .gradient = stray_gradient,
+        .userdata = &graph,
+    };
+
+    ck_assert_int_eq(allot_op_register(&options, NULL), 0);
+    for (astray = 0; astray < (int)ELEMENTSOF(says); astray++) {
+        struct allot_output x, y, gradient = { 0 };
+        struct allot_error err = { 0 };
+        struct allot_node *node;
+        struct allot_op *op;
+
+        ck_assert_int_eq(allot_graph_new(&graph, NULL), 0);
+        x = allot_scalar(graph, ALLOT_F32, 3);
+        op = allot_op_begin(graph, "Stray", NULL);
+        allot_op_input(op, x);
+        ck_assert_int_eq(allot_op_finish(op, &node, NULL), 0);
+        y = allot_square((struct allot_output){ node, 0 });
+        ck_assert_int_eq(allot_gradients(&y, 1, &x, 1, NULL, &gradient, &err), -EINVAL);
+        ck_assert_msg(strstr(err.text, says[astray]), "%s", err.text);
+        ck_assert_ptr_null(gradient.node);
+        allot_graph_unref(graph);
+    }
+}
+END_TEST
+
 SUITE("custom", an_op_of_ones_own_is_built_run_and_has_a_gradient,
-      shapes_of_ones_own_are_asked_for_and_misfits_named, what_cannot_be_registered_is_refused)
+      shapes_of_ones_own_are_asked_for_and_misfits_named, what_cannot_be_registered_is_refused,
+      a_gradient_that_is_no_output_is_refused)
