@@ -83,7 +83,8 @@ static int broadcast_to_gradient(struct graph_gradient *gradient, struct allot_e
 static int transpose_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     const struct attr *perm = node_attr(shapes->node, "perm");
     const struct shape *x = &shapes->inputs[0];
-    struct shape out = { .rank = x->rank };
+    /* Of an open rank the perm is checked all the same: it tells the rank. */
+    struct shape out = { .rank = x->rank < 0 && perm->ints.n ? (int)perm->ints.n : x->rank };
     uint32_t seen = 0;
 
     if (perm->ints.n > SHAPE_RANK_MAX)
@@ -91,27 +92,18 @@ static int transpose_shape(struct opdef_shapes *shapes, struct allot_error *err)
                                  "perm has %zu entries, and there are no more than "
                                  "%d dimensions",
                                  perm->ints.n, SHAPE_RANK_MAX);
-    if (x->rank < 0) {
-        if (perm->ints.n) {
-            out.rank = (int)perm->ints.n;
-            for (int d = 0; d < out.rank; d++)
-                out.dims[d] = SHAPE_UNKNOWN;
-        }
-        shapes->outputs[0] = out;
-        return 0;
-    }
-    if (perm->ints.n && perm->ints.n != (size_t)x->rank)
+    if (perm->ints.n && perm->ints.n != (size_t)out.rank)
         return shapes_refuse_one(shapes, err, x, "perm has %zu entries for %d dimensions",
                                  perm->ints.n, x->rank);
-    for (int d = 0; d < x->rank; d++) {
-        int64_t from = perm->ints.n ? perm->ints.values[d] : x->rank - 1 - d;
+    for (int d = 0; d < out.rank; d++) {
+        int64_t from = perm->ints.n ? perm->ints.values[d] : out.rank - 1 - d;
 
-        if (from < 0 || from >= x->rank || seen & 1u << from)
+        if (from < 0 || from >= out.rank || seen & 1u << from)
             return shapes_refuse_one(shapes, err, x,
                                      "perm must name each dimension once, and entry %d is %" PRId64,
                                      d, from);
         seen |= 1u << from;
-        out.dims[d] = x->dims[from];
+        out.dims[d] = x->rank < 0 ? SHAPE_UNKNOWN : x->dims[from];
     }
     shapes->outputs[0] = out;
     return 0;
@@ -122,13 +114,8 @@ static int transpose_gradient(struct graph_gradient *gradient, struct allot_erro
     struct build build = gradient_build(gradient, err);
     int64_t inverse[SHAPE_RANK_MAX];
 
-    for (size_t i = 0; i < perm->ints.n; i++) {
-        /* Of a shape that was open when the node was made: checked when it runs, not yet. */
-        if (perm->ints.values[i] < 0 || perm->ints.values[i] >= (int64_t)perm->ints.n)
-            return error_set(err, -EINVAL, "Transpose: perm names dimension %" PRId64 " of %zu",
-                             perm->ints.values[i], perm->ints.n);
+    for (size_t i = 0; i < perm->ints.n; i++) /* each dimension once: transpose_shape() */
         inverse[perm->ints.values[i]] = (int64_t)i;
-    }
     gradient->inputs_grad[0] = build_with(&build, "Transpose", EDGES(gradient_dy(gradient)),
                                           { "perm", attr_ints(inverse, perm->ints.n) });
     return build.r;
