@@ -53,13 +53,20 @@ int piece_of(struct piece *ret, const struct node *node, const struct shape *x,
                          n, end->ints.n, strides->ints.n, x->rank);
     for (int d = 0; d < x->rank && r == 0; d++) {
         int64_t length = x->dims[d], stride = (size_t)d < n ? strides->ints.values[d] : 1;
-        bool from_start = (size_t)d >= n || open_begin >> d & 1;
+        bool drop = (size_t)d < n && shrink >> d & 1;
+        /* A single entry is `begin`, whatever the other masks say, as in TensorFlow. */
+        bool from_start = (size_t)d >= n || (!drop && open_begin >> d & 1);
         bool to_end = (size_t)d >= n || open_end >> d & 1;
 
         if (stride == 0 || stride == INT64_MIN)
             return error_set(err, -EINVAL, "the stride of dimension %d is %s", d,
                              stride ? "too large" : "0");
-        piece.dropped[d] = (size_t)d < n && shrink >> d & 1;
+        if (drop && stride < 0)
+            return error_set(err, -EINVAL,
+                             "a single entry of dimension %d is taken with a stride of 1, not "
+                             "%" PRId64,
+                             d, stride);
+        piece.dropped[d] = drop;
         if (from_start || to_end) {
             /* Ends that mean what an absent number means: past the last, or before the first. */
             int64_t first = stride > 0 ? 0 : length - 1;

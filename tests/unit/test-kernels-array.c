@@ -312,6 +312,39 @@ START_TEST(strided_slices_are_pythons) {
 }
 END_TEST
 
+/* A row alone: the number of `begin`, whatever is open, as TensorFlow has it. */
+START_TEST(a_single_entry_is_the_one_at_begin) {
+    const struct shape shape = trial_shape(2, 7, 3), row = trial_shape(1, 3);
+    const int64_t begin = -3, end = 2, strides[] = { 1, 2 };
+
+    for (int masks = 0; masks < 8; masks++) {
+        cleanup(trial_done) struct trial slice, back;
+        struct trial *trials[] = { &slice, &back };
+
+        start(&slice, "StridedSlice", DTYPE_F32);
+        start(&back, "StridedSliceGrad", DTYPE_F32);
+        for (int k = 0; k < 2; k++) {
+            trial_attr(trials[k], "begin", attr_ints(&begin, 1));
+            trial_attr(trials[k], "end", attr_ints(&end, 1));
+            trial_attr(trials[k], "strides", attr_ints(&strides[masks >> 2], 1));
+            trial_attr(trials[k], "begin_mask", attr_int(masks & 1));
+            trial_attr(trials[k], "end_mask", attr_int(masks >> 1 & 1));
+            trial_attr(trials[k], "shrink_axis_mask", attr_int(1));
+        }
+        count_up(&slice, DTYPE_F32, &shape);
+        finish(&slice, NULL);
+        ck_assert(shape_equal(&slice.out[0].shape, &row));
+        for (int64_t i = 0; i < 3; i++)
+            same(&slice, 0, i, 0, 4 * 3 + i);
+        count_up(&back, DTYPE_F32, &row);
+        trial_input(&back, DTYPE_F32, &shape);
+        finish(&back, NULL);
+        for (int64_t i = 0; i < 3; i++)
+            same(&back, 0, 4 * 3 + i, 0, i);
+    }
+}
+END_TEST
+
 /* ---- Stretches ---------------------------------------------------------------------------------
  */
 
@@ -532,6 +565,7 @@ END_TEST
 SUITE_TIMEOUT("kernels-array", 120, transpose_turns_any_dimensions,
               transpose_is_the_same_on_any_number_of_threads,
               joining_and_cutting_are_each_others_inverse, split_cuts_evenly,
-              slices_and_their_gradients, strided_slices_are_pythons, stretches_and_tiles,
+              slices_and_their_gradients, strided_slices_are_pythons,
+              a_single_entry_is_the_one_at_begin, stretches_and_tiles,
               the_same_elements_under_another_shape, zeros_ones_and_shapes,
               fill_and_broadcast_to_and_range, gather_and_its_gradient, one_hot_and_where)
