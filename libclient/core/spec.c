@@ -113,20 +113,9 @@ int spec_parse(struct spec *ret, const char *text) {
     int r;
 
     if (*text && *text != '/') {
-        /* GPU:0, as lists of devices print it. */
-        const char *start = text;
-        size_t n = word_length(text);
-
-        if (n == 0 || (text[n] != ':' && text[n] != 0) || n >= SPEC_WORD_SIZE)
-            return -EINVAL;
-        if (parse_part(&spec, &text) < 0) {
-            spec = (struct spec){ 0 };
-            text = start;
-            r = parse_device(&spec, &text);
-            if (r < 0)
-                return r;
-        }
-        if (*text)
+        /* GPU:0, as lists of devices print it: one part, without its slash. */
+        r = parse_part(&spec, &text);
+        if (r < 0 || *text)
             return -EINVAL;
         *ret = spec;
         return 0;

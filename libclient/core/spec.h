@@ -7,6 +7,8 @@
  *     /job:worker/device:GPU:*                      some parts open
  *     /gpu:0  /cpu:0  /device:GPU  GPU:0            short forms of a type and a number
  *
+ * Only CPU and GPU have short forms, in either case; any other type stands behind "device:".
+ *
  * A plain value, nothing to free, any thread. Texts may come from anybody.
  */
 #include <stdbool.h>

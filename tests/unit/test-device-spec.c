@@ -16,6 +16,9 @@ START_TEST(what_is_written_in_short_is_read_in_full) {
         { "/device:GPU", "/device:GPU:*" },
         { "GPU:1", "/device:GPU:1" },
         { "cpu:0", "/device:CPU:0" },
+        { "gpu", "/device:GPU:*" },
+        { "task:1", "/task:1" },
+        { "device:XYZ:3", "/device:XYZ:3" },
         { "/job:ps/task:*", "/job:ps" },
         { "/device:FakeGPU:11", "/device:FakeGPU:11" },
         { "/task:2/job:a", "/job:a/task:2" },
@@ -32,11 +35,27 @@ START_TEST(what_is_written_in_short_is_read_in_full) {
 END_TEST
 
 START_TEST(what_is_no_spec_is_refused) {
-    static const char *const cases[] = {
-        "/foo:bar",   "/job:", "/job:a/",  "/gpu:x",  "/device:GPU:-1", "/replica:99999999999",
-        "/gpu:0junk", "gpu 0", "/device:", "//gpu:0", "/job:a b",       "/task:1.5",
-        "gpu:zero",   "task:x"
-    };
+    static const char *const cases[] = { "/foo:bar",
+                                         "/job:",
+                                         "/job:a/",
+                                         "/gpu:x",
+                                         "/device:GPU:-1",
+                                         "/replica:99999999999",
+                                         "/gpu:0junk",
+                                         "gpu 0",
+                                         "/device:",
+                                         "//gpu:0",
+                                         "/job:a b",
+                                         "/task:1.5",
+                                         "gpu:zero",
+                                         "task:x",
+                                         "rubbish",
+                                         "/rubbish",
+                                         "gpo",
+                                         "gpo:0",
+                                         "/gpo:0",
+                                         "XYZ:0",
+                                         "*" };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         struct spec spec = { .has_job = true, .job = "untouched" };
