@@ -19,7 +19,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/list.h"
-#include "base/map.h"
 #include "libclient/api/config.h"
 #include "libclient/api/handle.h"
 #include "libclient/api/session.h"
@@ -32,7 +31,7 @@
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"
 
-enum { KINDS_MAX = 128, FEW = 16 };
+enum { KINDS_MAX = 128, BUCKETS = 256, FEW = 16 };
 
 struct call {
     const char *op, *device; /* device "": anywhere */
@@ -44,7 +43,8 @@ struct call {
 };
 
 struct kind {
-    struct list link; /* of table.recent; the one used last comes last */
+    struct list link;  /* of table.recent; the one used last comes last */
+    struct kind *next; /* of those in the same bucket */
     uint64_t hash;
     unsigned n_users;
     bool is_out; /* of the table: its last user frees it */
@@ -63,8 +63,9 @@ struct kind {
 
 static struct {
     pthread_mutex_t lock;
-    struct map kinds; /* by hash, or the next number where that is another's */
+    struct kind *buckets[BUCKETS]; /* by hash */
     struct list recent;
+    size_t n;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER, .recent = { &table.recent, &table.recent } };
 
 static _Thread_local char thread_device[DEVICE_NAME_SIZE];
@@ -81,24 +82,44 @@ static uint64_t mix(uint64_t hash, const void *data, size_t n) {
     return hash;
 }
 
-static uint64_t hash_of(const struct call *call, const struct opdef *op) {
-    uint64_t hash = mix(0xcbf29ce484222325, call->op, strlen(call->op));
+static uint64_t mix_text(uint64_t hash, const char *text) {
+    return mix(hash, text, strlen(text) + 1);
+}
 
-    hash = mix(hash, call->device, strlen(call->device));
+static uint64_t mix_attr(uint64_t hash, const struct attr *value) {
+    switch (value->kind) {
+    case ATTR_INT:
+        return mix(hash, &value->i, sizeof(value->i));
+    case ATTR_FLOAT:
+        return mix(hash, &value->f, sizeof(value->f));
+    case ATTR_BOOL:
+        return mix(hash, &value->b, sizeof(value->b));
+    case ATTR_DTYPE:
+        return mix(hash, &value->dtype, sizeof(value->dtype));
+    case ATTR_STRING:
+        return mix_text(hash, value->string);
+    case ATTR_INTS:
+        return mix(mix(hash, &value->ints.n, sizeof(value->ints.n)), value->ints.values,
+                   value->ints.n * sizeof(int64_t));
+    default: /* immediate mode has none of these */
+        return hash;
+    }
+}
+
+static uint64_t hash_of(const struct call *call, const struct opdef *op) {
+    uint64_t hash = mix_text(0xcbf29ce484222325, call->op);
+
+    hash = mix_text(hash, call->device);
     hash = mix(hash, &call->n_ret, sizeof(call->n_ret));
+    hash = mix(hash, &call->is_soft, sizeof(call->is_soft));
     for (size_t i = 0; i < call->n_inputs; i++) {
         hash = mix(hash, &call->inputs[i]->dtype, sizeof(call->inputs[i]->dtype));
         if (is_known(op, i))
             hash = mix(hash, tensor_data(call->inputs[i]), call->inputs[i]->bytes);
     }
     for (size_t i = 0; i < call->n_attrs; i++) {
-        const struct attr *value = &call->attrs[i].value;
-
-        hash = mix(hash, call->attrs[i].name, strlen(call->attrs[i].name));
-        if (value->kind == ATTR_INTS)
-            hash = mix(hash, value->ints.values, value->ints.n * sizeof(int64_t));
-        else if (value->kind == ATTR_INT || value->kind == ATTR_FLOAT)
-            hash = mix(hash, &value->i, sizeof(value->i));
+        hash = mix_text(hash, call->attrs[i].name);
+        hash = mix_attr(hash, &call->attrs[i].value);
     }
     return hash;
 }
@@ -284,9 +305,18 @@ static int kind_new(struct kind **ret, const struct call *call, const struct opd
 /* ---- The table --------------------------------------------------------------------------------
  */
 
+static struct kind **bucket_of(uint64_t hash) {
+    return &table.buckets[(hash ^ hash >> 32) % BUCKETS];
+}
+
 /* With the lock held. Out of the table; true: nobody uses it, and the caller frees it. */
 static bool drop(struct kind *kind) {
-    map_take(&table.kinds, kind->hash);
+    struct kind **at = bucket_of(kind->hash);
+
+    while (*at != kind)
+        at = &(*at)->next;
+    *at = kind->next;
+    table.n--;
     list_remove(&kind->link);
     kind->is_out = true;
     return kind->n_users == 0;
@@ -303,7 +333,6 @@ void allot_now_clear(void) {
         if (drop(kind))
             list_append(&idle, &kind->link);
     }
-    map_done(&table.kinds);
     pthread_mutex_unlock(&table.lock);
     while (!list_is_empty(&idle)) {
         struct kind *kind = list_entry(idle.next, struct kind, link);
@@ -317,8 +346,9 @@ static struct kind *find(const struct call *call, uint64_t hash) {
     struct kind *kind;
 
     pthread_mutex_lock(&table.lock);
-    while ((kind = map_find(&table.kinds, hash)) && !is_of_kind(kind, call))
-        hash++;
+    kind = *bucket_of(hash);
+    while (kind && !(kind->hash == hash && is_of_kind(kind, call)))
+        kind = kind->next;
     if (kind) {
         kind->n_users++;
         list_remove(&kind->link);
@@ -333,14 +363,11 @@ static void keep(struct kind *kind, uint64_t hash) {
     struct kind *oldest = NULL;
 
     pthread_mutex_lock(&table.lock);
-    while (map_find(&table.kinds, hash))
-        hash++;
     kind->hash = hash;
-    if (map_put(&table.kinds, hash, kind) < 0)
-        kind->is_out = true; /* it is freed after this call */
-    else
-        list_append(&table.recent, &kind->link);
-    if (table.kinds.n > KINDS_MAX) {
+    kind->next = *bucket_of(hash);
+    *bucket_of(hash) = kind;
+    list_append(&table.recent, &kind->link);
+    if (++table.n > KINDS_MAX) {
         oldest = list_entry(table.recent.next, struct kind, link);
         if (!drop(oldest))
             oldest = NULL;

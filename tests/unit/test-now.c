@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "libclient/allot/config.h"
+#include "libclient/allot/custom.h"
 #include "libclient/allot/log.h"
 #include "libclient/allot/now.h"
 #include "tests/support/suite.h"
@@ -126,6 +127,78 @@ START_TEST(more_kinds_than_are_kept) {
             expect(c, "[[1 2 3] [4 5 6]]");
         }
     allot_tensor_unref(a);
+    allot_now_clear();
+}
+END_TEST
+
+/* Asked once when a kind is made: later calls of a shape that was seen have their plan. */
+static int n_made;
+static int counted_shape(struct allot_shapes *shapes, void *userdata) {
+    n_made++;
+    return allot_shapes_as_input(shapes, userdata);
+}
+
+static int counted(const struct allot_call *call, void *userdata) {
+    memcpy(call->outputs[0].data, call->inputs[0].data, call->inputs[0].bytes);
+    return 0;
+}
+
+/* Whether this call made a kind. */
+static bool call_makes(struct allot_tensor *x, bool flag, const char *text, enum allot_dtype type,
+                       int64_t number) {
+    struct allot_now_op *now = allot_now_begin("Counted");
+    struct allot_tensor *y;
+    int before = n_made;
+
+    allot_now_input(now, x);
+    allot_now_attr_bool(now, "flag", flag);
+    allot_now_attr_string(now, "text", text);
+    allot_now_attr_type(now, "U", type);
+    allot_now_attr_int(now, "number", number);
+    must(allot_now_run(now, &y, 1, &err));
+    allot_tensor_unref(y);
+    return n_made != before;
+}
+
+START_TEST(a_kind_is_found_when_others_are_dropped) {
+    static const struct allot_op_options options = {
+        .size = sizeof(options),
+        .name = "Counted",
+        .signature = "(x: T) -> (y: T); T: {f32}; U: type; flag: bool; text: string; number: int",
+        .shape = counted_shape,
+        .compute = counted,
+    };
+    enum { KEPT = 128 };
+    struct allot_tensor *x;
+
+    alone();
+    must(allot_op_register(&options, &err));
+    x = matrix(2, 3);
+    /* One that differs in a bool, a text or a type alone; softness is of the process. */
+    for (int round = 0; round < 2; round++) {
+        ck_assert(call_makes(x, false, "a", ALLOT_F32, 0) == !round);
+        ck_assert(call_makes(x, true, "a", ALLOT_F32, 0) == !round);
+        ck_assert(call_makes(x, false, "b", ALLOT_F32, 0) == !round);
+        ck_assert(call_makes(x, false, "a", ALLOT_F64, 0) == !round);
+        allot_set_soft_placement(true);
+        ck_assert(call_makes(x, false, "a", ALLOT_F32, 0) == !round);
+        allot_set_soft_placement(false);
+    }
+    /* Four are called all the while, and the first is not: it goes, and they stay. */
+    for (int i = 1; i < KEPT; i++) {
+        ck_assert(call_makes(x, false, "a", ALLOT_F32, i));
+        ck_assert(!call_makes(x, true, "a", ALLOT_F32, 0));
+        ck_assert(!call_makes(x, false, "b", ALLOT_F32, 0));
+        ck_assert(!call_makes(x, false, "a", ALLOT_F64, 0));
+    }
+    ck_assert(call_makes(x, false, "a", ALLOT_F32, 0));
+    /* Each new one drops the oldest alone. */
+    for (int i = KEPT; i < 2 * KEPT; i++) {
+        ck_assert(call_makes(x, false, "a", ALLOT_F32, i));
+        for (int k = i - KEPT / 2; k <= i; k += 9)
+            ck_assert_msg(!call_makes(x, false, "a", ALLOT_F32, k), "%d of %d", k, i);
+    }
+    allot_tensor_unref(x);
     allot_now_clear();
 }
 END_TEST
@@ -257,6 +330,7 @@ START_TEST(without_a_gpu_there_is_the_cpu) {
 END_TEST
 
 SUITE_TIMEOUT("now", 120, an_op_runs_at_once_and_says_where, attributes_and_shapes_make_other_calls,
-              more_kinds_than_are_kept, what_is_wrong_is_said_and_leaves_nothing_behind,
+              more_kinds_than_are_kept, a_kind_is_found_when_others_are_dropped,
+              what_is_wrong_is_said_and_leaves_nothing_behind,
               any_thread_calls_while_another_clears, the_child_of_a_fork_is_told,
               sessions_take_what_was_set_for_the_process, without_a_gpu_there_is_the_cpu)
