@@ -15,7 +15,8 @@
  *     -ENODATA   a variable that is to be saved has no value
  *     -EBADMSG   this is no such file, or it is damaged
  *     -ENOENT    no such file, or no tensor in it for a variable
- *     -EINVAL    type or shape of a tensor are not the variable's, or `variables` are none
+ *     -EINVAL    type or shape of a tensor are not the variable's, or `variables` are none, or
+ *                have one of them twice
  *     others     what the file system, or a device, said
  */
 #include "session.h"

@@ -33,22 +33,33 @@ static int choose(const struct allot_session *session, const struct allot_output
                   struct allot_output **ret, size_t *ret_n, struct allot_error *err) {
     const struct allot_graph *graph = session->engine->graph;
     uint32_t n_nodes = graph_n_nodes(graph);
+    cleanup(freep) bool *is_chosen = NULL; /* by node */
     struct allot_output *chosen;
 
     if (n && !given)
         return error_null(err, "array of variables");
+    is_chosen = calloc((size_t)n_nodes + 1, sizeof(*is_chosen));
     chosen = calloc((n ? n : n_nodes) + 1, sizeof(*chosen));
-    if (!chosen)
+    if (!chosen || !is_chosen) {
+        free(chosen);
         return error_set(err, -ENOMEM, "no host memory for a checkpoint");
+    }
     *ret_n = 0;
     for (size_t i = 0; i < n; i++) {
         const struct node *node = handle_node(given[i].node);
 
-        if (!node || node->graph != graph || graph_variable(graph, node->id) == NULL) {
+        if (!node || node->graph != graph || graph_variable(graph, node->id) == NULL ||
+            given[i].index != 0) {
             free(chosen);
             return error_set(err, -EINVAL, "'%s' is no variable of the session's graph",
                              node ? node->name : "(none)");
         }
+        /* A file has one tensor of a name. */
+        if (is_chosen[node->id]) {
+            free(chosen);
+            return error_set(err, -EINVAL, "variable '%s' is named twice", node->name);
+        }
+        is_chosen[node->id] = true;
         chosen[(*ret_n)++] = given[i];
     }
     for (uint32_t i = 0; n == 0 && i < n_nodes; i++)

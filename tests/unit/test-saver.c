@@ -106,7 +106,7 @@ START_TEST(what_was_saved_comes_back) {
 END_TEST
 
 START_TEST(what_cannot_be_saved_leaves_the_file_alone) {
-    struct allot_output none = { 0 }, read;
+    struct allot_output none = { 0 }, read, twice[3];
     struct bench bench;
     struct stat before, after;
 
@@ -117,8 +117,17 @@ START_TEST(what_cannot_be_saved_leaves_the_file_alone) {
     must(allot_save(bench.session, NULL, 0, bench.path, &err));
     ck_assert_int_eq(stat(bench.path, &before), 0);
     read = allot_read(bench.weights);
+    twice[0] = twice[2] = bench.weights;
+    twice[1] = bench.count;
     ck_assert_int_eq(allot_save(bench.session, &read, 1, bench.path, &err), -EINVAL);
     ck_assert_int_eq(allot_save(bench.session, &none, 1, bench.path, &err), -EINVAL);
+    ck_assert_int_eq(allot_save(bench.session, twice, 3, bench.path, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "variable 'weights' is named twice");
+    ck_assert_int_eq(allot_restore(bench.session, twice, 3, bench.path, &err), -EINVAL);
+    ck_assert_str_eq(err.text, "variable 'weights' is named twice");
+    twice[0].index = 1;
+    ck_assert_int_eq(allot_save(bench.session, twice, 1, bench.path, &err), -EINVAL);
+    ck_assert_int_eq(allot_restore(bench.session, twice, 1, bench.path, &err), -EINVAL);
     ck_assert_int_eq(stat(bench.path, &after), 0);
     ck_assert_uint_eq(before.st_ino, after.st_ino);
     ck_assert_int_eq(allot_save(bench.session, NULL, 0, "/nonexistent/model", &err), -ENOENT);
