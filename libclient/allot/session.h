@@ -25,6 +25,8 @@
  *     -ENOMEM    no memory, of the host or of a device, at once (`no_wait`), after `wait_usec`,
  *                or after the daemon's own limit; the sentence says who has it
  *     -ENODEV    a session: fewer GPUs than it asks for
+ *     -EACCES    a session: the daemon's policy refuses its lease, whatever is free; so it does
+ *                where `memory_limit` is less than a context needs
  *     -ECANCELED by allot_cancel_now()
  *     -ETIMEDOUT it took longer than it may
  *     -ENOTCONN  a session: no daemon, with `require_daemon`, or one that is there and hangs

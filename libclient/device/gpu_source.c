@@ -11,6 +11,7 @@
 #include "libclient/device/gpu_source.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -263,6 +264,13 @@ int gpu_source_open(struct gpu_memory *memory, uint64_t total_bytes, struct allo
     };
     int r;
 
+    /* An arena takes a cap of 0 for none at all. */
+    if (options.cap_bytes < memory->page_bytes)
+        return error_set(err, memory->options.lease ? -ENOSPC : -EINVAL,
+                         "%" PRIu64 " bytes of %s are less than a page of %" PRIu64
+                         ": nothing could be allocated; a larger %s is needed",
+                         options.cap_bytes, gpu->name, memory->page_bytes,
+                         memory->options.lease ? "lease" : "limit or fraction");
     options.cap_bytes = options.cap_bytes / memory->page_bytes * memory->page_bytes;
     options.initial_bytes = memory->options.take_all ? options.cap_bytes : 0;
     if (memory->span_bytes) {

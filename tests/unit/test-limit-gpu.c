@@ -316,7 +316,44 @@ START_TEST(a_crowd_gets_through) {
 }
 END_TEST
 
-SUITE_TIMEOUT("limit-gpu", 120, a_run_waits_for_what_another_one_has, so_it_does_under_a_lease,
+/* A cap of no page at all is none, and must not be taken for no cap. */
+START_TEST(a_limit_of_less_than_a_page_is_refused) {
+    static const struct {
+        struct gpus_options options;
+        const char *says; /* NULL: it is enough */
+    } cases[] = {
+        { { .limit_bytes = 1 }, "1 bytes of " },
+        { { .limit_bytes = 1 << 20 }, "1048576 bytes of " },
+        { { .limit_bytes = (2 << 20) - 1, .no_growth = true }, "2097151 bytes of " },
+        { { .limit_bytes = 2 << 20 }, NULL },
+        { { .limit_bytes = 5 << 20 }, NULL },
+    };
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        struct allot_error err = { 0 };
+        const struct gpus *gpus = NULL;
+        struct arena_stats stats;
+        int r = gpus_get(&gpus, &cases[i].options, &err);
+
+        ck_assert_msg(r == (cases[i].says ? -EINVAL : 0), "case %zu: %d %s", i, r, err.text);
+        if (cases[i].says) {
+            ck_assert_msg(strstr(err.text, cases[i].says) &&
+                              strstr(err.text, " are less than a page of 2097152: nothing could "
+                                               "be allocated; a larger limit or fraction"),
+                          "%s", err.text);
+            continue;
+        }
+        arena_get_stats(gpus->gpus[0]->arena, &stats);
+        ck_assert_uint_eq(stats.cap_bytes, cases[i].options.limit_bytes >> 21 << 21);
+        gpus_put(gpus);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+SUITE_TIMEOUT("limit-gpu", 120, a_limit_of_less_than_a_page_is_refused,
+              a_run_waits_for_what_another_one_has, so_it_does_under_a_lease,
               who_does_not_wait_is_refused_at_once, a_cancellation_or_a_time_limit_ends_that_wait,
               what_nobody_will_give_back_is_refused, who_comes_later_does_not_overtake,
               of_two_that_wait_for_each_other_one_is_refused, so_it_is_with_two_gpus,
