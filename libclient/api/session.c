@@ -161,9 +161,14 @@ static int edge_from(const struct allot_session *session, struct allot_output ou
 static int target_from(const struct allot_session *session, const struct allot_node *node, size_t i,
                        uint32_t *ret, struct allot_error *err) {
     struct edge edge;
-    int r = edge_from(session, (struct allot_output){ (struct allot_node *)(uintptr_t)node, 0 },
-                      "target", i, &edge, err);
+    int r;
 
+    if (!node) {
+        r = allot_graph_error(session->engine->graph, err);
+        return r < 0 ? r : error_set(err, -EINVAL, "target %zu is no node: NULL was given", i);
+    }
+    r = edge_from(session, (struct allot_output){ (struct allot_node *)(uintptr_t)node, 0 },
+                  "target", i, &edge, err);
     if (r == 0)
         *ret = edge.node;
     return r;
