@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/ptx_lex.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/number.h"
 
 enum { SPACE = 1, WORD = 2, DIGIT = 4, START = 8 };
 
@@ -82,7 +83,7 @@ static const char *lex_decimal_float(struct ptx_token *token, const char *p) {
         n++;
     memcpy(text, p, n);
     text[n] = 0;
-    value = strtod(text, &end);
+    value = number_read(text, &end);
     token->kind = PTX_TOKEN_FLOAT;
     memcpy(&token->integer, &value, sizeof(value));
     return p + (end - text);

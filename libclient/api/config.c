@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "libclient/allot/config.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpus.h"
@@ -54,11 +55,21 @@ void allot_set_memory_limit(uint64_t bytes) {
     SET(limit_bytes, bytes);
 }
 
+int config_check_fraction(double fraction, struct allot_error *err) {
+    char text[NUMBER_SIZE];
+
+    return fraction >= 0 && fraction <= 1
+               ? 0
+               : error_set(err, -EINVAL, "a memory fraction of %s: it must be from 0 to 1",
+                           number_format(text, fraction, 6));
+}
+
 int allot_set_memory_fraction(double fraction, struct allot_error *err) {
-    if (!(fraction >= 0 && fraction <= 1))
-        return error_set(err, -EINVAL, "a memory fraction of %g: it must be from 0 to 1", fraction);
-    SET(fraction, fraction);
-    return 0;
+    int r = config_check_fraction(fraction, err);
+
+    if (r == 0)
+        SET(fraction, fraction);
+    return r;
 }
 
 int allot_set_visible_devices(const char *devices, struct allot_error *err) {

@@ -53,8 +53,10 @@ static int check_size(size_t size, size_t least, size_t most, const char *what,
     })
 
 static int permyriad_of(double fraction, uint32_t *ret, struct allot_error *err) {
-    if (!(fraction >= 0 && fraction <= 1))
-        return error_set(err, -EINVAL, "a memory fraction of %g: it must be from 0 to 1", fraction);
+    int r = config_check_fraction(fraction, err);
+
+    if (r < 0)
+        return r;
     *ret = (uint32_t)(fraction * 10000 + 0.5);
     if (fraction > 0 && *ret == 0)
         *ret = 1;

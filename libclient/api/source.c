@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "libclient/allot/ops.h"
 #include "libclient/api/helper.h"
 #include "libclient/core/tensor.h"
@@ -72,9 +73,10 @@ static struct allot_output number(struct allot_graph *graph, enum allot_dtype dt
     struct allot_error err = { 0 };
     struct allot_output output;
     struct allot_tensor *tensor;
+    char text[NUMBER_SIZE];
 
     if (dtype_is_valid((int)dtype) && !has_number((enum dtype)dtype, value)) {
-        error_set(&err, -ERANGE, "%.17g is no number of type %s", value,
+        error_set(&err, -ERANGE, "%s is no number of type %s", number_format(text, value, 17),
                   dtype_name((enum dtype)dtype));
         return failed(graph, &err);
     }

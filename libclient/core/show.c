@@ -8,9 +8,9 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "libclient/core/tensor.h"
 
 enum { EDGE = 3, SHOWN_WHOLE = 8 };
@@ -31,20 +31,13 @@ __attribute__((format(printf, 2, 3))) static void put(struct page *page, const c
     va_end(args);
 }
 
-/* The shortest digits that are read back as the same number. */
 static void put_float(struct page *page, double value, int digits_max, bool is_float) {
-    char text[40];
+    char text[NUMBER_SIZE];
 
-    if (value == floor(value) && fabs(value) < 1e15) {
+    if (value == floor(value) && fabs(value) < 1e15)
         put(page, "%.0f", value);
-        return;
-    }
-    for (int digits = 1; digits <= digits_max; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (is_float ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value)
-            break;
-    }
-    put(page, "%s", text);
+    else
+        put(page, "%s", number_shortest(text, value, digits_max, is_float));
 }
 
 static void put_element(struct page *page, enum dtype dtype, const char *at) {

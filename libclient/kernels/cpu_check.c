@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "libclient/core/log.h"
 #include "libclient/graph/graph.h"
 #include "libclient/kernels/cpu_each.h"
@@ -48,9 +49,12 @@ static __attribute__((format(printf, 2, 3))) void say(struct line *line, const c
 }
 
 static void say_element(struct line *line, enum dtype dtype, const void *data, int64_t i) {
+    char text[NUMBER_SIZE];
+
     switch (dtype_kind(dtype)) {
     case DTYPE_KIND_FLOAT:
-        say(line, dtype == DTYPE_F64 ? "%.15g" : "%.7g", each_value(dtype, data, i));
+        say(line, "%s",
+            number_format(text, each_value(dtype, data, i), dtype == DTYPE_F64 ? 15 : 7));
         break;
     case DTYPE_KIND_TRUTH:
         say(line, "%s", ((const uint8_t *)data)[i] ? "true" : "false");

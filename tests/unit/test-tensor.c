@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "libclient/core/tensor.h"
+#include "tests/support/comma.h"
 #include "tests/support/suite.h"
 
 static struct allot_tensor *counting(int rank, const int64_t *dims) {
@@ -170,6 +171,11 @@ START_TEST(numbers_are_shown_as_people_write_them) {
                      0);
     ck_assert_str_eq(allot_tensor_format(tensor, text, sizeof(text)), "[0.1 -2.5 1e+20]");
     allot_tensor_unref(tensor);
+    ck_assert_int_eq(allot_tensor_copy_of(&tensor, ALLOT_F32, 1, (int64_t[]){ 4 },
+                                          (float[]){ NAN, -NAN, INFINITY, -INFINITY }, NULL),
+                     0);
+    ck_assert_str_eq(allot_tensor_format(tensor, text, sizeof(text)), "[nan nan inf -inf]");
+    allot_tensor_unref(tensor);
     tensor = counting(1, (int64_t[]){ 1000 });
     ck_assert_str_eq(allot_tensor_format(tensor, text, sizeof(text)), "[0 1 2 ... 997 998 999]");
     allot_tensor_unref(tensor);
@@ -178,6 +184,20 @@ START_TEST(numbers_are_shown_as_people_write_them) {
     allot_tensor_unref(tensor);
     ck_assert_int_eq(allot_tensor_copy_of(&tensor, ALLOT_BOOL, 0, NULL, (uint8_t[]){ 1 }, NULL), 0);
     ck_assert_str_eq(allot_tensor_format(tensor, text, sizeof(text)), "True");
+    allot_tensor_unref(tensor);
+}
+END_TEST
+
+START_TEST(so_they_are_in_every_locale) {
+    struct allot_tensor *tensor;
+    char text[200];
+
+    if (!comma_set())
+        return;
+    ck_assert_int_eq(allot_tensor_copy_of(&tensor, ALLOT_F64, 1, (int64_t[]){ 3 },
+                                          (double[]){ 1.5, 0.1, 7 }, NULL),
+                     0);
+    ck_assert_str_eq(allot_tensor_format(tensor, text, sizeof(text)), "[1.5 0.1 7]");
     allot_tensor_unref(tensor);
 }
 END_TEST
@@ -246,5 +266,6 @@ END_TEST
 SUITE("tensor", every_half_survives_the_way_through_float, halves_round_to_nearest_and_ties_to_even,
       shapes_stretch_as_numpy_says, counts_do_not_overflow,
       what_cannot_be_a_tensor_is_refused_in_words, views_keep_the_numbers_alive,
-      numbers_are_shown_as_people_write_them, a_tensor_goes_out_by_dlpack_and_comes_back,
+      numbers_are_shown_as_people_write_them, so_they_are_in_every_locale,
+      a_tensor_goes_out_by_dlpack_and_comes_back,
       tensors_without_elements_go_by_dlpack_whatever_their_strides, what_is_not_given_is_said)

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Number: floating point as text and back, with a point whatever locale the program has set: files
+ * and messages are the same everywhere. printf() and strtod() take the program's comma instead.
+ *
+ * Any thread. No memory is taken.
+ */
+#include <stdbool.h>
+
+/* Enough for every number with up to 17 digits. */
+#define NUMBER_SIZE 40
+
+/* As %.*g has it, but "nan" has no sign. Returns `text`. */
+const char *number_format(char text[static NUMBER_SIZE], double value, int digits);
+/* With the fewest digits, of at most `digits_max`, that are read back as the same number: as the
+ * same float, if `is_float`. Returns `text`. */
+const char *number_shortest(char text[static NUMBER_SIZE], double value, int digits_max,
+                            bool is_float);
+/* As strtod(). */
+double number_read(const char *text, char **ret_end);
