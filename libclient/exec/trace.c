@@ -54,6 +54,10 @@ int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t th
     return r;
 }
 
+/* Microseconds with three digits behind a point, which printf() would make the locale's comma. */
+#define USEC          "%" PRIu64 ".%03" PRIu64
+#define USEC_OF(nsec) (uint64_t)(nsec) / 1000, (uint64_t)(nsec) % 1000
+
 /* `writer` is kept from text to text, for its memory and for whether that ever lacked. */
 static void write_text(struct json_writer *writer, const char *text, FILE *file) {
     writer->len = 0;
@@ -80,9 +84,10 @@ static void write_span(struct json_writer *writer, const struct program_item *it
     write_text(writer, item->node ? item->node->name : item_op(item), file);
     fputs(",\"cat\":", file);
     write_text(writer, span->category, file);
-    fprintf(file, ",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":", span->pid,
-            span->tid, (double)(span->begin_nsec - start_nsec) / 1e3,
-            (double)(span->end_nsec - span->begin_nsec) / 1e3);
+    fprintf(file,
+            ",\"pid\":%u,\"tid\":%u,\"ts\":" USEC ",\"dur\":" USEC ",\"args\":{\"op\":", span->pid,
+            span->tid, USEC_OF(span->begin_nsec - start_nsec),
+            USEC_OF(span->end_nsec - span->begin_nsec));
     write_text(writer, item_op(item), file);
     if (item->joined) {
         fputs(",\"done by\":", file);
@@ -129,56 +134,142 @@ static uint64_t end_of(const struct trace_event *event) {
     return event->gpu_end_nsec ? event->gpu_end_nsec : event->end_nsec;
 }
 
-/* A point of the memory timeline. */
+/* A point of the memory timeline: a value comes to life, or is over. */
 struct change {
     uint64_t nsec;
-    int64_t bytes;
+    uint32_t value;
+    bool is_end;
 };
 
+/* What is over makes room for what begins at the same time. */
 static int by_time(const void *a, const void *b) {
     const struct change *x = a, *y = b;
 
-    return x->nsec != y->nsec ? (x->nsec > y->nsec) - (x->nsec < y->nsec)
-                              : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+    return x->nsec != y->nsec ? (x->nsec > y->nsec) - (x->nsec < y->nsec) : y->is_end - x->is_end;
 }
 
-/* Bytes live in the slab of one device: from the item that makes a value to the last that reads it.
+static int by_size(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/*
+ * The slab of one device, cut wherever a value begins or ends in it. Values that lie over one
+ * another, as those of ops that work in place do, are live together; their bytes are counted once.
  */
+struct memory {
+    const struct program *program;
+    uint64_t *ends;         /* by value: when the last item that has it was over; 0: it never was */
+    struct change *changes; /* two for each value */
+    size_t n_changes;
+    uint64_t *cuts;  /* offsets, in order */
+    uint32_t *cover; /* by the part behind a cut: how many values live there */
+    size_t n_cuts;
+};
+
+static void memory_done(struct memory *memory) {
+    free(memory->ends);
+    free(memory->changes);
+    free(memory->cuts);
+    free(memory->cover);
+}
+
+static int memory_init(struct memory *memory, const struct program *program) {
+    const size_t n = 2 * (size_t)program->n_values + 1;
+
+    *memory = (struct memory){
+        .program = program,
+        .ends = calloc((size_t)program->n_values + 1, sizeof(*memory->ends)),
+        .changes = malloc(n * sizeof(*memory->changes)),
+        .cuts = malloc(n * sizeof(*memory->cuts)),
+        .cover = calloc(n, sizeof(*memory->cover)),
+    };
+    return memory->ends && memory->changes && memory->cuts && memory->cover ? 0 : -ENOMEM;
+}
+
+static void see_end(struct memory *memory, uint32_t value, uint64_t nsec) {
+    if (value != PROGRAM_NONE && nsec > memory->ends[value])
+        memory->ends[value] = nsec;
+}
+
+/* From the item that makes a value to the last that reads it. */
+static void find_lives(struct memory *memory, const struct trace *trace, uint32_t device) {
+    const struct program *program = memory->program;
+    size_t n_cuts = 0;
+
+    for (uint32_t i = 0; i < program->n_items; i++) {
+        const struct program_item *item = &program->items[i];
+        const uint64_t end = end_of(&trace->events[i]);
+
+        for (uint32_t a = 0; a < item->n_inputs + item->n_outputs; a++)
+            see_end(memory, program->args[item->first_arg + a], end);
+        see_end(memory, item->scratch, end);
+    }
+    for (uint32_t i = 0; i < program->n_items; i++) {
+        const struct program_item *item = &program->items[i];
+        const uint32_t first = item->first_arg + item->n_inputs;
+
+        for (uint32_t a = 0; a <= item->n_outputs; a++) {
+            const uint32_t v = a < item->n_outputs ? program->args[first + a] : item->scratch;
+            const struct program_value *value = v == PROGRAM_NONE ? NULL : &program->values[v];
+            const uint64_t begin = begin_of(&trace->events[i]);
+
+            if (!value || value->where != VALUE_SLAB || value->space != device ||
+                value->bytes == 0 || begin == 0 || begin >= memory->ends[v])
+                continue;
+            memory->changes[memory->n_changes++] = (struct change){ begin, v, false };
+            memory->changes[memory->n_changes++] = (struct change){ memory->ends[v], v, true };
+            memory->cuts[n_cuts++] = value->offset;
+            memory->cuts[n_cuts++] = value->offset + value->bytes;
+        }
+    }
+    if (n_cuts)
+        qsort(memory->cuts, n_cuts, sizeof(*memory->cuts), by_size);
+    for (size_t i = 0; i < n_cuts; i++)
+        if (memory->n_cuts == 0 || memory->cuts[memory->n_cuts - 1] != memory->cuts[i])
+            memory->cuts[memory->n_cuts++] = memory->cuts[i];
+    if (memory->n_changes)
+        qsort(memory->changes, memory->n_changes, sizeof(*memory->changes), by_time);
+}
+
+/* How many bytes more are live from then on. */
+static int64_t make_change(struct memory *memory, const struct change *change) {
+    const struct program_value *value = &memory->program->values[change->value];
+    const uint64_t *at =
+        bsearch(&value->offset, memory->cuts, memory->n_cuts, sizeof(*memory->cuts), by_size);
+    int64_t bytes = 0;
+
+    for (size_t k = (size_t)(at - memory->cuts); memory->cuts[k] < value->offset + value->bytes;
+         k++) {
+        const int64_t part = (int64_t)(memory->cuts[k + 1] - memory->cuts[k]);
+
+        if (change->is_end)
+            bytes -= --memory->cover[k] == 0 ? part : 0;
+        else
+            bytes += memory->cover[k]++ == 0 ? part : 0;
+    }
+    return bytes;
+}
+
 static int write_memory(const struct trace *trace, uint32_t device, uint64_t start_nsec,
                         FILE *file) {
-    const struct program *program = trace->program;
-    cleanup(freep) uint64_t *end = calloc(program->n_values + 1, sizeof(*end));
-    cleanup(freep) struct change *changes = malloc((2 * program->n_values + 1) * sizeof(*changes));
-    size_t n = 0;
+    cleanup(memory_done) struct memory memory;
     int64_t live = 0;
 
-    if (!end || !changes)
+    if (memory_init(&memory, trace->program) < 0)
         return -ENOMEM;
-    for (uint32_t i = 0; i < program->n_items; i++)
-        for (uint32_t a = 0; a < program->items[i].n_inputs + program->items[i].n_outputs; a++) {
-            uint32_t value = program->args[program->items[i].first_arg + a];
+    find_lives(&memory, trace, device);
+    for (size_t i = 0; i < memory.n_changes; i++) {
+        const struct change *change = &memory.changes[i];
 
-            if (value != PROGRAM_NONE && end_of(&trace->events[i]) > end[value])
-                end[value] = end_of(&trace->events[i]);
-        }
-    for (uint32_t v = 0; v < program->n_values; v++) {
-        const struct program_value *value = &program->values[v];
-
-        if (value->where != VALUE_SLAB || value->space != device || end[v] == 0)
-            continue;
-        changes[n++] =
-            (struct change){ begin_of(&trace->events[value->producer]), (int64_t)value->bytes };
-        changes[n++] = (struct change){ end[v], -(int64_t)value->bytes };
-    }
-    qsort(changes, n, sizeof(*changes), by_time);
-    for (size_t i = 0; i < n; i++) {
-        live += changes[i].bytes;
-        if (i + 1 < n && changes[i + 1].nsec == changes[i].nsec)
+        live += make_change(&memory, change);
+        if (i + 1 < memory.n_changes && change[1].nsec == change->nsec)
             continue;
         fprintf(file,
-                ",\n{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":%u,\"ts\":%.3f,"
+                ",\n{\"ph\":\"C\",\"name\":\"live bytes\",\"pid\":%u,\"ts\":" USEC ","
                 "\"args\":{\"bytes\":%" PRId64 "}}",
-                device, (double)(changes[i].nsec - start_nsec) / 1e3, live);
+                device, USEC_OF(change->nsec - start_nsec), live);
     }
     return 0;
 }
@@ -235,7 +326,7 @@ static void write_cut(struct json_writer *writer, const struct allot_error *why,
                       FILE *file) {
     fputs(",\n{\"ph\":\"i\",\"s\":\"g\",\"name\":", file);
     write_text(writer, why->text, file);
-    fprintf(file, ",\"cat\":\"Outcome\",\"pid\":0,\"tid\":0,\"ts\":%.3f}", (double)nsec / 1e3);
+    fprintf(file, ",\"cat\":\"Outcome\",\"pid\":0,\"tid\":0,\"ts\":" USEC "}", USEC_OF(nsec));
 }
 
 static void write_outcome(struct json_writer *writer, const struct allot_error *why, FILE *file) {
