@@ -199,7 +199,7 @@ struct allot_output allot_variable_of(struct allot_graph *graph, const char *nam
     return variable_node(graph, name, (enum dtype)dtype, shape);
 }
 
-/* A write, beside the variable whatever the device scopes say, called "<variable>/<what>". */
+/* A write, where the variable is whatever the scopes say, called "<variable>/<what>". */
 static struct allot_output write_node(const char *op, struct allot_output variable,
                                       struct allot_output value) {
     const struct node *own = handle_node(variable.node);
@@ -217,13 +217,13 @@ static struct allot_output write_node(const char *op, struct allot_output variab
         return failed(own->graph, &err);
     }
     snprintf(name, size, "%s/%s/", own->name, op);
-    if (allot_device_push(own->graph, NULL) < 0)
-        return none;
+    if (scope_push_placeless(own->graph, &err) < 0)
+        return failed(own->graph, &err);
     allot_device_push(own->graph, own->device);
     output =
         helper_node(own->graph, name, op, (struct allot_output[]){ variable, value }, 2, NULL, 0);
     allot_device_pop(own->graph);
-    allot_device_pop(own->graph);
+    scope_pop(own->graph);
     return output;
 }
 

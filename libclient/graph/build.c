@@ -424,6 +424,27 @@ int graph_add(struct allot_graph *graph, const struct build_node *request, uint3
 
 /* ---- Reads of variables ---------------------------------------------------------------------- */
 
+/* It goes where the variable is, whatever scope it is made in; `bare`: it waits for nothing, too.
+ */
+static int read_new(struct allot_graph *graph, struct edge variable, const char *name, bool bare,
+                    struct edge *ret, struct allot_error *err) {
+    struct build_node request = { .op = "ReadVariable",
+                                  .name = name,
+                                  .device = graph_node(graph, variable.node)->device,
+                                  .inputs = &variable,
+                                  .n_inputs = 1 };
+    uint32_t id;
+    int r = bare ? scope_push_bare(graph, err) : scope_push_placeless(graph, err);
+
+    if (r < 0)
+        return r;
+    r = graph_add(graph, &request, &id, err);
+    scope_pop(graph);
+    if (r == 0)
+        *ret = (struct edge){ id, 0 };
+    return r;
+}
+
 int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
                struct allot_error *err) {
     const struct node *node = graph_node(graph, variable.node);
@@ -431,10 +452,6 @@ int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, stru
     bool shared = known && !fresh && !scope_has_controls(graph);
     cleanup(freep) char *name = NULL;
     size_t size = strlen(node->name) + sizeof("/read/");
-    struct build_node request = {
-        .op = "ReadVariable", .device = node->device, .inputs = &variable, .n_inputs = 1
-    };
-    uint32_t id;
     int r;
 
     if (shared && known->read != UINT32_MAX) {
@@ -445,19 +462,15 @@ int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, stru
     if (!name)
         return error_set(err, -ENOMEM, "no memory to read variable '%s'", node->name);
     snprintf(name, size, "%s/read/", node->name);
-    request.name = name;
-    /* It goes where the variable is, whatever scope it is made in. */
-    r = shared ? scope_push_bare(graph, err) : scope_push_device(graph, NULL, err);
-    if (r < 0)
-        return r;
-    r = graph_add(graph, &request, &id, err);
-    scope_pop(graph);
-    if (r < 0)
-        return r;
-    if (shared)
-        known->read = id;
-    *ret = (struct edge){ id, 0 };
-    return 0;
+    r = read_new(graph, variable, name, shared, ret, err);
+    if (r == 0 && shared)
+        known->read = ret->node;
+    return r;
+}
+
+int graph_read_named(struct allot_graph *graph, struct edge variable, const char *name,
+                     struct edge *ret, struct allot_error *err) {
+    return read_new(graph, variable, name, false, ret, err);
 }
 
 const struct allot_tensor *graph_known(const struct allot_graph *graph, struct edge edge) {

@@ -43,6 +43,9 @@ int graph_add(struct allot_graph *graph, const struct build_node *request, uint3
  */
 int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
                struct allot_error *err);
+/* A new one that is called `name`, not after the variable. */
+int graph_read_named(struct allot_graph *graph, struct edge variable, const char *name,
+                     struct edge *ret, struct allot_error *err);
 
 /* The value that an output always has: of a Const, or what passes one on. NULL: not known. */
 const struct allot_tensor *graph_known(const struct allot_graph *graph, struct edge edge);

@@ -24,6 +24,7 @@ enum scope_kind {
     SCOPE_CONTROLS,
     SCOPE_COLOCATE,
     SCOPE_NAME,
+    SCOPE_PLACELESS,
     SCOPE_BARE,
 };
 
@@ -149,6 +150,10 @@ int scope_push_name(struct allot_graph *graph, const char *name, struct allot_er
     return 0;
 }
 
+int scope_push_placeless(struct allot_graph *graph, struct allot_error *err) {
+    return push(graph, SCOPE_PLACELESS, err);
+}
+
 int scope_push_bare(struct allot_graph *graph, struct allot_error *err) {
     return push(graph, SCOPE_BARE, err);
 }
@@ -158,7 +163,7 @@ enum scope_about scope_innermost(const struct allot_graph *graph) {
         [SCOPE_DEVICE] = SCOPE_ABOUT_DEVICE,     [SCOPE_DEVICE_NONE] = SCOPE_ABOUT_DEVICE,
         [SCOPE_FUNCTION] = SCOPE_ABOUT_DEVICE,   [SCOPE_CONTROLS] = SCOPE_ABOUT_CONTROL,
         [SCOPE_COLOCATE] = SCOPE_ABOUT_COLOCATE, [SCOPE_NAME] = SCOPE_ABOUT_NAME,
-        [SCOPE_BARE] = SCOPE_ABOUT_NONE,
+        [SCOPE_PLACELESS] = SCOPE_ABOUT_NONE,    [SCOPE_BARE] = SCOPE_ABOUT_NONE,
     };
 
     return graph->scope ? abouts[graph->scope->kind] : SCOPE_ABOUT_NONE;
@@ -251,7 +256,7 @@ static int add_all(struct scope_list *list, const struct graph_scope *scope) {
 int scope_apply(struct allot_graph *graph, const char *op, const char *name, const char *own,
                 struct scope_list *controls, struct scope_list *colocate, char **ret_device,
                 struct allot_error *err) {
-    bool device_open = true, controls_open = true;
+    bool device_open = true, controls_open = true, colocate_open = true;
     char text[SPEC_TEXT_SIZE];
     struct spec device, outer;
     char *copy;
@@ -262,6 +267,8 @@ int scope_apply(struct allot_graph *graph, const char *op, const char *name, con
             break;
         if (scope->kind == SCOPE_DEVICE_NONE)
             device_open = false;
+        else if (scope->kind == SCOPE_PLACELESS)
+            device_open = colocate_open = false;
         else if (scope->kind == SCOPE_DEVICE && device_open) {
             outer = scope->spec;
             spec_override(&outer, &device);
@@ -277,7 +284,7 @@ int scope_apply(struct allot_graph *graph, const char *op, const char *name, con
         } else if (scope->kind == SCOPE_CONTROLS && controls_open) {
             controls_open = scope->n_nodes > 0;
             r = add_all(controls, scope);
-        } else if (scope->kind == SCOPE_COLOCATE)
+        } else if (scope->kind == SCOPE_COLOCATE && colocate_open)
             r = add_all(colocate, scope);
         if (r == -ENOMEM)
             error_set(err, r, "no memory for the scopes of a node");

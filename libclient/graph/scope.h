@@ -31,6 +31,9 @@ int scope_push_controls(struct allot_graph *graph, const uint32_t *nodes, size_t
 int scope_push_colocate(struct allot_graph *graph, uint32_t node, struct allot_error *err);
 /* Made unique ("hidden_1") unless it ends in '/': then it is the whole prefix. */
 int scope_push_name(struct allot_graph *graph, const char *name, struct allot_error *err);
+/* An end to what scopes say of devices and colocation, until it is popped: for nodes that go where
+ * a variable is. */
+int scope_push_placeless(struct allot_graph *graph, struct allot_error *err);
 /* An end to all that scopes say, until it is popped: for nodes that must be the same wherever they
  * are made. */
 int scope_push_bare(struct allot_graph *graph, struct allot_error *err);
