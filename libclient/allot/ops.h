@@ -15,7 +15,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* The name of the next node that a helper makes: allot_name_next(graph, "loss"). */
+/* The name of the node that the next helper returns: allot_name_next(graph, "loss"). It is for that
+ * one alone, also where it fails, or has another name already. */
 void allot_name_next(struct allot_graph *graph, const char *name);
 
 /* ---- Sources: `name` may be NULL ----------------------------------------------------------------

@@ -14,5 +14,9 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
 #define helper_with(graph, name, op, inputs, n, ...)                                               \
     helper_node(graph, name, op, inputs, n, (const struct build_attr[]){ __VA_ARGS__ },            \
                 sizeof((const struct build_attr[]){ __VA_ARGS__ }) / sizeof(struct build_attr))
+/* The name that allot_name_next() gave to the node of this helper, to be freed; NULL: none. */
+char *helper_name(struct allot_graph *graph);
+/* A helper failed before there was a node: the name goes with it. `graph` NULL: it is not known. */
+void helper_drop(struct allot_graph *graph);
 /* A Const of these lengths, for ops that take a shape. */
 struct allot_output helper_shape(struct allot_graph *graph, int rank, const int64_t *dims);

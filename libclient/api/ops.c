@@ -14,6 +14,25 @@
 
 static const struct allot_output none = { NULL, 0 };
 
+/* How many helpers of this thread had no input that told their graph: who of them was meant by a
+ * name cannot be known, but that the next one is not meant by it can. */
+static _Thread_local uint64_t n_lost;
+
+char *helper_name(struct allot_graph *graph) {
+    if (graph->named_by == &n_lost && graph->named_at != n_lost)
+        helper_drop(graph);
+    return TAKE(graph->next_name);
+}
+
+void helper_drop(struct allot_graph *graph) {
+    if (!graph) {
+        n_lost++;
+        return;
+    }
+    free(graph->next_name);
+    graph->next_name = NULL;
+}
+
 struct allot_output helper_node(struct allot_graph *graph, const char *name, const char *op,
                                 const struct allot_output *inputs, size_t n_inputs,
                                 const struct build_attr *attrs, size_t n_attrs) {
@@ -29,6 +48,7 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
     if (n_inputs && !inputs) {
         error_set(&err, -EINVAL, "%zu inputs of op %s: NULL was given", n_inputs, op);
         handle_fail(graph, &err);
+        helper_drop(graph);
         return none;
     }
     if (!graph && n_inputs == 0) { /* nor a graph to keep the error in */
@@ -38,9 +58,11 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
     }
     if (!graph)
         graph = handle_graph(inputs, n_inputs);
-    if (!graph)
+    if (!graph) {
+        helper_drop(NULL);
         return none;
-    next = TAKE(graph->next_name);
+    }
+    next = helper_name(graph);
     if (!name)
         request.name = next;
     for (size_t i = 0; i < n_inputs; i++)
@@ -77,6 +99,8 @@ void allot_name_next(struct allot_graph *graph, const char *name) {
     }
     free(graph->next_name);
     graph->next_name = name ? strdup(name) : NULL;
+    graph->named_by = &n_lost;
+    graph->named_at = n_lost;
     if (name && !graph->next_name) {
         error_set(&err, -ENOMEM, "no memory for a name");
         handle_fail(graph, &err);
@@ -158,8 +182,10 @@ static struct allot_output with_shape(const char *op, struct allot_output x, int
     struct allot_output shape;
     char *next;
 
-    if (!graph)
+    if (!graph) {
+        helper_drop(NULL);
         return none;
+    }
     next = TAKE(graph->next_name); /* it is for the node, not for the shape */
     shape = helper_shape(graph, rank, dims);
     graph->next_name = next;
@@ -201,6 +227,7 @@ static int many(const char *op, struct allot_output x, int axis, size_t n,
 
     if (!ret) {
         error_null(&err, "place for outputs");
+        helper_drop(handle_graph(&x, 1));
         return handle_fail(handle_graph(&x, 1), &err);
     }
     first = helper_with(NULL, NULL, op, &x, 1, { "N", attr_int((int64_t)n) },
@@ -246,8 +273,10 @@ struct allot_output allot_one_hot(struct allot_output indices, int64_t depth,
     struct allot_output numbers[3] = { indices };
     char *next;
 
-    if (!graph)
+    if (!graph) {
+        helper_drop(NULL);
         return none;
+    }
     next = TAKE(graph->next_name);
     numbers[1] = allot_scalar(graph, dtype, on);
     numbers[2] = allot_scalar(graph, dtype, off);

@@ -17,6 +17,7 @@ static const struct allot_output none = { NULL, 0 };
 
 static struct allot_output failed(struct allot_graph *graph, const struct allot_error *err) {
     handle_fail(graph, err);
+    helper_drop(graph);
     return none;
 }
 
@@ -122,7 +123,7 @@ static bool take_shape(struct allot_graph *graph, const char *what, const char *
     if (shape_take(ret, rank, dims, &err) == 0)
         return true;
     error_wrap(&err, -EINVAL, "%s '%s': its shape cannot be", what, name ? name : "");
-    handle_fail(graph, &err);
+    failed(graph, &err);
     return false;
 }
 
@@ -208,8 +209,10 @@ static struct allot_output write_node(const char *op, struct allot_output variab
     struct allot_error err;
     size_t size;
 
-    if (!own)
+    if (!own) {
+        helper_drop(handle_graph(&value, 1));
         return none;
+    }
     size = strlen(own->name) + strlen(op) + 3;
     name = malloc(size);
     if (!name) {
@@ -233,8 +236,12 @@ struct allot_output allot_variable(struct allot_graph *graph, const char *name,
     const struct node_output *value;
     struct allot_error err;
 
-    if (!is_graph(graph) || !initial.node)
+    if (!is_graph(graph))
         return none;
+    if (!initial.node) {
+        helper_drop(graph);
+        return none;
+    }
     if (handle_node(initial.node)->graph != graph || initial.index < 0 ||
         initial.index >= allot_node_n_outputs(initial.node)) {
         error_set(&err, -EINVAL, "variable '%s': its initial value is no output of this graph",
@@ -259,11 +266,13 @@ struct allot_output allot_variable(struct allot_graph *graph, const char *name,
 struct allot_node *allot_initializer(struct allot_graph *graph) {
     cleanup(freep) struct allot_node **nodes = NULL;
     const struct graph_variable *variable;
+    cleanup(freep) char *next = NULL;
     struct allot_error err;
     size_t n = 0;
 
     if (!is_graph(graph))
         return NULL;
+    next = helper_name(graph);
     nodes = calloc(graph->variables.n + 1, sizeof(struct allot_node *));
     if (!nodes) {
         error_set(&err, -ENOMEM, "no memory for the initializer");
@@ -273,20 +282,19 @@ struct allot_node *allot_initializer(struct allot_graph *graph) {
     for (size_t pos = 0; (variable = map_next(&graph->variables, &pos));)
         if (variable->initial != UINT32_MAX)
             nodes[n++] = handle_of(graph_node(graph, variable->initial));
-    return allot_group(graph, "init", nodes, n);
+    return allot_group(graph, next ? next : "init", nodes, n);
 }
 
-/* The value after a write: read by a node that waits for it. */
+/* The value after a write: read by a node that waits for it, and that has the name. */
 static struct allot_output changed(const char *op, struct allot_output variable,
                                    struct allot_output value) {
+    struct allot_graph *graph = variable.node ? handle_node(variable.node)->graph : NULL;
+    cleanup(freep) char *next = graph ? helper_name(graph) : NULL;
     struct allot_output write = write_node(op, variable, value), after;
-    struct allot_graph *graph;
 
-    if (!write.node)
+    if (!write.node || allot_control_push(graph, &write.node, 1) < 0)
         return none;
-    graph = handle_node(write.node)->graph;
-    if (allot_control_push(graph, &write.node, 1) < 0)
-        return none;
+    graph->next_name = TAKE(next);
     after = allot_read(variable);
     allot_control_pop(graph);
     return after;
@@ -306,17 +314,24 @@ struct allot_output allot_assign_sub(struct allot_output variable, struct allot_
 
 struct allot_output allot_read(struct allot_output variable) {
     struct allot_graph *graph = handle_graph(&variable, 1);
+    cleanup(freep) char *next = NULL;
     struct allot_error err = { 0 };
     struct edge edge;
+    int r;
 
-    if (!graph)
+    if (!graph) {
+        helper_drop(NULL);
         return none;
+    }
+    next = helper_name(graph);
     if (!allot_output_is_variable(variable)) {
         error_set(&err, -EINVAL, "'%s' (op %s) is no variable: there is nothing to read",
                   allot_node_name(variable.node), allot_node_op(variable.node));
         return failed(graph, &err);
     }
-    if (graph_read(graph, handle_edge(variable), true, &edge, &err) < 0)
+    r = next ? graph_read_named(graph, handle_edge(variable), next, &edge, &err)
+             : graph_read(graph, handle_edge(variable), true, &edge, &err);
+    if (r < 0)
         return failed(graph, &err);
     return handle_output(graph, edge);
 }
@@ -325,7 +340,8 @@ struct allot_output allot_read(struct allot_output variable) {
 
 struct allot_node *allot_group(struct allot_graph *graph, const char *name,
                                struct allot_node *const *nodes, size_t n) {
-    struct allot_op *op = allot_op_begin(graph, "NoOp", name);
+    cleanup(freep) char *next = graph ? helper_name(graph) : NULL;
+    struct allot_op *op = allot_op_begin(graph, "NoOp", name ? name : next);
     struct allot_error err = { 0 };
     struct allot_node *node;
 
@@ -354,15 +370,16 @@ struct allot_node *allot_assert(struct allot_output condition, const struct allo
     struct allot_graph *graph = handle_graph(&condition, 1);
     struct allot_error err;
 
-    if (!graph)
+    if (!graph) {
+        helper_drop(NULL);
         return NULL;
+    }
     if (!inputs || (n && !data)) {
         if (inputs)
             error_null(&err, "array of data");
         else
             error_set(&err, -ENOMEM, "no memory for a node of op Assert");
-        handle_fail(graph, &err);
-        return NULL;
+        return failed(graph, &err).node;
     }
     inputs[0] = condition;
     if (n)

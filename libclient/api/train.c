@@ -67,6 +67,7 @@ int allot_gradients(const struct allot_output *ys, size_t n_ys, const struct all
         r = graph_of(ys_grad, n_ys, "what counts for y", &graph, err);
     if (r < 0 || !graph)
         return r;
+    helper_drop(graph); /* gradients have names of their own */
     y = edges_of(ys, n_ys);
     x = edges_of(xs, n_xs);
     grad = ys_grad ? edges_of(ys_grad, n_ys) : NULL;
@@ -84,6 +85,7 @@ struct allot_output allot_gradient(struct allot_output y, struct allot_output x)
     struct allot_output ret = { NULL, 0 };
     struct allot_error err = { 0 };
 
+    helper_drop(graph);
     if (graph && allot_gradients(&y, 1, &x, 1, NULL, &ret, &err) < 0)
         handle_fail(graph, &err);
     return ret;
@@ -282,7 +284,9 @@ static void multiply_powers(struct step *step) {
     }
 }
 
-static struct allot_node *step_make(struct step *step, const struct allot_output *gradients,
+/* `name` NULL: after the method. */
+static struct allot_node *step_make(struct step *step, const char *name,
+                                    const struct allot_output *gradients,
                                     const struct allot_output *variables, size_t n) {
     static const char *const names[] = { "GradientDescent", "Momentum", "Adam" };
     struct allot_error err;
@@ -307,17 +311,21 @@ static struct allot_node *step_make(struct step *step, const struct allot_output
     for (size_t i = 0; i < step->n_applied; i++)
         if (!step->applied[i])
             return NULL;
-    return allot_group(step->graph, names[step->optimizer->method], step->applied, step->n_applied);
+    return allot_group(step->graph, name ? name : names[step->optimizer->method], step->applied,
+                       step->n_applied);
 }
 
 struct allot_node *allot_apply_gradients(struct allot_optimizer *optimizer,
                                          const struct allot_output *gradients,
                                          const struct allot_output *variables, size_t n) {
     struct allot_graph *graph = handle_graph(variables, n);
+    cleanup(freep) char *name = graph ? helper_name(graph) : NULL;
     struct step step = { .optimizer = optimizer, .graph = graph };
     struct allot_node *made = NULL;
     struct allot_error err;
 
+    if (!graph)
+        helper_drop(NULL);
     if (n && (!gradients || !variables)) {
         error_null(&err, gradients ? "array of variables" : "array of gradients");
         handle_fail(graph, &err);
@@ -327,7 +335,7 @@ struct allot_node *allot_apply_gradients(struct allot_optimizer *optimizer,
         return NULL;
     step.applied = calloc(n + 2 * N_DTYPES, sizeof(struct allot_node *));
     if (optimizer && step.applied)
-        made = step_make(&step, gradients, variables, n);
+        made = step_make(&step, name, gradients, variables, n);
     else {
         error_set(&err, -ENOMEM, "no memory for an optimizer");
         handle_fail(graph, &err);
@@ -340,11 +348,15 @@ struct allot_node *allot_minimize(struct allot_optimizer *optimizer, struct allo
     struct allot_graph *graph = handle_graph(&loss, 1);
     cleanup(freep) struct allot_output *variables = NULL, *gradients = NULL;
     const struct graph_variable *variable;
+    cleanup(freep) char *name = NULL;
     struct allot_error err = { 0 };
     size_t n = 0;
 
-    if (!graph)
+    if (!graph) {
+        helper_drop(NULL);
         return NULL;
+    }
+    name = helper_name(graph);
     variables = calloc(graph->variables.n + 1, sizeof(variables[0]));
     gradients = calloc(graph->variables.n + 1, sizeof(gradients[0]));
     if (!variables || !gradients) {
@@ -363,5 +375,6 @@ struct allot_node *allot_minimize(struct allot_optimizer *optimizer, struct allo
         handle_fail(graph, &err);
         return NULL;
     }
+    graph->next_name = TAKE(name); /* it is for the step */
     return allot_apply_gradients(optimizer, gradients, variables, n);
 }

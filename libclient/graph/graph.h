@@ -73,6 +73,8 @@ struct allot_graph {
     uint64_t seed;              /* of random ops that give none; 0: chosen by the session */
     struct allot_error failure; /* the first error of a typed helper; code 0: none */
     char *next_name;            /* of the node that a typed helper makes next; NULL: none */
+    const void *named_by;       /* the thread that said so, and when (api/ops.c) */
+    uint64_t named_at;
 };
 
 /* -ENOMEM. The graph has one reference. */

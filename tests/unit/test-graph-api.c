@@ -114,6 +114,65 @@ START_TEST(names_go_to_the_next_node_and_no_other) {
 }
 END_TEST
 
+START_TEST(a_name_is_for_one_helper_whatever_becomes_of_it) {
+    cleanup(unref_graph) struct allot_graph *graph = graph_new();
+    struct allot_output a = allot_scalar(graph, ALLOT_F32, 1), nothing = { NULL, 0 };
+    struct allot_output v = allot_variable(graph, "v", a), flags = allot_less(a, a);
+    struct allot_output product = allot_mul(v, v);
+    struct allot_optimizer *sgd = allot_sgd(1);
+    char name[16], next[16];
+    int n = 0;
+
+    /* Which name the helper's node has: "mine" and a number, or one of its own. */
+#define NAMED(call, text)                                                                          \
+    do {                                                                                           \
+        const struct allot_node *named_;                                                           \
+                                                                                                   \
+        snprintf(name, sizeof(name), "mine%d", n);                                                 \
+        snprintf(next, sizeof(next), "next%d", n++);                                               \
+        allot_name_next(graph, name);                                                              \
+        named_ = (call);                                                                           \
+        ck_assert_str_eq(allot_node_name(named_), strcmp(text, OWN) ? (text) : name);              \
+        allot_name_next(graph, next);                                                              \
+        ck_assert_str_eq(allot_node_name(allot_neg(a).node), next);                                \
+        allot_name_next(graph, name);                                                              \
+        named_ = (call);                                                                           \
+        ck_assert_msg(strncmp(allot_node_name(allot_neg(a).node), "mine", 4) != 0, #call);         \
+    } while (0)
+#define OWN "own"
+    NAMED(allot_group(graph, NULL, NULL, 0), OWN);
+    NAMED(allot_group(graph, "group", NULL, 0), "group");
+    NAMED(allot_read(v).node, OWN);
+    NAMED(allot_assign(v, a).node, OWN);
+    NAMED(allot_assign_sub(v, a).node, OWN);
+    NAMED(allot_initializer(graph), OWN);
+    NAMED(allot_variable(graph, NULL, a).node, OWN);
+    NAMED(allot_assert(flags, NULL, 0, "x"), OWN);
+    NAMED(allot_filled(graph, ALLOT_F32, 1, three, 0).node, OWN);
+    NAMED(allot_minimize(sgd, product), OWN);
+    NAMED((allot_gradient(product, v), NULL), "");
+    no_error(graph);
+    /* Those that fail. */
+    NAMED(allot_neg(nothing).node, "");
+    NAMED(allot_reshape(nothing, 1, three).node, "");
+    NAMED(allot_one_hot(nothing, 3, ALLOT_F32, 1, 0).node, "");
+    NAMED(allot_read(nothing).node, "");
+    NAMED(allot_assign(nothing, a).node, "");
+    NAMED(allot_assign(nothing, nothing).node, "");
+    NAMED(allot_assert(nothing, NULL, 0, "x"), "");
+    NAMED(allot_minimize(sgd, nothing), "");
+    NAMED(allot_variable(graph, NULL, nothing).node, "");
+    NAMED(allot_const(graph, NULL, NULL).node, "");
+    NAMED(allot_placeholder(graph, NULL, ALLOT_F32, 9, three).node, "");
+    NAMED(allot_scalar(graph, ALLOT_U8, -1).node, "");
+    NAMED(allot_read(a).node, "");
+    NAMED(allot_matmul(a, a).node, "");
+#undef OWN
+#undef NAMED
+    allot_optimizer_free(sgd);
+}
+END_TEST
+
 START_TEST(every_helper_makes_its_node) {
     cleanup(unref_graph) struct allot_graph *graph = graph_new();
     struct allot_output x = allot_placeholder(graph, "x", ALLOT_F32, 2, (int64_t[]){ -1, 4 }), n;
@@ -461,7 +520,8 @@ END_TEST
 
 SUITE("graph-api", the_matmul_of_the_guide_is_built,
       the_first_error_stays_and_what_follows_is_silent, names_go_to_the_next_node_and_no_other,
-      every_helper_makes_its_node, variables_are_initialised_assigned_and_read_in_order,
+      a_name_is_for_one_helper_whatever_becomes_of_it, every_helper_makes_its_node,
+      variables_are_initialised_assigned_and_read_in_order,
       a_variable_has_a_shape_that_is_all_known, scopes_must_be_popped_as_they_were_pushed,
       the_builder_takes_any_op_by_name, optimizers_are_pieces_of_graph_with_variables_of_their_own,
       what_cannot_be_trained_is_refused, what_is_not_given_is_said,
