@@ -185,10 +185,19 @@ struct allot_output allot_range(struct allot_output start, struct allot_output l
 
 /* ---- Variables ------------------------------------------------------------------------------- */
 
+/* What it is made after is not waited for by who reads it: it is there before every run. */
 static struct allot_output variable_node(struct allot_graph *graph, const char *name,
                                          enum dtype dtype, struct shape shape) {
-    return helper_with(graph, name, "Variable", NULL, 0, { "T", attr_dtype(dtype) },
-                       { "shape", attr_shape(shape) });
+    struct allot_output variable;
+
+    if (allot_control_push(graph, NULL, 0) < 0) {
+        helper_drop(graph);
+        return none;
+    }
+    variable = helper_with(graph, name, "Variable", NULL, 0, { "T", attr_dtype(dtype) },
+                           { "shape", attr_shape(shape) });
+    allot_control_pop(graph);
+    return variable;
 }
 
 struct allot_output allot_variable_of(struct allot_graph *graph, const char *name,

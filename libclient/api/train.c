@@ -206,12 +206,32 @@ static struct allot_output slot(struct step *step, const struct node *variable, 
     return beside(step, variable, full, zeros);
 }
 
+/* The numbers, and the variables that it needs behind the first input. None of them is made after
+ * what the step is made after: the initializer does not wait for that. */
+static const struct numbers *provide(struct step *step, struct allot_output variable,
+                                     struct allot_output inputs[static 3]) {
+    const struct node *own = handle_node(variable.node);
+    const struct numbers *numbers;
+
+    if (allot_control_push(step->graph, NULL, 0) < 0)
+        return NULL;
+    numbers = numbers_of(step, own, own->outputs[variable.index].dtype);
+    if (step->optimizer->method == METHOD_MOMENTUM)
+        inputs[1] = slot(step, own, "Momentum");
+    if (step->optimizer->method == METHOD_ADAM) {
+        inputs[1] = slot(step, own, "Adam");
+        inputs[2] = slot(step, own, "Adam_1");
+    }
+    allot_control_pop(step->graph);
+    return numbers;
+}
+
 static struct allot_node *apply(struct step *step, struct allot_output variable,
                                 struct allot_output gradient) {
     const struct allot_optimizer *optimizer = step->optimizer;
     const struct node *own = handle_node(variable.node);
-    const struct numbers *n = numbers_of(step, own, own->outputs[variable.index].dtype);
     struct allot_output inputs[10] = { variable };
+    const struct numbers *n = provide(step, variable, inputs);
     struct build_attr nesterov = { "use_nesterov", attr_bool(optimizer->nesterov) };
     size_t size = strlen(own->name) + sizeof("update_");
     cleanup(freep) char *name = malloc(size);
@@ -219,18 +239,12 @@ static struct allot_node *apply(struct step *step, struct allot_output variable,
     struct allot_output made = { NULL, 0 };
     struct allot_error err;
 
-    if (!name) {
+    if (!name || !n) {
         error_set(&err, -ENOMEM, "no memory for an optimizer");
         handle_fail(graph, &err);
         return NULL;
     }
     snprintf(name, size, "update_%s", own->name);
-    if (optimizer->method == METHOD_MOMENTUM)
-        inputs[1] = slot(step, own, "Momentum");
-    if (optimizer->method == METHOD_ADAM) {
-        inputs[1] = slot(step, own, "Adam");
-        inputs[2] = slot(step, own, "Adam_1");
-    }
     if (allot_colocate_push(graph, variable.node) < 0)
         return NULL;
     switch (optimizer->method) {
