@@ -10,7 +10,10 @@
  *     struct allot_node *init = allot_initializer(graph);
  *     allot_optimizer_free(sgd);
  *
- * The initializer comes last: optimizers have variables of their own. Threads as graph.h has it; an
+ * The initializer comes last: optimizers have variables of their own, made anew by each
+ * allot_minimize() or allot_apply_gradients(): two steps of one optimizer remember nothing of one
+ * another. For variables of f16 and bf16 momentum and Adam compute, and remember, in f32; the
+ * variable itself is rounded after each step. Threads as graph.h has it; an
  * optimizer is used by one thread at a time.
  */
 #include "ops.h"
@@ -41,7 +44,7 @@ struct allot_optimizer *allot_adam(double rate, double beta1, double beta2, doub
 #define ALLOT_ADAM_DEFAULTS 0.9, 0.999, 1e-8
 struct allot_optimizer *allot_optimizer_free(struct allot_optimizer *optimizer); /* NULL is fine */
 
-/* A rate that is computed or fed instead of fixed: a single number of the variables' type. */
+/* A rate that is computed or fed instead of fixed: a single number of any type of floats. */
 void allot_optimizer_set_rate(struct allot_optimizer *optimizer, struct allot_output rate);
 
 /* The node that makes one step down for every variable that `loss` depends on. NULL: it failed, and

@@ -5,6 +5,9 @@
  * An optimizer is a few numbers; what it remembers between steps lies in variables of the graph,
  * made with each node of it that changes a variable: "w/Momentum", "w/Adam", "w/Adam_1". Adam has
  * two more for all, the powers of its betas, which are multiplied after all others were changed.
+ *
+ * For variables of 16 bits all that momentum and Adam remember, and the numbers they go by, are of
+ * f32: in bf16 0.999 is 1, and in f16 1e-8 is nothing.
  */
 #include "libclient/allot/train.h"
 
@@ -127,7 +130,7 @@ void allot_optimizer_set_rate(struct allot_optimizer *optimizer, struct allot_ou
 
 /* The numbers that all variables of one type share. */
 struct numbers {
-    enum dtype dtype; /* DTYPE_NONE: not made yet */
+    enum dtype dtype; /* theirs; DTYPE_NONE: not made yet */
     struct allot_output rate, momentum, beta1, beta2, epsilon, beta1_power, beta2_power;
 };
 
@@ -151,17 +154,26 @@ static struct allot_output beside(struct step *step, const struct node *at, cons
     return made;
 }
 
-static const struct numbers *numbers_of(struct step *step, const struct node *variable,
-                                        enum dtype dtype) {
+/* The type of what is remembered for a variable, and of the numbers. */
+static enum dtype kept_type(const struct allot_optimizer *optimizer, enum dtype dtype) {
+    return optimizer->method != METHOD_SGD && dtype_kind(dtype) == DTYPE_KIND_FLOAT &&
+                   dtype_bytes(dtype) == 2
+               ? DTYPE_F32
+               : dtype;
+}
+
+static struct numbers *numbers_of(struct step *step, const struct node *variable,
+                                  enum dtype dtype) {
     const struct allot_optimizer *optimizer = step->optimizer;
     struct numbers *own = &step->numbers[dtype];
     struct allot_graph *graph = step->graph;
 
     if (own->dtype != DTYPE_NONE)
         return own;
-    own->dtype = dtype;
-#define NUMBER(value) allot_scalar(graph, (enum allot_dtype)dtype, value)
-    own->rate = optimizer->rate_output.node ? optimizer->rate_output : NUMBER(optimizer->rate);
+    own->dtype = kept_type(optimizer, dtype);
+#define NUMBER(value) allot_scalar(graph, (enum allot_dtype)own->dtype, value)
+    if (!optimizer->rate_output.node)
+        own->rate = NUMBER(optimizer->rate);
     if (optimizer->method == METHOD_MOMENTUM)
         own->momentum = NUMBER(optimizer->momentum);
     if (optimizer->method == METHOD_ADAM) {
@@ -191,8 +203,8 @@ static struct allot_output slot(struct step *step, const struct node *variable, 
     }
     snprintf(full, size, "%s/%s/", variable->name, name);
     if (shape_is_whole(&own->shape))
-        zeros = allot_filled(step->graph, (enum allot_dtype)own->dtype, own->shape.rank,
-                             own->shape.dims, 0);
+        zeros = allot_filled(step->graph, (enum allot_dtype)kept_type(step->optimizer, own->dtype),
+                             own->shape.rank, own->shape.dims, 0);
     else if (known && known->initial != UINT32_MAX)
         zeros = allot_zeros_like(
             handle_output(step->graph, graph_node(step->graph, known->initial)->inputs[1]));
@@ -206,12 +218,23 @@ static struct allot_output slot(struct step *step, const struct node *variable, 
     return beside(step, variable, full, zeros);
 }
 
+/* A rate that is computed, as the variables need it: one may be for several types. */
+static struct allot_output rate_of(const struct allot_optimizer *optimizer, enum dtype dtype) {
+    const struct allot_output rate = optimizer->rate_output;
+    const enum allot_dtype own = allot_output_dtype(rate);
+
+    return !rate.node || own == (enum allot_dtype)dtype ||
+                   dtype_kind((enum dtype)own) != DTYPE_KIND_FLOAT
+               ? rate
+               : allot_cast(rate, (enum allot_dtype)dtype);
+}
+
 /* The numbers, and the variables that it needs behind the first input. None of them is made after
  * what the step is made after: the initializer does not wait for that. */
 static const struct numbers *provide(struct step *step, struct allot_output variable,
                                      struct allot_output inputs[static 3]) {
     const struct node *own = handle_node(variable.node);
-    const struct numbers *numbers;
+    struct numbers *numbers;
 
     if (allot_control_push(step->graph, NULL, 0) < 0)
         return NULL;
@@ -223,6 +246,8 @@ static const struct numbers *provide(struct step *step, struct allot_output vari
         inputs[2] = slot(step, own, "Adam_1");
     }
     allot_control_pop(step->graph);
+    if (!numbers->rate.node)
+        numbers->rate = rate_of(step->optimizer, numbers->dtype);
     return numbers;
 }
 

@@ -50,7 +50,8 @@ enum step_op { ASSIGN_ADD, ASSIGN_SUB, DESCENT, MOMENTUM, ADAM };
 struct apply {
     enum step_op op;
     enum dtype dtype, half; /* dtype: that is computed in; half: DTYPE_NONE, or what it really is */
-    size_t n, bytes;        /* bytes: of an element as it lies */
+    enum dtype kept;        /* of the numbers, and of all variables but the first */
+    size_t n;
     bool nesterov;
     uint32_t variables[3], n_variables; /* inputs that are changed */
     uint32_t gradient;                  /* the input that is as large */
@@ -100,6 +101,11 @@ static void apply_block(const struct apply_work *work, void *const x[OPERANDS], 
     }
 }
 
+/* As operand `k` lies: a variable, or behind those the gradient. */
+static enum dtype type_of(const struct apply *apply, uint32_t k) {
+    return k > 0 && k < apply->n_variables ? apply->kept : apply->half ? apply->half : apply->dtype;
+}
+
 static void apply_blocks(void *userdata, size_t begin, size_t end) {
     const struct apply_work *work = userdata;
     const struct apply *apply = work->apply;
@@ -113,16 +119,18 @@ static void apply_blocks(void *userdata, size_t begin, size_t end) {
 
         for (uint32_t k = 0; k <= apply->n_variables; k++) {
             const uint32_t input = k < apply->n_variables ? apply->variables[k] : apply->gradient;
+            const enum dtype dtype = type_of(apply, k);
 
-            x[k] = lies[k] = (char *)work->run->inputs[input] + first * apply->bytes;
-            if (apply->half) {
-                loops->widen(floats[k], lies[k], n, apply->half);
+            x[k] = lies[k] = (char *)work->run->inputs[input] + first * dtype_bytes(dtype);
+            if (dtype != apply->dtype) {
+                loops->widen(floats[k], lies[k], n, dtype);
                 x[k] = floats[k];
             }
         }
         apply_block(work, x, scratch, n);
-        for (uint32_t k = 0; apply->half && k < apply->n_variables; k++)
-            loops->narrow(lies[k], floats[k], n, apply->half);
+        for (uint32_t k = 0; k < apply->n_variables; k++)
+            if (x[k] != lies[k])
+                loops->narrow(lies[k], floats[k], n, type_of(apply, k));
     }
 }
 
@@ -132,7 +140,7 @@ static void read_numbers(struct apply_work *work) {
     void *const *inputs = work->run->inputs;
     double x[6];
 
-#define NUMBER(i) each_value(apply->half ? apply->half : apply->dtype, inputs[i], 0)
+#define NUMBER(i) each_value(apply->kept, inputs[i], 0)
     if (apply->op == DESCENT)
         work->with[0][0] = NUMBER(1);
     if (apply->op == MOMENTUM) {
@@ -173,7 +181,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     apply->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
     apply->dtype = apply->half ? DTYPE_F32 : dtype;
     apply->n = (size_t)shape_count(&plan->inputs[gradients[op]].shape);
-    apply->bytes = dtype_bytes(dtype);
+    apply->kept = plan->inputs[1].dtype;
     apply->nesterov = op >= MOMENTUM && node_bool(plan->node, "use_nesterov");
     apply->n_variables = n_variables[op];
     for (uint32_t i = 0; i < apply->n_variables; i++)

@@ -79,6 +79,7 @@ struct gpu_apply {
     const void *number[6];
     uint64_t n;
     int32_t nesterov;
+    int32_t wide; /* numbers, and all variables but the first, are of f32, the others of 16 bits */
 };
 
 /* [outer, n, inner] by `count` indices. */

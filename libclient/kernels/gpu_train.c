@@ -184,6 +184,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     memcpy(optimizer->numbers, layouts[which].numbers, sizeof(optimizer->numbers));
     optimizer->args.n = (uint64_t)shape_count(&plan->inputs[optimizer->gradient].shape);
     optimizer->args.nesterov = which != DESCENT && node_bool(plan->node, "use_nesterov");
+    optimizer->args.wide = plan->inputs[1].dtype != plan->inputs[0].dtype;
     optimizer->blocks = gpu_blocks(plan->gpu, optimizer->args.n);
     plan->state = optimizer;
     plan->run = run_apply;

@@ -3,6 +3,9 @@
  * Variable: ops on what outlives a step. The gradient of a read goes on to the handle, where those
  * of all reads are added up.
  */
+#include <errno.h>
+
+#include "base/error.h"
 #include "libclient/ops/gradients.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
@@ -50,12 +53,30 @@ static int descent_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     return apply_shape(shapes, 1, 2, err);
 }
 
+/* What is remembered, and the numbers, are of the variable's type, or of f32 for one of 16 bits:
+ * there 0.999 would be 1 and 1e-8 nothing. */
+static int remembered_type(struct opdef_shapes *shapes, struct allot_error *err) {
+    enum dtype own = node_attr(shapes->node, "T")->dtype,
+               kept = node_attr(shapes->node, "S")->dtype;
+
+    return kept == own || (kept == DTYPE_F32 && dtype_bytes(own) == 2)
+               ? 0
+               : error_set(err, -EINVAL,
+                           "op %s of a variable of type %s remembers that, or f32 for 16 bits, "
+                           "not %s",
+                           shapes->node->op->name, dtype_name(own), dtype_name(kept));
+}
+
 static int momentum_shape(struct opdef_shapes *shapes, struct allot_error *err) {
-    return apply_shape(shapes, 2, 3, err);
+    int r = remembered_type(shapes, err);
+
+    return r < 0 ? r : apply_shape(shapes, 2, 3, err);
 }
 
 static int adam_shape(struct opdef_shapes *shapes, struct allot_error *err) {
-    return apply_shape(shapes, 3, 9, err);
+    int r = remembered_type(shapes, err);
+
+    return r < 0 ? r : apply_shape(shapes, 3, 9, err);
 }
 
 static const struct opdef_row rows[] = {
@@ -71,12 +92,13 @@ static const struct opdef_row rows[] = {
     { "ApplyGradientDescent", "(variable: var T, rate: T, gradient: T) -> (); T: " FLOATS,
       descent_shape, .flags = WRITES },
     { "ApplyMomentum",
-      "(variable: var T, accumulator: var T, rate: T, gradient: T, momentum: T) -> (); T: " FLOATS
-      "; use_nesterov: bool = false",
+      "(variable: var T, accumulator: var S, rate: S, gradient: T, momentum: S) -> (); T: " FLOATS
+      "; S: " FLOATS "; use_nesterov: bool = false",
       momentum_shape, .flags = WRITES },
     { "ApplyAdam",
-      "(variable: var T, m: var T, v: var T, beta1_power: T, beta2_power: T, rate: T, beta1: T, "
-      "beta2: T, epsilon: T, gradient: T) -> (); T: " FLOATS "; use_nesterov: bool = false",
+      "(variable: var T, m: var S, v: var S, beta1_power: S, beta2_power: S, rate: S, beta1: S, "
+      "beta2: S, epsilon: S, gradient: T) -> (); T: " FLOATS "; S: " FLOATS
+      "; use_nesterov: bool = false",
       adam_shape, .flags = WRITES },
 };
 

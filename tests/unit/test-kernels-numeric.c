@@ -516,9 +516,11 @@ START_TEST(optimizers_follow_their_rules) {
     uint64_t seed = 9;
 
     for (int op = DESCENT; op <= ADAM; op++)
-        for (size_t t = 0; t < 4; t++)
-            for (int nesterov = 0; nesterov < (op ? 2 : 1); nesterov++) {
-                const enum dtype dtype = floats[t];
+        for (size_t t = 0; t < 6; t++)
+            for (int nesterov = 0; nesterov < (op ? 2 : t < 4 ? 1 : 0); nesterov++) {
+                const enum dtype dtype = t < 4 ? floats[t] : t == 4 ? DTYPE_F16 : DTYPE_BF16;
+                /* What is remembered, and the numbers. */
+                const enum dtype kept = t < 4 ? dtype : DTYPE_F32;
                 /* rate, momentum; powers of the betas, rate, betas, epsilon */
                 static const double adam[] = { 0.81, 0.9, 0.125, 0.9, 0.95, 0.001 };
                 cleanup(trial_done) struct trial trial;
@@ -526,24 +528,27 @@ START_TEST(optimizers_follow_their_rules) {
                 real s[10] = { 0 };
 
                 start(&trial, ops[op], dtype);
-                if (op)
+                if (op) {
                     trial_attr(&trial, "use_nesterov", attr_bool(nesterov));
+                    trial_attr(&trial, "S", attr_dtype(kept));
+                }
                 for (int i = 0; i < n_in[op]; i++) {
                     const bool large = i < n_variables[op] || i == gradient_at[op];
-                    void *data = random_input(&trial, dtype, large ? &shape : &single, &seed, 1);
+                    const enum dtype own = i == 0 || i == gradient_at[op] ? dtype : kept;
+                    void *data = random_input(&trial, own, large ? &shape : &single, &seed, 1);
 
                     if (large)
                         for (int64_t k = 0; k < N; k++) {
-                            real x = trial_get(dtype, data, k);
+                            real x = trial_get(own, data, k);
 
                             if (op == ADAM && i == 2)
-                                trial_set(dtype, data, k, fabsl(x) + 0.01L);
+                                trial_set(own, data, k, fabsl(x) + 0.01L);
                             before[(i == gradient_at[op] ? 3 : i) * N + k] =
-                                trial_get(dtype, data, k);
+                                trial_get(own, data, k);
                         }
                     else {
-                        trial_set(dtype, data, 0, op == ADAM ? adam[i - 3] : i == 4 ? 0.9 : 0.125);
-                        s[i] = trial_get(dtype, data, 0);
+                        trial_set(own, data, 0, op == ADAM ? adam[i - 3] : i == 4 ? 0.9 : 0.125);
+                        s[i] = trial_get(own, data, 0);
                     }
                 }
                 finish(&trial, NULL);
@@ -565,11 +570,11 @@ START_TEST(optimizers_follow_their_rules) {
                     near(&trial, "the variable", trial_get(dtype, trial.in_data[0], k), v,
                          units[dtype] * 2 * (fabsl(v) + 1) + 4e-7L * (dtype != DTYPE_F64));
                     if (op)
-                        near(&trial, "the first slot", trial_get(dtype, trial.in_data[1], k), a,
-                             units[dtype] * 4 * (fabsl(a) + 1));
+                        near(&trial, "the first slot", trial_get(kept, trial.in_data[1], k), a,
+                             units[kept] * 4 * (fabsl(a) + 1));
                     if (op == ADAM)
-                        near(&trial, "the second slot", trial_get(dtype, trial.in_data[2], k), b,
-                             units[dtype] * 4 * (fabsl(b) + 1));
+                        near(&trial, "the second slot", trial_get(kept, trial.in_data[2], k), b,
+                             units[kept] * 4 * (fabsl(b) + 1));
                 }
             }
 }

@@ -35,7 +35,20 @@ KERNEL(gemm)(const gpu_gemm g) {
 /* ---- Optimizers --------------------------------------------------------------------------------
  */
 
-#define NUMBER(k) load(*(const elem *)p.number[k])
+/* What is remembered, and the numbers: of the type, or, for one of 16 bits, as it is computed in.
+ */
+static __device__ __forceinline__ work kept(const gpu_apply &p, const void *x, uint64_t i) {
+    return p.wide ? ((const work *)x)[i] : load(((const elem *)x)[i]);
+}
+
+static __device__ __forceinline__ void keep(const gpu_apply &p, void *x, uint64_t i, work value) {
+    if (p.wide)
+        ((work *)x)[i] = value;
+    else
+        ((elem *)x)[i] = store(value);
+}
+
+#define NUMBER(k) kept(p, p.number[k], 0)
 /* The steps of scalar.h, as functions. */
 #define X(name, expression)                                                                        \
     static __device__ __forceinline__ work step_##name(work a, work b, work c, double w0,          \
@@ -61,7 +74,7 @@ KERNEL(ApplyGradientDescent)(const gpu_apply p) {
 
 KERNEL(ApplyMomentum)(const gpu_apply p) {
     GRID_EACH(i, p.n) {
-        work v = load(((elem *)p.x[0])[i]), m = load(((elem *)p.x[1])[i]),
+        work v = load(((elem *)p.x[0])[i]), m = kept(p, p.x[1], i),
              g = load(((const elem *)p.gradient)[i]);
 
         STEP(Decay, m, m, g, g, NUMBER(1), 0)
@@ -70,7 +83,7 @@ KERNEL(ApplyMomentum)(const gpu_apply p) {
         else
             STEP(Descend, v, v, m, m, NUMBER(0), 0)
         ((elem *)p.x[0])[i] = store(v);
-        ((elem *)p.x[1])[i] = store(m);
+        keep(p, p.x[1], i, m);
     }
 }
 
@@ -80,8 +93,8 @@ KERNEL(ApplyAdam)(const gpu_apply p) {
                  one1 = 1 - (double)NUMBER(3), one2 = 1 - (double)NUMBER(4);
 
     GRID_EACH(i, p.n) {
-        work v = load(((elem *)p.x[0])[i]), m = load(((elem *)p.x[1])[i]),
-             s = load(((elem *)p.x[2])[i]), g = load(((const elem *)p.gradient)[i]), used;
+        work v = load(((elem *)p.x[0])[i]), m = kept(p, p.x[1], i), s = kept(p, p.x[2], i),
+             g = load(((const elem *)p.gradient)[i]), used;
 
         STEP(Approach, m, m, g, g, one1, 0)
         STEP(ApproachSquare, s, s, g, g, one2, 0)
@@ -90,8 +103,8 @@ KERNEL(ApplyAdam)(const gpu_apply p) {
             STEP(Blend, used, m, g, g, NUMBER(3), one1)
         STEP(Normalised, v, v, used, s, rate, NUMBER(5))
         ((elem *)p.x[0])[i] = store(v);
-        ((elem *)p.x[1])[i] = store(m);
-        ((elem *)p.x[2])[i] = store(s);
+        keep(p, p.x[1], i, m);
+        keep(p, p.x[2], i, s);
     }
 }
 
