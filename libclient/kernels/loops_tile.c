@@ -10,9 +10,12 @@
  *       12 rows    +-----+-----+-----+-----+
  *       of a       |tile |tile |tile |tile |   then the next 12 rows; then the next columns
  *
- * A strip comes from the second cache once per tile, at 128 bytes for 24 multiplications, and the
- * rows of a stay in the first. What comes from farther is asked for ahead: c when its tile begins,
- * and the next columns of b bit by bit meanwhile.
+ * A strip comes from the second cache once per tile, at 128 bytes for 24 multiplications, which
+ * costs nothing: tiles alone run at 98 to 100 % of multiply-adds in registers (Emerald Rapids).
+ * What costs is what comes from farther. A tile that packs takes 1.2 to 2 times as long, so that b
+ * is packed once for all rows; and every second step asks for a line of what follows: the first
+ * tiles of 12 rows for the next rows, the others for what is packed next, as late as will do, for
+ * the second cache has not room for it all the time.
  *
  * Every element is one chain of fused multiply-adds in the order of k, whatever the tiles, the
  * pieces that the product was cut into, and the number of threads.
@@ -30,8 +33,9 @@ enum {
     STRIP = 2 * LANES,
     COLUMNS = 4 * STRIP, /* that are packed at a time */
     DEPTH = TILES_DEPTH,
-    BLOCK = 100 * 1024, /* elements of a that stay in the second cache, beside what is packed */
-    AHEAD = 16,         /* rows of b that are asked for before they are packed */
+    COPIED = 96 * ROWS,    /* rows of a that are copied at a time, where they are: 2.4 MB */
+    AHEAD = 12,            /* rows of b that are asked for before they are packed */
+    ASKED = DEPTH / LANES, /* lines of a row that a tile asks for before it turns to the next */
     PAGE = 1024, /* in elements, of the steps at which all fall into one set of the first cache */
     COPY_ROW = DEPTH + LANES,
 };
@@ -45,18 +49,18 @@ enum {
 /* What the tiles of one packed part of b have in common. */
 struct part {
     int64_t depth;
-    int64_t a_row, a_column, b_row, c_row;
+    int64_t a_row, a_column, b_row, b_column, c_row;
     bool first;        /* c is not read: it begins at 0 */
     const float *rate; /* of struct gemm */
-    /* What is packed next, as rows of so many lines that are so many bytes apart; NULL: nothing. */
-    const char *next;
-    int64_t next_lines, next_step;
+    /* What is packed next, so many columns of it; NULL: nothing. */
+    const float *next;
+    int64_t next_columns;
 };
 
-/* Lines that will be read soon, so many bytes apart; 0: none. */
+/* Lines that will be read soon, so many bytes apart; and what is added after each ASKED of them. */
 struct ahead {
     const char *at;
-    int64_t step;
+    int64_t step, jump;
 };
 
 /* Where a factor is used twice this is not the compiler's own: gcc would have the sums change
@@ -72,19 +76,21 @@ static inline __attribute__((always_inline)) __m512 add_product(__m512 sum, __m5
 /* `rows` and `width`, in vectors, are constants, and so is whether b has to be packed first. */
 static inline __attribute__((always_inline)) void tile(const struct part *part, float *c,
                                                        const float *a, float *packed,
-                                                       const float *b, struct ahead ahead,
+                                                       const float *b, const struct ahead *ahead,
                                                        __mmask16 mask, const int rows,
                                                        const int width, const bool packs) {
     const int64_t a_row = part->a_row, c_row = part->c_row;
     const float *x0 = a, *x1 = a + 4 * a_row, *x2 = a + 8 * a_row;
     int64_t offsets[4] = { 0, a_row, 2 * a_row, 3 * a_row }, k = part->depth;
+    const char *asked = ahead->at;
+    const int64_t asked_step = ahead->step, asked_jump = ahead->jump;
     __m512 sums[ROWS][2];
+    float *to;
 
     /* Seven numbers in registers, not one after the other computed anew at each step. */
     __asm__("" : "+r"(x1), "+r"(x2), "+r"(offsets[3]));
 
 #define EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
-#define C_AT       (c + i * c_row + j * LANES)
 #define MASK       (j + 1 < width ? (__mmask16)-1 : mask)
 #define STEP                                                                                       \
     do {                                                                                           \
@@ -112,35 +118,52 @@ static inline __attribute__((always_inline)) void tile(const struct part *part, 
             b += part->b_row;                                                                      \
     } while (0)
 
-    EACH(i, rows)
+/* With one pointer: 24 addresses that are computed beforehand are kept on the stack, and cost 2 %
+ * of a tile of 128 steps. */
+#define EACH_ROW(to)                                                                               \
+    UNROLL for (int i = 0; i < rows; i++, (to) += c_row, __extension__({ __asm__("" : "+r"(to)); }))
+
+    to = c;
+    EACH_ROW(to)
     EACH(j, width) {
-        _mm_prefetch((const char *)C_AT, _MM_HINT_T0);
-        sums[i][j] = part->first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(MASK, C_AT);
+        _mm_prefetch((const char *)(to + j * LANES), _MM_HINT_T0);
+        sums[i][j] =
+            part->first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(MASK, to + j * LANES);
     }
-    for (; k >= 2; k -= 2) {
-        _mm_prefetch(ahead.at, _MM_HINT_T1);
-        ahead.at += ahead.step;
-        STEP;
-        STEP;
+    while (k >= 2) {
+        int64_t n = MIN(k / 2, (int64_t)ASKED);
+
+        k -= 2 * n;
+        do {
+            _mm_prefetch(asked, _MM_HINT_T1);
+            asked += asked_step;
+            STEP;
+            STEP;
+        } while (--n > 0);
+        asked += asked_jump;
     }
     if (k > 0)
         STEP;
-    if (part->rate)
-        EACH(i, rows)
+    /* All is read before any is written: where rows share lines a load would wait for a store. */
+    if (part->rate) {
+        to = c;
+        EACH_ROW(to)
+        EACH(j, width)
+        sums[i][j] = _mm512_sub_ps(_mm512_maskz_loadu_ps(MASK, to + j * LANES),
+                                   _mm512_mul_ps(_mm512_set1_ps(*part->rate), sums[i][j]));
+    }
+    to = c;
+    EACH_ROW(to)
     EACH(j, width)
-    sums[i][j] = _mm512_sub_ps(_mm512_maskz_loadu_ps(MASK, C_AT),
-                               _mm512_mul_ps(_mm512_set1_ps(*part->rate), sums[i][j]));
-    EACH(i, rows)
-    EACH(j, width)
-    _mm512_mask_storeu_ps(C_AT, MASK, sums[i][j]);
+    _mm512_mask_storeu_ps(to + j * LANES, MASK, sums[i][j]);
 }
 
 typedef void (*tile_fn)(const struct part *part, float *c, const float *a, float *packed,
-                        const float *b, struct ahead ahead, __mmask16 mask);
+                        const float *b, const struct ahead *ahead, __mmask16 mask);
 #define TILE(name, rows, width, packs)                                                             \
     static __attribute__((noinline)) void name(const struct part *part, float *c, const float *a,  \
-                                               float *packed, const float *b, struct ahead ahead,  \
-                                               __mmask16 mask) {                                   \
+                                               float *packed, const float *b,                      \
+                                               const struct ahead *ahead, __mmask16 mask) {        \
         tile(part, c, a, packed, b, ahead, mask, rows, width, packs);                              \
     }
 #define TILES(X) X(12) X(8) X(4) X(2) X(1)
@@ -203,37 +226,87 @@ static void pack_transposed(float *to, const float *b, int64_t b_column, int64_t
         }
 }
 
-/* What the n-th tile of a part asks for: a line every second step. The first 16 ask for all that is
- * packed next, those after them for the next rows of a where each k has them in another line. */
-static struct ahead look_ahead(const struct part *part, int64_t n, const float *next_rows) {
-    const int64_t run = part->depth / 2, step = (int64_t)sizeof(float) * part->a_column;
-
-    if (part->next && n < 16)
-        return (struct ahead){ part->next + n % part->next_lines * 64 +
-                                   n / part->next_lines * run * part->next_step,
-                               part->next_step };
-    if (part->a_row == 1)
-        return (struct ahead){ (const char *)next_rows + n % 2 * run * step, step };
-    return (struct ahead){ (const char *)next_rows, 0 };
+/* Row after row, ASKED lines of each, or one. */
+static struct ahead rows_ahead(const float *at, int64_t row) {
+    return (struct ahead){ (const char *)at, sizeof(float) * LANES,
+                           (int64_t)sizeof(float) * (row - ASKED * LANES) };
 }
+static struct ahead lines_ahead(const float *at, int64_t row) {
+    return (struct ahead){ (const char *)at, (int64_t)sizeof(float) * row, 0 };
+}
+
+/* A tile asks for so many lines, of so many rows. */
+static int64_t asked_lines(const struct part *part) {
+    return part->depth / 2;
+}
+static int64_t asked_rows(const struct part *part) {
+    return MAX(asked_lines(part) / ASKED, (int64_t)1);
+}
+
+/* Of the next rows of a, `n` is 0 or 1. */
+static struct ahead next_rows(const struct part *part, const float *a, int64_t a_row, int64_t n) {
+    if (a_row == 1)
+        return lines_ahead(a + n * asked_lines(part) * part->a_column, part->a_column);
+    return rows_ahead(a + n * asked_rows(part) * a_row, a_row);
+}
+
+/* What is packed next is asked for in so many pieces. */
+static int64_t n_pieces(const struct part *part) {
+    if (!part->next)
+        return 0;
+    return part->b_column == 1 ? 2 * ((part->next_columns + LANES - 1) / LANES)
+                               : part->next_columns / asked_rows(part);
+}
+static struct ahead piece_ahead(const struct part *part, int64_t n) {
+    const int64_t lines = (part->next_columns + LANES - 1) / LANES;
+
+    if (part->b_column == 1)
+        return lines_ahead(part->next + n % lines * LANES +
+                               n / lines * asked_lines(part) * part->b_row,
+                           part->b_row);
+    return rows_ahead(part->next + n * asked_rows(part) * part->b_column, part->b_column);
+}
+
+/* Rows of a. */
+struct rows {
+    const float *at; /* where they are read, at the part's distance */
+    int64_t n;
+    float *copy; /* not NULL: the same place, still to be filled, from there */
+    const float *from;
+    int64_t from_row;
+};
 
 /* So many rows by so many columns. `b` is where they lie, to be packed by the tiles of the first
  * rows; NULL: they are. */
-static void run_part(const struct part *part, float *c, const float *a, float *packed,
-                     const float *b, int64_t rows, int64_t columns) {
-    int64_t i = 0, n = 0;
+static void run_part(const struct part *part, float *c, const struct rows *a, float *packed,
+                     const float *b, int64_t columns) {
+    enum { FOR_ROWS = 2 }; /* so many tiles of 12 rows ask for the next 12 */
+    const float *from = a->copy ? a->from : a->at;
+    const int64_t from_row = a->copy ? a->from_row : part->a_row;
+    const int64_t strips = (columns + STRIP - 1) / STRIP, pieces = n_pieces(part),
+                  last = (a->n - 1) / ROWS,
+                  askers = last * MAX(strips - FOR_ROWS, (int64_t)0) + strips;
+    int64_t i = 0, piece = MIN(pieces - askers, (int64_t)0);
 
-    for (size_t t = 0; i < rows; t++)
-        for (; i + tiles[t].rows <= rows; i += tiles[t].rows) {
+    for (size_t t = 0; i < a->n; t++)
+        for (; i + tiles[t].rows <= a->n; i += tiles[t].rows) {
             const tile_fn *run = b && i == 0 ? tiles[t].pack : tiles[t].run;
-            const float *next = a + (i + tiles[t].rows) * part->a_row;
+            const int64_t next = i + tiles[t].rows;
 
-            for (int64_t j = 0; j < columns; j += STRIP, n++) {
+            for (int64_t row = i; a->copy && row < next; row++)
+                memcpy(a->copy + row * part->a_row, from + row * from_row,
+                       sizeof(float) * (size_t)part->depth);
+            for (int64_t j = 0; j < columns; j += STRIP) {
                 const int64_t left = columns - j;
                 const bool wide = left > LANES;
+                struct ahead ahead = { (const char *)packed, 0, 0 };
 
-                run[wide](part, c + i * part->c_row + j, a + i * part->a_row,
-                          packed + j * part->depth, b + j, look_ahead(part, n, next),
+                if (j < FOR_ROWS * STRIP && next < a->n)
+                    ahead = next_rows(part, from + next * from_row, from_row, j / STRIP);
+                else if (piece++ >= 0 && piece <= pieces)
+                    ahead = piece_ahead(part, piece - 1);
+                run[wide](part, c + i * part->c_row + j, a->at + i * part->a_row,
+                          packed + j * part->depth, b + j, &ahead,
                           first_lanes(wide ? left - LANES : left));
             }
         }
@@ -243,50 +316,55 @@ static void run_part(const struct part *part, float *c, const float *a, float *p
 struct room {
     float *packed;
     float *copy;     /* of rows of a, at another distance; NULL: these are read where they lie */
-    int64_t columns; /* as many as there is room for */
+    int64_t columns; /* as many as there is room for, where they have DEPTH rows */
 };
 
 /* `rows` rows by the part's depth. `next`: where b goes on afterwards; or NULL. */
 static void run_block(const struct gemm *gemm, const struct room *room, struct part *part, float *c,
                       const float *a, const float *b, int64_t rows, const float *next) {
     const bool dense = gemm->b_column == 1;
-    const float *here = a;
+    /* Of fewer rows all the more columns: the first tile of 12 rows waits for what the others then
+     * have at hand. 4 % of 784 × 512 × 128. */
+    const int64_t most = room->columns * DEPTH / part->depth / STRIP * STRIP;
+    struct rows here = { .at = a, .n = rows };
 
     if (room->copy) {
-        for (int64_t row = 0; row < rows; row++)
-            memcpy(room->copy + row * COPY_ROW, a + row * gemm->a_row,
-                   sizeof(float) * (size_t)part->depth);
-        here = room->copy;
+        here = (struct rows){ room->copy, rows, room->copy, a, gemm->a_row };
         part->a_row = COPY_ROW;
     }
-    for (int64_t j = 0; j < gemm->n; j += room->columns) {
-        const int64_t columns = MIN(gemm->n - j, room->columns);
+    for (int64_t j = 0; j < gemm->n; j += most, here.copy = NULL) {
+        const int64_t left = gemm->n - j, columns = MIN(left, most);
         const float *from = b + j * gemm->b_column;
 
-        part->next = (const char *)(j + columns < gemm->n ? from + columns * gemm->b_column : next);
+        part->next = left > columns ? from + columns * gemm->b_column : next;
+        part->next_columns = MIN(left > columns ? left - columns : gemm->n, most);
         if (!dense)
             pack_transposed(room->packed, from, gemm->b_column, part->depth, columns);
-        run_part(part, c + j, here, room->packed, dense ? from : NULL, rows, columns);
+        run_part(part, c + j, &here, room->packed, dense ? from : NULL, columns);
     }
+}
+
+/* As many rows as are copied at a time; about as many each time, as b is packed for each. */
+static int64_t block_rows(int64_t m) {
+    const int64_t blocks = (m + COPIED - 1) / COPIED;
+
+    return ((m + blocks - 1) / blocks + ROWS - 1) / ROWS * ROWS;
 }
 
 static void run_all(const struct gemm *gemm, const struct room *room, float *c, const float *a,
                     const float *b) {
-    const bool dense = gemm->b_column == 1;
+    const int64_t block = room->copy ? block_rows(gemm->m) : gemm->m;
 
     for (int64_t k = 0; k < gemm->k; k += DEPTH, b += DEPTH * gemm->b_row) {
-        const int64_t depth = MIN(gemm->k - k, (int64_t)DEPTH);
-        const int64_t block = BLOCK / (room->copy ? DEPTH : depth) / ROWS * ROWS;
         struct part part = {
-            .depth = depth,
+            .depth = MIN(gemm->k - k, (int64_t)DEPTH),
             .a_row = gemm->a_row,
             .a_column = gemm->a_column,
             .b_row = gemm->b_row,
+            .b_column = gemm->b_column,
             .c_row = gemm->c_row,
             .first = k == 0,
             .rate = gemm->rate,
-            .next_lines = (dense ? room->columns : depth + LANES - 1) / LANES,
-            .next_step = (int64_t)sizeof(float) * (dense ? gemm->b_row : gemm->b_column),
         };
 
         for (int64_t i = 0; i < gemm->m; i += block)
@@ -310,8 +388,8 @@ void tiles_v4(const struct gemm *gemm, void *c, const void *a, const void *b) {
     /* Rows whose distance is a multiple of a page fall into one set of the first cache, which has
      * not room for those of a tile. */
     const bool copies = gemm->a_column == 1 && gemm->a_row % PAGE == 0 && gemm->m > 1;
-    const size_t n = DEPTH * COLUMNS + (copies ? BLOCK / DEPTH * COPY_ROW : 0);
-    float *room = aligned_alloc(64, sizeof(float) * n);
+    const int64_t copied = copies ? block_rows(gemm->m) * COPY_ROW : 0;
+    float *room = aligned_alloc(64, sizeof(float) * (size_t)(DEPTH * COLUMNS + copied));
 
     if (room)
         run_all(gemm, &(struct room){ room, copies ? room + DEPTH * COLUMNS : NULL, COLUMNS }, c, a,
