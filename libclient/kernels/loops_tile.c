@@ -189,41 +189,49 @@ static __mmask16 first_lanes(int64_t n) {
     return n >= LANES ? (__mmask16)-1 : (__mmask16)((1 << n) - 1);
 }
 
-/* `depth` rows of `columns` columns that are dense, four by four, with zeros up to a strip. */
-static void pack_rows(float *to, const float *b, int64_t b_column, int64_t depth, int64_t columns) {
-    for (int64_t j = 0; j < STRIP; j += 4) {
-        int64_t k = 0;
+/* Four numbers of each of 16 columns, to four rows of 16. */
+static inline void pack_16_by_4(float *to, const float *b, int64_t b_column) {
+    __m512 x[4], y[4];
 
-        for (; k + 4 <= depth && j + 4 <= columns; k += 4) {
-            __m128 x[4];
+    /* Every fourth column side by side: what is left is to be done within 128 bits. */
+    for (int i = 0; i < 4; i++) {
+        const float *from = b + i * b_column;
 
-            for (int i = 0; i < 4; i++)
-                x[i] = _mm_loadu_ps(b + (j + i) * b_column + k);
-            _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
-            for (int i = 0; i < 4; i++)
-                _mm_store_ps(to + (k + i) * STRIP + j, x[i]);
-        }
-        for (; k < depth; k++)
-            for (int i = 0; i < 4; i++)
-                to[k * STRIP + j + i] = j + i < columns ? b[(j + i) * b_column + k] : 0;
+        x[i] = _mm512_castps128_ps512(_mm_loadu_ps(from));
+        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps(from + 4 * b_column), 1);
+        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps(from + 8 * b_column), 2);
+        x[i] = _mm512_insertf32x4(x[i], _mm_loadu_ps(from + 12 * b_column), 3);
+    }
+    y[0] = _mm512_unpacklo_ps(x[0], x[1]);
+    y[1] = _mm512_unpackhi_ps(x[0], x[1]);
+    y[2] = _mm512_unpacklo_ps(x[2], x[3]);
+    y[3] = _mm512_unpackhi_ps(x[2], x[3]);
+    for (int i = 0; i < 2; i++) {
+        _mm512_store_ps(to + 2 * i * STRIP, _mm512_shuffle_ps(y[i], y[i + 2], 0x44));
+        _mm512_store_ps(to + (2 * i + 1) * STRIP, _mm512_shuffle_ps(y[i], y[i + 2], 0xee));
     }
 }
 
-/* Strip after strip, each a few rows at a time, which stay in the first cache meanwhile. */
+/* `depth` rows of `columns` columns that are dense, with zeros up to a strip. What is read has been
+ * asked for; to ask again, a few rows ahead, cost more than it gained: 2 KiB apart, 32 columns fall
+ * into few sets of the first cache. */
+static void pack_rows(float *to, const float *b, int64_t b_column, int64_t depth, int64_t columns) {
+    for (int64_t j = 0; j < STRIP; j += LANES) {
+        int64_t k = 0;
+
+        for (; k + 4 <= depth && j + LANES <= columns; k += 4)
+            pack_16_by_4(to + k * STRIP + j, b + j * b_column + k, b_column);
+        for (; k < depth; k++)
+            for (int64_t i = j; i < j + LANES; i++)
+                to[k * STRIP + i] = i < columns ? b[i * b_column + k] : 0;
+    }
+}
+
 static void pack_transposed(float *to, const float *b, int64_t b_column, int64_t depth,
                             int64_t columns) {
-    enum { FEW = 64 };
-
     for (int64_t j = 0; j < columns; j += STRIP)
-        for (int64_t k = 0; k < depth; k += FEW) {
-            const float *from = b + j * b_column + k;
-
-            for (int64_t i = 0; i < STRIP; i++)
-                for (int64_t l = 0; l < FEW; l += LANES)
-                    _mm_prefetch((const char *)(from + i * b_column + FEW + l), _MM_HINT_T0);
-            pack_rows(to + j * depth + k * STRIP, from, b_column, MIN(depth - k, (int64_t)FEW),
-                      MIN(columns - j, (int64_t)STRIP));
-        }
+        pack_rows(to + j * depth, b + j * b_column, b_column, depth,
+                  MIN(columns - j, (int64_t)STRIP));
 }
 
 /* Row after row, ASKED lines of each, or one. */
