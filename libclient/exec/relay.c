@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/halt.h"
@@ -17,6 +18,9 @@
  * has nothing to do then, so that once is enough, if nothing else wakes us first. */
 enum { PASSES_MAX = 3 };
 
+/* Who is about to take memory has it, or not, so soon; unless it stands in the daemon's line. */
+#define MOMENT_NSEC UINT64_C(20000000)
+
 struct relay {
     struct gpu *gpu;
     struct spare_wait wait; /* with its end in any case */
@@ -27,16 +31,18 @@ struct relay {
 
 /* Sleep until something has changed. False: nothing will. */
 static bool comes(struct relay *relay) {
-    struct tenant *tenant = relay->wait.tenant;
+    uint64_t now = clock_nsec(CLOCK_MONOTONIC), until = relay->wait.until_nsec;
+    enum tenant_hope hope;
 
-    if (relay->want.fd < 0 || halt_is_set(relay->wait.stopped) ||
-        clock_nsec(CLOCK_MONOTONIC) >= relay->wait.until_nsec)
+    if (relay->want.fd < 0 || halt_is_set(relay->wait.stopped) || now >= until)
         return false;
-    if (tenant_waits(tenant, relay->gpu)) {
+    hope = tenant_waits(relay->wait.tenant, relay->gpu);
+    if (hope != TENANT_NO_HOPE) {
         relay->n_passes = 0;
-        patience_say(&relay->log, 0, "other runs of this process have it, until they end");
-        want_sleep(&relay->want, relay->wait.until_nsec);
-        tenant_goes_on(tenant);
+        if (hope == TENANT_END)
+            patience_say(&relay->log, 0, "other runs of this process have it, until they end");
+        want_sleep(&relay->want, hope == TENANT_END ? until : MIN(until, now + MOMENT_NSEC));
+        tenant_goes_on(relay->wait.tenant);
         return true;
     }
     /* The last of them may have ended since it was tried. */
@@ -44,12 +50,13 @@ static bool comes(struct relay *relay) {
         return true;
     if (relay->n_passes++ >= PASSES_MAX || !gpu_memory_is_on_its_way(relay->gpu))
         return false;
-    want_sleep(&relay->want, relay->wait.until_nsec);
+    want_sleep(&relay->want, until);
     return true;
 }
 
 static int try_until(struct relay *relay, relay_fn try, void *userdata, struct allot_error *err) {
     struct allot_error last = { 0 };
+    const char *more = "";
     int r;
 
     want_begin(&relay->want, relay->gpu, relay->wait.stopped);
@@ -57,15 +64,28 @@ static int try_until(struct relay *relay, relay_fn try, void *userdata, struct a
         want_lower(&relay->want);
         r = try(userdata, &relay->wait, &last);
     } while (r == -ENOMEM && comes(relay));
+    if (relay->want.fd < 0)
+        more = "; other runs cannot be waited for without a descriptor: raise their number "
+               "(ulimit -n)";
     want_end(&relay->want);
     if (r == -ENOMEM && halt_is_set(relay->wait.stopped))
         return error_set(err, -ECANCELED, "stopped while other runs have it: %s", last.text);
-    return r < 0 ? error_set(err, r, "%s", last.text) : 0;
+    return r < 0 ? error_set(err, r, "%s%s", last.text, r == -ENOMEM ? more : "") : 0;
+}
+
+/* Who is in line has no memory, and nobody waits for it. */
+static int stand(struct relay *relay, struct claim *claim) {
+    int r;
+
+    tenant_stands(relay->wait.tenant);
+    r = claim_take(claim, relay->gpu, relay->wait.stopped, relay->wait.until_nsec);
+    tenant_goes_on(relay->wait.tenant);
+    return r;
 }
 
 static int in_line(struct relay *relay, relay_fn try, void *userdata, struct allot_error *err) {
     struct claim claim;
-    int r = claim_take(&claim, relay->gpu, relay->wait.stopped, relay->wait.until_nsec);
+    int r = stand(relay, &claim);
 
     if (r == -ECANCELED)
         return error_set(err, r, "stopped while other runs are first in line for memory of %s",

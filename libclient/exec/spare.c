@@ -11,6 +11,7 @@
 #include "libclient/exec/cache.h"
 #include "libclient/exec/claim.h"
 #include "libclient/exec/relay.h"
+#include "libclient/exec/tenant.h"
 
 /* Try `call`, an expression, again and again, unless it asks for more than there is in all. */
 #define SPARE_ON_HOST(host, bytes, call)                                                           \
@@ -96,7 +97,7 @@ static int try_group(const struct group *group, const struct spare_wait *wait, b
 
     *ret_failed = 0;
     if (!parts)
-        return error_set(err, -ENOBUFS, "no host memory for a run");
+        return error_set(err, -ENOMEM, "no host memory for a run"), -ENOBUFS;
     for (uint32_t i = 0; i < group->n; i++)
         parts[i] =
             (struct gpu_memory_part){ .bytes = group->parts[i].bytes, .tag = group->parts[i].tag };
@@ -177,7 +178,11 @@ static int take_in_turn(struct spare_part *parts, uint32_t n, const struct spare
 
     if (until_nsec == 0)
         return take_all(parts, n, *ret_failed, wait, false, ret_failed, err);
+    if (own.tenant)
+        tenant_stands(own.tenant);
     r = claim_take(&claim, NULL, own.stopped, until_nsec);
+    if (own.tenant)
+        tenant_goes_on(own.tenant);
     /* Not before its end: what was refused first has said why. */
     if (r < 0)
         return r == -ECANCELED
@@ -196,7 +201,9 @@ int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wai
     bool are_several = n > 0 && parts[0].device != parts[n - 1].device;
     int r = n > 0 ? take_all(parts, n, 0, wait, are_several, ret_failed, err) : 0;
 
-    return r == -ENOMEM && are_several ? take_in_turn(parts, n, wait, ret_failed, err) : r;
+    if (r == -ENOMEM && are_several)
+        r = take_in_turn(parts, n, wait, ret_failed, err);
+    return r == -ENOBUFS ? -ENOMEM : r; /* of the host, which nobody waits for */
 }
 
 int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,

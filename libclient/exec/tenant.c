@@ -5,7 +5,6 @@
 
 #include "libclient/device/device.h"
 #include "libclient/device/want.h"
-#include "libclient/exec/constants.h"
 #include "libclient/exec/program.h"
 
 static struct {
@@ -55,34 +54,48 @@ void tenant_end(struct tenant *tenant) {
     pthread_mutex_unlock(&all.lock);
 }
 
-/* Whether a run of the program has, or will have, some of the GPU's memory. */
+/* Whether a run of the program has, or will have, some of the GPU's memory; be it the bytes of a
+ * variable, which nobody can write in place while it reads them. */
 static bool lives_on(const struct program *program, const struct gpu *gpu) {
     for (uint32_t d = 0; d < program->n_devices; d++)
-        if (program->devices[d]->gpu == gpu &&
-            (program->slab_bytes[d] > 0 || program->has_open || constants_need(program, d).n > 0))
+        if (program->devices[d]->gpu == gpu && program->slab_bytes[d] > 0)
             return true;
+    for (uint32_t v = 0; v < program->n_values; v++) {
+        const struct program_value *value = &program->values[v];
+
+        if (program->devices[value->space]->gpu == gpu &&
+            (value->where == VALUE_READ || value->where == VALUE_OPEN ||
+             value->where == VALUE_CONSTANT))
+            return true;
+    }
     return false;
 }
 
 /* What one who has no memory waits for comes, also from a tenant that waits; one who has some may
  * be what that one waits for. */
-static bool may_give(const struct tenant *other, const struct tenant *to) {
-    return other->n_waiting == 0 || (other->has_memory && !to->has_memory);
+static enum tenant_hope hope_for(const struct tenant *other, const struct tenant *to) {
+    if (other->has_memory)
+        return other->n_waiting == 0 || !to->has_memory ? TENANT_END : TENANT_NO_HOPE;
+    return other->n_waiting == 0 ? TENANT_MOMENT : TENANT_NO_HOPE;
 }
 
-bool tenant_waits(struct tenant *tenant, const struct gpu *gpu) {
+enum tenant_hope tenant_waits(struct tenant *tenant, const struct gpu *gpu) {
+    enum tenant_hope hope = TENANT_NO_HOPE;
     const struct tenant *other;
-    bool is_any = false;
 
     pthread_mutex_lock(&all.lock);
-    list_foreach (other, &all.tenants, link) {
-        is_any = other != tenant && may_give(other, tenant) && lives_on(other->program, gpu);
-        if (is_any)
-            break;
-    }
-    tenant->n_waiting += is_any;
+    list_foreach (other, &all.tenants, link)
+        if (other != tenant && hope_for(other, tenant) > hope && lives_on(other->program, gpu))
+            hope = hope_for(other, tenant);
+    tenant->n_waiting += hope != TENANT_NO_HOPE;
     pthread_mutex_unlock(&all.lock);
-    return is_any;
+    return hope;
+}
+
+void tenant_stands(struct tenant *tenant) {
+    pthread_mutex_lock(&all.lock);
+    tenant->n_waiting++;
+    pthread_mutex_unlock(&all.lock);
 }
 
 void tenant_goes_on(struct tenant *tenant) {

@@ -28,10 +28,18 @@ struct tenant {
 void tenant_begin(struct tenant *tenant, const struct program *program, bool has_memory);
 void tenant_end(struct tenant *tenant); /* also of one that is none */
 
+/* What one who lacks memory may hope for. */
+enum tenant_hope {
+    TENANT_NO_HOPE, /* nobody else has any, or all who have some wait themselves */
+    TENANT_MOMENT,  /* somebody is about to take some, or to find that there is none: look again */
+    TENANT_END,     /* somebody who has some will end */
+};
+
 /*
- * Before a thread of `tenant` waits for memory of `gpu`: whether another one will give some back.
- * False, and it does not wait: nobody else has any, or all who have some wait themselves. Of those
- * who wait for each other the last one to ask is told so; it ends, and the others get on.
+ * Before a thread of `tenant` waits for memory of `gpu`. Without hope it does not wait. Of those who
+ * have memory and wait for each other the last one to ask has none; it ends, and the others get on.
  */
-bool tenant_waits(struct tenant *tenant, const struct gpu *gpu);
-void tenant_goes_on(struct tenant *tenant); /* after it was true */
+enum tenant_hope tenant_waits(struct tenant *tenant, const struct gpu *gpu);
+/* A thread of it waits behind others who lack memory, and has none itself. */
+void tenant_stands(struct tenant *tenant);
+void tenant_goes_on(struct tenant *tenant); /* after either, but for no hope */

@@ -252,6 +252,45 @@ START_TEST(of_two_that_wait_for_each_other_one_is_refused) {
 }
 END_TEST
 
+/* None of those who are in line will give anything back. */
+START_TEST(those_in_line_are_not_waited_for) {
+    struct runner put, grows, waiters[3];
+
+    begin_alone();
+    /* By one who has memory and needs more than there is in all. */
+    grows = runner_line(&bench, "Hold", MOST);
+    grows = runner_put(grows, next(&bench, "/cpu:0", grows.y), MOST);
+    runner_begin(&grows, 0);
+    await_held(1);
+    for (int i = 0; i < 3; i++) {
+        waiters[i] = runner_line(&bench, "Next", MOST);
+        runner_begin(&waiters[i], 0);
+        await_in_line();
+    }
+    sem_post(&gpubench_let_go);
+    runner_await(&grows, -ENOMEM);
+    for (int i = 0; i < 3; i++) {
+        runner_await(&waiters[i], 0);
+        runner_done(&waiters[i]);
+    }
+    /* By each other, where a variable leaves too little for any. */
+    put = runner_line(&bench, "Next", HALF);
+    put = runner_put(put, put.y, HALF);
+    runner_check(&put);
+    for (int i = 0; i < 3; i++) {
+        waiters[i] = runner_line(&bench, "Next", 2 * MOST);
+        runner_begin(&waiters[i], 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        runner_await(&waiters[i], -ENOMEM);
+        runner_done(&waiters[i]);
+    }
+    runner_done(&put);
+    runner_done(&grows);
+    end_alone();
+}
+END_TEST
+
 START_TEST(so_it_is_with_two_gpus) {
     struct runner both, holder;
 
@@ -356,5 +395,5 @@ SUITE_TIMEOUT("limit-gpu", 120, a_limit_of_less_than_a_page_is_refused,
               a_run_waits_for_what_another_one_has, so_it_does_under_a_lease,
               who_does_not_wait_is_refused_at_once, a_cancellation_or_a_time_limit_ends_that_wait,
               what_nobody_will_give_back_is_refused, who_comes_later_does_not_overtake,
-              of_two_that_wait_for_each_other_one_is_refused, so_it_is_with_two_gpus,
-              a_crowd_gets_through)
+              of_two_that_wait_for_each_other_one_is_refused, those_in_line_are_not_waited_for,
+              so_it_is_with_two_gpus, a_crowd_gets_through)
