@@ -23,6 +23,8 @@
 #include "libclient/device/gpu.h"
 #include "libclient/exec/engine.h"
 #include "libclient/exec/maker.h"
+#include "libclient/exec/spare.h"
+#include "libclient/exec/tenant.h"
 
 static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
     return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;
@@ -190,11 +192,36 @@ static int check_entry(const struct safetensors *file, const struct node *node,
     return 0;
 }
 
+/* New bytes, which become the variable's when they are filled: others read and write the old ones
+ * meanwhile. They are waited for as those of any run. */
+static int put_anew(struct variable *variable, const void *data, struct allot_error *err) {
+    struct tenant nobodys = { 0 };
+    const struct spare_wait wait = { .tenant = &nobodys };
+    struct buffer *fresh, *old;
+    int r = variable_fresh(variable, &wait, &fresh, err);
+
+    if (r < 0)
+        return r;
+    r = device_await(variable->device, NULL, err);
+    if (r == 0)
+        r = device_copy_in(variable->device, fresh->data, data, variable->bytes, err);
+    if (r < 0) {
+        buffer_unref(fresh);
+        return r;
+    }
+    pthread_mutex_lock(&variable->lock);
+    old = variable->buffer;
+    variable->buffer = fresh;
+    pthread_mutex_unlock(&variable->lock);
+    buffer_unref(old);
+    return 0;
+}
+
 static int put(struct engine *engine, const struct node *node, const void *data,
                struct allot_error *err) {
-    struct buffer *fresh = NULL;
     struct variable *variable;
     struct device *device;
+    bool is_free;
     int r = maker_place(engine, node->id, &device, err);
 
     if (r < 0)
@@ -202,26 +229,25 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     r = variables_get(&engine->variables, node, device, &variable);
     if (r < 0)
         return error_set(err, r, "no host memory for variable '%s'", node->name);
-    if (device->gpu) {
-        gpu_leave();
-        r = gpu_enter(device->gpu, err);
-        if (r < 0)
-            return r;
-    }
+    /* Where it is, if nobody is at it. */
     pthread_mutex_lock(&variable->lock);
-    while (r == 0 && variable_lacks(variable, 0) && !fresh) {
-        pthread_mutex_unlock(&variable->lock);
-        r = variable_fresh(variable, NULL, &fresh, err);
-        pthread_mutex_lock(&variable->lock);
-    }
-    if (r == 0)
-        r = variable_prepare(variable, 0, false, &fresh, err);
-    if (r == 0)
-        r = device_await(device, NULL, err);
-    if (r == 0)
+    is_free = !variable_lacks(variable, 0) && device_is_idle(device);
+    if (is_free)
         r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
     pthread_mutex_unlock(&variable->lock);
-    buffer_unref(fresh);
+    if (is_free)
+        return r;
+    r = put_anew(variable, data, err);
+    if (r != -ENOMEM)
+        return r;
+    /* There is no memory but its own, for which runs that use the variable wait then. */
+    pthread_mutex_lock(&variable->lock);
+    if (!variable_lacks(variable, 0)) {
+        r = device_await(device, NULL, err);
+        if (r == 0)
+            r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
+    }
+    pthread_mutex_unlock(&variable->lock);
     return r;
 }
 
@@ -264,8 +290,12 @@ int allot_restore(struct allot_session *session, const struct allot_output *give
     if (fd < 0)
         return error_set(err, -errno, "%s: %s", path, strerror(errno));
     r = read_head(fd, &file, &data, &why);
-    if (r == 0)
+    if (r == 0) {
+        struct gpu_visit visit = gpus_visit_begin(session->engine->gpus);
+
         r = restore_from(session, variables, n, fd, &file, data, &why);
+        gpus_visit_end(&visit);
+    }
     safetensors_done(&file);
     return r < 0 ? error_set(err, r, "%s: %s", path, why.text) : 0;
 }

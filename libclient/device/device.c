@@ -132,6 +132,10 @@ int device_await(struct device *device, const atomic_bool *stopped, struct allot
     return device->gpu ? mark_await(&device->gpu->mark, stopped, err) : 0;
 }
 
+bool device_is_idle(const struct device *device) {
+    return !device->gpu || mark_look(&device->gpu->mark, NULL) != -EAGAIN;
+}
+
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
                    struct allot_error *err) {
     struct gpu *gpu = device->gpu;

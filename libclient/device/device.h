@@ -54,6 +54,8 @@ int device_copy_within(struct device *device, void *to, const void *from, uint64
 /* Wait until a GPU is past all that is queued on its compute stream now, whose memory others may
  * have had before. -ECANCELED: `stopped` was set, and want_stop() called; NULL: nobody does. */
 int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err);
+/* Whether it would not have to wait. */
+bool device_is_idle(const struct device *device);
 /* Copy from the host's memory to where nothing that is queued reads or writes, and be done before
  * it returns. */
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,

@@ -10,22 +10,35 @@
 #include "base/gpuid.h"
 #include "libclient/device/gpu_memory.h"
 
-/* Whose context is current on this thread, as far as we made it so. */
-static _Thread_local CUcontext entered;
+/* Whose context is current on this thread, as far as we made it so: gpu.serial, as a context that
+ * is made anew may have the address of one that is gone. 0: nobody's. */
+static _Thread_local uint64_t entered;
+static _Atomic uint64_t n_opened;
 
 int gpu_enter(struct gpu *gpu, struct allot_error *err) {
     int r;
 
-    if (entered == gpu->context)
+    if (entered == gpu->serial)
         return 0;
     r = cuda_ctx_set_current(gpu->cuda, err, gpu->context);
     if (r == 0)
-        entered = gpu->context;
+        entered = gpu->serial;
     return r;
 }
 
-void gpu_leave(void) {
-    entered = NULL;
+struct gpu_visit gpu_visit_begin(const struct cuda *cuda) {
+    struct gpu_visit visit = { .cuda = cuda };
+
+    entered = 0;
+    if (cuda_ctx_get_current(cuda, NULL, &visit.before) < 0)
+        visit.before = NULL;
+    return visit;
+}
+
+void gpu_visit_end(const struct gpu_visit *visit) {
+    if (visit->before && entered)
+        cuda_ctx_set_current(visit->cuda, NULL, visit->before);
+    entered = 0;
 }
 
 int gpu_host_alloc(struct gpu *gpu, uint64_t bytes, void **ret, struct allot_error *err) {
@@ -116,6 +129,7 @@ int gpu_open(struct gpu **ret, int number, struct allot_error *err) {
         return error_set(err, -ENOMEM, "no host memory for a GPU");
     pthread_mutex_init(&gpu->lock, NULL);
     gpu->number = number;
+    gpu->serial = atomic_fetch_add(&n_opened, 1) + 1;
     r = cuda_open(&gpu->cuda, &options, err);
     if (r == 0)
         r = start(gpu, &options, err);
@@ -136,9 +150,12 @@ static void unload_modules(struct gpu *gpu) {
 }
 
 struct gpu *gpu_close(struct gpu *gpu) {
+    struct gpu_visit visit;
+
     if (!gpu)
         return NULL;
     if (gpu->context) {
+        visit = gpu_visit_begin(gpu->cuda);
         gpu_enter(gpu, NULL);
         for (int i = 0; i < N_GPU_STREAMS; i++)
             waiter_done(&gpu->waiters[i]);
@@ -154,8 +171,10 @@ struct gpu *gpu_close(struct gpu *gpu) {
                 cuda_stream_destroy(gpu->cuda, NULL, gpu->streams[i]);
         if (gpu->idle)
             cuda_stream_destroy(gpu->cuda, NULL, gpu->idle);
-        cuda_ctx_set_current(gpu->cuda, NULL, NULL);
-        entered = NULL;
+        if (visit.before == gpu->context)
+            visit.before = NULL;
+        cuda_ctx_set_current(gpu->cuda, NULL, visit.before);
+        entered = 0;
         cuda_primary_ctx_release(gpu->cuda, NULL, gpu->device);
     }
     cuda_close(gpu->cuda);

@@ -33,7 +33,8 @@ enum gpu_stream {
 
 struct gpu {
     struct cuda *cuda;
-    int number; /* among those that the driver shows */
+    uint64_t serial; /* no other one of the process ever has it */
+    int number;      /* among those that the driver shows */
     CUdevice device;
     CUcontext context; /* the primary one, retained */
     union {
@@ -67,10 +68,18 @@ struct gpu *gpu_close(struct gpu *gpu); /* accepts and returns NULL */
 /* Fill in what tells the device from others, of one that has `cuda` and `number` alone. */
 int gpu_identify(struct gpu *gpu, struct allot_error *err);
 
-/* Make the device's context the calling thread's. Costs next to nothing where it was so last time:
- * who comes in from outside calls gpu_leave() first, as others may have made theirs current. */
+/* Make the device's context the calling thread's. Costs next to nothing where it was so last time.
+ */
 int gpu_enter(struct gpu *gpu, struct allot_error *err);
-void gpu_leave(void);
+
+/* Around all that is done on a thread of the program's: it may have made another context current
+ * since we were here, and finds that again. */
+struct gpu_visit {
+    const struct cuda *cuda;
+    CUcontext before; /* NULL: none was, and ours may stay */
+};
+struct gpu_visit gpu_visit_begin(const struct cuda *cuda);
+void gpu_visit_end(const struct gpu_visit *visit);
 
 /* Pinned host memory, which copies need to run beside other work. */
 int gpu_host_alloc(struct gpu *gpu, uint64_t bytes, void **ret, struct allot_error *err);

@@ -124,7 +124,8 @@ static bool hear(void *userdata) {
     const struct gpu_memory_terms *terms = errand->terms;
 
     want_lower(&errand->want);
-    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
+    errand->is_stopped = (terms->stopped && atomic_load(terms->stopped)) ||
+                         (terms->is_moot && terms->is_moot(terms->moot_userdata));
     return !errand->is_stopped;
 }
 

@@ -34,7 +34,11 @@ struct gpu_memory_terms {
                             options say */
     const atomic_bool *stopped; /* it does not wait once that is set, and want_stop() was called;
                                    NULL: nobody stops it */
-    bool is_hasty;              /* it reclaims, but does not wait */
+    /* Whether it is no longer needed, asked while it waits and want_news() was called: then it is
+     * stopped, too. NULL: it always is. */
+    bool (*is_moot)(void *userdata);
+    void *moot_userdata;
+    bool is_hasty; /* it reclaims, but does not wait */
     /* Free something of this process that is idle: whether there was anything. NULL: nothing is. */
     bool (*reclaim)(void *userdata);
     void *userdata;

@@ -240,6 +240,7 @@ static int make_set(const struct gpus_options *options, struct allot_error *err)
     struct driver_options driver = driver_options_read(DRIVER_AUTO);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
     cleanup(choice_done) struct choice choice = { 0 };
+    struct gpu_visit visit;
     int r = cuda_open(&cuda, &driver, err);
 
     if (r < 0) {
@@ -255,7 +256,10 @@ static int make_set(const struct gpus_options *options, struct allot_error *err)
     }
     if (choice.n < options->n_gpus)
         return too_few(options, cuda, choice.n, "there are", err);
-    return fill_set(cuda, &choice, options, err);
+    visit = gpu_visit_begin(cuda);
+    r = fill_set(cuda, &choice, options, err);
+    gpu_visit_end(&visit);
+    return r;
 }
 
 /* The set is there, made as another session asked. */
@@ -301,6 +305,15 @@ void gpus_put(const struct gpus *gpus) {
     if (--process.n_users == 0 && process.pid == getpid())
         let_go();
     pthread_mutex_unlock(&process.lock);
+}
+
+struct gpu_visit gpus_visit_begin(const struct gpus *gpus) {
+    return gpus && gpus->n ? gpu_visit_begin(gpus->gpus[0]->cuda) : (struct gpu_visit){ 0 };
+}
+
+void gpus_visit_end(const struct gpu_visit *visit) {
+    if (visit->cuda)
+        gpu_visit_end(visit);
 }
 
 static void see(struct gpus_seen *ret, const struct gpu *gpu, uint64_t memory_bytes) {

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "libclient/device/gpu.h"
+
 struct allot_error;
 struct gpu;
 
@@ -38,6 +40,10 @@ struct gpus {
  */
 int gpus_get(const struct gpus **ret, const struct gpus_options *options, struct allot_error *err);
 void gpus_put(const struct gpus *gpus); /* accepts NULL */
+
+/* gpu_visit_begin() and _end() of device/gpu.h where there is any GPU; `gpus` may be NULL. */
+struct gpu_visit gpus_visit_begin(const struct gpus *gpus);
+void gpus_visit_end(const struct gpu_visit *visit);
 
 /* A GPU as it is seen from outside: no context, no memory. */
 struct gpus_seen {

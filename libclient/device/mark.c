@@ -73,13 +73,17 @@ static int look(struct mark *mark, uint64_t number, struct allot_error *err) {
     return r;
 }
 
+int mark_look(const struct mark *mark, struct allot_error *err) {
+    int r = gpu_enter(mark->gpu, err);
+
+    return r < 0 ? r : cuda_stream_query(mark->gpu->cuda, err, mark->gpu->compute);
+}
+
 int mark_await(struct mark *mark, const atomic_bool *stopped, struct allot_error *err) {
     uint64_t number;
     struct want want;
-    int r = gpu_enter(mark->gpu, err);
+    int r = mark_look(mark, err);
 
-    if (r == 0)
-        r = cuda_stream_query(mark->gpu->cuda, err, mark->gpu->compute);
     if (r != -EAGAIN)
         return r;
     want_begin(&want, mark->gpu, stopped);

@@ -30,6 +30,9 @@ void mark_done(struct mark *mark);
  * is on its way. False: they cannot be told. */
 bool mark_set(struct mark *mark);
 
+/* Whether it is past all that is queued now: 0, or -EAGAIN. */
+int mark_look(const struct mark *mark, struct allot_error *err);
+
 /* Wait until it is past all that is queued now. -ECANCELED: `stopped` was set, and want_stop()
  * called; NULL: nobody does. */
 int mark_await(struct mark *mark, const atomic_bool *stopped, struct allot_error *err);

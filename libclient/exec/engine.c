@@ -121,12 +121,14 @@ int engine_stopped(const struct engine_run *run, int why, const char *where,
 }
 
 struct engine *engine_free(struct engine *engine) {
+    struct gpu_visit visit;
     bool is_fork;
 
     if (!engine)
         return NULL;
     /* In a fork nobody would ever tell. */
     is_fork = engine_check(engine, NULL) < 0;
+    visit = gpus_visit_begin(is_fork ? NULL : engine->gpus);
     if (!is_fork)
         leftovers_settle(&engine->cache, 0, NULL, NULL);
     cache_done(&engine->cache, is_fork);
@@ -135,6 +137,7 @@ struct engine *engine_free(struct engine *engine) {
     for (uint32_t i = 0; i < engine->n_devices; i++)
         device_unref(engine->devices[i]);
     free(engine->devices);
+    gpus_visit_end(&visit); /* before what it was begun with may go */
     gpus_put(engine->gpus);
     threads_put(engine->intra);
     threads_put(engine->inter);
@@ -361,10 +364,12 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
     struct allot_error why = { 0 };
+    struct gpu_visit visit;
     int r = engine_check(engine, err);
 
     if (r < 0)
         return r;
+    visit = gpus_visit_begin(engine->gpus);
     run->step = atomic_fetch_add(&engine->n_steps, 1);
     run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
     run->trace = NULL;
@@ -380,5 +385,6 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
         save_failed(run, NULL, &why);
     if (r < 0 && err)
         *err = why;
+    gpus_visit_end(&visit);
     return r;
 }

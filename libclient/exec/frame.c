@@ -101,7 +101,9 @@ static uint32_t own_pins(const struct frame *frame, const struct program_item *i
 }
 
 static struct spare_wait wait_of(struct frame *frame) {
-    return (struct spare_wait){ frame->until_nsec, &frame->cancelled, &frame->tenant };
+    return (struct spare_wait){ .until_nsec = frame->until_nsec,
+                                .stopped = &frame->cancelled,
+                                .tenant = &frame->tenant };
 }
 
 /* With the locks held: the first that lacks bytes to be written and has no fresh ones; `n`: none.
@@ -150,25 +152,49 @@ static void unlock_variables(struct variable *const *variables, uint32_t n) {
             pthread_mutex_unlock(&variables[i]->lock);
 }
 
+/* A variable that fresh bytes are waited for. */
+struct lack {
+    const struct frame *frame;
+    const struct program_item *item;
+    struct variable *const *variables;
+    struct buffer *const *fresh;
+    uint32_t n, which;
+};
+
+/* Who has read it may have ended: then it can be written where it is. */
+static bool no_longer_lacks(void *userdata) {
+    const struct lack *lack = userdata;
+    bool lacks;
+
+    lock_variables(lack->variables, lack->n);
+    lacks = lacking(lack->frame, lack->item, lack->variables, lack->n, lack->fresh) == lack->which;
+    unlock_variables(lack->variables, lack->n);
+    return !lacks;
+}
+
 /* Lock what is to be written, with fresh bytes at hand for those that need some: these may have to
  * be waited for, which nobody does with a lock. */
 static int lock_with_fresh(struct frame *frame, const struct program_item *item,
                            struct variable *const *variables, uint32_t n, struct buffer **fresh) {
-    const struct spare_wait wait = wait_of(frame);
+    struct lack lack = { frame, item, variables, fresh, n, n };
+    struct spare_wait wait = wait_of(frame);
     struct allot_error err = { 0 };
-    uint32_t i;
+    int r = 0;
 
+    wait.is_moot = no_longer_lacks;
+    wait.userdata = &lack;
     for (;;) {
-        int r;
+        uint32_t before = lack.which;
 
         lock_variables(variables, n);
-        i = lacking(frame, item, variables, n, fresh);
-        if (i == n)
+        lack.which = lacking(frame, item, variables, n, fresh);
+        if (lack.which == n)
             return 0;
         unlock_variables(variables, n);
-        r = variable_fresh(variables[i], &wait, &fresh[i], &err);
-        if (r < 0)
+        /* What could not be had is needed no more, or is it? */
+        if (r < 0 && (lack.which == before || atomic_load(&frame->cancelled)))
             return kernel_fail(r, "%s", err.text);
+        r = variable_fresh(variables[lack.which], &wait, &fresh[lack.which], &err);
     }
 }
 
@@ -188,20 +214,32 @@ static void note_written(struct frame *frame, const struct program_item *item,
     }
 }
 
+/* What was not written is what it was. */
+static void put_back(struct variable *variable, struct buffer *old, struct buffer **fresh) {
+    if (variable->buffer == old)
+        return;
+    *fresh = variable->buffer;
+    variable->buffer = old;
+}
+
 static int run_write(const struct kernel_run *run) {
     struct frame *frame = frame_of(run);
     const struct program_item *item = item_of(frame, run);
     const uint32_t *outputs = &frame->program->args[item->first_arg + item->n_inputs];
-    struct buffer *fresh[32] = { 0 };
+    struct buffer *fresh[32] = { 0 }, *old[32];
     struct variable *variables[32];
     uint32_t args[32], n = written(frame, item, variables, args);
     int r = lock_with_fresh(frame, item, variables, n, fresh);
 
     if (r == 0) {
+        for (uint32_t i = 0; i < n; i++)
+            old[i] = variables[i]->buffer;
         note_written(frame, item, variables, args, n);
         r = prepare_variables(frame, item, variables, args, n, fresh);
         if (r == 0)
             r = item->run(run);
+        for (uint32_t i = 0; r < 0 && i < n; i++)
+            put_back(variables[i], old[i], &fresh[i]);
         for (uint32_t o = 0; r == 0 && o < item->n_outputs; o++) {
             uint32_t first = (uint32_t)__builtin_ctz(item->kernel->writes);
             uint32_t handle = frame->program->args[item->first_arg + first];

@@ -124,18 +124,18 @@ static int take(struct frame **ret, struct cache *cache, struct cache_entry *ent
                 struct variables *variables, const struct spare_wait *given,
                 struct allot_error *err) {
     struct tenant tenant; /* until the frame is one */
-    const struct spare_wait wait = { given->until_nsec, given->stopped, &tenant };
+    const struct spare_wait wait = { .until_nsec = given->until_nsec,
+                                     .stopped = given->stopped,
+                                     .tenant = &tenant };
     struct outfit outfit;
     uint32_t failed;
     int r = begin(&outfit, entry->program, is_mine, err);
 
     tenant_begin(&tenant, entry->program, false);
-    if (r == 0) {
-        gpu_leave();
+    if (r == 0)
         r = spare_alloc_all(outfit.parts, outfit.n, &wait, &failed, err);
-        if (r < 0 && outfit.n)
-            r = name(&outfit, failed, r, err);
-    }
+    if (r < 0 && outfit.n)
+        r = name(&outfit, failed, r, err);
     if (r == 0)
         r = hand_out(&outfit, wait.stopped, err);
     if (!constants_end(cache, entry, is_mine, r == 0) && r == 0)

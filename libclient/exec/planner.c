@@ -91,7 +91,7 @@ static int make_frame(struct engine *engine, struct cache_entry *entry,
                       const struct engine_run *run, struct frame **ret, struct allot_error *err) {
     atomic_bool is_stopped = false;
     const struct stop stop = { &is_stopped, &engine->cache.lock, &engine->cache.news };
-    const struct spare_wait wait = { run->until_nsec, &is_stopped, NULL };
+    const struct spare_wait wait = { .until_nsec = run->until_nsec, .stopped = &is_stopped };
     struct allot_error where = { 0 };
     struct guard guard;
     int r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err), why;

@@ -342,7 +342,6 @@ int queue_begin(struct frame *frame, struct allot_error *err) {
 
     if (!program->has_gpu)
         return 0;
-    gpu_leave();
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu)
             frame->steps[d].step.stream = program->devices[d]->gpu->compute;
@@ -378,6 +377,8 @@ static int synchronise(struct frame *frame, bool are_marked, struct allot_error 
 
         if (r == 0)
             r = cuda_event_synchronize(end->gpu->cuda, why, end->event);
+        else /* its work may be under way all the same */
+            cuda_stream_synchronize(end->gpu->cuda, NULL, end->stream);
         if (r < 0 && first == 0)
             first = r;
     }

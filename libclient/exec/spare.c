@@ -90,6 +90,8 @@ static int try_group(const struct group *group, const struct spare_wait *wait, b
     struct gpu_memory_terms terms = {
         .until_nsec = wait ? wait->until_nsec : 0,
         .stopped = wait ? wait->stopped : NULL,
+        .is_moot = wait ? wait->is_moot : NULL,
+        .moot_userdata = wait ? wait->userdata : NULL,
         .is_hasty = is_hasty,
         .userdata = device,
     };
@@ -171,11 +173,12 @@ static int take_all(struct spare_part *parts, uint32_t n, uint32_t first,
 static int take_in_turn(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
                         uint32_t *ret_failed, struct allot_error *err) {
     uint64_t until_nsec = gpu_memory_patience(parts[0].device->gpu, wait ? wait->until_nsec : 0);
-    struct spare_wait own = { until_nsec, wait ? wait->stopped : NULL, wait ? wait->tenant : NULL };
+    struct spare_wait own = wait ? *wait : (struct spare_wait){ 0 };
     struct claim claim;
     uint32_t first;
     int r;
 
+    own.until_nsec = until_nsec;
     if (until_nsec == 0)
         return take_all(parts, n, *ret_failed, wait, false, ret_failed, err);
     if (own.tenant)

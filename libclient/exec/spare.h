@@ -8,6 +8,7 @@
  * Any thread, without a lock: a wait may be long.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "libclient/device/device.h"
@@ -22,6 +23,10 @@ struct spare_wait {
     uint64_t until_nsec;        /* not longer than until then, of CLOCK_MONOTONIC; 0: no limit */
     const atomic_bool *stopped; /* of a stop (exec/stop.h): set, it is -ECANCELED; NULL: never */
     struct tenant *tenant;      /* the run; NULL: it waits for no other one of the process */
+    /* Whether it is no longer needed, asked when something was given back: -ECANCELED then. NULL:
+     * it always is. */
+    bool (*is_moot)(void *userdata);
+    void *userdata;
 };
 
 /* `wait` NULL: nobody ends it. -ENOMEM, -ECANCELED. */

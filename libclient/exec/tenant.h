@@ -36,8 +36,9 @@ enum tenant_hope {
 };
 
 /*
- * Before a thread of `tenant` waits for memory of `gpu`. Without hope it does not wait. Of those who
- * have memory and wait for each other the last one to ask has none; it ends, and the others get on.
+ * Before a thread of `tenant` waits for memory of `gpu`. Without hope it does not wait. Of those
+ * who have memory and wait for each other the last one to ask has none; it ends, and the others get
+ * on.
  */
 enum tenant_hope tenant_waits(struct tenant *tenant, const struct gpu *gpu);
 /* A thread of it waits behind others who lack memory, and has none itself. */

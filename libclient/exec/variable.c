@@ -77,19 +77,18 @@ int variable_fresh(const struct variable *variable, const struct spare_wait *wai
 
 int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct buffer **fresh,
                      struct allot_error *err) {
+    struct buffer *old = variable->buffer;
     int r = 0;
 
-    if (!variable->buffer && keep)
+    if (!old && keep)
         return -ENODATA;
     if (!variable_lacks(variable, n_own))
         return 0;
     if (keep)
-        r = device_copy_within(variable->device, (*fresh)->data, variable->buffer->data,
-                               variable->bytes, err);
+        r = device_copy_within(variable->device, (*fresh)->data, old->data, variable->bytes, err);
     if (r < 0)
         return r;
-    buffer_unref(variable->buffer);
     variable->buffer = *fresh;
-    *fresh = NULL;
+    *fresh = old;
     return 0;
 }

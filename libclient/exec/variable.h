@@ -59,8 +59,9 @@ int variable_fresh(const struct variable *variable, const struct spare_wait *wai
                    struct buffer **ret, struct allot_error *err);
 /*
  * With the lock held: make `variable->buffer` one that may be changed: the same, or `*fresh`, which
- * is taken then; it is there if the variable lacks one. `keep`: its contents must be the old ones
- * (-ENODATA: there are none).
+ * is there if the variable lacks one; then that is where the old one is, for who cannot change it
+ * after all, and has to put it back. `keep`: its contents must be the old ones (-ENODATA: there are
+ * none).
  */
 int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct buffer **fresh,
                      struct allot_error *err);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/gpubench.h"
 
+#include <errno.h>
+
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +164,15 @@ static int raise_prepare(struct kernel_plan *plan, struct allot_error *err) {
     return r;
 }
 
+static int spoil_run(const struct kernel_run *run) {
+    return kernel_fail(-EIO, "spoilt");
+}
+
+static int spoil_prepare(struct kernel_plan *plan, struct allot_error *err) {
+    plan->run = spoil_run;
+    return 0;
+}
+
 static int same_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     if (shapes->n_outputs)
         shapes->outputs[0] = shapes->inputs[0];
@@ -176,6 +187,10 @@ static void register_ops(void) {
           .shape = same_shape,
           .flags = OPDEF_STATEFUL },
         { .name = "Raise",
+          .signature = "(variable: var f32, x: f32) -> ()",
+          .shape = same_shape,
+          .flags = OPDEF_STATEFUL },
+        { .name = "Spoil",
           .signature = "(variable: var f32, x: f32) -> ()",
           .shape = same_shape,
           .flags = OPDEF_STATEFUL },
@@ -197,6 +212,11 @@ static void register_ops(void) {
           .flags = KERNEL_INITIALISES,
           .prepare = put_prepare },
         { .op = "Raise", .device = KERNEL_GPU, .writes = 1, .prepare = raise_prepare },
+        { .op = "Spoil",
+          .device = KERNEL_GPU,
+          .writes = 1,
+          .flags = KERNEL_INITIALISES,
+          .prepare = spoil_prepare },
         { .op = "Hold", .device = KERNEL_GPU, .prepare = hold_prepare },
         { .op = "LetGo", .device = KERNEL_CPU, .prepare = let_go_prepare },
         { .op = "Crash", .device = KERNEL_GPU, .prepare = crash_prepare },

@@ -10,6 +10,8 @@
 #include "base/cleanup.h"
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
+#include "libclient/device/gpu.h"
 #include "tests/support/suite.h"
 #include "tests/support/waiting.h"
 
@@ -182,6 +184,87 @@ START_TEST(a_read_does_not_wait_for_others_that_read) {
 }
 END_TEST
 
+/* Also where others read the old bytes, so that it has others to write to. */
+START_TEST(a_variable_that_could_not_be_written_is_what_it_was) {
+    struct runner put, spoil;
+    struct buffer *old;
+    bool ignored;
+
+    begin();
+    put = runner_put(100, NULL);
+    spoil = runner_line(&bench, "Next", 4096);
+    spoil.has_target = true;
+    spoil.target = add(&bench, "Spoil", NULL, (struct edge[]){ v, spoil.y }, 2, NULL, 0);
+    runner_begin(&spoil, 0);
+    runner_await(&spoil, -EIO);
+    ck_assert_int_eq(variable_read(variable_now(), &old, &ignored), -ENODATA);
+    runner_check(&put);
+    runner_begin(&spoil, 0);
+    runner_await(&spoil, -EIO);
+    ck_assert_int_eq(variable_read(variable_now(), &old, &ignored), 0);
+    runner_begin(&spoil, 0);
+    runner_await(&spoil, -EIO);
+    buffer_unref(old);
+    check_run(&bench, v, NULL, v, 100);
+    runner_done(&put);
+    runner_done(&spoil);
+    end();
+}
+END_TEST
+
+/* A thread that was in a context which is gone, and a program with a context of its own. */
+static void *visit_twice(void *barrier) {
+    for (int i = 0; i < 2; i++) {
+        struct runner own = runner_line(&bench, "Next", 4096);
+
+        check_run(&bench, own.x, own.fed, own.y, 2);
+        runner_done(&own);
+        pthread_barrier_wait(barrier);
+        pthread_barrier_wait(barrier);
+    }
+    return NULL;
+}
+
+static const struct cuda *cuda_now(void) {
+    return bench.engine->devices[1]->gpu->cuda;
+}
+
+START_TEST(contexts_change_hands) {
+    pthread_barrier_t barrier;
+    CUcontext own, now;
+    pthread_t thread;
+
+    begin();
+    ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 2), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, visit_twice, &barrier), 0);
+    pthread_barrier_wait(&barrier);
+    session_close(&bench);
+    session_open(&bench, 2);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+
+    ck_assert_int_eq(cuda_ctx_create(cuda_now(), NULL, &own, 0, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        struct runner runner = runner_line(&bench, "Next", 4096 << i);
+
+        check_run(&bench, runner.x, runner.fed, runner.y, 2);
+        ck_assert_int_eq(cuda_ctx_get_current(cuda_now(), NULL, &now), 0);
+        ck_assert_ptr_eq(now, own);
+        runner_done(&runner);
+    }
+    session_close(&bench);
+    session_open(&bench, 2);
+    ck_assert_int_eq(cuda_ctx_get_current(cuda_now(), NULL, &now), 0);
+    ck_assert_ptr_eq(now, own);
+    cuda_ctx_destroy(cuda_now(), NULL, own);
+    pthread_barrier_destroy(&barrier);
+    end();
+}
+END_TEST
+
 SUITE_TIMEOUT("variable-gpu", 120, a_read_comes_behind_a_write_that_is_queued,
               bytes_that_a_queued_copy_reads_are_nobody_elses,
-              a_read_does_not_wait_for_others_that_read)
+              a_read_does_not_wait_for_others_that_read,
+              a_variable_that_could_not_be_written_is_what_it_was, contexts_change_hands)
