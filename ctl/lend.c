@@ -119,7 +119,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
     const struct wire_acquire call = { &demand->request };
     cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
     struct allot_error err = {};
-    const uint64_t due_usec = verdict_due(demand);
+    uint64_t due_usec = verdict_due(demand);
     unsigned n_silent = 0; /* connections in a row that ended without a word */
     bool has_sign = false;
     int r;
@@ -161,5 +161,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         r = client_reconnect(client, UINT64_MAX, -1, &err);
         if (r < 0)
             return complain(EXIT_RUN_FAILED, "%s", err.text);
+        /* One that was away for long is to say itself that the time is over. */
+        due_usec = MAX(due_usec, clock_usec(CLOCK_MONOTONIC) + HANGS_USEC);
     }
 }

@@ -190,7 +190,6 @@ static struct numbers *numbers_of(struct step *step, const struct node *variable
 /* What is remembered for a variable: zeros of its shape. */
 static struct allot_output slot(struct step *step, const struct node *variable, const char *name) {
     const struct node_output *own = &variable->outputs[0];
-    const struct graph_variable *known = graph_variable(step->graph, variable->id);
     size_t size = strlen(variable->name) + strlen(name) + 3;
     cleanup(freep) char *full = malloc(size);
     struct allot_output zeros;
@@ -202,19 +201,8 @@ static struct allot_output slot(struct step *step, const struct node *variable, 
         return (struct allot_output){ NULL, 0 };
     }
     snprintf(full, size, "%s/%s/", variable->name, name);
-    if (shape_is_whole(&own->shape))
-        zeros = allot_filled(step->graph, (enum allot_dtype)kept_type(step->optimizer, own->dtype),
-                             own->shape.rank, own->shape.dims, 0);
-    else if (known && known->initial != UINT32_MAX)
-        zeros = allot_zeros_like(
-            handle_output(step->graph, graph_node(step->graph, known->initial)->inputs[1]));
-    else {
-        error_set(&err, -EINVAL,
-                  "variable '%s' has an open shape and no initial value: its optimizer needs one",
-                  variable->name);
-        handle_fail(step->graph, &err);
-        return (struct allot_output){ NULL, 0 };
-    }
+    zeros = allot_filled(step->graph, (enum allot_dtype)kept_type(step->optimizer, own->dtype),
+                         own->shape.rank, own->shape.dims, 0); /* a variable's is always whole */
     return beside(step, variable, full, zeros);
 }
 

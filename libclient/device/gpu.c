@@ -13,6 +13,7 @@
 /* Whose context is current on this thread, as far as we made it so: gpu.serial, as a context that
  * is made anew may have the address of one that is gone. 0: nobody's. */
 static _Thread_local uint64_t entered;
+static _Thread_local CUcontext entered_context;
 static _Atomic uint64_t n_opened;
 
 int gpu_enter(struct gpu *gpu, struct allot_error *err) {
@@ -21,8 +22,10 @@ int gpu_enter(struct gpu *gpu, struct allot_error *err) {
     if (entered == gpu->serial)
         return 0;
     r = cuda_ctx_set_current(gpu->cuda, err, gpu->context);
-    if (r == 0)
+    if (r == 0) {
         entered = gpu->serial;
+        entered_context = gpu->context;
+    }
     return r;
 }
 
@@ -36,7 +39,8 @@ struct gpu_visit gpu_visit_begin(const struct cuda *cuda) {
 }
 
 void gpu_visit_end(const struct gpu_visit *visit) {
-    if (visit->before && entered)
+    /* Where a visit was within this one nobody knows what is current. */
+    if (visit->before && (!entered || entered_context != visit->before))
         cuda_ctx_set_current(visit->cuda, NULL, visit->before);
     entered = 0;
 }

@@ -65,7 +65,7 @@ struct errand {
     uint64_t tried_usec;   /* when it began to try without waiting, the last time */
     uint64_t waited_bytes; /* for which it stands in line */
     bool is_done;          /* the parts are there: nothing has to be waited for any more */
-    bool is_stopped;
+    bool is_stopped, is_moot;
     bool is_late;            /* it waited, and the time is over */
     struct patience_log log; /* what was said of the wait */
 };
@@ -119,14 +119,14 @@ void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes) {
         atomic_fetch_add(&memory->owed_bytes, bytes);
 }
 
-/* Whether it is to go on, as nobody has stopped it. */
+/* Whether it is to go on, as nobody has stopped it and it is still needed. */
 static bool hear(void *userdata) {
     const struct gpu_memory_terms *terms = errand->terms;
 
     want_lower(&errand->want);
-    errand->is_stopped = (terms->stopped && atomic_load(terms->stopped)) ||
-                         (terms->is_moot && terms->is_moot(terms->moot_userdata));
-    return !errand->is_stopped;
+    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
+    errand->is_moot = terms->is_moot && terms->is_moot(terms->moot_userdata);
+    return !errand->is_stopped && !errand->is_moot;
 }
 
 /* The same, by who cannot look just now. */
@@ -331,8 +331,8 @@ static int try(void) {
         settle(memory);
         if (lease_grow_until_stopped(memory, missing, patience, hear) == 0)
             errand->credit_bytes += missing;
-        else if (errand->is_stopped)
-            return -ECANCELED;
+        else if (errand->is_stopped || errand->is_moot)
+            return errand->is_stopped ? -ECANCELED : -EALREADY;
         else
             refuse_parts();
     }
@@ -428,7 +428,7 @@ static int stand_in_line(void) {
     if (r == 0)
         errand->credit_bytes += errand->waited_bytes;
     errand->is_late = errand->refused.code == -ETIMEDOUT || errand->refused.code == -ENOTCONN;
-    return errand->is_done ? 0 : errand->is_stopped ? -ECANCELED : r;
+    return errand->is_done ? 0 : errand->is_stopped ? -ECANCELED : errand->is_moot ? -EALREADY : r;
 }
 
 /* Others may give back what lacks: the lease refused, not the driver or the cap; and it is a matter
@@ -460,8 +460,8 @@ static int run_errand(struct allot_error *err) {
     }
     if (r == -ECANCELED)
         return stopped(err);
-    if (r == 0)
-        return 0;
+    if (r == 0 || r == -EALREADY)
+        return r;
     /* The last time, for the arena's words. */
     r = alloc_with(false, err);
     return r == -ENOMEM && errand->is_late ? -ETIMEDOUT : r;

@@ -34,8 +34,8 @@ struct gpu_memory_terms {
                             options say */
     const atomic_bool *stopped; /* it does not wait once that is set, and want_stop() was called;
                                    NULL: nobody stops it */
-    /* Whether it is no longer needed, asked while it waits and want_news() was called: then it is
-     * stopped, too. NULL: it always is. */
+    /* Whether it is no longer needed, asked while it waits and want_news() was called: -EALREADY.
+     * NULL: it always is. */
     bool (*is_moot)(void *userdata);
     void *moot_userdata;
     bool is_hasty; /* it reclaims, but does not wait */
@@ -68,7 +68,7 @@ struct gpu_memory_part {
  * is first. Nothing is held meanwhile, no lock of the arena either, and none of the caller's should
  * be. `terms` NULL: it neither reclaims nor waits. `*ret_failed`: the one that the error is about.
  * -ENOMEM; -ETIMEDOUT: the same, after it waited as long as it may; -ECANCELED: it was stopped, and
- * the sentence says what it waited for.
+ * the sentence says what it waited for; -EALREADY: it is moot.
  */
 int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
                          const struct gpu_memory_terms *terms, uint32_t *ret_failed,

@@ -191,8 +191,8 @@ static int lock_with_fresh(struct frame *frame, const struct program_item *item,
         if (lack.which == n)
             return 0;
         unlock_variables(variables, n);
-        /* What could not be had is needed no more, or is it? */
-        if (r < 0 && (lack.which == before || atomic_load(&frame->cancelled)))
+        /* What could not be had may be needed no more; or was not, and is again. */
+        if (r < 0 && r != -EALREADY && (lack.which == before || r == -ECANCELED))
             return kernel_fail(r, "%s", err.text);
         r = variable_fresh(variables[lack.which], &wait, &fresh[lack.which], &err);
     }

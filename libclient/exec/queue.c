@@ -35,7 +35,8 @@ struct frame_end {
     struct gpu *gpu;
     CUstream stream;
     struct waiter *waiter; /* of that stream */
-    CUevent event;         /* NULL until the end of the first run */
+    CUevent event;         /* for the waiter, who sleeps meanwhile; NULL until the first such run */
+    CUevent own_event;     /* for who waits itself, as the driver thinks best; likewise */
     struct waiter_entry entry;
     struct frame *frame;
 };
@@ -355,28 +356,27 @@ int queue_begin(struct frame *frame, struct allot_error *err) {
 }
 
 /* What other runs queue on the stream from now on is not waited for. */
-static int mark_stream(struct frame_end *end, struct allot_error *err) {
+static int mark_stream(const struct frame_end *end, CUevent *event, unsigned flags,
+                       struct allot_error *err) {
     int r = gpu_enter(end->gpu, err);
 
-    if (r == 0 && !end->event) {
-        r = cuda_event_create(end->gpu->cuda, err, &end->event,
-                              CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-        end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
-    }
-    return r == 0 ? cuda_event_record(end->gpu->cuda, err, end->event, end->stream) : r;
+    if (r == 0 && !*event)
+        r = cuda_event_create(end->gpu->cuda, err, event, CU_EVENT_DISABLE_TIMING | flags);
+    return r == 0 ? cuda_event_record(end->gpu->cuda, err, *event, end->stream) : r;
 }
 
-/* Sleep in the driver until all streams are through, as it says then whether all went well. */
+/* Wait in the driver until all streams are through, as it says then whether all went well. */
 static int synchronise(struct frame *frame, bool are_marked, struct allot_error *err) {
     int first = 0;
 
     for (uint32_t e = 0; e < frame->n_ends; e++) {
         struct frame_end *end = &frame->ends[e];
         struct allot_error *why = first < 0 ? NULL : err;
-        int r = are_marked ? gpu_enter(end->gpu, why) : mark_stream(end, why);
+        int r = are_marked ? gpu_enter(end->gpu, why) : mark_stream(end, &end->own_event, 0, why);
 
         if (r == 0)
-            r = cuda_event_synchronize(end->gpu->cuda, why, end->event);
+            r = cuda_event_synchronize(end->gpu->cuda, why,
+                                       are_marked ? end->event : end->own_event);
         else /* its work may be under way all the same */
             cuda_stream_synchronize(end->gpu->cuda, NULL, end->stream);
         if (r < 0 && first == 0)
@@ -386,10 +386,11 @@ static int synchronise(struct frame *frame, bool are_marked, struct allot_error 
 }
 
 static int ask_waiter(struct frame_end *end) {
-    int r = mark_stream(end, NULL);
+    int r = mark_stream(end, &end->event, CU_EVENT_BLOCKING_SYNC, NULL);
 
     if (r < 0)
         return r;
+    end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
     atomic_fetch_add(&end->frame->n_awaited, 1);
     r = waiter_post(end->waiter, &end->entry);
     if (r < 0)
@@ -434,9 +435,14 @@ int queue_finish(struct frame *frame, struct allot_error *err) {
 void queue_done(struct frame *frame) {
     const struct program *program = frame->program;
 
-    for (uint32_t e = 0; e < frame->n_ends; e++)
-        if (frame->ends[e].event && gpu_enter(frame->ends[e].gpu, NULL) == 0)
-            cuda_event_destroy(frame->ends[e].gpu->cuda, NULL, frame->ends[e].event);
+    for (uint32_t e = 0; e < frame->n_ends; e++) {
+        const struct frame_end *end = &frame->ends[e];
+
+        if (end->event && gpu_enter(end->gpu, NULL) == 0)
+            cuda_event_destroy(end->gpu->cuda, NULL, end->event);
+        if (end->own_event && gpu_enter(end->gpu, NULL) == 0)
+            cuda_event_destroy(end->gpu->cuda, NULL, end->own_event);
+    }
     free(frame->ends);
     for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
         struct gpu *gpu = gpu_of(program, program->event_items[e]);

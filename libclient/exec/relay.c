@@ -63,6 +63,8 @@ static int try_until(struct relay *relay, relay_fn try, void *userdata, struct a
     do {
         want_lower(&relay->want);
         r = try(userdata, &relay->wait, &last);
+        if (r == -ENOMEM && relay->wait.is_moot && relay->wait.is_moot(relay->wait.userdata))
+            r = -EALREADY;
     } while (r == -ENOMEM && comes(relay));
     if (relay->want.fd < 0)
         more = "; other runs cannot be waited for without a descriptor: raise their number "

@@ -206,7 +206,8 @@ int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wai
 
     if (r == -ENOMEM && are_several)
         r = take_in_turn(parts, n, wait, ret_failed, err);
-    return r == -ENOBUFS ? -ENOMEM : r; /* of the host, which nobody waits for */
+    /* Of the host, which nobody waits for, or in the daemon's line in vain. */
+    return r == -ENOBUFS || r == -ETIMEDOUT ? -ENOMEM : r;
 }
 
 int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
