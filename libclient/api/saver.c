@@ -192,6 +192,14 @@ static int check_entry(const struct safetensors *file, const struct node *node,
     return 0;
 }
 
+/* Bytes of a variable, behind all that may still use them. */
+static int fill(const struct variable *variable, struct buffer *buffer, const void *data,
+                struct allot_error *err) {
+    int r = device_await(variable->device, NULL, err);
+
+    return r < 0 ? r : device_copy_in(variable->device, buffer->data, data, variable->bytes, err);
+}
+
 /* New bytes, which become the variable's when they are filled: others read and write the old ones
  * meanwhile. They are waited for as those of any run. */
 static int put_anew(struct variable *variable, const void *data, struct allot_error *err) {
@@ -202,9 +210,7 @@ static int put_anew(struct variable *variable, const void *data, struct allot_er
 
     if (r < 0)
         return r;
-    r = device_await(variable->device, NULL, err);
-    if (r == 0)
-        r = device_copy_in(variable->device, fresh->data, data, variable->bytes, err);
+    r = fill(variable, fresh, data, err);
     if (r < 0) {
         buffer_unref(fresh);
         return r;
@@ -233,7 +239,7 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     pthread_mutex_lock(&variable->lock);
     is_free = !variable_lacks(variable, 0) && device_is_idle(device);
     if (is_free)
-        r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
+        r = fill(variable, variable->buffer, data, err);
     pthread_mutex_unlock(&variable->lock);
     if (is_free)
         return r;
@@ -242,11 +248,8 @@ static int put(struct engine *engine, const struct node *node, const void *data,
         return r;
     /* There is no memory but its own, for which runs that use the variable wait then. */
     pthread_mutex_lock(&variable->lock);
-    if (!variable_lacks(variable, 0)) {
-        r = device_await(device, NULL, err);
-        if (r == 0)
-            r = device_copy_in(device, variable->buffer->data, data, variable->bytes, err);
-    }
+    if (!variable_lacks(variable, 0))
+        r = fill(variable, variable->buffer, data, err);
     pthread_mutex_unlock(&variable->lock);
     return r;
 }

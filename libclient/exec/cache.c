@@ -252,13 +252,11 @@ void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct fra
         frame->next = entry->idle;
         entry->idle = frame;
         entry->n_idle++;
-        tenant_end(&frame->tenant); /* there are others who can have it now */
+        tenant_end(&frame->tenant); /* who waits for memory is told that it can have this */
     }
     pthread_mutex_unlock(&cache->lock);
     if (is_one_more)
         frame_free(frame);
-    else
-        cache_tell_idle(entry->program);
 }
 
 /* ---- Reclaim ------------------------------------------------------------------------------------

@@ -4,8 +4,7 @@
 #include <pthread.h>
 
 #include "libclient/device/device.h"
-#include "libclient/device/want.h"
-#include "libclient/exec/program.h"
+#include "libclient/exec/cache.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -48,9 +47,7 @@ void tenant_end(struct tenant *tenant) {
     pthread_mutex_lock(&all.lock);
     list_remove(&tenant->link);
     tenant->program = NULL;
-    for (uint32_t d = 0; d < program->n_devices; d++)
-        if (program->devices[d]->gpu)
-            want_news(program->devices[d]->gpu);
+    cache_tell_idle(program);
     pthread_mutex_unlock(&all.lock);
 }
 
