@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -118,7 +119,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
                  struct client *client, const struct wire_grant **ret) {
     const struct wire_acquire call = { &demand->request };
     cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
-    struct allot_error err = {};
+    struct allot_error err = {}, told = {};
     uint64_t due_usec = verdict_due(demand);
     unsigned n_silent = 0; /* connections in a row that ended without a word */
     bool has_sign = false;
@@ -149,13 +150,15 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         if (failure.code == FAILURE_TIMEOUT ||
             (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
             return progress_fail(&progress, EXIT_RUN_WAITING, err.text);
+        n_silent += !client_is_put_off(client);
         if (failure.code != FAILURE_NONE || client_is_connected(client) || demand->no_wait ||
-            ++n_silent == SILENT_MAX)
+            n_silent == SILENT_MAX)
             return failure.code != FAILURE_NONE
                        ? progress_fail(&progress, EXIT_RUN_FAILED, err.text)
                        : complain(EXIT_RUN_FAILED, "%s", err.text);
-        if (!quiet)
+        if (!quiet && strcmp(told.text, err.text) != 0)
             fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
+        told = err;
         client_close(client);
         has_sign = false;
         r = client_reconnect(client, UINT64_MAX, -1, &err);

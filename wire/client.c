@@ -21,6 +21,8 @@
 #define PAUSE_SOON_USEC  200000u
 #define PAUSE_LATE_USEC  1000000u
 #define SOON_USEC        10000000u
+/* Where each attempt starts a daemon that cannot run. */
+#define PAUSE_OFF_USEC 5000000u
 
 /* What a client may have unsent: any call it can make, and pipelines of them. */
 #define UNSENT_MAX ((size_t)1 << 20)
@@ -32,6 +34,7 @@ struct client {
     struct frame_out out;
     struct store store; /* of the last reply */
     uint64_t random;
+    uint64_t off_usec; /* the pause before the next attempt to reconnect; 0: not put off */
     struct sockaddr_un address;
 };
 
@@ -86,6 +89,10 @@ struct client *client_free(struct client *client) {
 
 const char *client_path(const struct client *client) {
     return client->address.sun_path;
+}
+
+bool client_is_put_off(const struct client *client) {
+    return client->off_usec > 0;
 }
 
 bool client_is_connected(const struct client *client) {
@@ -153,8 +160,9 @@ static int connect_failed(const struct client *client, int code, struct allot_er
     case -ENOENT:
     case -ECONNREFUSED:
         return error_set(err, code,
-                         "no daemon answers at %s (%s): start it (systemctl start allotd), or set "
-                         "ALLOT_SOCKET to where it listens",
+                         "no daemon answers at %s (%s): start it (systemctl start allotd; "
+                         "systemctl status allotd says why it ended), or set ALLOT_SOCKET to where "
+                         "it listens",
                          path, strerror(-code));
     case -EACCES:
     case -EPERM:
@@ -237,16 +245,23 @@ int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd
     KEEP_ERRNO;
     uint64_t begin = clock_usec(CLOCK_MONOTONIC), deadline = deadline_after(timeout_usec);
     uint64_t pause = PAUSE_FIRST_USEC;
+    bool is_put_off = client_is_put_off(client);
 
     for (;;) {
-        int r = client_connect(client, err);
+        int r = is_put_off ? -ECONNRESET : client_connect(client, err);
         uint64_t now = clock_usec(CLOCK_MONOTONIC), wake;
         short events;
 
         if (r >= 0 || !waiting_may_help(r))
             return r;
+        if (now >= deadline && is_put_off)
+            return error_set(err, -ETIMEDOUT,
+                             "the daemon at %s cannot start: systemctl status allotd says why",
+                             client_path(client));
         if (now >= deadline)
             return err ? (err->code = -ETIMEDOUT) : -ETIMEDOUT;
+        if (is_put_off)
+            pause = client->off_usec;
         wake = now + pause / 2 + random_next(&client->random) % (pause / 2 + 1);
         r = wait_for(client, 0, MIN(wake, deadline), cancel_fd, &events);
         if (r == -ECANCELED)
@@ -254,7 +269,9 @@ int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd
                              client_path(client));
         if (r < 0 && r != -ETIMEDOUT)
             return error_set(err, r, "cannot wait for the daemon: %s", strerror(-r));
-        pause = MIN(pause * 3 / 2, now - begin < SOON_USEC ? PAUSE_SOON_USEC : PAUSE_LATE_USEC);
+        pause = MIN(is_put_off ? PAUSE_FIRST_USEC : pause * 3 / 2,
+                    now - begin < SOON_USEC ? PAUSE_SOON_USEC : PAUSE_LATE_USEC);
+        is_put_off = false;
     }
 }
 
@@ -358,6 +375,14 @@ int client_receive(struct client *client, enum wire_method method, uint64_t time
 
     r = varlink_reply_read(ret ? ret : &reply_scratch, failure, method, text, n, &client->store,
                            err);
+    if (r == -EREMOTEIO && failure->code == FAILURE_NOT_RUNNING) {
+        client_close(client);
+        client->off_usec = MIN(MAX(client->off_usec * 2, PAUSE_SOON_USEC), PAUSE_OFF_USEC);
+        r = failure_errno(failure->code);
+        *failure = (struct failure){ 0 };
+        return err ? (err->code = r) : r;
+    }
+    client->off_usec = 0;
     if (r == -EREMOTEIO)
         return failure_errno(failure->code);
     if (r < 0)

@@ -45,9 +45,17 @@ int client_connect(struct client *client, struct allot_error *err);
  * shortened at random so that a thousand clients do not come at once), for at most `timeout_usec`
  * (UINT64_MAX: for ever). Ends early with -ECANCELED when `cancel_fd` (-1: none) becomes readable,
  * and with what no waiting mends, such as -EACCES. -ETIMEDOUT with the text of the last attempt.
+ * After NotRunning there is a pause before the first attempt, too: each one starts the daemon.
  */
 int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd,
                      struct allot_error *err);
+
+/*
+ * Whether the last answer was NotRunning: a daemon that cannot start has ended the connection with
+ * a reason. The call gave -ECONNRESET, with that reason in `err`, as it does for a daemon that ends
+ * in its middle: those who wait for a daemon to come back wait for this one, too.
+ */
+bool client_is_put_off(const struct client *client);
 
 bool client_is_connected(const struct client *client);
 void client_close(struct client *client);   /* ends the connection; connect again at will */

@@ -25,6 +25,7 @@ static const struct {
     [FAILURE_DEADLOCK] = { ALLOT "Deadlock", -EDEADLK, "waiting would never end" },
     [FAILURE_DRAINING] = { ALLOT "Draining", -ESHUTDOWN, "the device is being drained" },
     [FAILURE_BUSY] = { ALLOT "Busy", -EBUSY, "too much is asked at once; try again later" },
+    [FAILURE_NOT_RUNNING] = { ALLOT "NotRunning", -ECONNRESET, "the daemon cannot start" },
     [FAILURE_INTERFACE_NOT_FOUND] = { SERVICE "InterfaceNotFound", -EOPNOTSUPP,
                                       "the daemon does not know the interface" },
     [FAILURE_METHOD_NOT_FOUND] = { SERVICE "MethodNotFound", -EOPNOTSUPP,

@@ -17,14 +17,15 @@
 enum failure_code {
     FAILURE_NONE,
 
-    FAILURE_NO_MEMORY, /* -ENOSPC: the device or the lease has not that much left */
-    FAILURE_DENIED,    /* -EACCES */
-    FAILURE_NO_DEVICE, /* -ENODEV */
-    FAILURE_NOT_FOUND, /* -ENOENT: no such lease, or none of yours */
-    FAILURE_TIMEOUT,   /* -ETIMEDOUT */
-    FAILURE_DEADLOCK,  /* -EDEADLK */
-    FAILURE_DRAINING,  /* -ESHUTDOWN */
-    FAILURE_BUSY,      /* -EBUSY: too many connections, leases or calls; try later */
+    FAILURE_NO_MEMORY,   /* -ENOSPC: the device or the lease has not that much left */
+    FAILURE_DENIED,      /* -EACCES */
+    FAILURE_NO_DEVICE,   /* -ENODEV */
+    FAILURE_NOT_FOUND,   /* -ENOENT: no such lease, or none of yours */
+    FAILURE_TIMEOUT,     /* -ETIMEDOUT */
+    FAILURE_DEADLOCK,    /* -EDEADLK */
+    FAILURE_DRAINING,    /* -ESHUTDOWN */
+    FAILURE_BUSY,        /* -EBUSY: too many connections, leases or calls; try later */
+    FAILURE_NOT_RUNNING, /* -ECONNRESET: it cannot start; a client gives it as a lost connection */
 
     FAILURE_INTERFACE_NOT_FOUND,    /* -EOPNOTSUPP, as the next three */
     FAILURE_METHOD_NOT_FOUND,       /* */

@@ -132,7 +132,7 @@ START_TEST(every_error_has_the_members_of_the_interface) {
     };
     cleanup(freep) char *interface = squeezed();
 
-    for (enum failure_code code = FAILURE_NO_MEMORY; code <= FAILURE_BUSY; code++) {
+    for (enum failure_code code = FAILURE_NO_MEMORY; code <= FAILURE_NOT_RUNNING; code++) {
         struct failure failure = full;
         struct failure kept;
         char shown[256] = "error";
@@ -156,7 +156,7 @@ START_TEST(every_error_has_the_members_of_the_interface) {
         ck_assert_int_eq(failure_find(failure_name(code)), code);
         ck_assert_int_lt(failure_errno(code), 0);
     }
-    ck_assert_uint_eq(count(varlink_interface_text, "\nerror "), FAILURE_BUSY);
+    ck_assert_uint_eq(count(varlink_interface_text, "\nerror "), FAILURE_NOT_RUNNING);
     ck_assert_int_eq(failure_find("io.allot.Manager.Nonsense"), FAILURE_UNKNOWN);
     ck_assert_int_eq(failure_find(""), FAILURE_UNKNOWN);
 }
