@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <systemd/sd-daemon.h>
 #include <systemd/sd-journal.h>
 #include <time.h>
 #include <unistd.h>
@@ -233,4 +234,15 @@ void log_line(int level, const struct log_about *about, const char *format, ...)
     escape(message + 8, LINE_SIZE, text);
     if (!is_journal || !to_journal(level, about, message))
         to_stderr(level, message + 8);
+}
+
+void log_status(const char *format, ...) {
+    char text[LINE_SIZE], line[LINE_SIZE];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(text, sizeof(text), format, ap);
+    va_end(ap);
+    escape(line, sizeof(line), text); /* a line break would begin another assignment */
+    sd_notifyf(0, "STATUS=%s", line);
 }

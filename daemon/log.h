@@ -70,6 +70,12 @@ int log_level_parse(int *ret, const char *text);
 void log_line(int level, const struct log_about *about, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/*
+ * What `systemctl status allotd` shows beside "active" or "failed", until the next one or the next
+ * start; "" for nothing. Says nothing where systemd did not start us.
+ */
+void log_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* A user's allowance: so many lines at once, and then one line in so long. */
 #define LOG_BURST       64
 #define LOG_REFILL_USEC UINT64_C(1000000)

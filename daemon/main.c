@@ -15,6 +15,7 @@
 #include "daemon/config.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
+#include "daemon/server.h"
 #include "driver/load.h"
 
 /* As sysexits.h has it; RestartPreventExitStatus= of the unit names it. */
@@ -83,6 +84,26 @@ static size_t raise_files(void) {
     return limit.rlim_cur > 1 << 20 ? 1 << 20 : (size_t)limit.rlim_cur;
 }
 
+/*
+ * systemd does not try again after a wrong configuration: the administrator sees the mistake in the
+ * unit's status, and the clients that wait are told. Any other failure is followed by the next
+ * attempt, for which the clients go on waiting.
+ */
+static int give_up(int r, const struct allot_error *err) {
+    char reason[sizeof(err->text) + 96];
+
+    log_line(LOG_ERR, NULL, "%s", err->text);
+    if (r != -EINVAL) {
+        log_status("cannot start: %s", err->text);
+        return EXIT_FAILURE;
+    }
+    log_status("wrong configuration: %s", err->text);
+    snprintf(reason, sizeof(reason), "allotd does not run, its configuration is wrong: %s",
+             err->text);
+    server_refuse_waiting(reason);
+    return EXIT_CONFIG;
+}
+
 int main(int argc, char **argv) {
     struct manager_options given = {
         .config = CONFIG_FILE,
@@ -147,10 +168,8 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); /* a client that is gone is an error of its own connection */
     given.max_files = raise_files();
     r = manager_new(&manager, &given, &err);
-    if (r < 0) {
-        log_line(LOG_ERR, NULL, "%s", err.text);
-        return r == -EINVAL ? EXIT_CONFIG : EXIT_FAILURE;
-    }
+    if (r < 0)
+        return give_up(r, &err);
     r = manager_run(manager, &err);
     if (r < 0)
         log_line(LOG_ERR, NULL, "%s", err.text);

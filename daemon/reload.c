@@ -186,9 +186,11 @@ static int on_read(sd_event_source *source, int fd, uint32_t events, void *data)
         log_line(LOG_WARNING, &(struct log_about){ .message = LOG_CONFIG_KEPT },
                  "%s; the configuration stays as it was", job->err.text);
         snprintf(reason, sizeof(reason), "%s; the configuration stays as it was", job->err.text);
+        log_status("not reloaded: %s", reason);
     } else {
         log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_CONFIG_READ },
                  "the configuration was read again: %s", manager->options.config);
+        log_status("%s", "");
     }
     answer(&reload->asked, FAILURE_DENIED, r < 0 ? reason : NULL);
     job_free(job);

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,8 @@
 #include "daemon/log.h"
 #include "daemon/manager.h"
 #include "daemon/session.h"
+#include "wire/frame.h"
+#include "wire/varlink.h"
 
 #define ACCEPTS_PER_TURN 64
 #define EVENTS_PER_TURN  128
@@ -368,6 +371,39 @@ struct server *server_free(struct server *server) {
     map_done(&server->guests);
     free(server);
     return NULL;
+}
+
+/* A client that has not sent its call yet would miss the answer: wait for the call. */
+#define CALL_PATIENCE_MSEC 100
+#define REFUSALS_MAX       4096 /* the backlog of allotd.socket */
+
+void server_refuse_waiting(const char *reason) {
+    struct server passed = { .listen_fd = -1 };
+    struct frame_out out;
+    struct allot_error err;
+    int patience_msec = CALL_PATIENCE_MSEC * 10, fd, r;
+
+    if (take_activated(&passed, &err) <= 0)
+        return; /* no client can have connected */
+    for (unsigned i = 0; i < REFUSALS_MAX; i++) {
+        struct pollfd call = { .events = POLLIN };
+
+        fd = accept4(passed.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            break;
+        call.fd = fd;
+        if (patience_msec > 0 && poll(&call, 1, CALL_PATIENCE_MSEC) == 0)
+            patience_msec -= CALL_PATIENCE_MSEC;
+        frame_out_init(&out, FRAME_CALL_MAX);
+        varlink_failure_write(frame_out_begin(&out),
+                              &(struct failure){ .code = FAILURE_NOT_RUNNING, .reason = reason });
+        r = frame_out_end(&out);
+        if (r >= 0)
+            (void)frame_out_flush(&out, fd);
+        frame_out_done(&out);
+        close(fd);
+    }
+    closep(&passed.listen_fd);
 }
 
 /* Close those that have more unread than the mean: half of the memory at least. */

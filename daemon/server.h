@@ -59,6 +59,13 @@ struct server *server_free(struct server *server); /* accepts NULL, returns NULL
 DEFINE_FREEP(struct server, server_freep, server_free)
 
 /*
+ * For a daemon that cannot start: every client that already waits on the socket that systemd passed
+ * gets NotRunning with `reason`. A connection that stayed in the backlog would make systemd start
+ * the daemon again at once, and again, until it gives up on the socket.
+ */
+void server_refuse_waiting(const char *reason);
+
+/*
  * Serve clients, and wait for them, until the event loop has something to do, or should look again
  * at what it waits for (manager.is_stirred). The loop is armed (sd_event_prepare) meanwhile.
  */

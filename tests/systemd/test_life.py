@@ -106,12 +106,16 @@ def test_a_driver_that_hangs_does_not_stop_the_daemon(served, job):
 def test_a_reload_takes_good_configurations_only(served):
     pid = served.pid()
     served.write("/etc/allot/allotd.conf", "[allotd]\nno such thing = 1\n")
-    assert served.try_run("systemctl", "reload", "allotd.service").returncode != 0 # and says so
+    assert served.try_run("systemctl", "reload", "allotd.service").returncode != 0
     assert "the configuration stays as it was" in served.journal("-u", "allotd")
+    shown = served.show("allotd.service", "StatusText") # where systemctl says to look
+    assert shown.startswith("not reloaded: /etc/allot/allotd.conf:2: ") and "no such thing" in shown
+    assert served.is_active("allotd.service") == "active"
     assert served.try_run("allotd", "--check-config").returncode != 0
     served.write("/etc/allot/allotd.conf", "[allotd]\nmode = open\n")
     served.run("systemctl", "reload", "allotd.service")
     assert "was read again" in served.journal("-u", "allotd")
+    assert served.show("allotd.service", "StatusText") == ""
     served.kill("HUP", pid) # the old way
     until("the second reading", lambda: served.journal("-u", "allotd").count("was read again") >= 2)
     assert served.pid() == pid
@@ -119,19 +123,90 @@ def test_a_reload_takes_good_configurations_only(served):
     served.run("systemctl", "reload", "allotd.service")
 
 
-def test_a_wrong_configuration_is_no_restart_loop(served):
-    served.write("/etc/allot/allotd.conf", "[allotd]\nno such thing = 1\n")
-    served.run("systemctl", "stop", "allotd.service")
-    served.try_run("systemctl", "start", "allotd.service")
-    until("the end of it", lambda: served.is_active("allotd.service") == "failed")
-    assert served.show("allotd.service", "ExecMainStatus") == "78"
-    assert served.show("allotd.service", "NRestarts") == "0"
-    assert "/etc/allot/allotd.conf:2" in served.journal("-u", "allotd")
-    served.run("rm", "/etc/allot/allotd.conf")
-    served.run("systemctl", "reset-failed", "allotd.service")
-    served.run("systemctl", "start", "allotd.socket")
+TYPO = "[allotd]\nmode = open\ngrace-tim = 10s\n"
+MISTAKE = "/etc/allot/allotd.conf:3: [allotd] has no key grace-tim: did you mean grace-time?"
+
+
+@pytest.fixture
+def mistaken(served):
+    """The machine after a restart with a mistake in the configuration."""
+    served.write("/etc/allot/allotd.conf", TYPO)
+    assert served.try_run("systemctl", "restart", "allotd.service").returncode != 0
+    yield served
+    served.run("rm", "-f", "/etc/allot/allotd.conf")
     served.restart()
     until("its tiers", lambda: {1, 2, 5} <= served.tiers())
+
+
+def failures(machine):
+    """How often it has ended because of its configuration."""
+    return machine.journal("-u", "allotd").count("status=78/CONFIG")
+
+
+def test_systemctl_status_names_the_mistake(mistaken):
+    shown = mistaken.try_run("systemctl", "--no-pager", "--full", "status", "allotd.service").stdout
+    assert f'Status: "wrong configuration: {MISTAKE}"' in shown
+    assert "Active: failed" in shown
+    assert mistaken.show("allotd.service", "ExecMainStatus") == "78"
+    assert mistaken.show("allotd.service", "NRestarts") == "0"
+    assert mistaken.is_active("allotd.socket") == "active"
+
+
+def test_clients_hear_of_the_mistake_at_once(mistaken):
+    before = failures(mistaken)
+    for command in (["status"], ["run", "--no-wait", "--mem", "1G", "--", "true"]):
+        done = mistaken.as_user(ADA, "env", "-u", "GPUSIM_BOX", "-u", "LD_LIBRARY_PATH", "gpuctl", *command, timeout=10)
+        assert done.returncode != 0
+        assert f"allotd does not run, its configuration is wrong: {MISTAKE}" in done.stderr
+    # A connection is a start, and not a row of them until systemd closes the socket.
+    assert failures(mistaken) < before + 6
+    assert mistaken.is_active("allotd.socket") == "active"
+
+
+def test_once_mended_the_next_question_starts_it(mistaken):
+    mistaken.write("/etc/allot/allotd.conf", TYPO.replace("grace-tim ", "grace-time "))
+    assert len(mistaken.status()["devices"]) == 2
+    assert mistaken.show("allotd.service", "StatusText") == ""
+
+
+def test_jobs_outlive_the_mistake(job, mistaken):
+    assert job.ask()["nvidia1"] == REFUSED
+    mistaken.write("/etc/allot/allotd.conf", "")
+    mistaken.run("systemctl", "restart", "allotd.service")
+    kept(mistaken, job)
+
+
+def test_requests_wait_for_the_mistake_to_be_mended(mistaken):
+    waiting = mistaken.start(BOB, "gpuctl", "run", "--mem", "1G", "--", "echo", "runs")
+    told = waiting.stdout.readline()
+    assert told == f"gpuctl: allotd does not run, its configuration is wrong: {MISTAKE}; asking again when allotd is back\n"
+    before = failures(mistaken)
+    until("more attempts than a daemon that hangs up without a word gets", lambda: failures(mistaken) > before + 4)
+    assert waiting.poll() is None
+    mistaken.write("/etc/allot/allotd.conf", "")
+    assert waiting.communicate(timeout=machines.PATIENCE)[0] == "runs\n" # and it was told once
+
+
+@pytest.fixture
+def impatient(served):
+    """systemd closes the socket after two attempts, where by default it is 20 within two seconds."""
+    limit = "/etc/systemd/system/allotd.socket.d/limit.conf"
+    served.write(limit, "[Socket]\nTriggerLimitIntervalSec=1h\nTriggerLimitBurst=2\n")
+    served.run("systemctl", "daemon-reload")
+    served.run("systemctl", "restart", "allotd.socket", "allotd.service")
+    yield served
+    served.run("rm", limit)
+    served.run("systemctl", "daemon-reload")
+
+
+def test_a_socket_that_systemd_has_closed_is_opened_by_a_restart(impatient, mistaken):
+    for _ in range(4):
+        done = mistaken.as_user(ADA, "env", "-u", "GPUSIM_BOX", "-u", "LD_LIBRARY_PATH", "gpuctl", "status", timeout=10)
+    assert mistaken.show("allotd.socket", "Result") == "trigger-limit-hit"
+    assert "no daemon answers" in done.stderr and "systemctl status allotd says why" in done.stderr
+    mistaken.run("rm", "/etc/allot/allotd.conf")
+    mistaken.restart()
+    assert mistaken.is_active("allotd.socket") == "active"
 
 
 def test_drain_is_for_administrators(served):
