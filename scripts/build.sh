@@ -63,12 +63,24 @@ build_configure() {
     printf '%s\n' "$base" "${options[@]}" >"$dir/.configured"
 }
 
-# build_variant VARIANT: needs vendor_setup before it.
+# build_variant VARIANT: needs vendor_setup before it. .compiled is as old as the sources that went into it.
 build_variant() {
     local dir
     dir=$(build_dir "$1")
-    build_configure "$1" &&
-        step_run "compile ${dir##*/}" "build/compile-$1.log" ninja -j "$(nproc)" -C "$dir"
+    build_configure "$1" && rm -f "$dir/.compiled" && touch "$dir/.compiling" &&
+        step_run "compile ${dir##*/}" "build/compile-$1.log" ninja -j "$(nproc)" -C "$dir" &&
+        mv "$dir/.compiling" "$dir/.compiled"
+}
+
+# build_is_current: build/ was made for this prefix and compiler, and from the sources as they are now;
+# tests, scripts and texts are copied or not installed. Looks at files alone: it can be asked where no
+# compiler is installed.
+build_is_current() {
+    local configured=$top/build/.configured
+    [ "$(head -n 1 "$configured" 2>/dev/null)" = "$top $(build_compiler release)" ] &&
+        grep -qxF -- "--prefix=${PREFIX:-/usr/local}" "$configured" && [ -f "$top/build/.compiled" ] &&
+        [ -z "$(find "$top" \( -path "$top/build" -o -path "$top/build-*" -o -path "$top/tests" -o -path "$top/scripts" \
+            -o -name .git -o -name __pycache__ \) -prune -o -type f ! -name '*.md' -newer "$top/build/.compiled" -print -quit)" ]
 }
 
 # build_ahead VARIANT...: compile beside tests that leave the processors idle, with what these leave.
