@@ -17,7 +17,7 @@ declare -A suite_about=(
     [asan]="unit tests, fuzz corpora and the daemon under address and undefined behaviour sanitizers"
     [tsan]="unit tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
-    [systemd]="units, jobs, restarts and locked mode under a systemd booted in a container"
+    [systemd]="installing, units, jobs, restarts and locked mode under a systemd booted in a container"
     [qemu]="the same on Debian's own kernel, in a virtual machine without KVM"
     [fresh]="./run demo and ./run test of the committed state in an empty Debian tree"
     [ctl]="gpuctl against a real daemon on a simulated box, top in tmux"
@@ -218,7 +218,7 @@ suite_systemd() {
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TIME_SCALE="$suite_scale" \
         ALLOT_BUILD="$top/build" ALLOT_TREE="$tree" \
         "${within[@]}" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$name" \
-        --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{units,jobs,life}.py || rc=$?
+        --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{install,units,jobs,life}.py || rc=$?
     suite_results systemd "$rc" "$report"
 }
 

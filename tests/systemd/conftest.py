@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine for all tests of this folder, booted by the first that asks for it.
+"""One machine for all tests of this folder but test_install.py, booted by the first that asks for it.
 
 `./run test systemd` sets ALLOT_TREE (a Debian to boot) and ALLOT_BUILD.
 """
@@ -37,7 +37,7 @@ def pytest_runtest_makereport(item, call):
     """A failure shows what the daemon said."""
     outcome = yield
     report = outcome.get_result()
-    booted = item.funcargs.get("machine") or item.funcargs.get("served")
+    booted = next((item.funcargs[name] for name in ("served", "machine", "followed", "bare") if name in item.funcargs), None)
     if report.failed and booted and booted.leader:
         tail = booted.try_run("journalctl", "--no-pager", "-n", "60", "-o", "short-monotonic").stdout
         report.sections.append(("journal", tail))

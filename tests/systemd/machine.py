@@ -2,7 +2,8 @@
 """A really booted systemd 252 in a container, with Allot installed in it and two simulated GPUs.
 
 The tree is a Debian from the cache under an overlay in memory; `meson install` puts the build into it
-as on any machine. GPUs are simulated, their device nodes are not: they have NVIDIA's number and no
+before it is booted, as a package would be in a system's image. `Bare` is booted without Allot, with the
+clone and its build to install from. GPUs are simulated, their device nodes are not: they have NVIDIA's number and no
 driver, so opening one gives ENXIO where the device filter lets it through and EPERM where it does not.
 """
 import contextlib
@@ -16,6 +17,8 @@ import time
 
 PATIENCE = 60 * int(os.environ.get("ALLOT_TIME_SCALE") or 1)
 BOX = "/run/gpusim/box"
+# Debian's. A machine to install in gets it from here: the list of what to install is for this version alone.
+MESON = ["/usr/bin/meson", "/usr/lib/python3/dist-packages/mesonbuild"]
 
 TARGET = """[Unit]
 Requires=basic.target dbus.service systemd-logind.service
@@ -88,38 +91,47 @@ class Machine:
     def __init__(self, work, tree, build):
         self.work = pathlib.Path(work)
         self.root = self.work / "root"
-        self.name = f"allot-test-{os.getpid()}"
+        self.name = f"allot-test-{os.getpid()}-{self.work.name}"
         self.group = cgroup2() / self.name
         self.nspawn = self.leader = None
         self.sessions = 0
         self.mounts = []
-        memory = self.work / "memory"
-        for folder in (memory, self.root):
-            folder.mkdir()
-        self.mount("-t", "tmpfs", "-o", "size=1g", "tmpfs", memory)
-        for folder in ("upper", "work"):
-            (memory / folder).mkdir()
-        self.mount("-t", "overlay", "overlay", "-o", f"lowerdir={tree},upperdir={memory}/upper,workdir={memory}/work",
-                   self.root)
+        self.binds = []
+        self.memory = self.work / "memory"
+        self.memory.mkdir()
+        self.mount("-t", "tmpfs", "-o", "size=1g", "tmpfs", self.memory)
+        self.overlay(tree, self.root)
+        self.furnish()
         self.install(pathlib.Path(build))
 
     def mount(self, *args):
         subprocess.run(["mount", *map(str, args)], check=True)
         self.mounts.append(args[-1])
 
+    def overlay(self, lower, target):
+        """`lower` at `target`, where writing does not change it."""
+        upper, work = (self.memory / f"{kind}-{target.name}" for kind in ("upper", "work"))
+        for folder in (upper, work, target):
+            folder.mkdir()
+        self.mount("-t", "overlay", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", target)
+
+    def furnish(self):
+        """What makes a machine of the tree, with or without Allot."""
+        (self.root / "etc/systemd/system/test.target").write_text(TARGET)
+        (self.root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)
+        (self.root / "etc/machine-id").write_text("")
+
+    def simulate(self, libraries):
+        """Have allotd and its hand take the simulated libraries for the driver."""
+        self.libraries = libraries
+        for unit in ("allotd.service", "allot-hand@.service"):
+            self.write(f"/etc/systemd/system/{unit}.d/simulated.conf", SIMULATED % (BOX, libraries))
+
     def install(self, build):
         subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", self.root], check=True,
                        capture_output=True)
         found = next(path for path in (self.root / "usr/local").rglob("libnvidia-ml.so.1"))
-        self.libraries = "/" + str(found.parent.relative_to(self.root))
-        units = self.root / "etc/systemd/system"
-        (units / "test.target").write_text(TARGET)
-        for unit in ("allotd.service", "allot-hand@.service"):
-            (units / f"{unit}.d").mkdir(parents=True)
-            (units / f"{unit}.d/simulated.conf").write_text(SIMULATED % (BOX, self.libraries))
-        (self.root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)
-        (self.root / "etc/machine-id").write_text("")
-        (self.root / "etc/ld.so.conf.d/allot.conf").write_text("/usr/local/lib\n/usr/local/lib/x86_64-linux-gnu\n")
+        self.simulate("/" + str(found.parent.relative_to(self.root)))
         with open(self.root / "etc/passwd", "a", encoding="utf-8") as users:
             users.write("ada:x:1000:1000::/tmp:/bin/bash\nbob:x:1001:1001::/tmp:/bin/bash\n")
         with open(self.root / "etc/group", "a", encoding="utf-8") as groups:
@@ -132,7 +144,7 @@ class Machine:
         command = [
             "systemd-nspawn", f"--directory={self.root}", f"--machine={self.name}", "--register=no", "--keep-unit",
             "--private-network", "--capability=all", "--system-call-filter=bpf", "--resolv-conf=off", "--timezone=off",
-            "--link-journal=no", "--console=pipe", "--boot", "systemd.unit=test.target",
+            "--link-journal=no", "--console=pipe", *self.binds, "--boot", "systemd.unit=test.target",
         ]
         self.group.mkdir()
 
@@ -148,11 +160,15 @@ class Machine:
               ("running", "degraded"))
         for uid in (1000, 1001): # a slice goes with its last unit: these stay
             self.run("systemd-run", "--quiet", f"--slice=user-{uid}.slice", f"--unit=keeper-{uid}", "sleep", "infinity")
+        self.plug("gpusim")
+
+    def plug(self, gpusim):
+        """Put the GPUs in."""
         for minor in (0, 1):
             self.run("mknod", "-m", "666", f"/dev/nvidia{minor}", "c", "195", str(minor))
         self.run("mknod", "-m", "666", "/dev/nvidiactl", "c", "195", "255")
         self.run("mkdir", "-m", "777", "/run/gpusim")
-        self.run("gpusim", "create", "--box", BOX, "--gpus", "2", "--model", "a100-40g", "--mode", "0666", "--seed", "7")
+        self.run(gpusim, "create", "--box", BOX, "--gpus", "2", "--model", "a100-40g", "--mode", "0666", "--seed", "7")
 
     def find_leader(self):
         if self.nspawn.poll() is not None:
@@ -263,6 +279,30 @@ class Machine:
     def job(self, uid, *request):
         """A job of a user's that says where it is and lives until its input ends."""
         return Job(self, uid, request)
+
+
+class Bare(Machine):
+    """A machine without Allot. The clone and its build are at their usual place in it; what is written
+    there is gone with the machine."""
+
+    def install(self, build):
+        source = build.parent
+        self.overlay(source, self.work / "source")
+        self.binds.append(f"--bind={self.work / 'source'}:{source}")
+        self.binds += [f"--bind-ro={path}" for path in MESON]
+        # The driver, as it were: it is there first, and not a part of what is installed.
+        shutil.copytree(build / "sim", self.root / "opt/gpusim", symlinks=True,
+                        ignore=shutil.ignore_patterns("*.p", "*.a"))
+        self.simulate("/opt/gpusim/lib")
+
+    def plug(self, gpusim):
+        super().plug("/opt/gpusim/gpusim")
+
+    def type(self, command, folder):
+        """What root types at a prompt in `folder`."""
+        kept = [f"{name}={os.environ[name]}" for name in ("CC",) if name in os.environ]
+        return self.try_run("env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                            "HOME=/root", "TERM=dumb", *kept, "bash", "-c", f"cd '{folder}' && {command}")
 
 
 # What a job says of itself: lease, cgroup, and what opening the nodes gives; again for each line it gets.
