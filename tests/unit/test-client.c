@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "tests/support/suite.h"
 #include "wire/client.h"
 
@@ -245,6 +246,52 @@ START_TEST(reconnecting_waits_for_the_daemon_and_can_be_cancelled) {
 }
 END_TEST
 
+START_TEST(a_daemon_that_cannot_start_says_why_and_is_waited_for) {
+    static const char *const refused[] = {
+        "{\"error\":\"io.allot.Manager.NotRunning\",\"parameters\":{\"reason\":\"conf:3: a "
+        "typo\"}}",
+        NULL,
+    };
+    static const char *const mended[] = { "{\"parameters\":{}}", NULL };
+    struct allot_error err = { 0 };
+    struct failure failure;
+    struct server server;
+    struct client *client;
+    uint64_t begin;
+
+    folder_make();
+    server_start(&server, refused);
+    ck_assert_int_eq(client_new(&client, path, &err), 0);
+    ck_assert(!client_is_put_off(client));
+    ck_assert_int_eq(client_connect(client, &err), 0);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ 1 }, FOREVER,
+                                 NULL, &failure, &err),
+                     -ECONNRESET);
+    /* To those who wait it is a restart, to a person it is the reason. */
+    ck_assert_int_eq(failure.code, FAILURE_NONE);
+    ck_assert_str_eq(err.text, "conf:3: a typo");
+    ck_assert_int_eq(err.code, -ECONNRESET);
+    ck_assert(!client_is_connected(client));
+    ck_assert(client_is_put_off(client));
+    server_end(&server);
+
+    /* An attempt would start the daemon again: not at once, and not beyond the time allowed. */
+    ck_assert_int_eq(client_reconnect(client, 0, -1, &err), -ETIMEDOUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "systemctl status allotd"));
+    server_start(&server, mended);
+    begin = clock_usec(CLOCK_MONOTONIC);
+    ck_assert_int_eq(client_reconnect(client, UINT64_MAX, -1, &err), 0);
+    ck_assert_uint_ge(clock_usec(CLOCK_MONOTONIC) - begin, 100000);
+    ck_assert_int_eq(client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ 1 }, FOREVER,
+                                 NULL, &failure, &err),
+                     0);
+    ck_assert(!client_is_put_off(client));
+    client_free(client);
+    server_end(&server);
+    folder_remove();
+}
+END_TEST
+
 START_TEST(the_path_comes_from_the_caller_the_environment_or_the_default) {
     struct allot_error err = { 0 };
     struct client *client;
@@ -340,6 +387,7 @@ END_TEST
 SUITE("client", a_call_is_answered_or_fails_with_what_the_daemon_says,
       a_stream_is_received_line_by_line, a_call_that_times_out_ends_the_connection,
       reconnecting_waits_for_the_daemon_and_can_be_cancelled,
+      a_daemon_that_cannot_start_says_why_and_is_waited_for,
       the_path_comes_from_the_caller_the_environment_or_the_default,
       a_pipeline_does_not_stall_when_both_sides_have_much_to_say,
       a_call_that_is_too_long_is_refused_here)
