@@ -67,8 +67,13 @@ static int shoot(struct manager *manager, struct volley *volley, const struct ha
 }
 
 int volley_new(struct volley **ret, struct manager *manager, const struct lease *lease, int number,
-               volley_fn done, void *userdata) {
+               enum volley_rights rights, volley_fn done, void *userdata) {
     struct volley *volley = calloc(1, sizeof(*volley));
+    struct hand_signal shot = {
+        .signal = number,
+        .as_user = rights == VOLLEY_AS_OWNER,
+        .uid = lease->uid,
+    };
     struct holder *holder;
     int r = 0;
 
@@ -77,8 +82,6 @@ int volley_new(struct volley **ret, struct manager *manager, const struct lease 
     *volley = (struct volley){ .manager = manager, .done = done, .userdata = userdata };
     list_append(&manager->volleys, &volley->in_manager);
     if (lease->cgroup[0]) {
-        struct hand_signal shot = { .signal = number };
-
         /* The hand made the scope and its path, within its own bounds. */
         r = -ENAMETOOLONG;
         if (strlen(lease->cgroup) < sizeof(shot.cgroup)) {
@@ -88,16 +91,17 @@ int volley_new(struct volley **ret, struct manager *manager, const struct lease 
     } else {
         const struct process_id *owner = broker_owner(lease);
 
-        if (owner)
-            r = shoot(manager, volley,
-                      &(struct hand_signal){
-                          .signal = number, .pid = owner->pid, .start = owner->start });
+        if (owner) {
+            shot.pid = owner->pid;
+            shot.start = owner->start;
+            r = shoot(manager, volley, &shot);
+        }
         list_foreach (holder, &lease->holders, in_lease) {
-            struct hand_signal shot = { .signal = number,
-                                        .pid = holder->process.pid,
-                                        .start = holder->process.start };
-            int shot_r = shoot(manager, volley, &shot);
+            int shot_r;
 
+            shot.pid = holder->process.pid;
+            shot.start = holder->process.start;
+            shot_r = shoot(manager, volley, &shot);
             r = shot_r < 0 ? shot_r : r;
         }
     }
@@ -143,7 +147,8 @@ static void fire(struct manager *manager, const struct lease *lease, int number)
                                                         .gid = lease->gid,
                                                         .reason = lease->reason },
                         manager_real(manager));
-    r = volley_new(&volley, manager, lease, number, on_shot, manager);
+    r = volley_new(&volley, manager, lease, number,
+                   lease->is_ended_by_admin ? VOLLEY_AS_ADMIN : VOLLEY_AS_OWNER, on_shot, manager);
     if (r < 0)
         log_line(LOG_WARNING, &(struct log_about){ .lease = lease->id },
                  "the hand cannot be asked to signal them: %s", strerror(-r));

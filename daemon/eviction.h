@@ -25,8 +25,16 @@ void eviction_free_all(struct manager *manager);
  * nobody could be signalled; in both cases `done` is not called.
  */
 struct volley;
+/*
+ * In whose name. A user's own wish, and what a user can bring about (a time limit, idleness),
+ * reaches what the user could signal, and not a process of the job that has become somebody else's.
+ */
+enum volley_rights {
+    VOLLEY_AS_OWNER, /* of the lease */
+    VOLLEY_AS_ADMIN,
+};
 typedef void (*volley_fn)(void *userdata, int r, uint32_t n_processes,
                           const struct allot_error *err);
 int volley_new(struct volley **ret, struct manager *manager, const struct lease *lease, int signal,
-               volley_fn done, void *userdata);
+               enum volley_rights rights, volley_fn done, void *userdata);
 void volley_forget(struct volley *volley); /* accepts NULL; the signals are sent all the same */

@@ -104,6 +104,12 @@ struct hand_confined {
 
 struct hand_signal {
     int signal;
+    /*
+     * With the rights of this user and no others, as if the user had sent it: a process that has
+     * become somebody else's is not reached.
+     */
+    bool as_user;
+    uint32_t uid;
     /* One process (pid != 0), or every process of a scope's cgroup. */
     pid_t pid;
     uint64_t start;

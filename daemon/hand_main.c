@@ -115,7 +115,8 @@ static int answer(struct work *work, union hand_message *question, struct hand_a
         return scope_confine(work->reader, &question->confine.confine, &ret->confined, err);
     case HAND_SIGNAL:
         question->signal.signal.cgroup[sizeof(question->signal.signal.cgroup) - 1] = 0;
-        if (!is_bool(&question->signal.signal.only_over))
+        if (!is_bool(&question->signal.signal.only_over) ||
+            !is_bool(&question->signal.signal.as_user))
             return error_set(err, -EPROTO, "a question that makes no sense");
         return signal_send(work->reader, &question->signal.signal, &ret->signalled, err);
     case HAND_PROBE:

@@ -418,8 +418,9 @@ static void on_killed(void *userdata, int r, uint32_t n_processes, const struct 
     struct pending *pending = session->call.data;
 
     if (r < 0)
-        session_finish_failed(session,
-                              &(struct failure){ .code = FAILURE_BUSY, .reason = err->text });
+        session_finish_failed(
+            session, &(struct failure){ .code = r == -EPERM ? FAILURE_DENIED : FAILURE_BUSY,
+                                        .reason = err->text });
     else
         session_finish(session, &(struct wire_kill_reply){ n_processes });
     free(pending);
@@ -456,7 +457,9 @@ unsigned lease_kill(struct session *session, const struct varlink_call *call) {
                "action", "uid %u sends signal %d to the processes of lease %llu", session->peer.uid,
                number, (unsigned long long)lease->id);
     session_block(session, call, pending, pending_cancel);
-    r = volley_new(&pending->volley, manager, lease, number, on_killed, session);
+    r = volley_new(&pending->volley, manager, lease, number,
+                   session_is_admin(session) ? VOLLEY_AS_ADMIN : VOLLEY_AS_OWNER, on_killed,
+                   session);
     if (r > 0)
         return 8;
     session->blocked = false;

@@ -460,6 +460,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         lease_gone(broker, lease, lease->reason);
         return;
     }
+    lease->is_ended_by_admin |= peer->is_admin;
     lease_end(broker, lease, reason, lease->uid != peer->uid);
 }
 

@@ -55,9 +55,10 @@ struct lease {
     gid_t gid;
     enum lease_mode mode;
     bool declares_max;
-    bool is_ending;  /* no more growth; gone when its processes are */
-    bool evicts;     /* by us, not by its user: its processes are ended in the end */
-    bool is_evicted; /* its processes were asked to be ended */
+    bool is_ending;         /* no more growth; gone when its processes are */
+    bool evicts;            /* by us, not by its user: its processes are ended in the end */
+    bool is_evicted;        /* its processes were asked to be ended */
+    bool is_ended_by_admin; /* so they are ended with an administrator's rights */
     bool has_token;
     uint8_t idle_step;  /* 0 none, 1 told, 2 priority dropped, 3 ended */
     bool is_unanswered; /* the grant may not have reached who asked */

@@ -83,8 +83,8 @@ def test_allotd_sees_no_gpus_and_writes_nothing_but_its_own(served):
 
 def test_the_hand_has_the_capabilities_it_names_and_no_others(served):
     told = status_of(served, served.show(served.hands()[0], "MainPID"))
-    sys_admin, kill, sys_ptrace = 1 << 21, 1 << 5, 1 << 19
-    assert int(told["CapBnd"], 16) == int(told["CapEff"], 16) == sys_admin | kill | sys_ptrace
+    sys_admin, kill, setuid, sys_ptrace = 1 << 21, 1 << 5, 1 << 7, 1 << 19
+    assert int(told["CapBnd"], 16) == int(told["CapEff"], 16) == sys_admin | kill | setuid | sys_ptrace
     assert told["NoNewPrivs"] == "1"
     assert told["Seccomp"] == "2"
 

@@ -5,119 +5,17 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
-#include <systemd/sd-event.h>
 #include <unistd.h>
 
 #include "daemon/process.h"
 #include "sim/fault.h"
-#include "tests/support/nvmllib.h"
-#include "tests/support/suite.h"
+#include "tests/support/hand_fixture.h"
 
 #define MIB (UINT64_C(1) << 20)
-
-/* A hand, and all that it told. */
-struct bench {
-    struct simbox s;
-    sd_event *event;
-    struct hand *hand;
-    struct sample last; /* arrays are copies */
-    unsigned n_samples, n_events, n_stale, n_answers;
-    struct sample_event events[16];
-    uint64_t stale_since;
-    char stale_reason[256];
-    int r;
-    struct hand_answer answer;
-    struct allot_error err;
-};
-
-static void sampled(void *userdata, const struct sample *sample) {
-    struct bench *bench = userdata;
-
-    free(bench->last.devices);
-    free(bench->last.processes);
-    bench->last = *sample;
-    bench->last.devices = calloc(sample->n_devices + 1, sizeof(*sample->devices));
-    bench->last.processes = calloc(sample->n_processes + 1, sizeof(*sample->processes));
-    memcpy(bench->last.devices, sample->devices, sample->n_devices * sizeof(*sample->devices));
-    if (sample->n_processes)
-        memcpy(bench->last.processes, sample->processes,
-               sample->n_processes * sizeof(*sample->processes));
-    bench->n_samples++;
-}
-
-static void happened(void *userdata, const struct sample_event *event) {
-    struct bench *bench = userdata;
-
-    bench->events[bench->n_events++ % ELEMENTSOF(bench->events)] = *event;
-}
-
-static void stale(void *userdata, uint64_t since_usec, const char *reason) {
-    struct bench *bench = userdata;
-
-    bench->n_stale++;
-    bench->stale_since = since_usec;
-    snprintf(bench->stale_reason, sizeof(bench->stale_reason), "%s", reason);
-}
-
-static void done(void *userdata, int r, const struct hand_answer *answer,
-                 const struct allot_error *err) {
-    struct bench *bench = userdata;
-
-    bench->n_answers++;
-    bench->r = r;
-    bench->err = *err;
-    ck_assert_int_eq(answer != NULL, r == 0);
-    if (answer)
-        bench->answer = *answer;
-}
-
-static void start(struct bench *bench, const struct box_spec *spec, uint64_t timeout_usec) {
-    struct hand_options options = {
-        .driver = DRIVER_SIM,
-        .program = ALLOT_HAND,
-        .period_usec = 50000,
-        .timeout_usec = timeout_usec,
-        .stale_usec = UINT64_C(600) * 1000 * 1000, /* tests/unit/test-hand-stuck.c has less */
-        .watcher = { bench, sampled, happened, stale },
-    };
-    struct allot_error err = { 0 };
-
-    memset(bench, 0, sizeof(*bench));
-    simbox_init(&bench->s, spec);
-    setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
-    ck_assert_int_ge(sd_event_new(&bench->event), 0);
-    options.event = bench->event;
-    ck_assert_msg(hand_new(&bench->hand, &options, &err) == 0, "%s", err.text);
-    ck_assert_uint_eq(bench->n_samples, 0); /* nothing comes from inside the call */
-}
-
-static void finish(struct bench *bench) {
-    hand_free(bench->hand);
-    sd_event_unref(bench->event);
-    free(bench->last.devices);
-    free(bench->last.processes);
-    simbox_done(&bench->s);
-}
-
-/* Run the loop until `condition`; the test's own time limit is the end of patience. */
-#define RUN_UNTIL(bench, condition)                                                                \
-    while (!(condition))                                                                           \
-    ck_assert_int_ge(sd_event_run((bench)->event, UINT64_MAX), 0)
-
-static void run_samples(struct bench *bench, unsigned n) {
-    unsigned target = bench->n_samples + n;
-
-    RUN_UNTIL(bench, bench->n_samples >= target);
-}
-
-static void run_answer(struct bench *bench) {
-    unsigned target = bench->n_answers + 1;
-
-    RUN_UNTIL(bench, bench->n_answers >= target);
-}
 
 START_TEST(a_sample_says_all_about_every_device) {
     struct box_spec spec = {
@@ -126,10 +24,10 @@ START_TEST(a_sample_says_all_about_every_device) {
         .minors = "2,7,0",
         .nvlink = "none",
     };
-    struct bench bench;
+    struct hand_fixture bench;
 
-    start(&bench, &spec, 0);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, &spec, 0);
+    hand_fixture_run_samples(&bench, 1);
     ck_assert_uint_eq(bench.last.n_devices, 3);
     ck_assert(bench.last.is_simulated);
     ck_assert(!bench.last.cut);
@@ -154,16 +52,16 @@ START_TEST(a_sample_says_all_about_every_device) {
         ck_assert_uint_eq(device->n_links, 2); /* a way to each of the others */
     }
     ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 START_TEST(links_are_counted) {
     struct box_spec spec = { .n_gpus = 4, .models = "a100-40g", .nvlink = "pairs" };
-    struct bench bench;
+    struct hand_fixture bench;
 
-    start(&bench, &spec, 0);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, &spec, 0);
+    hand_fixture_run_samples(&bench, 1);
     for (unsigned i = 0; i < 4; i++) {
         const struct sample_device *device = &bench.last.devices[i];
         unsigned n_nvlink = 0;
@@ -177,7 +75,7 @@ START_TEST(links_are_counted) {
             }
         ck_assert_uint_eq(n_nvlink, 1);
     }
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
@@ -185,12 +83,12 @@ START_TEST(processes_are_shown_with_who_they_are) {
     struct nvmllib_hold hold = { .part = { .gpu = 1 }, .bytes = 100 * MIB, .busy_percent = 80 };
     const struct sample_process *process;
     struct process_id id;
-    struct bench bench;
+    struct hand_fixture bench;
     pid_t pid;
 
-    start(&bench, NULL, 0);
+    hand_fixture_start(&bench, NULL, 0);
     pid = nvmllib_hold(&bench.s, &hold);
-    RUN_UNTIL(&bench, bench.last.n_processes == 1);
+    HAND_FIXTURE_UNTIL(&bench, bench.last.n_processes == 1);
     process = bench.last.processes;
     ck_assert_int_eq(process_identify(&id, pid), 0);
     ck_assert_int_eq(process->pid, pid);
@@ -203,20 +101,20 @@ START_TEST(processes_are_shown_with_who_they_are) {
     ck_assert_ptr_nonnull(strstr(process->command, "test-hand"));
     ck_assert_int_eq(process->cgroup[0], '/');
     simbox_kill(pid);
-    RUN_UNTIL(&bench, bench.last.n_processes == 0);
-    finish(&bench);
+    HAND_FIXTURE_UNTIL(&bench, bench.last.n_processes == 0);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 START_TEST(instances_are_devices_of_their_own) {
     struct box_spec spec = { .n_gpus = 2, .models = "a100-40g", .mig = "0:3g.20gb+3g.20gb" };
     struct nvmllib_hold hold = { .part = { .gpu = 0, .part = 2 }, .bytes = 64 * MIB };
-    struct bench bench;
+    struct hand_fixture bench;
     pid_t pid;
 
-    start(&bench, &spec, 0);
+    hand_fixture_start(&bench, &spec, 0);
     pid = nvmllib_hold(&bench.s, &hold);
-    RUN_UNTIL(&bench, bench.last.n_processes == 1);
+    HAND_FIXTURE_UNTIL(&bench, bench.last.n_processes == 1);
     ck_assert_uint_eq(bench.last.n_devices, 4);
     ck_assert(bench.last.devices[0].mig_enabled && !bench.last.devices[0].is_mig);
     for (unsigned i = 1; i < 3; i++) {
@@ -233,11 +131,12 @@ START_TEST(instances_are_devices_of_their_own) {
     ck_assert(!bench.last.devices[3].is_mig);
     ck_assert(gpuid_equal(&bench.last.processes[0].device, &bench.last.devices[2].id));
     simbox_kill(pid);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
-static void inject(struct bench *bench, void (*what)(struct box *box, unsigned gpu), unsigned gpu) {
+static void inject(struct hand_fixture *bench, void (*what)(struct box *box, unsigned gpu),
+                   unsigned gpu) {
     ck_assert_int_ge(box_lock(bench->s.box), 0);
     what(bench->s.box, gpu);
     box_unlock(bench->s.box);
@@ -248,42 +147,42 @@ static void xid_31(struct box *box, unsigned gpu) {
 }
 
 START_TEST(events_come_as_they_happen) {
-    struct bench bench;
+    struct hand_fixture bench;
 
-    start(&bench, NULL, 0);
-    run_samples(&bench, 2);
+    hand_fixture_start(&bench, NULL, 0);
+    hand_fixture_run_samples(&bench, 2);
     inject(&bench, xid_31, 1);
-    RUN_UNTIL(&bench, bench.n_events > 0);
+    HAND_FIXTURE_UNTIL(&bench, bench.n_events > 0);
     ck_assert_int_eq(bench.events[0].kind, SAMPLE_EVENT_XID);
     ck_assert_uint_eq(bench.events[0].data, 31);
     ck_assert(gpuid_equal(&bench.events[0].device, &bench.last.devices[1].id));
     ck_assert_uint_gt(bench.events[0].at_usec, 0);
-    run_samples(&bench, 2);
+    hand_fixture_run_samples(&bench, 2);
     ck_assert_uint_eq(bench.n_events, 1); /* once */
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 START_TEST(a_lost_device_is_shown_as_lost_until_it_is_back) {
-    struct bench bench;
+    struct hand_fixture bench;
 
-    start(&bench, NULL, 0);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, NULL, 0);
+    hand_fixture_run_samples(&bench, 1);
     inject(&bench, fault_lost, 0);
-    RUN_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_LOST);
+    HAND_FIXTURE_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_LOST);
     ck_assert_uint_eq(bench.last.n_devices, 2);
     ck_assert_uint_eq(bench.last.devices[0].has, 0);
     ck_assert_str_ne(bench.last.devices[0].trouble, "");
     ck_assert_int_eq(bench.last.devices[1].health, SAMPLE_OK);
     ck_assert(!gpuid_equal(&bench.last.devices[0].id, &bench.last.devices[1].id));
     inject(&bench, fault_recover, 0);
-    RUN_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_OK);
+    HAND_FIXTURE_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_OK);
     ck_assert_uint_eq(bench.last.n_devices, 2);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
-static uint32_t hang(struct bench *bench, const char *call) {
+static uint32_t hang(struct hand_fixture *bench, const char *call) {
     struct box_fault fault = { .kind = FAULT_CALL_HANG, .gpu = -1 };
     uint32_t id;
 
@@ -294,32 +193,32 @@ static uint32_t hang(struct bench *bench, const char *call) {
     return id;
 }
 
-static void clear(struct bench *bench, uint32_t id) {
+static void clear(struct hand_fixture *bench, uint32_t id) {
     ck_assert_int_ge(box_lock(bench->s.box), 0);
     ck_assert_int_eq(fault_clear(bench->s.box, id), 0);
     box_unlock(bench->s.box);
 }
 
 START_TEST(a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile) {
-    struct bench bench;
+    struct hand_fixture bench;
     uint64_t before;
     uint32_t id;
 
-    start(&bench, NULL, 3000000);
-    run_samples(&bench, 2);
+    hand_fixture_start(&bench, NULL, 3000000);
+    hand_fixture_run_samples(&bench, 2);
     before = bench.last.taken_usec;
     id = hang(&bench, "nvmlDeviceGetMemoryInfo*");
-    RUN_UNTIL(&bench, bench.n_stale == 1);
+    HAND_FIXTURE_UNTIL(&bench, bench.n_stale == 1);
     ck_assert_uint_ge(bench.stale_since, before);
     ck_assert_uint_eq(hand_stale_since(bench.hand), bench.stale_since);
     ck_assert_ptr_nonnull(strstr(bench.stale_reason, "does not answer"));
     ck_assert_uint_ge(hand_n_replaced(bench.hand), 1);
-    RUN_UNTIL(&bench, hand_n_replaced(bench.hand) >= 2); /* so is its successor */
-    ck_assert_uint_eq(bench.n_stale, 1);                 /* told once */
+    HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) >= 2); /* so is its successor */
+    ck_assert_uint_eq(bench.n_stale, 1);                          /* told once */
     clear(&bench, id);
-    run_samples(&bench, 1);
+    hand_fixture_run_samples(&bench, 1);
     ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
@@ -327,37 +226,37 @@ START_TEST(a_call_that_hangs_is_answered_all_the_same) {
     struct nvmllib_hold hold = { .bytes = 100 * MIB };
     struct hand_signal signal = { .signal = SIGKILL, .only_over = true };
     struct process_id id;
-    struct bench bench;
+    struct hand_fixture bench;
     uint32_t fault;
     pid_t pid;
 
-    start(&bench, NULL, 3000000);
+    hand_fixture_start(&bench, NULL, 3000000);
     pid = nvmllib_hold(&bench.s, &hold);
-    run_samples(&bench, 1);
+    hand_fixture_run_samples(&bench, 1);
     ck_assert_int_eq(process_identify(&id, pid), 0);
     signal.pid = pid;
     signal.start = id.start;
     signal.device = bench.last.devices[0].id;
     fault = hang(&bench, "nvmlDeviceGetComputeRunningProcesses*");
     /* A sample may be stuck already; then the first of these is stuck in the second hand. */
-    ck_assert_int_eq(hand_signal(bench.hand, NULL, &signal, done, &bench), 0);
+    ck_assert_int_eq(hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench), 0);
     ck_assert_uint_eq(bench.n_answers, 0);
-    run_answer(&bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -ETIMEDOUT);
     ck_assert_str_ne(bench.err.text, "");
     clear(&bench, fault);
     ck_assert_int_eq(kill(pid, 0), 0);
     simbox_kill(pid);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 START_TEST(a_hand_that_is_killed_is_replaced) {
-    struct bench bench;
+    struct hand_fixture bench;
     struct sample_device first;
 
-    start(&bench, NULL, 0);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, NULL, 0);
+    hand_fixture_run_samples(&bench, 1);
     first = bench.last.devices[0];
     for (unsigned round = 1; round <= 3; round++) {
         char path[64], line[64] = "";
@@ -372,33 +271,34 @@ START_TEST(a_hand_that_is_killed_is_replaced) {
         pid = (pid_t)strtol(line, NULL, 10);
         ck_assert_int_gt(pid, 1);
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
-        RUN_UNTIL(&bench, hand_n_replaced(bench.hand) == round);
-        run_samples(&bench, 1);
+        HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) == round);
+        hand_fixture_run_samples(&bench, 1);
         ck_assert(gpuid_equal(&first.id, &bench.last.devices[0].id));
         ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
         fclose(TAKE(f));
         /* Reaped: no zombies gather. */
-        RUN_UNTIL(&bench, waitid(P_PID, (id_t)pid, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) < 0);
+        HAND_FIXTURE_UNTIL(&bench,
+                           waitid(P_PID, (id_t)pid, &(siginfo_t){ 0 }, WEXITED | WNOWAIT) < 0);
     }
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 START_TEST(a_closed_device_stays_closed_over_a_replacement) {
     struct gpuid gpu, nobody = { .uuid = { 9 } };
-    struct bench bench;
+    struct hand_fixture bench;
     uint32_t id;
 
-    start(&bench, NULL, 3000000);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, NULL, 3000000);
+    hand_fixture_run_samples(&bench, 1);
     gpu = bench.last.devices[0].id;
-    hand_close_device(bench.hand, NULL, &nobody, true, done, &bench);
-    run_answer(&bench);
+    hand_close_device(bench.hand, NULL, &nobody, true, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -ENOENT);
-    hand_close_device(bench.hand, NULL, &gpu, true, done, &bench);
-    run_answer(&bench);
+    hand_close_device(bench.hand, NULL, &gpu, true, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
-    run_samples(&bench, 1);
+    hand_fixture_run_samples(&bench, 1);
     for (int round = 0; round < 2; round++) {
         ck_assert_uint_eq(bench.last.n_devices, 2);
         ck_assert_int_eq(bench.last.devices[0].health, SAMPLE_CLOSED);
@@ -406,103 +306,15 @@ START_TEST(a_closed_device_stays_closed_over_a_replacement) {
         ck_assert(!(bench.last.devices[0].has & SAMPLE_HAS(used_bytes)));
         ck_assert_int_eq(bench.last.devices[1].health, SAMPLE_OK);
         id = hang(&bench, "nvmlDeviceGetMemoryInfo*");
-        RUN_UNTIL(&bench, hand_n_replaced(bench.hand) > (unsigned)round);
+        HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) > (unsigned)round);
         clear(&bench, id);
-        run_samples(&bench, 1);
+        hand_fixture_run_samples(&bench, 1);
     }
-    hand_close_device(bench.hand, NULL, &gpu, false, done, &bench);
-    run_answer(&bench);
+    hand_close_device(bench.hand, NULL, &gpu, false, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
-    RUN_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_OK);
-    finish(&bench);
-}
-END_TEST
-
-START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
-    struct nvmllib_hold hold = { .bytes = 100 * MIB };
-    struct hand_signal signal = { .signal = SIGTERM };
-    struct process_id id;
-    struct bench bench;
-    int status;
-    pid_t pid;
-
-    start(&bench, NULL, 0);
-    sigaction(SIGTERM, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL); /* Check has its own */
-    pid = nvmllib_hold(&bench.s, &hold);
-    run_samples(&bench, 1);
-    ck_assert_int_eq(process_identify(&id, pid), 0);
-    signal.pid = pid;
-    signal.start = id.start + 1;
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, -ESRCH); /* another process of that pid */
-
-    signal.start = id.start;
-    signal.only_over = true;
-    signal.device = bench.last.devices[0].id;
-    signal.over_bytes = 100 * MIB;
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, 0);
-    ck_assert_uint_eq(bench.answer.signalled.n_processes, 0);
-    ck_assert(bench.answer.signalled.has_used);
-    ck_assert_uint_eq(bench.answer.signalled.used_bytes, 100 * MIB);
-
-    signal.device = bench.last.devices[1].id; /* it is not on that one at all */
-    signal.over_bytes = 0;
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, 0);
-    ck_assert_uint_eq(bench.answer.signalled.n_processes, 0);
-    ck_assert_int_eq(waitpid(pid, &status, WNOHANG), 0);
-
-    signal.device = bench.last.devices[0].id;
-    signal.over_bytes = 100 * MIB - 1;
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, 0);
-    ck_assert_uint_eq(bench.answer.signalled.n_processes, 1);
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-    finish(&bench);
-}
-END_TEST
-
-START_TEST(only_cgroups_of_leases_are_signalled) {
-    static const char *const cgroups[] = {
-        "",
-        "/",
-        "/user.slice",
-        "allot-1.scope",
-        "/user.slice/allot-.scope",
-        "/user.slice/allot-1.scope/below",
-        "/user.slice/allot-1x.scope",
-        "/user.slice/../allot-1.scope",
-        "/system.slice/ssh.service",
-    };
-    struct hand_signal signal = { .signal = SIGTERM };
-    struct bench bench;
-
-    start(&bench, NULL, 0);
-    for (size_t i = 0; i < ELEMENTSOF(cgroups); i++) {
-        snprintf(signal.cgroup, sizeof(signal.cgroup), "%s", cgroups[i]);
-        hand_signal(bench.hand, NULL, &signal, done, &bench);
-        run_answer(&bench);
-        ck_assert_msg(bench.r == -EPERM, "%s: %d", cgroups[i], bench.r);
-    }
-    memset(signal.cgroup, 'x', sizeof(signal.cgroup)); /* without its NUL */
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, -EPERM);
-    signal.pid = 1;
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, -EPERM);
-    signal.signal = 4711;
-    hand_signal(bench.hand, NULL, &signal, done, &bench);
-    run_answer(&bench);
-    ck_assert_int_eq(bench.r, -EINVAL);
-    finish(&bench);
+    HAND_FIXTURE_UNTIL(&bench, bench.last.devices[0].health == SAMPLE_OK);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
@@ -514,80 +326,80 @@ START_TEST(what_cannot_be_enforced_is_not_claimed) {
                                     .n_devices = 1,
                                     .uid = getuid() };
     struct process_id id;
-    struct bench bench;
+    struct hand_fixture bench;
 
-    start(&bench, NULL, 0);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, NULL, 0);
+    hand_fixture_run_samples(&bench, 1);
     ck_assert_int_eq(process_identify(&id, getpid()), 0);
     confine.start = id.start;
     confine.devices[0].id = bench.last.devices[0].id;
     confine.uid++;
-    hand_confine(bench.hand, NULL, &confine, done, &bench);
-    run_answer(&bench);
+    hand_confine(bench.hand, NULL, &confine, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EPERM);
     confine.uid--;
     confine.start++;
-    hand_confine(bench.hand, NULL, &confine, done, &bench);
-    run_answer(&bench);
+    hand_confine(bench.hand, NULL, &confine, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -ESRCH);
     confine.start--;
     confine.n_devices = HAND_DEVICES_MAX + 1;
-    hand_confine(bench.hand, NULL, &confine, done, &bench);
-    run_answer(&bench);
+    hand_confine(bench.hand, NULL, &confine, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EPROTO);
-    RUN_UNTIL(&bench,
-              hand_n_replaced(bench.hand) == 1); /* with somebody like that it does not talk */
-    run_samples(&bench, 1);
+    HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) ==
+                                   1); /* with somebody like that it does not talk */
+    hand_fixture_run_samples(&bench, 1);
 
-    hand_probe(bench.hand, NULL, done, &bench);
-    run_answer(&bench);
+    hand_probe(bench.hand, NULL, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_msg(bench.answer.probes.tiers[5].proven, "%s", bench.answer.probes.tiers[5].detail);
     ck_assert(!bench.answer.probes.tiers[3].proven && !bench.answer.probes.tiers[4].proven);
     if (sd_booted() > 0) {
         printf("skipped: this machine was booted by systemd, tests/systemd tries the rest\n");
-        finish(&bench);
+        hand_fixture_finish(&bench);
         return;
     }
     ck_assert(!bench.answer.probes.tiers[1].proven && !bench.answer.probes.tiers[2].proven);
     ck_assert_ptr_nonnull(strstr(bench.answer.probes.tiers[2].detail, "systemd"));
     confine.n_devices = 1;
-    hand_confine(bench.hand, NULL, &confine, done, &bench);
-    run_answer(&bench);
+    hand_confine(bench.hand, NULL, &confine, hand_fixture_done, &bench);
+    hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.confined.tiers, 0);
     ck_assert_str_eq(bench.answer.confined.scope, "");
     ck_assert_uint_eq(bench.answer.confined.n_details, 2);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 START_TEST(answers_come_in_order_and_forgotten_ones_do_not) {
     struct hand_signal signal = { .signal = SIGTERM, .pid = 1 };
     struct hand_call *calls[10];
-    struct bench bench;
+    struct hand_fixture bench;
 
-    start(&bench, NULL, 0);
+    hand_fixture_start(&bench, NULL, 0);
     for (size_t i = 0; i < ELEMENTSOF(calls); i++)
-        ck_assert_int_eq(hand_signal(bench.hand, &calls[i], &signal, done, &bench), 0);
+        ck_assert_int_eq(hand_signal(bench.hand, &calls[i], &signal, hand_fixture_done, &bench), 0);
     for (size_t i = 0; i < ELEMENTSOF(calls); i += 2)
         hand_call_forget(calls[i]);
     hand_call_forget(NULL);
-    RUN_UNTIL(&bench, bench.n_answers == 5);
-    run_samples(&bench, 2);
+    HAND_FIXTURE_UNTIL(&bench, bench.n_answers == 5);
+    hand_fixture_run_samples(&bench, 2);
     ck_assert_uint_eq(bench.n_answers, 5);
-    hand_probe(bench.hand, NULL, done, &bench); /* dropped with the hand */
-    finish(&bench);
+    hand_probe(bench.hand, NULL, hand_fixture_done, &bench); /* dropped with the hand */
+    hand_fixture_finish(&bench);
     ck_assert_uint_eq(bench.n_answers, 5);
 }
 END_TEST
 
 START_TEST(a_driver_that_is_not_there_is_said_and_tried_again) {
-    struct bench bench;
+    struct hand_fixture bench;
     char away[PATH_MAX + 8];
 
-    start(&bench, NULL, 0);
-    run_samples(&bench, 1);
+    hand_fixture_start(&bench, NULL, 0);
+    hand_fixture_run_samples(&bench, 1);
     snprintf(away, sizeof(away), "%s.away", bench.s.path);
     ck_assert_int_eq(rename(bench.s.path, away), 0);
     hand_free(bench.hand);
@@ -598,32 +410,32 @@ START_TEST(a_driver_that_is_not_there_is_said_and_tried_again) {
             .driver = DRIVER_SIM,
             .program = ALLOT_HAND,
             .period_usec = 50000,
-            .watcher = { &bench, sampled, happened, stale },
+            .watcher = hand_fixture_watcher(&bench),
         };
 
         bench.n_stale = 0;
         ck_assert_int_eq(hand_new(&bench.hand, &options, NULL), 0);
     }
-    RUN_UNTIL(&bench, bench.n_stale == 1);
+    HAND_FIXTURE_UNTIL(&bench, bench.n_stale == 1);
     ck_assert_uint_eq(bench.stale_since, 0);
     ck_assert_uint_eq(hand_stale_since(bench.hand), 1);
     ck_assert_int_eq(rename(away, bench.s.path), 0);
     bench.n_samples = 0;
-    run_samples(&bench, 1);
+    hand_fixture_run_samples(&bench, 1);
     ck_assert_uint_eq(hand_stale_since(bench.hand), 0);
     ck_assert_uint_eq(hand_n_replaced(bench.hand), 0);
-    finish(&bench);
+    hand_fixture_finish(&bench);
 }
 END_TEST
 
 static int no_hand(const char *program, const char *socket_path, struct hand **ret, sd_event *event,
-                   struct bench *bench, struct allot_error *err) {
+                   struct hand_fixture *bench, struct allot_error *err) {
     struct hand_options options = {
         .event = event,
         .program = program,
         .socket = socket_path,
         .period_usec = 20000,
-        .watcher = { bench, sampled, happened, stale },
+        .watcher = hand_fixture_watcher(bench),
     };
 
     return hand_new(ret, &options, err);
@@ -631,7 +443,7 @@ static int no_hand(const char *program, const char *socket_path, struct hand **r
 
 START_TEST(programs_that_are_no_hand_do_no_harm) {
     struct allot_error err = { 0 };
-    struct bench bench = { 0 };
+    struct hand_fixture bench = { 0 };
     struct hand *hand;
 
     ck_assert_int_ge(sd_event_new(&bench.event), 0);
@@ -639,7 +451,7 @@ START_TEST(programs_that_are_no_hand_do_no_harm) {
     ck_assert_int_eq(no_hand(NULL, "/nonexistent", &hand, bench.event, &bench, &err), -ENOENT);
     ck_assert_str_ne(err.text, "");
     ck_assert_int_eq(no_hand("/bin/true", NULL, &hand, bench.event, &bench, &err), 0);
-    RUN_UNTIL(&bench, hand_n_replaced(hand) >= 3);
+    HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(hand) >= 3);
     ck_assert_uint_eq(bench.n_stale, 1);
     hand_free(hand);
     sd_event_unref(bench.event);
@@ -652,8 +464,7 @@ SUITE_TIMEOUT("hand", 120, a_sample_says_all_about_every_device, links_are_count
               a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile,
               a_call_that_hangs_is_answered_all_the_same, a_hand_that_is_killed_is_replaced,
               a_closed_device_stays_closed_over_a_replacement,
-              a_process_is_signalled_only_if_it_is_the_one_and_still_over,
-              only_cgroups_of_leases_are_signalled, what_cannot_be_enforced_is_not_claimed,
+              what_cannot_be_enforced_is_not_claimed,
               answers_come_in_order_and_forgotten_ones_do_not,
               a_driver_that_is_not_there_is_said_and_tried_again,
               programs_that_are_no_hand_do_no_harm)
