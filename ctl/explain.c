@@ -100,6 +100,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         return complain_usage(&verb_explain, "what is \"%s\"?", argv[options.first]);
     if (demand_finish(&demand, &verb_explain) < 0)
         return EXIT_USAGE;
+    /* As "gpuctl run" would ask. */
+    demand.request.confine = demand.request.guard = wire_some(true);
     status = call_connect(&client, ctl);
     if (status == EXIT_OK && demand.is_slurm) {
         status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);

@@ -132,32 +132,35 @@ bool jobenv_find(char ret[static JOBENV_PATH_SIZE], const char *built, const cha
     return access(ret, R_OK) == 0;
 }
 
-int jobenv_add_guard(struct jobenv *env, bool tell) {
-    const char *before = jobenv_get(env, "LD_PRELOAD"), *given = getenv("ALLOT_GUARD");
-    char path[JOBENV_PATH_SIZE];
-    cleanup(freep) char *list = NULL;
+bool jobenv_find_guard(char ret[static JOBENV_PATH_SIZE]) {
+    const char *given = getenv("ALLOT_GUARD");
 
     if (given && *given)
-        snprintf(path, sizeof(path), "%s", given);
-    else if (!jobenv_find(path, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
-        if (tell)
-            fprintf(stderr,
-                    "gpuctl: the guard is not installed (%s): memory is not limited by "
-                    "tier 3\n",
-                    GPUCTL_GUARD);
-        return 0;
-    }
-    if (strpbrk(path, ": ")) {
+        snprintf(ret, JOBENV_PATH_SIZE, "%s", given);
+    else if (!jobenv_find(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
         fprintf(stderr,
-                "gpuctl: the guard is left out: the linker cannot preload \"%s\", because "
-                "its path has a blank or a colon\n",
-                path);
-        return 0;
+                "gpuctl: the guard is not installed (%s): memory is not limited by tier 3\n",
+                GPUCTL_GUARD);
+        return false;
     }
+    if (strpbrk(ret, ": ")) {
+        fprintf(stderr,
+                "gpuctl: the guard is left out: the linker cannot preload \"%s\", because its path "
+                "has a blank or a colon\n",
+                ret);
+        return false;
+    }
+    return true;
+}
+
+int jobenv_add_guard(struct jobenv *env, const char *guard) {
+    const char *before = jobenv_get(env, "LD_PRELOAD");
+    cleanup(freep) char *list = NULL;
+
     /* Once is enough, in a job within a job. */
-    if (before && strstr(before, path))
+    if (before && strstr(before, guard))
         return 0;
-    if (asprintf(&list, "%s%s%s", path, before && *before ? ":" : "", before ? before : "") < 0) {
+    if (asprintf(&list, "%s%s%s", guard, before && *before ? ":" : "", before ? before : "") < 0) {
         list = NULL;
         return -ENOMEM;
     }

@@ -31,12 +31,15 @@ const char *jobenv_get(const struct jobenv *env, const char *name); /* NULL: not
 int jobenv_make(struct jobenv *env, const struct wire_grant *grant, const char *socket,
                 bool by_index);
 
+#define JOBENV_PATH_SIZE 4096
+
 /*
- * Put the guard first in LD_PRELOAD, where its file is found beside this program or where it is
- * installed; without it nothing is changed, and `tell` says so on stderr.
+ * The file of the guard: as ALLOT_GUARD says, else beside this program or where it is installed.
+ * False: it cannot be preloaded, which is said on stderr.
  */
-int jobenv_add_guard(struct jobenv *env, bool tell);
+bool jobenv_find_guard(char ret[static JOBENV_PATH_SIZE]);
+/* Put the guard first in LD_PRELOAD. */
+int jobenv_add_guard(struct jobenv *env, const char *guard);
 
 /* Where a program or library of ours is: beside this one in a build tree, or installed. */
-#define JOBENV_PATH_SIZE 4096
 bool jobenv_find(char ret[static JOBENV_PATH_SIZE], const char *built, const char *installed);

@@ -32,8 +32,9 @@ static const struct option_def options_table[] = {
     DEMAND_OPTIONS,
     { OPT_VISIBLE, 0, "visible", "HOW", "name the devices to the program by uuid or index",
       WORD_CHOICE, "uuid index" },
-    { OPT_NO_GUARD, 0, "no-guard", NULL, "do not preload the guard" },
-    { OPT_NO_CONFINE, 0, "no-confine", NULL, "no scope of its own, no device filter" },
+    { OPT_NO_GUARD, 0, "no-guard", NULL, "do not preload the guard, where policy permits it" },
+    { OPT_NO_CONFINE, 0, "no-confine", NULL,
+      "no scope, no device filter, where policy permits it" },
     { OPT_VERBOSE, 'v', "verbose", NULL, "say what was granted and how it is enforced" },
     { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
 };
@@ -49,6 +50,7 @@ struct order {
     struct demand demand;
     char **command;
     bool by_index, no_guard, no_confine, verbose, quiet;
+    char guard[JOBENV_PATH_SIZE]; /* where it is, unless no_guard */
 };
 
 /* ---- The command
@@ -148,7 +150,7 @@ static int start(const struct order *order, struct client *client, const struct 
     }
     if ((grant->token && !token) ||
         jobenv_make(&env, grant, client_path(client), order->by_index) < 0 ||
-        (!order->no_guard && jobenv_add_guard(&env, order->verbose) < 0))
+        (!order->no_guard && jobenv_add_guard(&env, order->guard) < 0))
         return complain(EXIT_RUN_FAILED, "out of memory");
     if (!order->no_confine)
         status = confine(client, lease, token, order->verbose, picture);
@@ -226,6 +228,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (!request->wait.has)
         request->wait = wire_some(true);
     request->confine = wire_some(!order.no_confine);
+    order.no_guard = order.no_guard || !jobenv_find_guard(order.guard);
+    request->guard = wire_some(!order.no_guard);
     slash = strrchr(order.command[0], '/');
     if (!request->name)
         request->name = slash && slash[1] ? slash + 1 : order.command[0];

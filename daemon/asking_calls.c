@@ -194,6 +194,35 @@ static const struct wire_grant *make_grant(struct manager *manager, const struct
     return grant->shares ? grant : NULL;
 }
 
+/*
+ * What of enforcement the job cannot have: what the request declines, and what this box has not
+ * proven.
+ */
+static void read_reach(const struct manager *manager, const struct wire_request *request,
+                       struct demand *ret) {
+    bool confines = request->confine.has && request->confine.value;
+
+    if (request->guard.has && !request->guard.value) {
+        ret->cannot_have = REQUIRE_GUARD;
+        ret->cannot_reason = "this job would run without it: leave --no-guard out, or install it";
+    } else if (!confines) {
+        ret->cannot_have = REQUIRE_SCOPE;
+        ret->cannot_reason = "this request asks for no scope: start the job with \"gpuctl run\", "
+                             "without --no-confine";
+    } else if (!manager->has_probes || !manager->probes.tiers[2].proven) {
+        ret->cannot_have = REQUIRE_SCOPE;
+        ret->cannot_reason = manager->has_probes
+                                 ? "this box has not proven its device filter (tier 2): \"gpuctl "
+                                   "doctor\" says why"
+                                 : "the device filter of this box (tier 2) has not been tried yet: "
+                                   "ask again in some seconds";
+    } else if (!manager->probes.tiers[1].proven) {
+        ret->cannot_have = REQUIRE_DRIVER;
+        ret->cannot_reason = "this box has not proven the driver's own limit (tier 1): \"gpuctl "
+                             "doctor\" says why";
+    }
+}
+
 /* Whether a scope, and not a token, will say who is of the lease. */
 static bool will_be_confined(const struct manager *manager, const struct wire_request *request) {
     return request->confine.has && request->confine.value && manager->has_probes &&
@@ -211,6 +240,7 @@ unsigned lease_acquire(struct session *session, const struct varlink_call *call)
 
     if (!read_demand(session, call, request, &demand) || !pending_may_promise(session, call))
         return 1;
+    read_reach(manager, request, &demand);
     pending = calloc(1, sizeof(*pending));
     if (!pending)
         return pending_no_memory(session, call);
@@ -285,6 +315,7 @@ unsigned lease_explain(struct session *session, const struct varlink_call *call)
 
     if (!read_demand(session, call, call->parameters.explain.request, &demand))
         return 1;
+    read_reach(manager, call->parameters.explain.request, &demand);
     store_reset(&manager->reply);
     explanation = store_get(&manager->reply, sizeof(*explanation));
     uuids = store_get(&manager->reply, sizeof(*uuids) * BOOKS_SHARES_MAX);

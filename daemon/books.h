@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "daemon/inventory.h"
+#include "daemon/policy.h"
 
 #define BOOKS_MAX        256                 /* devices of a box */
 #define BOOKS_GRANULE    (UINT64_C(2) << 20) /* every amount is a multiple of it */
@@ -50,6 +51,7 @@ struct book {
     uint64_t reserved_bytes;    /* the driver's and the administrator's together */
     uint64_t usable_bytes;      /* total - reserved, whole granules */
     uint64_t context_bytes;     /* what a context costs; 0: not known */
+    enum require require;       /* by the device's own rule */
     uint64_t unmanaged_bytes;
     uint64_t releasing_bytes;
     uint64_t leased_bytes;     /* Σ max(guaranteed, held) */

@@ -231,6 +231,7 @@ static void book_measure(const struct broker *broker, struct book *book) {
     book->usable_bytes =
         reserved < seen->total_bytes ? books_round_down(seen->total_bytes - reserved) : 0;
     book->reserved_bytes = seen->total_bytes - book->usable_bytes;
+    book->require = policy_require(broker->policy, &face);
 }
 
 static void tell_holders(struct broker *broker, const struct book *book, enum notice_kind kind) {

@@ -190,6 +190,12 @@ struct demand {
     uint64_t time_limit_usec; /* longest life */
     bool has_token;
     uint8_t token[RECORD_DIGEST_SIZE]; /* digest of the token, to be kept with the lease */
+    /*
+     * The weakest enforcement that the job cannot have, and why; REQUIRE_NONE: it can have all. A
+     * device that requires as much is not for it. Not part of what makes two demands the same one.
+     */
+    enum require cannot_have;
+    const char *cannot_reason; /* a sentence's second half */
 };
 
 /*
@@ -285,6 +291,9 @@ void broker_end(struct broker *broker, uint64_t lease, const char *reason, struc
 /* The lease has a scope now (or none: NULL), which says who is in it, and these tiers in force. */
 int broker_confined(struct broker *broker, uint64_t lease, const char *scope, const char *cgroup,
                     uint32_t tiers, struct moment now);
+
+/* The enforcement that the lease must have, by the rules of now. */
+enum require broker_require(const struct lease *lease);
 
 /* Its cgroup is empty: the lease is gone. */
 void broker_vacated(struct broker *broker, uint64_t lease, struct moment now);

@@ -449,6 +449,7 @@ static int assemble(struct reading *reading) {
     }
     policy->defaults.quota_period_usec = reading->config->quota_period_usec;
     policy->defaults.has |= POLICY_HAS(quota_period_usec);
+    policy->require = reading->config->is_locked ? REQUIRE_SCOPE : REQUIRE_GUARD;
     return 0;
 }
 

@@ -35,6 +35,8 @@ enum value {
     VALUE_LOCKED,
     VALUE_GROUP,
     VALUE_UNMANAGED,
+    VALUE_OWNERS,
+    VALUE_REQUIRE,
     VALUE_XIDS,
     VALUE_RESERVE,
     VALUE_HOURS,
@@ -76,6 +78,7 @@ static const struct key keys[] = {
     { IN(WATCH), "samples", VALUE_U32, AT(watch.n_samples), 1, 10000, false, 0 },
     { IN(WATCH), "step-time", VALUE_USEC, AT(watch.step_usec), 0, DAY, false, 0 },
     { IN(WATCH), "unmanaged", VALUE_UNMANAGED, AT(watch.unmanaged), 0, 0, false, 0 },
+    { IN(WATCH), "terminate-also", VALUE_OWNERS, AT(watch.terminate_also), 0, 0, false, 0 },
 
     { IN(HEALTH), "drain-xids", VALUE_XIDS, AT(health), 0, 0, false, 0 },
     { IN(HEALTH), "max-uncorrected-ecc", VALUE_U64, AT(health.max_uncorrected), 0, INT64_MAX, true, 0 },
@@ -98,6 +101,7 @@ static const struct key keys[] = {
     RULE_HAS("priority", VALUE_I32, priority, -POLICY_PRIORITY_MAX, POLICY_PRIORITY_MAX, false),
     RULE_HAS("max-priority", VALUE_I32, priority_max, -POLICY_PRIORITY_MAX, POLICY_PRIORITY_MAX, false),
     RULE_HAS("choose", VALUE_CHOICE, choose, 0, 0, false),
+    RULE_HAS("require", VALUE_REQUIRE, require, 0, 0, false),
     RULE_HAS("wait-limit", VALUE_USEC, wait_usec, 0, 10 * 365 * DAY, true),
     RULE_HAS("growth-wait-limit", VALUE_USEC, grow_wait_usec, 0, 365 * DAY, false),
     RULE_HAS("lease-limit", VALUE_USEC, lease_usec, SECOND, 10 * 365 * DAY, true),
@@ -112,6 +116,7 @@ static const struct key keys[] = {
 
     { IN(DEVICE), "reserve", VALUE_RESERVE, 0, 0, 0, false, 0 },
     { IN(DEVICE), "exclusive-hours", VALUE_HOURS, 0, 0, 0, false, 0 },
+    { IN(DEVICE), "require", VALUE_REQUIRE, 0, 0, 0, false, 0 },
     { IN(DEVICE), "exclusive-for", VALUE_FOR, 0, 0, 0, false, 0 },
 };
 /* clang-format on */
@@ -121,6 +126,7 @@ static const char *const modes[] = { "fraction", "grow", "fixed", "exclusive" };
 static const char *const choices[] = { "pack", "spread", "links" };
 static const char *const unmanageds[] = { "allow", "warn", "terminate" };
 static const char *const lockeds[] = { "open", "locked" };
+static const char *const requires[] = { "none", "guard", "scope", "driver" };
 
 const char *block_kind_name(enum block_kind kind) {
     static const char *const names[BLOCK_KINDS] = { "allotd",   "watch", "health", "accounts",
@@ -312,6 +318,16 @@ static int set_device(struct block *block, const struct key *key, const char *te
         block->device.has_reserve = true;
         return 0;
     }
+    if (key->value == VALUE_REQUIRE) {
+        unsigned word;
+
+        if (set_word(requires, ELEMENTSOF(requires), &word, text, "driver, scope, guard or none",
+                     why) < 0)
+            return -EINVAL;
+        block->device.has_require = true;
+        block->device.require = (enum require)word;
+        return 0;
+    }
     if (key->value == VALUE_FOR) {
         char *copy = strdup(text);
 
@@ -362,6 +378,16 @@ static int set(struct block *block, struct config *config, const struct key *key
         if (r == 0)
             *(bool *)target = word == 1;
         return r;
+    case VALUE_REQUIRE:
+        if (block->kind == BLOCK_DEVICE)
+            return set_device(block, key, text, why);
+        r = set_word(requires, ELEMENTSOF(requires), &word, text, "driver, scope, guard or none",
+                     why);
+        if (r == 0)
+            *(uint32_t *)target = word;
+        return r;
+    case VALUE_OWNERS:
+        return config_value_owners(target, text, why);
     case VALUE_DEVICES:
         return config_value_devices(target, text, why);
     case VALUE_XIDS:

@@ -103,6 +103,30 @@ int config_value_xids(struct health_rules *rules, const char *text, const char *
     return 0;
 }
 
+int config_value_owners(uint32_t *ret, const char *text, const char **why) {
+    uint32_t owners = 0;
+    const char *word;
+    size_t length;
+
+    if (strcasecmp(text, "none") != 0)
+        while ((word = config_value_next(&text, &length))) {
+            unsigned owner = CGROUP_OWNER_NONE + 1;
+
+            while (owner < N_CGROUP_OWNERS &&
+                   (strlen(cgroup_owner_name((enum cgroup_owner)owner)) != length ||
+                    strncasecmp(word, cgroup_owner_name((enum cgroup_owner)owner), length) != 0))
+                owner++;
+            if (owner == N_CGROUP_OWNERS) {
+                *why = "none, or a list of slurm, docker, podman, crio, containerd, kubernetes, "
+                       "nspawn and lxc";
+                return -EINVAL;
+            }
+            owners |= UINT32_C(1) << owner;
+        }
+    *ret = owners;
+    return 0;
+}
+
 int config_value_devices(struct policy_names *ret, const char *text, const char **why) {
     struct policy_names names = { .all = false };
     const char *word;

@@ -23,6 +23,9 @@ int config_value_number(int64_t *ret, const char *text, int64_t min, int64_t max
 /* Xids, separated by blanks or commas, or `none`: these drain and no others. */
 int config_value_xids(struct health_rules *rules, const char *text, const char **why);
 
+/* Owners of cgroups, separated by blanks or commas, or `none`: a bit for each. */
+int config_value_owners(uint32_t *ret, const char *text, const char **why);
+
 /* `all`, `none`, or names of devices separated by blanks or commas. */
 int config_value_devices(struct policy_names *ret, const char *text, const char **why);
 

@@ -26,7 +26,8 @@ static const char *put_text(char **at, const char *text) {
 struct demand *demand_copy(const struct demand *demand) {
     size_t size = sizeof(*demand) + demand->n_amounts * sizeof(*demand->amounts) +
                   demand->n_devices * sizeof(*demand->devices) + text_size(demand->name) +
-                  text_size(demand->visible_devices) + text_size(demand->device_order);
+                  text_size(demand->visible_devices) + text_size(demand->device_order) +
+                  text_size(demand->cannot_reason);
     struct demand *copy;
     struct amount *amounts;
     const char **devices;
@@ -51,6 +52,7 @@ struct demand *demand_copy(const struct demand *demand) {
     copy->name = put_text(&at, demand->name);
     copy->visible_devices = put_text(&at, demand->visible_devices);
     copy->device_order = put_text(&at, demand->device_order);
+    copy->cannot_reason = put_text(&at, demand->cannot_reason);
     return copy;
 }
 
@@ -272,6 +274,37 @@ static bool measure(struct option *ret, const struct book *book, const struct am
     return true;
 }
 
+/* Whether a lease on the device must have what this job cannot. */
+static bool demands_too_much(const struct book *book, const struct policy_rules *rules,
+                             const struct demand *demand) {
+    enum require required = MAX((enum require)rules->require, book->require);
+
+    /* The driver has no limits for instances. */
+    return (demand->cannot_have != REQUIRE_NONE && required >= demand->cannot_have) ||
+           (required == REQUIRE_DRIVER && book->device.seen.is_mig);
+}
+
+/* Deny a request because of what `book` requires. */
+static int refuse_required(struct verdict *verdict, const struct book *book,
+                           const struct policy_rules *rules, const struct demand *demand) {
+    bool by_device = book->require > (enum require)rules->require;
+    enum require required = by_device ? book->require : (enum require)rules->require;
+    static const char *const whats[] = {
+        [REQUIRE_NONE] = "nothing",
+        [REQUIRE_GUARD] = "the guard",
+        [REQUIRE_SCOPE] = "a scope with a device filter",
+        [REQUIRE_DRIVER] = "the driver's own limit",
+    };
+
+    return verdict_refuse(verdict, REFUSAL_DENIED, book,
+                          "the administrator requires %s for every lease%s%s (require = %s), and "
+                          "%s",
+                          whats[required], by_device ? " on " : " of yours",
+                          by_device ? book->name : "", require_name(required),
+                          demand->cannot_reason ? demand->cannot_reason
+                                                : "the driver has none for MIG instances");
+}
+
 /* The least that the claim takes in sum: of its cheapest devices. */
 static uint64_t least_bytes(const struct claim *claim) {
     uint64_t sorted[BOOKS_MAX], sum = 0;
@@ -313,7 +346,7 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
               size_t n_books, const struct policy_rules *rules, const struct demand *demand) {
     struct visibility visibility;
     cleanup(freep) struct claim *claim = NULL;
-    const struct book *nearest = NULL;
+    const struct book *nearest = NULL, *strict = NULL;
     uint64_t nearest_short = 0, need;
     uint32_t n_devices, n_instances = 0;
     enum lack lack, nearest_lack = LACK_MEMORY;
@@ -368,6 +401,10 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
             n_instances++;
             continue;
         }
+        if (demands_too_much(book, rules, demand)) {
+            strict = book;
+            continue;
+        }
         claim->is_exclusive = amount->mode == LEASE_EXCLUSIVE;
         if (!measure(option, book, amount, rules, &need, &lack)) {
             if (!nearest || book->usable_bytes > nearest->usable_bytes) {
@@ -387,6 +424,8 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
             *ret = TAKE(claim);
         return r;
     }
+    if (strict)
+        return refuse_required(ret_verdict, strict, rules, demand);
     if (nearest && nearest_lack == LACK_CONTEXT)
         return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,

@@ -21,13 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
+#include "daemon/cgroup_owner.h"
 #include "daemon/hand_proc.h"
 #include "daemon/process.h"
 #include "driver/nvml_process.h"
-
-#define CGROUP2_MAGIC 0x63677270
 
 void scope_name(char ret[static SCOPE_NAME_SIZE], uint64_t lease) {
     snprintf(ret, SCOPE_NAME_SIZE, "allot-%" PRIu64 ".scope", lease);
@@ -45,16 +43,13 @@ bool scope_is_ours(const char *cgroup) {
 }
 
 int scope_folder(char *ret, size_t size, const char *cgroup, struct allot_error *err) {
-    static const char *const mounts[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
-    struct statfs fs;
+    const char *root = cgroup_root();
 
-    for (size_t i = 0; i < ELEMENTSOF(mounts); i++)
-        if (statfs(mounts[i], &fs) == 0 && fs.f_type == CGROUP2_MAGIC) {
-            if ((size_t)snprintf(ret, size, "%s%s", mounts[i], cgroup) >= size)
-                return error_set(err, -ENAMETOOLONG, "the path of the cgroup is too long");
-            return 0;
-        }
-    return error_set(err, -ENOENT, "cgroup2 is not mounted under /sys/fs/cgroup");
+    if (!root)
+        return error_set(err, -ENOENT, "cgroup2 is not mounted under /sys/fs/cgroup");
+    if ((size_t)snprintf(ret, size, "%s%s", root, cgroup) >= size)
+        return error_set(err, -ENAMETOOLONG, "the path of the cgroup is too long");
+    return 0;
 }
 
 static bool is_node(const char *path) {
@@ -220,18 +215,18 @@ __attribute__((format(printf, 3, 4))) static void note(struct hand_confined *con
     confined->n_details++;
 }
 
-/* Why a process must stay where it is; NULL: it need not. */
-static const char *must_stay(const struct hand_confine *confine, const char *cgroup) {
-    struct sample_process process = { .pid = confine->pid };
-    char container[80];
+/* Refuse to take a process out of a cgroup that another manager keeps its own limits in. */
+static int check_owner(const char *cgroup, struct allot_error *err) {
+    enum cgroup_owner owner = cgroup_owner_find(cgroup_root(), cgroup);
 
-    hand_proc_container(container, sizeof(container), cgroup);
-    hand_proc_read(&process, "/proc");
-    if (container[0] || process.namespace_pid)
-        return "it runs in a container, whose cgroup is the container's own";
-    if (strstr(cgroup, "/slurm"))
-        return "it is a Slurm step, whose cgroup is Slurm's";
-    return NULL;
+    if (owner == CGROUP_OWNER_NONE)
+        return 0;
+    if (owner == CGROUP_OWNER_SLURM)
+        return error_set(err, -EOPNOTSUPP,
+                         "the process is in a Slurm step, and its cgroup is Slurm's");
+    return error_set(err, -EOPNOTSUPP,
+                     "the process is in a container (%s), and its cgroup is the container's",
+                     cgroup_owner_name(owner));
 }
 
 /* Put the process into its scope; ret->scope and ->cgroup are set where it is in one. */
@@ -242,14 +237,13 @@ static int enter(struct bus *bus, const struct reader *reader, const struct hand
     cleanup(freep) struct nodes *nodes = calloc(1, sizeof(*nodes));
     struct bus_place place;
     struct bus_scope scope;
-    const char *stay = must_stay(confine, cgroup);
     int r, tried;
 
     if (!nodes)
         return error_set(err, -ENOMEM, "out of memory");
-    if (stay)
-        return error_set(err, -EOPNOTSUPP, "%s", stay);
-    r = find_nodes(reader, confine, nodes, err);
+    r = check_owner(cgroup, err);
+    if (r == 0)
+        r = find_nodes(reader, confine, nodes, err);
     if (r < 0)
         return r;
     if (find_forbidden(reader, nodes, forbidden) < 0)

@@ -329,13 +329,39 @@ static void on_confine_cancelled(struct session *session) {
     confinement->session = NULL;
 }
 
+/* The lease cannot be held to what the administrator requires: it ends, and its job hears why. */
+static void refuse_unenforced(struct confinement *confinement, enum require require,
+                              uint32_t in_force, const struct wire_confine_reply *reply) {
+    struct manager *manager = confinement->manager;
+    /* Without its scope a lease has no driver's limit either: that is the reason to give. */
+    int missing = 31 - __builtin_clz(require_tiers(require) & ~in_force);
+    const char *why = reply->n_detail ? reply->detail[0] : "the hand did not say why";
+    char tier[16], text[400];
+
+    snprintf(tier, sizeof(tier), "tier %d: ", missing);
+    for (size_t i = 0; i < reply->n_detail; i++)
+        if (strncmp(reply->detail[i], tier, strlen(tier)) == 0)
+            why = reply->detail[i];
+    snprintf(text, sizeof(text),
+             "the administrator requires tier %d for this lease (require = %s): %s", missing,
+             require_name(require), why);
+    broker_end(manager->broker, confinement->lease,
+               "it cannot be enforced as the administrator requires", manager_now(manager));
+    if (confinement->session)
+        session_finish_failed(confinement->session,
+                              &(struct failure){ .code = FAILURE_DENIED, .reason = text });
+}
+
 static void on_confined(void *userdata, int r, const struct hand_answer *answer,
                         const struct allot_error *err) {
     struct confinement *confinement = userdata;
     struct manager *manager = confinement->manager;
+    const struct lease *lease = broker_lease(manager->broker, confinement->lease);
+    uint32_t in_force = r < 0 ? 0 : answer->confined.tiers;
     uint64_t tiers[8];
     const char *details[HAND_DETAILS_MAX + 1];
     struct wire_confine_reply reply = { .tiers = tiers, .detail = details };
+    bool is_short = lease && require_tiers(broker_require(lease)) & ~in_force;
 
     if (r < 0)
         details[reply.n_detail++] = err->text;
@@ -354,7 +380,9 @@ static void on_confined(void *userdata, int r, const struct hand_answer *answer,
         for (uint32_t i = 0; i < MIN(confined->n_details, (uint32_t)HAND_DETAILS_MAX); i++)
             details[reply.n_detail++] = confined->details[i];
     }
-    if (confinement->session)
+    if (is_short)
+        refuse_unenforced(confinement, broker_require(lease), in_force, &reply);
+    else if (confinement->session)
         session_finish(confinement->session, &reply);
     confinement_free(confinement);
     manager_settle(manager);

@@ -464,6 +464,15 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
     lease_end(broker, lease, reason, lease->uid != peer->uid);
 }
 
+enum require broker_require(const struct lease *lease) {
+    enum require require = (enum require)lease->tenant->rules.require;
+
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        if (lease->shares[i].book)
+            require = MAX(require, lease->shares[i].book->require);
+    return require;
+}
+
 int broker_confined(struct broker *broker, uint64_t id, const char *scope, const char *cgroup,
                     uint32_t tiers, struct moment now) {
     struct lease *lease = broker_lease(broker, id);

@@ -464,15 +464,23 @@ int manager_new(struct manager **ret, const struct manager_options *options,
 /* How long the first look at the box may take before clients are served without it. */
 #define FIRST_LOOK_USEC (UINT64_C(5) * 1000 * 1000)
 
+/* Whether an answer to a client would be wrong a moment later. */
+static bool is_in_the_dark(const struct manager *manager) {
+    bool needs_tiers = policy_strongest(&manager->config->policy) >= REQUIRE_SCOPE;
+
+    return !manager->sample || (needs_tiers && !manager->has_probes && !manager->n_probes_failed);
+}
+
 /*
- * Clients that are answered before the box was looked at once hear that it has no devices. They
- * wait in the socket's backlog instead, unless the driver hangs.
+ * Clients that are answered before the box was looked at once hear that it has no devices, or not
+ * the tiers that they must have. They wait in the socket's backlog instead, unless the driver
+ * hangs.
  */
 static void look_first(struct manager *manager) {
     uint64_t deadline = boot_usec(manager) + FIRST_LOOK_USEC, now;
 
     sd_event_source_set_enabled(manager->server->accept_source, SD_EVENT_OFF);
-    while (!manager->sample && (now = boot_usec(manager)) < deadline)
+    while (is_in_the_dark(manager) && (now = boot_usec(manager)) < deadline)
         if (sd_event_run(manager->event, deadline - now) < 0)
             break; /* told to end */
     if (!manager->sample)

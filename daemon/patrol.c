@@ -238,6 +238,7 @@ static void add_unmanaged(struct manager *manager, struct docket *docket,
             .has_used = row->has_used,
             .used_bytes = row->used_bytes,
             .kinds = row->kinds,
+            .owner = row->owner,
         };
         docket->subjects[docket->n_subjects++] = (struct watch_subject){
             .device = row->device,

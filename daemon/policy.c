@@ -26,8 +26,24 @@ const char *choice_name(enum choice choice) {
     return names[choice];
 }
 
+const char *require_name(enum require require) {
+    static const char *const names[] = {
+        [REQUIRE_NONE] = "none",
+        [REQUIRE_GUARD] = "guard",
+        [REQUIRE_SCOPE] = "scope",
+        [REQUIRE_DRIVER] = "driver",
+    };
+
+    return names[require];
+}
+
+uint32_t require_tiers(enum require require) {
+    return require == REQUIRE_DRIVER ? 1 << 1 | 1 << 2 : require == REQUIRE_SCOPE ? 1 << 2 : 0;
+}
+
 void policy_init(struct policy *policy) {
     *policy = (struct policy){
+        .require = REQUIRE_GUARD,
         .age_usec = UINT64_C(600) * 1000000,
         .grace_usec = UINT64_C(10) * 1000000,
         .ending_usec = UINT64_C(30) * 1000000,
@@ -110,6 +126,8 @@ void policy_rules_for(struct policy_rules *ret, const struct policy *policy, uid
 
     if (rules.priority_max == POLICY_PRIORITY_UNSET || rules.priority_max < rules.priority)
         rules.priority_max = rules.priority;
+    if (rules.require == POLICY_REQUIRE_UNSET)
+        rules.require = policy->require;
     *ret = rules;
 }
 
@@ -179,6 +197,29 @@ uint64_t policy_reserve(const struct policy *policy, const struct policy_face *f
         if (policy->devices[i].has_reserve && policy_names_fit(&policy->devices[i].devices, face))
             bytes = units_amount_of(&policy->devices[i].reserve, total_bytes);
     return bytes < total_bytes ? bytes : total_bytes;
+}
+
+enum require policy_require(const struct policy *policy, const struct policy_face *face) {
+    enum require require = REQUIRE_NONE;
+
+    for (size_t i = 0; i < policy->n_devices; i++)
+        if (policy->devices[i].has_require && policy_names_fit(&policy->devices[i].devices, face))
+            require = policy->devices[i].require;
+    return require;
+}
+
+enum require policy_strongest(const struct policy *policy) {
+    enum require strongest = policy->defaults.has & POLICY_HAS(require)
+                                 ? (enum require)policy->defaults.require
+                                 : policy->require;
+
+    for (size_t i = 0; i < policy->n_sections; i++)
+        if (policy->sections[i].rules.has & POLICY_HAS(require))
+            strongest = MAX(strongest, (enum require)policy->sections[i].rules.require);
+    for (size_t i = 0; i < policy->n_devices; i++)
+        if (policy->devices[i].has_require)
+            strongest = MAX(strongest, policy->devices[i].require);
+    return strongest;
 }
 
 static bool window_allows(const struct policy_hours *hours, uid_t uid, const gid_t *gids,

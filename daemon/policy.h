@@ -34,6 +34,19 @@ enum choice {
 };
 const char *choice_name(enum choice choice); /* "pack", … */
 
+/*
+ * The enforcement that a lease must have, weakest first; each includes those before it. The numbers
+ * of the tiers are those of docs/enforcement.md.
+ */
+enum require {
+    REQUIRE_NONE,
+    REQUIRE_GUARD,  /* tier 3, or tier 4 in a program that declares its memory itself */
+    REQUIRE_SCOPE,  /* tier 2 */
+    REQUIRE_DRIVER, /* tier 1 */
+};
+const char *require_name(enum require require); /* "none", … */
+uint32_t require_tiers(enum require require);   /* bit n: tier n, of those that Confine makes */
+
 /* How much on a device. A member that is not given is UNITS_FOREVER, or POLICY_NO_SHARE. */
 #define POLICY_NO_SHARE UINT32_MAX
 struct amount {
@@ -77,6 +90,7 @@ struct policy_names {
     X(int32_t, priority, 0)                          /* of a request that gives none */            \
     X(int32_t, priority_max, POLICY_PRIORITY_UNSET)  /* that may be asked for; unset: `priority` */ \
     X(enum choice, choose, CHOICE_PACK)              /* of a request that gives none */            \
+    X(uint32_t, require, POLICY_REQUIRE_UNSET)       /* enum require; unset: policy.require */     \
     X(uint64_t, wait_usec, UNITS_FOREVER)            /* longest wait for a lease */                \
     X(uint64_t, grow_wait_usec, UINT64_C(60000000))  /* longest wait for growth: never for ever */ \
     X(uint64_t, lease_usec, UNITS_FOREVER)           /* longest life of a lease */                 \
@@ -89,6 +103,7 @@ struct policy_names {
 /* Priorities are -100 … 100, larger goes first. */
 #define POLICY_PRIORITY_MAX   100
 #define POLICY_PRIORITY_UNSET INT32_MIN
+#define POLICY_REQUIRE_UNSET  UINT32_MAX
 
 enum policy_rule {
 #define X(type, member, value) POLICY_RULE_##member,
@@ -138,6 +153,8 @@ struct policy_device {
     struct policy_names devices;
     bool has_reserve;
     struct units_amount reserve; /* kept back beyond what the driver keeps */
+    bool has_require;
+    enum require require; /* of every lease on it; where the user's rule is stronger, that */
     size_t n_hours;
     struct policy_hours *hours; /* owned; all that fit a device hold together */
 };
@@ -149,6 +166,7 @@ struct policy {
     size_t n_devices;
     struct policy_device *devices; /* owned */
 
+    enum require require; /* where no rule says: guard, in locked mode scope */
     uint64_t age_usec;    /* a step of priority is worth so long a wait; default 10 min */
     uint64_t grace_usec;  /* after a restart; default 10 s */
     uint64_t ending_usec; /* from being told to end until processes are ended; default 30 s */
@@ -187,6 +205,12 @@ bool policy_names_fit(const struct policy_names *names, const struct policy_face
 /* Bytes that the administrator keeps back on a device of `total_bytes`. */
 uint64_t policy_reserve(const struct policy *policy, const struct policy_face *face,
                         uint64_t total_bytes);
+
+/* What a lease on the device must have by the device's own rule; REQUIRE_NONE where it has none. */
+enum require policy_require(const struct policy *policy, const struct policy_face *face);
+
+/* The strongest requirement that any rule of the policy makes. */
+enum require policy_strongest(const struct policy *policy);
 
 /*
  * Whether a new lease may be made at this minute of the week; `ret_until` (may be NULL) is the

@@ -79,6 +79,8 @@ void sample_add_process(struct sample *sample, size_t *room, struct sample_proce
     process->command[sizeof(process->command) - 1] = 0;
     process->container[sizeof(process->container) - 1] = 0;
     process->cgroup[sizeof(process->cgroup) - 1] = 0;
+    if ((unsigned)process->owner >= N_CGROUP_OWNERS)
+        process->owner = CGROUP_OWNER_NONE;
     sample->processes = processes;
     sample->processes[sample->n_processes++] = *process;
 }

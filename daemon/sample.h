@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
+#include "daemon/cgroup_owner.h"
 
 #define SAMPLE_DEVICES_MAX   256  /* GPUs and instances of a box; more are not looked at, loudly */
 #define SAMPLE_PROCESSES_MAX 8192 /* rows: a process on two devices is two */
@@ -120,11 +121,12 @@ struct sample_process {
     struct gpuid device; /* the instance, where NVML says which */
     uint32_t kinds;      /* sample_kind bits */
     bool has_uid, has_used, has_busy;
-    uint32_t uid;        /* real uid */
-    uint64_t used_bytes; /* on this device */
-    uint32_t busy;       /* percent of the device's time since the sample before */
-    char command[128];   /* its arguments, spaces between; its name where it has none */
-    char container[80];  /* id or name of its container; "": in none */
+    uint32_t uid;            /* real uid */
+    uint64_t used_bytes;     /* on this device */
+    uint32_t busy;           /* percent of the device's time since the sample before */
+    enum cgroup_owner owner; /* of its cgroup */
+    char command[128];       /* its arguments, spaces between; its name where it has none */
+    char container[80];      /* id or name of its container, for people; "": in none */
     char cgroup[256]; /* cgroup2 path, "/user.slice/…"; "": not known; cut: not usable, "" too */
 };
 

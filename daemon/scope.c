@@ -10,10 +10,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/cgroup_owner.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
-
-#define CGROUP_ROOT "/sys/fs/cgroup"
 
 struct scope {
     struct manager *manager;
@@ -68,16 +67,19 @@ static int on_change(sd_event_source *source, const struct inotify_event *event,
 
 void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
     struct scope *scope;
-    size_t size = strlen(cgroup) + sizeof(CGROUP_ROOT "/cgroup.events") + 1;
+    const char *root = cgroup_root();
+    size_t size;
     int r;
 
     if (!*cgroup || map_find(&manager->scopes, lease))
         return;
+    root = root ? root : "/sys/fs/cgroup";
+    size = strlen(root) + strlen(cgroup) + sizeof("/cgroup.events");
     scope = calloc(1, sizeof(*scope) + size);
     if (scope) {
         scope->manager = manager;
         scope->lease = lease;
-        snprintf(scope->path, size, CGROUP_ROOT "%s/cgroup.events", cgroup);
+        snprintf(scope->path, size, "%s%s/cgroup.events", root, cgroup);
     }
     if (!scope || map_put(&manager->scopes, lease, scope) < 0) {
         free(scope);

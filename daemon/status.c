@@ -394,6 +394,16 @@ static void make_notices(struct making *making, struct wire_box *box) {
                    "nothing is accounted: the database could not be opened");
     else if (accounts_trouble(manager->accounts, &err))
         add_notice(making, notices, &box->n_notices, "%s", err.text);
+    for (enum require require = REQUIRE_SCOPE; manager->has_probes && require <= REQUIRE_DRIVER;
+         require++) {
+        unsigned tier = require == REQUIRE_SCOPE ? 2 : 1;
+
+        if (policy_strongest(&manager->config->policy) >= require &&
+            !manager->probes.tiers[tier].proven)
+            add_notice(making, notices, &box->n_notices,
+                       "leases with require = %s are denied: tier %u is not proven here",
+                       require_name(require), tier);
+    }
     if (manager->config->watch.dry_run && watch_is_any_over(manager->watch))
         add_notice(making, notices, &box->n_notices,
                    "processes use GPUs without a lease or beyond it, and the watch only says so: "

@@ -160,11 +160,20 @@ static struct finding examine(const struct watch_rules *rules,
     return ret;
 }
 
+/* Whether it is left to the workload manager that started it. */
+static bool is_spared(const struct watch_rules *rules, const struct watch_subject *subject) {
+    enum cgroup_owner owner = subject->processes[0].owner;
+
+    return owner != CGROUP_OWNER_NONE && !(rules->terminate_also >> owner & 1);
+}
+
 /* The highest step that the rules have for this subject. */
 static enum watch_step ceiling(const struct watch_rules *rules,
                                const struct watch_subject *subject) {
     if (subject->lease)
         return WATCH_KILL;
+    if (rules->unmanaged == WATCH_TERMINATE && is_spared(rules, subject))
+        return WATCH_LOG;
     return rules->unmanaged == WATCH_TERMINATE ? WATCH_KILL
            : rules->unmanaged == WATCH_WARN    ? WATCH_LOG
                                                : WATCH_FINE;
@@ -190,6 +199,11 @@ static void say_why(char reason[static 200], const struct watch_rules *rules,
     if (subject->lease)
         snprintf(reason, 200, "the lease uses %s of this device and may use %s%s%s", used, limit,
                  rules->dry_run ? " (dry run: nothing is done)" : "", next);
+    else if (rules->unmanaged == WATCH_TERMINATE && is_spared(rules, subject))
+        snprintf(reason, 200,
+                 "the process uses %s of this device without a lease; it belongs to %s and is left "
+                 "to it (terminate-also does not name it)",
+                 used, cgroup_owner_name(subject->processes[0].owner));
     else
         snprintf(reason, 200, "the process uses %s of this device without a lease%s%s", used,
                  rules->dry_run ? " (dry run: nothing is done)" : "", next);

@@ -9,7 +9,8 @@
  * caller acts (books, hand, log, accounts). Each subject is judged by itself: the processes of one
  * lease on one device, or one process without a lease. Within a lease the process that holds most
  * beyond what it declared is dealt with, nobody else. Never: on a reading that the driver marks as
- * not available, or with a display or MPS server.
+ * not available, or with a display or MPS server. A process without a lease that Slurm or a
+ * container engine started is theirs to end: it is only reported, unless the rules name its owner.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
+#include "daemon/cgroup_owner.h"
 #include "daemon/process.h"
 
 enum watch_unmanaged { WATCH_ALLOW, WATCH_WARN, WATCH_TERMINATE };
@@ -30,6 +32,7 @@ struct watch_rules {
     uint32_t n_samples;             /* in a row, before the first step; at least 1 */
     uint64_t step_usec;             /* on each step of the ladder, before the next one */
     enum watch_unmanaged unmanaged; /* processes on a device without a lease */
+    uint32_t terminate_also;        /* bit n: also those in cgroups of cgroup_owner n */
 };
 
 void watch_rules_default(struct watch_rules *ret);
@@ -52,6 +55,7 @@ struct watch_process {
     uint64_t used_bytes; /* NVML's */
     uint64_t held_bytes; /* what it declared: the books' */
     uint32_t kinds;      /* sample_kind bits */
+    enum cgroup_owner owner;
 };
 
 /* What is judged together. */

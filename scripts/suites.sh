@@ -218,7 +218,7 @@ suite_systemd() {
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TIME_SCALE="$suite_scale" \
         ALLOT_BUILD="$top/build" ALLOT_TREE="$tree" \
         "${within[@]}" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$name" \
-        --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{install,units,jobs,life}.py || rc=$?
+        --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{install,units,jobs,enforce,life}.py || rc=$?
     suite_results systemd "$rc" "$report"
 }
 

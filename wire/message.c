@@ -64,6 +64,7 @@ static const struct wire_field request_fields[] = {
     MAYBE_UINT(wire_request, timeout_usec),
     MAYBE_UINT(wire_request, time_limit_usec),
     MAYBE_BOOL(wire_request, confine),
+    MAYBE_BOOL(wire_request, guard),
 };
 const struct wire_type wire_request_type = WIRE_TYPE(wire_request, "Request", request_fields);
 

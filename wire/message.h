@@ -97,6 +97,7 @@ struct wire_request {
     struct wire_maybe timeout_usec;
     struct wire_maybe time_limit_usec;
     struct wire_maybe confine; /* bool */
+    struct wire_maybe guard;   /* bool */
 };
 
 struct wire_link {

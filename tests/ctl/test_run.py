@@ -17,8 +17,39 @@ GUARD = BUILD / "guard" / "liballot-guard.so"
 ENVIRON = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
+class Required(CtlTest):
+    """What the administrator requires of every lease, on a box without systemd."""
+    gpus = 1
+
+    def test_the_guard_cannot_be_declined_unless_policy_permits_it(self):
+        said = self.gpuctl("run", "--no-guard", "--mem", "1G", "--", "true", status=125).stderr
+        self.assertIn("the administrator requires the guard for every lease of yours (require = guard)", said)
+        self.assertIn("leave --no-guard out", said)
+        self.gpuctl("run", "--mem", "1G", "--", "true")
+        self.box.config.write_text("[defaults]\nrequire = none\n", encoding="utf-8")
+        self.gpuctl("reload")
+        self.gpuctl("run", "--no-guard", "--mem", "1G", "--", "true")
+
+    def test_a_guard_that_is_not_there_is_not_claimed(self):
+        env = {"ALLOT_GUARD": "/with a blank/liballot-guard.so"}
+        said = self.gpuctl("run", "--mem", "1G", "--", "true", env=env, status=125).stderr
+        self.assertIn("the guard is left out", said)
+        self.assertIn("require = guard", said)
+
+    def test_a_tier_that_this_box_does_not_have_is_refused_in_words(self):
+        self.box.config.write_text("[defaults]\nrequire = scope\n", encoding="utf-8")
+        self.gpuctl("reload")
+        said = self.gpuctl("run", "--mem", "1G", "--", "true", status=125).stderr
+        self.assertIn("requires a scope with a device filter", said)
+        self.assertIn('has not proven its device filter (tier 2): "gpuctl doctor" says why', said)
+        self.assertIn("leases with require = scope are denied: tier 2 is not proven here",
+                      self.gpuctl("status").stdout.replace("\n", " "))
+        self.assertIn("It would be denied", self.gpuctl("explain", "--mem", "1G", status=4).stdout)
+
+
 class Run(CtlTest):
     gpus = 1
+    config = "require = none\n" # most jobs here are no CUDA programs
 
     def job(self, *words, env=None):
         """A job that says that it runs and lives until its stdin is closed."""
@@ -352,6 +383,7 @@ class Run(CtlTest):
 
 
 class Slurm(CtlTest):
+    config = "require = none\n"
     gpus = 3
     options = ("--minor", "2,0,1")
 
@@ -367,6 +399,7 @@ class Slurm(CtlTest):
 
 
 class Admin(CtlTest):
+    config = "require = none\n"
     def job(self, *words):
         job = self.start("run", *words, "--no-guard", "--", sys.executable, "-c", "import sys; print('runs', flush=True); sys.stdin.read()")
         self.read_until(job, "runs")

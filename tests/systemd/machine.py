@@ -91,7 +91,7 @@ class Machine:
     def __init__(self, work, tree, build):
         self.work = pathlib.Path(work)
         self.root = self.work / "root"
-        self.name = f"allot-test-{os.getpid()}-{self.work.name}"
+        self.name = f"allot-test-{os.urandom(4).hex()}" # pids are small in a namespace of their own
         self.group = cgroup2() / self.name
         self.nspawn = self.leader = None
         self.sessions = 0
@@ -319,12 +319,26 @@ done
 """
 
 
+# Speak to allotd without gpuctl.
+CALL = r"""
+import json, os, socket, sys
+def call(method, **parameters):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect("/run/allot/io.allot")
+    s.sendall(json.dumps({"method": "io.allot.Manager." + method, "parameters": parameters}).encode() + b"\0")
+    data = b""
+    while not data.endswith(b"\0"):
+        data += s.recv(65536) or sys.exit(method + ": closed")
+    return json.loads(data[:-1]), s
+"""
+
+
 class Job:
     """Something a user runs under a lease: a shell that tells what it may open."""
 
-    def __init__(self, machine, uid, request):
+    def __init__(self, machine, uid, request, before=()):
         self.machine = machine
-        self.process = machine.start(uid, "gpuctl", "run", "--quiet", *request, "--", "bash", "-c", JOB)
+        self.process = machine.start(uid, *before, "gpuctl", "run", "--quiet", *request, "--", "bash", "-c", JOB)
         self.told = self.read()
         self.lease = int(self.told["lease"])
         self.scope = self.told["cgroup"].rsplit("/", 1)[-1]

@@ -88,12 +88,16 @@ def test_the_drivers_own_limit_holds_without_the_guard(served):
     hold = machines.pathlib.Path(os.environ["ALLOT_BUILD"], "examples/hold")
     (served.root / "usr/local/bin/hold").write_bytes(hold.read_bytes())
     served.run("chmod", "755", "/usr/local/bin/hold")
+    served.write("/etc/allot/allotd.conf", "[defaults]\nrequire = none\n")
+    served.run("systemctl", "reload", "allotd.service")
     ask = ["gpuctl", "run", "-q", "--no-guard", "--devices", "0", "--fraction", "0.1", "--", "hold", "--seconds", "0"]
     done = served.as_user(ADA, *ask, "3GiB")
     assert done.returncode == 0, done.stdout + done.stderr
     done = served.as_user(ADA, *ask, "5GiB")
     assert "OUT_OF_MEMORY" in done.stdout + done.stderr
     assert done.returncode != 0
+    served.run("rm", "/etc/allot/allotd.conf")
+    served.run("systemctl", "reload", "allotd.service")
 
 
 def test_a_static_program_has_its_own_card_and_its_share_and_no_more(served):
@@ -108,16 +112,7 @@ def test_a_static_program_has_its_own_card_and_its_share_and_no_more(served):
     assert served.as_user(ADA, *run, "5000").stdout == "refused\n"
 
 
-JOIN = r"""
-import json, os, socket, sys
-def call(method, **parameters):
-    s = socket.socket(socket.AF_UNIX)
-    s.connect("/run/allot/io.allot")
-    s.sendall(json.dumps({"method": "io.allot.Manager." + method, "parameters": parameters}).encode() + b"\0")
-    data = b""
-    while not data.endswith(b"\0"):
-        data += s.recv(65536) or sys.exit(method + ": closed")
-    return json.loads(data[:-1]), s
+JOIN = machines.CALL + r"""
 reply, keep = call("Acquire", request={"gpus": 1, "amount": {"mode": "fixed", "bytes": 1 << 30}})
 lease, token = reply["parameters"]["grant"]["lease"], reply["parameters"]["grant"].get("token")
 for i in range(2):
@@ -197,7 +192,8 @@ def test_the_third_waits_until_one_ends(served):
 
 def test_a_stranger_is_ended_where_policy_says_so_and_nobody_else(served):
     """The last tier: no lease, no guard, no filter; NVML shows it, and the hand ends it by pidfd."""
-    served.write("/etc/allot/allotd.conf", "[watch]\ndry-run = no\nunmanaged = terminate\nsamples = 1\nstep-time = 1s\n")
+    served.write("/etc/allot/allotd.conf", "[watch]\ndry-run = no\nunmanaged = terminate\nsamples = 1\nstep-time = 1s\n"
+                 "[defaults]\nrequire = none\n")
     served.run("allotd", "--check-config")
     served.run("systemctl", "reload", "allotd.service")
     neighbour = served.start(BOB, "gpuctl", "run", "-q", "--no-guard", "--devices", "0", "--mem", "2G", "--", "hold", "1GiB")

@@ -25,6 +25,40 @@ START_TEST(two_shares_of_40_percent_fit_and_a_third_waits) {
 }
 END_TEST
 
+START_TEST(a_device_that_requires_more_than_a_job_can_have_is_not_for_it) {
+    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
+    struct policy_device strict = { .devices = { .names = (char *[]){ (char *)"1" }, .n_names = 1 },
+                                    .has_require = true,
+                                    .require = REQUIRE_SCOPE };
+    struct demand demand = desk_fixed(1, 1);
+    struct verdict verdict;
+
+    desk->policy.devices = &strict;
+    desk->policy.n_devices = 1;
+    ck_assert_int_eq(broker_policy_set(desk->broker, &desk->policy, desk->now), 0);
+    demand.cannot_have = REQUIRE_SCOPE;
+    demand.cannot_reason = "it has none";
+    for (pid_t pid = 10; pid < 13; pid++) {
+        const struct lease *lease = broker_lease(desk->broker, desk_get(desk, pid, 1000, demand));
+
+        ck_assert_uint_eq(lease->shares[0].book->device.seen.index, 0);
+        ck_assert_int_eq(broker_require(lease), REQUIRE_GUARD);
+    }
+    demand.devices = (const char *[]){ "1" };
+    demand.n_devices = 1;
+    verdict = desk_ask(desk, 20, 1000, &demand, 1);
+    ck_assert_int_eq(verdict.kind, VERDICT_DENY);
+    ck_assert_int_eq(verdict.refusal, REFUSAL_DENIED);
+    ck_assert_ptr_nonnull(strstr(verdict.reason, "(require = scope), and it has none"));
+
+    demand.cannot_have = REQUIRE_NONE;
+    ck_assert_int_eq(broker_require(broker_lease(desk->broker, desk_get(desk, 21, 1000, demand))),
+                     REQUIRE_SCOPE);
+    desk->policy.devices = NULL;
+    desk->policy.n_devices = 0;
+}
+END_TEST
+
 START_TEST(two_halves_fill_a_device_exactly) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     struct demand demand = desk_share(1, 5000);
@@ -502,12 +536,13 @@ START_TEST(a_starving_sibling_recalls_credits) {
 }
 END_TEST
 
-SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits, two_halves_fill_a_device_exactly,
-      exclusive_needs_an_empty_device, all_devices_of_a_lease_or_none,
-      each_named_device_has_its_own_amount, what_an_empty_box_could_not_give_is_denied_at_once,
-      growth_stays_within_the_limit, the_processes_of_a_job_share_its_limit,
-      a_lease_ends_with_its_last_process, who_is_left_of_a_job_inherits_its_lease,
-      with_a_scope_a_lease_ends_when_it_is_empty,
+SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits,
+      a_device_that_requires_more_than_a_job_can_have_is_not_for_it,
+      two_halves_fill_a_device_exactly, exclusive_needs_an_empty_device,
+      all_devices_of_a_lease_or_none, each_named_device_has_its_own_amount,
+      what_an_empty_box_could_not_give_is_denied_at_once, growth_stays_within_the_limit,
+      the_processes_of_a_job_share_its_limit, a_lease_ends_with_its_last_process,
+      who_is_left_of_a_job_inherits_its_lease, with_a_scope_a_lease_ends_when_it_is_empty,
       bytes_of_a_dead_holder_are_releasing_until_nvml_agrees,
       a_charge_is_the_larger_of_declared_and_seen,
       children_in_the_scope_are_holders_without_attaching,

@@ -54,6 +54,7 @@ START_TEST(every_key_arrives_where_it_belongs) {
                                   "samples = 4\n"
                                   "step-time = 20s\n"
                                   "unmanaged = terminate\n"
+                                  "terminate-also = slurm, docker LXC\n"
                                   "[health]\n"
                                   "drain-xids = 48, 79 255\n"
                                   "max-uncorrected-ecc = 5\n"
@@ -75,6 +76,7 @@ START_TEST(every_key_arrives_where_it_belongs) {
                                   "priority = -3\n"
                                   "max-priority = 4\n"
                                   "choose = links\n"
+                                  "require = driver\n"
                                   "wait-limit = 2h\n"
                                   "growth-wait-limit = 30s\n"
                                   "lease-limit = 1d\n"
@@ -103,6 +105,8 @@ START_TEST(every_key_arrives_where_it_belongs) {
     ck_assert_uint_eq(config->watch.n_samples, 4);
     ck_assert_uint_eq(config->watch.step_usec, 20000000);
     ck_assert_int_eq(config->watch.unmanaged, WATCH_TERMINATE);
+    ck_assert_uint_eq(config->watch.terminate_also,
+                      1 << CGROUP_OWNER_SLURM | 1 << CGROUP_OWNER_DOCKER | 1 << CGROUP_OWNER_LXC);
     for (uint64_t xid = 0; xid <= HEALTH_XID_MAX; xid++)
         ck_assert(health_xid_drains(&config->health, xid) ==
                   (xid == 48 || xid == 79 || xid == 255));
@@ -125,6 +129,7 @@ START_TEST(every_key_arrives_where_it_belongs) {
     ck_assert_int_eq(rules->priority, -3);
     ck_assert_int_eq(rules->priority_max, 4);
     ck_assert_int_eq(rules->choose, CHOICE_LINKS);
+    ck_assert_uint_eq(rules->require, REQUIRE_DRIVER);
     ck_assert_uint_eq(rules->wait_usec, UINT64_C(7200000000));
     ck_assert_uint_eq(rules->grow_wait_usec, 30000000);
     ck_assert_uint_eq(rules->lease_usec, UINT64_C(86400000000));
@@ -164,6 +169,37 @@ START_TEST(people_get_their_own_rules) {
     ck_assert_uint_eq(rules.amount.bytes, UINT64_C(2) << 30);
     ck_assert_uint_eq(rules.quota_byte_seconds, UNITS_FOREVER);
     config_free(config);
+}
+END_TEST
+
+START_TEST(what_is_required_depends_on_mode_user_and_device) {
+    static const struct {
+        const char *text;
+        enum require require, strongest, device;
+    } cases[] = {
+        { "", REQUIRE_GUARD, REQUIRE_GUARD, REQUIRE_NONE },
+        { "[allotd]\nmode = locked\n", REQUIRE_SCOPE, REQUIRE_SCOPE, REQUIRE_NONE },
+        { "[allotd]\nmode = locked\n[defaults]\nrequire = none\n", REQUIRE_NONE, REQUIRE_NONE,
+          REQUIRE_NONE },
+        { "[defaults]\nrequire = scope\n[user 1]\nrequire = guard\n", REQUIRE_GUARD, REQUIRE_SCOPE,
+          REQUIRE_NONE },
+        { "[group 7]\nrequire = scope\n", REQUIRE_SCOPE, REQUIRE_SCOPE, REQUIRE_NONE },
+        { "[device all]\nrequire = scope\n[device 0]\nrequire = driver\n", REQUIRE_GUARD,
+          REQUIRE_DRIVER, REQUIRE_DRIVER },
+    };
+    const struct policy_face face = { .index = 0 };
+    const gid_t gids[] = { 7 };
+
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        struct config *config = parse(cases[i].text);
+        struct policy_rules rules;
+
+        policy_rules_for(&rules, &config->policy, 1, gids, 1);
+        ck_assert_uint_eq(rules.require, cases[i].require);
+        ck_assert_uint_eq(policy_strongest(&config->policy), cases[i].strongest);
+        ck_assert_uint_eq(policy_require(&config->policy, &face), cases[i].device);
+        config_free(config);
+    }
 }
 END_TEST
 
@@ -484,8 +520,9 @@ START_TEST(a_file_that_is_not_there_is_told) {
 END_TEST
 
 SUITE("config", an_empty_text_gives_what_is_built_in, every_key_arrives_where_it_belongs,
-      people_get_their_own_rules, devices_have_a_reserve_and_hours,
-      long_lists_need_no_long_patience, mistakes_are_named_with_their_line,
-      all_mistakes_are_told_at_once, a_nul_byte_and_control_characters_are_no_trap,
-      dropins_come_after_the_file_and_in_their_order, a_dropin_completes_what_the_file_began,
-      a_file_that_is_not_there_is_told, the_installed_file_tells_the_truth)
+      people_get_their_own_rules, what_is_required_depends_on_mode_user_and_device,
+      devices_have_a_reserve_and_hours, long_lists_need_no_long_patience,
+      mistakes_are_named_with_their_line, all_mistakes_are_told_at_once,
+      a_nul_byte_and_control_characters_are_no_trap, dropins_come_after_the_file_and_in_their_order,
+      a_dropin_completes_what_the_file_began, a_file_that_is_not_there_is_told,
+      the_installed_file_tells_the_truth)

@@ -237,6 +237,32 @@ START_TEST(displays_and_mps_servers_are_never_signalled) {
 }
 END_TEST
 
+START_TEST(what_slurm_or_an_engine_started_is_ended_only_by_name) {
+    struct watch_process job = process(5, MIB, 0);
+    struct bench bench;
+
+    for (unsigned owner = CGROUP_OWNER_SLURM; owner < N_CGROUP_OWNERS; owner++)
+        for (unsigned named = CGROUP_OWNER_NONE; named < N_CGROUP_OWNERS; named++) {
+            enum watch_step highest = WATCH_FINE;
+
+            bench_init(&bench);
+            bench.rules.unmanaged = WATCH_TERMINATE;
+            bench.rules.terminate_also = named ? 1u << named : 0;
+            job.owner = (enum cgroup_owner)owner;
+            for (int k = 0; k < 60; k++) {
+                turn(&bench, 0, 0, &job, 1);
+                for (size_t j = 0; j < bench.n; j++) {
+                    highest = MAX(highest, bench.told[j].step);
+                    if (owner != named)
+                        ck_assert_ptr_nonnull(strstr(bench.told[j].reason, "is left to it"));
+                }
+            }
+            ck_assert_int_eq(highest, owner == named ? WATCH_KILL : WATCH_LOG);
+            watch_free(bench.watch);
+        }
+}
+END_TEST
+
 START_TEST(unmanaged_processes_are_treated_as_policy_says) {
     static const struct {
         enum watch_unmanaged policy;
@@ -336,5 +362,6 @@ SUITE("watch", the_ladder_is_climbed_a_step_at_a_time, a_sample_under_the_limit_
       a_dry_run_says_and_does_nothing, readings_that_are_not_available_neither_accuse_nor_acquit,
       the_one_that_exceeds_is_dealt_with_and_not_its_neighbours,
       a_new_culprit_is_warned_before_it_is_killed, displays_and_mps_servers_are_never_signalled,
-      unmanaged_processes_are_treated_as_policy_says, a_clock_that_jumps_hurries_nobody,
+      unmanaged_processes_are_treated_as_policy_says,
+      what_slurm_or_an_engine_started_is_ended_only_by_name, a_clock_that_jumps_hurries_nobody,
       walks_never_touch_those_who_keep_to_their_limit)
