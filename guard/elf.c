@@ -87,6 +87,10 @@ bool elf_object_of(const void *address, struct elf_object *ret) {
     return dl_iterate_phdr(compare_one, &search);
 }
 
+bool elf_is(const struct elf_object *object, const char *soname) {
+    return object->soname && strcmp(object->soname, soname) == 0;
+}
+
 static uint32_t gnu_hash(const char *name) {
     uint32_t hash = 5381;
 

@@ -21,6 +21,9 @@ struct elf_object {
 /* Call `visit` for every loaded object until it returns true; whether one did. */
 bool elf_each(bool (*visit)(const struct elf_object *object, void *user), void *user);
 
+/* Whether `object` calls itself by this name, whatever its file is called. */
+bool elf_is(const struct elf_object *object, const char *soname);
+
 /* The address of a function or object that `object` itself defines, of any version; NULL: none. */
 void *elf_symbol(const struct elf_object *object, const char *name);
 

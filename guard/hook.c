@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hook: the driver is whatever loaded object has libcuda's soname or, if somebody renamed a copy,
- * defines the names that every libcuda has; never the guard itself. It is looked for when it is
- * needed and not yet known, which costs a walk over the loaded objects, and never again afterwards:
- * libcuda cannot be unloaded.
+ * Hook: the driver is the loaded object that has libcuda's soname, wherever its file lies. Names
+ * prove nothing: frameworks export all of the driver's, as functions that load it when they are
+ * called. The driver is looked for when it is first needed, which costs a walk over the loaded
+ * objects, and never again: libcuda cannot be unloaded.
+ *
+ * No hook is called from inside the driver's own call, so that neither endless recursion nor a
+ * double charge can arise:
+ * - hook_reals has only addresses that the driver's own symbol table names, never the guard's or a
+ *   framework's;
+ * - the driver's calls of its own names stay inside it: it is linked with -Bsymbolic (a unit test
+ *   looks at NVIDIA's and at the simulated one);
+ * - what the driver asks dlsym() for is answered with its own functions (resolve.c).
+ * What remains are a program's own callbacks, whose calls are the program's.
  */
 #include "guard/hook.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "guard/elf.h"
+
+#define SONAME "libcuda.so.1"
 
 _Atomic(void *) hook_reals[N_REALS];
 
@@ -31,15 +43,6 @@ static const struct {
 #undef X
 };
 
-static bool is_driver(const struct elf_object *object) {
-    void *version;
-
-    if (object->soname && strcmp(object->soname, "libcuda.so.1") == 0)
-        return true;
-    version = elf_symbol(object, "cuDriverGetVersion");
-    return version && elf_symbol(object, "cuGetExportTable");
-}
-
 static void adopt(const struct elf_object *object) {
     pthread_mutex_lock(&lock);
     if (!driver_known) {
@@ -52,26 +55,23 @@ static void adopt(const struct elf_object *object) {
 
 static bool adopt_if_driver(const struct elf_object *object, void *user) {
     (void)user;
-    if (!is_driver(object))
+    if (!elf_is(object, SONAME))
         return false;
     adopt(object);
     return true;
 }
 
-bool hook_driver_is_here(void) {
-    return driver_known || elf_each(adopt_if_driver, NULL);
-}
-
-bool hook_learn(const void *address) {
-    struct elf_object object;
-
-    if (driver_known)
-        return true;
-    return elf_object_of(address, &object) && adopt_if_driver(&object, NULL);
-}
-
+/* A program that calls a hook without having loaded the driver was linked to a library that loads
+ * it on the first call: the guard stands in front of that library and does the same. */
 void *hook_find_real(enum hook hook) {
-    return hook_driver_is_here() ? hook_reals[hook] : NULL;
+    if (!driver_known && !elf_each(adopt_if_driver, NULL) && dlopen(SONAME, RTLD_NOW))
+        elf_each(adopt_if_driver, NULL);
+    return hook_reals[hook];
+}
+
+CUresult hook_error(void) {
+    /* Without a driver: what such a library answers itself. */
+    return driver_known ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_SHARED_OBJECT_INIT_FAILED;
 }
 
 static void forget_lock(void) {
@@ -96,13 +96,18 @@ enum hook hook_by_real(const void *real) {
     return N_HOOKS;
 }
 
-const char *hook_name(enum hook hook) {
-    return hooks[hook].name;
-}
-
 void *hook_function(enum hook hook) {
     void *address;
 
     memcpy(&address, &hooks[hook].function, sizeof(address));
     return address;
+}
+
+bool hook_find(const char *name, struct resolve_name *ret) {
+    enum hook hook = hook_by_name(name);
+
+    if (hook == N_HOOKS)
+        return false;
+    *ret = (struct resolve_name){ SONAME, hook_function(hook), &hook_reals[hook], adopt };
+    return true;
 }

@@ -3,9 +3,10 @@
 /*
  * Hook: the guard's function and the driver's own behind it, for every name of hooks.def.
  *
- * The guard exports the driver's names, so a program that was linked to libcuda binds to it by
- * itself; resolve.c sends those who ask by name. The driver's functions are known from the moment
- * that some libcuda is loaded; until then the guard does nothing at all. Any thread.
+ * The guard exports the driver's names, so a program that was linked to libcuda, or to a library
+ * that has libcuda's names and loads it later, binds to the guard by itself; resolve.c redirects
+ * programs that ask by name. The guard does nothing until a libcuda is loaded or a hook is called.
+ * Any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +15,8 @@
 #define __CUDA_API_VERSION_INTERNAL        1
 #define __CUDA_API_PUSH_VISIBILITY_DEFAULT 1
 #include <cuda.h>
+
+#include "guard/resolve.h"
 
 /* What newer headers declare as well. */
 #pragma GCC visibility push(default)
@@ -63,8 +66,9 @@ enum hook {
         N_REALS,
 };
 
-/* The driver's function, for a call: REAL(cuMemAlloc_v2)(&pointer, bytes). NULL where the loaded
- * driver has none, or none is loaded. */
+/* The driver's function, for a call: REAL(cuMemAlloc_v2)(&pointer, bytes). Loads the driver where
+ * none is loaded yet. NULL where there is none to load, or the driver has no such function:
+ * hook_error() tells which. */
 #define REAL(symbol) ((__typeof__(&symbol))hook_real(HOOK_##symbol))
 
 extern _Atomic(void *) hook_reals[N_REALS];
@@ -76,15 +80,13 @@ static inline void *hook_real(enum hook hook) {
     return __builtin_expect(real != NULL, 1) ? real : hook_find_real(hook);
 }
 
-/* Whether some libcuda is loaded, and is known from now on. */
-bool hook_driver_is_here(void);
-/* `address` was found under one of libcuda's names: if it lies in a libcuda, that is the driver
- * now, where none was known. */
-bool hook_learn(const void *address);
+/* What a program that calls a hook without a driver's function behind it is told. */
+CUresult hook_error(void);
 
-/* The hook of a name, or of a driver's function; N_HOOKS: none. */
-enum hook hook_by_name(const char *name);
+/* The hook of a driver's function; N_HOOKS: none. */
 enum hook hook_by_real(const void *real);
-const char *hook_name(enum hook hook);
+/* The hook of a name, and the same for resolve.c. N_HOOKS, false: none. */
+enum hook hook_by_name(const char *name);
+bool hook_find(const char *name, struct resolve_name *ret);
 /* What the guard has in its place. */
 void *hook_function(enum hook hook);

@@ -42,11 +42,11 @@ bool memory_lift(struct table_entry *entry, enum table_kind kind, uint64_t key);
 void memory_gone(const struct table_entry *entry);
 void memory_put_back(const struct table_entry *entry);
 
-/* Where the driver has no such call. */
+/* Where the driver has no such call, or there is no driver. */
 #define OR_NOT_SUPPORTED(real)                                                                     \
     do {                                                                                           \
         if (!(real))                                                                               \
-            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
+            return hook_error();                                                                   \
     } while (0)
 
 /*

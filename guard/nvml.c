@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Nvml: a table of names like libcuda's, but short. The devices that may be seen are those of the
- * lease and, for an instance of a partitioned GPU, that GPU; their list is made anew whenever
- * somebody counts.
+ * lease and, for an instance of a partitioned GPU, that GPU; their list is made anew for every call
+ * that counts.
  */
 #include "guard/nvml.h"
 
@@ -49,6 +49,8 @@ enum {
 #undef X
 };
 
+#define SONAME "libnvidia-ml.so.1"
+
 static _Atomic(void *) reals[N_NVML_REALS];
 static _Atomic bool library_known;
 
@@ -74,49 +76,46 @@ __attribute__((constructor)) static void begin(void) {
     pthread_atfork(NULL, NULL, forget_lock);
 }
 
-static bool adopt(const struct elf_object *object, void *user) {
-    (void)user;
-    if (!object->soname || strcmp(object->soname, "libnvidia-ml.so.1") != 0)
-        return false;
+static void adopt(const struct elf_object *object) {
     pthread_mutex_lock(&lock);
     if (!library_known)
         for (size_t i = 0; i < N_NVML_REALS; i++)
             reals[i] = elf_symbol(object, hooks[i].name);
     library_known = true;
     pthread_mutex_unlock(&lock);
+}
+
+static bool adopt_if_it(const struct elf_object *object, void *user) {
+    (void)user;
+    if (!elf_is(object, SONAME))
+        return false;
+    adopt(object);
     return true;
 }
 
 static void *find_real(size_t i) {
-    if (!library_known)
-        elf_each(adopt, NULL);
+    if (!library_known && !elf_each(adopt_if_it, NULL) && dlopen(SONAME, RTLD_NOW))
+        elf_each(adopt_if_it, NULL);
     return reals[i];
 }
 
 #define NVML_REAL(symbol) ((__typeof__(&symbol))find_real(NVML_##symbol))
 
-struct resolve_pick nvml_pick(void *handle, const char *name, const char *version,
-                              void *(*real_dlsym)(void *, const char *),
-                              void *(*real_dlvsym)(void *, const char *, const char *)) {
-    struct resolve_pick pass = { NULL, 0 };
-    void *real, *ours;
+/* What a program is told that calls a hook without a function behind it. */
+static nvmlReturn_t error(void) {
+    return library_known ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_ERROR_LIBRARY_NOT_FOUND;
+}
+
+bool nvml_find(const char *name, struct resolve_name *ret) {
     size_t i = 0;
 
-    if (!name || strncmp(name, "nvml", 4) != 0)
-        return pass;
     while (i < N_NVML_HOOKS && strcmp(hooks[i].name, name) != 0)
         i++;
     if (i == N_NVML_HOOKS)
-        return pass;
-    memcpy(&ours, &hooks[i].function, sizeof(ours));
-    if (handle == RTLD_NEXT)
-        return (struct resolve_pick){ find_real(i) ? ours : NULL, find_real(i) != NULL };
-    real = version ? real_dlvsym(handle, name, version) : real_dlsym(handle, name);
-    if (real == ours && !find_real(i)) /* only the guard has the name */
-        real = real_dlsym(RTLD_NEXT, name);
-    else if (real && (real == ours || real == find_real(i)))
-        real = ours;
-    return (struct resolve_pick){ real, 1 };
+        return false;
+    *ret = (struct resolve_name){ .soname = SONAME, .real = &reals[i], .adopt = adopt };
+    memcpy(&ret->ours, &hooks[i].function, sizeof(ret->ours));
+    return true;
 }
 
 /* ---- Which devices ----------------------------------------------------------------------------
@@ -168,7 +167,7 @@ static nvmlReturn_t seen(unsigned wanted, nvmlDevice_t *ret, unsigned *ret_n) {
     nvmlReturn_t r;
 
     if (!NVML_REAL(nvmlDeviceGetCount_v2) || !NVML_REAL(nvmlDeviceGetHandleByIndex_v2))
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     r = NVML_REAL(nvmlDeviceGetCount_v2)(&n);
     if (r != NVML_SUCCESS)
         return r;
@@ -193,7 +192,7 @@ static nvmlReturn_t seen(unsigned wanted, nvmlDevice_t *ret, unsigned *ret_n) {
 
 static nvmlReturn_t count(nvmlReturn_t (*real)(unsigned *), unsigned *n) {
     if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     return n && is_held_to_lease() ? seen(0, NULL, n) : real(n);
 }
 
@@ -208,7 +207,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount) {
 static nvmlReturn_t by_index(nvmlReturn_t (*real)(unsigned, nvmlDevice_t *), unsigned index,
                              nvmlDevice_t *device) {
     if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     return device && is_held_to_lease() ? seen(index, device, NULL) : real(index, device);
 }
 
@@ -227,7 +226,7 @@ static nvmlReturn_t found(nvmlReturn_t r, const nvmlDevice_t *device) {
 
 static nvmlReturn_t by_text(nvmlReturn_t (*real)(const char *, nvmlDevice_t *), const char *text,
                             nvmlDevice_t *device) {
-    return real ? found(real(text, device), device) : NVML_ERROR_FUNCTION_NOT_FOUND;
+    return real ? found(real(text, device), device) : error();
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
@@ -252,7 +251,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
         NVML_REAL(nvmlDeviceGetMigDeviceHandleByIndex);
 
     if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     return found(real(device, index, migDevice), migDevice);
 }
 
@@ -262,7 +261,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     nvmlReturn_t r;
 
     if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     r = real(device, index);
     if (r != NVML_SUCCESS || !is_held_to_lease() || seen(0, NULL, &n) != NVML_SUCCESS)
         return r;
@@ -291,7 +290,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
     nvmlReturn_t r;
 
     if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     r = real(device, memory);
     if (r == NVML_SUCCESS && share_view(device, &view)) {
         memory->total = MIN(memory->total, view.limit_bytes);
@@ -307,7 +306,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     nvmlReturn_t r;
 
     if (!real)
-        return NVML_ERROR_FUNCTION_NOT_FOUND;
+        return error();
     r = real(device, memory);
     if (r == NVML_SUCCESS && share_view(device, &view)) {
         memory->total = MIN(memory->total, view.limit_bytes);

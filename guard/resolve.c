@@ -2,7 +2,8 @@
 /*
  * Resolve: dlsym() looks at its return address to know who asks, which RTLD_NEXT depends on. So the
  * guard's dlsym is a few instructions that ask resolve_dlsym() and, where that has no answer, jump
- * to the C library's with arguments and return address as they were.
+ * to the C library's with arguments and return address as they were. The return address also tells
+ * the driver's own questions from a program's.
  *
  * cuGetProcAddress is left to the driver, which alone knows what a version and a flag mean; what it
  * returns is recognised by its address. A driver may return an address that it does not export
@@ -36,6 +37,7 @@ __attribute__((visibility("hidden"))) dlvsym_fn resolve_real_dlvsym;
             ".globl " #symbol "\n.type " #symbol ", @function\n" #symbol ":\n"                     \
             "endbr64\n"                                                                            \
             "push %rdi\npush %rsi\npush %rdx\n"                                                    \
+            "mov 24(%rsp), %rcx\n"                                                                 \
             "call " #pick "\n"                                                                     \
             "mov %rdx, %rcx\n"                                                                     \
             "pop %rdx\npop %rsi\npop %rdi\n"                                                       \
@@ -49,7 +51,7 @@ __attribute__((visibility("hidden"))) dlvsym_fn resolve_real_dlvsym;
     __asm__(".pushsection .text\n"                                                                 \
             ".globl " #symbol "\n.type " #symbol ", %function\n" #symbol ":\n"                     \
             "stp x29, x30, [sp, #-48]!\nmov x29, sp\n"                                             \
-            "stp x0, x1, [sp, #16]\nstr x2, [sp, #32]\n"                                           \
+            "stp x0, x1, [sp, #16]\nstr x2, [sp, #32]\nmov x3, x30\n"                              \
             "bl " #pick "\n"                                                                       \
             "mov x16, x0\nmov x17, x1\n"                                                           \
             "ldp x0, x1, [sp, #16]\nldr x2, [sp, #32]\nldp x29, x30, [sp], #48\n"                  \
@@ -87,68 +89,86 @@ __attribute__((constructor)) static void begin(void) {
     prepare();
 }
 
-/* The guard's function for what `name` really is; NULL: the name is not ours to answer. */
-static void *instead(const char *name, void *real, bool *ret_is_ours) {
-    enum hook hook = hook_by_name(name);
+static void *ask(void *handle, const char *name, const char *version) {
+    return version ? resolve_real_dlvsym(handle, name, version) : resolve_real_dlsym(handle, name);
+}
 
-    *ret_is_ours = hook < N_HOOKS;
-    if (!*ret_is_ours)
-        return NULL;
-    if (real && real != hook_function(hook)) {
-        /* Some library's own function of that name, not the driver's: leave it. */
-        if (!hook_learn(real) || hook_reals[hook] != real) {
-            struct elf_object object;
-            void *version = NULL;
+static bool lies_in(const void *address, const char *soname, struct elf_object *ret) {
+    return elf_object_of(address, ret) && elf_is(ret, soname);
+}
 
-            if (elf_object_of(real, &object))
-                version = elf_symbol(&object, "cuDriverGetVersion");
-            if (!version)
-                return real;
-        }
-        return hook_function(hook);
-    }
-    return hook_driver_is_here() && hook_reals[hook] ? hook_function(hook) : NULL;
+static bool adopt_if_it(const struct elf_object *object, void *user) {
+    const struct resolve_name *found = user;
+
+    if (!elf_is(object, found->soname))
+        return false;
+    found->adopt(object);
+    return true;
+}
+
+/* Whether a library is loaded that has the name. */
+static bool is_loaded(struct resolve_name *found) {
+    if (!*found->real)
+        elf_each(adopt_if_it, found);
+    return *found->real;
 }
 
 static bool refuses_unknown(const char *name);
 
-static struct resolve_pick pick(void *handle, const char *name, const char *version) {
-    void *real = NULL, *address;
-    bool is_ours;
+static struct resolve_pick pick(void *handle, const char *name, const char *version,
+                                const void *caller) {
+    struct resolve_name found;
+    struct elf_object object;
+    void *real = NULL;
+    bool inside;
 
     prepare();
-    if (!name || strncmp(name, "cu", 2) != 0)
-        return nvml_pick(handle, name, version, resolve_real_dlsym, resolve_real_dlvsym);
-    if (hook_by_name(name) == N_HOOKS) {
+    if (!name || (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0))
+        return (struct resolve_pick){ NULL, 0 };
+    if (!hook_find(name, &found) && !nvml_find(name, &found)) {
         char refused[128];
 
-        if (!refuses_unknown(name))
+        if (*name != 'c' || !refuses_unknown(name))
             return (struct resolve_pick){ NULL, 0 };
         /* Programs ask dlerror() what is wrong: let the C library say it, of this very text. */
         snprintf(refused, sizeof(refused), "%s (refused by liballot-guard.so)", name);
         return (struct resolve_pick){ resolve_real_dlsym(RTLD_DEFAULT, refused), 1 };
     }
-    /* RTLD_NEXT is relative to whoever calls; what comes after everybody is the driver. */
+    inside = lies_in(caller, found.soname, &object);
+    /* RTLD_NEXT is relative to the caller; what comes after all others is the driver. */
+    if (handle == RTLD_NEXT && inside)
+        return (struct resolve_pick){ NULL, 0 };
     if (handle != RTLD_NEXT) {
-        real =
-            version ? resolve_real_dlvsym(handle, name, version) : resolve_real_dlsym(handle, name);
+        real = ask(handle, name, version);
         if (!real)
             return (struct resolve_pick){ NULL, 1 };
     }
-    address = instead(name, real, &is_ours);
-    if (!address)
-        /* Only the guard has that name: no driver is loaded. The C library knows how to say so. */
-        resolve_real_dlsym(RTLD_NEXT, name);
-    return (struct resolve_pick){ address, 1 };
+    if (inside)
+        return (struct resolve_pick){ real == found.ours ? elf_symbol(&object, name) : real, 1 };
+    if (real && real != found.ours) {
+        /* A framework's own function of that name: in its turn that asks for the driver's. */
+        if (!lies_in(real, found.soname, &object))
+            return (struct resolve_pick){ real, 1 };
+        found.adopt(&object);
+        return (struct resolve_pick){ found.ours, 1 };
+    }
+    if (is_loaded(&found))
+        return (struct resolve_pick){ found.ours, 1 };
+    /* No driver has the name: what would be found if the guard were not here. For RTLD_NEXT that
+     * may be the caller itself, which must not be told to call itself. */
+    real = ask(RTLD_NEXT, name, version);
+    return (struct resolve_pick){ handle == RTLD_NEXT ? NULL : real, 1 };
 }
 
-__attribute__((used)) struct resolve_pick resolve_dlsym(void *handle, const char *name) {
-    return pick(handle, name, NULL);
+__attribute__((used)) struct resolve_pick resolve_dlsym(void *handle, const char *name,
+                                                        const char *none, const void *caller) {
+    (void)none;
+    return pick(handle, name, NULL, caller);
 }
 
 __attribute__((used)) struct resolve_pick resolve_dlvsym(void *handle, const char *name,
-                                                         const char *version) {
-    return pick(handle, name, version);
+                                                         const char *version, const void *caller) {
+    return pick(handle, name, version, caller);
 }
 
 /* ---- cuGetProcAddress ---------------------------------------------------------------------- */
@@ -264,8 +284,7 @@ static bool exchange(const char *name, void **address, int version, cuuint64_t f
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *symbolStatus) {
     __typeof__(&cuGetProcAddress_v2) real = REAL(cuGetProcAddress_v2);
-    CUresult r =
-        real ? real(symbol, pfn, cudaVersion, flags, symbolStatus) : CUDA_ERROR_NOT_SUPPORTED;
+    CUresult r = real ? real(symbol, pfn, cudaVersion, flags, symbolStatus) : hook_error();
 
     if (r == CUDA_SUCCESS && symbol && pfn && !exchange(symbol, pfn, cudaVersion, flags)) {
         *pfn = NULL;
@@ -278,7 +297,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
 
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
     __typeof__(&cuGetProcAddress) real = REAL(cuGetProcAddress);
-    CUresult r = real ? real(symbol, pfn, cudaVersion, flags) : CUDA_ERROR_NOT_SUPPORTED;
+    CUresult r = real ? real(symbol, pfn, cudaVersion, flags) : hook_error();
 
     if (r == CUDA_SUCCESS && symbol && pfn && !exchange(symbol, pfn, cudaVersion, flags)) {
         *pfn = NULL;

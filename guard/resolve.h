@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Resolve: whoever asks for one of the driver's functions by name gets the guard's.
+ * Resolve: a program that asks for one of the driver's functions by name gets the guard's.
  *
  * Ways in: dlsym and dlvsym with any handle, RTLD_DEFAULT and RTLD_NEXT included, and
  * cuGetProcAddress in both versions. Everything else that is asked for is none of the guard's
  * business and goes to the C library as if the guard were not there, the caller's own place in the
- * search order included. Any thread.
+ * search order included. So do another library's functions of the same names. A question loads
+ * nothing. Any thread.
  */
 #include <stdint.h>
 
@@ -16,5 +17,17 @@ struct resolve_pick {
     uintptr_t answered;
 };
 
-struct resolve_pick resolve_dlsym(void *handle, const char *name);
-struct resolve_pick resolve_dlvsym(void *handle, const char *name, const char *version);
+/* A name that the guard answers. */
+struct elf_object;
+struct resolve_name {
+    const char *soname;    /* of the library that the guard stands in front of */
+    void *ours;            /* the guard's function */
+    _Atomic(void *) *real; /* the library's; NULL in there: not known yet, or it has none */
+    void (*adopt)(const struct elf_object *object); /* this is the library, unless one is known */
+};
+
+/* `caller`: an address in the code that asks. */
+struct resolve_pick resolve_dlsym(void *handle, const char *name, const char *none,
+                                  const void *caller);
+struct resolve_pick resolve_dlvsym(void *handle, const char *name, const char *version,
+                                   const void *caller);

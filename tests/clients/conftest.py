@@ -63,6 +63,19 @@ class Box:
             pytest.fail(f"{argv}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
+    def run_within(self, argv, seconds, *, env=None):
+        """Run a program that may hang: if it does, all that it started is killed. Its output, errors included."""
+        process = self.start(argv, env=env, start_new_session=True)
+        try:
+            said, _ = process.communicate("", seconds)
+        except subprocess.TimeoutExpired:
+            kill_session(process.pid)
+            said, _ = process.communicate()
+            pytest.fail(f"{process.args}: did not end within {seconds} s, and said:\n{said}")
+        if process.returncode != 0:
+            pytest.fail(f"{process.args}: exit {process.returncode}\n{said}")
+        return said
+
     def python(self, code, *args, **options):
         """Run Python code with the venv's packages; its output. Arguments are in sys.argv[1:]."""
         return self.run([sys.executable, "-c", code, *args], **options).stdout
@@ -149,6 +162,16 @@ class Box:
         self.run([GPUSIM, "destroy"], check=False)
 
 
+def kill_session(leader):
+    """Kill the processes of a session, whatever group they are in, each by its pid."""
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if os.getsid(int(entry.name)) == leader:
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
 def program(path, what):
     if CLIENTS is None:
         pytest.skip(f"{what} is not packaged for this system (Debian 12 on amd64 has it)")
@@ -174,6 +197,12 @@ def make_box(tmp_path):
 def box(make_box):
     """The usual box: four A100 of 40 GB."""
     return make_box("--gpus", "4", "--model", "a100-40g")
+
+
+@pytest.fixture
+def real_driver():
+    """The folder of NVIDIA's own libcuda.so.1, which finds no GPU on most machines that run this."""
+    return pathlib.Path(program("usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1", "libcuda1")).parent
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 """Ways around the guard: held by it all the same, or seen by the watch. docs/enforcement.md has the table."""
 import json
 import shutil
+import sys
 import textwrap
 import time
 
 import pytest
 
 from conftest import BUILD
-from jobs import CONTEXT, PATIENCE, jobs, make_jobs  # noqa: F401
+from jobs import CONTEXT, PATIENCE, PRELUDE, WITHIN, jobs, make_jobs  # noqa: F401
 
 pytest.importorskip("cuda.bindings")
 
@@ -31,6 +32,23 @@ def test_libcuda_by_its_path_and_a_copy_of_it(jobs, tmp_path):
     for path in (real, copy):
         out = jobs.run(["--mem", "1G"], f"libcuda = __import__('ctypes').CDLL('{path}')\n" + textwrap.dedent(far_too_much()))
         assert out.stdout.strip() == "2", path
+
+
+def test_the_driver_s_names_of_another_library(jobs):
+    """tests/fake/loader.c has them and loads the driver when they are called; what it has not is the driver's."""
+    code = PRELUDE + textwrap.dedent("""
+    loader, driver = ctypes.CDLL(sys.argv[1]), ctypes.CDLL("libcuda.so.1")
+    class libcuda:
+        cuInit, cuMemAlloc_v2 = loader.cuInit, loader.cuMemAlloc_v2
+        cuDevicePrimaryCtxRetain, cuCtxSetCurrent = driver.cuDevicePrimaryCtxRetain, driver.cuCtxSetCurrent
+    """) + textwrap.dedent(far_too_much()) + textwrap.dedent("""
+    print(loader.loader_alloc(ctypes.byref(pointer), ctypes.c_size_t(5 << 30)))
+    print(loader.loader_alloc(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)))
+    """)
+    said = jobs.box.run_within(
+        jobs.command(["--mem", "1G"], [sys.executable, "-c", code, BUILD / "tests" / "fake" / "libfake-loader.so"]), WITHIN,
+        env=jobs.env)
+    assert [line for line in said.splitlines() if line.isdigit()] == ["2", "2", "0"], said
 
 
 def test_a_pointer_from_rtld_next_and_one_from_the_driver_itself(jobs):
@@ -154,6 +172,16 @@ libc.dlmopen.restype = ctypes.c_void_p
 libc.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
 handle = libc.dlmopen(-1, b"libcuda.so.1", 2)
 assert handle, "dlmopen"
+""",
+    # A copy of the driver that does not call itself libcuda.
+    "another soname": """
+real = open(os.path.join(os.environ["LD_LIBRARY_PATH"].split(":")[0], "libcuda.so.1"), "rb").read()
+assert real.count(b"\\0libcuda.so.1\\0") == 1
+file = os.memfd_create("copy")
+os.write(file, real.replace(b"\\0libcuda.so.1\\0", b"\\0libcopy.so.1\\0"))
+libcuda = ctypes.CDLL(f"/proc/self/fd/{file}")
+calls = {n: getattr(libcuda, n) for n in ("cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc_v2")}
+exec(sys.argv[1])
 """,
     # The driver's functions out of its file, by their offsets.
     "walked by hand": """
