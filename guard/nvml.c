@@ -3,6 +3,10 @@
  * Nvml: a table of names like libcuda's, but short. The devices that may be seen are those of the
  * lease and, for an instance of a partitioned GPU, that GPU; their list is made anew for every call
  * that counts.
+ *
+ * Unlike libcuda this library calls some of its own names through its linkage table, where the
+ * guard stands in front. Such a call passes where it comes from inside a hook; where it comes from
+ * another function of the library, it sees the job's devices like the program itself.
  */
 #include "guard/nvml.h"
 
@@ -121,10 +125,20 @@ bool nvml_find(const char *name, struct resolve_name *ret) {
 /* ---- Which devices ----------------------------------------------------------------------------
  */
 
+/* How many hooks this thread is in: the second is called by the library. */
+static _Thread_local unsigned depth __attribute__((tls_model("initial-exec")));
+
+static void leave(const unsigned *entered) {
+    depth = *entered;
+}
+
+/* In front of every hook's body. */
+#define ENTER() cleanup(leave) __attribute__((unused)) const unsigned entered = depth++
+
 static bool is_held_to_lease(void) {
     const char *lease = secure_getenv("ALLOT_LEASE");
 
-    return lease && *lease && credit_n_shares() > 0;
+    return depth == 1 && lease && *lease && credit_n_shares() > 0;
 }
 
 /* The share that a device stands for; -1: none. `*ret_parent`: it is the GPU of an instance. */
@@ -197,10 +211,14 @@ static nvmlReturn_t count(nvmlReturn_t (*real)(unsigned *), unsigned *n) {
 }
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount) {
+    ENTER();
+
     return count(NVML_REAL(nvmlDeviceGetCount), deviceCount);
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount) {
+    ENTER();
+
     return count(NVML_REAL(nvmlDeviceGetCount_v2), deviceCount);
 }
 
@@ -212,10 +230,14 @@ static nvmlReturn_t by_index(nvmlReturn_t (*real)(unsigned, nvmlDevice_t *), uns
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+    ENTER();
+
     return by_index(NVML_REAL(nvmlDeviceGetHandleByIndex), index, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    ENTER();
+
     return by_index(NVML_REAL(nvmlDeviceGetHandleByIndex_v2), index, device);
 }
 
@@ -230,23 +252,32 @@ static nvmlReturn_t by_text(nvmlReturn_t (*real)(const char *, nvmlDevice_t *), 
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    ENTER();
+
     return by_text(NVML_REAL(nvmlDeviceGetHandleByUUID), uuid, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *device) {
+    ENTER();
+
     return by_text(NVML_REAL(nvmlDeviceGetHandleByPciBusId), pciBusId, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t *device) {
+    ENTER();
+
     return by_text(NVML_REAL(nvmlDeviceGetHandleByPciBusId_v2), pciBusId, device);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
+    ENTER();
+
     return by_text(NVML_REAL(nvmlDeviceGetHandleBySerial), serial, device);
 }
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
                                                  nvmlDevice_t *migDevice) {
+    ENTER();
     __typeof__(&nvmlDeviceGetMigDeviceHandleByIndex) real =
         NVML_REAL(nvmlDeviceGetMigDeviceHandleByIndex);
 
@@ -256,6 +287,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
+    ENTER();
     __typeof__(&nvmlDeviceGetIndex) real = NVML_REAL(nvmlDeviceGetIndex);
     unsigned n = 0;
     nvmlReturn_t r;
@@ -285,6 +317,7 @@ static bool share_view(nvmlDevice_t device, struct credit_view *ret) {
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    ENTER();
     __typeof__(&nvmlDeviceGetMemoryInfo) real = NVML_REAL(nvmlDeviceGetMemoryInfo);
     struct credit_view view;
     nvmlReturn_t r;
@@ -301,6 +334,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    ENTER();
     __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = NVML_REAL(nvmlDeviceGetMemoryInfo_v2);
     struct credit_view view;
     nvmlReturn_t r;

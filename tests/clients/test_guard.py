@@ -14,7 +14,7 @@ import time
 import pytest
 
 from conftest import BUILD
-from jobs import CONTEXT, HERE, MAKERS, PATIENCE, PRELUDE, jobs, make_jobs  # noqa: F401
+from jobs import CONTEXT, HERE, MAKERS, PATIENCE, PRELUDE, WITHIN, jobs, make_jobs  # noqa: F401
 
 pytest.importorskip("cuda.bindings")
 
@@ -455,6 +455,20 @@ def test_what_is_in_hand_needs_no_daemon(jobs):
 
 
 # ---- What a program sees -----------------------------------------------------------------------------------
+
+def test_an_nvml_that_calls_itself_by_name_ends(jobs, tmp_path):
+    """tests/clients/inward.c: the guard's count asks for handles, for which the library counts, for which …"""
+    (tmp_path / "libnvidia-ml.so.1").symlink_to(BUILD / "tests" / "clients" / "libinward.so")
+    said = jobs.box.run_within(jobs.command(["--mem", "1G"], [sys.executable, "-c", textwrap.dedent("""
+    import ctypes
+    nvml, n, device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint(), ctypes.c_void_p()
+    name = ctypes.create_string_buffer(96)
+    print(nvml.nvmlDeviceGetCount_v2(ctypes.byref(n)), n.value)
+    print(*(nvml.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(device)) for i in (1, 0)))
+    print(nvml.nvmlDeviceGetUUID(device, name, 96), name.value != b"GPU-00000000-0000-0000-0000-000000000000")
+    """)]), WITHIN, env=jobs.env | {"LD_LIBRARY_PATH": f"{tmp_path}:{jobs.box.env['LD_LIBRARY_PATH']}"})
+    assert said.splitlines() == ["0 1", "2 0", "0 True"]
+
 
 def test_nvml_inside_a_job_shows_its_card_and_its_share(jobs, nvidia_smi):
     listed = jobs.box.run(jobs.command(["--mem", "3G"], [nvidia_smi, "-L"]), env=jobs.env).stdout.splitlines()
