@@ -9,6 +9,8 @@ clients_debs=(libcuda1 libnvidia-ml1 nvidia-smi nvtop)
 clients_root=       # folder with the unpacked packages, empty where Debian has none for this machine
 clients_venv=
 clients_driver=     # folder with libcuda.so.1 and libnvidia-ml.so.1 of the real driver
+clients_tensorflow= # venv with TensorFlow, empty where the pinned wheels are not for this machine
+clients_torch=      # venv with PyTorch, empty unless the cache has it
 
 clients_unpack() {
     local codename=$1 dir=$2 apt deb options
@@ -51,4 +53,24 @@ clients_programs() {
             "check the network, and that the mirror in /etc/apt carries contrib and non-free"
     clients_root=$cache/$name/root
     clients_driver=$(dirname "$(find "$clients_root" -name libcuda.so.1 | head -n 1)")
+}
+
+# PyTorch with the CUDA libraries that it loads takes gigabytes: only ALLOT_TEST_TORCH=yes fetches it.
+clients_frameworks() {
+    local pinned=$top/scripts/requirements name version
+    version=$("$python" -VV)
+    if [ -n "$clients_root" ] && [[ $version = Python\ 3.11.* ]]; then
+        name=venv/tensorflow-$(cache_key "file:$pinned/tensorflow.txt" "$version")
+        cache_entry "TensorFlow" "$name" cache_venv "$pinned/tensorflow.txt" ||
+            die "the wheels of scripts/requirements/tensorflow.txt could not be installed" \
+                "check the network and pip's configuration (pip config list)"
+        clients_tensorflow=$cache/$name
+    fi
+    name=venv/torch-$(cache_key "file:$pinned/torch.txt" "$version")
+    if [ "${ALLOT_TEST_TORCH:-}" = yes ]; then
+        cache_entry "PyTorch" "$name" cache_venv "$pinned/torch.txt" ||
+            die "the wheels of scripts/requirements/torch.txt could not be installed" \
+                "check the network and pip's configuration (pip config list)"
+    fi
+    [ ! -e "$cache/$name/.complete" ] || clients_torch=$cache/$name
 }

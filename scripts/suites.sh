@@ -169,7 +169,10 @@ suite_pytest() {
     local report=$logs/test/$1.xml rc=0
     clients_python
     clients_programs
-    [ "$1" != clients ] || pycuda_setup
+    if [ "$1" = clients ]; then
+        pycuda_setup
+        clients_frameworks
+    fi
     build_variant release || {
         suite_failed=1
         return
@@ -178,7 +181,8 @@ suite_pytest() {
     step_quietly "run tests/$1" "test/$1.log" \
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TEST_LONG="$suite_long" \
         ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" ALLOT_TIME_SCALE="$suite_scale" \
-        ALLOT_PYCUDA="$pycuda_dir" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/$1" \
+        ALLOT_PYCUDA="$pycuda_dir" ALLOT_TENSORFLOW="$clients_tensorflow" ALLOT_TORCH="$clients_torch" \
+        "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/$1" \
         --timeout $(($2 * suite_scale)) --junitxml "$report" "$top/tests/$1" || rc=$?
     suite_results "$1" "$rc" "$report"
 }
