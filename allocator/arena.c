@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "allocator/fit.h"
-#include "allocator/home.h"
+#include "allocator/thread_shard.h"
 #include "base/error.h"
 
 /* With and without pointers, each in one piece: calls and tests in between cost a tenth. */

@@ -19,7 +19,7 @@
  */
 #include <errno.h>
 
-#include "allocator/spot.h"
+#include "allocator/map_target.h"
 
 /* Growth beyond the need, as a part of what is held: few calls, and never 1 % too much. */
 #define BATCH_PART 512

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/spot.h"
+#include "allocator/map_target.h"
 #include "base/units.h"
 #include "base/utf8.h"
 

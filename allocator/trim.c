@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 
-#include "allocator/spot.h"
+#include "allocator/map_target.h"
 
 /* Idle regions go back, down to `keep_bytes` of the arena. */
 static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep_bytes) {

@@ -32,10 +32,10 @@
 #include "base/cleanup.h"
 #include "base/random.h"
 #include "bench/daemonworld.h"
-#include "daemon/broker.h"
+#include "daemon/broker/broker.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
-#include "daemon/methods.h"
+#include "daemon/server/methods.h"
 #include "wire/snapshot.h"
 
 #define MIB (UINT64_C(1) << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of known lifetimes: the fast tier on the shapes of tests/support/planshape.c, beside the
- * greedy plans of the field, and the search on files.
+ * Plans of known lifetimes: the fast tier on the shapes of tests/support/allocator/plan_shape.c,
+ * beside the greedy plans of the field, and the search on files.
  *
  *     bench-plan [--buffers N] [--seeds N] [--seconds N] [FILE.BYTES.csv | DIR]...
  *
@@ -21,7 +21,7 @@
 
 #include "allocator/plan.h"
 #include "base/cleanup.h"
-#include "tests/support/planshape.h"
+#include "tests/support/allocator/plan_shape.h"
 
 static double seconds(void) {
     struct timespec t;

@@ -21,7 +21,7 @@
 #include <time.h>
 
 #include "base/random.h"
-#include "daemon/broker.h"
+#include "daemon/broker/broker.h"
 
 #define GIB       (UINT64_C(1) << 30)
 #define N_DEVICES 16

@@ -13,8 +13,8 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "tests/support/ptxscalar.h"
-#include "tests/support/ptxworld.h"
+#include "tests/support/sim/ptx/ptx_scalar.h"
+#include "tests/support/sim/ptx/ptx_fixture.h"
 
 #define MIN_SECONDS 0.4
 

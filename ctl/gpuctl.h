@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #include "base/error.h"
-#include "ctl/term.h"
+#include "ctl/view/term.h"
 
 /* Exit codes, as in gpuctl(1). */
 enum {

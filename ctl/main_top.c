@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpuctl-top: the page of ctl/top.c on the whole screen, live. `gpuctl top` starts it.
+ * gpuctl-top: the page of ctl/view/top.c on the whole screen, live. `gpuctl top` starts it.
  *
  * The page is printed into memory as for a terminal and drawn from there: its colours become
  * attributes of ncurses, and it can be scrolled. One loop: a picture when the time has come, else
@@ -18,9 +18,9 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "ctl/gpuctl.h"
-#include "ctl/picture.h"
-#include "ctl/text.h"
-#include "ctl/top.h"
+#include "ctl/source/box_view.h"
+#include "ctl/view/text.h"
+#include "ctl/view/top.h"
 
 struct screen {
     struct gpuctl ctl;
@@ -97,7 +97,7 @@ static void render(struct screen *screen) {
         screen->n_lines += screen->page[i] == '\n';
 }
 
-/* The attributes of the sequences that ctl/term.c writes. */
+/* The attributes of the sequences that ctl/view/term.c writes. */
 static attr_t attributes(const char *sequence) {
     if (!strncmp(sequence, "\033[1;31m", 7))
         return A_BOLD | COLOR_PAIR(3);

@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "ctl/gpuctl.h"
-#include "ctl/text.h"
+#include "ctl/view/text.h"
 
 enum { COMMON_HELP = 1000, COMMON_HOST, COMMON_SOCKET, COMMON_COLOR, COMMON_ASCII, COMMON_DRIVER };
 

@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
-#include "daemon/server.h"
+#include "daemon/server/server.h"
 #include "driver/load.h"
 
 /* As sysexits.h has it; RestartPreventExitStatus= of the unit names it. */

@@ -25,22 +25,22 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/accounts.h"
-#include "daemon/eviction.h"
-#include "daemon/heir.h"
-#include "daemon/herald.h"
-#include "daemon/inventory.h"
+#include "daemon/accounts/accounts.h"
+#include "daemon/enforce/eviction.h"
+#include "daemon/enforce/job_survivors.h"
+#include "daemon/broker_events.h"
+#include "daemon/devices/inventory.h"
 #include "daemon/log.h"
-#include "daemon/methods.h"
-#include "daemon/names.h"
-#include "daemon/patrol.h"
-#include "daemon/reload.h"
-#include "daemon/restore.h"
-#include "daemon/scope.h"
-#include "daemon/server.h"
-#include "daemon/state.h"
-#include "daemon/survey.h"
-#include "daemon/tenure.h"
+#include "daemon/server/methods.h"
+#include "daemon/config/user_names.h"
+#include "daemon/enforce/watch_actions.h"
+#include "daemon/config/reload.h"
+#include "daemon/state/replay.h"
+#include "daemon/enforce/scope.h"
+#include "daemon/server/server.h"
+#include "daemon/state/state.h"
+#include "daemon/devices/survey.h"
+#include "daemon/enforce/process_watch.h"
 
 #define USEC_PER_SEC    UINT64_C(1000000)
 #define TICK_USEC       USEC_PER_SEC

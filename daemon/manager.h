@@ -17,11 +17,11 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/store.h"
-#include "daemon/broker.h"
-#include "daemon/config.h"
-#include "daemon/hand.h"
-#include "daemon/health.h"
-#include "daemon/watch.h"
+#include "daemon/broker/broker.h"
+#include "daemon/config/config.h"
+#include "daemon/hand/hand.h"
+#include "daemon/devices/health.h"
+#include "daemon/enforce/watch.h"
 #include "driver/load.h"
 
 struct accounts;

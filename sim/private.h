@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/cost.h"
-#include "sim/engine.h"
+#include "sim/time/cost.h"
+#include "sim/time/executor.h"
 
 #define PRIVATE_SYMBOL "gpusimPrivate"
 

@@ -4,10 +4,10 @@
  * Message: the types and methods of io.allot.Manager as C structs, and their way to JSON and back.
  *
  * daemon/io.allot.Manager.varlink is the contract, and its comments hold here: member by member the
- * same names in the same order (tests/unit/test-message.c compares the two). Plain structs: one
- * that is to be sent borrows everything it points to; one that was read points into the text of the
- * message (strings) and into the store it was read with (arrays, members that are structs), and is
- * void with either. Zeroed memory is a message with nothing in it.
+ * same names in the same order (tests/unit/wire/test-message.c compares the two). Plain structs:
+ * one that is to be sent borrows everything it points to; one that was read points into the text of
+ * the message (strings) and into the store it was read with (arrays, members that are structs), and
+ * is void with either. Zeroed memory is a message with nothing in it.
  *
  *   optional number or bool   struct wire_maybe, zero: absent
  *   optional string, struct   NULL: absent

@@ -26,8 +26,8 @@
 #include "libclient/core/spec.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/engine.h"
-#include "libclient/exec/maker.h"
+#include "libclient/exec/run/engine.h"
+#include "libclient/exec/plan/plan_build.h"
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"
 

@@ -21,10 +21,10 @@
 #include "libclient/core/whole.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
-#include "libclient/exec/engine.h"
-#include "libclient/exec/maker.h"
-#include "libclient/exec/spare.h"
-#include "libclient/exec/tenant.h"
+#include "libclient/exec/run/engine.h"
+#include "libclient/exec/plan/plan_build.h"
+#include "libclient/exec/memory/alloc.h"
+#include "libclient/exec/memory/memory_user.h"
 
 static int check(const struct allot_session *session, const char *path, struct allot_error *err) {
     return !session ? error_null(err, "session") : !path ? error_null(err, "path of a file") : 0;

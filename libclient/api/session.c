@@ -15,9 +15,9 @@
 #include "libclient/api/handle.h"
 #include "libclient/api/session.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/cancel.h"
-#include "libclient/exec/engine.h"
-#include "libclient/exec/threads.h"
+#include "libclient/exec/stop/cancel.h"
+#include "libclient/exec/run/engine.h"
+#include "libclient/exec/run/threads.h"
 
 struct allot_callable {
     struct allot_session *session;

@@ -13,7 +13,7 @@
 #include "base/map.h"
 #include "driver/cublas.h"
 #include "driver/cuda.h"
-#include "libclient/device/mark.h"
+#include "libclient/device/stream_progress.h"
 #include "libclient/device/waiter.h"
 
 struct allot_error;

@@ -38,7 +38,7 @@
 #include "libclient/allot/lease.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_source.h"
-#include "libclient/device/want.h"
+#include "libclient/device/wakeup.h"
 #include "libclient/lease/others.h"
 #include "libclient/lease/shrink.h"
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "allocator/allocator.h"
-#include "libclient/device/patience.h"
+#include "libclient/device/wait_limits.h"
 
 struct allot_error;
 struct allot_lease;
@@ -76,5 +76,5 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle);
 
 /* Whether memory was freed behind work that the GPU has still to do: then those who want some are
- * told (device/want.h) when it is past that. */
+ * told (device/wakeup.h) when it is past that. */
 bool gpu_memory_is_on_its_way(struct gpu *gpu);

@@ -17,10 +17,10 @@
 #include "base/gpuid.h"
 #include "libclient/allot/lease.h"
 #include "libclient/core/log.h"
-#include "libclient/device/choice.h"
+#include "libclient/device/visible.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
-#include "libclient/device/patience.h"
+#include "libclient/device/wait_limits.h"
 #include "libclient/lease/lease.h"
 
 enum { SHARES_MAX = 64, TIER_ARENAS = 4 };

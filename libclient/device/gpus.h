@@ -24,7 +24,7 @@ struct gpus_options {
     bool no_wait;                /* a full card: an error, not a wait */
     uint64_t wait_usec;          /* wait at most so long for the lease and for growth; 0: as the
                                     policy says */
-    const char *visible_devices; /* of those that the driver shows (device/choice.h); NULL: all */
+    const char *visible_devices; /* of those that the driver shows (device/visible.h); NULL: all */
 };
 
 struct gpus {

@@ -10,7 +10,7 @@
 
 #include "base/units.h"
 #include "sim/gpusim/gpusim.h"
-#include "sim/spec.h"
+#include "sim/box/spec.h"
 
 enum {
     OPT_BOX = 256,

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "sim/gpusim/gpusim.h"
-#include "sim/proc.h"
+#include "sim/box/proc.h"
 
 static const struct option options[] = {
     { "help", no_argument, NULL, 'h' },

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "sim/box.h"
+#include "sim/box/box.h"
 
 /* Exit codes, as in gpusim(1). */
 enum {

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
-#include "sim/fault.h"
+#include "sim/box/fault.h"
 #include "sim/gpusim/gpusim.h"
 
 static const struct option options[] = {
@@ -119,7 +119,7 @@ static const char *const calls[] = {
 #undef FUNCTION
 #undef DATA
 #define X(name) #name,
-#include "sim/nvml_names.def"
+#include "sim/nvml/names.def"
 #undef X
 };
 

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
-#include "sim/proc.h"
+#include "sim/box/proc.h"
 
 static const struct verb *const verbs[] = {
     &verb_create, &verb_show, &verb_exec, &verb_set, &verb_inject, &verb_destroy,

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/units.h"
-#include "sim/event.h"
+#include "sim/box/event.h"
 #include "sim/gpusim/gpusim.h"
 
 static const struct option options[] = {

@@ -9,12 +9,12 @@
 #include "base/cleanup.h"
 #include "base/gpuid.h"
 #include "base/units.h"
-#include "sim/busy.h"
-#include "sim/charge.h"
+#include "sim/box/utilization.h"
+#include "sim/box/charge.h"
 #include "sim/gpusim/gpusim.h"
 #include "sim/gpusim/show_json.h"
-#include "sim/mig.h"
-#include "sim/proc.h"
+#include "sim/box/mig.h"
+#include "sim/box/proc.h"
 
 #define BAR_WIDTH 20
 

@@ -6,11 +6,11 @@
 
 #include "base/cleanup.h"
 #include "base/gpuid.h"
-#include "sim/box.h"
-#include "sim/busy.h"
-#include "sim/charge.h"
-#include "sim/mig.h"
-#include "sim/proc.h"
+#include "sim/box/box.h"
+#include "sim/box/utilization.h"
+#include "sim/box/charge.h"
+#include "sim/box/mig.h"
+#include "sim/box/proc.h"
 
 static void put_text(json_object *to, const char *key, const char *text) {
     json_object_object_add(to, key, json_object_new_string(text));

@@ -14,9 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "sim/box.h"
-#include "sim/charge.h"
-#include "sim/proc.h"
+#include "sim/box/box.h"
+#include "sim/box/charge.h"
+#include "sim/box/proc.h"
 
 static int take(uint64_t bytes) {
     struct allot_error err = { 0 };

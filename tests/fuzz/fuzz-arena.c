@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/walk.h"
+#include "tests/support/allocator/arena_walk.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     cleanup(freep) char *mistake = NULL;

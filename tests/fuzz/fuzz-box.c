@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "sim/box.h"
-#include "sim/busy.h"
-#include "sim/charge.h"
-#include "sim/event.h"
-#include "sim/fault.h"
-#include "sim/node.h"
-#include "sim/proc.h"
-#include "sim/spec.h"
+#include "sim/box/box.h"
+#include "sim/box/utilization.h"
+#include "sim/box/charge.h"
+#include "sim/box/event.h"
+#include "sim/box/fault.h"
+#include "sim/box/devnode.h"
+#include "sim/box/proc.h"
+#include "sim/box/spec.h"
 #include "tests/fuzz/fuzz.h"
 
 static char path[64];

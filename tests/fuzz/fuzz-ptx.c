@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "sim/ptx.h"
+#include "sim/ptx/ptx.h"
 #include "tests/fuzz/fuzz.h"
 
 static unsigned char page[4096];

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "daemon/state_live.h"
-#include "daemon/state_scan.h"
+#include "daemon/state/live.h"
+#include "daemon/state/scan.h"
 #include "tests/fuzz/fuzz.h"
 
 static int apply(void *userdata, const struct record *record, const uint8_t *bytes, size_t size) {

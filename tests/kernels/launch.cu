@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels as programs launch them, for tests/unit/test-cuda-launch.c and its neighbours. */
+/* Kernels as programs launch them, for tests/unit/sim/cuda/module/test-cuda-launch.c and its
+ * neighbours. */
 #include <cassert>
 #include <cstdio>
 

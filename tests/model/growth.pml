@@ -4,9 +4,9 @@
  * want. A job that can neither grow nor end is a deadlock, which spin reports by itself.
  *
  * With BANKER all jobs declare their maxima, and growth is granted only if the job itself can still
- * come to its end in some order (daemon/safety.c): no deadlock, and every job ends. Without, nobody
+ * come to its end in some order (daemon/broker/queue/bankers.c): no deadlock, and every job ends. Without, nobody
  * declares, growth is granted wherever it fits, and waits that can never end are found when they
- * begin; the youngest is told so and gives back what it has (daemon/knot.c).
+ * begin; the youngest is told so and gives back what it has (daemon/broker/queue/deadlock.c).
  *
  * Broken on purpose, each to be found: NO_RULE (neither), and HALF_RULE (the banker looks at the
  * device that grows and not at the others).

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A treap: a search tree by key that is a heap by a number mixed from the tie, which makes it as
+ * deep as a tree of random insertions, about 2 ln n, whatever order things come in. Each node knows
+ * the size of its subtree, so a rank is a walk to the root, and the marks in it, so that a search
+ * goes into no subtree in vain, but for those that its starting place cuts.
+ */
+#include "base/rank_tree.h"
+
+static bool before(const struct order_node *a, const struct order_node *b) {
+    return a->key != b->key ? a->key < b->key : a->tie < b->tie;
+}
+
+static void sum_marks(struct order_node *node) {
+    const struct order_node *children[] = { node->left, node->right };
+    uint64_t has = 0;
+
+    for (size_t i = 0; i < ORDER_WORDS; i++)
+        has |= node->any[i] = node->marks[i];
+    node->least = has ? node->size : UINT64_MAX;
+    for (size_t c = 0; c < 2; c++) {
+        if (!children[c])
+            continue;
+        for (size_t i = 0; i < ORDER_WORDS; i++)
+            node->any[i] |= children[c]->any[i];
+        if (children[c]->least < node->least)
+            node->least = children[c]->least;
+    }
+}
+
+static void count(struct order_node *node) {
+    node->n = 1 + order_count(node->left) + order_count(node->right);
+    sum_marks(node);
+}
+
+/* Where the pointer to `node` stands: in its parent, or the root. */
+static struct order_node **link_of(struct order_node **root, struct order_node *node) {
+    if (!node->parent)
+        return root;
+    return node->parent->left == node ? &node->parent->left : &node->parent->right;
+}
+
+/* Put `node`, a child, in the place of its parent. */
+static void rotate_up(struct order_node **root, struct order_node *node) {
+    struct order_node *parent = node->parent, *middle;
+
+    *link_of(root, parent) = node;
+    node->parent = parent->parent;
+    if (parent->left == node) {
+        middle = node->right;
+        node->right = parent;
+        parent->left = middle;
+    } else {
+        middle = node->left;
+        node->left = parent;
+        parent->right = middle;
+    }
+    if (middle)
+        middle->parent = parent;
+    parent->parent = node;
+    count(parent);
+    count(node);
+}
+
+void order_insert(struct order_node **root, struct order_node *node) {
+    struct order_node **link = root, *parent = NULL;
+    uint64_t mixed = node->tie * UINT64_C(0x9e3779b97f4a7c15);
+
+    while (*link) {
+        parent = *link;
+        parent->n++;
+        link = before(node, parent) ? &parent->left : &parent->right;
+    }
+    node->left = node->right = NULL;
+    node->parent = parent;
+    node->n = 1;
+    node->heap = (uint32_t)((mixed ^ mixed >> 29) >> 16);
+    *link = node;
+    sum_marks(node);
+    while (node->parent && node->parent->heap < node->heap)
+        rotate_up(root, node);
+    for (struct order_node *up = node->parent; up; up = up->parent)
+        sum_marks(up);
+}
+
+void order_remove(struct order_node **root, struct order_node *node) {
+    struct order_node *child;
+
+    if (node->n == 0)
+        return;
+    while (node->left && node->right)
+        rotate_up(root, node->left->heap > node->right->heap ? node->left : node->right);
+    child = node->left ? node->left : node->right;
+    *link_of(root, node) = child;
+    if (child)
+        child->parent = node->parent;
+    for (struct order_node *up = node->parent; up; up = up->parent)
+        count(up);
+    node->left = node->right = node->parent = NULL;
+    node->n = 0;
+}
+
+struct order_node *order_first(struct order_node *root) {
+    while (root && root->left)
+        root = root->left;
+    return root;
+}
+
+struct order_node *order_next(const struct order_node *node) {
+    if (node->right)
+        return order_first(node->right);
+    while (node->parent && node->parent->right == node)
+        node = node->parent;
+    return node->parent;
+}
+
+struct order_node *order_at(struct order_node *root, uint32_t i) {
+    while (root) {
+        uint32_t n_left = order_count(root->left);
+
+        if (i == n_left)
+            return root;
+        if (i < n_left) {
+            root = root->left;
+        } else {
+            i -= n_left + 1;
+            root = root->right;
+        }
+    }
+    return NULL;
+}
+
+uint32_t order_rank(const struct order_node *node) {
+    uint32_t rank = order_count(node->left);
+
+    for (; node->parent; node = node->parent)
+        if (node->parent->right == node)
+            rank += order_count(node->parent->left) + 1;
+    return rank;
+}
+
+void order_mark(struct order_node *node) {
+    for (; node && node->n > 0; node = node->parent)
+        sum_marks(node);
+}
+
+static bool hits(const uint64_t *a, const uint64_t *b) {
+    uint64_t both = 0;
+
+    for (size_t i = 0; i < ORDER_WORDS; i++)
+        both |= a[i] & b[i];
+    return both != 0;
+}
+
+/* The first of a subtree; there is one. */
+static struct order_node *seek_first(struct order_node *node, const uint64_t *marks) {
+    for (;;) {
+        if (node->left && hits(node->left->any, marks))
+            node = node->left;
+        else if (hits(node->marks, marks))
+            return node;
+        else
+            node = node->right;
+    }
+}
+
+struct order_node *order_seek(struct order_node *root, int64_t key, uint64_t tie,
+                              const uint64_t marks[static ORDER_WORDS]) {
+    struct order_node *found = NULL;
+
+    /* Down to the place; of what lies behind it, the nearest is met last. */
+    for (struct order_node *node = root; node && hits(node->any, marks);) {
+        if (node->key < key || (node->key == key && node->tie <= tie)) {
+            node = node->right;
+            continue;
+        }
+        if (hits(node->marks, marks) || (node->right && hits(node->right->any, marks)))
+            found = node;
+        node = node->left;
+    }
+    if (!found || hits(found->marks, marks))
+        return found;
+    return seek_first(found->right, marks);
+}
+
+struct order_node *order_seek_behind(struct order_node *node,
+                                     const uint64_t marks[static ORDER_WORDS]) {
+    if (node->right && hits(node->right->any, marks))
+        return seek_first(node->right, marks);
+    for (; node->parent; node = node->parent) {
+        struct order_node *up = node->parent;
+
+        if (up->right == node)
+            continue;
+        if (hits(up->marks, marks))
+            return up;
+        if (up->right && hits(up->right->any, marks))
+            return seek_first(up->right, marks);
+    }
+    return NULL;
+}
+
+uint64_t order_least(const struct order_node *root) {
+    return root ? root->least : UINT64_MAX;
+}
+
+uint32_t order_rank_of(const struct order_node *root, int64_t key) {
+    uint32_t rank = 0;
+
+    while (root) {
+        if (root->key <= key) {
+            rank += order_count(root->left) + 1;
+            root = root->right;
+        } else {
+            root = root->left;
+        }
+    }
+    return rank;
+}

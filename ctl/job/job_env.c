@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/job/job_env.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+void jobenv_init(struct jobenv *env) {
+    *env = (struct jobenv){};
+}
+
+void jobenv_done(struct jobenv *env) {
+    for (size_t i = 0; i < env->n; i++)
+        free(env->list[i]);
+    free(env->list);
+    *env = (struct jobenv){};
+}
+
+static size_t find(const struct jobenv *env, const char *name) {
+    const size_t length = strcspn(name, "=");
+
+    for (size_t i = 0; i < env->n; i++)
+        if (!strncmp(env->list[i], name, length) && env->list[i][length] == '=')
+            return i;
+    return SIZE_MAX;
+}
+
+const char *jobenv_get(const struct jobenv *env, const char *name) {
+    const size_t at = find(env, name);
+
+    return at == SIZE_MAX ? NULL : strchr(env->list[at], '=') + 1;
+}
+
+void jobenv_unset(struct jobenv *env, const char *name) {
+    const size_t at = find(env, name);
+
+    if (at == SIZE_MAX)
+        return;
+    free(env->list[at]);
+    memmove(env->list + at, env->list + at + 1, (env->n - at) * sizeof(*env->list));
+    env->n--;
+}
+
+/* Take over `word`, which is "NAME=value". */
+static int put(struct jobenv *env, char *word) {
+    const size_t at = find(env, word);
+
+    if (at != SIZE_MAX) {
+        free(env->list[at]);
+        env->list[at] = word;
+        return 0;
+    }
+    if (env->n + 1 >= env->room) {
+        const size_t room = env->room ? env->room * 2 : 64;
+        char **list = reallocarray(env->list, room, sizeof(*list));
+
+        if (!list) {
+            free(word);
+            return -ENOMEM;
+        }
+        env->list = list;
+        env->room = room;
+    }
+    env->list[env->n++] = word;
+    env->list[env->n] = NULL;
+    return 0;
+}
+
+int jobenv_set(struct jobenv *env, const char *name, const char *value) {
+    char *word;
+
+    if (asprintf(&word, "%s=%s", name, value) < 0)
+        return -ENOMEM;
+    return put(env, word);
+}
+
+/* "0,1,…,n-1": with the device filter a job can open only its own, in bus order. */
+static int set_indices(struct jobenv *env, size_t n) {
+    char list[64 * 4] = "";
+    size_t length = 0;
+
+    for (size_t i = 0; i < n && i < 64; i++)
+        length += snprintf(list + length, sizeof(list) - length, "%s%zu", i ? "," : "", i);
+    return jobenv_set(env, "CUDA_VISIBLE_DEVICES", list);
+}
+
+int jobenv_make(struct jobenv *env, const struct wire_grant *grant, const char *socket,
+                bool by_index) {
+    int r = 0;
+
+    for (char **word = environ; r == 0 && *word; word++) {
+        char *copy = strchr(*word, '=') ? strdup(*word) : NULL;
+
+        if (copy)
+            r = put(env, copy);
+    }
+    jobenv_unset(env, "ALLOT_TOKEN");
+    jobenv_unset(env, "ALLOT_LEASE");
+    if (r == 0)
+        r = jobenv_set(env, "ALLOT_SOCKET", socket);
+    for (size_t i = 0; r == 0 && i < grant->n_environment; i++)
+        r = jobenv_set(env, grant->environment[i].name, grant->environment[i].value);
+    /* A framework that takes all that it sees at once would leave siblings of the job nothing. */
+    if (r == 0 && !jobenv_get(env, "TF_FORCE_GPU_ALLOW_GROWTH"))
+        r = jobenv_set(env, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
+    if (r == 0 && by_index)
+        r = set_indices(env, grant->n_shares);
+    return r;
+}
+
+bool jobenv_find(char ret[static JOBENV_PATH_SIZE], const char *built, const char *installed) {
+    char self[JOBENV_PATH_SIZE];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n > 0) {
+        char *slash;
+
+        self[n] = '\0';
+        slash = strrchr(self, '/');
+        if (slash) {
+            *slash = '\0';
+            if (snprintf(ret, JOBENV_PATH_SIZE, "%s/%s", self, built) < JOBENV_PATH_SIZE &&
+                access(ret, R_OK) == 0)
+                return true;
+        }
+    }
+    strcpy(ret, installed); /* a constant of the build */
+    return access(ret, R_OK) == 0;
+}
+
+bool jobenv_find_guard(char ret[static JOBENV_PATH_SIZE]) {
+    const char *given = getenv("ALLOT_GUARD");
+
+    if (given && *given)
+        snprintf(ret, JOBENV_PATH_SIZE, "%s", given);
+    else if (!jobenv_find(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
+        fprintf(stderr,
+                "gpuctl: the guard is not installed (%s): memory is not limited by tier 3\n",
+                GPUCTL_GUARD);
+        return false;
+    }
+    if (strpbrk(ret, ": ")) {
+        fprintf(stderr,
+                "gpuctl: the guard is left out: the linker cannot preload \"%s\", because its path "
+                "has a blank or a colon\n",
+                ret);
+        return false;
+    }
+    return true;
+}
+
+int jobenv_add_guard(struct jobenv *env, const char *guard) {
+    const char *before = jobenv_get(env, "LD_PRELOAD");
+    cleanup(freep) char *list = NULL;
+
+    /* Once is enough, in a job within a job. */
+    if (before && strstr(before, guard))
+        return 0;
+    if (asprintf(&list, "%s%s%s", guard, before && *before ? ":" : "", before ? before : "") < 0) {
+        list = NULL;
+        return -ENOMEM;
+    }
+    return jobenv_set(env, "LD_PRELOAD", list);
+}

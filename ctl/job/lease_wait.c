@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/job/lease_wait.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "ctl/source/box_view.h"
+#include "ctl/view/show.h"
+#include "ctl/view/text.h"
+
+/* A daemon that ends every connection is not being restarted, it is broken. */
+#define SILENT_MAX 5
+
+/* One that says nothing for so long hangs: it answers in milliseconds, on a busy box in a second.
+ */
+#define HANGS_USEC UINT64_C(2000000)
+
+/* One line on stderr that is written over on a terminal, else a line per change. */
+struct progress {
+    struct term term;
+    bool quiet;
+    bool shown; /* something stands on the terminal's line */
+    const struct gpuctl *ctl;
+    bool has_picture, asked; /* of the devices, for their numbers */
+    struct picture picture;
+};
+
+/* The daemon's words with the numbers of devices instead of their UUIDs. For free(); NULL: no
+ * memory. */
+static char *progress_words(struct progress *progress, const char *text) {
+    cleanup(freep) char *sentence = NULL;
+
+    if (!progress->asked) {
+        progress->asked = true;
+        progress->has_picture = picture_take(&progress->picture, progress->ctl, NULL, NULL) == 0;
+    }
+    sentence = show_sentence(progress->has_picture ? &progress->picture.box : NULL, text);
+    return sentence ? text_clean(sentence, progress->term.utf8) : NULL;
+}
+
+static int progress_fail(struct progress *progress, int status, const char *text) {
+    cleanup(freep) char *words = progress_words(progress, text);
+
+    return complain(status, "%s", words ? words : text);
+}
+
+static void progress_say(struct progress *progress, struct wire_maybe place, const char *reason) {
+    cleanup(freep) char *sentence = NULL;
+    cleanup(freep) char *clean = NULL;
+    char number[SHOW_SIZE];
+
+    if (progress->quiet)
+        return;
+    sentence = progress_words(progress, reason ? reason : "");
+    if (asprintf(&clean, "gpuctl: waiting, place %s: %s", show_maybe(place, "", number),
+                 sentence ? sentence : "") < 0) {
+        clean = NULL;
+        return;
+    }
+    if (progress->term.is_tty) {
+        text_cut(clean, progress->term.width - 1, progress->term.utf8);
+        fprintf(stderr, "\r\033[K%s", clean);
+        progress->shown = true;
+    } else
+        fprintf(stderr, "%s\n", clean);
+    fflush(stderr);
+}
+
+static void progress_end(struct progress *progress) {
+    if (progress->shown)
+        fputs("\r\033[K", stderr);
+    progress->shown = false;
+}
+
+static void progress_done(struct progress *progress) {
+    if (progress->has_picture)
+        picture_done(&progress->picture);
+}
+
+/* By when the verdict is there, if allotd does not hang; CLOCK_MONOTONIC. */
+static uint64_t verdict_due(const struct demand *demand) {
+    const struct wire_maybe *timeout = &demand->request.timeout_usec;
+    uint64_t now = clock_usec(CLOCK_MONOTONIC), most = UINT64_MAX - now - HANGS_USEC;
+    uint64_t wait_usec = demand->no_wait ? 0 : timeout->has ? (uint64_t)timeout->value : UINT64_MAX;
+
+    return wait_usec > most ? UINT64_MAX : now + wait_usec + HANGS_USEC;
+}
+
+/*
+ * The next reply to Acquire. An allotd that gives no sign is told of, once (`has_sign`), and waited
+ * for as one that is being restarted; -ENOTCONN: no verdict came when one was due.
+ */
+static int hear(struct progress *progress, struct client *client, uint64_t due_usec, bool *has_sign,
+                union wire_reply *reply, struct failure *failure, struct allot_error *err) {
+    for (;;) {
+        uint64_t now = clock_usec(CLOCK_MONOTONIC);
+        uint64_t left = due_usec == UINT64_MAX ? UINT64_MAX : due_usec > now ? due_usec - now : 1;
+        int r = client_receive(client, WIRE_METHOD_ACQUIRE,
+                               *has_sign ? left : MIN(left, HANGS_USEC), -1, reply, failure, err);
+
+        if (r != -ETIMEDOUT || failure->code != FAILURE_NONE) {
+            *has_sign = true;
+            return r;
+        }
+        r = client_silent(client_path(client), err);
+        if (clock_usec(CLOCK_MONOTONIC) >= due_usec)
+            return r;
+        *has_sign = true; /* that there is none was said */
+        if (!progress->quiet)
+            fprintf(stderr, "gpuctl: %s; waiting for it\n", err->text);
+    }
+}
+
+int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
+                 struct client *client, const struct wire_grant **ret) {
+    const struct wire_acquire call = { &demand->request };
+    cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
+    struct allot_error err = {}, told = {};
+    uint64_t due_usec = verdict_due(demand);
+    unsigned n_silent = 0; /* connections in a row that ended without a word */
+    bool has_sign = false;
+    int r;
+
+    term_init(&progress.term, stderr, ctl->colour, ctl->ascii);
+    for (;;) {
+        struct failure failure = {};
+        union wire_reply reply;
+
+        r = client_send(client, WIRE_METHOD_ACQUIRE, &call, VARLINK_MORE, &err);
+        while (r >= 0) {
+            r = hear(&progress, client, due_usec, &has_sign, &reply, &failure, &err);
+            if (r < 0)
+                break;
+            if (reply.acquire.grant) {
+                progress_end(&progress);
+                *ret = reply.acquire.grant;
+                return EXIT_OK;
+            }
+            n_silent = 0;
+            progress_say(&progress, reply.acquire.place, reply.acquire.reason);
+            if (r == 0)
+                r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
+        }
+        progress_end(&progress);
+        /* What not even an empty box could give is denied: there, no memory means "not now". */
+        if (failure.code == FAILURE_TIMEOUT ||
+            (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
+            return progress_fail(&progress, EXIT_RUN_WAITING, err.text);
+        n_silent += !client_is_put_off(client);
+        if (failure.code != FAILURE_NONE || client_is_connected(client) || demand->no_wait ||
+            n_silent == SILENT_MAX)
+            return failure.code != FAILURE_NONE
+                       ? progress_fail(&progress, EXIT_RUN_FAILED, err.text)
+                       : complain(EXIT_RUN_FAILED, "%s", err.text);
+        if (!quiet && strcmp(told.text, err.text) != 0)
+            fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
+        told = err;
+        client_close(client);
+        has_sign = false;
+        r = client_reconnect(client, UINT64_MAX, -1, &err);
+        if (r < 0)
+            return complain(EXIT_RUN_FAILED, "%s", err.text);
+        /* One that was away for long is to say itself that the time is over. */
+        due_usec = MAX(due_usec, clock_usec(CLOCK_MONOTONIC) + HANGS_USEC);
+    }
+}

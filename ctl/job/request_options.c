@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ctl/job/request_options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/units.h"
+
+void demand_init(struct demand *demand) {
+    *demand = (struct demand){};
+}
+
+void demand_done(struct demand *demand) {
+    free(demand->list);
+    free(demand->uuids);
+    demand->list = demand->uuids = NULL;
+}
+
+static int wrong(const struct verb *verb, const char *what, const char *value, const char *meant) {
+    complain_usage(verb, "%s %s: %s is meant", what, value, meant);
+    return -EINVAL;
+}
+
+static int parse_int(const char *text, long least, long most, struct wire_maybe *ret) {
+    char *end;
+    long n;
+
+    errno = 0;
+    n = strtol(text, &end, 10);
+    if (end == text || *end || errno || n < least || n > most)
+        return -EINVAL;
+    *ret = (struct wire_maybe){ true, n };
+    return 0;
+}
+
+static int parse_time(const char *text, struct wire_maybe *ret) {
+    uint64_t usec;
+
+    if (units_parse_usec(&usec, text) < 0)
+        return -EINVAL;
+    if (usec != UNITS_FOREVER)
+        *ret = wire_some(usec);
+    return 0;
+}
+
+int demand_option(struct demand *demand, const struct verb *verb, int id, const char *value) {
+    struct wire_request *request = &demand->request;
+
+    switch (id) {
+    case DEMAND_GPUS:
+        if (parse_int(value, 1, DEMAND_DEVICES_MAX, &request->gpus) < 0)
+            return wrong(verb, "--gpus", value, "a number from 1 to 64");
+        return 0;
+    case DEMAND_DEVICES:
+        free(demand->list);
+        demand->list = strdup(value);
+        if (!demand->list) {
+            complain(EXIT_FAILED, "out of memory");
+            return -ENOMEM;
+        }
+        return 0;
+    case DEMAND_FRACTION:
+        demand->fraction = value;
+        return 0;
+    case DEMAND_GROW:
+        demand->grow = true;
+        return 0;
+    case DEMAND_MIN:
+        demand->min = value;
+        return 0;
+    case DEMAND_MAX:
+        demand->max = value;
+        return 0;
+    case DEMAND_MEM:
+        demand->mem = value;
+        return 0;
+    case DEMAND_EXCLUSIVE:
+        demand->exclusive = true;
+        return 0;
+    case DEMAND_CHOOSE:
+        request->choose = wire_choose_find(value);
+        if (!request->choose)
+            return wrong(verb, "--choose", value, "pack, spread or links");
+        return 0;
+    case DEMAND_WAIT:
+        request->wait = wire_some(true);
+        demand->no_wait = false;
+        request->timeout_usec = (struct wire_maybe){};
+        if (value && parse_time(value, &request->timeout_usec) < 0)
+            return wrong(verb, "--wait", value, "a time like 90s, 2h or infinity");
+        return 0;
+    case DEMAND_NO_WAIT:
+        request->wait = wire_some(false);
+        request->timeout_usec = (struct wire_maybe){};
+        demand->no_wait = true;
+        return 0;
+    case DEMAND_PRIORITY:
+        if (parse_int(value, -1000000, 1000000, &request->priority) < 0)
+            return wrong(verb, "--priority", value, "a whole number");
+        return 0;
+    case DEMAND_NAME:
+        if (strlen(value) > DEMAND_NAME_MAX) {
+            complain_usage(verb, "--name has %zu bytes, and a lease's name has %d at most",
+                           strlen(value), DEMAND_NAME_MAX);
+            return -EINVAL;
+        }
+        request->name = value;
+        return 0;
+    default:
+        if (parse_time(value, &request->time_limit_usec) < 0)
+            return wrong(verb, "--time-limit", value, "a time like 90s, 2h or infinity");
+        return 0;
+    }
+}
+
+/* One item of --fraction or --mem. */
+static int parse_amount(const struct verb *verb, bool is_fraction, const char *text,
+                        struct wire_amount *ret) {
+    struct units_amount amount = { .is_share = true };
+
+    if (is_fraction ? units_parse_permyriad(&amount.permyriad, text) < 0
+                    : units_parse_amount(&amount, text) < 0)
+        return wrong(verb, is_fraction ? "--fraction" : "--mem", text,
+                     is_fraction ? "a share like 0.4 or 40%" : "a size like 8G, 512MiB or 40%");
+    if (amount.is_share ? amount.permyriad == 0 : amount.bytes == 0)
+        return wrong(verb, is_fraction ? "--fraction" : "--mem", text, "more than nothing");
+    if (amount.is_share)
+        *ret = (struct wire_amount){ .mode = WIRE_MODE_FRACTION,
+                                     .permyriad = wire_some(amount.permyriad) };
+    else
+        *ret = (struct wire_amount){ .mode = WIRE_MODE_FIXED, .bytes = wire_some(amount.bytes) };
+    return 0;
+}
+
+/* `text` has one item for all devices, or one for each that --devices names. */
+static int parse_amounts(struct demand *demand, const struct verb *verb, bool is_fraction,
+                         const char *text) {
+    cleanup(freep) char *copy = strdup(text);
+    size_t n = 0;
+
+    if (!copy) {
+        complain(EXIT_FAILED, "out of memory");
+        return -ENOMEM;
+    }
+    for (char *item = copy, *next; item; item = next) {
+        int r;
+
+        next = strchr(item, ',');
+        if (next)
+            *next++ = '\0';
+        if (n == DEMAND_DEVICES_MAX)
+            return wrong(verb, is_fraction ? "--fraction" : "--mem", text, "at most 64 amounts");
+        r = parse_amount(verb, is_fraction, item, &demand->amounts[n++]);
+        if (r < 0)
+            return r;
+    }
+    if (n == 1) {
+        demand->amount = demand->amounts[0];
+        demand->request.amount = &demand->amount;
+        return 0;
+    }
+    if (n != demand->request.n_devices) {
+        complain_usage(
+            verb, "%zu amounts for %zu devices: give one for all, or one for each of --devices", n,
+            demand->request.n_devices);
+        return -EINVAL;
+    }
+    demand->request.amounts = demand->amounts;
+    demand->request.n_amounts = n;
+    return 0;
+}
+
+static int grow_amount(struct demand *demand, const struct verb *verb) {
+    struct wire_amount *amount = &demand->amount;
+    struct units_amount most;
+    uint64_t bytes;
+
+    *amount = (struct wire_amount){ .mode = WIRE_MODE_GROW };
+    if (demand->min) {
+        if (units_parse_bytes(&bytes, demand->min) < 0)
+            return wrong(verb, "--min", demand->min, "a size like 2G");
+        amount->min_bytes = wire_some(bytes);
+    }
+    if (demand->max) {
+        if (units_parse_amount(&most, demand->max) < 0)
+            return wrong(verb, "--max", demand->max, "a size like 8G, or 50%");
+        if (most.is_share)
+            amount->permyriad = wire_some(most.permyriad);
+        else
+            amount->max_bytes = wire_some(most.bytes);
+    }
+    if (demand->fraction) {
+        uint32_t permyriad;
+
+        if (units_parse_permyriad(&permyriad, demand->fraction) < 0 || permyriad == 0)
+            return wrong(verb, "--fraction", demand->fraction, "a share like 0.4 or 40%");
+        amount->permyriad = wire_some(permyriad);
+    }
+    if (amount->min_bytes.has && amount->max_bytes.has &&
+        amount->min_bytes.value > amount->max_bytes.value) {
+        complain_usage(verb, "--min %s is more than --max %s", demand->min, demand->max);
+        return -EINVAL;
+    }
+    demand->request.amount = amount;
+    return 0;
+}
+
+/* What Slurm gave this job on this node, as numbers of the whole node; NULL: it is no such job. */
+static const char *slurm_gpus(void) {
+    const char *gpus;
+
+    if (!getenv("SLURM_JOB_ID"))
+        return NULL;
+    gpus = getenv("SLURM_STEP_GPUS");
+    if (!gpus || !*gpus)
+        gpus = getenv("SLURM_JOB_GPUS");
+    return gpus && *gpus ? gpus : NULL;
+}
+
+/*
+ * What the job may see at most. Inside a Slurm job CUDA_VISIBLE_DEVICES counts from 0 within the
+ * devices that the job's cgroup lets it open, so it is Slurm's own variable that names them to
+ * somebody outside.
+ */
+static void take_environment(struct demand *demand) {
+    struct wire_request *request = &demand->request;
+    const char *gpus = slurm_gpus();
+
+    if (gpus) {
+        demand->is_slurm = true;
+        request->visible_devices = gpus;
+        request->device_order = "PCI_BUS_ID";
+        if (!request->gpus.has && !request->n_devices) {
+            request->gpus = wire_some(1);
+            for (const char *comma = gpus; (comma = strchr(comma, ',')); comma++)
+                request->gpus.value++;
+        }
+    } else if (!request->n_devices) {
+        request->visible_devices = getenv("CUDA_VISIBLE_DEVICES");
+        request->device_order = getenv("CUDA_DEVICE_ORDER");
+    }
+}
+
+int demand_finish(struct demand *demand, const struct verb *verb) {
+    struct wire_request *request = &demand->request;
+    const int n_modes = (demand->fraction && !demand->grow) + demand->grow + (demand->mem != NULL) +
+                        demand->exclusive;
+    int r = 0;
+
+    if (demand->list) {
+        for (char *item = demand->list, *next; item; item = next) {
+            next = strchr(item, ',');
+            if (next)
+                *next++ = '\0';
+            if (!*item)
+                return wrong(verb, "--devices", "with an empty name", "a list like 0,1");
+            if (request->n_devices == DEMAND_DEVICES_MAX)
+                return wrong(verb, "--devices", "with so many", "a list of at most 64");
+            demand->devices[request->n_devices++] = item;
+        }
+        request->devices = demand->devices;
+        if (request->gpus.has) {
+            complain_usage(verb, "--gpus or --devices, not both");
+            return -EINVAL;
+        }
+    }
+    if (n_modes > 1) {
+        complain_usage(verb, "one of --fraction, --grow, --mem and --exclusive, not several "
+                             "(--fraction with --grow is a cap)");
+        return -EINVAL;
+    }
+    if ((demand->min || demand->max) && !demand->grow) {
+        complain_usage(verb, "--min and --max belong to --grow");
+        return -EINVAL;
+    }
+    if (demand->grow)
+        r = grow_amount(demand, verb);
+    else if (demand->fraction)
+        r = parse_amounts(demand, verb, true, demand->fraction);
+    else if (demand->mem)
+        r = parse_amounts(demand, verb, false, demand->mem);
+    else if (demand->exclusive) {
+        demand->amount = (struct wire_amount){ .mode = WIRE_MODE_EXCLUSIVE };
+        request->amount = &demand->amount;
+    }
+    if (r < 0)
+        return r;
+    take_environment(demand);
+    return 0;
+}
+
+static const struct wire_device *find_minor(const struct wire_box *box, unsigned long minor) {
+    for (size_t i = 0; i < box->n_devices; i++) {
+        const struct wire_device *device = &box->devices[i];
+
+        if (device->kind == WIRE_DEVICE_GPU && device->minor.has &&
+            (uint64_t)device->minor.value == minor)
+            return device;
+    }
+    return NULL;
+}
+
+int demand_resolve(struct demand *demand, const struct wire_box *box) {
+    const char *at = demand->request.visible_devices;
+    size_t length;
+    FILE *to;
+
+    if (!demand->is_slurm)
+        return 0;
+    free(demand->uuids);
+    demand->uuids = NULL;
+    to = open_memstream(&demand->uuids, &length);
+    if (!to) {
+        complain(EXIT_FAILED, "out of memory");
+        return -ENOMEM;
+    }
+    for (const char *first = at; *at; at += *at == ',') {
+        char *end;
+        const unsigned long minor = strtoul(at, &end, 10);
+        const struct wire_device *device = end > at ? find_minor(box, minor) : NULL;
+
+        if (!device || (*end && *end != ',')) {
+            fclose(to);
+            complain(EXIT_FAILED,
+                     "Slurm gave this job GPU \"%.*s\", and allotd knows no device with that minor "
+                     "number: name it by --devices",
+                     (int)strcspn(at, ","), at);
+            return -ENODEV;
+        }
+        fprintf(to, "%s%s", at == first ? "" : ",", device->uuid);
+        at = end;
+    }
+    if (fclose(to) != 0) {
+        complain(EXIT_FAILED, "out of memory");
+        return -ENOMEM;
+    }
+    demand->request.visible_devices = demand->uuids;
+    return 0;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Picture: the box as it is now, from allotd or, where that does not answer, from the driver alone.
+ *
+ * Owned by whoever took it, and everything in `view` lives as long.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "ctl/gpuctl.h"
+#include "ctl/view/view.h"
+#include "wire/client.h"
+
+struct picture {
+    struct view view;
+    struct wire_box whole; /* all of it */
+    struct wire_box box;   /* what `view` shows, perhaps filtered */
+    struct client *client; /* whose last reply the box is; NULL without allotd */
+    struct snapshot *bare; /* NULL with it */
+    char trouble[512];     /* why there is no allotd */
+    void *kept[5];         /* arrays of a filtered box */
+};
+
+/*
+ * `client` may be NULL; otherwise it is used, and connected where it is not, and stays the
+ * caller's: for a picture every second. -EHOSTDOWN: neither allotd nor the driver answers, and
+ * `err` says both.
+ */
+int picture_take(struct picture *picture, const struct gpuctl *ctl, struct client *client,
+                 struct allot_error *err);
+void picture_done(struct picture *picture);
+
+/* What to leave in; an empty one leaves all. */
+struct picture_filter {
+    const char *devices; /* by commas: index, UUID or a unique beginning of one, bus id */
+    const char *user;    /* name or uid */
+};
+
+/*
+ * A lease stays whole if one of its devices stays; who waits stays unless it waits for others only,
+ * as far as allotd says for which; so do notices. -ENOENT: no such device; `err` names it.
+ */
+int picture_filter(struct picture *picture, const struct picture_filter *filter,
+                   struct allot_error *err);
+
+/*
+ * -ENOENT: nobody is known by that name, neither to the box nor to this machine's own list; `err`
+ * says so. Uids are always known. Users of a directory are known while the box has something of
+ * theirs.
+ */
+int picture_check_user(const struct picture *picture, const char *user, struct allot_error *err);
+
+/* The device that `text` names. -ENOENT: none; -EINVAL: several. `ret` borrows from the box. */
+int picture_find_device(const struct wire_box *box, const char *text,
+                        const struct wire_device **ret, struct allot_error *err);
+
+/* CLOCK_REALTIME. */
+uint64_t picture_now(void);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bare: NVML → struct wire_box.
+ *
+ * Strings live in one chain of blocks, freed at once. What one device does not answer is not known;
+ * only a driver that is gone ends the attempt.
+ */
+#include "ctl/source/nvml_read.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctl/source/proc_owner.h"
+#include "driver/nvml.h"
+#include "driver/nvml_process.h"
+#include "driver/nvml_read.h"
+#include "driver/nvml_topology.h"
+
+struct string {
+    struct string *next;
+    char text[];
+};
+
+struct bare_reading {
+    struct wire_box box;
+    struct nvml *nvml;
+    struct wire_device *devices;
+    struct wire_process *processes;
+    size_t room_devices, room_processes;
+    struct string *strings;
+    bool failed; /* out of memory */
+};
+
+struct bare_reading *bare_reading_free(struct bare_reading *bare) {
+    if (!bare)
+        return NULL;
+    nvml_close(bare->nvml);
+    while (bare->strings) {
+        struct string *next = bare->strings->next;
+
+        free(bare->strings);
+        bare->strings = next;
+    }
+    free(bare->devices);
+    free(bare->processes);
+    free(bare);
+    return NULL;
+}
+
+const struct wire_box *bare_reading_box(const struct bare_reading *bare) {
+    return &bare->box;
+}
+
+static const char *keep(struct bare_reading *bare, const char *text) {
+    struct string *string = malloc(sizeof(*string) + strlen(text) + 1);
+
+    if (!string) {
+        bare->failed = true;
+        return "";
+    }
+    strcpy(string->text, text);
+    string->next = bare->strings;
+    bare->strings = string;
+    return string->text;
+}
+
+/* Room for one more at the end of an array; NULL for want of memory. */
+static void *more(struct bare_reading *bare, void *array, size_t n, size_t *room, size_t size) {
+    void *grown;
+
+    if (n < *room)
+        return array;
+    grown = reallocarray(array, *room ? *room * 2 : 8, size);
+    if (!grown) {
+        bare->failed = true;
+        return NULL;
+    }
+    *room = *room ? *room * 2 : 8;
+    return grown;
+}
+
+static struct wire_device *add_device(struct bare_reading *bare) {
+    struct wire_device *grown =
+        more(bare, bare->devices, bare->box.n_devices, &bare->room_devices, sizeof(*bare->devices));
+
+    if (!grown)
+        return NULL;
+    bare->devices = grown;
+    grown += bare->box.n_devices++;
+    *grown = (struct wire_device){ .index = bare->box.n_devices - 1, .state = WIRE_DEVICE_READY };
+    return grown;
+}
+
+static struct wire_maybe reading(const struct nvml_readings *readings, enum nvml_reading which) {
+    const char *at = (const char *)readings + nvml_reading_info[which].offset;
+
+    if (!(readings->has & UINT64_C(1) << which))
+        return (struct wire_maybe){};
+    return wire_some(*(const uint64_t *)at);
+}
+#define READING(field) reading(&readings, NVML_READING_##field)
+
+static int read_device(struct bare_reading *bare, const struct nvml_device *device,
+                       const char *parent, const char **ret_uuid, bool *ret_mig,
+                       struct allot_error *err) {
+    struct nvml_identity identity;
+    struct nvml_readings readings = {};
+    struct wire_device *d;
+    char bus[PCI_ID_TEXT_SIZE];
+    int r;
+
+    r = nvml_identity_read(bare->nvml, device, &identity, err);
+    if (r < 0)
+        return r;
+    d = add_device(bare);
+    if (!d)
+        return error_set(err, -ENOMEM, "out of memory");
+    d->uuid = keep(bare, identity.uuid);
+    d->kind = parent ? WIRE_DEVICE_MIG : WIRE_DEVICE_GPU;
+    d->parent = parent;
+    d->bus_id = keep(bare, pci_id_format(&identity.pci, PCI_ID_NVML, bus));
+    d->name = keep(bare, identity.name);
+    if (identity.has & NVML_HAS_MINOR)
+        d->minor = wire_some(identity.minor);
+    if (identity.has & NVML_HAS_NUMA_NODE)
+        d->numa = wire_some(identity.numa_node);
+
+    r = nvml_readings_take(bare->nvml, device,
+                           NVML_MEMORY | NVML_USE | NVML_HEAT | NVML_CLOCK | NVML_MODE | NVML_ECC,
+                           &readings, err);
+    if (r < 0) {
+        d->state = WIRE_DEVICE_LOST;
+        d->reason = err ? keep(bare, err->text) : NULL;
+    }
+    d->total_bytes = readings.memory_total;
+    d->reserved_bytes = readings.memory_reserved;
+    d->usable_bytes = d->total_bytes - MIN(d->reserved_bytes, d->total_bytes);
+    d->used_bytes = READING(memory_used);
+    d->unmanaged_bytes = MIN(readings.memory_used, d->usable_bytes);
+    d->free_bytes = d->usable_bytes - d->unmanaged_bytes;
+    d->mig_enabled = readings.mig_enabled;
+    d->utilization_percent = READING(gpu_busy);
+    d->memory_utilization_percent = READING(memory_busy);
+    d->temperature_celsius = READING(temperature);
+    d->power_milliwatts = READING(power);
+    d->power_limit_milliwatts = READING(power_limit);
+    d->sm_clock_mhz = READING(sm_clock);
+    d->memory_clock_mhz = READING(memory_clock);
+    d->ecc_corrected = READING(corrected_volatile);
+    d->ecc_uncorrected = READING(uncorrected_volatile);
+    *ret_uuid = d->uuid;
+    *ret_mig = d->mig_enabled;
+    return 0;
+}
+
+static void add_process(struct bare_reading *bare, const char *uuid,
+                        const struct nvml_process *seen) {
+    struct wire_process *p = more(bare, bare->processes, bare->box.n_processes,
+                                  &bare->room_processes, sizeof(*bare->processes));
+    struct whose whose;
+
+    if (!p)
+        return;
+    bare->processes = p;
+    p += bare->box.n_processes++;
+    whose_read(&whose, seen->pid);
+    *p = (struct wire_process){
+        .pid = seen->pid,
+        .command = keep(bare, whose.command),
+        .device = uuid,
+        .kind = seen->kinds & NVML_GRAPHICS
+                    ? (seen->kinds & (NVML_COMPUTE | NVML_MPS) ? WIRE_PROCESS_BOTH
+                                                               : WIRE_PROCESS_GRAPHICS)
+                    : WIRE_PROCESS_COMPUTE,
+    };
+    if (seen->has_used)
+        p->used_bytes = wire_some(seen->used_bytes);
+    if (whose.has_uid) {
+        p->uid = wire_some(whose.uid);
+        p->user = keep(bare, whose.user);
+    }
+    if (whose.has_namespace_pid)
+        p->namespace_pid = wire_some(whose.namespace_pid);
+    if (*whose.container)
+        p->container = keep(bare, whose.container);
+}
+
+static void read_processes(struct bare_reading *bare, const struct nvml_device *device,
+                           const char *uuid, const struct nvml_mig *migs, size_t n_migs,
+                           const char *const *mig_uuids) {
+    cleanup(freep) struct nvml_process *processes = NULL;
+    size_t n = 0;
+
+    /* A driver that lists none leaves the list empty: the device's own numbers still stand. */
+    if (nvml_processes_list(bare->nvml, device, &processes, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n && !bare->failed; i++) {
+        const char *where = uuid;
+
+        for (size_t mig = 0; mig < n_migs; mig++)
+            if (processes[i].gpu_instance == migs[mig].gpu_instance &&
+                (processes[i].compute_instance == migs[mig].compute_instance ||
+                 processes[i].compute_instance == NVML_NO_INSTANCE))
+                where = mig_uuids[mig];
+        add_process(bare, where, &processes[i]);
+    }
+}
+
+static int read_gpu(struct bare_reading *bare, unsigned index, struct allot_error *err) {
+    cleanup(freep) struct nvml_mig *migs = NULL;
+    cleanup(freep) const char **mig_uuids = NULL;
+    struct nvml_device device;
+    const char *uuid, *mig_uuid;
+    size_t n_migs = 0;
+    bool in_mig_mode, unused;
+    int r;
+
+    r = nvml_device_at(bare->nvml, &device, index, err);
+    if (r < 0)
+        return r;
+    r = read_device(bare, &device, NULL, &uuid, &in_mig_mode, err);
+    if (r < 0)
+        return r;
+    if (in_mig_mode && nvml_migs_list(bare->nvml, &device, &migs, &n_migs, NULL) == 0 && n_migs) {
+        mig_uuids = calloc(n_migs, sizeof(*mig_uuids));
+        if (!mig_uuids)
+            return error_set(err, -ENOMEM, "out of memory");
+        for (size_t i = 0; i < n_migs; i++) {
+            r = read_device(bare, &migs[i].device, uuid, &mig_uuid, &unused, err);
+            if (r < 0)
+                return r;
+            mig_uuids[i] = mig_uuid;
+        }
+    }
+    read_processes(bare, &device, uuid, migs, n_migs, mig_uuids);
+    return 0;
+}
+
+int bare_reading_take(struct bare_reading **ret, enum driver_choice choice,
+                      struct allot_error *err) {
+    const struct driver_options options = driver_options_read(choice);
+    cleanup(bare_reading_freep) struct bare_reading *bare = calloc(1, sizeof(*bare));
+    char host[256] = "localhost";
+    struct nvml_system system;
+    unsigned n;
+    int r;
+
+    if (!bare)
+        return error_set(err, -ENOMEM, "out of memory");
+    r = nvml_open(&bare->nvml, &options, err);
+    if (r < 0)
+        return r;
+    gethostname(host, sizeof(host) - 1);
+    bare->box.host = keep(bare, host);
+    bare->box.driver = nvml_is_simulated(bare->nvml) ? "sim" : "nvidia";
+    bare->box.version = "";
+    bare->box.mode = WIRE_BOX_OPEN;
+    if (nvml_system_read(bare->nvml, &system, NULL) == 0)
+        bare->box.driver_version = keep(bare, system.driver);
+    r = nvml_device_count(bare->nvml, &n, err);
+    if (r < 0)
+        return r;
+    for (unsigned i = 0; i < n; i++) {
+        struct allot_error why = {};
+
+        r = read_gpu(bare, i, &why);
+        if (r == -ENOMEM || bare->failed)
+            return error_set(err, -ENOMEM, "out of memory");
+        if (r < 0) {
+            /* Counted but out of reach: it is shown as what it is. */
+            struct wire_device *d = add_device(bare);
+
+            if (!d)
+                return error_set(err, -ENOMEM, "out of memory");
+            d->kind = WIRE_DEVICE_GPU;
+            d->uuid = d->bus_id = "";
+            d->name = "N/A";
+            d->state = WIRE_DEVICE_LOST;
+            d->reason = keep(bare, why.text);
+        }
+    }
+    bare->box.devices = bare->devices;
+    bare->box.processes = bare->processes;
+    *ret = TAKE(bare);
+    return 0;
+}

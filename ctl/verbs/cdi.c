@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cdi: a lease for a container.
+ *
+ * Container engines start the job from somewhere else, so what `run` sets around a process has to
+ * be written down for them: a CDI specification whose device stands for the lease, with the nodes
+ * of its cards, the environment, allotd's socket and the guard. Whoever is in the container belongs
+ * to the lease by its token. The specification holds that token, so only its owner may read it.
+ *
+ * The lease is held by this process for as long as it runs: a command that follows is started with
+ * the device added to it, else it stays until it is interrupted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "ctl/source/call.h"
+#include "ctl/job/request_options.h"
+#include "ctl/gpuctl.h"
+#include "ctl/job/job.h"
+#include "ctl/job/job_env.h"
+#include "ctl/job/lease_wait.h"
+#include "ctl/view/pretty.h"
+#include "wire/snapshot.h"
+
+#define CDI_KIND    "allot.io/lease"
+#define CDI_VERSION "0.5.0"
+#define CDI_DIR     "/var/run/cdi"
+/* Where the guard is in the container, whatever its place outside, and what it loads beside it. */
+#define GUARD_INSIDE    "/run/allot/liballot-guard.so"
+#define LIBALLOT_INSIDE "/run/allot/liballot.so.0"
+
+/* Files to bring along; "": not there. */
+struct luggage {
+    char guard[JOBENV_PATH_SIZE], liballot[JOBENV_PATH_SIZE];
+};
+
+enum { OPT_OUTPUT = DEMAND_OPTIONS_END, OPT_QUIET };
+
+static const struct option_def options_table[] = {
+    DEMAND_OPTIONS,
+    { OPT_OUTPUT, 'o', "output", "DIR",
+      "where to write it, \"-\" for stdout; " CDI_DIR " if not said", WORD_FILE },
+    { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
+};
+
+static void put_node(struct json_writer *w, const char *path) {
+    struct stat st;
+
+    if (stat(path, &st) < 0 || !S_ISCHR(st.st_mode))
+        return;
+    json_begin(w, '{');
+    json_name(w, "path");
+    json_put_string(w, path);
+    json_end(w, '}');
+}
+
+/* The node that stands for an instance, from what the driver says: "DeviceFileMinor: 12". */
+static void put_capability(struct json_writer *w, const char *file) {
+    FILE *from = fopen(file, "re");
+    char line[128], path[64];
+    unsigned minor;
+
+    while (from && fgets(line, sizeof(line), from))
+        if (sscanf(line, "DeviceFileMinor: %u", &minor) == 1) {
+            snprintf(path, sizeof(path), "/dev/nvidia-caps/nvidia-cap%u", minor);
+            put_node(w, path);
+        }
+    if (from)
+        fclose(from);
+}
+
+/* The nodes of a device: of a MIG instance those of its GPU and of both its halves. */
+static void put_device(struct json_writer *w, const struct wire_box *box,
+                       const struct wire_device *device) {
+    const struct wire_device *gpu =
+        device->parent ? snapshot_find_device(box, device->parent) : device;
+    char path[128];
+
+    if (!gpu || !gpu->minor.has)
+        return;
+    snprintf(path, sizeof(path), "/dev/nvidia%" PRIi64, gpu->minor.value);
+    put_node(w, path);
+    if (!device->gpu_instance.has || !device->compute_instance.has)
+        return;
+    snprintf(path, sizeof(path),
+             "/proc/driver/nvidia/capabilities/gpu%" PRIi64 "/mig/gi%" PRIi64 "/access",
+             gpu->minor.value, device->gpu_instance.value);
+    put_capability(w, path);
+    snprintf(path, sizeof(path),
+             "/proc/driver/nvidia/capabilities/gpu%" PRIi64 "/mig/gi%" PRIi64 "/ci%" PRIi64
+             "/access",
+             gpu->minor.value, device->gpu_instance.value, device->compute_instance.value);
+    put_capability(w, path);
+}
+
+static void put_mount(struct json_writer *w, const char *from, const char *to) {
+    static const char *const options[] = { "ro", "nosuid", "nodev", "bind" };
+
+    json_begin(w, '{');
+    json_name(w, "hostPath");
+    json_put_string(w, from);
+    json_name(w, "containerPath");
+    json_put_string(w, to);
+    json_name(w, "options");
+    json_begin(w, '[');
+    for (size_t i = 0; i < ELEMENTSOF(options); i++)
+        json_put_string(w, options[i]);
+    json_end(w, ']');
+    json_end(w, '}');
+}
+
+static void put_variable(struct json_writer *w, const char *name, const char *value) {
+    cleanup(freep) char *word = NULL;
+
+    if (asprintf(&word, "%s=%s", name, value) < 0) {
+        word = NULL;
+        w->failed = true;
+        return;
+    }
+    json_put_string(w, word);
+}
+
+/* The specification of a grant, with one device named by the number of the lease. */
+static void put_spec(struct json_writer *w, const struct wire_grant *grant,
+                     const struct wire_box *box, const char *socket,
+                     const struct luggage *luggage) {
+    char number[24];
+
+    snprintf(number, sizeof(number), "%" PRIu64, grant->lease);
+    json_begin(w, '{');
+    json_name(w, "cdiVersion");
+    json_put_string(w, CDI_VERSION);
+    json_name(w, "kind");
+    json_put_string(w, CDI_KIND);
+    json_name(w, "devices");
+    json_begin(w, '[');
+    json_begin(w, '{');
+    json_name(w, "name");
+    json_put_string(w, number);
+    json_name(w, "containerEdits");
+    json_begin(w, '{');
+    json_name(w, "env");
+    json_begin(w, '[');
+    for (size_t i = 0; i < grant->n_environment; i++)
+        if (strcmp(grant->environment[i].name, "ALLOT_SOCKET"))
+            put_variable(w, grant->environment[i].name, grant->environment[i].value);
+    put_variable(w, "ALLOT_SOCKET", CLIENT_SOCKET_DEFAULT);
+    put_variable(w, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
+    if (*luggage->guard)
+        put_variable(w, "LD_PRELOAD", GUARD_INSIDE);
+    json_end(w, ']');
+    json_name(w, "deviceNodes");
+    json_begin(w, '[');
+    for (size_t i = 0; i < grant->n_shares; i++) {
+        const struct wire_device *device = snapshot_find_device(box, grant->shares[i].device);
+
+        if (device)
+            put_device(w, box, device);
+    }
+    put_node(w, "/dev/nvidiactl");
+    put_node(w, "/dev/nvidia-uvm");
+    put_node(w, "/dev/nvidia-uvm-tools");
+    json_end(w, ']');
+    json_name(w, "mounts");
+    json_begin(w, '[');
+    put_mount(w, socket, CLIENT_SOCKET_DEFAULT);
+    if (*luggage->guard) {
+        put_mount(w, luggage->guard, GUARD_INSIDE);
+        put_mount(w, luggage->liballot, LIBALLOT_INSIDE);
+    }
+    json_end(w, ']');
+    json_end(w, '}');
+    json_end(w, '}');
+    json_end(w, ']');
+    json_end(w, '}');
+}
+
+/* Write it whole or not at all. `ret_path` is where, for the end. */
+static int write_spec(struct json_writer *w, const char *dir, uint64_t lease,
+                      char ret_path[static PATH_MAX]) {
+    char part[PATH_MAX];
+    FILE *to;
+    int fd, r;
+
+    if (snprintf(ret_path, PATH_MAX, "%s/allot-lease-%" PRIu64 ".json", dir, lease) >= PATH_MAX ||
+        snprintf(part, sizeof(part), "%s/.allot-lease-%" PRIu64 ".part", dir, lease) >= PATH_MAX)
+        return complain(EXIT_RUN_FAILED, "the path %s is too long", dir);
+    mkdir(dir, 0755); /* of the usual place; another one that is missing shows below */
+    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    to = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!to) {
+        r = errno;
+        if (fd >= 0)
+            close(fd);
+        return complain(EXIT_RUN_FAILED,
+                        "cannot write %s: %s; --output names another folder, which the container "
+                        "engine must know (docker: cdi-spec-dirs, podman: --cdi-spec-dir)",
+                        part, strerror(r));
+    }
+    r = pretty_print(w, to);
+    if (fclose(to) != 0 || r < 0 || rename(part, ret_path) < 0) {
+        unlink(part);
+        return complain(EXIT_RUN_FAILED, "cannot write %s: %m", ret_path);
+    }
+    return EXIT_OK;
+}
+
+/* Make the device known: the command with "--device …" after its "run" or "create". For free(). */
+static char **add_device(char **command, char *option) {
+    size_t n = 0, to = 0;
+    char **words;
+    bool added = false;
+
+    while (command[n])
+        n++;
+    words = calloc(n + 2, sizeof(*words));
+    for (size_t i = 0; words && i < n; i++) {
+        words[to++] = command[i];
+        if (!added && i > 0 && (!strcmp(command[i], "run") || !strcmp(command[i], "create"))) {
+            words[to++] = option;
+            added = true;
+        }
+    }
+    return words;
+}
+
+static int become(void *userdata) {
+    return job_exec(userdata, environ);
+}
+
+static int run_command(const struct wire_grant *grant, char **command) {
+    cleanup(freep) char **words = NULL;
+    char option[64];
+
+    snprintf(option, sizeof(option), "--device=" CDI_KIND "=%" PRIu64, grant->lease);
+    words = add_device(command, option);
+    if (!words)
+        return complain(EXIT_RUN_FAILED, "out of memory");
+    return job_run(become, words);
+}
+
+/* What ends the holding of a lease; blocked before anybody is told that it is held. */
+static void block_signals(sigset_t *signals) {
+    sigemptyset(signals);
+    sigaddset(signals, SIGINT);
+    sigaddset(signals, SIGTERM);
+    sigaddset(signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, signals, NULL);
+}
+
+static int serve(const struct gpuctl *ctl, struct client *client, const struct wire_grant *grant,
+                 const char *dir, char **command) {
+    cleanup(client_freep) struct client *asker = NULL;
+    char path[PATH_MAX] = "";
+    struct luggage luggage;
+    struct json_writer w = {};
+    union wire_reply reply;
+    const char *first = grant->n_shares ? grant->shares[0].device : "…";
+    sigset_t signals;
+    int number, status;
+
+    if (!jobenv_find(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
+        !jobenv_find(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
+        *luggage.guard = '\0';
+    /* The grant lives in `client`: the box is asked on a connection of its own. */
+    status = call_connect(&asker, ctl);
+    if (status == EXIT_OK)
+        status = call_make(asker, WIRE_METHOD_GET_BOX, NULL, &reply);
+    if (status != EXIT_OK)
+        return EXIT_RUN_FAILED;
+    put_spec(&w, grant, reply.get_box.box, client_path(client), &luggage);
+    if (!strcmp(dir, "-")) {
+        if (pretty_print(&w, stdout) < 0)
+            return complain(EXIT_RUN_FAILED, "out of memory");
+    } else {
+        status = write_spec(&w, dir, grant->lease, path);
+        json_writer_done(&w);
+        if (status != EXIT_OK)
+            return status;
+    }
+    if (*command)
+        status = run_command(grant, command);
+    else {
+        block_signals(&signals);
+        fflush(stdout);
+        fprintf(
+            stderr,
+            "gpuctl: lease %" PRIu64 " is held until this is interrupted; meanwhile:\n"
+            "  docker run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+            "  podman run --device " CDI_KIND "=%" PRIu64 " --device nvidia.com/gpu=%s IMAGE\n"
+            "gpuctl: the second device brings the driver's libraries (nvidia-ctk cdi generate); "
+            "never \"all\",\n"
+            "gpuctl: which brings the nodes of cards that are not this lease's\n",
+            grant->lease, grant->lease, first, grant->lease, first);
+        sigwait(&signals, &number);
+    }
+    if (*path)
+        unlink(path);
+    return status;
+}
+
+static int run(struct gpuctl *ctl, int argc, char **argv) {
+    cleanup(client_freep) struct client *client = NULL;
+    cleanup(demand_done) struct demand demand;
+    const struct wire_grant *grant;
+    const char *dir = CDI_DIR;
+    struct options options;
+    bool quiet = false;
+    uint64_t lease;
+    int id, status;
+
+    demand_init(&demand);
+    options_init(&options, ctl, &verb_cdi, argc, argv);
+    while ((id = options_next(&options)) > 0) {
+        if (id == OPT_OUTPUT)
+            dir = options.value;
+        else if (id == OPT_QUIET)
+            quiet = true;
+        else if (demand_option(&demand, &verb_cdi, id, options.value) < 0)
+            return EXIT_USAGE;
+    }
+    if (id < 0)
+        return options.status;
+    if (demand_finish(&demand, &verb_cdi) < 0)
+        return EXIT_USAGE;
+    if (!demand.request.wait.has)
+        demand.request.wait = wire_some(true);
+    demand.request.confine = wire_some(false); /* so that there is a token */
+    if (!demand.request.name)
+        demand.request.name = "container";
+    status = call_connect(&client, ctl);
+    if (status == EXIT_OK && demand.is_slurm) {
+        union wire_reply reply;
+
+        status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
+        if (status == EXIT_OK && demand_resolve(&demand, reply.get_box.box) < 0)
+            status = EXIT_FAILED;
+    }
+    if (status != EXIT_OK)
+        return EXIT_RUN_FAILED;
+    status = lend_acquire(ctl, &demand, quiet, client, &grant);
+    if (status != EXIT_OK)
+        return status;
+    lease = grant->lease;
+    status = serve(ctl, client, grant, dir, argv + options.first);
+    client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ lease }, 5000000, NULL, NULL,
+                NULL);
+    return status;
+}
+
+const struct verb verb_cdi = {
+    .name = "cdi",
+    .operands = "[-- ENGINE run [ARGUMENT…]]",
+    .summary = "a lease for a container: a CDI specification and the run options",
+    VERB_OPTIONS(options_table),
+    .word = WORD_COMMAND,
+    .stops = true,
+    .notes = "With a command the device is added to it and the lease ends with it; without, the\n"
+             "options to use are shown and the lease is held until Ctrl-C. Examples:\n"
+             "  gpuctl cdi -d 0 --fraction 0.4 -- podman run --rm --device nvidia.com/gpu=0 IMAGE\n"
+             "  gpuctl cdi --mem 8G --output ~/.config/cdi\n",
+    .run = run,
+};

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Run: any program under a lease.
+ *
+ * Ask for the lease on a connection of its own, which cancels the wait if we go away; show place
+ * and reason meanwhile; then start the command with the environment of the grant and the guard in
+ * front of whatever was preloaded before.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "ctl/source/call.h"
+#include "ctl/job/request_options.h"
+#include "ctl/job/container_engine.h"
+#include "ctl/gpuctl.h"
+#include "ctl/job/job.h"
+#include "ctl/job/job_env.h"
+#include "ctl/job/lease_wait.h"
+#include "ctl/source/box_view.h"
+#include "ctl/view/show.h"
+#include "ctl/view/text.h"
+
+enum { OPT_VISIBLE = DEMAND_OPTIONS_END, OPT_NO_GUARD, OPT_NO_CONFINE, OPT_VERBOSE, OPT_QUIET };
+
+static const struct option_def options_table[] = {
+    DEMAND_OPTIONS,
+    { OPT_VISIBLE, 0, "visible", "HOW", "name the devices to the program by uuid or index",
+      WORD_CHOICE, "uuid index" },
+    { OPT_NO_GUARD, 0, "no-guard", NULL, "do not preload the guard, where policy permits it" },
+    { OPT_NO_CONFINE, 0, "no-confine", NULL,
+      "no scope, no device filter, where policy permits it" },
+    { OPT_VERBOSE, 'v', "verbose", NULL, "say what was granted and how it is enforced" },
+    { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
+};
+
+/* What a scope takes to be made: systemd answers in milliseconds, unless the box is on its knees.
+ */
+#define CONFINE_USEC  (60 * UINT64_C(1000000))
+#define CONFINE_TRIES 3
+
+/* All that was asked for. */
+struct order {
+    struct gpuctl *ctl;
+    struct demand demand;
+    char **command;
+    bool by_index, no_guard, no_confine, verbose, quiet;
+    char guard[JOBENV_PATH_SIZE]; /* where it is, unless no_guard */
+};
+
+/* ---- The command
+ * ---------------------------------------------------------------------------------- */
+
+static void order_done(struct order *order) {
+    demand_done(&order->demand);
+}
+
+/* Container engines have a daemon or a monitor start the job, outside of what is confined here. */
+static void warn_about_containers(char *const *command) {
+    const char *engine = engine_of(command);
+
+    if (engine)
+        fprintf(stderr,
+                "gpuctl: %s has its containers started elsewhere, outside of this lease: "
+                "neither the guard\n"
+                "gpuctl: nor the device filter reaches them. Instead: \"gpuctl cdi --help\" "
+                "takes a lease and says how\n"
+                "gpuctl: to give it to a container.\n",
+                engine);
+}
+
+/* A line of --verbose, with the devices' numbers. */
+static void tell(const struct picture *picture, const char *before, const char *text) {
+    cleanup(freep) char *sentence = show_sentence(picture ? &picture->box : NULL, text);
+    cleanup(freep) char *clean = sentence ? text_clean(sentence, true) : NULL;
+
+    fprintf(stderr, "gpuctl: %s%s\n", before, clean ? clean : "");
+}
+
+/* --visible index: numbers in bus order, which hold only where other devices cannot be opened. */
+static int check_index(const struct wire_box *box) {
+    for (size_t i = 0; i < box->n_tiers; i++)
+        if (box->tiers[i].number == 2 && box->tiers[i].proven)
+            return EXIT_OK;
+    return complain(EXIT_RUN_FAILED,
+                    "--visible index needs the device filter (tier 2), which this box has not "
+                    "proven: other programs' devices would be counted, too. \"gpuctl doctor\" says "
+                    "why; leave --visible away");
+}
+
+/*
+ * Have this process confined: a scope of its own, only the lease's devices, the driver's limit. A
+ * daemon that is restarted just now is waited for: the lease outlives it.
+ */
+static int confine(struct client *client, uint64_t lease, const char *token, bool verbose,
+                   const struct picture *picture) {
+    const struct wire_confine call = { .lease = lease, .token = token };
+    struct failure failure = {};
+    struct allot_error err = {};
+    union wire_reply reply;
+    int r;
+
+    for (int tries = 0;; tries++) {
+        r = client_call(client, WIRE_METHOD_CONFINE, &call, CONFINE_USEC, &reply, &failure, &err);
+        if (r == 0 || r == -ETIMEDOUT || failure.code != FAILURE_NONE ||
+            client_is_connected(client) || tries == CONFINE_TRIES)
+            break;
+        r = client_reconnect(client, CONFINE_USEC, -1, &err);
+        if (r < 0)
+            break;
+    }
+    if (r < 0)
+        return complain(EXIT_RUN_FAILED,
+                        "the command was not started, because it could not be confined: %s",
+                        err.text);
+    if (!verbose)
+        return EXIT_OK;
+    fprintf(stderr, "gpuctl: %s%s, enforced by %s", reply.confine.scope ? "scope " : "no scope",
+            reply.confine.scope ? reply.confine.scope : "",
+            reply.confine.n_tiers ? "tier" : "neither the driver nor a device filter");
+    for (size_t i = 0; i < reply.confine.n_tiers; i++)
+        fprintf(stderr, "%s%" PRIu64, i ? ", " : " ", reply.confine.tiers[i]);
+    fputc('\n', stderr);
+    for (size_t i = 0; i < reply.confine.n_detail; i++)
+        tell(picture, "  ", reply.confine.detail[i]);
+    return EXIT_OK;
+}
+
+/* With the lease at hand: the environment, the guard, the walls, and off it goes. */
+static int start(const struct order *order, struct client *client, const struct wire_grant *grant) {
+    cleanup(freep) char *token = grant->token ? strdup(grant->token) : NULL;
+    cleanup(jobenv_done) struct jobenv env;
+    cleanup(picture_done) struct picture taken = {};
+    const struct picture *picture = NULL; /* for the devices' numbers */
+    const uint64_t lease = grant->lease;
+    int status = EXIT_OK;
+
+    jobenv_init(&env);
+    if (order->verbose) {
+        char before[48];
+
+        picture = picture_take(&taken, order->ctl, NULL, NULL) == 0 ? &taken : NULL;
+        snprintf(before, sizeof(before), "lease %" PRIu64 ": ", lease);
+        tell(picture, before, grant->reason);
+    }
+    if ((grant->token && !token) ||
+        jobenv_make(&env, grant, client_path(client), order->by_index) < 0 ||
+        (!order->no_guard && jobenv_add_guard(&env, order->guard) < 0))
+        return complain(EXIT_RUN_FAILED, "out of memory");
+    if (!order->no_confine)
+        status = confine(client, lease, token, order->verbose, picture);
+    return status == EXIT_OK ? job_exec(order->command, env.list) : status;
+}
+
+/* In the child. */
+static int become(void *userdata) {
+    struct order *order = userdata;
+    cleanup(client_freep) struct client *client = NULL;
+    const struct wire_grant *grant;
+    struct allot_error err = {};
+    union wire_reply reply;
+    int r, status;
+
+    r = client_new(&client, order->ctl->socket, &err);
+    if (r == 0)
+        r = client_connect(client, &err);
+    if (r < 0)
+        return complain(EXIT_RUN_FAILED, "%s", err.text);
+    if (order->by_index || order->demand.is_slurm) {
+        status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
+        if (status != EXIT_OK || demand_resolve(&order->demand, reply.get_box.box) < 0)
+            return EXIT_RUN_FAILED;
+        status = order->by_index ? check_index(reply.get_box.box) : EXIT_OK;
+        if (status != EXIT_OK)
+            return status;
+    }
+    status = lend_acquire(order->ctl, &order->demand, order->quiet, client, &grant);
+    return status == EXIT_OK ? start(order, client, grant) : status;
+}
+
+static int run(struct gpuctl *ctl, int argc, char **argv) {
+    cleanup(order_done) struct order order = { .ctl = ctl };
+    struct wire_request *request = &order.demand.request;
+    struct options options;
+    const char *slash;
+    int id;
+
+    demand_init(&order.demand);
+    options_init(&options, ctl, &verb_run, argc, argv);
+    while ((id = options_next(&options)) > 0)
+        switch (id) {
+        case OPT_VISIBLE:
+            if (strcmp(options.value, "uuid") && strcmp(options.value, "index"))
+                return complain_usage(&verb_run, "--visible is uuid or index, not \"%s\"",
+                                      options.value);
+            order.by_index = !strcmp(options.value, "index");
+            break;
+        case OPT_NO_GUARD:
+            order.no_guard = true;
+            break;
+        case OPT_NO_CONFINE:
+            order.no_confine = true;
+            break;
+        case OPT_VERBOSE:
+            order.verbose = true;
+            break;
+        case OPT_QUIET:
+            order.quiet = true;
+            break;
+        default:
+            if (demand_option(&order.demand, &verb_run, id, options.value) < 0)
+                return EXIT_USAGE;
+        }
+    if (id < 0)
+        return options.status;
+    if (options.first == argc)
+        return complain_usage(&verb_run,
+                              "which command? gpuctl run --fraction 0.4 -- python train.py");
+    if (demand_finish(&order.demand, &verb_run) < 0)
+        return EXIT_USAGE;
+    order.command = argv + options.first;
+    /* Waiting is what a queue is for: only --no-wait refuses it. */
+    if (!request->wait.has)
+        request->wait = wire_some(true);
+    request->confine = wire_some(!order.no_confine);
+    order.no_guard = order.no_guard || !jobenv_find_guard(order.guard);
+    request->guard = wire_some(!order.no_guard);
+    slash = strrchr(order.command[0], '/');
+    if (!request->name)
+        request->name = slash && slash[1] ? slash + 1 : order.command[0];
+    /* Now, rather than after hours of waiting. */
+    id = job_check(order.command[0]);
+    if (id != EXIT_OK)
+        return id;
+    warn_about_containers(order.command);
+    return job_run(become, &order);
+}
+
+const struct verb verb_run = {
+    .name = "run",
+    .operands = "[--] COMMAND [ARGUMENT…]",
+    .summary = "run a command under a lease, waiting for one if need be",
+    VERB_OPTIONS(options_table),
+    .word = WORD_COMMAND,
+    .stops = true,
+    .notes =
+        "The command sees the lease's devices and no others, and memory of the size of its\n"
+        "share. Without an amount it gets the administrator's default. The lease ends when the\n"
+        "last process of the job is gone. Examples:\n"
+        "  gpuctl run --fraction 0.4 -- python train.py\n"
+        "  gpuctl run --gpus 2 --mem 8G --wait=2h -- ./simulate\n"
+        "  gpuctl run --devices 0,1 --grow --min 2G --max 50% -- jupyter lab\n"
+        "Exit status: the command's; 124 not granted in time, 125 gpuctl itself failed, 126 the\n"
+        "command cannot be run, 127 there is none; 128+N it was ended by signal N; 2 the options\n"
+        "of run have a mistake.\n",
+    .run = run,
+};

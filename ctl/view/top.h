@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Top: the page of the full-screen view, without the screen.
+ *
+ * Pure but for what it prints and remembers in its histories: the loop around it takes pictures and
+ * keys. Owned by that loop.
+ */
+#include "ctl/view/history.h"
+#include "ctl/view/term.h"
+#include "ctl/view/view.h"
+
+enum top_sort { TOP_MEMORY, TOP_USER, TOP_DEVICE, TOP_AGE, TOP_NUMBER, TOP_SORTS };
+
+struct top {
+    struct history devices, leases;
+    enum top_sort sort;
+    bool reversed;
+    char filter[64]; /* in user, name, command, container; "": all */
+};
+
+const char *top_sort_name(enum top_sort sort);
+
+void top_done(struct top *top);
+
+/* Take in a new picture: the histories go on. */
+void top_note(struct top *top, const struct wire_box *box);
+
+/* Print the page; -ENOMEM. */
+int top_print(struct top *top, const struct view *view, const struct term *term);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Views: a box as tables for people.
+ *
+ * Pure but for what they print: the box, the terminal and the time are given, so that the same
+ * input always gives the same page. What does not exist is not mentioned (no leases, no title).
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "ctl/view/term.h"
+#include "wire/message.h"
+
+struct view {
+    const struct wire_box *box;
+    const struct wire_box *whole; /* where `box` is a part of it: numbers of devices; or NULL */
+    bool is_managed;              /* by allotd; else the box is what NVML alone says */
+    const char *trouble;          /* why it is not managed; NULL */
+    uint64_t now_usec;            /* CLOCK_REALTIME */
+};
+
+/* All return 0 or -ENOMEM. */
+int view_status(const struct view *view, const struct term *term);
+int view_devices(const struct view *view, const struct term *term); /* with clocks, links, ECC */
+int view_leases(const struct view *view, const struct term *term);
+int view_processes(const struct view *view, const struct term *term);
+int view_queue(const struct view *view, const struct term *term);
+
+/* The lines that `status` begins with: the host, the mode, the tiers. */
+int view_head(const struct view *view, const struct term *term);
+
+/* Whether a lease holds memory and computes nothing, as the daemon sees it. */
+bool view_lease_is_idle(const struct wire_lease *lease);
+
+/* One table as comma-separated values with a line of names, after RFC 4180: bytes, not "8 GiB". */
+enum csv_table { CSV_DEVICES, CSV_LEASES, CSV_PROCESSES, CSV_QUEUE };
+int csv_table_parse(enum csv_table *ret, const char *text); /* -EINVAL */
+void view_csv(const struct wire_box *box, enum csv_table table, FILE *out);
+
+/* The box as docs/status.schema.json describes it. */
+int view_json(const struct view *view, FILE *out);

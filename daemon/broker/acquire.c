@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A demand becomes a waiter, and a waiter a lease.
+ *
+ * Everybody who is not denied outright joins the line, also who will be served at once: then the
+ * line decides, and there is no second set of rules for the first in it. Explaining is the same up
+ * to the point where something would change.
+ */
+#include "daemon/broker/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t until(uint64_t now, uint64_t usec) {
+    return usec > UINT64_MAX - now ? UINT64_MAX : now + usec;
+}
+
+/* ---- Reasons -----------------------------------------------------------------------------------
+ */
+
+static void reason_device(const struct broker *broker, const struct waiter *waiter, char *text,
+                          size_t size) {
+    const struct claim *claim = waiter->claim;
+    const struct option *best = NULL;
+    uint32_t n_fit = 0;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    for (uint32_t i = 0; i < claim->n_options; i++) {
+        const struct option *option = &claim->options[i];
+        uint64_t left = book_free(broker->books[option->slot]);
+
+        if (left >= option->guaranteed_bytes)
+            n_fit++;
+        else if (!best || left > book_free(broker->books[best->slot]))
+            best = option;
+    }
+    if (!best)
+        snprintf(text, size, "there is enough free, and others come first");
+    else if (claim->is_named)
+        snprintf(text, size, "needs %s on %s, where %s is free",
+                 units_format_bytes(best->guaranteed_bytes, a), broker->books[best->slot]->name,
+                 units_format_bytes(book_free(broker->books[best->slot]), b));
+    else
+        snprintf(text, size,
+                 "needs %s on each of %u of %u devices, %u of which have that much free; %s has %s",
+                 units_format_bytes(best->guaranteed_bytes, a), claim->n_wanted, claim->n_options,
+                 n_fit, broker->books[best->slot]->name,
+                 units_format_bytes(book_free(broker->books[best->slot]), b));
+}
+
+/* The device on which the user has too much for this, -1: too few of them stand in the way. */
+static int over_share(const struct broker *broker, const struct waiter *waiter) {
+    const struct tenant *tenant = waiter->tenant;
+    uint32_t n_left = 0;
+    int over = -1;
+
+    if (tenant->rules.quota_permyriad >= 10000)
+        return -1;
+    if (waiter->holder) {
+        const struct book *book = waiter->holder->lease->shares[waiter->share].book;
+
+        return quota_leaves(tenant, book, growth_rise(waiter)) ? -1 : (int)book->slot;
+    }
+    for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
+        const struct option *option = &waiter->claim->options[i];
+
+        if (quota_leaves(tenant, broker->books[option->slot], option->guaranteed_bytes))
+            n_left++;
+        else if (over < 0)
+            over = option->slot;
+    }
+    return n_left < waiter->claim->n_wanted ? over : -1;
+}
+
+/* The rule of the user's that stops it, of several the one that fit.c and growth.c meet first. */
+static void reason_quota(const struct broker *broker, const struct waiter *waiter, char *text,
+                         size_t size) {
+    const struct tenant *tenant = waiter->tenant;
+    const struct policy_rules *rules = &tenant->rules;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+    bool is_over_bytes =
+        waiter->holder && (tenant->charged_bytes > rules->quota_bytes ||
+                           growth_rise(waiter) > rules->quota_bytes - tenant->charged_bytes);
+    int over = is_over_bytes ? -1 : over_share(broker, waiter);
+
+    if (over >= 0)
+        snprintf(text, size,
+                 "you have %s of %s and may have %s of a device; it starts when enough of yours "
+                 "there is given back",
+                 units_format_bytes(tenant->slot_bytes[over], a), broker->books[over]->name,
+                 units_format_permyriad(rules->quota_permyriad, b));
+    else if (!waiter->holder && tenant->n_leases >= rules->max_leases)
+        snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
+                 tenant->n_leases, rules->max_leases);
+    else if (!waiter->holder && !quota_reaches(tenant, waiter->claim))
+        snprintf(text, size, "you use %u devices of at most %u; it starts when one is free of you",
+                 tenant->n_slots, rules->quota_devices);
+    else
+        snprintf(text, size, "you have %s of your quota of %s; it starts when enough is given back",
+                 units_format_bytes(tenant->charged_bytes, a),
+                 units_format_bytes(rules->quota_bytes, b));
+}
+
+void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
+                   size_t size) {
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    switch (waiter->why) {
+    case WHY_DEVICE:
+    case WHY_BEHIND:
+        if (waiter->holder) {
+            const struct book *book = waiter->holder->lease->shares[waiter->share].book;
+
+            snprintf(text, size, "needs %s more on %s, where %s is free%s",
+                     units_format_bytes(waiter->bytes, a), book->name,
+                     units_format_bytes(book_free(book), b),
+                     waiter->why == WHY_BEHIND ? " and other growth comes first" : "");
+        } else if (waiter->why == WHY_BEHIND) {
+            snprintf(text, size, "there is enough free, but it is kept for those who come first");
+        } else {
+            reason_device(broker, waiter, text, size);
+        }
+        return;
+    case WHY_UNSAFE:
+        snprintf(text, size,
+                 "there is enough free, but then not every running job could have the maximum that "
+                 "it declared; it goes on when one of them gives back");
+        return;
+    case WHY_QUOTA:
+        reason_quota(broker, waiter, text, size);
+        return;
+    case WHY_HOURS:
+        snprintf(text, size, "%s is kept for others at this hour",
+                 waiter->blocked >= 0 ? broker->books[waiter->blocked]->name : "the device");
+        return;
+    case WHY_HEALTH:
+        snprintf(text, size, "%s", waiter->trouble);
+        return;
+    case WHY_RECALL:
+        snprintf(text, size,
+                 "the lease's limit is reached; its other processes are asked to give back");
+        return;
+    case WHY_GRACE:
+        snprintf(text, size, "the daemon has just started and waits for running jobs to come back");
+        return;
+    }
+}
+
+/* ---- Grants ------------------------------------------------------------------------------------
+ */
+
+int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
+                struct verdict *ret) {
+    const struct demand *demand = waiter->demand;
+    struct lease *lease = lease_new(broker, fit->n_chosen);
+    struct book *books[BOOKS_SHARES_MAX];
+    uint64_t life = MIN(demand->time_limit_usec, waiter->tenant->rules.lease_usec);
+    char text[UNITS_TEXT_SIZE];
+
+    if (!lease)
+        return -ENOMEM;
+    lease->id = broker->next_lease;
+    if (map_put(&broker->leases, lease->id, lease) < 0) {
+        free(lease);
+        return -ENOMEM;
+    }
+    broker->next_lease++;
+    lease->tenant = waiter->tenant;
+    lease->uid = waiter->tenant->uid;
+    lease->gid = waiter->tenant->gid;
+    lease->mode = fit->chosen[0]->mode;
+    lease->priority = waiter->priority;
+    lease->created_usec = broker->now_usec;
+    if (life != UNITS_FOREVER) {
+        lease->expires_usec = until(broker->now_usec, life);
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    }
+    lease->has_token = demand->has_token;
+    memcpy(lease->token, demand->token, sizeof(lease->token));
+    lease->is_unanswered = true;
+    memcpy(lease->digest, waiter->digest, sizeof(lease->digest));
+    memcpy(lease->name, waiter->name, sizeof(lease->name));
+    for (uint32_t i = 0; i < fit->n_chosen; i++) {
+        const struct option *option = fit->chosen[i];
+
+        books[i] = broker->books[option->slot];
+        lease->declares_max |= option->declares_max;
+        lease->shares[i] = (struct share){
+            .limit_bytes = option->limit_bytes,
+            .guaranteed_bytes = option->guaranteed_bytes,
+            .declares_max = option->declares_max,
+            .is_exclusive = option->mode == LEASE_EXCLUSIVE,
+        };
+    }
+    lease->owner = waiter->member;
+    list_append(&waiter->member->leases, &lease->in_owner);
+    member_hook(broker, waiter->member, true);
+    lease_enter(broker, lease, books);
+    keep_lease(broker, lease);
+    keep_owner(broker, lease);
+
+    ret->kind = VERDICT_GRANT;
+    ret->lease = lease->id;
+    ret->place = 0;
+    snprintf(ret->reason, sizeof(ret->reason), "%u device%s, at most %s on %s%s; %s", fit->n_chosen,
+             fit->n_chosen == 1 ? "" : "s", units_format_bytes(lease->shares[0].limit_bytes, text),
+             books[0]->name, fit->n_chosen > 1 ? " and so on" : "", fit->how);
+    return 0;
+}
+
+/* ---- Requests ----------------------------------------------------------------------------------
+ */
+
+int demand_judge(const struct broker *broker, const struct tenant *tenant,
+                 const struct demand *demand, struct claim **ret_claim, struct verdict *ret) {
+    const struct policy_rules *rules = &tenant->rules;
+    int r;
+
+    if (demand->has_priority && demand->priority > rules->priority_max) {
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "priority %d is above %d, the highest that you may ask for",
+                       demand->priority, rules->priority_max);
+        return -EPERM;
+    }
+    if (demand->has_priority && demand->priority < -POLICY_PRIORITY_MAX) {
+        verdict_refuse(ret, REFUSAL_DENIED, NULL, "the lowest priority is %d",
+                       -POLICY_PRIORITY_MAX);
+        return -EPERM;
+    }
+    if (demand->time_limit_usec == 0) {
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "a lease with a time limit of 0 would end before it begins");
+        return -EPERM;
+    }
+    r = claim_new(ret_claim, ret, broker->books, broker->n_books, rules, demand);
+    if (r < 0)
+        return r;
+    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds) {
+        verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                       "your GiB·hours are used up; they come back as their period passes");
+        free(*ret_claim);
+        *ret_claim = NULL;
+        return -EPERM;
+    }
+    return 0;
+}
+
+static struct ghost *ghost_find(const struct broker *broker, const struct process_id *process,
+                                uid_t uid, bool is_growth,
+                                const uint8_t digest[static RECORD_DIGEST_SIZE]) {
+    struct ghost *ghost;
+
+    list_foreach (ghost, &broker->ghosts, in_broker) {
+        const struct record_waiter *r = &ghost->record;
+
+        if (r->is_growth == is_growth && r->pid == process->pid && r->start == process->start &&
+            r->uid == uid && memcmp(r->digest, digest, RECORD_DIGEST_SIZE) == 0)
+            return ghost;
+    }
+    return NULL;
+}
+
+bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
+    struct ghost *ghost = ghost_find(broker, &waiter->member->process, waiter->tenant->uid,
+                                     waiter->holder != NULL, waiter->digest);
+    const struct record_waiter *r;
+
+    if (!ghost)
+        return false;
+    r = &ghost->record;
+    waiter->id = r->id;
+    waiter->arrival = r->order;
+    waiter->since_usec = r->since_usec;
+    waiter->timeout_usec = r->timeout_usec;
+    waiter->is_kept = true;
+    list_remove(&ghost->in_broker);
+    free(ghost);
+    return true;
+}
+
+/* It waited in the last life, and goes on waiting for devices that are not ready now either. */
+static bool waits_on(const struct broker *broker, const struct broker_peer *peer,
+                     const struct demand *demand, const struct verdict *verdict) {
+    uint8_t digest[RECORD_DIGEST_SIZE];
+
+    if (list_is_empty(&broker->ghosts) || !verdict_may_pass(verdict))
+        return false;
+    demand_digest(demand, digest);
+    return ghost_find(broker, &peer->process, peer->uid, false, digest);
+}
+
+static struct waiter *make_waiter(struct broker *broker, struct tenant *tenant,
+                                  const struct broker_peer *peer, const struct demand *demand) {
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t longest = MIN(demand->timeout_usec, rules->wait_usec);
+    struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+    if (!waiter)
+        return NULL;
+    waiter->demand = demand_copy(demand);
+    waiter->member = member_get(broker, &peer->process);
+    if (!waiter->demand || !waiter->member) {
+        member_put(broker, waiter->member);
+        free(waiter->demand);
+        free(waiter);
+        return NULL;
+    }
+    waiter->tenant = tenant;
+    waiter->blocked = -1;
+    waiter->no_wait = demand->no_wait;
+    waiter->priority = demand->has_priority ? demand->priority : rules->priority;
+    waiter->why = broker->grace_usec ? WHY_GRACE : WHY_DEVICE;
+    snprintf(waiter->name, sizeof(waiter->name), "%s", demand->name ? demand->name : "");
+    demand_describe(demand, rules, waiter->asked, sizeof(waiter->asked));
+    demand_digest(demand, waiter->digest);
+
+    if (!waiter_haunt(broker, waiter)) {
+        waiter->id = broker->next_waiter++;
+        waiter->arrival = broker->next_arrival++;
+        waiter->since_usec = broker->now_usec;
+        if (longest != UNITS_FOREVER)
+            waiter->timeout_usec = until(broker->now_usec, longest);
+    }
+    return waiter;
+}
+
+/*
+ * The daemon ended between the record of a grant and its reply: who asks the same again gets it.
+ * Nobody knows the old token, so it has the new one.
+ */
+static bool grant_again(struct broker *broker, const struct broker_peer *peer,
+                        const struct demand *demand, struct verdict *ret) {
+    const struct member *member = member_find(broker, &peer->process);
+    uint8_t digest[RECORD_DIGEST_SIZE];
+    struct lease *lease;
+
+    if (!member || list_is_empty(&broker->unheard))
+        return false;
+    demand_digest(demand, digest);
+    list_foreach (lease, &broker->unheard, in_unheard) {
+        if (lease->owner != member || lease->is_ending || lease->uid != peer->uid ||
+            memcmp(lease->digest, digest, sizeof(digest)) != 0)
+            continue;
+        list_remove(&lease->in_unheard);
+        lease->has_token = demand->has_token;
+        memcpy(lease->token, demand->token, sizeof(lease->token));
+        keep_lease(broker, lease);
+        ret->kind = VERDICT_GRANT;
+        ret->lease = lease->id;
+        ret->place = 0;
+        snprintf(ret->reason, sizeof(ret->reason),
+                 "it was granted before the daemon was started anew");
+        return true;
+    }
+    return false;
+}
+
+void broker_answered(struct broker *broker, uint64_t id) {
+    struct lease *lease = broker_lease(broker, id);
+
+    if (!lease || !lease->is_unanswered)
+        return;
+    lease->is_unanswered = false;
+    list_remove(&lease->in_unheard);
+    keep_lease(broker, lease);
+}
+
+void broker_unheard(struct broker *broker, uint64_t id, struct moment now) {
+    struct lease *lease = broker_lease(broker, id);
+
+    broker->now_usec = now.usec;
+    if (lease && lease->is_unanswered && lease->n_holders == 0)
+        lease_end(broker, lease, "its grant did not reach who asked for it", false);
+}
+
+int broker_submit(struct broker *broker, const struct broker_peer *peer,
+                  const struct demand *demand, void *cookie, struct moment now,
+                  struct verdict *ret) {
+    struct tenant *tenant;
+    struct claim *claim = NULL;
+    struct waiter *waiter;
+    char reason[VERDICT_REASON_SIZE];
+    bool is_unready = false;
+    int r;
+
+    broker->now_usec = now.usec;
+    if (grant_again(broker, peer, demand, ret))
+        return 0;
+    tenant = tenant_get(broker, peer->uid, peer->gid);
+    if (!tenant)
+        return -ENOMEM;
+    r = tenant_groups(broker, tenant, peer);
+    if (r == 0)
+        r = demand_judge(broker, tenant, demand, &claim, ret);
+    if (r < 0 && r != -ENOMEM && waits_on(broker, peer, demand, ret)) {
+        is_unready = true;
+        r = 0;
+    }
+    if (r == 0 && tenant->n_waiting >= tenant->rules.max_waiting) {
+        verdict_refuse(ret, REFUSAL_BUSY, NULL,
+                       "you have %u requests in line already, which is all that you may have",
+                       tenant->n_waiting);
+        free(claim);
+        r = -EBUSY;
+    }
+    if (r < 0) {
+        if (r != -ENOMEM)
+            tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+        tenant_put(broker, tenant);
+        return r == -ENOMEM ? r : 0;
+    }
+
+    waiter = make_waiter(broker, tenant, peer, demand);
+    if (!waiter) {
+        free(claim);
+        tenant_put(broker, tenant);
+        return -ENOMEM;
+    }
+    if (is_unready) {
+        waiter->why = WHY_HEALTH;
+        snprintf(waiter->trouble, sizeof(waiter->trouble), "%s", ret->reason);
+    }
+    waiter->claim = claim;
+    waiter->cookie = cookie;
+    waiter->answer = ret;
+    ret->kind = VERDICT_WAIT;
+    r = waiter_enter(broker, waiter);
+    if (r < 0) {
+        waiter_free(broker, waiter);
+        return r;
+    }
+    line_run(broker, now);
+    if (ret->kind == VERDICT_WAIT && !waiter->no_wait && broker->is_knot_due)
+        knot_resolve(broker);
+    if (ret->kind != VERDICT_WAIT)
+        return 0;
+
+    waiter_reason(broker, waiter, reason, sizeof(reason));
+    if (waiter->no_wait) {
+        const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
+
+        waiter_deny(broker, waiter,
+                    waiter->why == WHY_GRACE    ? REFUSAL_BUSY
+                    : waiter->why == WHY_QUOTA  ? REFUSAL_DENIED
+                    : waiter->why == WHY_HOURS  ? REFUSAL_DENIED
+                    : waiter->why == WHY_HEALTH ? REFUSAL_DRAINING
+                                                : REFUSAL_NO_MEMORY,
+                    book, "%s", reason);
+        return 0;
+    }
+    waiter->answer = NULL;
+    waiter->is_kept = true;
+    keep_waiter(broker, waiter);
+    ret->waiter = waiter->id;
+    ret->place = waiter->told_place = waiter_place(broker, waiter);
+    waiter->told_why = waiter->why;
+    snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
+    tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+    return 0;
+}
+
+int broker_cancel(struct broker *broker, uint64_t id, struct moment now) {
+    struct waiter *waiter = map_find(&broker->waiters, id);
+
+    broker->now_usec = now.usec;
+    if (!waiter)
+        return -ENOENT;
+    tell_cancelled(broker, waiter);
+    waiter_free(broker, waiter);
+    return 0;
+}

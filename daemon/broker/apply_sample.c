@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What NVML shows, against what was declared.
+ *
+ * Each row of a sample is one process on one device. It is charged to whoever it belongs to: to the
+ * process's own leases on that device, else to the lease in whose cgroup it is or which it
+ * acquired, or whose papers it has from its parent, else to the debt that the process left behind,
+ * and what is nobody's is unmanaged. A
+ * debt is paid when a sample that began after it arose no longer lists the process, and the bytes
+ * do not linger on the device either: a driver may take its time, and shows them as used by nobody.
+ * What was used by nobody while nothing was releasing is the driver's own, and no debt.
+ *
+ * Devices that were not read keep their numbers: no news is not good news.
+ */
+#include "daemon/broker/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct reading {
+    const struct sample *sample;
+    bool is_read[BOOKS_MAX];
+    bool is_exact[BOOKS_MAX]; /* every process of it says how much it uses */
+    bool has_used[BOOKS_MAX];
+    uint64_t used_bytes[BOOKS_MAX];
+    uint64_t listed_bytes[BOOKS_MAX];
+    uint64_t unmanaged_bytes[BOOKS_MAX];
+};
+
+/* Of a lease, by slot; n_shares: it has none there. */
+static unsigned share_at(const struct lease *lease, unsigned slot) {
+    for (unsigned i = 0; i < lease->n_shares; i++)
+        if (lease->shares[i].book->slot == slot)
+            return i;
+    return lease->n_shares;
+}
+
+static void note_busy(struct lease *lease, const struct sample_process *row) {
+    if (!row->has_busy)
+        lease->is_vague = true;
+    else if (row->busy > 0)
+        lease->is_busy = true;
+}
+
+/* To the leases that the process holds: to each what it declared, the rest to the first. */
+static bool charge_holders(const struct member *member, unsigned slot,
+                           const struct sample_process *row, uint64_t bytes) {
+    struct holder *holder;
+    struct part *first = NULL;
+
+    list_foreach (holder, &member->holders, in_member) {
+        unsigned i = share_at(holder->lease, slot);
+        uint64_t part;
+
+        if (i == holder->lease->n_shares)
+            continue;
+        part = MIN(bytes, holder->parts[i].declared_bytes);
+        holder->parts[i].fresh_bytes += part;
+        bytes -= part;
+        if (!first)
+            first = &holder->parts[i];
+        note_busy(holder->lease, row);
+    }
+    if (first)
+        first->fresh_bytes += bytes;
+    return first != NULL;
+}
+
+/* A share of the lease, by a process that holds it without having said so. */
+static bool charge_unasked(struct broker *broker, struct lease *lease, unsigned slot,
+                           const struct sample_process *row, const struct process_id *process,
+                           uint64_t bytes) {
+    unsigned i = share_at(lease, slot);
+    struct holder *holder;
+
+    if (i == lease->n_shares)
+        return false;
+    holder = holder_find(lease, process);
+    if (!holder)
+        holder = holder_new(broker, lease, process);
+    if (!holder)
+        return false;
+    holder->parts[i].fresh_bytes += bytes;
+    note_busy(lease, row);
+    return true;
+}
+
+/* Where there is no scope: whoever acquired a lease and uses its device uses the lease. */
+static bool charge_owner(struct broker *broker, const struct member *member, unsigned slot,
+                         const struct sample_process *row, const struct process_id *process,
+                         uint64_t bytes) {
+    struct lease *lease;
+
+    list_foreach (lease, &member->leases, in_owner)
+        if (charge_unasked(broker, lease, slot, row, process, bytes))
+            return true;
+    return false;
+}
+
+static bool charge_scope(struct broker *broker, unsigned slot, const struct sample_process *row,
+                         const struct process_id *process, uint64_t bytes) {
+    struct lease *lease = row->cgroup[0] ? broker_lease_of_cgroup(broker, row->cgroup) : NULL;
+
+    return lease && process->start != 0 && charge_unasked(broker, lease, slot, row, process, bytes);
+}
+
+/* Nor is there one for its children: they have its environment. */
+static bool charge_kin(struct broker *broker, unsigned slot, const struct sample_process *row,
+                       const struct process_id *process, uint64_t bytes) {
+    const struct tenant *tenant = row->has_uid ? map_find(&broker->tenants, row->uid) : NULL;
+    struct lease *lease;
+
+    if (!tenant || tenant->n_leases == 0 || process->start == 0 || !broker->sink.kin)
+        return false;
+    lease = broker_lease(broker, broker->sink.kin(broker->sink.userdata, process));
+    return lease && lease->tenant == tenant && !lease->cgroup[0] &&
+           charge_unasked(broker, lease, slot, row, process, bytes);
+}
+
+/* Sum of what debts of this process keep on the device; `ret_is_new`: younger than the sample. */
+static uint64_t owed(const struct broker *broker, const struct reading *reading, unsigned slot,
+                     const struct process_id *process, bool *ret_is_new) {
+    const struct debt *debt;
+    uint64_t sum = 0;
+
+    *ret_is_new = false;
+    list_foreach (debt, &broker->debts, in_broker) {
+        /* A row without a start time is of a process that is gone already. */
+        if (debt->process.pid != process->pid ||
+            (process->start != 0 && debt->process.start != process->start))
+            continue;
+        for (uint32_t i = 0; i < debt->n_parts; i++)
+            if (debt->parts[i].book->slot == slot) {
+                sum += debt->parts[i].bytes;
+                *ret_is_new |= debt->since_usec > reading->sample->taken_usec;
+            }
+    }
+    return sum;
+}
+
+/* While leases are rebuilt from who comes back: how much of it the driver itself confirms. */
+static void note_stray(struct broker *broker, unsigned slot, const struct process_id *process,
+                       uint64_t bytes) {
+    if (!broker->is_lost)
+        return;
+    if (broker->n_strays == broker->n_strays_max) {
+        size_t n = broker->n_strays_max ? 2 * broker->n_strays_max : 16;
+        struct stray *strays = realloc(broker->strays, n * sizeof(struct stray));
+
+        if (!strays)
+            return; /* its claim is judged by what is free alone */
+        broker->strays = strays;
+        broker->n_strays_max = n;
+    }
+    broker->strays[broker->n_strays++] = (struct stray){ *process, slot, bytes };
+}
+
+static void read_row(struct broker *broker, struct reading *reading,
+                     const struct sample_process *row) {
+    struct process_id process = { .pid = row->pid, .start = row->start };
+    const struct book *book = book_find(broker, &row->device);
+    const struct member *member;
+    uint64_t bytes = row->has_used ? books_round_up(row->used_bytes) : 0, owed_bytes;
+    bool is_new;
+
+    if (!book || !reading->is_read[book->slot])
+        return;
+    if (row->has_used)
+        reading->listed_bytes[book->slot] += row->used_bytes;
+    else
+        reading->is_exact[book->slot] = false;
+
+    member = member_find(broker, &process);
+    if (member && charge_holders(member, book->slot, row, bytes))
+        return;
+    owed_bytes = owed(broker, reading, book->slot, &process, &is_new);
+    if (is_new)
+        return; /* as it was before it ended: the debt has it */
+    if (charge_scope(broker, book->slot, row, &process, bytes) ||
+        (member && charge_owner(broker, member, book->slot, row, &process, bytes)) ||
+        charge_kin(broker, book->slot, row, &process, bytes))
+        return;
+    if (bytes > owed_bytes) {
+        reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
+        note_stray(broker, book->slot, &process, bytes - owed_bytes);
+    }
+}
+
+bool broker_declared(const struct broker *broker, const struct process_id *process,
+                     const struct gpuid *device, uint64_t *ret, uint64_t *ret_context) {
+    const struct member *member = member_find(broker, process);
+    const struct book *book = book_find(broker, device);
+    const struct holder *holder;
+    bool is_found = false;
+
+    *ret = *ret_context = 0;
+    if (!member || !book)
+        return false;
+    list_foreach (holder, &member->holders, in_member) {
+        unsigned i = share_at(holder->lease, book->slot);
+
+        if (i == holder->lease->n_shares)
+            continue;
+        if (!holder->is_attached || holder->tier == 0)
+            return false;
+        is_found = true;
+        *ret += holder->parts[i].declared_bytes;
+        *ret_context = MAX(*ret_context, holder->parts[i].context_bytes);
+    }
+    return is_found;
+}
+
+/* ---- Debts -------------------------------------------------------------------------------------
+ */
+
+static const struct sample_process *find_row(const struct sample *sample,
+                                             const struct process_id *process,
+                                             const struct gpuid *device) {
+    for (size_t i = 0; i < sample->n_processes; i++) {
+        const struct sample_process *row = &sample->processes[i];
+
+        if (row->pid == process->pid && (row->start == 0 || row->start == process->start) &&
+            gpuid_equal(&row->device, device))
+            return row;
+    }
+    return NULL;
+}
+
+/* What of a device is used by nobody who is listed, beyond the driver's own. */
+static uint64_t lingering(struct broker *broker, const struct reading *reading, unsigned slot) {
+    uint64_t hidden;
+
+    if (!reading->has_used[slot] || !reading->is_exact[slot] || !broker->has_base[slot])
+        return 0;
+    hidden =
+        reading->used_bytes[slot] - MIN(reading->used_bytes[slot], reading->listed_bytes[slot]);
+    return hidden - MIN(hidden, broker->base_bytes[slot]);
+}
+
+/* Whether what the process uses of the device is charged to a lease by now. */
+static bool is_charged(const struct broker *broker, const struct process_id *process,
+                       unsigned slot) {
+    const struct member *member = member_find(broker, process);
+    const struct holder *holder;
+
+    if (!member)
+        return false;
+    list_foreach (holder, &member->holders, in_member) {
+        if (share_at(holder->lease, slot) < holder->lease->n_shares)
+            return true;
+    }
+    return false;
+}
+
+static void read_debts(struct broker *broker, const struct reading *reading) {
+    uint64_t left[BOOKS_MAX];
+    bool has_debt[BOOKS_MAX] = { false };
+    struct debt *debt, *next;
+
+    for (size_t i = 0; i < broker->n_books; i++)
+        left[i] = lingering(broker, reading, (unsigned)i);
+
+    list_foreach_safe (debt, next, &broker->debts, in_broker) {
+        uint64_t sum = 0;
+
+        for (uint32_t i = 0; i < debt->n_parts; i++) {
+            const struct book *book = debt->parts[i].book;
+            const struct sample_process *row;
+            uint64_t bytes = debt->parts[i].bytes, still = bytes;
+
+            has_debt[book->slot] = true;
+            sum += bytes;
+            if (!reading->is_read[book->slot] || debt->since_usec > reading->sample->taken_usec)
+                continue;
+            row = find_row(reading->sample, &debt->process, &book->device.seen.id);
+            if (row && is_charged(broker, &debt->process, book->slot)) {
+                still = 0; /* it is a lease's again */
+            } else if (row) {
+                if (row->has_used)
+                    still = MIN(bytes, books_round_up(row->used_bytes));
+            } else if (broker->now_usec - debt->since_usec >= broker->policy->gone_usec) {
+                still = 0;
+            } else {
+                still = MIN(bytes, books_round_up(left[book->slot]));
+                left[book->slot] -= MIN(left[book->slot], still);
+            }
+            debt_lower(broker, debt, i, still);
+            sum -= bytes - still;
+        }
+        if (sum == 0)
+            debt_free(broker, debt);
+    }
+    for (size_t i = 0; i < broker->n_books; i++)
+        if (!has_debt[i] && reading->has_used[i] && reading->is_exact[i]) {
+            broker->base_bytes[i] =
+                reading->used_bytes[i] - MIN(reading->used_bytes[i], reading->listed_bytes[i]);
+            broker->has_base[i] = true;
+        }
+}
+
+/* ---- Idleness ----------------------------------------------------------------------------------
+ */
+
+static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) {
+    char text[256], since[UNITS_TEXT_SIZE];
+    struct holder *holder;
+    struct waiter *waiter, *next;
+
+    lease->idle_step = step;
+    keep_lease(broker, lease);
+    if (step > 0) {
+        snprintf(text, sizeof(text), "lease %llu keeps memory and has computed nothing for %s%s",
+                 (unsigned long long)lease->id,
+                 units_format_usec(broker->now_usec - lease->idle_usec, since),
+                 step == 1   ? "; give it back if you do not need it"
+                 : step == 2 ? "; its priority is lowered"
+                             : "");
+        tell_event(broker, "idle", lease, 0, NULL, "%s", text);
+        tell_notice(broker, lease, NOTICE_IDLE, NULL, text);
+    }
+    list_foreach (holder, &lease->holders, in_lease) {
+        list_foreach_safe (waiter, next, &holder->member->waiters, in_member) {
+            if (waiter->holder == holder)
+                waiter_reorder(broker, waiter, lease_priority(lease, broker->policy));
+        }
+    }
+    if (step == 3)
+        lease_end(broker, lease, "it kept memory and computed nothing for too long", true);
+}
+
+static void judge_idleness(struct broker *broker, struct lease *lease,
+                           const struct reading *reading) {
+    const struct policy_rules *rules = &lease->tenant->rules;
+    bool is_idle = !lease->is_busy && !lease->is_vague && !lease->is_ending;
+    uint64_t kept = 0, idle;
+    uint8_t step = 0;
+
+    for (uint32_t i = 0; i < lease->n_shares; i++) {
+        is_idle &= reading->is_read[lease->shares[i].book->slot];
+        /* What is kept free for it is nobody else's either, whether or not it ever takes it. */
+        kept |= share_charge(&lease->shares[i]);
+    }
+    if (!is_idle || kept == 0) {
+        lease->idle_usec = 0;
+        if (lease->idle_step > 0 && !lease->is_ending)
+            idle_step(broker, lease, 0);
+        return;
+    }
+    if (lease->idle_usec == 0)
+        lease->idle_usec = reading->sample->taken_usec ? reading->sample->taken_usec : 1;
+    idle = broker->now_usec - MIN(broker->now_usec, lease->idle_usec);
+    if (idle >= rules->idle_end_usec)
+        step = 3;
+    else if (idle >= rules->idle_drop_usec)
+        step = 2;
+    else if (idle >= rules->idle_tell_usec)
+        step = 1;
+    /* Each rung once, also where a sample comes late. */
+    if (step > lease->idle_step)
+        idle_step(broker, lease, step);
+}
+
+/* ---- A sample ----------------------------------------------------------------------------------
+ */
+
+static void read_devices(const struct broker *broker, struct reading *reading) {
+    for (size_t i = 0; i < reading->sample->n_devices; i++) {
+        const struct sample_device *device = &reading->sample->devices[i];
+        const struct book *book = book_find(broker, &device->id);
+
+        if (!book || device->health != SAMPLE_OK)
+            continue;
+        reading->is_read[book->slot] = reading->is_exact[book->slot] = true;
+        reading->has_used[book->slot] = device->has & SAMPLE_HAS(used_bytes);
+        reading->used_bytes[book->slot] = device->used_bytes;
+    }
+}
+
+static void settle_lease(struct broker *broker, struct lease *lease,
+                         const struct reading *reading) {
+    struct holder *holder, *next;
+    bool has_left = false;
+
+    list_foreach_safe (holder, next, &lease->holders, in_lease) {
+        bool is_shown = false;
+
+        for (uint32_t i = 0; i < lease->n_shares; i++) {
+            if (reading->is_read[lease->shares[i].book->slot])
+                holder_set(broker, holder, i, holder->parts[i].declared_bytes,
+                           holder->parts[i].fresh_bytes);
+            is_shown |= holder->parts[i].seen_bytes > 0;
+        }
+        if (!is_shown && !holder->is_attached && !holder->is_absent) {
+            holder_gone(broker, holder, false);
+            has_left = true;
+        }
+    }
+    /* One that was told to end waited for just that, and so did one that all others left. */
+    if (lease->is_ending || has_left)
+        lease_end_if_empty(broker, lease);
+}
+
+int broker_sample(struct broker *broker, const struct sample *sample, struct moment now) {
+    struct reading *reading = calloc(1, sizeof(*reading));
+    struct lease *lease;
+    struct holder *holder;
+
+    if (!reading)
+        return -ENOMEM;
+    broker->now_usec = now.usec;
+    reading->sample = sample;
+    read_devices(broker, reading);
+    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        lease->is_busy = lease->is_vague = false;
+        list_foreach (holder, &lease->holders, in_lease) {
+            for (uint32_t i = 0; i < lease->n_shares; i++)
+                holder->parts[i].fresh_bytes = 0;
+        }
+    }
+    broker->n_strays = 0;
+    for (size_t i = 0; i < sample->n_processes; i++)
+        read_row(broker, reading, &sample->processes[i]);
+
+    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        uint64_t id = lease->id;
+
+        settle_lease(broker, lease, reading);
+        if (map_find(&broker->leases, id))
+            judge_idleness(broker, lease, reading);
+    }
+    read_debts(broker, reading);
+    for (size_t i = 0; i < broker->n_books; i++) {
+        if (!reading->is_read[i])
+            continue;
+        if (reading->unmanaged_bytes[i] < broker->books[i]->unmanaged_bytes)
+            line_touch(broker, (unsigned)i);
+        broker->books[i]->unmanaged_bytes = reading->unmanaged_bytes[i];
+    }
+    free(reading);
+    return 0;
+}

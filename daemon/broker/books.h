@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Books: how many bytes of each device are whose.
+ *
+ *     usable + overcommitted = unmanaged + releasing + Σ leases max(guaranteed, held) + free
+ *
+ * A book is one device's page. It holds sums only; what they are sums of are shares
+ * (daemon/broker/lease.h) and the broker's debts (bytes of processes that ended and that NVML still
+ * shows). All changes go through here, so that no caller can change one side of the equation alone.
+ * Owned by the broker; event-loop thread only; no clock, no allocation.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/list.h"
+#include "daemon/devices/inventory.h"
+#include "daemon/broker/policy.h"
+
+#define BOOKS_MAX        256                 /* devices of a box */
+#define BOOKS_GRANULE    (UINT64_C(2) << 20) /* every amount is a multiple of it */
+#define BOOKS_SHARES_MAX 64                  /* devices of a lease */
+
+uint64_t books_round_up(uint64_t bytes); /* to the granule; saturates */
+uint64_t books_round_down(uint64_t bytes);
+
+/* A set of devices, by slot. */
+struct slots {
+    uint64_t words[BOOKS_MAX / 64];
+};
+
+static inline bool slots_has(const struct slots *slots, unsigned slot) {
+    return slots->words[slot / 64] >> slot % 64 & 1;
+}
+static inline void slots_add(struct slots *slots, unsigned slot) {
+    slots->words[slot / 64] |= UINT64_C(1) << slot % 64;
+}
+static inline void slots_remove(struct slots *slots, unsigned slot) {
+    slots->words[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+}
+unsigned slots_count(const struct slots *slots);
+int slots_next(const struct slots *slots, int after); /* -1 to start; -1: no more */
+
+/* One device's page. Everything is for reading; only books_*() and the broker write. */
+struct book {
+    unsigned slot;        /* its place in the broker's arrays, for as long as the broker lives */
+    struct device device; /* as the inventory told last */
+    char name[GPUID_TEXT_SIZE]; /* its UUID as text, for reasons */
+    uint64_t reserved_bytes;    /* the driver's and the administrator's together */
+    uint64_t usable_bytes;      /* total - reserved, whole granules */
+    uint64_t context_bytes;     /* what a context costs; 0: not known */
+    enum require require;       /* by the device's own rule */
+    uint64_t unmanaged_bytes;
+    uint64_t releasing_bytes;
+    uint64_t leased_bytes;     /* Σ max(guaranteed, held) */
+    uint64_t guaranteed_bytes; /* Σ */
+    uint64_t held_bytes;       /* Σ */
+    uint64_t declared_bytes;   /* Σ limits of leases that declared their maximum */
+    struct list shares;        /* leases on it: of struct share, by in_book */
+    uint32_t n_shares;         /* so many */
+    uint32_t n_exclusive;      /* of them exclusive ones: 0 or 1 */
+};
+
+/* What a sum of charges leaves, and by how much it is over. */
+uint64_t book_free(const struct book *book);
+uint64_t book_overcommitted(const struct book *book);
+
+/* One lease's part of a device. */
+struct share {
+    struct book *book; /* borrowed; NULL: not entered in the books */
+    struct list in_book;
+    uint64_t limit_bytes;
+    uint64_t guaranteed_bytes; /* ≤ limit */
+    uint64_t held_bytes;       /* Σ over processes max(declared, seen): may be over the limit */
+    uint64_t seen_bytes;       /* Σ of what NVML shows */
+    bool declares_max, is_exclusive;
+};
+
+/* Somebody may take so much of it though these wait in front: see daemon/broker/queue/backfill.h.
+ */
+uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_t n_needs);
+
+/* max(guaranteed, held) */
+uint64_t share_charge(const struct share *share);
+
+/* By how much the charge would rise with `bytes` more held. */
+uint64_t share_rise(const struct share *share, uint64_t bytes);
+
+void books_enter(struct share *share, struct book *book); /* with its numbers as they are */
+void books_leave(struct share *share);
+void books_hold(struct share *share, uint64_t held_bytes); /* from now on */
+void books_guarantee(struct share *share, uint64_t limit_bytes, uint64_t guaranteed_bytes);

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the broker's objects look like as records, and what it tells people. Records are of whole
+ * objects, so whoever changes one just keeps it again.
+ */
+#include "daemon/broker/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void make_lease(struct record *record, const struct lease *lease) {
+    struct record_lease *r = &record->lease;
+
+    record->kind = RECORD_LEASE;
+    *r = (struct record_lease){
+        .id = lease->id,
+        .uid = lease->uid,
+        .gid = lease->gid,
+        .mode = (uint8_t)lease->mode,
+        .declares_max = lease->declares_max,
+        .ending = lease->is_ending,
+        .has_token = lease->has_token,
+        .idle_step = lease->idle_step,
+        .tiers = lease->tiers,
+        .priority = lease->priority,
+        .created_usec = lease->created_usec,
+        .expires_usec = lease->expires_usec,
+        .idle_usec = lease->idle_usec,
+        .n_shares = lease->n_shares,
+        .is_unanswered = lease->is_unanswered,
+    };
+    memcpy(r->digest, lease->digest, sizeof(r->digest));
+    memcpy(r->token, lease->token, sizeof(r->token));
+    memcpy(r->name, lease->name, sizeof(r->name));
+    memcpy(r->reason, lease->reason, sizeof(r->reason));
+    memcpy(r->scope, lease->scope, sizeof(r->scope));
+    memcpy(r->cgroup, lease->cgroup, sizeof(r->cgroup));
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        r->shares[i] = (struct record_share){
+            .device = lease->shares[i].book->device.seen.id,
+            .limit_bytes = lease->shares[i].limit_bytes,
+            .guaranteed_bytes = lease->shares[i].guaranteed_bytes,
+        };
+}
+
+/* On the path of every Grow: clears nothing that is not used. */
+static void make_holder(struct record *record, const struct holder *holder) {
+    struct record_holder *r = &record->holder;
+
+    record->kind = RECORD_HOLDER;
+    r->lease = holder->lease->id;
+    r->pid = holder->process.pid;
+    r->uid = holder->lease->uid;
+    r->start = holder->process.start;
+    r->attached_usec = holder->attached_usec;
+    r->releasing_usec = 0;
+    r->tier = holder->tier;
+    r->n_held = 0;
+    for (uint32_t i = 0; i < holder->lease->n_shares; i++)
+        if (holder->parts[i].declared_bytes > 0)
+            r->held[r->n_held++] = (struct record_held){
+                .device = holder->lease->shares[i].book->device.seen.id,
+                .held_bytes = holder->parts[i].declared_bytes,
+            };
+}
+
+static void make_debt(struct record *record, const struct debt *debt) {
+    struct record_holder *r = &record->holder;
+
+    record->kind = RECORD_HOLDER;
+    r->lease = debt->lease;
+    r->pid = debt->process.pid;
+    r->uid = debt->uid;
+    r->start = debt->process.start;
+    r->attached_usec = 0;
+    r->releasing_usec = debt->since_usec ? debt->since_usec : 1;
+    r->tier = 0;
+    r->n_held = debt->n_parts;
+    for (uint32_t i = 0; i < debt->n_parts; i++)
+        r->held[i] = (struct record_held){
+            .device = debt->parts[i].book->device.seen.id,
+            .held_bytes = debt->parts[i].bytes,
+        };
+}
+
+static void make_waiter(struct record *record, const struct waiter *waiter) {
+    record->kind = RECORD_WAITER;
+    record->waiter = (struct record_waiter){
+        .id = waiter->id,
+        .order = waiter->arrival,
+        .pid = waiter->member->process.pid,
+        .uid = waiter->tenant->uid,
+        .start = waiter->member->process.start,
+        .is_growth = waiter->holder != NULL,
+        .lease = waiter->holder ? waiter->holder->lease->id : 0,
+        .priority = waiter->priority,
+        .since_usec = waiter->since_usec,
+        .timeout_usec = waiter->timeout_usec,
+    };
+    memcpy(record->waiter.digest, waiter->digest, sizeof(waiter->digest));
+    snprintf(record->waiter.asked, sizeof(record->waiter.asked), "%s", waiter->asked);
+}
+
+void keep_lease(struct broker *broker, const struct lease *lease) {
+    struct record record;
+
+    if (!broker->sink.record)
+        return;
+    make_lease(&record, lease);
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void keep_lease_gone(struct broker *broker, uint64_t lease) {
+    struct record record;
+
+    if (!broker->sink.record)
+        return;
+    record.kind = RECORD_LEASE_GONE;
+    record.lease_gone = lease;
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void keep_holder(struct broker *broker, const struct holder *holder) {
+    struct record record;
+
+    if (!broker->sink.record || !(holder->is_attached || holder->is_absent))
+        return;
+    make_holder(&record, holder);
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void keep_holder_gone(struct broker *broker, uint64_t lease, const struct process_id *process) {
+    struct record record;
+
+    if (!broker->sink.record)
+        return;
+    record.kind = RECORD_HOLDER_GONE;
+    record.holder_gone.lease = lease;
+    record.holder_gone.pid = process->pid;
+    record.holder_gone.start = process->start;
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+static void make_owner(struct record *record, const struct lease *lease) {
+    record->kind = RECORD_HOLDER;
+    record->holder.lease = lease->id;
+    record->holder.pid = lease->owner->process.pid;
+    record->holder.uid = lease->uid;
+    record->holder.start = lease->owner->process.start;
+    record->holder.attached_usec = 0;
+    record->holder.releasing_usec = 0;
+    record->holder.tier = 0;
+    record->holder.n_held = 0;
+}
+
+void keep_owner(struct broker *broker, const struct lease *lease) {
+    struct record record;
+
+    if (!broker->sink.record || !lease->owner)
+        return;
+    make_owner(&record, lease);
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void keep_debt(struct broker *broker, const struct debt *debt) {
+    struct record record;
+
+    if (!broker->sink.record)
+        return;
+    make_debt(&record, debt);
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void keep_waiter(struct broker *broker, const struct waiter *waiter) {
+    struct record record;
+
+    if (!broker->sink.record)
+        return;
+    make_waiter(&record, waiter);
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void keep_waiter_gone(struct broker *broker, uint64_t waiter) {
+    struct record record;
+
+    if (!broker->sink.record)
+        return;
+    record.kind = RECORD_WAITER_GONE;
+    record.waiter_gone = waiter;
+    broker->sink.record(broker->sink.userdata, &record);
+}
+
+void broker_dump(const struct broker *broker,
+                 void (*fn)(void *userdata, const struct record *record), void *userdata) {
+    struct record record;
+    struct lease *lease;
+    struct holder *holder;
+    struct debt *debt;
+    struct ghost *ghost;
+
+    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        make_lease(&record, lease);
+        fn(userdata, &record);
+        holder = lease->owner ? holder_find(lease, &lease->owner->process) : NULL;
+        if (lease->owner && !(holder && (holder->is_attached || holder->is_absent)) &&
+            !debt_find(broker, lease->id, &lease->owner->process)) {
+            make_owner(&record, lease);
+            fn(userdata, &record);
+        }
+        list_foreach (holder, &lease->holders, in_lease) {
+            if (!holder->is_attached && !holder->is_absent)
+                continue;
+            make_holder(&record, holder);
+            fn(userdata, &record);
+        }
+    }
+    list_foreach (debt, &broker->debts, in_broker) {
+        make_debt(&record, debt);
+        fn(userdata, &record);
+    }
+    for (unsigned which = 0; which < 2; which++) {
+        struct order_node *root = which ? broker->requests : broker->growths;
+
+        for (struct order_node *node = order_first(root); node; node = order_next(node)) {
+            make_waiter(&record, order_entry(node, struct waiter, in_line));
+            fn(userdata, &record);
+        }
+    }
+    list_foreach (ghost, &broker->ghosts, in_broker) {
+        record.kind = RECORD_WAITER;
+        record.waiter = ghost->record;
+        fn(userdata, &record);
+    }
+}
+
+void tell_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
+                 const struct gpuid *device, const char *text) {
+    struct notice notice = { .kind = kind, .device = device, .text = text };
+    const struct holder *holder;
+
+    if (!broker->sink.notice)
+        return;
+    list_foreach (holder, &lease->holders, in_lease) {
+        if (holder->is_attached)
+            broker->sink.notice(broker->sink.userdata, holder, &notice);
+    }
+}
+
+void tell_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
+                const struct gpuid *device, const char *format, ...) {
+    char text[512];
+    struct broker_event event = {
+        .kind = kind,
+        .text = text,
+        .device = device,
+        .lease = lease ? lease->id : 0,
+        .pid = pid,
+        .uid = lease ? lease->uid : (uid_t)-1,
+        .gid = lease ? lease->gid : (gid_t)-1,
+        .lease_now = lease,
+    };
+    va_list args;
+
+    if (!broker->sink.event)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    broker->sink.event(broker->sink.userdata, &event);
+}
+
+void tell_cancelled(struct broker *broker, const struct waiter *waiter) {
+    char text[256];
+    struct broker_event event = {
+        .kind = "cancelled",
+        .text = text,
+        .lease = waiter->holder ? waiter->holder->lease->id : 0,
+        .lease_now = waiter->holder ? waiter->holder->lease : NULL,
+        .pid = waiter->member->process.pid,
+        .uid = waiter->tenant->uid,
+        .gid = waiter->tenant->gid,
+        .is_growth = waiter->holder != NULL,
+        .waited_usec = broker->now_usec - waiter->since_usec,
+    };
+
+    if (!broker->sink.event)
+        return;
+    snprintf(text, sizeof(text), "uid %u no longer waits for %s", (unsigned)event.uid,
+             waiter->asked);
+    broker->sink.event(broker->sink.userdata, &event);
+}
+
+void tell_verdict(struct broker *broker, const struct tenant *tenant, pid_t pid, bool is_growth,
+                  const struct verdict *verdict, uint64_t waited_usec) {
+    static const char *const denials[] = {
+        [REFUSAL_TIMEOUT] = "timeout",
+        [REFUSAL_DEADLOCK] = "deadlock",
+        [REFUSAL_BUSY] = "denied",
+    };
+    char text[VERDICT_REASON_SIZE + 64];
+    struct broker_event event = {
+        .text = text,
+        .lease = verdict->kind == VERDICT_GRANT ? verdict->lease : 0,
+        .pid = pid,
+        .uid = tenant->uid,
+        .gid = tenant->gid,
+        .is_verdict = true,
+        .is_growth = is_growth,
+        .verdict = verdict->kind,
+        .waited_usec = waited_usec,
+    };
+
+    if (!broker->sink.event)
+        return;
+    if (verdict->kind == VERDICT_GRANT) {
+        event.kind = "granted";
+        event.lease_now = broker_lease(broker, verdict->lease);
+    } else if (verdict->kind == VERDICT_WAIT) {
+        event.kind = "waiting";
+    } else {
+        event.refusal = verdict->refusal;
+        event.kind = denials[verdict->refusal] ? denials[verdict->refusal] : "denied";
+        if (verdict->has_device)
+            event.device = &verdict->device;
+    }
+    snprintf(text, sizeof(text), "%s for uid %u %s%s%s", is_growth ? "growth" : "a lease",
+             (unsigned)tenant->uid,
+             verdict->kind == VERDICT_GRANT  ? "is granted"
+             : verdict->kind == VERDICT_WAIT ? "waits"
+                                             : "is denied",
+             verdict->reason[0] ? ": " : "", verdict->reason);
+    broker->sink.event(broker->sink.userdata, &event);
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Grow, shrink and recall.
+ *
+ * Growth within what is guaranteed was paid for at admission: it never waits, not even in the grace
+ * time. Beyond that it goes before every new lease, behind growth that came first on the same
+ * device. Growth that the lease's own limit stops can only be helped by its siblings: those that
+ * hold credits are asked to give back, and the one that asked waits for their answers, outside the
+ * line.
+ */
+#include "daemon/broker/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* By how much the process's own sum rises: NVML may show more than it declared already. */
+static uint64_t part_rise(const struct part *part, uint64_t bytes) {
+    uint64_t declared;
+
+    if (__builtin_add_overflow(part->declared_bytes, bytes, &declared))
+        return UINT64_MAX;
+    return declared > part_held(part) ? declared - part_held(part) : 0;
+}
+
+static bool is_over_limit(const struct share *share, uint64_t rise) {
+    return rise > share->limit_bytes || share->held_bytes > share->limit_bytes - rise;
+}
+
+/*
+ * Whether bytes of the lease's own former processes linger on a device that has none to spare: what
+ * is guaranteed is then still in use, and would be promised twice.
+ */
+static bool is_haunted(const struct broker *broker, const struct lease *lease,
+                       const struct book *book) {
+    const struct debt *debt;
+
+    if (book_overcommitted(book) == 0)
+        return false;
+    list_foreach (debt, &broker->debts, in_broker) {
+        for (uint32_t i = 0; i < debt->n_parts && debt->lease == lease->id; i++)
+            if (debt->parts[i].book == book && debt->parts[i].bytes > 0)
+                return true;
+    }
+    return false;
+}
+
+void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, uint64_t bytes,
+                uint64_t free_bytes, struct growth_fit *ret) {
+    const struct lease *lease = holder->lease;
+    const struct share *share = &lease->shares[i];
+    const struct tenant *tenant = lease->tenant;
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t rise = part_rise(&holder->parts[i], bytes);
+
+    *ret = (struct growth_fit){ .is_over_limit = is_over_limit(share, rise) };
+    if (ret->is_over_limit)
+        return;
+    ret->rise_bytes = share_rise(share, rise);
+    if (ret->rise_bytes == 0) {
+        ret->fits = !is_haunted(broker, lease, share->book);
+        ret->why = WHY_DEVICE;
+        return;
+    }
+    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds) {
+        ret->is_spent = true;
+        return;
+    }
+    if (tenant->charged_bytes > rules->quota_bytes ||
+        ret->rise_bytes > rules->quota_bytes - tenant->charged_bytes ||
+        !quota_leaves(tenant, share->book, ret->rise_bytes))
+        ret->why = WHY_QUOTA;
+    else if (ret->rise_bytes > free_bytes)
+        ret->why = ret->rise_bytes <= book_free(share->book) ? WHY_BEHIND : WHY_DEVICE;
+    else if (lease->declares_max && !safety_keeps(broker, lease, i, ret->rise_bytes))
+        ret->why = WHY_UNSAFE;
+    else
+        ret->fits = true;
+}
+
+uint64_t growth_rise(const struct waiter *waiter) {
+    return share_rise(&waiter->holder->lease->shares[waiter->share],
+                      part_rise(&waiter->holder->parts[waiter->share], waiter->bytes));
+}
+
+void growth_take(struct broker *broker, struct holder *holder, unsigned i, uint64_t bytes,
+                 struct verdict *ret) {
+    struct part *part = &holder->parts[i];
+
+    holder_set(broker, holder, i, part->declared_bytes + bytes, part->seen_bytes);
+    keep_holder(broker, holder);
+    tenant_settle(broker, holder->lease->tenant);
+    ret->kind = VERDICT_GRANT;
+    ret->lease = holder->lease->id;
+    ret->held_bytes = holder->lease->shares[i].held_bytes;
+    ret->limit_bytes = holder->lease->shares[i].limit_bytes;
+    ret->reason[0] = '\0';
+}
+
+/* ---- Recall ------------------------------------------------------------------------------------
+ */
+
+static bool has_recalled(const struct lease *lease, unsigned i) {
+    const struct holder *holder;
+
+    list_foreach (holder, &lease->holders, in_lease) {
+        if (holder->parts[i].is_recalled)
+            return true;
+    }
+    return false;
+}
+
+/* Ask the siblings for `bytes`; false: there is none to ask. */
+static bool recall(struct broker *broker, const struct holder *from, unsigned i, uint64_t bytes) {
+    const struct lease *lease = from->lease;
+    struct notice notice = {
+        .kind = NOTICE_RECALL,
+        .device = &lease->shares[i].book->device.seen.id,
+        .bytes = bytes,
+        .text = "another process of this lease needs memory that you hold; give back what you can",
+    };
+    struct holder *holder;
+    bool asked = false;
+
+    list_foreach (holder, &lease->holders, in_lease) {
+        if (holder == from || !holder->is_attached || !holder->credits ||
+            holder->parts[i].declared_bytes == 0)
+            continue;
+        asked = true;
+        if (holder->parts[i].is_recalled)
+            continue;
+        holder->parts[i].is_recalled = true;
+        if (broker->sink.notice)
+            broker->sink.notice(broker->sink.userdata, holder, &notice);
+    }
+    return asked;
+}
+
+/* Whether siblings hold so much that the growth would fit the limit without it. */
+static bool siblings_could_help(const struct holder *holder, unsigned i, uint64_t bytes) {
+    const struct share *share = &holder->lease->shares[i];
+    uint64_t own = part_held(&holder->parts[i]), after;
+
+    return !__builtin_add_overflow(own, part_rise(&holder->parts[i], bytes), &after) &&
+           after <= share->limit_bytes;
+}
+
+static void deny_over_limit(struct broker *broker, struct waiter *waiter) {
+    const struct lease *lease = waiter->holder->lease;
+    const struct share *share = &lease->shares[waiter->share];
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE], c[UNITS_TEXT_SIZE];
+
+    waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, share->book,
+                "%s more is over the limit of lease %llu on %s: its processes hold %s of %s, and "
+                "could give nothing back",
+                units_format_bytes(waiter->bytes, a), (unsigned long long)lease->id,
+                share->book->name, units_format_bytes(share->held_bytes, b),
+                units_format_bytes(share->limit_bytes, c));
+}
+
+void growth_nudge(struct broker *broker, struct lease *lease, unsigned i) {
+    struct holder *holder;
+    struct waiter *waiter, *next;
+    bool waits_on = has_recalled(lease, i);
+
+    if (lease->is_ending)
+        return;
+    list_foreach (holder, &lease->holders, in_lease) {
+        list_foreach_safe (waiter, next, &holder->member->waiters, in_member) {
+            struct share *share = &lease->shares[i];
+            uint64_t rise;
+            struct verdict verdict;
+
+            if (waiter->holder != holder || waiter->share != i)
+                continue;
+            rise = part_rise(&holder->parts[i], waiter->bytes);
+            if (is_over_limit(share, rise)) {
+                /* One that still waits for answers, or may wait for its siblings, stays. */
+                if (waiter->why == WHY_RECALL && waiter->no_wait && !waits_on)
+                    deny_over_limit(broker, waiter);
+                continue;
+            }
+            if (share_rise(share, rise) == 0) {
+                if (is_haunted(broker, lease, share->book))
+                    continue;
+                growth_take(broker, holder, i, waiter->bytes, &verdict);
+                waiter_decide(broker, waiter, &verdict);
+            } else if (waiter->why == WHY_RECALL) {
+                waiter_join(broker, waiter);
+            }
+        }
+    }
+}
+
+/* ---- Calls -------------------------------------------------------------------------------------
+ */
+
+__attribute__((format(printf, 6, 7))) static void refuse(struct broker *broker,
+                                                         const struct holder *holder,
+                                                         struct verdict *ret, enum refusal refusal,
+                                                         const struct book *book,
+                                                         const char *format, ...) {
+    va_list args;
+
+    va_start(args, format);
+    verdict_refuse_va(ret, refusal, book, format, args);
+    va_end(args);
+    if (holder)
+        tell_verdict(broker, holder->lease->tenant, holder->process.pid, true, ret, 0);
+}
+
+/* The line, or the recall, has it; what remains is what the caller hears. */
+static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
+                    const struct broker_growth *growth, uint64_t bytes, enum why why, void *cookie,
+                    struct moment now, struct verdict *ret) {
+    const struct policy_rules *rules = &holder->lease->tenant->rules;
+    uint64_t longest = MIN(growth->timeout_usec, rules->grow_wait_usec);
+    const struct share *share = &holder->lease->shares[i];
+    struct waiter *waiter;
+    char reason[VERDICT_REASON_SIZE], text[UNITS_TEXT_SIZE];
+    int r;
+
+    if (holder->lease->tenant->n_waiting >= rules->max_waiting) {
+        refuse(broker, holder, ret, REFUSAL_BUSY, share->book,
+               "you have %u requests in line already, which is all that you may have",
+               holder->lease->tenant->n_waiting);
+        return 0;
+    }
+    waiter = calloc(1, sizeof(*waiter));
+    if (!waiter)
+        return -ENOMEM;
+    waiter->member = holder->member;
+    waiter->tenant = holder->lease->tenant;
+    waiter->holder = holder;
+    waiter->share = i;
+    waiter->bytes = bytes;
+    waiter->cookie = cookie;
+    waiter->answer = ret;
+    waiter->no_wait = !growth->wait;
+    waiter->priority = lease_priority(holder->lease, broker->policy);
+    waiter->why = why;
+    waiter->blocked = (int)share->book->slot;
+    snprintf(waiter->name, sizeof(waiter->name), "%s", holder->lease->name);
+    snprintf(waiter->asked, sizeof(waiter->asked), "%s more on %s", units_format_bytes(bytes, text),
+             share->book->name);
+    growth_digest(holder->lease->id, &share->book->device.seen.id, bytes, waiter->digest);
+    if (!waiter_haunt(broker, waiter)) {
+        waiter->id = broker->next_waiter++;
+        waiter->arrival = broker->next_arrival++;
+        waiter->since_usec = now.usec;
+        if (why == WHY_RECALL && waiter->no_wait)
+            longest = broker->policy->recall_usec;
+        if (longest != UNITS_FOREVER)
+            waiter->timeout_usec = now.usec + longest < now.usec ? UINT64_MAX : now.usec + longest;
+    }
+
+    ret->kind = VERDICT_WAIT;
+    r = waiter_enter(broker, waiter);
+    if (r < 0) {
+        waiter_free(broker, waiter);
+        return r;
+    }
+    if (why == WHY_RECALL) {
+        recall(broker, holder, i,
+               holder->lease->shares[i].held_bytes + bytes - holder->lease->shares[i].limit_bytes);
+    } else {
+        line_run(broker, now);
+        if (ret->kind == VERDICT_WAIT)
+            knot_resolve(broker);
+    }
+    if (ret->kind != VERDICT_WAIT)
+        return 0;
+
+    if (waiter->no_wait && waiter->why != WHY_RECALL) {
+        waiter_reason(broker, waiter, reason, sizeof(reason));
+        waiter_deny(broker, waiter,
+                    waiter->why == WHY_GRACE   ? REFUSAL_BUSY
+                    : waiter->why == WHY_QUOTA ? REFUSAL_DENIED
+                                               : REFUSAL_NO_MEMORY,
+                    share->book, "%s", reason);
+        return 0;
+    }
+    waiter->answer = NULL;
+    waiter->is_kept = true;
+    keep_waiter(broker, waiter);
+    ret->waiter = waiter->id;
+    ret->place = waiter->told_place = waiter_place(broker, waiter);
+    waiter->told_why = waiter->why;
+    waiter_reason(broker, waiter, ret->reason, sizeof(ret->reason));
+    if (waiter->why != WHY_RECALL)
+        tell_verdict(broker, waiter->tenant, holder->process.pid, true, ret, 0);
+    return 0;
+}
+
+int broker_grow(struct broker *broker, const struct process_id *process,
+                const struct broker_growth *growth, void *cookie, struct moment now,
+                struct verdict *ret) {
+    struct holder *holder = broker_holder(broker, process, growth->lease);
+    uint64_t bytes = books_round_up(growth->bytes);
+    struct growth_fit fit;
+    struct share *share;
+    unsigned i;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE], c[UNITS_TEXT_SIZE];
+
+    broker->now_usec = now.usec;
+    if (!holder || !holder->is_attached) {
+        refuse(broker, NULL, ret, REFUSAL_NOT_FOUND, NULL,
+               "this process holds no lease %llu; attach first", (unsigned long long)growth->lease);
+        return 0;
+    }
+    share = lease_share(holder->lease, &growth->device, &i);
+    if (!share) {
+        refuse(broker, holder, ret, REFUSAL_NO_DEVICE, NULL,
+               "lease %llu has no such device; it was granted others",
+               (unsigned long long)holder->lease->id);
+        return 0;
+    }
+    if (bytes == 0) {
+        ret->kind = VERDICT_GRANT;
+        ret->lease = holder->lease->id;
+        ret->held_bytes = share->held_bytes;
+        ret->limit_bytes = share->limit_bytes;
+        ret->reason[0] = '\0';
+        return 0;
+    }
+    if (holder->lease->is_ending) {
+        refuse(broker, holder, ret, REFUSAL_DENIED, share->book, "lease %llu ends: %s",
+               (unsigned long long)holder->lease->id, holder->lease->reason);
+        return 0;
+    }
+
+    growth_fit(broker, holder, i, bytes, book_free(share->book), &fit);
+    if (fit.is_over_limit) {
+        const struct holder *sibling;
+        bool has_credits = false;
+
+        list_foreach (sibling, &holder->lease->holders, in_lease) {
+            has_credits |= sibling != holder && sibling->is_attached && sibling->credits &&
+                           sibling->parts[i].declared_bytes > 0;
+        }
+        if (siblings_could_help(holder, i, bytes) && (has_credits || growth->wait))
+            return wait_for(broker, holder, i, growth, bytes, WHY_RECALL, cookie, now, ret);
+        refuse(broker, holder, ret, REFUSAL_NO_MEMORY, share->book,
+               "%s more is over the limit of lease %llu on %s: it holds %s of %s",
+               units_format_bytes(bytes, a), (unsigned long long)holder->lease->id,
+               share->book->name, units_format_bytes(share->held_bytes, b),
+               units_format_bytes(share->limit_bytes, c));
+        return 0;
+    }
+    if (fit.is_spent) {
+        refuse(broker, holder, ret, REFUSAL_DENIED, share->book,
+               "your GiB·hours are used up; they come back as their period passes");
+        return 0;
+    }
+    /* Within the guarantee, or nobody comes first. */
+    if (fit.fits && (fit.rise_bytes == 0 ||
+                     (!broker->grace_usec && broker->n_growths_at[share->book->slot] == 0 &&
+                      share->book->device.state != DEVICE_LOST))) {
+        growth_take(broker, holder, i, bytes, ret);
+        return 0;
+    }
+    if (share->book->device.state == DEVICE_LOST && !broker->grace_usec) {
+        refuse(broker, holder, ret, REFUSAL_NO_DEVICE, share->book, "%s is lost: %s",
+               share->book->name, share->book->device.reason);
+        return 0;
+    }
+    return wait_for(broker, holder, i, growth, bytes, broker->grace_usec ? WHY_GRACE : WHY_DEVICE,
+                    cookie, now, ret);
+}
+
+void broker_shrink(struct broker *broker, const struct process_id *process, uint64_t id,
+                   const struct gpuid *device, uint64_t bytes, struct moment now,
+                   struct verdict *ret) {
+    struct holder *holder = broker_holder(broker, process, id);
+    struct share *share;
+    struct part *part;
+    unsigned i;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    broker->now_usec = now.usec;
+    if (!holder || !holder->is_attached) {
+        refuse(broker, NULL, ret, REFUSAL_NOT_FOUND, NULL,
+               "this process holds no lease %llu; attach first", (unsigned long long)id);
+        return;
+    }
+    share = lease_share(holder->lease, device, &i);
+    if (!share) {
+        refuse(broker, holder, ret, REFUSAL_NO_DEVICE, NULL,
+               "lease %llu has no such device; it was granted others",
+               (unsigned long long)holder->lease->id);
+        return;
+    }
+    part = &holder->parts[i];
+    bytes = books_round_down(bytes);
+    if (bytes > part->declared_bytes) {
+        refuse(broker, holder, ret, REFUSAL_DENIED, share->book,
+               "%s are more than this process declared on %s (%s)", units_format_bytes(bytes, a),
+               share->book->name, units_format_bytes(part->declared_bytes, b));
+        return;
+    }
+    part->is_recalled = false;
+    if (bytes > 0) {
+        holder_set(broker, holder, i, part->declared_bytes - bytes, part->seen_bytes);
+        keep_holder(broker, holder);
+    }
+    if (holder->lease->n_growths > 0)
+        growth_nudge(broker, holder->lease, i);
+    ret->kind = VERDICT_GRANT;
+    ret->lease = holder->lease->id;
+    ret->held_bytes = share->held_bytes;
+    ret->limit_bytes = share->limit_bytes;
+    ret->reason[0] = '\0';
+}

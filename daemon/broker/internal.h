@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Brokerage: the inside of the broker, for the files that it is made of and nobody else.
+ *
+ *     broker.c    facts, lookups, the broker itself         demand.c     a demand in bytes
+ *     acquire.c   a demand becomes a waiter or a lease      line.c       who is next
+ *     explain.c   the same without doing it                 order.c      sorted, with ranks
+ *     growth.c    grow, shrink, recall                      safety.c     the banker's rule
+ *     lease.c     holders come and go, leases end           knot.c       waits that never end
+ *     reading.c   what NVML shows                           revive.c     after a restart
+ *     turn.c      what time brings                          check.c      every sum, walked
+ *     keeping.c   records, events                           fit.c        where a claim fits
+ *     round.c     who of the line is served                 slack.c      who may pass whom
+ *
+ * Leases, holders, waiters and debts are objects that are linked into all they concern and unlink
+ * themselves when they are freed. Whatever changes bytes goes through the three calls under
+ * "Bytes", which keep books, user and accounts together.
+ */
+#include "base/list.h"
+#include "base/map.h"
+#include "daemon/broker/broker.h"
+#include "daemon/broker/request.h"
+#include "base/rank_tree.h"
+
+/* A process that holds, owns or waits. Freed when it does none of it. */
+struct member {
+    struct process_id process;
+    struct list holders;   /* of struct holder, by in_member */
+    struct list leases;    /* that it acquired, by in_owner */
+    struct list waiters;   /* by in_member */
+    struct list in_hooked; /* of broker.hooked: it has and wants at once, so it may be in a knot */
+    uint64_t mark;         /* of knot.c */
+};
+
+/* A user: all that it has together. Freed when it has and wants nothing. */
+struct tenant {
+    uid_t uid;
+    gid_t gid;
+    gid_t *gids; /* owned; as of its last request */
+    size_t n_gids;
+    struct policy_rules rules; /* borrows from the policy */
+    uint32_t n_leases, n_waiting;
+    uint64_t charged_bytes;         /* Σ over its leases and their devices */
+    uint64_t slot_bytes[BOOKS_MAX]; /* of it on each device */
+    uint32_t slot_leases[BOOKS_MAX];
+    uint32_t n_slots;    /* devices on which it has a lease */
+    struct list waiters; /* all that wait, by in_tenant */
+    struct list parked;  /* of them those that its own quota stops, by in_parked */
+};
+
+/* Why somebody waits. */
+enum why {
+    WHY_DEVICE, /* not enough is free */
+    WHY_BEHIND, /* enough is free, but it is kept for somebody who came first */
+    WHY_UNSAFE, /* the banker's rule */
+    WHY_QUOTA,  /* its user's own leases; from here on it keeps nothing back from others */
+    WHY_HOURS,  /* hours of the devices */
+    WHY_HEALTH, /* devices that are not ready */
+    WHY_RECALL, /* siblings in the same lease were asked to give back */
+    WHY_GRACE,  /* the daemon has just started */
+};
+
+struct waiter {
+    uint64_t id, arrival;
+    struct member *member;
+    struct tenant *tenant;
+    struct list in_member, in_tenant;
+    struct list in_parked;         /* of its tenant, or broker.asleep; not active then */
+    struct list in_recalls;        /* of broker.recalls; not active then */
+    struct order_node in_line;     /* of broker.growths or broker.requests: every waiter */
+    struct order_node in_timeouts; /* of broker.timeouts, if it has one */
+    bool is_active;                /* it competes for memory: the devices it could use are marks */
+    uint64_t round;                /* the last in which it was looked at for itself */
+    void *cookie;
+    struct verdict *answer; /* the caller is still there to hear it; NULL: through the sink */
+    bool no_wait;
+    bool is_kept; /* there is a record of it */
+    int32_t priority;
+    uint64_t since_usec;
+    uint64_t timeout_usec; /* 0: none */
+    uint32_t told_place;
+    enum why why, told_why;
+    int blocked; /* slot that is short, -1: none to name */
+    char name[RECORD_NAME_SIZE];
+    char asked[160];
+    char trouble[VERDICT_REASON_SIZE]; /* WHY_HEALTH: what is not ready */
+    uint8_t digest[RECORD_DIGEST_SIZE];
+
+    /* A new lease. */
+    struct demand *demand; /* owned; NULL: growth */
+    struct claim *claim;   /* owned; NULL while WHY_HEALTH */
+
+    /* Growth. */
+    struct holder *holder;
+    unsigned share; /* of its lease */
+    uint64_t bytes;
+};
+
+/* What a process held when it ended, until NVML agrees that it is gone. */
+struct debt {
+    struct process_id process;
+    uint64_t lease;
+    uid_t uid;
+    uint64_t since_usec;
+    struct list in_broker;
+    uint32_t n_parts;
+    struct {
+        struct book *book;
+        uint64_t bytes;
+    } parts[];
+};
+
+/* What NVML shows of a process that no lease is known of. */
+struct stray {
+    struct process_id process;
+    unsigned slot;
+    uint64_t bytes;
+};
+
+/* A place in the line of the last life, for whoever asks the same again. */
+struct ghost {
+    struct record_waiter record;
+    struct list in_broker;
+};
+
+/* A rebuilt lease whose number was taken: what its user calls it, and what it is. */
+struct alias {
+    uid_t uid;
+    uint64_t called, lease;
+    struct list in_broker;
+};
+
+/* A place in the line; growth comes before all requests. */
+struct place {
+    bool is_request;
+    int64_t key;
+    uint64_t tie;
+};
+
+/* Behind `place`, nobody finds more than `room_bytes` on a device. */
+struct shut {
+    struct place place;
+    uint64_t room_bytes;
+};
+
+/* Marks of a waiter in the line, behind those of the devices. */
+#define MARKS      (BOOKS_MAX / 64) /* the word that they are in */
+#define MARK_FRESH UINT64_C(1)      /* to be looked at whatever its devices have */
+#define MARK_SAFE  UINT64_C(2)      /* only the banker's rule stands against it */
+
+struct broker {
+    const struct policy *policy; /* borrowed */
+    struct broker_sink sink;
+
+    struct book *books[BOOKS_MAX]; /* owned, by slot */
+    size_t n_books;
+    uint64_t base_bytes[BOOKS_MAX]; /* used, but of no process, while nothing was releasing */
+    bool has_base[BOOKS_MAX];
+
+    struct map leases;  /* by id */
+    struct map members; /* by member_key() */
+    struct map tenants; /* by uid */
+    struct map waiters; /* by id */
+    struct map cgroups; /* of leases, by path */
+    struct list debts, ghosts, aliases;
+    struct list asleep;   /* waiters for hours or health */
+    struct list recalls;  /* waiters for siblings */
+    struct list unheard;  /* leases, by in_unheard */
+    struct list declared; /* leases that declared a maximum, by in_declared */
+    struct list hooked;   /* members, by in_hooked */
+    uint64_t mark;        /* the last one given out, see safety.c and knot.c */
+
+    struct order_node *growths, *requests; /* the line */
+    uint32_t n_growths_at[BOOKS_MAX];      /* of them active, by slot */
+    struct order_node *timeouts;           /* waiters by when they give up */
+    struct slots dirty;          /* devices of which more may be had than at the last round */
+    struct shut shut[BOOKS_MAX]; /* what the last round found on those that are not dirty */
+    struct round *round;         /* owned; see round.c */
+    uint64_t n_rounds;
+    bool is_safety_due; /* charges or rooms changed: the banker's rule may say other now */
+    bool has_spending;  /* somebody's byte·seconds may be used up any moment */
+    bool has_parked;    /* a quota took somebody out of the line during a round */
+
+    uint64_t next_lease, next_waiter, next_arrival;
+    uint64_t now_usec;    /* of the last call */
+    uint16_t week_minute; /* of the last turn */
+    uint64_t grace_usec;  /* until; 0: none */
+    uint32_t n_absent;    /* holders */
+    bool is_lost;         /* broker_books_lost() */
+    struct stray *strays; /* of the last sample, only while is_lost */
+    size_t n_strays, n_strays_max;
+    bool is_stirred;           /* the line must be looked at */
+    bool is_moved;             /* places or reasons changed since they were told */
+    bool is_knot_due;          /* a wait began, or bytes moved, since knots were looked for */
+    uint64_t next_expiry_usec; /* of a lease; UINT64_MAX: none; never too late */
+    uint64_t next_sweep_usec;  /* places to be told, UINT64_MAX: none */
+    uint32_t sweep_at;         /* place from which on */
+    bool is_sweep_late;        /* a place changed behind its back: sweep again */
+};
+
+#define SWEEP_USEC UINT64_C(1000000) /* between two parts of a sweep */
+
+/* ---- Objects (broker.c) ---- */
+
+struct member *member_get(struct broker *broker,
+                          const struct process_id *process); /* NULL: ENOMEM */
+struct member *member_find(const struct broker *broker, const struct process_id *process);
+void member_put(struct broker *broker, struct member *member); /* frees it if it is of no use */
+/* After it began to have, hold or wait. `has_more`: others may wait for it who did not before. */
+void member_hook(struct broker *broker, struct member *member, bool has_more);
+struct tenant *tenant_get(struct broker *broker, uid_t uid, gid_t gid);
+void tenant_put(struct broker *broker, struct tenant *tenant);
+int tenant_groups(struct broker *broker, struct tenant *tenant, const struct broker_peer *peer);
+struct book *book_get(struct broker *broker, const struct gpuid *id); /* -E2BIG, ENOMEM: NULL */
+struct book *book_find(const struct broker *broker, const struct gpuid *id);
+struct lease *lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid);
+
+/* ---- Bytes ---- */
+
+/* Put a lease with its shares (entered nowhere yet) into these books, or take it out. */
+void lease_enter(struct broker *broker, struct lease *lease, struct book *const *books);
+void lease_leave(struct broker *broker, struct lease *lease);
+
+/* From now on the process declares, and NVML shows of it, so much of a share. */
+void holder_set(struct broker *broker, struct holder *holder, unsigned share,
+                uint64_t declared_bytes, uint64_t seen_bytes);
+
+/* ---- Leases and holders (lease.c) ---- */
+
+/* The one reason to end after which nobody is evicted: its user wants it so. */
+#define LEASE_RELEASED "released by its user"
+
+struct lease *lease_new(struct broker *broker, uint32_t n_shares); /* id and all else unset */
+void lease_gone(struct broker *broker, struct lease *lease, const char *why);
+struct holder *holder_new(struct broker *broker, struct lease *lease,
+                          const struct process_id *process);
+struct holder *holder_find(const struct lease *lease, const struct process_id *process);
+void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt);
+void lease_end(struct broker *broker, struct lease *lease, const char *reason, bool evicts);
+void lease_end_if_empty(struct broker *broker, struct lease *lease);
+struct debt *debt_new(uint32_t n_parts); /* room for so many; NULL: no memory */
+/* Of a process by a lease; its record stands under the same key as that of a living holder. */
+struct debt *debt_find(const struct broker *broker, uint64_t lease,
+                       const struct process_id *process);
+void debt_enter(struct broker *broker, struct debt *debt); /* its parts are set */
+void debt_free(struct broker *broker, struct debt *debt);  /* accepts NULL; out of the books too */
+void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_t bytes);
+
+/* ---- Waiters (line.c) ---- */
+
+/* Into the line; its claim, or its growth, is set. */
+int waiter_enter(struct broker *broker, struct waiter *waiter);
+void waiter_free(struct broker *broker, struct waiter *waiter); /* out of everything */
+void waiter_join(struct broker *broker, struct waiter *waiter); /* the line, after a recall */
+uint32_t waiter_place(const struct broker *broker, const struct waiter *waiter);
+void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
+                   size_t size);
+
+/* Its verdict is there: tells, notes, frees. `verdict` may be the waiter's own answer. */
+void waiter_decide(struct broker *broker, struct waiter *waiter, const struct verdict *verdict);
+void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
+                 const struct book *book, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Whoever its user's quota stopped is looked at again; whoever slept, too. */
+void tenant_unpark(struct broker *broker, struct tenant *tenant);
+void line_wake(struct broker *broker);
+
+/* The user has more than before: who is over its quota now keeps nothing any more. */
+void tenant_settle(struct broker *broker, struct tenant *tenant);
+
+/* Its own user, hours or health stop it: it leaves the competition. `why` is set. */
+void waiter_park(struct broker *broker, struct waiter *waiter);
+
+/* It is to be looked at in the next round, whatever happened to its devices. */
+void waiter_refresh(struct broker *broker, struct waiter *waiter);
+struct place waiter_at(const struct waiter *waiter);
+bool place_before(struct place a, struct place b);
+
+/* More may be had of a device than before; of every device. */
+void line_touch(struct broker *broker, unsigned slot);
+void line_touch_all(struct broker *broker);
+
+/* Every claim anew: devices or rules changed. */
+int line_review(struct broker *broker);
+
+/* Its lease's priority is another now. */
+void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priority);
+
+/* The order of somebody who comes now. */
+int64_t line_key(const struct broker *broker, uint64_t since_usec, int32_t priority);
+
+/* What somebody with this key and claim would find on each device of it, as the line stands. */
+void line_left(struct broker *broker, int64_t key, const struct claim *claim,
+               uint64_t ret_left[static BOOKS_MAX]);
+
+/* Grant whatever can be granted (round.c). */
+void line_run(struct broker *broker, struct moment now);
+struct round *round_new(void); /* for free(); NULL: no memory */
+
+/* What stands in the way of a claim, or where it would go; nothing is granted (fit.c). */
+struct fit {
+    enum why why;
+    int blocked;   /* slot */
+    bool is_spent; /* the user's byte·seconds are used up: deny */
+    uint16_t until_minute;
+    uint32_t n_chosen; /* 0: it does not fit */
+    const struct option *chosen[BOOKS_SHARES_MAX];
+    char how[192];
+};
+void claim_fit(struct broker *broker, const struct tenant *tenant, const struct claim *claim,
+               const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret);
+/* Whether hours and quotas leave it enough devices now, whatever is free; if not, why. */
+bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
+                        const struct claim *claim, struct moment now, struct fit *ret);
+/* Whether the user's share of a device has room for so much more. */
+bool quota_leaves(const struct tenant *tenant, const struct book *book, uint64_t bytes);
+/* Whether the user's number of devices is enough for the claim. */
+bool quota_reaches(const struct tenant *tenant, const struct claim *claim);
+
+/* ---- Growth (growth.c) ---- */
+
+struct growth_fit {
+    bool fits;
+    enum why why;        /* it does not */
+    bool is_over_limit;  /* of the lease */
+    bool is_spent;       /* the user's byte·seconds are used up */
+    uint64_t rise_bytes; /* of the lease's charge */
+};
+void growth_fit(struct broker *broker, const struct holder *holder, unsigned share, uint64_t bytes,
+                uint64_t free_bytes, struct growth_fit *ret);
+void growth_take(struct broker *broker, struct holder *holder, unsigned share, uint64_t bytes,
+                 struct verdict *ret);
+uint64_t growth_rise(const struct waiter *waiter); /* of the lease's charge, were it granted */
+
+/* A sibling gave back, or said that it cannot: who waited for it in the same lease? */
+void growth_nudge(struct broker *broker, struct lease *lease, unsigned share);
+
+/* ---- Grants (acquire.c) ---- */
+
+/* Take the place that the same process had in the last life, if it asked the same. */
+bool waiter_haunt(struct broker *broker, struct waiter *waiter);
+
+/* What no wait would change; 0, or < 0 with a verdict that denies, or -ENOMEM. */
+int demand_judge(const struct broker *broker, const struct tenant *tenant,
+                 const struct demand *demand, struct claim **ret_claim, struct verdict *ret);
+int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
+                struct verdict *ret);
+
+/* ---- The two rules against deadlock ---- */
+
+/* Whether the lease could still reach its maximum, were its charge so much higher (safety.c). */
+bool safety_keeps(struct broker *broker, const struct lease *lease, unsigned share,
+                  uint64_t rise_bytes);
+/* The same for a lease that is not there yet. */
+bool safety_admits(struct broker *broker, const struct option *const *options, uint32_t n_options);
+
+/* Waits that can never end: each gets its victim (knot.c). */
+void knot_resolve(struct broker *broker);
+
+/* ---- Keeping (keeping.c) ---- */
+void keep_lease(struct broker *broker, const struct lease *lease);
+void keep_lease_gone(struct broker *broker, uint64_t lease);
+void keep_holder(struct broker *broker, const struct holder *holder);
+void keep_holder_gone(struct broker *broker, uint64_t lease, const struct process_id *process);
+void keep_owner(struct broker *broker, const struct lease *lease); /* as a holder of nothing */
+void keep_debt(struct broker *broker, const struct debt *debt);
+void keep_waiter(struct broker *broker, const struct waiter *waiter);
+void keep_waiter_gone(struct broker *broker, uint64_t waiter);
+
+void tell_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
+                 const struct gpuid *device, const char *text);
+void tell_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
+                const struct gpuid *device, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+void tell_cancelled(struct broker *broker, const struct waiter *waiter);
+void tell_verdict(struct broker *broker, const struct tenant *tenant, pid_t pid, bool is_growth,
+                  const struct verdict *verdict, uint64_t waited_usec);

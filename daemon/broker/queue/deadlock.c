@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waits that can never end.
+ *
+ * Only who has something and waits for something can be in a knot (broker.hooked). Suppose that
+ * everybody else ends and gives back all it has; then whoever's wait that satisfies ends as well,
+ * and so on. Who is left over waits for others who are left over, for ever: that is a knot, across
+ * all devices, and nothing else is. A process always can give back what is its own, so nobody is in
+ * a knot with itself alone: holding one lease and waiting for another is just waiting.
+ *
+ * A lease is stuck if every process that holds bytes of it is. Waits for quota, hours, health or
+ * siblings have other ends than memory and are no part of it.
+ *
+ * One wait of each knot is given up: of the lowest priority, of these the youngest.
+ */
+#include "daemon/broker/internal.h"
+
+#include <stdio.h>
+
+/* State of a search: members and leases that carry `mark` are stuck. */
+struct search {
+    uint64_t mark;
+    int64_t free_bytes[BOOKS_MAX];
+};
+
+static bool is_stuck_wait(const struct waiter *waiter) {
+    return waiter->why <= WHY_UNSAFE && waiter->is_active;
+}
+
+/* A holder that has nothing of the lease says nothing about it, unless nobody has. */
+static bool is_stuck(const struct lease *lease, uint64_t mark) {
+    const struct holder *holder;
+    bool some = false;
+
+    list_foreach (holder, &lease->holders, in_lease) {
+        uint64_t held = 0;
+
+        for (uint32_t i = 0; i < lease->n_shares; i++)
+            held |= part_held(&holder->parts[i]);
+        if (held == 0)
+            continue;
+        some = true;
+        if (holder->member->mark != mark)
+            return false;
+    }
+    if (some)
+        return true;
+    list_foreach (holder, &lease->holders, in_lease) {
+        some = true;
+        if (holder->member->mark != mark)
+            return false;
+    }
+    return some || (lease->owner && lease->owner->mark == mark);
+}
+
+static void charge(struct search *search, const struct lease *lease, int sign) {
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        search->free_bytes[lease->shares[i].book->slot] +=
+            sign * (int64_t)share_charge(&lease->shares[i]);
+}
+
+/* Each lease that the member has a part in; one that it holds and acquired comes twice. */
+static void each_lease(const struct member *member,
+                       void (*fn)(struct search *search, struct lease *lease),
+                       struct search *search) {
+    struct holder *holder;
+    struct lease *lease;
+
+    list_foreach (holder, &member->holders, in_member) {
+        fn(search, holder->lease);
+    }
+    list_foreach (lease, &member->leases, in_owner) {
+        fn(search, lease);
+    }
+}
+
+static void take(struct search *search, struct lease *lease) {
+    if (lease->mark == search->mark || !is_stuck(lease, search->mark))
+        return;
+    lease->mark = search->mark;
+    charge(search, lease, -1);
+}
+
+static void give(struct search *search, struct lease *lease) {
+    if (lease->mark != search->mark)
+        return;
+    lease->mark = 0;
+    charge(search, lease, 1);
+}
+
+/* Bytes of stuck leases that are the member's own, but for one lease. */
+static int64_t own_bytes(const struct search *search, const struct member *member, unsigned slot,
+                         const struct lease *but) {
+    const struct holder *holder;
+    const struct lease *lease;
+    int64_t sum = 0;
+
+    list_foreach (holder, &member->holders, in_member) {
+        for (uint32_t i = 0; i < holder->lease->n_shares; i++)
+            if (holder->lease != but && holder->lease->mark == search->mark &&
+                holder->lease->shares[i].book->slot == slot)
+                sum += (int64_t)share_charge(&holder->lease->shares[i]);
+    }
+    list_foreach (lease, &member->leases, in_owner) {
+        for (uint32_t i = 0; i < lease->n_shares; i++)
+            if (lease != but && lease->mark == search->mark &&
+                lease->shares[i].book->slot == slot && !holder_find(lease, &member->process))
+                sum += (int64_t)share_charge(&lease->shares[i]);
+    }
+    return sum;
+}
+
+static bool could_end(const struct search *search, const struct waiter *waiter) {
+    uint32_t n = 0;
+
+    if (waiter->holder) {
+        const struct lease *lease = waiter->holder->lease;
+        const struct share *share = &lease->shares[waiter->share];
+        int64_t left = search->free_bytes[share->book->slot] +
+                       own_bytes(search, waiter->member, share->book->slot, lease);
+
+        return left >= 0 && share_rise(share, waiter->bytes) <= (uint64_t)left;
+    }
+    for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
+        const struct option *option = &waiter->claim->options[i];
+        int64_t left = search->free_bytes[option->slot] +
+                       own_bytes(search, waiter->member, option->slot, NULL);
+
+        n += left >= 0 && option->guaranteed_bytes <= (uint64_t)left;
+    }
+    return n >= waiter->claim->n_wanted;
+}
+
+static bool all_could_end(const struct search *search, const struct member *member) {
+    const struct waiter *waiter;
+
+    list_foreach (waiter, &member->waiters, in_member) {
+        if (is_stuck_wait(waiter) && !could_end(search, waiter))
+            return false;
+    }
+    return true;
+}
+
+/* Who is left over carries the mark. Returns how many. */
+static uint32_t find_knot(struct broker *broker, struct search *search) {
+    struct member *member;
+    uint32_t n = 0;
+    bool moved = true;
+
+    search->mark = ++broker->mark;
+    for (size_t i = 0; i < broker->n_books; i++)
+        search->free_bytes[i] = (int64_t)broker->books[i]->usable_bytes;
+    list_foreach (member, &broker->hooked, in_hooked) {
+        const struct waiter *waiter;
+
+        list_foreach (waiter, &member->waiters, in_member) {
+            if (is_stuck_wait(waiter))
+                member->mark = search->mark;
+        }
+        n += member->mark == search->mark;
+    }
+    if (n < 2)
+        return 0;
+    list_foreach (member, &broker->hooked, in_hooked) {
+        if (member->mark == search->mark)
+            each_lease(member, take, search);
+    }
+
+    while (moved) {
+        moved = false;
+        list_foreach (member, &broker->hooked, in_hooked) {
+            if (member->mark != search->mark || !all_could_end(search, member))
+                continue;
+            member->mark = 0;
+            each_lease(member, give, search);
+            moved = true;
+            n--;
+        }
+    }
+    return n;
+}
+
+/* The wait to be given up. */
+static struct waiter *find_victim(const struct broker *broker, const struct search *search) {
+    struct waiter *victim = NULL, *waiter;
+    struct member *member;
+
+    list_foreach (member, &broker->hooked, in_hooked) {
+        if (member->mark != search->mark)
+            continue;
+        list_foreach (waiter, &member->waiters, in_member) {
+            if (!is_stuck_wait(waiter) || could_end(search, waiter))
+                continue;
+            if (!victim || waiter->priority < victim->priority ||
+                (waiter->priority == victim->priority && waiter->arrival > victim->arrival))
+                victim = waiter;
+        }
+    }
+    return victim;
+}
+
+/* "process 12 of uid 1000 holds 15 GiB of GPU-… by lease 3 and waits for …" */
+static void name_member(const struct member *member, char *text, size_t size) {
+    const struct waiter *waiter = list_first(&member->waiters, struct waiter, in_member);
+    const struct holder *holder = list_first(&member->holders, struct holder, in_member);
+    const struct lease *lease =
+        holder ? holder->lease : list_first(&member->leases, struct lease, in_owner);
+    uint64_t charge_bytes = 0;
+    char bytes[UNITS_TEXT_SIZE];
+
+    for (uint32_t i = 0; lease && i < lease->n_shares; i++)
+        charge_bytes += share_charge(&lease->shares[i]);
+    snprintf(text, size, "process %d of uid %u has %s by lease %llu and waits for %s",
+             (int)member->process.pid, (unsigned)waiter->tenant->uid,
+             units_format_bytes(charge_bytes, bytes), lease ? (unsigned long long)lease->id : 0,
+             waiter->asked);
+}
+
+void knot_resolve(struct broker *broker) {
+    struct search search;
+
+    broker->is_knot_due = false;
+    while (find_knot(broker, &search) > 0) {
+        struct waiter *victim = find_victim(broker, &search);
+        struct verdict verdict = {
+            .kind = VERDICT_DENY,
+            .refusal = REFUSAL_DEADLOCK,
+        };
+        const struct member *member;
+
+        if (!victim)
+            return;
+        list_foreach (member, &broker->hooked, in_hooked) {
+            if (member->mark == search.mark && verdict.n_holders < VERDICT_HOLDERS_MAX)
+                name_member(member, verdict.holders[verdict.n_holders++],
+                            sizeof(verdict.holders[0]));
+        }
+        snprintf(
+            verdict.reason, sizeof(verdict.reason),
+            "%u processes wait for each other's memory and none could ever go on: this wait "
+            "of the lowest priority, the youngest, is given up; give back memory and ask again",
+            verdict.n_holders);
+        waiter_decide(broker, victim, &verdict);
+    }
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether a claim fits into what is left on the devices, and where.
+ *
+ * First what others have no part in: hours, and the quotas of the user. Devices that these leave
+ * out are no candidates now; if too few remain, the claim waits for its own user or for the clock,
+ * and keeps nothing from others. Then memory, device by device, and placement among those that fit.
+ */
+#include "daemon/broker/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/broker/device_choice.h"
+#include "daemon/broker/visibility.h"
+
+static bool is_spent(const struct broker *broker, const struct tenant *tenant) {
+    return tenant->rules.quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+           broker->sink.spent(broker->sink.userdata, tenant->uid) >=
+               tenant->rules.quota_byte_seconds;
+}
+
+bool quota_leaves(const struct tenant *tenant, const struct book *book, uint64_t bytes) {
+    uint64_t quota = units_share(tenant->rules.quota_permyriad, book->usable_bytes);
+    uint64_t has = tenant->slot_bytes[book->slot];
+
+    return tenant->rules.quota_permyriad >= 10000 || (has <= quota && bytes <= quota - has);
+}
+
+static bool reaches(const struct tenant *tenant, const struct claim *claim, uint32_t n_old) {
+    uint32_t most = tenant->rules.quota_devices;
+
+    return MIN(n_old, claim->n_wanted) + (uint64_t)(most - MIN(most, tenant->n_slots)) >=
+           claim->n_wanted;
+}
+
+bool quota_reaches(const struct tenant *tenant, const struct claim *claim) {
+    uint32_t n_old = 0;
+
+    for (uint32_t i = 0; i < claim->n_options; i++)
+        n_old += tenant->slot_leases[claim->options[i].slot] > 0;
+    return reaches(tenant, claim, n_old);
+}
+
+/* Options that rules and hours leave now, as indices; what they leave out goes into `ret`. */
+static uint32_t permitted(const struct broker *broker, const struct tenant *tenant,
+                          const struct claim *claim, struct moment now, uint16_t *options,
+                          struct fit *ret) {
+    const struct policy_rules *rules = &tenant->rules;
+    uint32_t n = 0, n_old = 0;
+    uint64_t left, least = 0;
+
+    ret->why = WHY_QUOTA;
+    for (uint32_t i = 0; i < claim->n_options; i++) {
+        const struct option *option = &claim->options[i];
+        const struct book *book = broker->books[option->slot];
+        struct policy_face face = book_face(book);
+
+        if (!device_is_leasable(&book->device))
+            continue;
+        if (broker->policy->n_devices > 0 &&
+            !policy_hours_allow(broker->policy, &face, now.week_minute, tenant->uid, tenant->gids,
+                                tenant->n_gids, claim->is_exclusive, &ret->until_minute)) {
+            ret->why = WHY_HOURS;
+            ret->blocked = option->slot;
+            continue;
+        }
+        if (!quota_leaves(tenant, book, option->guaranteed_bytes))
+            continue;
+        options[n++] = (uint16_t)i;
+        n_old += tenant->slot_leases[option->slot] > 0;
+        least = n == 1 ? option->guaranteed_bytes : MIN(least, option->guaranteed_bytes);
+    }
+    left = rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes);
+    if (n < claim->n_wanted)
+        return 0;
+    ret->why = WHY_QUOTA;
+    if (tenant->n_leases >= rules->max_leases || !reaches(tenant, claim, n_old) ||
+        least > left / claim->n_wanted)
+        return 0;
+    return n;
+}
+
+bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
+                        const struct claim *claim, struct moment now, struct fit *ret) {
+    uint16_t options[BOOKS_MAX];
+
+    return permitted(broker, tenant, claim, now, options, ret) > 0;
+}
+
+void claim_fit(struct broker *broker, const struct tenant *tenant, const struct claim *claim,
+               const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret) {
+    uint16_t options[BOOKS_MAX], by_slot[BOOKS_MAX], order[BOOKS_MAX];
+    struct placement_request request = {
+        .n_wanted = claim->n_wanted,
+        .choose = claim->choose,
+        .order = order,
+        .free_bytes = free_bytes,
+        .books = broker->books,
+    };
+    struct placement placement;
+    const struct policy_rules *rules = &tenant->rules;
+    uint32_t n, n_new_left, n_new = 0;
+    bool in[BOOKS_MAX] = { false };
+    uint64_t sum = 0;
+    bool is_unsafe = false;
+
+    ret->blocked = -1;
+    ret->n_chosen = 0;
+    ret->how[0] = '\0';
+    ret->is_spent = is_spent(broker, tenant);
+    n = permitted(broker, tenant, claim, now, options, ret);
+    if (n == 0)
+        return;
+
+    ret->why = WHY_DEVICE;
+    n_new_left = rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct option *option = &claim->options[options[i]];
+
+        if (free_bytes[option->slot] < option->guaranteed_bytes) {
+            if (ret->blocked < 0 || free_bytes[option->slot] > free_bytes[ret->blocked])
+                ret->blocked = option->slot;
+            continue;
+        }
+        if (claim->n_wanted == 1 && option->declares_max && !safety_admits(broker, &option, 1)) {
+            is_unsafe = true;
+            continue;
+        }
+        n_new += tenant->slot_leases[option->slot] == 0;
+        by_slot[option->slot] = options[i];
+        order[request.n_order++] = option->slot;
+    }
+    if (n_new > n_new_left && n_new_left < claim->n_wanted) {
+        /* New devices only as far as the quota of devices goes: the best of them. */
+        struct placement_request fresh = request;
+        uint16_t new_order[BOOKS_MAX], kept = 0;
+
+        fresh.order = new_order;
+        fresh.n_order = 0;
+        fresh.n_wanted = n_new_left;
+        for (uint32_t i = 0; i < request.n_order; i++)
+            if (tenant->slot_leases[order[i]] == 0)
+                new_order[fresh.n_order++] = order[i];
+        placement_decide(&placement, &fresh);
+        for (uint32_t i = 0; i < placement.n_chosen; i++)
+            in[placement.chosen[i]] = true;
+        for (uint32_t i = 0; i < request.n_order; i++)
+            if (tenant->slot_leases[order[i]] > 0 || in[order[i]])
+                order[kept++] = order[i];
+        request.n_order = kept;
+        memset(in, 0, sizeof(in));
+    }
+    if (request.n_order < claim->n_wanted) {
+        ret->why = is_unsafe ? WHY_UNSAFE : WHY_DEVICE;
+        return;
+    }
+
+    placement_decide(&placement, &request);
+    for (uint32_t i = 0; i < placement.n_chosen; i++)
+        in[placement.chosen[i]] = true;
+    /* The job counts them in its own order, whichever was the best. */
+    for (uint32_t i = 0; i < request.n_order; i++)
+        if (in[order[i]]) {
+            ret->chosen[ret->n_chosen] = &claim->options[by_slot[order[i]]];
+            sum += ret->chosen[ret->n_chosen++]->guaranteed_bytes;
+        }
+    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes)) {
+        ret->why = WHY_QUOTA;
+        ret->n_chosen = 0;
+    } else if (ret->n_chosen > 1 && ret->chosen[0]->declares_max &&
+               !safety_admits(broker, ret->chosen, ret->n_chosen)) {
+        ret->why = WHY_UNSAFE;
+        ret->n_chosen = 0;
+    } else if (claim->is_named) {
+        snprintf(ret->how, sizeof(ret->how), "named in the request");
+    } else {
+        snprintf(ret->how, sizeof(ret->how), "%s", placement.why);
+    }
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The line: who waits, in which order, and what is to be looked at again.
+ *
+ * The order is fixed when somebody joins. A step of priority is worth `age_usec` of waiting; as
+ * everybody ages alike, comparing priority + waited / age at any moment is comparing
+ * since - priority × age, which never changes: nothing is sorted again, and who waits long enough
+ * is passed by nobody.
+ *
+ * Nothing is decided here; daemon/broker/queue/schedule.c does that, for the devices that are dirty
+ * (more may be had of them: bytes came back, or somebody who kept some left) and for the waiters
+ * that are fresh (they came, or what stopped them is over). Who waits for something that others do
+ * not decide (its user's quota, hours, health) is not active, so that it keeps nothing back, and
+ * keeps its place.
+ */
+#include "daemon/broker/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AGE_MAX (UINT64_C(1000) * 365 * 24 * 3600 * 1000000) /* a thousand years: never */
+
+/* ---- What is to be looked at -------------------------------------------------------------------
+ */
+
+bool place_before(struct place a, struct place b) {
+    if (a.is_request != b.is_request)
+        return b.is_request;
+    return a.key != b.key ? a.key < b.key : a.tie < b.tie;
+}
+
+struct place waiter_at(const struct waiter *waiter) {
+    return (struct place){ !waiter->holder, waiter->in_line.key, waiter->in_line.tie };
+}
+
+void line_touch(struct broker *broker, unsigned slot) {
+    slots_add(&broker->dirty, slot);
+    broker->is_stirred = true;
+}
+
+void line_touch_all(struct broker *broker) {
+    for (unsigned i = 0; i < broker->n_books; i++)
+        slots_add(&broker->dirty, i);
+    broker->is_stirred = true;
+}
+
+void waiter_refresh(struct broker *broker, struct waiter *waiter) {
+    if (!waiter->is_active)
+        return;
+    waiter->in_line.marks[MARKS] |= MARK_FRESH;
+    order_mark(&waiter->in_line);
+    broker->is_stirred = true;
+}
+
+static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh) {
+    struct order_node *node = &waiter->in_line;
+
+    memset(node->marks, 0, sizeof(node->marks));
+    if (waiter->holder) {
+        unsigned slot = waiter->holder->lease->shares[waiter->share].book->slot;
+
+        node->marks[slot / 64] = UINT64_C(1) << slot % 64;
+        node->size = 0; /* it may be within the guarantee by now */
+        broker->n_growths_at[slot]++;
+    } else {
+        memcpy(node->marks, waiter->claim->slots.words, sizeof(waiter->claim->slots.words));
+        node->size = UINT64_MAX;
+        for (uint32_t i = 0; i < waiter->claim->n_options; i++)
+            node->size = MIN(node->size, waiter->claim->options[i].guaranteed_bytes);
+    }
+    waiter->is_active = true;
+    broker->is_safety_due = true; /* what it keeps may lead somebody to other devices */
+    order_mark(node);
+    if (is_fresh)
+        waiter_refresh(broker, waiter);
+}
+
+/* What it kept back may be had, where that is more than nobody could use. */
+static void deactivate(struct broker *broker, struct waiter *waiter) {
+    struct order_node *node = &waiter->in_line;
+    struct place at = waiter_at(waiter);
+
+    list_remove(&waiter->in_parked);
+    list_remove(&waiter->in_recalls);
+    if (!waiter->is_active)
+        return;
+    if (waiter->holder)
+        broker->n_growths_at[waiter->holder->lease->shares[waiter->share].book->slot]--;
+    for (unsigned i = 0; i < broker->n_books; i++) {
+        const struct shut *shut = &broker->shut[i];
+
+        if ((node->marks[i / 64] >> i % 64 & 1) &&
+            (!place_before(shut->place, at) || shut->room_bytes >= order_least(broker->requests)))
+            line_touch(broker, i);
+    }
+    memset(node->marks, 0, sizeof(node->marks));
+    waiter->is_active = false;
+    order_mark(node);
+}
+
+/* ---- Waiters -----------------------------------------------------------------------------------
+ */
+
+int64_t line_key(const struct broker *broker, uint64_t since_usec, int32_t priority) {
+    uint64_t age = MIN(broker->policy->age_usec, AGE_MAX);
+
+    return (int64_t)since_usec - priority * (int64_t)age;
+}
+
+/* Somebody behind has another place now: to be told, see turn.c. */
+static void places_changed(struct broker *broker) {
+    broker->is_moved = true;
+    if (broker->next_sweep_usec == UINT64_MAX) {
+        broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
+        broker->sweep_at = 0;
+    } else if (broker->sweep_at > 0) {
+        broker->is_sweep_late = true;
+    }
+}
+
+int waiter_enter(struct broker *broker, struct waiter *waiter) {
+    int r;
+
+    waiter->in_line.key = line_key(broker, waiter->since_usec, waiter->priority);
+    waiter->in_line.tie = waiter->arrival;
+    r = map_put(&broker->waiters, waiter->id, waiter);
+    if (r < 0)
+        return r;
+    order_insert(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
+    if (waiter->why == WHY_RECALL)
+        list_append(&broker->recalls, &waiter->in_recalls);
+    else if (waiter->why == WHY_HEALTH)
+        list_append(&broker->asleep, &waiter->in_parked);
+    else
+        activate(broker, waiter, true);
+    list_append(&waiter->member->waiters, &waiter->in_member);
+    list_append(&waiter->tenant->waiters, &waiter->in_tenant);
+    member_hook(broker, waiter->member, false);
+    waiter->tenant->n_waiting++;
+    if (waiter->holder)
+        waiter->holder->lease->n_growths++;
+    if (waiter->timeout_usec) {
+        waiter->in_timeouts.key = (int64_t)MIN(waiter->timeout_usec, (uint64_t)INT64_MAX);
+        waiter->in_timeouts.tie = waiter->arrival;
+        order_insert(&broker->timeouts, &waiter->in_timeouts);
+    }
+    if (order_next(&waiter->in_line) || (waiter->holder && broker->requests))
+        places_changed(broker);
+    broker->is_knot_due = true;
+    return 0;
+}
+
+void waiter_join(struct broker *broker, struct waiter *waiter) {
+    list_remove(&waiter->in_recalls);
+    waiter->why = WHY_DEVICE;
+    activate(broker, waiter, true);
+    broker->is_knot_due = true;
+}
+
+void waiter_free(struct broker *broker, struct waiter *waiter) {
+    if (waiter->in_line.n > 0) {
+        if (waiter->is_kept)
+            keep_waiter_gone(broker, waiter->id);
+        map_take(&broker->waiters, waiter->id);
+        deactivate(broker, waiter);
+        order_remove(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
+        order_remove(&broker->timeouts, &waiter->in_timeouts);
+        list_remove(&waiter->in_member);
+        list_remove(&waiter->in_tenant);
+        waiter->tenant->n_waiting--;
+        if (waiter->holder)
+            waiter->holder->lease->n_growths--;
+        places_changed(broker);
+    }
+    member_put(broker, waiter->member);
+    tenant_put(broker, waiter->tenant);
+    free(waiter->demand);
+    free(waiter->claim);
+    free(waiter);
+}
+
+void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priority) {
+    struct order_node **root = waiter->holder ? &broker->growths : &broker->requests;
+    bool was_active = waiter->is_active;
+
+    if (was_active)
+        deactivate(broker, waiter);
+    waiter->priority = priority;
+    order_remove(root, &waiter->in_line);
+    waiter->in_line.key = line_key(broker, waiter->since_usec, priority);
+    order_insert(root, &waiter->in_line);
+    if (was_active)
+        activate(broker, waiter, true);
+    if (waiter->is_kept)
+        keep_waiter(broker, waiter);
+    places_changed(broker);
+}
+
+uint32_t waiter_place(const struct broker *broker, const struct waiter *waiter) {
+    uint32_t ahead = waiter->holder ? 0 : order_count(broker->growths);
+
+    return ahead + order_rank(&waiter->in_line) + 1;
+}
+
+void waiter_decide(struct broker *broker, struct waiter *waiter, const struct verdict *verdict) {
+    uint64_t waited = broker->now_usec - waiter->since_usec;
+
+    if (waiter->answer)
+        *waiter->answer = *verdict;
+    else if (broker->sink.decided)
+        broker->sink.decided(broker->sink.userdata, waiter->cookie, verdict);
+    tell_verdict(broker, waiter->tenant, waiter->member->process.pid, waiter->holder != NULL,
+                 verdict, waited);
+    waiter_free(broker, waiter);
+}
+
+void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
+                 const struct book *book, const char *format, ...) {
+    struct verdict verdict;
+    va_list args;
+
+    va_start(args, format);
+    verdict_refuse_va(&verdict, refusal, book, format, args);
+    va_end(args);
+    if (refusal == REFUSAL_TIMEOUT)
+        verdict.place = waiter_place(broker, waiter);
+    waiter_decide(broker, waiter, &verdict);
+}
+
+void waiter_park(struct broker *broker, struct waiter *waiter) {
+    deactivate(broker, waiter);
+    list_append(waiter->why == WHY_QUOTA ? &waiter->tenant->parked : &broker->asleep,
+                &waiter->in_parked);
+    broker->has_parked = true;
+}
+
+static void unpark(struct broker *broker, struct list *list) {
+    struct waiter *waiter, *next;
+
+    list_foreach_safe (waiter, next, list, in_parked) {
+        if (waiter->why == WHY_HEALTH)
+            continue;
+        list_remove(&waiter->in_parked);
+        activate(broker, waiter, true);
+    }
+}
+
+void tenant_unpark(struct broker *broker, struct tenant *tenant) {
+    struct waiter *waiter;
+
+    unpark(broker, &tenant->parked);
+    /* The best devices may have been one too many for it, and others full. */
+    if (tenant->rules.quota_devices == UINT32_MAX)
+        return;
+    list_foreach (waiter, &tenant->waiters, in_tenant) {
+        waiter_refresh(broker, waiter);
+    }
+}
+
+void tenant_settle(struct broker *broker, struct tenant *tenant) {
+    struct moment now = { broker->now_usec, broker->week_minute };
+    const struct policy_rules *rules = &tenant->rules;
+    struct waiter *waiter, *next;
+
+    if (tenant->n_leases < rules->max_leases && rules->quota_bytes == UNITS_FOREVER &&
+        rules->quota_permyriad >= 10000 && rules->quota_devices == UINT32_MAX)
+        return;
+    list_foreach_safe (waiter, next, &tenant->waiters, in_tenant) {
+        struct growth_fit growth;
+        struct fit fit;
+
+        if (!waiter->is_active)
+            continue;
+        if (waiter->holder) {
+            growth_fit(broker, waiter->holder, waiter->share, waiter->bytes, 0, &growth);
+            if (growth.is_over_limit || growth.is_spent || growth.fits || growth.why != WHY_QUOTA)
+                continue;
+        } else if (claim_is_permitted(broker, tenant, waiter->claim, now, &fit)) {
+            continue;
+        }
+        waiter->why = waiter->holder ? WHY_QUOTA : fit.why;
+        waiter_park(broker, waiter);
+    }
+}
+
+void line_wake(struct broker *broker) {
+    unpark(broker, &broker->asleep);
+}
+
+int line_review(struct broker *broker) {
+    struct order_node *node = order_first(broker->requests), *next;
+    bool is_told = true;
+    int result = 0;
+
+    line_touch_all(broker);
+    for (; node; node = next) {
+        struct waiter *waiter = order_entry(node, struct waiter, in_line);
+        struct verdict verdict;
+        struct claim *claim = NULL;
+        int r;
+
+        next = order_next(node);
+        r = claim_new(&claim, &verdict, broker->books, broker->n_books, &waiter->tenant->rules,
+                      waiter->demand);
+        if (r == -ENOMEM) {
+            result = r;
+            continue;
+        }
+        if (r < 0 && !verdict_may_pass(&verdict)) {
+            waiter_decide(broker, waiter, &verdict);
+            continue;
+        }
+        deactivate(broker, waiter);
+        free(waiter->claim);
+        waiter->claim = claim;
+        if (claim) {
+            waiter->why = waiter->why == WHY_GRACE ? WHY_GRACE : WHY_DEVICE;
+            activate(broker, waiter, false);
+            continue;
+        }
+        if (waiter->why != WHY_HEALTH || strcmp(waiter->trouble, verdict.reason) != 0) {
+            waiter->told_place = 0; /* whoever waits hears of it, wherever it stands */
+            is_told = false;
+        }
+        waiter->why = WHY_HEALTH;
+        snprintf(waiter->trouble, sizeof(waiter->trouble), "%s", verdict.reason);
+        list_append(&broker->asleep, &waiter->in_parked);
+    }
+    if (!is_told)
+        places_changed(broker);
+    return result;
+}

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A round of the line: who is served.
+ *
+ * The rule. The line is walked in its order. Who fits gets; who does not keeps, on every device
+ * that it could use, what it asks for. Somebody behind may take of a device
+ *
+ *     what is free beyond all that those before it keep there: then they have theirs; or
+ *     as much as the slack (daemon/broker/queue/backfill.h), where it asks for a fixed amount: then
+ * nobody before it comes to its turn later than without it.
+ *
+ * On each device that holds for the first PASSED_MAX who wait for it; behind them nobody passes.
+ *
+ * The rounds. Nothing becomes possible on a device unless bytes come back there or somebody who
+ * kept some leaves: such devices are dirty. A round only looks at those who could use a dirty
+ * device, and at those who are fresh; all others wait as they did. The line finds them by their
+ * marks without meeting those in between (base/rank_tree.h), so that a long line costs what a short
+ * one does:
+ *
+ *     dirty: 3     line: a(0,1) b(3) c(2) d(2,3) …     looks at b, d, … until device 3 is shut
+ *
+ * To judge d it must know what is left of device 2 for it: those before it there (c) are counted
+ * when they are needed, device by device. When a waiter is served, its devices join the dirty ones,
+ * from its place on. What a round finds on a device is kept: behind `place`, nobody finds more than
+ * `room_bytes` there, until it is dirty again.
+ */
+#include "daemon/broker/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PASSED_MAX  8
+#define AHEAD_MAX   256
+#define HOOKED_MAX  64
+#define HOOKED_EACH 2
+
+static const struct place line_begin = { false, INT64_MIN, 0 };
+static const struct place line_end = { true, INT64_MAX, UINT64_MAX };
+
+/* A device, as somebody finds it whose turn it is. */
+struct stand {
+    struct place upto; /* who waits up to here is counted; of open devices: all before the turn */
+    uint64_t kept_bytes;
+    uint64_t largest_bytes;
+    uint64_t slack_bytes;
+    bool has_slack; /* it is computed */
+    bool is_shut;
+    bool is_told; /* `shut` says what is to be kept of this round */
+    struct shut shut;
+    uint32_t n_needs;
+    uint64_t needs[PASSED_MAX];
+};
+
+struct round {
+    struct moment now;
+    struct place at;    /* whose turn it is */
+    struct slots open;  /* dirty devices of which something may be left */
+    struct slots mine;  /* all that were */
+    struct slots begun; /* whose stand is set */
+    bool is_unsettled;  /* something changed before the turn: begin anew */
+    struct stand stands[BOOKS_MAX];
+};
+
+struct round *round_new(void) {
+    return calloc(1, sizeof(struct round));
+}
+
+/* ---- Devices ----------------------------------------------------------------------------------
+ */
+
+static struct stand *stand_get(struct round *round, unsigned slot) {
+    struct stand *stand = &round->stands[slot];
+
+    if (slots_has(&round->begun, slot))
+        return stand;
+    slots_add(&round->begun, slot);
+    stand->upto = line_begin;
+    stand->kept_bytes = stand->largest_bytes = 0;
+    stand->has_slack = stand->is_shut = stand->is_told = false;
+    stand->n_needs = 0;
+    return stand;
+}
+
+/* What nobody from here on finds more of. */
+static uint64_t most_room(const struct book *book, const struct stand *stand) {
+    uint64_t left = book_free(book), beside;
+
+    if (stand->n_needs == PASSED_MAX)
+        return 0;
+    /* No state has more to spare than the empty device. */
+    beside = book->usable_bytes - MIN(book->usable_bytes, stand->largest_bytes);
+    return MAX(left - MIN(left, stand->kept_bytes), MIN(left, beside));
+}
+
+static void stand_keep(struct broker *broker, struct stand *stand, unsigned slot, uint64_t bytes) {
+    if (stand->is_shut)
+        return;
+    if (__builtin_add_overflow(stand->kept_bytes, bytes, &stand->kept_bytes))
+        stand->kept_bytes = UINT64_MAX;
+    stand->largest_bytes = MAX(stand->largest_bytes, bytes);
+    stand->needs[stand->n_needs++] = bytes;
+    stand->has_slack = false;
+    stand->is_shut = most_room(broker->books[slot], stand) < BOOKS_GRANULE;
+}
+
+/* What a waiter keeps of a device. */
+static uint64_t need_of(const struct waiter *waiter, unsigned slot) {
+    if (waiter->holder)
+        return growth_rise(waiter);
+    for (uint32_t i = 0; i < waiter->claim->n_options; i++)
+        if (waiter->claim->options[i].slot == slot)
+            return waiter->claim->options[i].guaranteed_bytes;
+    return 0;
+}
+
+/* The next behind `place` that has one of these marks. */
+static struct waiter *next_of(const struct broker *broker, struct place place,
+                              const uint64_t *marks) {
+    struct order_node *node = NULL;
+
+    if (!place.is_request) {
+        node = order_seek(broker->growths, place.key, place.tie, marks);
+        if (!node)
+            place = (struct place){ true, INT64_MIN, 0 };
+    }
+    if (!node)
+        node = order_seek(broker->requests, place.key, place.tie, marks);
+    return order_entry(node, struct waiter, in_line);
+}
+
+/* The same behind a waiter that is still in line. */
+static struct waiter *next_behind(const struct broker *broker, struct waiter *waiter,
+                                  const uint64_t *marks) {
+    struct order_node *node = order_seek_behind(&waiter->in_line, marks);
+
+    if (!node && waiter->holder)
+        node = order_seek(broker->requests, INT64_MIN, 0, marks);
+    return order_entry(node, struct waiter, in_line);
+}
+
+/* Count all before `place` on a device. */
+static void stand_advance(struct broker *broker, struct round *round, unsigned slot,
+                          struct place place) {
+    struct stand *stand = stand_get(round, slot);
+    uint64_t marks[ORDER_WORDS] = { 0 };
+    struct waiter *waiter;
+
+    if (stand->is_shut || slots_has(&round->open, slot))
+        return;
+    marks[slot / 64] = UINT64_C(1) << slot % 64;
+    waiter = next_of(broker, stand->upto, marks);
+    while (waiter && place_before(waiter_at(waiter), place)) {
+        stand_keep(broker, stand, slot, need_of(waiter, slot));
+        stand->upto = waiter_at(waiter);
+        if (stand->is_shut)
+            return;
+        waiter = next_behind(broker, waiter, marks);
+    }
+}
+
+static bool is_known_shut(const struct broker *broker, const struct round *round, unsigned slot,
+                          struct place place, uint64_t bytes) {
+    return !slots_has(&broker->dirty, slot) && !slots_has(&round->mine, slot) &&
+           bytes > broker->shut[slot].room_bytes && place_before(broker->shut[slot].place, place);
+}
+
+/* What somebody at `place` who wants `option` finds of it; below what it wants: how much is wrong
+ * then does not matter. */
+static uint64_t room_for(struct broker *broker, struct round *round, const struct option *option,
+                         struct place place) {
+    const struct book *book = broker->books[option->slot];
+    uint64_t wanted = option->guaranteed_bytes, left = book_free(book), beyond;
+    struct stand *stand;
+
+    if (left < wanted || is_known_shut(broker, round, option->slot, place, wanted))
+        return 0;
+    stand_advance(broker, round, option->slot, place);
+    stand = &round->stands[option->slot];
+    if (stand->is_shut)
+        return 0;
+    beyond = left - MIN(left, stand->kept_bytes);
+    /* What may grow later grows before those who wait. */
+    if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, stand) < wanted)
+        return beyond;
+    if (!stand->has_slack) {
+        stand->slack_bytes = book_slack(book, stand->needs, stand->n_needs);
+        stand->has_slack = true;
+    }
+    return MAX(beyond, MIN(left, stand->slack_bytes));
+}
+
+/* ---- The turn of one -------------------------------------------------------------------------
+ */
+
+/* Of an open device: nobody behind finds anything that anybody asks for. */
+static void close_slot(struct broker *broker, struct round *round, unsigned slot) {
+    struct stand *stand = &round->stands[slot];
+
+    stand->upto = round->at;
+    stand->is_told = true;
+    stand->shut.place = round->at;
+    stand->shut.room_bytes = stand->is_shut ? 0 : most_room(broker->books[slot], stand);
+    slots_remove(&round->open, slot);
+}
+
+/* Less than this is of no use to anybody who could come now. */
+static uint64_t least_of_use(const struct broker *broker, const struct round *round,
+                             unsigned slot) {
+    if (!round->at.is_request && broker->n_growths_at[slot] > 0)
+        return BOOKS_GRANULE;
+    return MAX(order_least(broker->requests), BOOKS_GRANULE);
+}
+
+/* All before the turn are counted there. */
+static void open_slot(struct broker *broker, struct round *round, unsigned slot) {
+    struct stand *stand = stand_get(round, slot);
+
+    slots_add(&round->mine, slot);
+    slots_add(&round->open, slot);
+    stand->is_shut |= most_room(broker->books[slot], stand) < BOOKS_GRANULE;
+    if (stand->is_shut || most_room(broker->books[slot], stand) < least_of_use(broker, round, slot))
+        close_slot(broker, round, slot);
+}
+
+/* It does not fit: it keeps what it asks for. */
+static void keep(struct broker *broker, struct round *round, struct waiter *waiter) {
+    for (size_t w = 0; w < ELEMENTSOF(round->open.words); w++) {
+        uint64_t both = waiter->in_line.marks[w] & round->open.words[w];
+
+        for (; both; both &= both - 1) {
+            unsigned slot = (unsigned)(w * 64) + (unsigned)__builtin_ctzll(both);
+            struct stand *stand = &round->stands[slot];
+
+            stand_keep(broker, stand, slot, need_of(waiter, slot));
+            if (stand->is_shut ||
+                most_room(broker->books[slot], stand) < least_of_use(broker, round, slot))
+                close_slot(broker, round, slot);
+        }
+    }
+}
+
+/* Its devices, once it was served or denied: what it kept is there for those behind it. */
+static void join_slots(struct broker *broker, struct round *round, const struct slots *slots) {
+    for (int slot = -1; (slot = slots_next(slots, slot)) >= 0;) {
+        stand_get(round, (unsigned)slot)->has_slack = false;
+        if (slots_has(&round->open, (unsigned)slot) ||
+            (!slots_has(&broker->dirty, (unsigned)slot) &&
+             !slots_has(&round->mine, (unsigned)slot)))
+            continue;
+        stand_advance(broker, round, (unsigned)slot, round->at);
+        round->stands[slot].is_told = false;
+        open_slot(broker, round, (unsigned)slot);
+    }
+}
+
+/* After a grant: does it change anything for those who had their turn already? */
+static void settle(struct broker *broker, struct round *round, struct tenant *tenant) {
+    uint64_t flags = (broker->growths ? broker->growths->any[MARKS] : 0) |
+                     (broker->requests ? broker->requests->any[MARKS] : 0);
+
+    if (tenant)
+        tenant_settle(broker, tenant);
+    round->is_unsettled |= broker->has_parked || (flags & MARK_SAFE);
+}
+
+static void grant(struct broker *broker, struct round *round, struct waiter *waiter,
+                  const struct fit *fit) {
+    struct tenant *tenant = waiter->tenant->n_waiting > 1 ? waiter->tenant : NULL;
+    struct slots slots = waiter->claim->slots;
+    struct verdict verdict;
+
+    if (lease_grant(broker, waiter, fit, &verdict) < 0) {
+        waiter_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
+    } else {
+        for (uint32_t i = 0; i < fit->n_chosen; i++)
+            line_touch(broker, fit->chosen[i]->slot);
+        waiter_decide(broker, waiter, &verdict);
+    }
+    join_slots(broker, round, &slots);
+    settle(broker, round, tenant);
+}
+
+static void set_why(struct broker *broker, struct waiter *waiter, enum why why, int blocked) {
+    broker->is_moved |= waiter->why != why;
+    waiter->why = why;
+    waiter->blocked = blocked;
+    if (why == WHY_UNSAFE) {
+        waiter->in_line.marks[MARKS] |= MARK_SAFE;
+        order_mark(&waiter->in_line);
+    }
+}
+
+/* Whether something that changed could help it: else it waits on, unjudged. */
+static bool could_be_met(struct broker *broker, struct round *round, const struct waiter *waiter) {
+    const struct claim *claim = waiter->claim;
+
+    for (uint32_t i = 0; i < claim->n_options; i++)
+        if (slots_has(&round->open, claim->options[i].slot) &&
+            room_for(broker, round, &claim->options[i], round->at) >=
+                claim->options[i].guaranteed_bytes)
+            return true;
+    return false;
+}
+
+/* Whether it waits on. */
+static bool judge_request(struct broker *broker, struct round *round, struct waiter *waiter,
+                          bool is_special) {
+    const struct claim *claim = waiter->claim;
+    struct slots slots = claim->slots;
+    uint64_t left[BOOKS_MAX];
+    uint32_t n_fit = 0;
+    struct fit fit;
+
+    if (!is_special && !broker->has_spending && !could_be_met(broker, round, waiter)) {
+        keep(broker, round, waiter);
+        return true;
+    }
+    for (uint32_t i = 0; i < claim->n_options; i++) {
+        unsigned slot = claim->options[i].slot;
+
+        left[slot] = room_for(broker, round, &claim->options[i], round->at);
+        n_fit += left[slot] >= claim->options[i].guaranteed_bytes;
+    }
+    if (n_fit < claim->n_wanted && !is_special && !broker->has_spending) {
+        keep(broker, round, waiter);
+        return true;
+    }
+    claim_fit(broker, waiter->tenant, claim, left, round->now, &fit);
+    if (fit.is_spent) {
+        waiter_deny(broker, waiter, REFUSAL_DENIED, NULL,
+                    "your GiB·hours are used up; they come back as their period passes");
+        join_slots(broker, round, &slots);
+        return false;
+    }
+    if (fit.n_chosen > 0) {
+        grant(broker, round, waiter, &fit);
+        return false;
+    }
+    if (fit.why >= WHY_QUOTA) {
+        set_why(broker, waiter, fit.why, fit.blocked);
+        waiter_park(broker, waiter);
+        join_slots(broker, round, &slots);
+    } else {
+        n_fit = 0;
+        /* For the reason only: is it memory that is short, or the others that come first? */
+        for (uint32_t i = 0; i < claim->n_options; i++)
+            n_fit += book_free(broker->books[claim->options[i].slot]) >=
+                     claim->options[i].guaranteed_bytes;
+        if (fit.why == WHY_DEVICE && n_fit >= claim->n_wanted)
+            fit.why = WHY_BEHIND;
+        set_why(broker, waiter, fit.why, fit.blocked);
+        keep(broker, round, waiter);
+    }
+    return true;
+}
+
+static bool judge_growth(struct broker *broker, struct round *round, struct waiter *waiter) {
+    struct holder *holder = waiter->holder;
+    struct tenant *tenant = waiter->tenant->n_waiting > 1 ? waiter->tenant : NULL;
+    struct book *book = holder->lease->shares[waiter->share].book;
+    uint64_t left = book_free(book);
+    struct slots slots = { 0 };
+    bool is_waiting = false;
+    const struct stand *stand;
+    struct growth_fit fit;
+    struct verdict verdict;
+
+    slots_add(&slots, book->slot);
+    stand_advance(broker, round, book->slot, round->at);
+    stand = &round->stands[book->slot];
+    left = stand->is_shut ? 0 : left - MIN(left, stand->kept_bytes);
+    growth_fit(broker, holder, waiter->share, waiter->bytes, left, &fit);
+    if (fit.is_spent) {
+        waiter_deny(broker, waiter, REFUSAL_DENIED, book,
+                    "your GiB·hours are used up; they come back as their period passes");
+    } else if (fit.is_over_limit) {
+        waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, book,
+                    "the other processes of lease %llu took the rest of its limit meanwhile",
+                    (unsigned long long)holder->lease->id);
+    } else if (fit.fits) {
+        growth_take(broker, holder, waiter->share, waiter->bytes, &verdict);
+        waiter_decide(broker, waiter, &verdict);
+        line_touch(broker, book->slot);
+        join_slots(broker, round, &slots);
+        settle(broker, round, tenant);
+        return false;
+    } else {
+        set_why(broker, waiter, fit.why, (int)book->slot);
+        if (fit.why != WHY_QUOTA) {
+            keep(broker, round, waiter);
+            return true;
+        }
+        waiter_park(broker, waiter);
+        is_waiting = true;
+    }
+    join_slots(broker, round, &slots);
+    return is_waiting;
+}
+
+/* ---- Processes that have and want ------------------------------------------------------------
+ */
+
+/* What a process has of a device: it alone decides when that becomes free. */
+static uint64_t own_charge(const struct member *member, unsigned slot) {
+    const struct holder *holder;
+    const struct lease *lease;
+    uint64_t sum = 0;
+
+    list_foreach (holder, &member->holders, in_member) {
+        for (uint32_t i = 0; i < holder->lease->n_shares; i++)
+            if (holder->lease->shares[i].book->slot == slot)
+                sum += share_charge(&holder->lease->shares[i]);
+    }
+    list_foreach (lease, &member->leases, in_owner) {
+        for (uint32_t i = 0; i < lease->n_shares && !holder_find(lease, &member->process); i++)
+            if (lease->shares[i].book->slot == slot)
+                sum += share_charge(&lease->shares[i]);
+    }
+    return sum;
+}
+
+/* Whether a waiter cannot be met before the process gives back what it has. */
+static bool waits_for(const struct broker *broker, const struct waiter *waiter,
+                      const struct member *member) {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
+        const struct option *option = &waiter->claim->options[i];
+        uint64_t usable = broker->books[option->slot]->usable_bytes;
+        uint64_t own = own_charge(member, option->slot);
+
+        n += usable - MIN(usable, own) >= option->guaranteed_bytes;
+    }
+    return n < waiter->claim->n_wanted;
+}
+
+/* What is left beyond those before the waiter, but for those who wait for what its process has. */
+static bool left_by_others(const struct broker *broker, const struct waiter *waiter,
+                           uint64_t *ret_left) {
+    struct place end = waiter_at(waiter), at = line_begin;
+    const struct waiter *other;
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < broker->n_books; i++)
+        ret_left[i] = book_free(broker->books[i]);
+    while ((other = next_of(broker, at, waiter->in_line.marks))) {
+        at = waiter_at(other);
+        if (!place_before(at, end))
+            break;
+        if (n++ == AHEAD_MAX)
+            return false;
+        if (!other->holder && waits_for(broker, other, waiter->member))
+            continue;
+        for (unsigned slot = 0; slot < broker->n_books; slot++)
+            if (other->in_line.marks[slot / 64] >> slot % 64 & 1)
+                ret_left[slot] -= MIN(ret_left[slot], need_of(other, slot));
+    }
+    return true;
+}
+
+/* Those in front of `first` go behind all others. */
+static void hooked_begin_with(struct broker *broker, struct member *first) {
+    struct list *link;
+
+    while ((link = broker->hooked.next) != &first->in_hooked) {
+        list_remove(link);
+        list_append(&broker->hooked, link);
+    }
+}
+
+/* Whether this round brought anything for it. */
+static bool is_concerned(const struct broker *broker, const struct round *round,
+                         const struct waiter *waiter) {
+    uint64_t both = 0;
+
+    if (!waiter->is_active || waiter->holder)
+        return false;
+    for (size_t i = 0; i < ELEMENTSOF(round->mine.words); i++)
+        both |= waiter->in_line.marks[i] & round->mine.words[i];
+    return both || waiter->round == broker->n_rounds;
+}
+
+/*
+ * A process that has a lease and waits for another, behind somebody who waits for the first:
+ * neither would ever move. Passing cannot delay the one in front, because it cannot start before
+ * this process ends anyway. Rare, so a few are looked at in each round: two of a process, and the
+ * next round begins with those that this one left out, so that nobody's requests hide another's.
+ */
+static void serve_hooked(struct broker *broker, struct round *round) {
+    struct member *member, *next_member;
+    struct waiter *waiter, *next;
+    uint64_t left[BOOKS_MAX];
+    unsigned n = 0;
+    struct fit fit;
+
+    list_foreach_safe (member, next_member, &broker->hooked, in_hooked) {
+        unsigned of_this = 0;
+
+        if (n >= HOOKED_MAX) {
+            hooked_begin_with(broker, member);
+            return;
+        }
+        list_foreach_safe (waiter, next, &member->waiters, in_member) {
+            if (!is_concerned(broker, round, waiter))
+                continue;
+            if (of_this++ == HOOKED_EACH)
+                break;
+            n++;
+            for (size_t i = 0; i < broker->n_books; i++)
+                left[i] = book_free(broker->books[i]);
+            claim_fit(broker, waiter->tenant, waiter->claim, left, round->now, &fit);
+            if (fit.n_chosen == 0 || fit.is_spent || !left_by_others(broker, waiter, left))
+                continue;
+            claim_fit(broker, waiter->tenant, waiter->claim, left, round->now, &fit);
+            if (fit.n_chosen == 0)
+                continue;
+            round->at = waiter_at(waiter);
+            grant(broker, round, waiter, &fit);
+            round->is_unsettled = true;
+            return;
+        }
+    }
+}
+
+/* ---- The round -------------------------------------------------------------------------------
+ */
+
+static void begin(struct broker *broker, struct round *round) {
+    round->at = line_begin;
+    round->is_unsettled = false;
+    memset(&round->open, 0, sizeof(round->open));
+    memset(&round->mine, 0, sizeof(round->mine));
+    memset(&round->begun, 0, sizeof(round->begun));
+    for (int slot = -1; (slot = slots_next(&broker->dirty, slot)) >= 0;)
+        open_slot(broker, round, (unsigned)slot);
+}
+
+/* One walk; whether another is needed. */
+static bool walk(struct broker *broker, struct round *round) {
+    uint64_t marks[ORDER_WORDS];
+    struct waiter *waiter = NULL;
+
+    begin(broker, round);
+    while (!round->is_unsettled) {
+        bool is_waiting;
+        uint64_t flags;
+
+        broker->has_parked = false;
+        memcpy(marks, round->open.words, sizeof(round->open.words));
+        marks[MARKS] = MARK_FRESH | (broker->is_safety_due ? MARK_SAFE : 0);
+        waiter = waiter ? next_behind(broker, waiter, marks) : next_of(broker, round->at, marks);
+        if (!waiter)
+            break;
+        round->at = waiter_at(waiter);
+        flags = waiter->in_line.marks[MARKS] & marks[MARKS];
+        if (flags) {
+            waiter->round = broker->n_rounds;
+            waiter->in_line.marks[MARKS] &= ~flags;
+            order_mark(&waiter->in_line);
+        }
+        is_waiting = waiter->holder ? judge_growth(broker, round, waiter)
+                                    : judge_request(broker, round, waiter, flags != 0);
+        if (!is_waiting)
+            waiter = NULL;
+    }
+    if (!round->is_unsettled)
+        broker->is_safety_due = false;
+    if (!round->is_unsettled && !list_is_empty(&broker->hooked))
+        serve_hooked(broker, round);
+    if (round->is_unsettled)
+        return true;
+
+    for (int slot = -1; (slot = slots_next(&round->mine, slot)) >= 0;) {
+        const struct stand *stand = &round->stands[slot];
+
+        slots_remove(&broker->dirty, (unsigned)slot);
+        broker->shut[slot] = stand->is_told ? stand->shut : (struct shut){ line_end, UINT64_MAX };
+    }
+    return slots_next(&broker->dirty, -1) >= 0;
+}
+
+void line_run(struct broker *broker, struct moment now) {
+    struct round *round = broker->round;
+
+    if (now.week_minute != broker->week_minute) {
+        broker->week_minute = now.week_minute;
+        line_wake(broker);
+        if (broker->policy->n_devices > 0)
+            line_touch_all(broker);
+    }
+    broker->is_stirred = false;
+    if (broker->grace_usec || broker->waiters.n == 0)
+        return;
+    if (broker->has_spending)
+        line_touch_all(broker);
+    round->now = now;
+    broker->n_rounds++;
+    while (walk(broker, round))
+        continue;
+    /* What the rounds themselves set free they have seen. */
+    broker->is_stirred = false;
+}
+
+void line_left(struct broker *broker, int64_t key, const struct claim *claim,
+               uint64_t ret_left[static BOOKS_MAX]) {
+    struct place place = { true, key, UINT64_MAX };
+    struct round *round = broker->round;
+
+    memset(&round->open, 0, sizeof(round->open));
+    memset(&round->mine, 0, sizeof(round->mine));
+    memset(&round->begun, 0, sizeof(round->begun));
+    for (uint32_t i = 0; i < claim->n_options; i++)
+        ret_left[claim->options[i].slot] = room_for(broker, round, &claim->options[i], place);
+}

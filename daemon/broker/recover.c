@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attaching, and coming back after a restart.
+ *
+ * What was recorded is there again at once: leases with their shares, holders as absent, what was
+ * releasing as debts, places in the line as ghosts. A process that comes back says what it holds;
+ * it may not be more than what was recorded of it. Only where records were lost is a lease made
+ * again from what its processes say, and then by the rules that held for it: what the user may
+ * see, its quotas, and what is really free.
+ */
+#include "daemon/broker/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/broker/visibility.h"
+
+/* Numbers that somebody could have had: beyond lies what JSON readers cannot hold. */
+#define LEASE_ID_MAX (UINT64_C(1) << 53)
+
+/* ---- Rebuilding --------------------------------------------------------------------------------
+ */
+
+/* What NVML shows of the process that claims a lease, as nobody's. */
+static uint64_t shown_of(const struct broker *broker, const struct process_id *process,
+                         unsigned slot) {
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < broker->n_strays; i++)
+        if (broker->strays[i].slot == slot && broker->strays[i].process.pid == process->pid &&
+            broker->strays[i].process.start == process->start)
+            sum += broker->strays[i].bytes;
+    return sum;
+}
+
+/* The shares of a rebuilt lease, by the rules. */
+static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
+                         const struct process_id *process, const struct broker_attach *attach,
+                         struct book **books, struct share *shares, struct verdict *ret) {
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t sum = 0;
+    uint32_t n_new = 0;
+
+    if (tenant->n_leases >= rules->max_leases)
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "you have %u leases already, which is all that you may",
+                              tenant->n_leases);
+    if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds)
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL, "your GiB·hours are used up");
+    if (attach->n_held == 0 || attach->n_held > BOOKS_SHARES_MAX)
+        return verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL,
+                              "there is no lease %llu, and nothing was said of what it holds",
+                              (unsigned long long)attach->lease);
+
+    for (size_t i = 0; i < attach->n_held; i++) {
+        struct book *book = book_find(broker, &attach->held[i].device);
+        uint64_t held = books_round_up(attach->held[i].bytes), quota;
+        struct policy_face face;
+
+        /* Hours and drains are for new leases: this one was there before them. */
+        if (!book || book->device.state == DEVICE_LOST || book->device.seen.mig_enabled)
+            return verdict_refuse(ret, REFUSAL_NO_DEVICE, NULL,
+                                  "a device of the lease is not there any more");
+        for (size_t j = 0; j < i; j++)
+            if (books[j] == book)
+                return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice", book->name);
+        face = book_face(book);
+        if (!policy_names_fit(&rules->devices, &face))
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "the administrator's rules do not let you use %s", book->name);
+        quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
+        if (held > quota || tenant->slot_bytes[book->slot] > quota - held)
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "it holds more of %s than your rules allow", book->name);
+        /* NVML may have seen these bytes already, as nobody's: this process's own, not others'. */
+        if (held > book_free(book) + shown_of(broker, process, book->slot))
+            return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
+                                  "%s has not as much as it says that it holds", book->name);
+        books[i] = book;
+        n_new += tenant->slot_leases[book->slot] == 0;
+        if (__builtin_add_overflow(sum, held, &sum))
+            sum = UINT64_MAX;
+        shares[i] = (struct share){
+            .guaranteed_bytes = held,
+            .limit_bytes = MIN(quota, books_round_down(rules->quota_bytes)),
+        };
+        if (shares[i].limit_bytes < held)
+            shares[i].limit_bytes = held;
+    }
+    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes))
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "it holds more than is left of your quota");
+    if (n_new > rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots))
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "it holds more devices than your quota allows");
+    return 0;
+}
+
+/*
+ * A lease that no record tells of. Whoever had its number is not known: another user's claim to the
+ * same number gets one of its own, and goes on calling it by the old.
+ */
+static int rebuild(struct broker *broker, const struct broker_peer *peer,
+                   const struct broker_attach *attach, struct moment now, struct lease **ret_lease,
+                   struct verdict *ret) {
+    struct tenant *tenant = tenant_get(broker, peer->uid, peer->gid);
+    struct book *books[BOOKS_SHARES_MAX];
+    struct share shares[BOOKS_SHARES_MAX];
+    struct alias *alias = NULL;
+    struct member *owner;
+    struct lease *lease;
+    int r;
+
+    if (!tenant)
+        return -ENOMEM;
+    r = tenant_groups(broker, tenant, peer);
+    if (r == 0 && (attach->lease == 0 || attach->lease > LEASE_ID_MAX))
+        r = verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "there is no lease %llu",
+                           (unsigned long long)attach->lease);
+    if (r == 0)
+        r = judge_rebuilt(broker, tenant, &peer->process, attach, books, shares, ret);
+    if (r < 0) {
+        if (r != -ENOMEM)
+            tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+        tenant_put(broker, tenant);
+        return r;
+    }
+
+    lease = lease_new(broker, (uint32_t)attach->n_held);
+    owner = member_get(broker, &peer->process);
+    if (broker_lease(broker, attach->lease))
+        alias = calloc(1, sizeof(*alias));
+    if (!lease || !owner || (broker_lease(broker, attach->lease) && !alias))
+        goto fail;
+    lease->id = alias ? MAX(broker->next_lease, attach->lease + 1) : attach->lease;
+    if (map_put(&broker->leases, lease->id, lease) < 0)
+        goto fail;
+
+    broker->next_lease = MAX(broker->next_lease, lease->id + 1);
+    if (alias) {
+        *alias = (struct alias){
+            .uid = peer->uid,
+            .called = attach->lease,
+            .lease = lease->id,
+        };
+        list_append(&broker->aliases, &alias->in_broker);
+    }
+    lease->tenant = tenant;
+    lease->uid = peer->uid;
+    lease->gid = peer->gid;
+    lease->mode = LEASE_GROW;
+    lease->priority = tenant->rules.priority;
+    lease->created_usec = now.usec;
+    /* Its other processes come with the same one. */
+    lease->has_token = attach->has_token;
+    memcpy(lease->token, attach->token, sizeof(lease->token));
+    if (tenant->rules.lease_usec != UNITS_FOREVER) {
+        lease->expires_usec = now.usec + tenant->rules.lease_usec;
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    }
+    memcpy(lease->shares, shares, attach->n_held * sizeof(shares[0]));
+    lease->owner = owner;
+    list_append(&owner->leases, &lease->in_owner);
+    lease_enter(broker, lease, books);
+    keep_lease(broker, lease);
+    tell_event(broker, "rebuilt", lease, peer->process.pid, NULL,
+               "lease %llu of uid %u was made again from what process %d holds",
+               (unsigned long long)lease->id, (unsigned)lease->uid, (int)peer->process.pid);
+    *ret_lease = lease;
+    return 0;
+
+fail:
+    free(lease);
+    free(alias);
+    member_put(broker, owner);
+    tenant_put(broker, tenant);
+    return -ENOMEM;
+}
+
+/* ---- Attach ------------------------------------------------------------------------------------
+ */
+
+/* What a process that was given up for gone still owes of a device: it may come back with that. */
+static uint64_t lingering(const struct debt *debt, const struct book *book) {
+    for (uint32_t i = 0; debt && i < debt->n_parts; i++)
+        if (debt->parts[i].book == book)
+            return books_round_up(debt->parts[i].bytes);
+    return 0;
+}
+
+/*
+ * A process that left, or was never here, says that it holds so much: as much as a Grow of it would
+ * get at once. What it owes is its own. 0: it may; else it was refused.
+ */
+static int judge_returning(struct broker *broker, struct lease *lease, unsigned at,
+                           const struct holder *holder, uint64_t owed_bytes, uint64_t bytes,
+                           struct verdict *ret) {
+    const struct share *share = &lease->shares[at];
+    const struct tenant *tenant = lease->tenant;
+    const struct policy_rules *rules = &tenant->rules;
+    uint64_t seen = holder ? holder->parts[at].seen_bytes : 0;
+    uint64_t own = holder ? part_held(&holder->parts[at]) : 0, quota, rise;
+    char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
+
+    bytes = MAX(bytes, seen) - own;
+    if (bytes > share->limit_bytes - MIN(share->limit_bytes, share->held_bytes))
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "%s more than lease %llu holds on %s is over its limit of %s",
+                              units_format_bytes(bytes, a), (unsigned long long)lease->id,
+                              share->book->name, units_format_bytes(share->limit_bytes, b));
+    rise = share_rise(share, bytes);
+    if (rise == 0)
+        return 0;
+    quota = units_share(rules->quota_permyriad, share->book->usable_bytes);
+    if (rise > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes) ||
+        (rules->quota_permyriad < 10000 &&
+         rise > quota - MIN(quota, tenant->slot_bytes[share->book->slot])))
+        return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                              "it holds more of %s than is left of your quota", share->book->name);
+    if (rise > book_free(share->book) + owed_bytes ||
+        (lease->declares_max && !safety_keeps(broker, lease, at, rise)))
+        return verdict_refuse(
+            ret, REFUSAL_NO_MEMORY, NULL,
+            "%s that it says it holds on %s were given back when its connection ended, "
+            "and others have them now (%s is free): free them, and ask again by Grow",
+            units_format_bytes(rise, a), share->book->name,
+            units_format_bytes(book_free(share->book), b));
+    return 0;
+}
+
+static int judge_held(struct broker *broker, struct lease *lease, const struct holder *holder,
+                      const struct debt *debt, const struct broker_attach *attach,
+                      uint64_t *declared, struct verdict *ret) {
+    for (size_t i = 0; i < attach->n_held; i++) {
+        uint64_t bytes = books_round_up(attach->held[i].bytes), most, others;
+        struct share *share;
+        unsigned at;
+
+        share = lease_share(lease, &attach->held[i].device, &at);
+        if (!share)
+            return verdict_refuse(ret, REFUSAL_NO_DEVICE, NULL, "lease %llu has no such device",
+                                  (unsigned long long)lease->id);
+        if (declared[at] != 0)
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice",
+                                  share->book->name);
+        most = holder ? holder->parts[at].declared_bytes : lingering(debt, share->book);
+        if (broker->is_lost) {
+            others = share->held_bytes - (holder ? part_held(&holder->parts[at]) : 0);
+            others = share->limit_bytes - MIN(share->limit_bytes, others);
+            most = MAX(most, others);
+        }
+        if (bytes > most && !broker->grace_usec &&
+            (!holder || (!holder->is_attached && !holder->is_absent))) {
+            int r = judge_returning(broker, lease, at, holder, most, bytes, ret);
+
+            if (r < 0)
+                return r;
+        } else if (bytes > most)
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "it says that it holds more of %s than was recorded of it",
+                                  share->book->name);
+        declared[at] = bytes;
+    }
+    return 0;
+}
+
+/* It left, and is back: what lingers is its own again, until NVML says how much that is. */
+static void absorb_debt(struct broker *broker, struct holder *holder) {
+    struct debt *debt = debt_find(broker, holder->lease->id, &holder->process);
+
+    if (!debt)
+        return;
+    for (uint32_t i = 0; i < debt->n_parts; i++) {
+        uint64_t bytes = debt->parts[i].bytes;
+        unsigned at;
+
+        debt_lower(broker, debt, i, 0);
+        if (lease_share(holder->lease, &debt->parts[i].book->device.seen.id, &at))
+            holder_set(broker, holder, at, holder->parts[at].declared_bytes,
+                       MAX(holder->parts[at].seen_bytes, books_round_up(bytes)));
+    }
+    debt_free(broker, debt);
+}
+
+int broker_attach(struct broker *broker, const struct broker_peer *peer,
+                  const struct broker_attach *attach, struct moment now, struct verdict *ret) {
+    struct lease *lease = lease_of_peer(broker, attach->lease, peer->uid);
+    uint64_t declared[BOOKS_SHARES_MAX] = { 0 };
+    struct holder *holder;
+    bool is_rebuilt = false;
+    int r;
+
+    broker->now_usec = now.usec;
+    if ((!lease || lease->uid != peer->uid) && broker->is_lost && broker->grace_usec) {
+        r = rebuild(broker, peer, attach, now, &lease, ret);
+        if (r < 0)
+            return r == -ENOMEM ? r : 0;
+        is_rebuilt = true;
+    }
+    if (!lease || lease->uid != peer->uid) {
+        verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "you have no lease %llu",
+                       (unsigned long long)attach->lease);
+        return 0;
+    }
+    if (lease->is_ending && !holder_find(lease, &peer->process)) {
+        verdict_refuse(ret, REFUSAL_DENIED, NULL, "lease %llu ends: %s",
+                       (unsigned long long)lease->id, lease->reason);
+        return 0;
+    }
+
+    holder = holder_find(lease, &peer->process);
+    if (judge_held(broker, lease, holder, debt_find(broker, lease->id, &peer->process), attach,
+                   declared, ret) < 0)
+        return 0;
+    if (!holder) {
+        holder = holder_new(broker, lease, &peer->process);
+        if (!holder) {
+            if (is_rebuilt)
+                lease_gone(broker, lease, "the daemon is out of memory");
+            return -ENOMEM;
+        }
+    }
+    absorb_debt(broker, holder);
+    if (holder->is_absent) {
+        holder->is_absent = false;
+        broker->n_absent--;
+    }
+    if (!holder->is_attached)
+        tell_event(broker, "attached", lease, peer->process.pid, NULL,
+                   "process %d holds lease %llu", (int)peer->process.pid,
+                   (unsigned long long)lease->id);
+    /* Whoever attaches has heard of it. */
+    if (lease->is_unanswered)
+        broker_answered(broker, lease->id);
+    holder->is_attached = true;
+    holder->attached_usec = holder->attached_usec ? holder->attached_usec : MAX(now.usec, 1u);
+    holder->tier = attach->tier;
+    holder->credits = attach->credits;
+    holder->cookie = attach->cookie;
+    for (uint32_t i = 0; i < lease->n_shares; i++) {
+        holder->parts[i].is_recalled = false;
+        if (attach->held)
+            holder_set(broker, holder, i, declared[i], holder->parts[i].seen_bytes);
+        /* It is told now, and charges that before it makes one. */
+        if (holder->parts[i].declared_bytes == 0)
+            holder->parts[i].context_bytes = lease->shares[i].book->context_bytes;
+    }
+    keep_holder(broker, holder);
+    ret->kind = VERDICT_GRANT;
+    ret->lease = lease->id;
+    ret->place = 0;
+    ret->reason[0] = '\0';
+    return 0;
+}
+
+/* ---- Records -----------------------------------------------------------------------------------
+ */
+
+/* What may change in the life of a lease. */
+static void update_lease(struct broker *broker, struct lease *lease, const struct record_lease *r) {
+    lease->is_ending = r->ending;
+    lease->ending_usec = broker->now_usec;
+    lease->evicts = r->ending && strcmp(r->reason, LEASE_RELEASED) != 0;
+    lease->idle_step = r->idle_step;
+    lease->idle_usec = r->idle_usec;
+    lease->tiers = r->tiers;
+    lease->expires_usec = r->expires_usec;
+    if (lease->expires_usec)
+        broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
+    if (lease->evicts)
+        broker->next_expiry_usec =
+            MIN(broker->next_expiry_usec, broker->now_usec + broker->policy->ending_usec);
+    if (lease->cgroup[0])
+        map_take_text(&broker->cgroups, lease->cgroup);
+    lease->is_unanswered = r->is_unanswered;
+    if (r->is_unanswered && !list_is_linked(&lease->in_unheard))
+        list_append(&broker->unheard, &lease->in_unheard);
+    else if (!r->is_unanswered)
+        list_remove(&lease->in_unheard);
+    memcpy(lease->digest, r->digest, sizeof(lease->digest));
+    snprintf(lease->reason, sizeof(lease->reason), "%s", r->reason);
+    snprintf(lease->scope, sizeof(lease->scope), "%s", r->scope);
+    snprintf(lease->cgroup, sizeof(lease->cgroup), "%s", r->cgroup);
+    if (lease->cgroup[0] && map_put_text(&broker->cgroups, lease->cgroup, lease) < 0)
+        lease->cgroup[0] = '\0';
+}
+
+static int restore_lease(struct broker *broker, const struct record_lease *r) {
+    struct book *books[BOOKS_SHARES_MAX];
+    struct tenant *tenant;
+    struct lease *lease = broker_lease(broker, r->id);
+
+    if (r->id == 0 || r->n_shares == 0 || r->n_shares > BOOKS_SHARES_MAX ||
+        r->mode > LEASE_EXCLUSIVE)
+        return -EBADMSG;
+    if (lease) {
+        if (lease->uid != r->uid)
+            return -EBADMSG;
+        update_lease(broker, lease, r);
+        return 0;
+    }
+    for (uint32_t i = 0; i < r->n_shares; i++) {
+        if (r->shares[i].guaranteed_bytes > r->shares[i].limit_bytes ||
+            r->shares[i].limit_bytes > INT64_MAX)
+            return -EBADMSG;
+        books[i] = book_get(broker, &r->shares[i].device);
+        if (!books[i])
+            return broker->n_books == BOOKS_MAX ? -EBADMSG : -ENOMEM;
+        for (uint32_t j = 0; j < i; j++)
+            if (books[j] == books[i])
+                return -EBADMSG;
+    }
+    tenant = tenant_get(broker, r->uid, r->gid);
+    if (!tenant)
+        return -ENOMEM;
+    lease = lease_new(broker, r->n_shares);
+    if (!lease || map_put(&broker->leases, r->id, lease) < 0) {
+        free(lease);
+        tenant_put(broker, tenant);
+        return -ENOMEM;
+    }
+    lease->id = r->id;
+    lease->tenant = tenant;
+    lease->uid = r->uid;
+    lease->gid = r->gid;
+    lease->mode = (enum lease_mode)r->mode;
+    lease->declares_max = r->declares_max;
+    lease->has_token = r->has_token;
+    lease->priority = r->priority;
+    lease->created_usec = r->created_usec;
+    memcpy(lease->token, r->token, sizeof(lease->token));
+    snprintf(lease->name, sizeof(lease->name), "%s", r->name);
+    update_lease(broker, lease, r);
+    for (uint32_t i = 0; i < r->n_shares; i++)
+        lease->shares[i] = (struct share){
+            .limit_bytes = r->shares[i].limit_bytes,
+            .guaranteed_bytes = r->shares[i].guaranteed_bytes,
+            .declares_max = r->declares_max,
+            .is_exclusive = r->mode == LEASE_EXCLUSIVE,
+        };
+    lease_enter(broker, lease, books);
+    broker->next_lease = MAX(broker->next_lease, r->id + 1);
+    return 0;
+}
+
+/* Whatever was said of this process and lease before counts no more. */
+static void forget_holder(struct broker *broker, uint64_t id, const struct process_id *process) {
+    struct lease *lease = broker_lease(broker, id);
+    struct holder *holder = lease ? holder_find(lease, process) : NULL;
+    struct debt *debt, *next;
+
+    if (holder)
+        holder_gone(broker, holder, false);
+    list_foreach_safe (debt, next, &broker->debts, in_broker) {
+        if (debt->lease == id && process_id_equal(&debt->process, process))
+            debt_free(broker, debt);
+    }
+}
+
+static int restore_debt(struct broker *broker, const struct record_holder *r) {
+    struct debt *debt = debt_new(r->n_held);
+
+    if (!debt)
+        return -ENOMEM;
+    debt->process = (struct process_id){ .pid = r->pid, .start = r->start };
+    debt->lease = r->lease;
+    debt->uid = r->uid;
+    debt->since_usec = r->releasing_usec;
+    for (uint32_t i = 0; i < r->n_held; i++) {
+        struct book *book = book_get(broker, &r->held[i].device);
+
+        if (!book) {
+            free(debt);
+            return broker->n_books == BOOKS_MAX ? -EBADMSG : -ENOMEM;
+        }
+        debt->parts[debt->n_parts].book = book;
+        debt->parts[debt->n_parts++].bytes = r->held[i].held_bytes + r->held[i].context_bytes;
+    }
+    debt_enter(broker, debt);
+    return 0;
+}
+
+static int restore_holder(struct broker *broker, const struct record_holder *r) {
+    struct process_id process = { .pid = r->pid, .start = r->start };
+    struct lease *lease = broker_lease(broker, r->lease);
+    struct member *member;
+    struct holder *holder;
+
+    if (r->n_held > BOOKS_SHARES_MAX)
+        return -EBADMSG;
+    for (uint32_t i = 0; i < r->n_held; i++)
+        if (r->held[i].held_bytes > INT64_MAX / 2 || r->held[i].context_bytes > INT64_MAX / 2)
+            return -EBADMSG;
+    for (uint32_t i = 0; lease && i < r->n_held; i++)
+        if (!lease_share(lease, &r->held[i].device, NULL))
+            return -EBADMSG;
+    if (r->releasing_usec) {
+        forget_holder(broker, r->lease, &process);
+        return restore_debt(broker, r);
+    }
+    if (!lease || lease->uid != r->uid)
+        return -EBADMSG;
+
+    member = member_get(broker, &process);
+    if (!member)
+        return -ENOMEM;
+    /* Who acquired it, else the first who held it, keeps it as long as it lives. */
+    if (!lease->owner || r->attached_usec == 0) {
+        struct member *former = lease->owner;
+
+        list_remove(&lease->in_owner);
+        lease->owner = member;
+        list_append(&member->leases, &lease->in_owner);
+        member_put(broker, former);
+    }
+    forget_holder(broker, r->lease, &process);
+    if (r->attached_usec == 0) {
+        member_put(broker, member_find(broker, &process));
+        return 0;
+    }
+    holder = holder_new(broker, lease, &process);
+    if (!holder)
+        return -ENOMEM;
+    holder->is_absent = true;
+    broker->n_absent++;
+    holder->attached_usec = r->attached_usec;
+    holder->tier = r->tier;
+    for (uint32_t i = 0; i < r->n_held; i++) {
+        unsigned at;
+
+        lease_share(lease, &r->held[i].device, &at);
+        holder_set(broker, holder, at,
+                   books_round_up(r->held[i].held_bytes + r->held[i].context_bytes), 0);
+    }
+    return 0;
+}
+
+static int restore_waiter(struct broker *broker, const struct record_waiter *r) {
+    struct ghost *ghost;
+
+    broker->next_waiter = MAX(broker->next_waiter, r->id + 1);
+    broker->next_arrival = MAX(broker->next_arrival, r->order + 1);
+    list_foreach (ghost, &broker->ghosts, in_broker) {
+        if (ghost->record.id == r->id)
+            return 0;
+    }
+    ghost = calloc(1, sizeof(*ghost));
+    if (!ghost)
+        return -ENOMEM;
+    ghost->record = *r;
+    list_append(&broker->ghosts, &ghost->in_broker);
+    return 0;
+}
+
+int broker_restore(struct broker *broker, const struct record *record, struct moment now) {
+    struct process_id process;
+    struct lease *lease;
+    struct ghost *ghost, *next;
+
+    broker->now_usec = now.usec;
+    switch (record->kind) {
+    case RECORD_META:
+        broker->next_lease = MAX(broker->next_lease, record->meta.next_lease);
+        broker->next_waiter = MAX(broker->next_waiter, record->meta.next_waiter);
+        broker->next_arrival = MAX(broker->next_arrival, record->meta.next_order);
+        return 0;
+    case RECORD_DEVICE:
+        return 0; /* the inventory's */
+    case RECORD_LEASE:
+        return restore_lease(broker, &record->lease);
+    case RECORD_LEASE_GONE:
+        lease = broker_lease(broker, record->lease_gone);
+        if (lease)
+            lease_gone(broker, lease, "it had ended before");
+        return 0;
+    case RECORD_HOLDER:
+        return restore_holder(broker, &record->holder);
+    case RECORD_HOLDER_GONE:
+        process = (struct process_id){ record->holder_gone.pid, record->holder_gone.start };
+        lease = broker_lease(broker, record->holder_gone.lease);
+        forget_holder(broker, record->holder_gone.lease, &process);
+        if (lease && lease->owner && process_id_equal(&lease->owner->process, &process)) {
+            struct member *owner = lease->owner;
+
+            list_remove(&lease->in_owner);
+            lease->owner = NULL;
+            member_put(broker, owner);
+        }
+        return 0;
+    case RECORD_WAITER:
+        return restore_waiter(broker, &record->waiter);
+    case RECORD_WAITER_GONE:
+        list_foreach_safe (ghost, next, &broker->ghosts, in_broker) {
+            if (ghost->record.id == record->waiter_gone) {
+                list_remove(&ghost->in_broker);
+                free(ghost);
+            }
+        }
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+void broker_next_ids(const struct broker *broker, struct record_meta *ret) {
+    ret->next_lease = broker->next_lease;
+    ret->next_waiter = broker->next_waiter;
+    ret->next_order = broker->next_arrival;
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What time brings: timeouts, time limits, the end of the grace, places in the line.
+ *
+ * The next moment at which a lease is due is kept as a lower bound; only when it has come are the
+ * leases walked, and the bound found anew. Waiters are sorted by their timeouts. Places are told at
+ * once to the first in line, who may act on them, and to the rest in a sweep, some each second: a
+ * grant at the head of ten thousand moves them all.
+ */
+#include "daemon/broker/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TOLD_AT_ONCE 16
+#define TOLD_A_SWEEP 256
+#define HOURS_USEC   UINT64_C(10000000) /* between looks at who waits for an hour to end */
+
+/* For people: nobody counts the microseconds of a wait. */
+static uint64_t round_usec(uint64_t usec) {
+    const uint64_t unit = usec < 10000000 ? 100000 : 1000000;
+
+    return (usec + unit / 2) / unit * unit;
+}
+
+static void time_out(struct broker *broker, struct waiter *waiter) {
+    char reason[VERDICT_REASON_SIZE], waited[UNITS_TEXT_SIZE];
+    const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
+
+    if (waiter->why == WHY_RECALL) {
+        struct holder *sibling;
+
+        /* Who does not answer may be asked again. */
+        list_foreach (sibling, &waiter->holder->lease->holders, in_lease) {
+            sibling->parts[waiter->share].is_recalled = false;
+        }
+    }
+    waiter_reason(broker, waiter, reason, sizeof(reason));
+    if (waiter->why == WHY_RECALL && waiter->no_wait)
+        waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, book, "%s, and did not in time", reason);
+    else
+        waiter_deny(broker, waiter, REFUSAL_TIMEOUT, book, "waited %s for %s: %s",
+                    units_format_usec(round_usec(broker->now_usec - waiter->since_usec), waited),
+                    waiter->asked, reason);
+}
+
+static void run_timeouts(struct broker *broker) {
+    struct order_node *node;
+
+    while ((node = order_first(broker->timeouts)) && (uint64_t)node->key <= broker->now_usec)
+        time_out(broker, order_entry(node, struct waiter, in_timeouts));
+}
+
+static void run_expiry(struct broker *broker) {
+    struct lease *lease;
+    uint64_t next = UINT64_MAX;
+
+    if (broker->now_usec < broker->next_expiry_usec)
+        return;
+    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        uint64_t due;
+
+        if (!lease->is_ending && lease->expires_usec && lease->expires_usec <= broker->now_usec) {
+            uint64_t id = lease->id;
+
+            lease_end(broker, lease, "its time is over", true);
+            lease = broker_lease(broker, id);
+            if (!lease)
+                continue;
+        }
+        if (!lease->is_ending) {
+            if (lease->expires_usec)
+                next = MIN(next, lease->expires_usec);
+            continue;
+        }
+        if (!lease->evicts || lease->is_evicted)
+            continue;
+        due = lease->ending_usec + broker->policy->ending_usec;
+        if (due > broker->now_usec) {
+            next = MIN(next, due);
+            continue;
+        }
+        lease->is_evicted = true;
+        if (broker->sink.evict)
+            broker->sink.evict(broker->sink.userdata, lease);
+    }
+    broker->next_expiry_usec = next;
+}
+
+static bool tell_place(struct broker *broker, struct waiter *waiter, uint32_t place) {
+    char reason[VERDICT_REASON_SIZE];
+
+    if (waiter->told_place == place && waiter->told_why == waiter->why)
+        return false;
+    waiter->told_place = place;
+    waiter->told_why = waiter->why;
+    if (broker->sink.moved) {
+        waiter_reason(broker, waiter, reason, sizeof(reason));
+        broker->sink.moved(broker->sink.userdata, waiter->cookie, place, reason);
+    }
+    return true;
+}
+
+static void run_places(struct broker *broker) {
+    uint32_t ahead = order_count(broker->growths), n = order_count(broker->requests);
+    struct order_node *node;
+
+    if (broker->is_moved) {
+        broker->is_moved = false;
+        node = order_first(broker->growths);
+        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
+            tell_place(broker, order_entry(node, struct waiter, in_line), i + 1);
+        node = order_first(broker->requests);
+        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
+            tell_place(broker, order_entry(node, struct waiter, in_line), ahead + i + 1);
+    }
+    if (broker->now_usec < broker->next_sweep_usec && n > TOLD_AT_ONCE)
+        return;
+
+    if (broker->sweep_at < TOLD_AT_ONCE)
+        broker->sweep_at = TOLD_AT_ONCE;
+    node = order_at(broker->requests, broker->sweep_at);
+    for (uint32_t i = 0; node && i < TOLD_A_SWEEP; node = order_next(node), i++)
+        tell_place(broker, order_entry(node, struct waiter, in_line), ahead + ++broker->sweep_at);
+    if (broker->sweep_at < n) {
+        broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
+        return;
+    }
+    broker->sweep_at = 0;
+    broker->next_sweep_usec =
+        broker->is_sweep_late && n > TOLD_AT_ONCE ? broker->now_usec + SWEEP_USEC : UINT64_MAX;
+    broker->is_sweep_late = false;
+}
+
+/* ---- Grace -------------------------------------------------------------------------------------
+ */
+
+void broker_grace_begin(struct broker *broker, struct moment now) {
+    broker->now_usec = now.usec;
+    broker->grace_usec = now.usec + broker->policy->grace_usec;
+    if (broker->grace_usec == 0)
+        broker->grace_usec = 1;
+}
+
+uint64_t broker_grace_until(const struct broker *broker) {
+    return broker->grace_usec;
+}
+
+void broker_books_lost(struct broker *broker) {
+    broker->is_lost = true;
+}
+
+static void end_grace(struct broker *broker) {
+    struct ghost *ghost, *next_ghost;
+    struct waiter *waiter;
+    struct lease *lease;
+    uint32_t n_missing = broker->n_absent;
+
+    broker->grace_usec = 0;
+    broker->is_lost = false;
+    for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
+        struct holder *holder, *next;
+
+        list_foreach_safe (holder, next, &lease->holders, in_lease) {
+            if (holder->is_absent)
+                holder_gone(broker, holder, true);
+        }
+        lease_end_if_empty(broker, lease);
+    }
+    list_foreach_safe (ghost, next_ghost, &broker->ghosts, in_broker) {
+        keep_waiter_gone(broker, ghost->record.id);
+        list_remove(&ghost->in_broker);
+        free(ghost);
+    }
+    for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
+        if (waiter->why == WHY_GRACE)
+            waiter->why = WHY_DEVICE;
+    line_touch_all(broker);
+    broker->is_knot_due = true;
+    tell_event(broker, "grace", NULL, 0, NULL,
+               "the time to come back is over: %zu leases go on, %u processes did not come back",
+               broker->leases.n, n_missing);
+}
+
+/* Everybody who was recorded is back or known to be gone: the grace need not last. */
+static bool all_are_back(const struct broker *broker) {
+    return broker->n_absent == 0 && list_is_empty(&broker->ghosts) && !broker->is_lost;
+}
+
+static void run_grace(struct broker *broker) {
+    if (broker->grace_usec && (broker->now_usec >= broker->grace_usec || all_are_back(broker)))
+        end_grace(broker);
+}
+
+/* ---- The turn ----------------------------------------------------------------------------------
+ */
+
+int broker_turn(struct broker *broker, struct moment now) {
+    broker->now_usec = now.usec;
+    run_grace(broker);
+    run_timeouts(broker);
+    run_expiry(broker);
+    if (broker->is_stirred || now.week_minute != broker->week_minute)
+        line_run(broker, now);
+    if (broker->is_knot_due && !broker->grace_usec) {
+        knot_resolve(broker);
+        if (broker->is_stirred)
+            line_run(broker, now);
+    }
+    run_places(broker);
+    return 0;
+}
+
+uint64_t broker_deadline(const struct broker *broker) {
+    const struct order_node *first = order_first(broker->timeouts);
+    uint64_t next = broker->next_expiry_usec;
+
+    if (first)
+        next = MIN(next, (uint64_t)first->key);
+
+    if (!broker->grace_usec && (broker->is_stirred || broker->is_knot_due))
+        return 0;
+    if (broker->grace_usec && all_are_back(broker))
+        return 0;
+    if (broker->grace_usec)
+        next = MIN(next, broker->grace_usec);
+    if (!list_is_empty(&broker->asleep) && broker->policy->n_devices > 0)
+        next = MIN(next, broker->now_usec + HOURS_USEC);
+    return MIN(next, broker->next_sweep_usec);
+}

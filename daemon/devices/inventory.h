@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Inventory: the devices of the box, as far as they were ever seen, and whether they can be used.
+ *
+ * Fed with samples, it finds out what appeared, changed, was lost and came back; with reasons to
+ * drain, it says which devices take new leases. A device is known by its UUID and is never
+ * forgotten while it has a reason to drain or until it is forgotten on request: a lease may still
+ * name it. No clock, no I/O; event-loop thread only.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cleanup.h"
+#include "base/gpuid.h"
+#include "daemon/broker/sample.h"
+
+enum device_state {
+    DEVICE_READY,
+    DEVICE_DRAINING, /* there, and takes no new leases */
+    DEVICE_LOST,     /* fallen off the bus, taken out, or divided anew */
+};
+
+/* "ready", "draining", "lost". */
+const char *device_state_name(enum device_state state);
+
+/* Who wants a device drained; it is ready again when nobody does. */
+enum device_drain {
+    DRAIN_ADMIN = 1 << 0,  /* Drain, until Resume */
+    DRAIN_HEALTH = 1 << 1, /* daemon/devices/health.h, until its rule or Resume */
+    DRAIN_STUCK = 1 << 2,  /* the driver does not answer about it */
+};
+
+#define DEVICE_REASON_SIZE 160
+
+struct device {
+    struct sample_device
+        seen; /* as last read; readings are absent (`has`) when they are not current */
+    enum device_state state;
+    char reason[DEVICE_REASON_SIZE]; /* why it is not ready; "" */
+    bool is_present;                 /* in the last sample, and could be read or was closed */
+    uint64_t read_usec;              /* taken_usec of the sample that last read it; 0: never */
+    uint32_t drains;                 /* device_drain bits */
+    char drain_reasons[3][DEVICE_REASON_SIZE]; /* by bit number */
+    uint32_t n_good; /* samples in a row that read it well since it was lost; see inventory.c */
+};
+
+enum inventory_change {
+    INVENTORY_APPEARED, /* never seen before */
+    INVENTORY_CHANGED,  /* size, reserved, links, place on the bus or MIG mode are others now */
+    INVENTORY_LOST,
+    INVENTORY_RETURNED, /* was lost, and was read well RETURN_SAMPLES times in a row */
+    INVENTORY_DRAINED,
+    INVENTORY_RESUMED,
+};
+
+/* `device` is borrowed. Must not call back into the inventory. */
+typedef void (*inventory_fn)(void *userdata, enum inventory_change change,
+                             const struct device *device);
+
+struct inventory;
+
+int inventory_new(struct inventory **ret, inventory_fn changed, void *userdata);
+struct inventory *inventory_free(struct inventory *inventory); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct inventory, inventory_freep, inventory_free)
+
+/*
+ * Take in a sample: changes are told in bus order, the lost ones first. A GPU that is divided
+ * (MIG) is listed but never ready for leases: see device_is_leasable(). -ENOMEM: nothing changed.
+ */
+int inventory_update(struct inventory *inventory, const struct sample *sample);
+
+/*
+ * A GPU that was there in an earlier life and is not now: lost, in its old place on the bus.
+ * `seen` says who it is, where and how large; one that is known already stays as it is. -ENOMEM.
+ */
+int inventory_miss(struct inventory *inventory, const struct sample_device *seen);
+
+/*
+ * Readings are no longer current: what only a fresh sample can tell is absent from now on.
+ * Identities, sizes and states stay.
+ */
+void inventory_stale(struct inventory *inventory);
+
+/* Drain for `why` with a reason for people, or take that wish back. -ENOENT: no such device. */
+int inventory_drain(struct inventory *inventory, const struct gpuid *id, enum device_drain why,
+                    const char *reason);
+int inventory_resume(struct inventory *inventory, const struct gpuid *id, enum device_drain why);
+
+/* What is lost and has no reason to be kept goes. */
+void inventory_forget(struct inventory *inventory, const struct gpuid *id);
+
+/* Devices in bus order, instances after their GPU; NULL past the end. Borrowed. */
+const struct device *inventory_at(const struct inventory *inventory, size_t i);
+size_t inventory_count(const struct inventory *inventory);
+const struct device *inventory_find(const struct inventory *inventory, const struct gpuid *id);
+
+/*
+ * By what people write: a UUID or a beginning of one that is unique, a bus id (the GPU), an index
+ * in bus order ("2"), or of an instance "2:0" (GPU:place). -ENOENT, -ENOTUNIQ.
+ */
+int inventory_resolve(const struct inventory *inventory, const char *text,
+                      const struct device **ret);
+
+/* Ready, and not a GPU that is divided. */
+bool device_is_leasable(const struct device *device);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/enforce/scope.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/cgroup_owner.h"
+#include "daemon/log.h"
+#include "daemon/manager.h"
+
+struct scope {
+    struct manager *manager;
+    uint64_t lease;
+    sd_event_source *source; /* NULL: the tick alone looks */
+    char path[];             /* of cgroup.events */
+};
+
+static void scope_free(struct scope *scope) {
+    if (!scope)
+        return;
+    map_take(&scope->manager->scopes, scope->lease);
+    sd_event_source_disable_unref(scope->source);
+    free(scope);
+}
+
+/* Whether the cgroup is empty or gone. What cannot be read is not empty. */
+static bool is_vacant(const char *path) {
+    cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char text[256];
+    ssize_t n;
+
+    if (fd < 0)
+        return errno == ENOENT || errno == ENODEV;
+    n = read(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return errno == ENODEV;
+    text[n] = 0;
+    return strstr(text, "populated 0") != NULL;
+}
+
+/* Look; the scope may be gone afterwards. */
+static void look(struct scope *scope, struct moment now) {
+    struct manager *manager = scope->manager;
+    uint64_t lease = scope->lease;
+
+    if (!is_vacant(scope->path))
+        return;
+    scope_free(scope);
+    broker_vacated(manager->broker, lease, now);
+}
+
+static int on_change(sd_event_source *source, const struct inotify_event *event, void *data) {
+    struct scope *scope = data;
+    struct manager *manager = scope->manager;
+
+    look(scope, manager_now(manager));
+    hand_sample(manager->hand);
+    manager_settle(manager);
+    return 0;
+}
+
+void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
+    struct scope *scope;
+    const char *root = cgroup_root();
+    size_t size;
+    int r;
+
+    if (!*cgroup || map_find(&manager->scopes, lease))
+        return;
+    root = root ? root : "/sys/fs/cgroup";
+    size = strlen(root) + strlen(cgroup) + sizeof("/cgroup.events");
+    scope = calloc(1, sizeof(*scope) + size);
+    if (scope) {
+        scope->manager = manager;
+        scope->lease = lease;
+        snprintf(scope->path, size, "%s%s/cgroup.events", root, cgroup);
+    }
+    if (!scope || map_put(&manager->scopes, lease, scope) < 0) {
+        free(scope);
+        log_line(LOG_WARNING, &(struct log_about){ .lease = lease },
+                 "no memory to watch the scope of lease %llu: it ends when it is released",
+                 (unsigned long long)lease);
+        return;
+    }
+    r = sd_event_add_inotify(manager->event, &scope->source, scope->path,
+                             IN_MODIFY | IN_DELETE_SELF, on_change, scope);
+    if (r < 0)
+        scope->source = NULL;
+}
+
+void scope_tick(struct manager *manager, struct moment now) {
+    struct scope *scope;
+
+    for (size_t pos = 0; (scope = map_next(&manager->scopes, &pos));) {
+        if (!broker_lease(manager->broker, scope->lease))
+            scope_free(scope);
+        else
+            look(scope, now);
+    }
+}
+
+void scope_free_all(struct manager *manager) {
+    struct scope *scope;
+
+    for (size_t pos = 0; (scope = map_next(&manager->scopes, &pos));)
+        scope_free(scope);
+    map_done(&manager->scopes);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Scope: the cgroup of a lease, watched for the moment at which nobody is in it any more.
+ *
+ * A lease with a scope ends with its last process, however whoever started it ended. The kernel
+ * tells by cgroup.events; a look at each tick covers what it did not tell. Owned by the manager, by
+ * lease; event-loop thread only.
+ */
+#include <stdint.h>
+
+#include "daemon/broker/broker.h"
+
+struct manager;
+
+/* Watch the cgroup of this lease. Without memory or inotify the tick alone does it. */
+void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup);
+
+void scope_tick(struct manager *manager, struct moment now);
+void scope_free_all(struct manager *manager);

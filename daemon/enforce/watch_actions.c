@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/enforce/watch_actions.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "daemon/accounts/accounts.h"
+#include "daemon/broker_events.h"
+#include "daemon/manager.h"
+#include "daemon/server/session.h"
+#include "daemon/devices/survey.h"
+
+/* ---- What a decision does ---------------------------------------------------------------------
+ */
+
+/* Tell the process's own connection. */
+static void tell_holder(struct manager *manager, const struct watch_action *action) {
+    struct holder *holder = broker_holder(manager->broker, &action->process.id, action->lease);
+    struct session *session = holder ? holder->cookie : NULL;
+    char uuid[GPUID_TEXT_SIZE];
+    struct wire_notice notice = {
+        .kind = WIRE_NOTICE_OVER,
+        .device = gpuid_format(&action->device, uuid),
+        .bytes = wire_some(action->used_bytes - MIN(action->used_bytes, action->limit_bytes)),
+        .text = action->reason,
+    };
+
+    if (session && session->blocked && session->call.method == WIRE_METHOD_ATTACH)
+        session_stream(session, &(struct wire_attach_reply){ .notice = &notice });
+}
+
+/* Who was shot at: the answer comes when the process may be gone. */
+struct shot {
+    struct manager *manager;
+    struct list in_manager;
+    struct process_id process;
+    uint32_t uid;
+    uint64_t lease;
+    struct gpuid device;
+    int number;
+};
+
+static void shot_free(struct shot *shot) {
+    list_remove(&shot->in_manager);
+    free(shot);
+}
+
+void patrol_free_all(struct manager *manager) {
+    struct shot *shot;
+
+    while ((shot = list_first(&manager->shots, struct shot, in_manager)))
+        shot_free(shot);
+}
+
+/* "process 71 of lease 3 on GPU-…" */
+static const char *name_target(char text[static 160], const struct process_id *process,
+                               uint64_t lease, const struct gpuid *device) {
+    char uuid[GPUID_TEXT_SIZE], of[40] = "", who[32] = "its processes";
+
+    if (lease)
+        snprintf(of, sizeof(of), " of lease %llu", (unsigned long long)lease);
+    if (process->pid)
+        snprintf(who, sizeof(who), "process %d", (int)process->pid);
+    snprintf(text, 160, "%s%s on %s", who, of, gpuid_format(device, uuid));
+    return text;
+}
+
+static void on_shot(void *userdata, int r, const struct hand_answer *answer,
+                    const struct allot_error *err) {
+    struct shot *shot = userdata;
+    struct log_about about = {
+        .message = LOG_SIGNALLED,
+        .device = &shot->device,
+        .lease = shot->lease,
+        .pid = shot->process.pid,
+        .has_uid = shot->uid != (uint32_t)-1,
+        .uid = shot->uid,
+    };
+    const char *name = shot->number == SIGKILL ? "SIGKILL" : "SIGTERM";
+    char target[160];
+
+    name_target(target, &shot->process, shot->lease, &shot->device);
+    if (r < 0)
+        herald_say(shot->manager, LOG_WARNING, &about, "action", "%s was not sent to %s: %s", name,
+                   target, err->text);
+    else if (answer->signalled.n_processes == 0)
+        herald_say(shot->manager, LOG_NOTICE, &about, "action",
+                   "%s was not sent to %s: when it was looked at again it was no longer over", name,
+                   target);
+    else
+        herald_say(shot->manager, LOG_WARNING, &about, "action", "%s was sent to %s", name, target);
+    manager_settle(shot->manager);
+    shot_free(shot);
+}
+
+static void send_signal(struct manager *manager, const struct watch_action *action, int number) {
+    struct shot *shot = calloc(1, sizeof(*shot));
+    struct hand_signal order = {
+        .signal = number,
+        .pid = action->process.id.pid,
+        .start = action->process.id.start,
+        .only_over = true,
+        .device = action->device,
+        .over_bytes = action->over_bytes,
+    };
+
+    if (shot) {
+        *shot = (struct shot){
+            .manager = manager,
+            .process = action->process.id,
+            .uid = action->process.uid,
+            .lease = action->lease,
+            .device = action->device,
+            .number = number,
+        };
+        list_append(&manager->shots, &shot->in_manager);
+    }
+    /* Without the memory to tell of it, it is done all the same. */
+    if (hand_signal(manager->hand, NULL, &order, shot ? on_shot : survey_ignore, shot) < 0 && shot)
+        shot_free(shot);
+}
+
+static void on_action(void *userdata, const struct watch_action *action) {
+    struct manager *manager = userdata;
+    struct log_about about = {
+        .message = action->step >= WATCH_TERM ? LOG_SIGNALLED
+                   : action->lease            ? LOG_OVER
+                                              : LOG_UNMANAGED,
+        .device = &action->device,
+        .lease = action->lease,
+        .pid = action->process.id.pid,
+        .has_uid = action->process.uid != (uint32_t)-1,
+        .uid = action->process.uid,
+    };
+    const struct lease *lease = broker_lease(manager->broker, action->lease);
+    char target[160];
+
+    manager->n_over += action->step == WATCH_LOG;
+    herald_say(manager, action->step == WATCH_FINE ? LOG_INFO : LOG_WARNING, &about,
+               action->step == WATCH_FINE ? "fine" : "over", "%s: %s",
+               name_target(target, &action->process.id, action->lease, &action->device),
+               action->reason);
+    if (action->step == WATCH_FINE)
+        return;
+    if (manager->accounts)
+        accounts_action(manager->accounts,
+                        &(struct accounts_action_note){ .what = watch_step_name(action->step),
+                                                        .is_dry_run = action->dry_run,
+                                                        .lease = action->lease,
+                                                        .pid = action->process.id.pid,
+                                                        .uid = action->process.uid,
+                                                        .gid = lease ? lease->gid : (gid_t)-1,
+                                                        .device = &action->device,
+                                                        .reason = action->reason },
+                        manager_real(manager));
+    if (action->lease)
+        tell_holder(manager, action);
+    if (!action->dry_run && action->step == WATCH_TERM)
+        send_signal(manager, action, SIGTERM);
+    if (!action->dry_run && action->step == WATCH_KILL)
+        send_signal(manager, action, SIGKILL);
+}
+
+/* ---- Who is judged ----------------------------------------------------------------------------
+ */
+
+struct docket {
+    struct watch_subject *subjects;
+    struct watch_process *processes;
+    size_t n_subjects, n_processes, max;
+};
+
+static const struct sample_process *find_row(const struct sample *sample,
+                                             const struct process_id *id,
+                                             const struct gpuid *device) {
+    for (size_t i = 0; i < sample->n_processes; i++)
+        if (sample->processes[i].pid == id->pid && sample->processes[i].start == id->start &&
+            gpuid_equal(&sample->processes[i].device, device))
+            return &sample->processes[i];
+    return NULL;
+}
+
+/* The processes of one lease on one device, together. */
+static void add_lease(struct docket *docket, const struct sample *sample, const struct lease *lease,
+                      uint32_t i) {
+    const struct share *share = &lease->shares[i];
+    struct watch_subject *subject = &docket->subjects[docket->n_subjects];
+    bool is_over = share->seen_bytes > share->limit_bytes;
+    struct holder *holder;
+
+    *subject = (struct watch_subject){ .lease = lease->id,
+                                       .device = share->book->device.seen.id,
+                                       .limit_bytes = share->limit_bytes,
+                                       .processes = &docket->processes[docket->n_processes] };
+    list_foreach (holder, &lease->holders, in_lease) {
+        const struct part *part = &holder->parts[i];
+        /* What a process is called matters only to one that may be signalled. */
+        const struct sample_process *row =
+            is_over ? find_row(sample, &holder->process, &subject->device) : NULL;
+
+        if (part->seen_bytes == 0 || docket->n_processes == docket->max)
+            continue;
+        docket->processes[docket->n_processes++] = (struct watch_process){
+            .id = holder->process,
+            .uid = lease->uid,
+            .has_used = !is_over || (row && row->has_used),
+            .used_bytes = row && row->has_used ? row->used_bytes : part->seen_bytes,
+            .held_bytes = part->declared_bytes,
+            .kinds = row ? row->kinds : SAMPLE_COMPUTE,
+        };
+        subject->n_processes++;
+    }
+    docket->n_subjects += subject->n_processes > 0;
+}
+
+static uint64_t key_of(const struct process_id *id) {
+    return id->start << 22 ^ (uint64_t)id->pid;
+}
+
+static void add_unmanaged(struct manager *manager, struct docket *docket,
+                          const struct sample *sample, const struct map *holders) {
+    for (size_t i = 0; i < sample->n_processes; i++) {
+        const struct sample_process *row = &sample->processes[i];
+        struct process_id id = { row->pid, row->start };
+
+        if (row->start == 0 || map_find(holders, key_of(&id)) ||
+            docket->n_processes == docket->max ||
+            (row->cgroup[0] && broker_lease_of_cgroup(manager->broker, row->cgroup)))
+            continue;
+        docket->processes[docket->n_processes] = (struct watch_process){
+            .id = id,
+            .uid = row->has_uid ? row->uid : ACCOUNTS_NOBODY,
+            .has_used = row->has_used,
+            .used_bytes = row->used_bytes,
+            .kinds = row->kinds,
+            .owner = row->owner,
+        };
+        docket->subjects[docket->n_subjects++] = (struct watch_subject){
+            .device = row->device,
+            .n_processes = 1,
+            .processes = &docket->processes[docket->n_processes++],
+        };
+    }
+}
+
+void patrol_turn(struct manager *manager, const struct sample *sample, struct moment now) {
+    cleanup(freep) struct watch_subject *subjects = NULL;
+    cleanup(freep) struct watch_process *processes = NULL;
+    struct docket docket = { 0 };
+    struct map holders = { 0 };
+    const struct lease *lease;
+    struct holder *holder;
+
+    if (sample->n_processes == 0 && manager->n_over == 0)
+        return;
+    /* Nobody is judged while the books wait for who comes back: they know too little. */
+    if (broker_grace_until(manager->broker) != 0)
+        return;
+    docket.max = sample->n_processes;
+    for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));)
+        docket.max += (size_t)lease->n_shares * (lease->n_holders + 1);
+    subjects = docket.subjects = calloc(docket.max, sizeof(*subjects));
+    processes = docket.processes = calloc(docket.max, sizeof(*processes));
+    if (!subjects || !processes) {
+        log_line(LOG_WARNING, NULL, "no memory for the watch: it skips a sample");
+        return;
+    }
+    for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));) {
+        for (uint32_t i = 0; i < lease->n_shares; i++)
+            if (lease->shares[i].book && lease->shares[i].seen_bytes > 0)
+                add_lease(&docket, sample, lease, i);
+        list_foreach (holder, &lease->holders, in_lease)
+            map_put(&holders, key_of(&holder->process), holder);
+    }
+    if (manager->config->watch.unmanaged != WATCH_ALLOW)
+        add_unmanaged(manager, &docket, sample, &holders);
+    map_done(&holders);
+    if (watch_turn(manager->watch, &manager->config->watch, now.usec, docket.subjects,
+                   docket.n_subjects, on_action, manager) < 0)
+        log_line(LOG_WARNING, NULL, "no memory for the watch: somebody was not looked at");
+}

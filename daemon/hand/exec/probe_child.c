@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hand has threads by the time it needs a witness, so the child may only use what is safe after
+ * fork(): system calls on memory that was there before.
+ */
+#include "daemon/hand/exec/probe_child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define PATIENCE_MSEC 8000
+#define ARGUMENTS_MAX 8
+
+/* What the witness is asked: a path to open, or arguments to become. */
+struct order {
+    uint32_t n_arguments; /* 0: open text */
+    char text[512];       /* the path, or the arguments with a NUL after each */
+};
+
+static void obey(int socket) {
+    struct order order;
+
+    while (recv(socket, &order, sizeof(order), 0) == (ssize_t)sizeof(order)) {
+        char *arguments[ARGUMENTS_MAX + 1], *p = order.text;
+        int32_t result = 0;
+        int fd;
+
+        if (!order.n_arguments) {
+            fd = open(order.text, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+            result = fd < 0 ? errno : 0;
+            if (fd >= 0)
+                close(fd);
+            if (send(socket, &result, sizeof(result), MSG_NOSIGNAL) != sizeof(result))
+                return;
+            continue;
+        }
+        for (uint32_t i = 0; i < order.n_arguments && i < ARGUMENTS_MAX; i++) {
+            arguments[i] = p;
+            arguments[i + 1] = NULL;
+            p += strlen(p) + 1;
+        }
+        execv(arguments[0], arguments);
+        return;
+    }
+}
+
+int witness_start(struct witness *ret, struct allot_error *err) {
+    int sockets[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
+        return error_set(err, -errno, "no socket for a witness: %s", strerror(errno));
+    pid = fork();
+    if (pid < 0) {
+        int r = -errno;
+
+        close(sockets[0]);
+        close(sockets[1]);
+        return error_set(err, r, "no witness can be started: %s", strerror(-r));
+    }
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(60); /* whatever happens to the hand */
+        close(sockets[0]);
+        obey(sockets[1]);
+        _exit(125);
+    }
+    close(sockets[1]);
+    *ret = (struct witness){ pid, sockets[0] };
+    return 0;
+}
+
+static int give_order(struct witness *witness, const struct order *order, struct allot_error *err) {
+    if (send(witness->socket, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order))
+        return error_set(err, -EPIPE, "the witness has ended");
+    return 0;
+}
+
+int witness_open(struct witness *witness, const char *path, int *ret_errno,
+                 struct allot_error *err) {
+    struct pollfd poll_fd = { .fd = witness->socket, .events = POLLIN };
+    struct order order = { 0 };
+    int32_t result;
+    int r;
+
+    if (strlen(path) >= sizeof(order.text))
+        return error_set(err, -ENAMETOOLONG, "%s is too long", path);
+    strcpy(order.text, path);
+    r = give_order(witness, &order, err);
+    if (r < 0)
+        return r;
+    if (poll(&poll_fd, 1, PATIENCE_MSEC) <= 0)
+        return error_set(err, -ETIMEDOUT, "opening %s does not end", path);
+    if (recv(witness->socket, &result, sizeof(result), 0) != sizeof(result))
+        return error_set(err, -EPIPE, "the witness has ended");
+    *ret_errno = result;
+    return 0;
+}
+
+int witness_exec(struct witness *witness, const char *const *arguments, int *ret_status,
+                 struct allot_error *err) {
+    /* The other end is closed by exec or by the end of the process: the second is waited for. */
+    struct order order = { 0 };
+    size_t len = 0;
+    int status, r;
+
+    for (; arguments[order.n_arguments]; order.n_arguments++) {
+        size_t n = strlen(arguments[order.n_arguments]) + 1;
+
+        if (len + n > sizeof(order.text) || order.n_arguments == ARGUMENTS_MAX)
+            return error_set(err, -E2BIG, "too many arguments for a witness");
+        memcpy(order.text + len, arguments[order.n_arguments], n);
+        len += n;
+    }
+    r = give_order(witness, &order, err);
+    if (r < 0)
+        return r;
+    for (int waited = 0; waitpid(witness->pid, &status, WNOHANG) == 0; waited += 10) {
+        if (waited >= PATIENCE_MSEC)
+            return error_set(err, -ETIMEDOUT, "%s does not end", arguments[0]);
+        poll(NULL, 0, 10);
+    }
+    witness->pid = 0;
+    *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return 0;
+}
+
+void witness_done(struct witness *witness) {
+    if (witness->socket >= 0)
+        close(witness->socket);
+    if (witness->pid > 0) {
+        kill(witness->pid, SIGKILL);
+        waitpid(witness->pid, NULL, 0);
+    }
+    *witness = WITNESS_INIT;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Urgent: signals that do not wait for a driver that hangs.
+ *
+ * A hand does one thing after the other, so one that is stuck in the driver signals nobody. A
+ * signal that needs no reading is then sent by a hand of its own, which never touches the driver,
+ * is started for it and ends when nothing is left to do. Embedded in struct hand; event-loop thread
+ * only.
+ */
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/list.h"
+#include "daemon/hand/hand.h"
+#include "daemon/hand/link.h"
+
+struct sd_event_source;
+
+struct urgent {
+    struct sd_event *event; /* borrowed */
+    enum driver_choice driver;
+    uint64_t timeout_usec;
+    struct hand_link link;
+    struct sd_event_source *io, *deadline;
+    struct list shots; /* the first one is out, once the hand was greeted */
+    uint64_t serial;
+};
+
+/* As hand_link_init(). -ENOMEM. */
+int urgent_init(struct urgent *urgent, const struct hand_options *options, uint64_t timeout_usec);
+void urgent_done(struct urgent *urgent); /* also of zeroed memory; drops what is open */
+
+/*
+ * Send it; `signal->only_over` is not set. 0: `done` will be called once, from the loop; as
+ * hand_signal() otherwise.
+ */
+int urgent_signal(struct urgent *urgent, const struct hand_signal *signal, hand_fn done,
+                  void *userdata);

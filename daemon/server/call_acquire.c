@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Acquire and Explain. Acquire may have to wait: the session is then the broker's cookie, blocked
+ * until methods_decided(), and its end takes the request out of the line.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/sha256.h"
+#include "daemon/manager.h"
+#include "daemon/server/methods.h"
+#include "daemon/server/pending.h"
+#include "daemon/server/server.h"
+
+static const enum lease_mode modes[] = {
+    [WIRE_MODE_FRACTION] = LEASE_FRACTION,
+    [WIRE_MODE_GROW] = LEASE_GROW,
+    [WIRE_MODE_FIXED] = LEASE_FIXED,
+    [WIRE_MODE_EXCLUSIVE] = LEASE_EXCLUSIVE,
+};
+
+/* An amount; NULL, or the member that makes no sense with `ret_reason`. */
+static const char *read_amount(const struct wire_amount *wire, struct amount *ret,
+                               const char **ret_reason) {
+    *ret = (struct amount){
+        .mode = modes[wire->mode],
+        .permyriad = wire->permyriad.has ? (uint32_t)MIN(wire->permyriad.value, INT64_C(10001))
+                                         : POLICY_NO_SHARE,
+        .bytes = pending_limit(wire->bytes),
+        .min_bytes = pending_limit(wire->min_bytes),
+        .max_bytes = pending_limit(wire->max_bytes),
+    };
+    *ret_reason = "is not for this mode";
+    if (wire->permyriad.has && wire->permyriad.value > 10000) {
+        *ret_reason = "has to be from 0 to 10000: parts of ten thousand";
+        return "permyriad";
+    }
+    if (wire->permyriad.has && wire->mode != WIRE_MODE_FRACTION && wire->mode != WIRE_MODE_GROW)
+        return "permyriad";
+    if (wire->bytes.has && wire->mode != WIRE_MODE_FIXED)
+        return "bytes";
+    if (wire->min_bytes.has && wire->mode != WIRE_MODE_GROW)
+        return "min_bytes";
+    if (wire->max_bytes.has && wire->mode != WIRE_MODE_GROW)
+        return "max_bytes";
+    *ret_reason = "is needed for this mode";
+    if (wire->mode == WIRE_MODE_FRACTION && !wire->permyriad.has)
+        return "permyriad";
+    if (wire->mode == WIRE_MODE_FIXED && !wire->bytes.has)
+        return "bytes";
+    *ret_reason = "is less than min_bytes";
+    if (wire->min_bytes.has && wire->max_bytes.has && wire->max_bytes.value < wire->min_bytes.value)
+        return "max_bytes";
+    return NULL;
+}
+
+/* The demand of a request; false: it was told what is wrong. */
+static bool read_demand(struct session *session, const struct varlink_call *call,
+                        const struct wire_request *wire, struct demand *ret) {
+    static const enum choice choices[] = {
+        [WIRE_CHOOSE_PACK] = CHOICE_PACK,
+        [WIRE_CHOOSE_SPREAD] = CHOICE_SPREAD,
+        [WIRE_CHOOSE_LINKS] = CHOICE_LINKS,
+    };
+    struct amount *amounts = NULL;
+    const char *member = NULL, *reason = NULL;
+    char name[96];
+
+    *ret = (struct demand){
+        .name = wire->name,
+        .devices = wire->devices,
+        .n_devices = wire->devices ? wire->n_devices : 0,
+        .has_choose = wire->choose != 0,
+        .choose = choices[wire->choose ? wire->choose : WIRE_CHOOSE_PACK],
+        .visible_devices = wire->visible_devices,
+        .device_order = wire->device_order,
+        .has_priority = wire->priority.has,
+        .no_wait = wire->wait.has && !wire->wait.value,
+        .timeout_usec = pending_limit(wire->timeout_usec),
+        .time_limit_usec = pending_limit(wire->time_limit_usec),
+    };
+    if (wire->amount) {
+        ret->has_amount = true;
+        member = read_amount(wire->amount, &ret->amount, &reason);
+        if (member)
+            snprintf(name, sizeof(name), "request.amount.%s", member);
+    }
+    if (!member && wire->amount && wire->amounts) {
+        member = "amount";
+        snprintf(name, sizeof(name), "request.amount");
+        reason = "contradicts amounts: leave one of them out";
+    }
+    if (!member && wire->amounts) {
+        amounts = store_get(&session->manager->store, (wire->n_amounts + 1) * sizeof(*amounts));
+        if (!amounts) {
+            pending_no_memory(session, call);
+            return false;
+        }
+        ret->amounts = amounts;
+        ret->n_amounts = wire->n_amounts;
+        for (size_t i = 0; i < wire->n_amounts && !member; i++) {
+            member = read_amount(&wire->amounts[i], &amounts[i], &reason);
+            if (member)
+                snprintf(name, sizeof(name), "request.amounts[%zu].%s", i, member);
+        }
+        if (!member && wire->n_amounts != ret->n_devices) {
+            member = "amounts";
+            snprintf(name, sizeof(name), "request.amounts");
+            reason = "has to have one amount for each of devices";
+        }
+    }
+    if (!member && wire->priority.has &&
+        (wire->priority.value > POLICY_PRIORITY_MAX ||
+         wire->priority.value < -POLICY_PRIORITY_MAX)) {
+        member = "priority";
+        snprintf(name, sizeof(name), "request.priority");
+        reason = "has to be from -100 to 100";
+    }
+    if (!member && wire->gpus.has &&
+        (wire->gpus.value < 1 || wire->gpus.value > BOOKS_SHARES_MAX)) {
+        member = "gpus";
+        snprintf(name, sizeof(name), "request.gpus");
+        reason = "has to be from 1 to 64";
+    }
+    if (!member && ret->n_devices > BOOKS_SHARES_MAX) {
+        member = "devices";
+        snprintf(name, sizeof(name), "request.devices");
+        reason = "has more than 64 devices";
+    }
+    if (!member && wire->gpus.has && ret->n_devices > 0 &&
+        (size_t)wire->gpus.value != ret->n_devices) {
+        member = "gpus";
+        snprintf(name, sizeof(name), "request.gpus");
+        reason = "contradicts devices: leave one of them out";
+    }
+    if (member) {
+        session_fail(session, call,
+                     &(struct failure){
+                         .code = FAILURE_INVALID_PARAMETER, .parameter = name, .reason = reason });
+        return false;
+    }
+    ret->priority = wire->priority.has ? (int32_t)wire->priority.value : 0;
+    ret->n_gpus = wire->gpus.has ? (uint32_t)wire->gpus.value : 0;
+    return true;
+}
+
+static bool make_token(char token[static TOKEN_SIZE], uint8_t digest[static SHA256_SIZE]) {
+    uint8_t bytes[TOKEN_BYTES];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+        return false;
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    sha256(digest, token, strlen(token));
+    return true;
+}
+
+/* The grant of a lease that was just made, in the store of replies; NULL: no memory. */
+static const struct wire_grant *make_grant(struct manager *manager, const struct verdict *verdict,
+                                           const char *token) {
+    const struct lease *lease = broker_lease(manager->broker, verdict->lease);
+    struct store *store = &manager->reply;
+    struct wire_grant *grant = store_get(store, sizeof(*grant));
+    struct wire_variable *variables = store_get(store, 5 * sizeof(*variables));
+    char *id = store_get(store, 24), *visible;
+    int n;
+
+    if (!lease || !grant || !variables || !id)
+        return NULL;
+    n = broker_visible_devices(lease, NULL, 0);
+    visible = n < 0 ? NULL : store_get(store, (size_t)n + 1);
+    if (!visible)
+        return NULL;
+    broker_visible_devices(lease, visible, (size_t)n + 1);
+    snprintf(id, 24, "%llu", (unsigned long long)lease->id);
+
+    *grant = (struct wire_grant){
+        .lease = lease->id,
+        .token = *token ? token : NULL,
+        .environment = variables,
+        .reason = verdict->reason,
+    };
+    grant->shares = pending_shares(store, lease, &grant->n_shares);
+    variables[grant->n_environment++] =
+        (struct wire_variable){ "ALLOT_SOCKET", manager->server->path };
+    variables[grant->n_environment++] = (struct wire_variable){ "ALLOT_LEASE", id };
+    if (*token)
+        variables[grant->n_environment++] = (struct wire_variable){ "ALLOT_TOKEN", token };
+    variables[grant->n_environment++] = (struct wire_variable){ "CUDA_VISIBLE_DEVICES", visible };
+    variables[grant->n_environment++] = (struct wire_variable){ "CUDA_DEVICE_ORDER", "PCI_BUS_ID" };
+    return grant->shares ? grant : NULL;
+}
+
+/*
+ * What of enforcement the job cannot have: what the request declines, and what this box has not
+ * proven.
+ */
+static void read_reach(const struct manager *manager, const struct wire_request *request,
+                       struct demand *ret) {
+    bool confines = request->confine.has && request->confine.value;
+
+    if (request->guard.has && !request->guard.value) {
+        ret->cannot_have = REQUIRE_GUARD;
+        ret->cannot_reason = "this job would run without it: leave --no-guard out, or install it";
+    } else if (!confines) {
+        ret->cannot_have = REQUIRE_SCOPE;
+        ret->cannot_reason = "this request asks for no scope: start the job with \"gpuctl run\", "
+                             "without --no-confine";
+    } else if (!manager->has_probes || !manager->probes.tiers[2].proven) {
+        ret->cannot_have = REQUIRE_SCOPE;
+        ret->cannot_reason = manager->has_probes
+                                 ? "this box has not proven its device filter (tier 2): \"gpuctl "
+                                   "doctor\" says why"
+                                 : "the device filter of this box (tier 2) has not been tried yet: "
+                                   "ask again in some seconds";
+    } else if (!manager->probes.tiers[1].proven) {
+        ret->cannot_have = REQUIRE_DRIVER;
+        ret->cannot_reason = "this box has not proven the driver's own limit (tier 1): \"gpuctl "
+                             "doctor\" says why";
+    }
+}
+
+/* Whether a scope, and not a token, will say who is of the lease. */
+static bool will_be_confined(const struct manager *manager, const struct wire_request *request) {
+    return request->confine.has && request->confine.value && manager->has_probes &&
+           manager->probes.tiers[2].proven;
+}
+
+unsigned lease_acquire(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_request *request = call->parameters.acquire.request;
+    struct broker_peer peer = methods_peer(session);
+    struct pending *pending;
+    struct demand demand;
+    struct verdict verdict;
+    int r;
+
+    if (!read_demand(session, call, request, &demand) || !pending_may_promise(session, call))
+        return 1;
+    read_reach(manager, request, &demand);
+    pending = calloc(1, sizeof(*pending));
+    if (!pending)
+        return pending_no_memory(session, call);
+    if (!will_be_confined(manager, request)) {
+        demand.has_token = true;
+        if (!make_token(pending->token, demand.token)) {
+            free(pending);
+            return methods_fail(session, call, FAILURE_BUSY,
+                                "the system has no random numbers yet: try again later");
+        }
+    }
+    /* Blocked before it is asked, so that whatever the broker tells finds it so. */
+    session_block(session, call, pending, pending_cancel);
+    r = broker_submit(manager->broker, &peer, &demand, session, manager_now(manager), &verdict);
+    if (r < 0) {
+        session->blocked = false;
+        free(pending);
+        return pending_no_memory(session, call);
+    }
+    if (verdict.kind != VERDICT_WAIT)
+        methods_decided(session, &verdict);
+    else {
+        pending->waiter = verdict.waiter;
+        session_stream(session, &(struct wire_acquire_reply){ .place = wire_some(verdict.place),
+                                                              .reason = verdict.reason });
+    }
+    return 4;
+}
+
+void methods_decided(struct session *session, const struct verdict *verdict) {
+    struct manager *manager = session->manager;
+    struct pending *pending = session->call.data;
+    struct failure failure;
+
+    store_reset(&manager->reply);
+    pending->waiter = 0;
+    if (verdict->kind != VERDICT_GRANT) {
+        failure = methods_refusal(verdict, &manager->reply);
+        session_finish_failed(session, &failure);
+    } else if (session->call.method == WIRE_METHOD_GROW)
+        session_finish(session, &(struct wire_grow_reply){ .held_bytes = verdict->held_bytes,
+                                                           .limit_bytes = verdict->limit_bytes });
+    else {
+        const struct wire_grant *grant = make_grant(manager, verdict, pending->token);
+
+        if (grant) {
+            session_add_grant(session, grant->lease);
+            session_finish(session, &(struct wire_acquire_reply){ .grant = grant });
+        } else
+            session_finish_failed(
+                session,
+                &(struct failure){ .code = FAILURE_BUSY,
+                                   .reason = "the daemon is out of memory: close the connection, "
+                                             "which ends the lease, and try again later" });
+    }
+    free(pending);
+}
+
+unsigned lease_explain(struct session *session, const struct varlink_call *call) {
+    static const enum wire_verdict verdicts[] = {
+        [VERDICT_GRANT] = WIRE_VERDICT_GRANT,
+        [VERDICT_WAIT] = WIRE_VERDICT_WAIT,
+        [VERDICT_DENY] = WIRE_VERDICT_DENY,
+    };
+    struct manager *manager = session->manager;
+    struct broker_peer peer = methods_peer(session);
+    struct explanation *explanation;
+    struct wire_explain_reply reply = { 0 };
+    const char *devices[BOOKS_SHARES_MAX], *details[EXPLANATION_LINES];
+    char(*uuids)[GPUID_TEXT_SIZE];
+    struct demand demand;
+
+    if (!read_demand(session, call, call->parameters.explain.request, &demand))
+        return 1;
+    read_reach(manager, call->parameters.explain.request, &demand);
+    store_reset(&manager->reply);
+    explanation = store_get(&manager->reply, sizeof(*explanation));
+    uuids = store_get(&manager->reply, sizeof(*uuids) * BOOKS_SHARES_MAX);
+    if (!explanation || !uuids ||
+        broker_explain(manager->broker, &peer, &demand, manager_now(manager), explanation) < 0)
+        return pending_no_memory(session, call);
+    reply.verdict = verdicts[explanation->verdict.kind];
+    if (explanation->verdict.kind == VERDICT_WAIT)
+        reply.place = wire_some(explanation->verdict.place);
+    reply.reason = explanation->verdict.reason;
+    for (uint32_t i = 0; i < explanation->n_devices; i++)
+        devices[i] = gpuid_format(&explanation->devices[i], uuids[i]);
+    for (uint32_t i = 0; i < explanation->n_details; i++)
+        details[i] = explanation->details[i];
+    reply.devices = devices;
+    reply.n_devices = explanation->n_devices;
+    reply.detail = details;
+    reply.n_detail = explanation->n_details;
+    session_reply(session, call, &reply);
+    return 16;
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls of those who have a lease: attach to it, be confined, grow, shrink, release, kill. Grow
+ * may have to wait, as Acquire (daemon/server/call_acquire.c).
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sha256.h"
+#include "daemon/broker_events.h"
+#include "daemon/manager.h"
+#include "daemon/server/methods.h"
+#include "daemon/server/pending.h"
+#include "daemon/state/replay.h"
+#include "daemon/enforce/scope.h"
+#include "daemon/state/state.h"
+#include "daemon/devices/survey.h"
+
+/* ---- Belonging to a lease ----------------------------------------------------------------------
+ */
+
+/*
+ * Whether the process may act as one of the lease: by its cgroup, or by the token. Others' leases
+ * are not even there. If not, it was told.
+ */
+static bool belongs(struct session *session, const struct varlink_call *call,
+                    const struct lease *lease, const char *token) {
+    char cgroup[PROCESS_CGROUP_SIZE];
+    uint8_t digest[SHA256_SIZE];
+
+    if (lease->uid != session->peer.uid) {
+        methods_fail(session, call, FAILURE_NOT_FOUND,
+                     "no lease %llu of yours: it has ended, or "
+                     "was never there",
+                     (unsigned long long)lease->id);
+        return false;
+    }
+    if (lease->cgroup[0] && process_cgroup(cgroup, session->process.pid) >= 0 &&
+        process_is_within(cgroup, lease->cgroup))
+        return true;
+    if (lease->has_token && token) {
+        sha256(digest, token, strlen(token));
+        if (sha256_equal(digest, lease->token))
+            return true;
+    }
+    methods_fail(session, call, FAILURE_DENIED,
+                 lease->has_token ? "the token is not that of lease %llu: it came with the grant, "
+                                    "and in ALLOT_TOKEN of the job"
+                                  : "process is not within the scope of lease %llu: only "
+                                    "processes that the job started are of it",
+                 (unsigned long long)lease->id);
+    return false;
+}
+
+/* `held` of Attach; false: it was told. */
+static bool read_held(struct session *session, const struct varlink_call *call,
+                      const struct wire_attach *wire, struct broker_attach *ret) {
+    struct broker_held *held;
+
+    if (!wire->held || wire->n_held == 0)
+        return true;
+    held = store_get(&session->manager->store, wire->n_held * sizeof(*held));
+    if (!held) {
+        pending_no_memory(session, call);
+        return false;
+    }
+    for (size_t i = 0; i < wire->n_held; i++) {
+        if (!pending_read_device(session, call, wire->held[i].device, &held[i].device))
+            return false;
+        held[i].bytes = wire->held[i].bytes;
+    }
+    ret->held = held;
+    ret->n_held = wire->n_held;
+    return true;
+}
+
+/*
+ * A lease that was made again, and has no token, belongs to the scope that the hand once made for
+ * it: its processes are still in there.
+ */
+static void adopt_scope(struct session *session, uint64_t called, uint64_t id) {
+    struct manager *manager = session->manager;
+    const struct lease *lease = broker_lease(manager->broker, id);
+    char cgroup[PROCESS_CGROUP_SIZE], scope[64], *at;
+    size_t n =
+        (size_t)snprintf(scope, sizeof(scope), "/allot-%llu.scope", (unsigned long long)called);
+
+    if (!lease || lease->has_token || lease->cgroup[0] ||
+        process_cgroup(cgroup, session->process.pid) < 0)
+        return;
+    at = strstr(cgroup, scope);
+    if (!at || (at[n] && at[n] != '/'))
+        return;
+    at[n] = 0;
+    /* Which tiers were in force is not known any more, so none is claimed. */
+    if (broker_confined(manager->broker, id, scope + 1, cgroup, 0, manager_now(manager)) >= 0)
+        scope_watch(manager, id, cgroup);
+}
+
+/* A process can say of itself that it has the guard or arenas; all else is for us to try. */
+static uint8_t tier_claimed(const struct wire_attach *wire) {
+    enum { GUARD = 3, ARENAS = 4 };
+
+    return wire->tier.has && (wire->tier.value == GUARD || wire->tier.value == ARENAS)
+               ? (uint8_t)wire->tier.value
+               : 0;
+}
+
+/*
+ * A daemon that has just begun, without any state, and somebody who comes back to it: there was
+ * one. Later it is somebody who has slept, or lies.
+ */
+static void believe_loss(struct session *session, const struct wire_attach *wire) {
+    struct manager *manager = session->manager;
+    char what[96];
+    bool holds = false;
+
+    for (size_t i = 0; wire->held && i < wire->n_held; i++)
+        holds |= wire->held[i].bytes > 0;
+    if (!holds ||
+        manager_now(manager).usec - manager->begun_usec > manager->config->policy.grace_usec)
+        return;
+    snprintf(what, sizeof(what), "process %d comes back with lease %llu", (int)session->process.pid,
+             (unsigned long long)wire->lease);
+    restore_lost(manager, what);
+}
+
+unsigned lease_attach(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_attach *wire = &call->parameters.attach;
+    struct broker_peer peer = methods_peer(session);
+    const struct lease *lease =
+        broker_lease_called(manager->broker, wire->lease, session->peer.uid);
+    /* Coming back promises nothing: that must be possible on a full disk, too. */
+    bool is_back = lease && broker_holder(manager->broker, &session->process, wire->lease);
+    struct broker_attach attach = {
+        .lease = wire->lease,
+        .tier = tier_claimed(wire),
+        .credits = wire->credits.has && wire->credits.value,
+        .cookie = session,
+    };
+    struct wire_attach_reply reply = { 0 };
+    struct verdict verdict;
+
+    if (!(is_back ? pending_may_hold : pending_may_promise)(session, call) ||
+        !read_held(session, call, wire, &attach))
+        return 1;
+    if (wire->token) {
+        attach.has_token = true;
+        sha256(attach.token, wire->token, strlen(wire->token));
+    }
+    if (lease && !belongs(session, call, lease, wire->token))
+        return 1;
+    if (!lease)
+        believe_loss(session, wire);
+    if (session_add_lease(session, wire->lease) < 0 ||
+        broker_attach(manager->broker, &peer, &attach, manager_now(manager), &verdict) < 0)
+        return pending_no_memory(session, call);
+    store_reset(&manager->reply);
+    if (verdict.kind != VERDICT_GRANT) {
+        struct failure failure = methods_refusal(&verdict, &manager->reply);
+
+        session_fail(session, call, &failure);
+        return 2;
+    }
+    if (manager->books_lost)
+        adopt_scope(session, wire->lease, verdict.lease);
+    lease = broker_lease(manager->broker, verdict.lease);
+    reply.shares = lease ? pending_shares(&manager->reply, lease, &reply.n_shares) : NULL;
+    if (!reply.shares)
+        return pending_no_memory(session, call);
+    if (call->more) {
+        session_block(session, call, NULL, NULL);
+        session_stream(session, &reply);
+    } else
+        session_reply(session, call, &reply);
+    return 2;
+}
+
+/* ---- Bytes -------------------------------------------------------------------------------------
+ */
+
+/* Rounded up by one call and down by the other, they would not add up. */
+static bool read_bytes(struct session *session, const struct varlink_call *call, uint64_t bytes) {
+    if (bytes % BOOKS_GRANULE == 0)
+        return true;
+    session_fail(session, call,
+                 &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
+                                    .parameter = "bytes",
+                                    .reason = "has to be a multiple of 2097152 (2 MiB), in which "
+                                              "devices give memory" });
+    return false;
+}
+
+unsigned lease_grow(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_grow *wire = &call->parameters.grow;
+    struct broker_growth growth = {
+        .lease = wire->lease,
+        .bytes = wire->bytes,
+        .wait = wire->wait.has && wire->wait.value,
+        .timeout_usec = pending_limit(wire->timeout_usec),
+    };
+    struct pending *pending = NULL;
+    struct verdict verdict;
+    struct failure failure;
+    struct allot_error err;
+    int r;
+
+    if (!pending_read_device(session, call, wire->device, &growth.device) ||
+        !read_bytes(session, call, wire->bytes))
+        return 1;
+    if (!state_is_ready(manager->state, &err))
+        return methods_fail(session, call, FAILURE_BUSY, "%s", err.text);
+    if (growth.bytes && survey_refuses(manager, growth.lease, &growth.device))
+        return methods_fail(session, call, FAILURE_NO_MEMORY,
+                            "lease %llu uses more than its limit on %s: no growth until it is "
+                            "back under it",
+                            (unsigned long long)growth.lease, wire->device);
+    r = broker_grow(manager->broker, &session->process, &growth, session, manager_now(manager),
+                    &verdict);
+    if (r < 0)
+        return pending_no_memory(session, call);
+    if (verdict.kind == VERDICT_GRANT) {
+        session_reply(session, call,
+                      &(struct wire_grow_reply){ .held_bytes = verdict.held_bytes,
+                                                 .limit_bytes = verdict.limit_bytes });
+        return 1;
+    }
+    if (verdict.kind == VERDICT_WAIT) {
+        pending = calloc(1, sizeof(*pending));
+        if (pending) {
+            pending->waiter = verdict.waiter;
+            session_block(session, call, pending, pending_cancel);
+            session_stream(session, &(struct wire_grow_reply){ .place = wire_some(verdict.place),
+                                                               .reason = verdict.reason });
+            return 2;
+        }
+        broker_cancel(manager->broker, verdict.waiter, manager_now(manager));
+        return pending_no_memory(session, call);
+    }
+    store_reset(&manager->reply);
+    failure = methods_refusal(&verdict, &manager->reply);
+    session_fail(session, call, &failure);
+    return 1;
+}
+
+unsigned lease_shrink(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_shrink *wire = &call->parameters.shrink;
+    struct gpuid device;
+    struct verdict verdict;
+    struct failure failure;
+
+    if (!pending_read_device(session, call, wire->device, &device) ||
+        !read_bytes(session, call, wire->bytes))
+        return 1;
+    broker_shrink(manager->broker, &session->process, wire->lease, &device, wire->bytes,
+                  manager_now(manager), &verdict);
+    if (verdict.kind == VERDICT_GRANT) {
+        session_reply(session, call, &(struct wire_shrink_reply){ verdict.held_bytes });
+        return 1;
+    }
+    store_reset(&manager->reply);
+    failure = methods_refusal(&verdict, &manager->reply);
+    session_fail(session, call, &failure);
+    return 1;
+}
+
+unsigned lease_release(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    struct broker_peer peer = methods_peer(session);
+    struct verdict verdict;
+    struct failure failure;
+
+    broker_release(manager->broker, &peer, call->parameters.release.lease, manager_now(manager),
+                   &verdict);
+    if (verdict.kind == VERDICT_GRANT) {
+        session_reply(session, call, &(struct wire_nothing){ 0 });
+        return 2;
+    }
+    store_reset(&manager->reply);
+    failure = methods_refusal(&verdict, &manager->reply);
+    session_fail(session, call, &failure);
+    return 1;
+}
+
+/* ---- By the hand --------------------------------------------------------------------------------
+ */
+
+/*
+ * A scope that the hand is making. It outlives its session: the process is put into the scope
+ * whether or not somebody hears of it, and a lease has one scope, so that its limit holds once.
+ */
+struct confinement {
+    struct list in_manager;
+    struct manager *manager;
+    struct session *session; /* NULL: nobody waits any more */
+    uint64_t lease;
+};
+
+static void confinement_free(struct confinement *confinement) {
+    list_remove(&confinement->in_manager);
+    free(confinement);
+}
+
+void confinements_free_all(struct manager *manager) {
+    struct confinement *confinement;
+
+    while ((confinement = list_first(&manager->confinements, struct confinement, in_manager)))
+        confinement_free(confinement);
+}
+
+static bool is_being_confined(const struct manager *manager, uint64_t lease) {
+    const struct confinement *confinement;
+
+    list_foreach (confinement, &manager->confinements, in_manager)
+        if (confinement->lease == lease)
+            return true;
+    return false;
+}
+
+static void on_confine_cancelled(struct session *session) {
+    struct confinement *confinement = session->call.data;
+
+    confinement->session = NULL;
+}
+
+/* The lease cannot be held to what the administrator requires: it ends, and its job hears why. */
+static void refuse_unenforced(struct confinement *confinement, enum require require,
+                              uint32_t in_force, const struct wire_confine_reply *reply) {
+    struct manager *manager = confinement->manager;
+    /* Without its scope a lease has no driver's limit either: that is the reason to give. */
+    int missing = 31 - __builtin_clz(require_tiers(require) & ~in_force);
+    const char *why = reply->n_detail ? reply->detail[0] : "the hand did not say why";
+    char tier[16], text[400];
+
+    snprintf(tier, sizeof(tier), "tier %d: ", missing);
+    for (size_t i = 0; i < reply->n_detail; i++)
+        if (strncmp(reply->detail[i], tier, strlen(tier)) == 0)
+            why = reply->detail[i];
+    snprintf(text, sizeof(text),
+             "the administrator requires tier %d for this lease (require = %s): %s", missing,
+             require_name(require), why);
+    broker_end(manager->broker, confinement->lease,
+               "it cannot be enforced as the administrator requires", manager_now(manager));
+    if (confinement->session)
+        session_finish_failed(confinement->session,
+                              &(struct failure){ .code = FAILURE_DENIED, .reason = text });
+}
+
+static void on_confined(void *userdata, int r, const struct hand_answer *answer,
+                        const struct allot_error *err) {
+    struct confinement *confinement = userdata;
+    struct manager *manager = confinement->manager;
+    const struct lease *lease = broker_lease(manager->broker, confinement->lease);
+    uint32_t in_force = r < 0 ? 0 : answer->confined.tiers;
+    uint64_t tiers[8];
+    const char *details[HAND_DETAILS_MAX + 1];
+    struct wire_confine_reply reply = { .tiers = tiers, .detail = details };
+    bool is_short = lease && require_tiers(broker_require(lease)) & ~in_force;
+
+    if (r < 0)
+        details[reply.n_detail++] = err->text;
+    else {
+        const struct hand_confined *confined = &answer->confined;
+
+        broker_confined(manager->broker, confinement->lease,
+                        confined->scope[0] ? confined->scope : NULL, confined->cgroup,
+                        confined->tiers, manager_now(manager));
+        if (broker_lease(manager->broker, confinement->lease))
+            scope_watch(manager, confinement->lease, confined->cgroup);
+        reply.scope = confined->scope[0] ? confined->scope : NULL;
+        for (unsigned tier = 1; tier < ELEMENTSOF(tiers); tier++)
+            if (confined->tiers >> tier & 1)
+                tiers[reply.n_tiers++] = tier;
+        for (uint32_t i = 0; i < MIN(confined->n_details, (uint32_t)HAND_DETAILS_MAX); i++)
+            details[reply.n_detail++] = confined->details[i];
+    }
+    if (is_short)
+        refuse_unenforced(confinement, broker_require(lease), in_force, &reply);
+    else if (confinement->session)
+        session_finish(confinement->session, &reply);
+    confinement_free(confinement);
+    manager_settle(manager);
+}
+
+unsigned lease_confine(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_confine *wire = &call->parameters.confine;
+    const struct lease *lease = broker_lease(manager->broker, wire->lease);
+    struct hand_confine confine = { .lease = wire->lease };
+    struct confinement *confinement;
+    int r;
+
+    if (!lease || lease->uid != session->peer.uid)
+        return methods_fail(session, call, FAILURE_NOT_FOUND,
+                            "no lease %llu of yours: it has ended, or was never there",
+                            (unsigned long long)wire->lease);
+    if (lease->cgroup[0])
+        return methods_fail(session, call, FAILURE_DENIED,
+                            "lease %llu has its scope already (%s): start the process inside it",
+                            (unsigned long long)lease->id, lease->scope);
+    if (is_being_confined(manager, lease->id))
+        return methods_fail(session, call, FAILURE_BUSY,
+                            "lease %llu is just getting its scope: start the process inside it",
+                            (unsigned long long)lease->id);
+    /* A lease that was meant to be confined has no token: then its owner's word is enough. */
+    if (lease->has_token && !belongs(session, call, lease, wire->token))
+        return 1;
+    if (!pending_may_promise(session, call))
+        return 1;
+    confinement = calloc(1, sizeof(*confinement));
+    if (!confinement)
+        return pending_no_memory(session, call);
+
+    confine.pid = session->process.pid;
+    confine.start = session->process.start;
+    confine.uid = session->peer.uid;
+    confine.want_scope = confine.want_limit = true;
+    for (uint32_t i = 0; i < lease->n_shares; i++)
+        if (lease->shares[i].book) {
+            confine.devices[confine.n_devices].id = lease->shares[i].book->device.seen.id;
+            confine.devices[confine.n_devices++].limit_bytes = lease->shares[i].limit_bytes;
+        }
+    confinement->manager = manager;
+    confinement->session = session;
+    confinement->lease = lease->id;
+    list_append(&manager->confinements, &confinement->in_manager);
+    session_block(session, call, confinement, on_confine_cancelled);
+    r = hand_confine(manager->hand, NULL, &confine, on_confined, confinement);
+    if (r < 0) {
+        session->blocked = false;
+        confinement_free(confinement);
+        return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
+                            strerror(-r));
+    }
+    return 8;
+}
+
+static void on_killed(void *userdata, int r, uint32_t n_processes, const struct allot_error *err) {
+    struct session *session = userdata;
+    struct pending *pending = session->call.data;
+
+    if (r < 0)
+        session_finish_failed(
+            session, &(struct failure){ .code = r == -EPERM ? FAILURE_DENIED : FAILURE_BUSY,
+                                        .reason = err->text });
+    else
+        session_finish(session, &(struct wire_kill_reply){ n_processes });
+    free(pending);
+}
+
+unsigned lease_kill(struct session *session, const struct varlink_call *call) {
+    struct manager *manager = session->manager;
+    const struct wire_kill *wire = &call->parameters.kill;
+    const struct lease *lease = broker_lease(manager->broker, wire->lease);
+    int number = wire->signal.has ? (int)MIN(wire->signal.value, INT64_C(1000)) : SIGTERM;
+    struct pending *pending;
+    int r;
+
+    if (!lease || !session_owns(session, lease->uid))
+        return methods_fail(session, call, FAILURE_NOT_FOUND,
+                            "no lease %llu of yours: it has ended, or was never there",
+                            (unsigned long long)wire->lease);
+    if (number < 1 || number > SIGRTMAX) {
+        session_fail(session, call,
+                     &(struct failure){ .code = FAILURE_INVALID_PARAMETER,
+                                        .parameter = "signal",
+                                        .reason = "is no signal of this system" });
+        return 1;
+    }
+    pending = calloc(1, sizeof(*pending));
+    if (!pending)
+        return pending_no_memory(session, call);
+    herald_say(manager, LOG_NOTICE,
+               &(struct log_about){ .message = LOG_SIGNALLED,
+                                    .lease = lease->id,
+                                    .pid = session->peer.pid,
+                                    .has_uid = true,
+                                    .uid = session->peer.uid },
+               "action", "uid %u sends signal %d to the processes of lease %llu", session->peer.uid,
+               number, (unsigned long long)lease->id);
+    session_block(session, call, pending, pending_cancel);
+    r = volley_new(&pending->volley, manager, lease, number,
+                   session_is_admin(session) ? VOLLEY_AS_ADMIN : VOLLEY_AS_OWNER, on_killed,
+                   session);
+    if (r > 0)
+        return 8;
+    session->blocked = false;
+    free(pending);
+    if (r < 0)
+        return methods_fail(session, call, FAILURE_BUSY, "the hand cannot be asked: %s",
+                            strerror(-r));
+    session_reply(session, call, &(struct wire_kill_reply){ 0 });
+    return 2;
+}

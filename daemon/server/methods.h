@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Methods: each call of io.allot.Manager, from its parameters to its answer.
+ *
+ * Handlers answer by session_reply() or session_fail(), or block the session and answer later. They
+ * trust nothing in a message: who asks is session->peer.
+ */
+#include "daemon/server/session.h"
+#include "daemon/broker/verdict.h"
+
+/* Handle a call; what it cost of a slice (cheap: 1). */
+unsigned methods_handle(struct session *session, const struct varlink_call *call);
+
+/* A request on which the session is blocked has its verdict. From inside the broker. */
+void methods_decided(struct session *session, const struct verdict *verdict);
+
+/* Readings are stale: who waits for the driver hears so instead. */
+void methods_stale(struct manager *manager, const char *reason);
+
+/* At the daemon's end: what calls left with a hand that will not answer any more. */
+void methods_free_all(struct manager *manager);
+void confinements_free_all(struct manager *manager);
+
+/* ---- For the files of the handlers ------------------------------------------------------------
+ */
+
+typedef unsigned (*method_fn)(struct session *session, const struct varlink_call *call);
+
+unsigned lease_acquire(struct session *session, const struct varlink_call *call);
+unsigned lease_explain(struct session *session, const struct varlink_call *call);
+unsigned lease_attach(struct session *session, const struct varlink_call *call);
+unsigned lease_confine(struct session *session, const struct varlink_call *call);
+unsigned lease_grow(struct session *session, const struct varlink_call *call);
+unsigned lease_shrink(struct session *session, const struct varlink_call *call);
+unsigned lease_release(struct session *session, const struct varlink_call *call);
+unsigned lease_kill(struct session *session, const struct varlink_call *call);
+unsigned admin_get_box(struct session *session, const struct varlink_call *call);
+unsigned admin_monitor(struct session *session, const struct varlink_call *call);
+unsigned admin_usage(struct session *session, const struct varlink_call *call);
+unsigned admin_drain(struct session *session, const struct varlink_call *call);
+unsigned admin_resume(struct session *session, const struct varlink_call *call);
+unsigned admin_reload(struct session *session, const struct varlink_call *call);
+
+/* Fail with a sentence. Returns 1, the cost. */
+unsigned methods_fail(struct session *session, const struct varlink_call *call,
+                      enum failure_code code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The failure of a verdict that denies; `store` takes what it points to. */
+struct failure methods_refusal(const struct verdict *verdict, struct store *store);
+
+/* Who asks, for the broker. Borrows from the session. */
+struct broker_peer methods_peer(const struct session *session);

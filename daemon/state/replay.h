@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Restore: the last life's leases, holders and places, taken back at the start, and the grace time
+ * in which clients come back to them.
+ *
+ * Part of the manager; event-loop thread only.
+ */
+#include "base/error.h"
+#include "daemon/broker/broker.h"
+#include "daemon/state/state.h"
+
+struct manager;
+
+/* Take back what `report` is about; before the first client. */
+int restore_begin(struct manager *manager, const struct state_report *report,
+                  struct allot_error *err);
+
+/*
+ * There were leases that no record tells of, as `what` shows, a sentence. Only where the daemon
+ * began without any state; a second time changes nothing.
+ */
+void restore_lost(struct manager *manager, const char *what);
+
+/* In every turn: notes that the grace time is over. Cheap. */
+void restore_settle(struct manager *manager, struct moment now);

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/device/visible.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/gpuid.h"
+#include "base/visible.h"
+#include "libclient/device/gpu.h"
+
+/* The devices that the driver shows as a box of their own, for visible_decide(). */
+struct shown {
+    struct visible_box box;
+    struct visible_gpu *gpus;
+    struct visible_mig *migs;
+    char (*uuids)[GPUID_TEXT_SIZE];
+};
+
+static void shown_done(struct shown *shown) {
+    free(shown->gpus);
+    free(shown->migs);
+    free(shown->uuids);
+}
+
+static int shown_make(struct shown *ret, struct cuda *cuda, struct allot_error *err) {
+    size_t n = (size_t)cuda->n_devices;
+
+    ret->gpus = calloc(n, sizeof(*ret->gpus));
+    ret->migs = calloc(n, sizeof(*ret->migs));
+    ret->uuids = calloc(n, sizeof(*ret->uuids));
+    if (!ret->gpus || !ret->migs || !ret->uuids)
+        return error_set(err, -ENOMEM, "no host memory for a list of devices");
+    for (size_t i = 0; i < n; i++) {
+        struct gpu gpu = { .cuda = cuda, .number = (int)i };
+        struct gpuid id;
+        int r = gpu_identify(&gpu, err);
+
+        if (r == 0)
+            r = gpuid_parse(&id, gpu.uuid);
+        if (r < 0)
+            return r;
+        /* In the order in which the driver counts them. An instance stands for its GPU, which the
+         * driver does not show. */
+        ret->gpus[i] = (struct visible_gpu){ .speed_rank = (uint32_t)i };
+        if (strstr(gpu.name, " MIG ")) {
+            id.kind = GPUID_MIG;
+            ret->gpus[i].mig_enabled = true;
+            ret->migs[ret->box.n_migs++] = (struct visible_mig){ .uuid = ret->uuids[i], .gpu = i };
+        } else {
+            ret->gpus[i].uuid = ret->uuids[i];
+        }
+        gpuid_format(&id, ret->uuids[i]);
+    }
+    ret->box.gpus = ret->gpus;
+    ret->box.n_gpus = n;
+    ret->box.migs = ret->migs;
+    return 0;
+}
+
+static int take(struct choice *ret, const struct shown *shown, const struct visible_list *list,
+                struct allot_error *err) {
+    ret->numbers = calloc(list->n_devices + 1, sizeof(*ret->numbers));
+    ret->uuids = calloc(list->n_devices + 1, GPUID_TEXT_SIZE + 1);
+    if (!ret->numbers || !ret->uuids)
+        return error_set(err, -ENOMEM, "no host memory for a list of devices");
+    for (size_t i = 0; i < list->n_devices; i++) {
+        size_t gpu = list->devices[i].gpu;
+
+        ret->numbers[ret->n++] = (int)gpu;
+        strcat(strcat(ret->uuids, i ? "," : ""), shown->uuids[gpu]);
+    }
+    return 0;
+}
+
+/* All of a list is meant: what the driver would drop in silence is an error here. */
+static int choose(struct choice *ret, struct cuda *cuda, const char *text,
+                  struct allot_error *err) {
+    const struct visible_env env = visible_env(text, NULL);
+    cleanup(shown_done) struct shown shown = { 0 };
+    cleanup(freep) struct visible_list *list = malloc(sizeof(*list));
+    int r = list ? shown_make(&shown, cuda, err)
+                 : error_set(err, -ENOMEM, "no host memory for a list of devices");
+
+    if (r == 0)
+        r = visible_decide(list, &shown.box, &env);
+    if (r < 0)
+        return r;
+    if (*text && list->cut_at < env.devices_len) {
+        const char *why = strchr(list->reason, ':');
+        const char *environment = getenv("CUDA_VISIBLE_DEVICES");
+
+        return error_set(
+            err, -ENODEV,
+            "visible_devices \"%.64s\"%s; the driver shows this process %d GPU%s%s%.64s", text,
+            why ? why : ": it names no device", cuda->n_devices, cuda->n_devices == 1 ? "" : "s",
+            environment ? ", by CUDA_VISIBLE_DEVICES=" : "", environment ? environment : "");
+    }
+    return take(ret, &shown, list, err);
+}
+
+int choice_make(struct choice *ret, struct cuda *cuda, const char *list, struct allot_error *err) {
+    struct choice choice = { 0 };
+    int r = 0;
+
+    if (list) {
+        r = choose(&choice, cuda, list, err);
+    } else {
+        choice.numbers = calloc((size_t)cuda->n_devices + 1, sizeof(*choice.numbers));
+        if (!choice.numbers)
+            r = error_set(err, -ENOMEM, "no host memory for a list of devices");
+        while (r == 0 && choice.n < (size_t)cuda->n_devices) {
+            choice.numbers[choice.n] = (int)choice.n;
+            choice.n++;
+        }
+    }
+    if (r < 0) {
+        choice_done(&choice);
+        return r;
+    }
+    *ret = choice;
+    return 0;
+}
+
+void choice_done(struct choice *choice) {
+    free(choice->numbers);
+    free(choice->uuids);
+    *choice = (struct choice){ 0 };
+}

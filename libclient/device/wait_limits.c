@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/device/wait_limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "libclient/core/log.h"
+
+#define RESTART_USEC UINT64_C(2000000)  /* a daemon that is restarted is back sooner */
+#define AWAY_USEC    UINT64_C(60000000) /* and one that somebody has to start is, by then */
+#define HANGS_USEC   UINT64_C(2000000)  /* it answers in milliseconds, on a busy box in a second */
+
+struct patience patience_of(bool no_wait, uint64_t wait_usec) {
+    if (no_wait)
+        return (struct patience){ 0, RESTART_USEC, HANGS_USEC };
+    if (wait_usec)
+        return (struct patience){ wait_usec, MIN(wait_usec, AWAY_USEC),
+                                  MIN(wait_usec, HANGS_USEC) };
+    return (struct patience){ UINT64_MAX, AWAY_USEC, HANGS_USEC };
+}
+
+void patience_say(void *userdata, uint64_t place, const char *reason) {
+    struct patience_log *log = userdata;
+
+    if (log->place == place && strncmp(log->reason, reason, sizeof(log->reason) - 1) == 0)
+        return;
+    log->place = place;
+    snprintf(log->reason, sizeof(log->reason), "%s", reason);
+    if (place)
+        log_say(ALLOT_LOG_NOTICE, "waiting for GPU memory, place %" PRIu64 ": %s", place, reason);
+    else
+        log_say(ALLOT_LOG_NOTICE, "waiting for GPU memory: %s", reason);
+}

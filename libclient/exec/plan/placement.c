@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Placement: fills the placer's problem from the graph and the table of kernels. Nodes of the same
+ * op with kernels on the same types of device are one op to the placer, so that it decides once for
+ * all of them.
+ */
+#include "libclient/exec/plan/placement.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/halt.h"
+#include "base/map.h"
+#include "libclient/core/log.h"
+#include "libclient/device/device.h"
+#include "libclient/graph/graph.h"
+#include "libclient/kernels/kernel.h"
+
+enum { TYPE_GPU, TYPE_CPU, N_TYPES };
+static const char *const types[N_TYPES] = { DEVICE_GPU_TYPE, DEVICE_CPU_TYPE };
+static const enum kernel_device kernel_types[N_TYPES] = { KERNEL_GPU, KERNEL_CPU };
+
+/* Everything the problem points to. */
+struct paper {
+    struct placer_op *ops;
+    uint32_t n_ops;
+    const struct opdef **defs; /* of ops */
+    uint8_t *masks;            /* of ops: bit per type that has a kernel */
+    struct placer_node *nodes;
+    struct placer_edge *edges;
+    enum placer_flow *flows;
+    struct placer_kernel *kernels;
+    const char **device_names;
+    struct map known; /* (opdef, types, inputs, outputs) → op + 1 */
+    size_t n_edges, n_flows, n_kernels;
+};
+
+static void paper_done(struct paper *paper) {
+    free(paper->ops);
+    free(paper->defs);
+    free(paper->masks);
+    free(paper->nodes);
+    free(paper->edges);
+    free(paper->flows);
+    free(paper->kernels);
+    free(paper->device_names);
+    map_done(&paper->known);
+}
+
+static int paper_make(struct paper *paper, const struct allot_graph *graph, uint32_t n_nodes,
+                      uint32_t n_devices) {
+    size_t n_edges = 0, n_flows = 0;
+
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        n_edges += graph_node(graph, i)->n_inputs;
+        n_flows += graph_node(graph, i)->n_inputs + graph_node(graph, i)->n_outputs;
+    }
+    paper->ops = calloc(n_nodes + 1, sizeof(*paper->ops));
+    paper->defs = calloc(n_nodes + 1, sizeof(struct opdef *));
+    paper->masks = calloc(n_nodes + 1, sizeof(*paper->masks));
+    paper->nodes = calloc(n_nodes + 1, sizeof(*paper->nodes));
+    paper->edges = calloc(n_edges + 1, sizeof(*paper->edges));
+    paper->flows = calloc(n_flows + 1, sizeof(*paper->flows));
+    paper->kernels = calloc((size_t)N_TYPES * n_nodes + 1, sizeof(*paper->kernels));
+    paper->device_names = calloc(n_devices + 1, sizeof(char *));
+    return paper->ops && paper->defs && paper->masks && paper->nodes && paper->edges &&
+                   paper->flows && paper->kernels && paper->device_names
+               ? 0
+               : -ENOMEM;
+}
+
+static bool is_same_op(const struct paper *paper, uint32_t op, const struct node *node,
+                       uint8_t mask) {
+    return paper->defs[op] == node->op && paper->masks[op] == mask &&
+           paper->ops[op].n_inputs == node->n_inputs && paper->ops[op].n_outputs == node->n_outputs;
+}
+
+static void op_flows(struct paper *paper, struct placer_op *op, const struct allot_graph *graph,
+                     const struct node *node) {
+    op->inputs = &paper->flows[paper->n_flows];
+    op->n_inputs = node->n_inputs;
+    for (uint32_t i = 0; i < node->n_inputs; i++)
+        paper->flows[paper->n_flows++] =
+            node_input(graph, node, i)->is_variable ? PLACER_RESOURCE : PLACER_VALUE;
+    op->outputs = &paper->flows[paper->n_flows];
+    op->n_outputs = node->n_outputs;
+    for (uint32_t i = 0; i < node->n_outputs; i++)
+        paper->flows[paper->n_flows++] =
+            node->outputs[i].is_variable ? PLACER_RESOURCE : PLACER_VALUE;
+}
+
+static int op_of(struct paper *paper, const struct allot_graph *graph, const struct node *node,
+                 uint32_t *ret) {
+    const struct kernel *rows[N_TYPES];
+    struct placer_op *op;
+    uint8_t mask = 0;
+    uint64_t key;
+    void *found;
+
+    for (int type = 0; type < N_TYPES; type++) {
+        rows[type] = kernel_find(node, kernel_types[type]);
+        mask |= (uint8_t)((rows[type] != NULL) << type);
+    }
+    key = ((uintptr_t)node->op * 31 + node->n_inputs) * 31 + node->n_outputs * 4 + mask;
+    found = map_find(&paper->known, key);
+    *ret = (uint32_t)((uintptr_t)found - 1);
+    if (found && is_same_op(paper, *ret, node, mask))
+        return 0;
+
+    *ret = paper->n_ops++;
+    op = &paper->ops[*ret];
+    paper->defs[*ret] = node->op;
+    paper->masks[*ret] = mask;
+    op->name = node->op->name;
+    op->is_metadata = node->op->flags & OPDEF_METADATA;
+    op_flows(paper, op, graph, node);
+    op->kernels = &paper->kernels[paper->n_kernels];
+    for (uint32_t type = 0; type < N_TYPES; type++)
+        if (rows[type]) {
+            paper->kernels[paper->n_kernels++] =
+                (struct placer_kernel){ type, rows[type]->priority };
+            op->n_kernels++;
+        }
+    return found ? 0 : map_put(&paper->known, key, (void *)((uintptr_t)*ret + 1));
+}
+
+static int node_of(struct paper *paper, const struct placement *placement,
+                   const struct allot_graph *graph, const struct node *node) {
+    struct placer_node *placed = &paper->nodes[node->id];
+    int r = op_of(paper, graph, node, &placed->op);
+
+    if (r < 0)
+        return r;
+    placed->name = node->name;
+    placed->requested = node->device;
+    placed->assigned =
+        node->id < placement->n_nodes ? paper->device_names[placement->devices[node->id]] : NULL;
+    placed->colocate = node->colocate;
+    placed->n_colocate = node->n_colocate;
+    placed->inputs = &paper->edges[paper->n_edges];
+    for (uint32_t i = 0; i < node->n_inputs; i++)
+        paper->edges[paper->n_edges++] =
+            (struct placer_edge){ node->inputs[i].node, node->inputs[i].output };
+    return 0;
+}
+
+static void say_where(const struct placement *placement, const struct allot_graph *graph,
+                      struct device *const *devices, uint32_t first, uint32_t n) {
+    for (uint32_t i = first; i < n; i++) {
+        const struct node *node = graph_node(graph, i);
+        const char *device = devices[placement->devices[i]]->name;
+
+        if (placement->reasons[i] == PLACER_FIRST || placement->reasons[i] == PLACER_REQUESTED)
+            log_say(ALLOT_LOG_INFO, "%s: (%s): %s", node->name, node->op->name, device);
+        else
+            log_say(ALLOT_LOG_INFO, "%s: (%s): %s (%s)", node->name, node->op->name, device,
+                    placer_reason_text(placement->reasons[i]));
+    }
+}
+
+static int grow(struct placement *placement, uint32_t n) {
+    uint32_t *devices = realloc(placement->devices, (n + 1) * sizeof(*devices));
+    enum placer_reason *reasons;
+
+    if (!devices)
+        return -ENOMEM;
+    placement->devices = devices;
+    reasons = realloc(placement->reasons, (n + 1) * sizeof(*reasons));
+    if (!reasons)
+        return -ENOMEM;
+    placement->reasons = reasons;
+    return 0;
+}
+
+static int called_off(struct allot_error *err) {
+    return error_set(err, -ECANCELED, "the placement was called off");
+}
+
+static int ask(struct placement *placement, const struct allot_graph *graph, uint32_t n,
+               const struct placer_problem *problem, struct allot_error *err) {
+    cleanup(freep) uint32_t *chosen = calloc(n + 1, sizeof(*chosen));
+    cleanup(freep) enum placer_reason *reasons = calloc(n + 1, sizeof(*reasons));
+    cleanup(freep) struct placer_error *error = calloc(1, sizeof(*error));
+    int r;
+
+    if (!chosen || !reasons || !error || grow(placement, n) < 0)
+        return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
+    r = placer_simple(problem, chosen, reasons, error);
+    placement->n_passes++;
+    if (r == PLACER_CANCELLED)
+        return called_off(err);
+    if (r == PLACER_NO_MEMORY)
+        return error_set(err, -ENOMEM, "no host memory to place %u nodes", n);
+    if (r != PLACER_OK)
+        return error_set(err, -EINVAL, "%s", error->text);
+    memcpy(&placement->devices[placement->n_nodes], &chosen[placement->n_nodes],
+           (n - placement->n_nodes) * sizeof(*chosen));
+    memcpy(&placement->reasons[placement->n_nodes], &reasons[placement->n_nodes],
+           (n - placement->n_nodes) * sizeof(*reasons));
+    return 0;
+}
+
+int placement_extend(struct placement *placement, const struct allot_graph *graph,
+                     struct device *const *devices, uint32_t n_devices, bool soft, bool log,
+                     const atomic_bool *halt, struct allot_error *err) {
+    struct paper paper = { 0 };
+    uint32_t n = atomic_load(&graph->n_nodes);
+    struct placer_problem problem;
+    int r;
+
+    if (n == placement->n_nodes)
+        return 0;
+    r = paper_make(&paper, graph, n, n_devices);
+    for (uint32_t i = 0; r == 0 && i < n_devices; i++)
+        paper.device_names[i] = devices[i]->name;
+    for (uint32_t i = 0; r == 0 && i < n; i++)
+        r = halt_is_set(halt) ? -ECANCELED
+                              : node_of(&paper, placement, graph, graph_node(graph, i));
+    problem = (struct placer_problem){
+        .types = types,
+        .n_types = N_TYPES,
+        .devices = paper.device_names,
+        .n_devices = n_devices,
+        .ops = paper.ops,
+        .n_ops = paper.n_ops,
+        .nodes = paper.nodes,
+        .n_nodes = n,
+        .soft = soft,
+        .halt = halt,
+    };
+    r = r == -ECANCELED ? called_off(err)
+        : r < 0         ? error_set(err, r, "no host memory to place %u nodes", n)
+                        : ask(placement, graph, n, &problem, err);
+    paper_done(&paper);
+    if (r < 0)
+        return r;
+    if (log)
+        say_where(placement, graph, devices, placement->n_nodes, n);
+    placement->n_nodes = n;
+    return 0;
+}
+
+void placement_done(struct placement *placement) {
+    free(placement->devices);
+    free(placement->reasons);
+}

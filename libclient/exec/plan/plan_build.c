@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "libclient/exec/plan/plan_build.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "libclient/exec/run/engine.h"
+#include "libclient/exec/stop/stop_scope.h"
+
+/* Whose turn it is: all nodes that were added since. */
+static int place(struct engine *engine, const atomic_bool *halt, struct allot_error *err) {
+    return placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
+                            engine->options.soft_placement, engine->options.log_placement, halt,
+                            err);
+}
+
+int maker_place(struct engine *engine, uint32_t node, struct device **ret,
+                struct allot_error *err) {
+    int r;
+
+    turn_take(&engine->turn, NULL);
+    r = place(engine, NULL, err);
+    if (r == 0)
+        *ret = engine->devices[engine->placement.devices[node]];
+    turn_give(&engine->turn);
+    return r;
+}
+
+/* Whose turn it is: make what the cache has not, unless another just did. */
+static int make_entry(struct engine *engine, const struct program_request *asked,
+                      const unsigned char *key, size_t key_bytes, const atomic_bool *halt,
+                      struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
+    struct program_request request = *asked;
+    struct program *program;
+    int r;
+
+    *ret = cache_find(&engine->cache, key, key_bytes);
+    if (*ret)
+        return 0;
+    r = place(engine, halt, err);
+    if (r < 0)
+        return r;
+    request.placement = engine->placement.devices;
+    request.halt = halt;
+    r = program_new(&program, &request, err);
+    if (r < 0)
+        return r;
+    r = cache_add(&engine->cache, key, key_bytes, program, ret);
+    if (r < 0) {
+        program_free(program);
+        return error_set(err, r, "no host memory for a plan");
+    }
+    run->was_planned = true;
+    return 0;
+}
+
+int maker_entry(struct engine *engine, const struct program_request *asked,
+                const unsigned char *key, size_t key_bytes, struct engine_run *run,
+                struct cache_entry **ret, struct allot_error *err) {
+    atomic_bool is_stopped = false;
+    const struct stop stop = turn_stop(&engine->turn, &is_stopped);
+    struct guard guard;
+    int r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err), why;
+
+    if (r < 0)
+        return r;
+    r = turn_take(&engine->turn, &is_stopped);
+    if (r == 0) {
+        r = make_entry(engine, asked, key, key_bytes, &is_stopped, run, ret, err);
+        turn_give(&engine->turn);
+    }
+    why = guard_end(&guard);
+    if (why == 0 || (r < 0 && r != -ECANCELED))
+        return r;
+    if (r == 0)
+        cache_release(&engine->cache, *ret);
+    return engine_stopped(run, why, NULL, err);
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Engine: a run finds its plan (or makes it, once), takes an idle frame of it (or makes one) and
+ * runs it; only to make a plan takes the lock. So any number of runs go on at once, each with
+ * memory of its own, and none of them waits for another's.
+ *
+ * A run that is stopped leaves what it has queued on GPUs, with its frame. The next one begins when
+ * that is over, or is itself stopped first: it would be behind it on the streams, and may read what
+ * was being written.
+ */
+#include "libclient/exec/run/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "libclient/core/log.h"
+#include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
+#include "libclient/exec/run/run_state.h"
+#include "libclient/exec/stop/stop_scope.h"
+#include "libclient/exec/memory/stopped_runs.h"
+#include "libclient/exec/run/next_stage.h"
+#include "libclient/exec/plan/plan_lookup.h"
+#include "libclient/exec/run/queue.h"
+#include "libclient/exec/run/run.h"
+#include "libclient/exec/run/threads.h"
+#include "libclient/exec/run/trace.h"
+
+/* Plans that are kept: more kinds of runs than this in turn make their plans anew. */
+enum { PLANS_MAX = 64 };
+
+/* Raised in the child of each fork: what belongs to the parent is told by it. */
+static _Atomic unsigned generation;
+
+static void count_generation(void) {
+    atomic_fetch_add(&generation, 1);
+}
+
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, count_generation);
+}
+
+/* No GPU, or no driver, is no error: there is the CPU. */
+static int open_devices(struct engine *engine, struct allot_error *err) {
+    int r = engine->options.no_gpu ? 0 : gpus_get(&engine->gpus, &engine->options.gpus, err);
+    uint32_t n_gpus;
+
+    if (r < 0)
+        return r;
+    n_gpus = engine->gpus ? engine->gpus->n : 0;
+    engine->devices = calloc(n_gpus + 1, sizeof(struct device *));
+    if (!engine->devices)
+        return error_set(err, -ENOMEM, "no host memory for a session");
+    r = device_cpu_new(&engine->devices[0], engine->intra, err);
+    if (r < 0)
+        return r;
+    for (engine->n_devices = 1; r == 0 && engine->n_devices <= n_gpus; engine->n_devices += r == 0)
+        r = device_gpu_new(&engine->devices[engine->n_devices],
+                           engine->gpus->gpus[engine->n_devices - 1], (int)engine->n_devices - 1,
+                           engine->intra, err);
+    return r;
+}
+
+static int start(struct engine *engine, struct allot_error *err) {
+    const struct engine_options *options = &engine->options;
+    int r = kernels_register_all(err);
+
+    if (r < 0)
+        return r;
+    r = threads_get(&engine->inter, "inter", options->inter_threads - 1, options->own_threads);
+    if (r == 0)
+        r = threads_get(&engine->intra, "intra", options->intra_threads - 1, options->own_threads);
+    if (r < 0)
+        return error_set(err, r,
+                         "no threads for a session (inter_op_threads %u, intra_op_threads %u): %s; "
+                         "ask for fewer",
+                         options->inter_threads, options->intra_threads, strerror(-r));
+    return open_devices(engine, err);
+}
+
+int engine_new(struct engine **ret, struct allot_graph *graph, const struct engine_options *options,
+               struct allot_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct engine *engine = calloc(1, sizeof(*engine));
+    int r;
+
+    pthread_once(&once, watch_forks);
+    if (!engine)
+        return error_set(err, -ENOMEM, "no host memory for a session");
+    engine->graph = graph_ref(graph);
+    engine->options = *options;
+    engine->generation = atomic_load(&generation);
+    if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
+        engine->options.seed = (uintptr_t)engine;
+    variables_init(&engine->variables);
+    turn_init(&engine->turn);
+    cache_init(&engine->cache, PLANS_MAX);
+    r = start(engine, err);
+    if (r < 0) {
+        engine_free(engine);
+        return r;
+    }
+    *ret = engine;
+    return 0;
+}
+
+int engine_stopped(const struct engine_run *run, int why, const char *where,
+                   struct allot_error *err) {
+    const char *colon = where && *where ? ": " : "";
+
+    where = where ? where : "";
+    if (why == -ETIMEDOUT)
+        return error_set(err, why, "the run took longer than %llu us%s%s",
+                         (unsigned long long)run->timeout_usec, colon, where);
+    return error_set(err, why, "the run was cancelled%s%s", colon, where);
+}
+
+struct engine *engine_free(struct engine *engine) {
+    struct gpu_visit visit;
+    bool is_fork;
+
+    if (!engine)
+        return NULL;
+    /* In a fork nobody would ever tell. */
+    is_fork = engine_check(engine, NULL) < 0;
+    visit = gpus_visit_begin(is_fork ? NULL : engine->gpus);
+    if (!is_fork)
+        leftovers_settle(&engine->cache, 0, NULL, NULL);
+    cache_done(&engine->cache, is_fork);
+    placement_done(&engine->placement);
+    variables_done(&engine->variables);
+    for (uint32_t i = 0; i < engine->n_devices; i++)
+        device_unref(engine->devices[i]);
+    free(engine->devices);
+    gpus_visit_end(&visit); /* before what it was begun with may go */
+    gpus_put(engine->gpus);
+    threads_put(engine->intra);
+    threads_put(engine->inter);
+    graph_unref(engine->graph);
+    if (!is_fork) /* where somebody may have waited, who is not here */
+        turn_done(&engine->turn);
+    free(engine);
+    return NULL;
+}
+
+static int check_feeds(const struct engine *engine, const struct engine_call *call,
+                       struct allot_tensor *const *feeds, struct shape *ret_shapes,
+                       struct allot_error *err) {
+    for (uint32_t i = 0; i < call->n_feeds; i++) {
+        const struct node *node;
+
+        if (!feeds[i])
+            return error_set(err, -EINVAL, "feed %u is no tensor", i);
+        if (call->feeds[i].node >= engine->graph->n_nodes)
+            return error_set(err, -EINVAL, "feed %u: the graph has no node %u", i,
+                             call->feeds[i].node);
+        node = graph_node(engine->graph, call->feeds[i].node);
+        if (call->feeds[i].output >= node->n_outputs)
+            return error_set(err, -EINVAL, "feed %u: '%s' has no output %u", i, node->name,
+                             call->feeds[i].output);
+        if (feeds[i]->dtype != node->outputs[call->feeds[i].output].dtype)
+            return error_set(err, -EINVAL, "'%s:%u' is %s and cannot be fed with %s", node->name,
+                             call->feeds[i].output,
+                             dtype_name(node->outputs[call->feeds[i].output].dtype),
+                             dtype_name(feeds[i]->dtype));
+        ret_shapes[i] = feeds[i]->shape;
+    }
+    return 0;
+}
+
+/* The time may have been over while it waited for memory: then that is what is said. */
+static int was_late(const struct engine_run *run, int r, struct allot_error *err) {
+    struct allot_error why = { 0 };
+
+    if (r != -ENOMEM || !run->until_nsec || clock_nsec(CLOCK_MONOTONIC) < run->until_nsec)
+        return r;
+    if (err)
+        why = *err;
+    return engine_stopped(run, -ETIMEDOUT, why.text, err);
+}
+
+/* The trace of a run that failed, with what the run says of it, unless a later stage has seen to
+ * that. What keeps it from being written comes second. */
+static void save_failed(struct engine_run *run, const struct trace *trace,
+                        const struct allot_error *why) {
+    struct allot_error err = { 0 };
+
+    if (!run->trace_file || run->is_traced)
+        return;
+    run->is_traced = true;
+    if (trace_save(trace, run->trace_file, why, &err) < 0)
+        log_say(ALLOT_LOG_WARNING, "no trace of a run that failed: %s", err.text);
+}
+
+/* The run itself, with what may stop it, until the GPUs are through with it, too. */
+static int run_guarded(struct engine *engine, struct frame *frame, const struct engine_run *run,
+                       struct allot_error *err) {
+    const struct stop stop = { &frame->cancelled, &frame->lock, &frame->news };
+    struct allot_error late = { 0 };
+    struct guard guard;
+    int r, why;
+
+    frame->until_nsec = run->until_nsec;
+    frame->is_guarded = run->until_nsec || run->cancel;
+    r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err);
+    if (r < 0)
+        return r;
+    r = run_frame(frame, engine->inter, engine->options.inter_threads);
+    if (queue_finish(frame, &late) < 0) {
+        frame->has_ended = false;
+        if (!frame->is_out && frame->failure.code == 0)
+            frame->failure = late;
+    }
+    why = guard_end(&guard);
+    if (r < 0)
+        return error_set(err, r, "no host memory for a run");
+    /* A run that was over before the word came is not disturbed by it; an op that heard it and
+     * ended has not failed. */
+    if (!frame->has_ended && why < 0 &&
+        (frame->failure.code == 0 || frame->failure.code == -ECANCELED))
+        return engine_stopped(run, why, frame->failure.text, err);
+    return 0;
+}
+
+static int run_in(struct engine *engine, struct frame *frame, struct engine_run *run,
+                  struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+                  struct allot_error *err) {
+    struct allot_error why = { 0 };
+    int r;
+
+    frame->trace = run->trace;
+    r = frame_begin(frame, feeds, run->step, err);
+    if (r == 0 && run_guarded(engine, frame, run, &why) < 0)
+        frame->failure = why;
+    r = r < 0 ? r : frame_end(frame, ret_fetches, err);
+    frame->trace = NULL;
+    if (r < 0 || !run->trace || frame->program->has_next)
+        return r;
+    run->is_traced = true;
+    r = trace_save(run->trace, run->trace_file, &why, err);
+    for (uint32_t i = 0; r < 0 && i < frame->program->n_fetches; i++)
+        allot_tensor_unref(ret_fetches[i]);
+    return r;
+}
+
+static int run_stage(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *before, struct engine_run *run,
+                     struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+                     struct allot_error *err);
+
+static int run_next(struct engine *engine, const struct engine_call *call,
+                    const struct cache_entry *entry, struct engine_run *run,
+                    struct allot_tensor *const *feeds, struct allot_tensor *const *fetched,
+                    struct allot_tensor **ret_fetches, struct allot_error *err) {
+    struct next_call next = { 0 };
+    uint32_t n = 0;
+    int r = next_call_make(&next, entry->program, call, feeds, fetched);
+
+    if (r < 0)
+        error_set(err, r, "no host memory for a run");
+    else
+        r = run_stage(engine, &next.call, entry, run, next.tensors, next.fetched, err);
+    for (uint32_t i = 0; r == 0 && i < call->n_fetches; i++)
+        if (entry->program->fetch_of[i] == PROGRAM_NONE)
+            ret_fetches[i] = next.fetched[n++];
+    next_call_done(&next);
+    return r;
+}
+
+static void count(struct engine_run *run, const struct program *program) {
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < program->n_devices; i++)
+        bytes += program->slab_bytes[i];
+    run->n_kernels += program->n_kernels;
+    run->step_bytes = MAX(run->step_bytes, bytes);
+    run->ready_order_bytes = MAX(run->ready_order_bytes, program->ready_order_bytes);
+}
+
+/* What was fetched goes to the caller, or on to the next stage. */
+static int hand_over(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *entry, struct engine_run *run,
+                     struct allot_tensor *const *feeds, struct allot_tensor **fetched,
+                     struct allot_tensor **ret_fetches, struct allot_error *err) {
+    const struct program *program = entry->program;
+    int r = program->has_next ? run_next(engine, call, entry, run, feeds, fetched, ret_fetches, err)
+                              : 0;
+
+    for (uint32_t i = 0; r == 0 && i < call->n_fetches; i++)
+        if (program->fetch_of[i] != PROGRAM_NONE)
+            ret_fetches[i] = allot_tensor_ref(fetched[program->fetch_of[i]]);
+    for (uint32_t i = 0; i < program->n_fetches; i++)
+        allot_tensor_unref(fetched[i]);
+    return r;
+}
+
+static int run_stage(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *before, struct engine_run *run,
+                     struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+                     struct allot_error *err) {
+    struct shape few[16], *shapes = few;
+    struct allot_tensor *few_fetched[16], **fetched = few_fetched;
+    cleanup(freep) struct shape *many = NULL;
+    cleanup(freep) struct allot_tensor **many_fetched = NULL;
+    cleanup(trace_freep) struct trace *trace = NULL;
+    struct cache_entry *entry;
+    struct frame *frame;
+    int r;
+
+    if (call->n_feeds > 16 && !(shapes = many = calloc(call->n_feeds, sizeof(*many))))
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    r = check_feeds(engine, call, feeds, shapes, err);
+    if (r == 0)
+        r = planner_take(engine, call, before, feeds, shapes, run, &entry, &frame, err);
+    if (r < 0)
+        return was_late(run, r, err);
+    count(run, entry->program);
+    if (entry->program->n_fetches > 16 &&
+        !(fetched = many_fetched = calloc(entry->program->n_fetches, sizeof(*fetched))))
+        r = error_set(err, -ENOMEM, "no host memory for a run");
+    if (r == 0 && run->trace_file && trace_new(&trace, entry->program, run->trace) < 0)
+        r = error_set(err, -ENOMEM, "no host memory for a trace");
+    run->trace = trace;
+    if (r == 0)
+        r = was_late(run, run_in(engine, frame, run, feeds, fetched, err), err);
+    if (r < 0)
+        save_failed(run, trace, err);
+    if (frame->is_out) {
+        leftovers_keep(&engine->cache, entry, frame);
+        return r;
+    }
+    cache_give_frame(&engine->cache, entry, frame);
+    if (r == 0)
+        r = hand_over(engine, call, entry, run, feeds, fetched, ret_fetches, err);
+    if (r < 0)
+        save_failed(run, trace, err);
+    cache_release(&engine->cache, entry);
+    return r;
+}
+
+int engine_check(const struct engine *engine, struct allot_error *err) {
+    if (engine->generation == atomic_load_explicit(&generation, memory_order_relaxed))
+        return 0;
+    return error_set(err, -ECHILD,
+                     "this process is a fork of the one that made the session: make a session of "
+                     "its own in it");
+}
+
+static uint64_t nsec_after(uint64_t usec) {
+    uint64_t nsec;
+
+    if (__builtin_mul_overflow(usec, (uint64_t)1000, &nsec) ||
+        __builtin_add_overflow(nsec, clock_nsec(CLOCK_MONOTONIC), &nsec))
+        return UINT64_MAX;
+    return nsec;
+}
+
+int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
+               struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
+               struct allot_error *err) {
+    struct allot_error why = { 0 };
+    struct gpu_visit visit;
+    int r = engine_check(engine, err);
+
+    if (r < 0)
+        return r;
+    visit = gpus_visit_begin(engine->gpus);
+    run->step = atomic_fetch_add(&engine->n_steps, 1);
+    run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
+    run->trace = NULL;
+    run->is_traced = false;
+    if (run->trace_file)
+        trace_forget(run->trace_file);
+    r = leftovers_settle(&engine->cache, run->until_nsec, run->cancel, &why);
+    if (r == -ETIMEDOUT || r == -ECANCELED)
+        engine_stopped(run, r, NULL, &why);
+    else if (r == 0)
+        r = run_stage(engine, call, NULL, run, feeds, ret_fetches, &why);
+    if (r < 0)
+        save_failed(run, NULL, &why);
+    if (r < 0 && err)
+        *err = why;
+    gpus_visit_end(&visit);
+    return r;
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Queue: what waits for what was settled by exec/plan/gpu_events.c. Here streams are told to wait,
+ * once for each event, and waiters (device/waiter.h) are asked to say when the host may go on.
+ */
+#include "libclient/exec/run/queue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "libclient/device/gpu.h"
+#include "libclient/device/waiter.h"
+#include "libclient/exec/plan/cache.h"
+#include "libclient/exec/run/workers.h"
+#include "libclient/exec/run/gpu_times.h"
+#include "libclient/exec/run/trace.h"
+
+/* Pageable memory is copied in pieces of this size, so that a run that is stopped does not go on
+ * copying for long. */
+enum { PIECE_BYTES = 64 << 20 };
+
+/* One event of a frame. */
+struct frame_event {
+    CUevent event;
+    _Atomic uint64_t waited; /* bit per queue: its stream waits for it already in this run */
+    struct waiter_entry entry;
+    struct frame *frame;
+    bool is_reached; /* a waiter has told of it in this run; frame->lock */
+};
+
+/* The end of what a run queued on one stream. */
+struct frame_end {
+    struct gpu *gpu;
+    CUstream stream;
+    struct waiter *waiter; /* of that stream */
+    CUevent event;         /* for the waiter, who sleeps meanwhile; NULL until the first such run */
+    CUevent own_event;     /* for who waits itself, as the driver thinks best; likewise */
+    struct waiter_entry entry;
+    struct frame *frame;
+};
+
+static struct gpu *gpu_of(const struct program *program, uint32_t item) {
+    return program->devices[program->items[item].device]->gpu;
+}
+
+uint32_t queue_stream_number(const struct program_item *item) {
+    return (item->queue - QUEUE_FIRST) % N_GPU_STREAMS;
+}
+
+static CUstream stream_of(const struct program *program, uint32_t item) {
+    return gpu_of(program, item)->streams[queue_stream_number(&program->items[item])];
+}
+
+void *queue_stream(const struct program *program, uint32_t item) {
+    return stream_of(program, item);
+}
+
+static int fail(int r, const struct allot_error *err) {
+    return kernel_fail(r, "%s", err->text);
+}
+
+/* A stream that has been told to wait for an event once has all that comes later behind it. */
+static int stream_wait(struct frame *frame, uint32_t i, struct frame_event *event,
+                       struct allot_error *err) {
+    uint32_t queue = frame->program->items[i].queue;
+    uint64_t bit = queue < 64 ? (uint64_t)1 << queue : 0;
+    int r;
+
+    if (atomic_load_explicit(&event->waited, memory_order_acquire) & bit)
+        return 0;
+    r = cuda_stream_wait_event(gpu_of(frame->program, i)->cuda, err, stream_of(frame->program, i),
+                               event->event, 0);
+    if (r == 0)
+        atomic_fetch_or_explicit(&event->waited, bit, memory_order_release);
+    return r;
+}
+
+/* Let the item's stream wait, or this thread: it will not have to wait long, as whoever let it run
+ * has heard that the event is reached, but the driver says here whether all went well. */
+static int wait_before(struct frame *frame, uint32_t i) {
+    const struct program *program = frame->program;
+    const struct program_item *item = &program->items[i];
+
+    for (uint32_t w = 0; w < item->n_waits; w++) {
+        uint32_t before = program->waits[item->first_wait + w];
+        struct frame_event *event = &frame->events[program->items[before].event];
+        struct gpu *gpu = gpu_of(program, before);
+        struct allot_error err;
+        int r;
+
+        if (item->waits_on_host) {
+            r = gpu_enter(gpu, &err);
+            if (r == 0)
+                r = cuda_event_synchronize(gpu->cuda, &err, event->event);
+        } else
+            r = stream_wait(frame, i, event, &err);
+        if (r < 0)
+            return fail(r, &err);
+    }
+    return 0;
+}
+
+/* A waiter has told of a mark, and leaves the frame. */
+static void count_told(struct frame *frame, bool *ret_reached) {
+    pthread_mutex_lock(&frame->lock);
+    *ret_reached = true;
+    /* With the last of them what a run that was stopped has left can be reclaimed. */
+    if (atomic_fetch_sub(&frame->n_awaited, 1) == 1)
+        cache_tell_idle(frame->program);
+    pthread_cond_broadcast(&frame->news);
+    pthread_mutex_unlock(&frame->lock);
+}
+
+static void tell(struct waiter_entry *entry) {
+    struct frame_event *event =
+        (struct frame_event *)((char *)entry - offsetof(struct frame_event, entry));
+
+    crew_tell(event->frame->crew, (uint32_t)(event - event->frame->events));
+    count_told(event->frame, &event->is_reached);
+}
+
+static void tell_end(struct waiter_entry *entry) {
+    struct frame_end *end = (struct frame_end *)((char *)entry - offsetof(struct frame_end, entry));
+    bool ignored;
+
+    count_told(end->frame, &ignored);
+}
+
+static bool is_reached(const struct frame *frame, const struct program_item *item) {
+    const struct program *program = frame->program;
+
+    for (uint32_t w = 0; w < item->n_waits; w++)
+        if (!frame->events[program->items[program->waits[item->first_wait + w]].event].is_reached)
+            return false;
+    return true;
+}
+
+bool queue_await(struct frame *frame, uint32_t item) {
+    bool is_stopped;
+
+    pthread_mutex_lock(&frame->lock);
+    while (!(is_stopped = atomic_load(&frame->cancelled)) &&
+           !is_reached(frame, &frame->program->items[item]))
+        pthread_cond_wait(&frame->news, &frame->lock);
+    pthread_mutex_unlock(&frame->lock);
+    return !is_stopped;
+}
+
+/* On a stream; or, where there is nothing to wait for, on one that has nothing to do. */
+static int mark_end(struct frame *frame, uint32_t i, bool is_over) {
+    const struct program *program = frame->program;
+    const struct program_item *item = &program->items[i];
+    struct gpu *gpu = gpu_of(program, i);
+    struct frame_event *event;
+    struct allot_error err;
+    int r;
+
+    if (item->event == PROGRAM_NONE)
+        return 0;
+    event = &frame->events[item->event];
+    r = cuda_event_record(gpu->cuda, &err, event->event,
+                          is_over ? gpu->idle : stream_of(program, i));
+    if (r < 0)
+        return fail(r, &err);
+    if (program->first_told[item->event] == program->first_told[item->event + 1] ||
+        !crew_asks(frame->crew))
+        return 0;
+    atomic_fetch_add(&frame->n_awaited, 1);
+    /* Without a thread to wait, those who are told wait themselves. */
+    if (is_over || waiter_post(&gpu->waiters[queue_stream_number(item)], &event->entry) < 0)
+        tell(&event->entry);
+    return 0;
+}
+
+static int copy_piece(struct frame *frame, uint32_t i, char *to, const char *from, uint64_t bytes,
+                      struct allot_error *err) {
+    const struct program *program = frame->program;
+    const uint32_t *args = &program->args[program->items[i].first_arg];
+    uint32_t from_space = program->values[args[0]].space, to_space = program->values[args[1]].space;
+    struct gpu *gpu = gpu_of(program, i);
+    CUstream stream = stream_of(program, i);
+
+    if (to_space == 0)
+        return cuda_copy_dtoh_async(gpu->cuda, err, to, (uintptr_t)from, bytes, stream);
+    if (from_space == 0)
+        return cuda_copy_htod_async(gpu->cuda, err, (uintptr_t)to, from, bytes, stream);
+    return cuda_copy_peer_async(gpu->cuda, err, (uintptr_t)to, gpu->context, (uintptr_t)from,
+                                program->devices[from_space]->gpu->context, bytes, stream);
+}
+
+static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
+    const struct program *program = frame->program;
+    const struct program_item *item = &program->items[i];
+    uint64_t bytes = program->values[program->args[item->first_arg]].bytes;
+    bool is_pageable = queue_stream_number(item) >= GPU_PAGEABLE_TO_HOST;
+    struct allot_error err = { 0 };
+    int r = 0;
+
+    for (uint64_t at = 0; r == 0 && at < bytes;) {
+        uint64_t n = is_pageable && bytes - at > PIECE_BYTES ? PIECE_BYTES : bytes - at;
+
+        if (at > 0 && atomic_load_explicit(&frame->cancelled, memory_order_relaxed))
+            return kernel_fail(-ECANCELED, "the run is over");
+        r = copy_piece(frame, i, (char *)run->outputs[0] + at, (char *)run->inputs[0] + at, n,
+                       &err);
+        at += n;
+    }
+    return r < 0 ? fail(r, &err) : 0;
+}
+
+/* Wait, and queue, between two marks where it is timed (NULL: it is not). */
+static int launch(struct frame *frame, uint32_t i, const struct kernel_run *run,
+                  struct stopwatch *stopwatch) {
+    const struct program_item *item = &frame->program->items[i];
+    struct allot_error err;
+    int r;
+
+    if (item->n_waits > 0) {
+        r = wait_before(frame, i);
+        if (r < 0)
+            return r;
+        if (gpu_enter(gpu_of(frame->program, i), &err) <
+            0) /* it may have been with another one's */
+            return fail(err.code, &err);
+    }
+    if (stopwatch && stopwatch_mark(stopwatch, i, false, &err) < 0)
+        return fail(err.code, &err);
+    r = item->kind == ITEM_COPY ? copy(frame, i, run) : frame_plain_function(item)(run);
+    if (r == 0 && stopwatch && stopwatch_mark(stopwatch, i, true, &err) < 0)
+        return fail(err.code, &err);
+    return r;
+}
+
+/* Everything on a GPU: wait, queue, mark. */
+static int run_on_gpu(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    uint32_t i = frame_item_of(frame, run);
+    struct allot_error err;
+    int r = gpu_enter(gpu_of(frame->program, i), &err);
+
+    if (r < 0)
+        return fail(r, &err);
+    if (frame->trace) {
+        stopwatch_lock(frame->trace->stopwatch, i);
+        r = launch(frame, i, run, frame->trace->stopwatch);
+        stopwatch_unlock(frame->trace->stopwatch, i);
+    } else
+        r = launch(frame, i, run, NULL);
+    return r < 0 ? r : mark_end(frame, i, false);
+}
+
+/* A read of a variable, for which another stream, or the host, waits: behind what other runs have
+ * queued to write it, if there is any. */
+static int run_marked_read(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    uint32_t i = frame_item_of(frame, run);
+    bool is_settled = false;
+    struct allot_error err;
+    int r = wait_before(frame, i);
+
+    if (r == 0)
+        r = frame_read(run, &is_settled);
+    if (r == 0 && gpu_enter(gpu_of(frame->program, i), &err) < 0)
+        return fail(err.code, &err);
+    return r < 0 ? r : mark_end(frame, i, is_settled && frame->program->items[i].n_waits == 0);
+}
+
+/* What the host does after work of a GPU. */
+static int run_after_gpu(const struct kernel_run *run) {
+    struct frame *frame = frame_of(run);
+    uint32_t i = frame_item_of(frame, run);
+    int r = wait_before(frame, i);
+
+    return r < 0 ? r : frame_plain_function(&frame->program->items[i])(run);
+}
+
+kernel_run_fn queue_function(const struct program *program, const struct program_item *item) {
+    if (item->queue >= QUEUE_FIRST)
+        return item->kind == ITEM_READ ? run_marked_read : run_on_gpu;
+    return item->waits_on_host ? run_after_gpu : NULL;
+}
+
+static int make_events(struct frame *frame, struct allot_error *err) {
+    const struct program *program = frame->program;
+
+    frame->events = calloc(program->n_events + 1, sizeof(*frame->events));
+    if (!frame->events)
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    for (uint32_t e = 0; e < program->n_events; e++) {
+        struct frame_event *event = &frame->events[e];
+        struct gpu *gpu = gpu_of(program, program->event_items[e]);
+        bool is_told = program->first_told[e] < program->first_told[e + 1];
+        int r = gpu_enter(gpu, err);
+
+        /* Who waits for it on the host sleeps meanwhile. */
+        if (r == 0)
+            r = cuda_event_create(gpu->cuda, err, &event->event,
+                                  CU_EVENT_DISABLE_TIMING |
+                                      (is_told ? CU_EVENT_BLOCKING_SYNC : CU_EVENT_DEFAULT));
+        if (r < 0)
+            return r;
+        event->frame = frame;
+        event->entry = (struct waiter_entry){ .event = event->event, .tell = tell };
+    }
+    return 0;
+}
+
+/* The streams that some item is queued on: copies to the device first, as the others wait for them.
+ */
+static int list_ends(struct frame *frame, struct allot_error *err) {
+    static const enum gpu_stream order[] = { GPU_PAGEABLE_TO_DEVICE, GPU_TO_DEVICE, GPU_COMPUTE,
+                                             GPU_TO_HOST, GPU_PAGEABLE_TO_HOST };
+    const struct program *program = frame->program;
+    uint32_t n_queues = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
+    bool *is_used = calloc(n_queues, sizeof(*is_used));
+
+    frame->ends = calloc(n_queues, sizeof(*frame->ends));
+    if (!is_used || !frame->ends) {
+        free(is_used);
+        return error_set(err, -ENOMEM, "no host memory for a run");
+    }
+    for (uint32_t i = 0; i < program->n_items; i++)
+        if (queue_has_work(&program->items[i]))
+            is_used[program->items[i].queue] = true;
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        for (size_t s = 0; s < ELEMENTSOF(order); s++)
+            if (is_used[QUEUE_FIRST + d * N_GPU_STREAMS + order[s]])
+                frame->ends[frame->n_ends++] = (struct frame_end){
+                    .gpu = program->devices[d]->gpu,
+                    .stream = program->devices[d]->gpu->streams[order[s]],
+                    .waiter = &program->devices[d]->gpu->waiters[order[s]],
+                    .frame = frame,
+                };
+    free(is_used);
+    return 0;
+}
+
+int queue_begin(struct frame *frame, struct allot_error *err) {
+    const struct program *program = frame->program;
+    int r = 0;
+
+    if (!program->has_gpu)
+        return 0;
+    for (uint32_t d = 0; d < program->n_devices; d++)
+        if (program->devices[d]->gpu)
+            frame->steps[d].step.stream = program->devices[d]->gpu->compute;
+    for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
+        atomic_store_explicit(&frame->events[e].waited, 0, memory_order_relaxed);
+        frame->events[e].is_reached = false;
+    }
+    if (!frame->ends)
+        r = list_ends(frame, err);
+    return r < 0 || frame->events ? r : make_events(frame, err);
+}
+
+/* What other runs queue on the stream from now on is not waited for. */
+static int mark_stream(const struct frame_end *end, CUevent *event, unsigned flags,
+                       struct allot_error *err) {
+    int r = gpu_enter(end->gpu, err);
+
+    if (r == 0 && !*event)
+        r = cuda_event_create(end->gpu->cuda, err, event, CU_EVENT_DISABLE_TIMING | flags);
+    return r == 0 ? cuda_event_record(end->gpu->cuda, err, *event, end->stream) : r;
+}
+
+/* Wait in the driver until all streams are through, as it says then whether all went well. */
+static int synchronise(struct frame *frame, bool are_marked, struct allot_error *err) {
+    int first = 0;
+
+    for (uint32_t e = 0; e < frame->n_ends; e++) {
+        struct frame_end *end = &frame->ends[e];
+        struct allot_error *why = first < 0 ? NULL : err;
+        int r = are_marked ? gpu_enter(end->gpu, why) : mark_stream(end, &end->own_event, 0, why);
+
+        if (r == 0)
+            r = cuda_event_synchronize(end->gpu->cuda, why,
+                                       are_marked ? end->event : end->own_event);
+        else /* its work may be under way all the same */
+            cuda_stream_synchronize(end->gpu->cuda, NULL, end->stream);
+        if (r < 0 && first == 0)
+            first = r;
+    }
+    return first;
+}
+
+static int ask_waiter(struct frame_end *end) {
+    int r = mark_stream(end, &end->event, CU_EVENT_BLOCKING_SYNC, NULL);
+
+    if (r < 0)
+        return r;
+    end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
+    atomic_fetch_add(&end->frame->n_awaited, 1);
+    r = waiter_post(end->waiter, &end->entry);
+    if (r < 0)
+        atomic_fetch_sub(&end->frame->n_awaited, 1);
+    return r;
+}
+
+/* Have waiters say when all streams are through. */
+static int ask_waiters(struct frame *frame) {
+    int r = 0;
+
+    for (uint32_t e = 0; r == 0 && e < frame->n_ends; e++)
+        r = ask_waiter(&frame->ends[e]);
+    return r;
+}
+
+int queue_finish(struct frame *frame, struct allot_error *err) {
+    bool are_marked = false;
+    int r;
+
+    if (!frame->program->has_gpu)
+        return 0;
+    /* Who may be stopped, or was, does not sleep in the driver, which hears of nothing. */
+    if (frame->is_guarded || atomic_load(&frame->cancelled))
+        are_marked = ask_waiters(frame) == 0;
+    if (are_marked && !frame_await(frame, &frame->cancelled)) {
+        frame->is_out = true;
+        if (frame->trace)
+            stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
+        return error_set(err, -EINPROGRESS, "the run is over, but its work on GPUs is not");
+    }
+    r = synchronise(frame, are_marked, err);
+    frame_await(frame, NULL);
+    /* Of a GPU that failed there may be nothing to be had any more. */
+    if (r < 0 && frame->trace)
+        stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
+    else if (frame->trace)
+        r = stopwatch_read(frame->trace->stopwatch, frame->trace, err);
+    return r;
+}
+
+void queue_done(struct frame *frame) {
+    const struct program *program = frame->program;
+
+    for (uint32_t e = 0; e < frame->n_ends; e++) {
+        const struct frame_end *end = &frame->ends[e];
+
+        if (end->event && gpu_enter(end->gpu, NULL) == 0)
+            cuda_event_destroy(end->gpu->cuda, NULL, end->event);
+        if (end->own_event && gpu_enter(end->gpu, NULL) == 0)
+            cuda_event_destroy(end->gpu->cuda, NULL, end->own_event);
+    }
+    free(frame->ends);
+    for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
+        struct gpu *gpu = gpu_of(program, program->event_items[e]);
+
+        if (frame->events[e].event && gpu_enter(gpu, NULL) == 0)
+            cuda_event_destroy(gpu->cuda, NULL, frame->events[e].event);
+    }
+    free(frame->events);
+}

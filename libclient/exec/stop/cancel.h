@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Cancel: one word that stops any number of runs, those under way and those to come. Any thread.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "libclient/exec/stop/stop.h"
+
+struct cancel {
+    pthread_mutex_t lock;
+    bool is_given;
+    struct list seats;
+};
+
+/* A run that hears it. */
+struct cancel_seat {
+    struct list link;
+    struct stop stop;
+};
+
+void cancel_init(struct cancel *cancel);
+void cancel_done(struct cancel *cancel);
+void cancel_give(struct cancel *cancel);
+
+void cancel_join(struct cancel *cancel, struct cancel_seat *seat, const struct stop *stop);
+/* Whether it was given; afterwards what was to be stopped is left alone. */
+bool cancel_leave(struct cancel *cancel, struct cancel_seat *seat);

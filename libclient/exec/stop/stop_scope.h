@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Guard: what may stop a run from outside, a time or a cancellation, while it does one thing.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "libclient/exec/stop/cancel.h"
+#include "libclient/exec/stop/deadline.h"
+
+struct allot_error;
+
+struct guard {
+    struct cancel *cancel; /* NULL: none */
+    struct cancel_seat seat;
+    bool has_deadline;
+    struct deadline deadline;
+};
+
+/* `until_nsec` of CLOCK_MONOTONIC, 0: no limit; `cancel` may be NULL. -EAGAIN. */
+int guard_begin(struct guard *guard, uint64_t until_nsec, struct cancel *cancel,
+                const struct stop *stop, struct allot_error *err);
+/* -ETIMEDOUT, -ECANCELED, or 0: nobody has said a word. */
+int guard_end(struct guard *guard);

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Context: a process's hold on a device. Each costs what the model says a context costs, from its
+ * making to its end; then everything made in it goes too.
+ *
+ * The primary context of a device keeps its handle for ever and is alive while somebody retains
+ * it. Every thread has a stack of contexts, the topmost is current.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/cuda/memory/heap.h"
+
+struct ptx_memory;
+struct stream;
+
+/* What kernels printed, see sim/cuda/module/print.c. */
+struct print {
+    char *text;
+    size_t n, room;
+};
+
+struct context {
+    struct slab_head head;
+    struct device *device;
+    bool primary;
+    _Atomic uint64_t id; /* of this life; 0: not alive */
+    _Atomic int error;   /* the CUresult that it answers from now on; 0: none */
+    bool ending;         /* waiting for its work before it goes; nobody can begin it */
+    unsigned flags;
+    unsigned retained; /* primary: by how many callers */
+    unsigned attached; /* others: cuCtxAttach() */
+    uint32_t peers;    /* bit per device ordinal: access was enabled */
+    size_t limits[CU_LIMIT_MAX];
+    CUfunc_cache cache;
+    CUsharedconfig shared;
+    struct heap heap;
+    struct range *first;    /* ranges outside the heap: host, managed, imported */
+    struct stream *streams; /* see sim/cuda/stream/stream.h */
+    struct stream *legacy, *hidden[2];
+    _Atomic bool cancel;        /* kernels that run are to end */
+    uint64_t device_heap_bytes; /* what malloc() on the device gave */
+    struct print print;
+    _Atomic(struct ptx_memory *)
+        reach; /* see sim/cuda/memory/kernel_access.h; NULL: no kernel ran yet */
+};
+
+/* Handles are pointers; these say so in one place. */
+static inline CUcontext context_handle(struct context *context) {
+    return (CUcontext)context;
+}
+/* The live context of a handle; NULL: it is none. No lock. */
+struct context *context_get(CUcontext handle);
+
+/*
+ * The current context, ready for work: not destroyed, not in error, its device still there.
+ * No lock.
+ */
+CUresult context_current(struct context **ret);
+/* Whether `context` can be worked with: as above. */
+CUresult context_check(struct context *context);
+/* This thread calls the program back: until it is told otherwise, it may not use CUDA. */
+void context_forbid(bool forbid);
+/* The GPU of the current context, for fault_call(); -1: none. */
+int context_gpu(void);
+
+/* ENTER() and the current context, for everything that works in one. */
+#define ENTER_CONTEXT(context)                                                                     \
+    do {                                                                                           \
+        ENTER(context_gpu());                                                                      \
+        TRY(context_current(&(context)));                                                          \
+    } while (0)
+
+/* Ranges outside the heap that end with the context. Want driver.lock. */
+void context_link(struct context *context, struct range *range);
+void context_unlink(struct context *context, struct range *range);
+
+/* The primary context of a device, alive or not; NULL: nobody used it yet. */
+struct context *context_primary(const struct device *device);
+/* For what other files have in a context: called, with the lock, when it ends. */
+void events_end(struct context *context);
+void arrays_end(struct context *context);
+void hosts_end(struct context *context);

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Capture: a stream whose work becomes nodes of a graph instead of being done. Other streams join
+ * by waiting for an event that was recorded in it, and must come back the same way.
+ *
+ * Whatever a capture cannot have seen makes it invalid; from then on every use of its streams says
+ * so, until it is ended.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/cuda/stream/stream.h"
+
+struct graph_node;
+struct node_content;
+struct task;
+
+/* Where an event was recorded that was captured: which nodes come before it. */
+struct capture_point {
+    uint64_t id; /* of the capture; 0: it was not captured */
+    struct graph_node **nodes;
+    size_t n;
+};
+void capture_point_done(struct capture_point *point);
+
+/* May `stream` be given work, and is that captured? Wants streams_lock(). */
+CUresult capture_admit(struct stream *stream, bool *ret_captured);
+/* Whether work for `stream` is captured, for calls that differ then. Without any lock. */
+bool stream_captured(struct stream *stream);
+/* Add a node to what `stream` is captured into; `content` is taken over on success. Wants
+ * driver.lock and streams_lock(). */
+CUresult capture_content(struct stream *stream, const struct node_content *content,
+                         struct graph_node **ret);
+/* Add a node that does `task`, which is referenced. Without any lock. */
+CUresult capture_task(struct stream *stream, struct task *task);
+/* Memory that the graph allocates and frees. Without any lock. */
+CUresult capture_alloc(struct stream *stream, struct device *device, uint64_t bytes,
+                       CUdeviceptr *ret);
+CUresult capture_free(struct stream *stream, CUdeviceptr base);
+/* A call that no capture can have: the capture of `stream` is invalid now. Without any lock. */
+CUresult capture_refuse(struct stream *stream);
+/* A captured stream cannot be waited for or asked. Without any lock. */
+CUresult capture_forbid_wait(struct stream *stream);
+/* A call that may disturb captures elsewhere, by the rules of cuThreadExchangeStreamCaptureMode().
+ * Without any lock. */
+CUresult capture_forbid_unsafe(void);
+
+/* The event was recorded in a stream that is captured. Wants streams_lock(). */
+CUresult capture_record(struct stream *stream, struct capture_point *ret);
+/* `stream` waits for a point of a capture, which it joins. Wants streams_lock(). */
+CUresult capture_wait(struct stream *stream, const struct capture_point *point);
+/* The stream ends, and its capture with it. Wants streams_lock(). */
+void capture_leave(struct stream *stream);

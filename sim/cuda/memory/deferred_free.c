@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/cuda/memory/deferred_free.h"
+
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "sim/cuda/memory/memory.h"
+#include "sim/cuda/stream/submit.h"
+
+/* Of what other streams freed, so many are looked at for one allocation: the oldest. */
+enum { MAX_OTHERS = 16 };
+
+/* Belongs to the work that frees it. */
+struct entry {
+    struct list in_limbo; /* of all, oldest first */
+    struct pool *pool;    /* NULL: plain memory of a context */
+    uint32_t stream;      /* number of the one that frees it */
+    struct work *work;    /* the one that frees it; NULL until it is submitted */
+    CUdeviceptr base;
+    uint64_t bytes; /* as they are counted */
+    uint64_t id;    /* of the allocation */
+    bool gone;      /* in use again, or freed by the end of its pool */
+};
+
+static struct list limbo = LIST_INIT(limbo);
+static struct map by_base; /* base → entry */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+
+static void leave(struct entry *entry) {
+    if (entry->gone)
+        return;
+    entry->work = work_unref(driver.engine, entry->work);
+    entry->gone = true;
+    list_remove(&entry->in_limbo);
+    map_take(&by_base, entry->base);
+    if (entry->pool)
+        entry->pool->limbo_bytes -= entry->bytes;
+    pthread_cond_broadcast(&left);
+}
+
+static CUresult free_now(const struct allocation *allocation) {
+    if (allocation->range->kind == RANGE_IMPORTED || allocation->range->heap->pool)
+        return pool_free(allocation);
+    heap_free(allocation); /* memory of cuMemAlloc() may be freed in stream order too */
+    return CUDA_SUCCESS;
+}
+
+static uint64_t entry_run(void *argument) {
+    struct entry *entry = argument;
+    struct allocation found;
+    bool gone;
+
+    DRIVER_LOCKED();
+    gone = entry->gone;
+    leave(entry);
+    if (!gone && memory_find(entry->base, &found) && found.id == entry->id)
+        free_now(&found);
+    return 0;
+}
+
+bool limbo_has(CUdeviceptr base) {
+    return map_find(&by_base, base);
+}
+
+static uint64_t counted(const struct allocation *allocation) {
+    return allocation->range->kind == RANGE_BLOCK ? round_up(allocation->bytes, HEAP_UNIT)
+                                                  : allocation->range->span;
+}
+
+CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
+    struct stream *stream;
+    struct entry *entry;
+    struct work *work;
+    CUresult r;
+
+    TRY(stream_find(handle, &stream, NULL));
+    if (allocation->range->kind == RANGE_IMPORTED || stream_idle(stream))
+        return free_now(allocation);
+    entry = calloc(1, sizeof(*entry));
+    if (!entry || map_put(&by_base, allocation->base, entry) < 0) {
+        free(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    entry->pool = allocation->range->heap->pool;
+    entry->stream = stream->number;
+    entry->base = allocation->base;
+    entry->bytes = counted(allocation);
+    entry->id = allocation->id;
+    list_append(&limbo, &entry->in_limbo);
+    if (entry->pool)
+        entry->pool->limbo_bytes += entry->bytes;
+
+    /* Submitting may have to wait for work that wants the lock. */
+    driver_unlock();
+    r = stream_submit(handle,
+                      &(struct stream_order){
+                          .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+                          .run = entry_run,
+                          .argument = entry,
+                          .release = free, /* after it was run, which takes it out of limbo */
+                          .regardless = true,
+                      },
+                      &work);
+    driver_lock();
+    if (r != CUDA_SUCCESS) {
+        leave(entry);
+        free(entry);
+        return r;
+    }
+    /* `work` has the entry, so it is there even if it was run meanwhile. */
+    if (entry->gone)
+        work_unref(driver.engine, work);
+    else
+        entry->work = work;
+    return CUDA_SUCCESS;
+}
+
+/* Whether what comes next in `stream` comes after the entry was freed. */
+static bool is_before(const struct entry *entry, struct stream *stream) {
+    cleanup(work_list_done) struct work_list works = { 0 };
+    bool found = entry->stream == stream->number;
+
+    if (found || !entry->work || !entry->pool->reuse[POOL_FOLLOW_EVENTS])
+        return found;
+    STREAMS_LOCKED();
+    if (stream_awaits(stream, &works) != CUDA_SUCCESS)
+        return false;
+    if (stream->tail)
+        found = work_precedes(driver.engine, entry->work, stream->tail);
+    for (size_t i = 0; i < works.n && !found; i++)
+        found = work_precedes(driver.engine, entry->work, works.at[i]);
+    return found;
+}
+
+/* Let `stream` wait for the entry to be freed. */
+static bool await_entry(struct stream *stream, const struct entry *entry) {
+    STREAMS_LOCKED();
+    return entry->work && stream_await(stream, entry->work) == CUDA_SUCCESS;
+}
+
+bool limbo_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool anyhow,
+                 CUdeviceptr *ret) {
+    struct allocation found;
+    struct entry *entry;
+    unsigned n_others = 0;
+
+    if (!pool->limbo_bytes)
+        return false;
+    list_foreach (entry, &limbo, in_limbo) {
+        if (entry->pool != pool || !memory_find(entry->base, &found) || found.id != entry->id ||
+            !heap_fits(&found, bytes))
+            continue;
+        /* Whether a stream comes after another's work is a search through all that is pending. */
+        if (entry->stream != stream->number && n_others++ >= MAX_OTHERS)
+            continue;
+        if (!is_before(entry, stream) && !(anyhow && await_entry(stream, entry)))
+            continue;
+        heap_resize(&found, bytes);
+        leave(entry);
+        *ret = found.base;
+        return true;
+    }
+    return false;
+}
+
+static const struct entry *awaited(const struct pool *pool, struct stream *stream, bool anyhow) {
+    const struct entry *entry;
+
+    list_foreach (entry, &limbo, in_limbo) {
+        if (entry->pool == pool && (anyhow || is_before(entry, stream)))
+            return entry;
+    }
+    return NULL;
+}
+
+bool limbo_flush(struct pool *pool, struct stream *stream, bool anyhow) {
+    if (!awaited(pool, stream, anyhow))
+        return false;
+    while (awaited(pool, stream, anyhow))
+        pthread_cond_wait(&left, &driver.lock);
+    return true;
+}
+
+void limbo_forget(struct pool *pool) {
+    struct entry *entry, *next;
+
+    list_foreach_safe (entry, next, &limbo, in_limbo) {
+        if (entry->pool == pool)
+            leave(entry);
+    }
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Memset: a value of 1, 2 or 4 bytes over rows of device memory, for graphs.
+ */
+#include "sim/cuda/stream/submit.h"
+
+/* The order of a memset for `context`; its argument is to be released or submitted. */
+CUresult memset_order(const CUDA_MEMSET_NODE_PARAMS *params, const struct context *context,
+                      struct stream_order *ret);
+/* The memset that an order stands for, also one that was captured. */
+const CUDA_MEMSET_NODE_PARAMS *memset_of_order(const struct stream_order *order);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Segment: device memory that this process shares with others. The box charges it once, to one of
+ * those who use it. Within the process it is counted how often it is used here.
+ *
+ * Functions want driver.lock.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/cuda/memory/address_space.h"
+
+/* Make a segment of `bytes` that this process has taken of `device`; used once from then on. */
+CUresult segment_new(const struct device *device, uint64_t bytes, uint64_t *ret_id);
+/* Use segment `id` (once more). Its device as this process sees it, and its size. */
+CUresult segment_join(uint64_t id, struct device **ret_device, uint64_t *ret_bytes);
+/* Use it once less. True: nobody uses it any more, in any process. */
+bool segment_leave(uint64_t id);
+/* Whether some process still uses it. */
+bool segment_exists(uint64_t id);

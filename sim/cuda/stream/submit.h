@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Work: how anything gets onto a stream. Whoever has something for a device to do (a copy, a
+ * kernel, a matrix product) fills in an order and calls stream_submit(); everything that streams
+ * promise is taken care of there: the default streams, the order within a stream, events that it
+ * waits for, the legacy stream's synchronisation, priorities, latency and time, capture into a
+ * graph, errors that stick to the context, lost devices, utilization.
+ *
+ * An example, from a kernel launch:
+ *
+ *     TRY(stream_find(handle, NULL, &context));          // checks the stream and its context
+ *     launch = …;                                        // everything the run needs, copied
+ *     order = (struct stream_order){
+ *         .type = CU_GRAPH_NODE_TYPE_KERNEL,
+ *         .run = launch_run, .argument = launch, .release = launch_free,
+ *         .engine = TIMELINE_COMPUTE, .busy = BUSY_COMPUTE,
+ *     };
+ *     r = stream_submit(handle, &order, NULL);
+ *     if (r != CUDA_SUCCESS)
+ *         launch_free(launch);                           // still ours
+ *     return r;
+ *
+ * Call these without driver.lock. An order may be run later, on another thread, many times (in a
+ * graph) or never; so `run` must not change its argument, and nothing in it may point to the
+ * caller's memory that the API does not promise to keep.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/box/utilization.h"
+#include "sim/time/cost.h"
+#include "sim/cuda/stream/stream.h"
+#include "sim/time/executor.h"
+
+struct stream_order {
+    CUgraphNodeType type; /* what it is in a graph */
+    /*
+     * Do it, and give back its cost in modelled nanoseconds; NULL: nothing to do. On a thread of
+     * the engine, without any lock; may take driver.lock, must not wait for work. Not called once
+     * the context is in error or its device lost. What goes wrong is told to context_fail().
+     * On a timing-only box it is called as well, and only has to know the cost.
+     */
+    work_fn run;
+    bool (*poll)(void *argument); /* NULL, or what must hold before, see sim/time/executor.h */
+    void *argument;
+    void (*release)(void *argument); /* may be NULL; any thread, any lock may be held: only frees */
+    enum timeline_engine engine;     /* TIMELINE_NOTHING: takes no time */
+    const struct device *device;     /* that works; NULL: the stream's */
+    const struct device *peer;       /* TIMELINE_PEER: where the bytes go */
+    enum busy_kind busy;             /* how NVML counts the wall time it takes */
+    bool on_host_thread;             /* calls the program back */
+    bool regardless;                 /* run it also if the context is in error */
+    bool caller_waits;               /* stream_submit_wait() sets it */
+};
+
+/*
+ * Submit to a stream, or add a node to the graph that it is captured into (`*ret` is NULL then).
+ * `ret` may be NULL; else it gets a reference for work_unref(driver.engine, …). On success
+ * `argument` is taken over; on failure it stays the caller's.
+ */
+CUresult stream_submit(CUstream handle, const struct stream_order *order, struct work **ret);
+/* For blocking calls: the same, then sleep until it is done and let the host clock go on to its
+ * end. The answer is the context's; `argument` is taken over in any case. Not while captured:
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
+CUresult stream_submit_wait(CUstream handle, const struct stream_order *order);
+/* Sleep until everything in the stream is done, and let the host clock go on. */
+CUresult stream_wait(CUstream handle);
+/* Whether everything in the stream has been executed. */
+bool stream_idle(struct stream *stream);
+/* The next work of `stream` comes after `work` too. Wants streams_lock(). */
+CUresult stream_await(struct stream *stream, struct work *work);
+/* A point in the stream: done when everything submitted so far is. Wants streams_lock(). */
+CUresult stream_mark(struct stream *stream, struct work **ret);
+/* The same for all streams of a context. Wants streams_lock(). */
+CUresult context_mark(struct context *context, struct work **ret);
+/* Somebody waited in the context: what kernels printed is written, pools give back what they need
+ * not keep. Without any lock. */
+void stream_settle(struct context *context);
+/* Leave what `stream` still has to do to a hidden one. Wants streams_lock(). */
+void stream_retire(struct stream *stream);
+/* Forget it, also what is not done. Wants streams_lock(). */
+void stream_drop(struct stream *stream);
+/* Sleep until all work of a context is done, whatever state it is in. Without any lock. */
+void context_drain(struct context *context);
+/* The same for two contexts (the second may be NULL): memory of theirs is to be freed. */
+void context_wait_users(struct context *context, struct context *owner);
+/* Whether all work of a context is done. Without any lock. */
+bool context_idle(struct context *context);
+
+/*
+ * Below stream_submit(), for graphs: an order with its context, and where it goes.
+ */
+struct task {
+    _Atomic unsigned refs;
+    struct context *context;
+    uint64_t life; /* of the context */
+    struct stream_order order;
+};
+/* `order->argument` is taken over on success. */
+CUresult task_new(struct context *context, const struct stream_order *order, struct task **ret);
+struct task *task_ref(struct task *task);
+struct task *task_unref(struct task *task); /* accepts NULL */
+
+struct work_list {
+    struct work **at; /* borrowed */
+    size_t n, n_allocated;
+};
+CUresult work_list_add(struct work_list *list, struct work *work);
+void work_list_done(struct work_list *list);
+
+/* A place in the timeline's order: of a stream, or of what goes on beside it. */
+struct lane {
+    uint32_t number;
+    int priority;
+    uint64_t sequence; /* of the last work in it */
+};
+/* A number that no stream has. Wants streams_lock(). */
+uint32_t lane_new(void);
+/* Hand `task` (NULL: nothing to do; else referenced) to the engine, next in `lane`. */
+CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
+                     const struct work_list *after, struct work **ret);
+/* What the next work of `stream` comes after besides its tail. Wants streams_lock(). */
+CUresult stream_awaits(const struct stream *stream, struct work_list *list);
+/* Everything awaited is behind us, and `tail` (taken over; NULL: as it was), at `sequence`, is the
+ * last work now. Wants streams_lock(). */
+void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence);
+
+/* A sticky error: `context` answers `error` to everything from now on, unless it has one. */
+void context_fail(struct context *context, CUresult error);
+
+/* What the cost model wants to know about a device. */
+static inline struct cost_device device_cost(const struct device *device) {
+    return (struct cost_device){ device->model, device->multiprocessors };
+}
+/* Work computes nothing on such a box, it only takes its time. */
+static inline bool timing_only(void) {
+    return driver.box->file->timing_only;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * NVML, from the inside: what every entry point of the simulated libnvidia-ml.so.1 begins with.
+ *
+ * An entry point names what it works on, a GPU or a MIG device, and is let in only if NVML is
+ * initialised, the handle is one that was given out, no fault was injected and the GPU is still
+ * there. It then holds the lock of the box until it returns:
+ *
+ *     nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
+ *         ENTER(t, device, ON_GPU);
+ *         REQUIRE(minor);
+ *         *minor = t.gpu->minor;
+ *         return NVML_SUCCESS;
+ *     }
+ *
+ * Any thread, any number at once, also in the child of a fork. The box stays mapped once it was
+ * opened, so a call that races with nvmlShutdown() reads valid memory.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Both nvmlInit and nvmlInit_v2 are defined here; and they are what the library exports. */
+#define NVML_NO_UNVERSIONED_FUNC_DEFS
+#pragma GCC visibility push(default)
+#include <nvml.h>
+#pragma GCC visibility pop
+
+#include "base/cleanup.h"
+#include "sim/box/box.h"
+#include "sim/box/utilization.h"
+#include "sim/box/charge.h"
+#include "sim/box/proc.h"
+
+/* What an entry point accepts. A MIG handle where only a GPU will do is NOT_SUPPORTED. */
+enum {
+    ON_GPU = 1,
+    ON_MIG = 2,
+    ON_ANY = ON_GPU | ON_MIG,
+    BY_ROOT = 4, /* NO_PERMISSION for everybody else */
+};
+
+struct target {
+    struct box *box; /* locked; NULL: not entered */
+    const struct sim_model *model;
+    struct box_gpu *gpu;
+    struct box_gi *gi; /* NULL: the whole GPU */
+    struct box_ci *ci; /* NULL: the whole GPU, or (of a GPU instance handle) all of it */
+    struct box_part part;
+};
+
+nvmlReturn_t target_enter(struct target *ret, const char *call, nvmlDevice_t device,
+                          unsigned accepts);
+nvmlReturn_t target_enter_gi(struct target *ret, const char *call, nvmlGpuInstance_t instance,
+                             unsigned accepts);
+nvmlReturn_t target_enter_ci(struct target *ret, const char *call, nvmlComputeInstance_t instance,
+                             unsigned accepts);
+/* A call that concerns no device: `gpu` stays NULL. */
+nvmlReturn_t target_enter_box(struct target *ret, const char *call, unsigned accepts);
+void target_leave(struct target *target); /* accepts what was never entered */
+
+#define ENTER_(t, enter)                                                                           \
+    cleanup(target_leave) struct target t = { 0 };                                                 \
+    nvmlReturn_t t##_entered_ = enter;                                                             \
+                                                                                                   \
+    if (t##_entered_ != NVML_SUCCESS)                                                              \
+    return t##_entered_
+#define ENTER(t, device, accepts)      ENTER_(t, target_enter(&t, __func__, device, accepts))
+#define ENTER_GI(t, instance, accepts) ENTER_(t, target_enter_gi(&t, __func__, instance, accepts))
+#define ENTER_CI(t, instance, accepts) ENTER_(t, target_enter_ci(&t, __func__, instance, accepts))
+#define ENTER_BOX(t)                   ENTER_(t, target_enter_box(&t, __func__, 0))
+
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                    \
+    } while (0)
+#define REQUIRE_VERSION(pointer, expected)                                                         \
+    do {                                                                                           \
+        if (!(pointer))                                                                            \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                    \
+        if ((pointer)->version != (expected))                                                      \
+            return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;                                           \
+    } while (0)
+
+/* Consumer cards lack what servers need: serial numbers, applications clocks, accounting. */
+static inline bool is_consumer(const struct target *target) {
+    return target->model->nvml_brand == NVML_BRAND_GEFORCE ||
+           target->model->nvml_brand == NVML_BRAND_GEFORCE_RTX;
+}
+
+/* nvml_power.c: what was set, or what the model has. */
+unsigned power_limit_mw(const struct target *target);
+
+/* nvml_core.c */
+struct box *core_box(void);  /* NULL: not initialised */
+uint32_t core_visible(void); /* bit per GPU that this process may open */
+nvmlReturn_t core_lock(struct box *box);
+/* INSUFFICIENT_SIZE where `text` and its NUL do not fit. */
+nvmlReturn_t give_text(char *to, unsigned length, const char *text);
+/*
+ * NVML's way to return a list of `n`: `*count` is the room in the array and becomes the length of
+ * the list. SUCCESS: the caller copies `n` elements. An array that is NULL has no room.
+ */
+nvmlReturn_t give_list(unsigned *count, const void *array, unsigned n);
+
+/* nvml_handle.c: handles are addresses in tables of their own; what they say is their place. */
+nvmlDevice_t handle_of_gpu(unsigned gpu);
+nvmlDevice_t handle_of_mig(unsigned gpu, unsigned gi, unsigned ci); /* slots, not ids */
+nvmlGpuInstance_t handle_of_gi(unsigned gpu, unsigned gi);
+nvmlComputeInstance_t handle_of_ci(unsigned gpu, unsigned gi, unsigned ci);
+#define PLACE_NONE UINT32_MAX
+struct place {
+    uint32_t gpu, gi, ci; /* PLACE_NONE: the whole */
+};
+/* False: never given out. Looks at the address alone, so any value may be asked for. */
+bool place_of_device(nvmlDevice_t device, struct place *ret);
+bool place_of_gi(nvmlGpuInstance_t instance, struct place *ret);
+bool place_of_ci(nvmlComputeInstance_t instance, struct place *ret);
+
+/* nvml_process.c */
+struct process_row {
+    unsigned pid;
+    uint64_t used_bytes;
+    uint32_t gi_id, ci_id; /* UINT32_MAX: none */
+    uint32_t slot;
+};
+/*
+ * Living processes with a context of one of `kinds` (PROC_COMPUTE …) on the target, visible from
+ * this pid namespace. NO_PERMISSION: a GPU in MIG mode shows all its instances to root alone.
+ */
+nvmlReturn_t process_collect(struct target *target, unsigned kinds,
+                             struct process_row rows[static BOX_MAX_PROCS], unsigned *ret_n);
+/* The program of `pid`, cut to `length`. NOT_FOUND: no such process. */
+nvmlReturn_t process_name(unsigned pid, char *name, unsigned length);
+
+/* nvml_nvlink.c */
+struct nvlink_end {
+    bool active;
+    bool to_switch;
+    unsigned peer;      /* GPU index, if not to a switch */
+    unsigned peer_link; /* the link's number over there */
+};
+/* Where link `link` of GPU `gpu` leads; false: the model has no such link. */
+bool nvlink_end(const struct box *box, unsigned gpu, unsigned link, struct nvlink_end *ret);
+
+/* nvml_clock.c: clocks as they are after what the administrator set. */
+void clock_read(struct target *target, struct busy_readings *ret);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Outline: what a kernel costs, told without its data.
+ *
+ * Modelled time is made of sums over threads: instructions, and bytes of accesses. Where the way of
+ * every thread follows from parameters and from the numbers of threads and blocks, these sums can
+ * be had without computing: see ptx_outline.c for what is left of a kernel then, ptx_range.c and
+ * ptx_follow.c for the two ways to add up.
+ */
+#include "sim/ptx/exec/block.h"
+
+/* What the way of a thread depends on: a bit for each number. */
+enum {
+    PTX_BY_TID_X = 1,
+    PTX_BY_TID_Y = 2,
+    PTX_BY_TID_Z = 4,
+    PTX_BY_TIDS = 7,
+    PTX_BY_CTAID_X = 8,
+    PTX_BY_CTAID_Y = 16,
+    PTX_BY_CTAID_Z = 32,
+    PTX_BY_CTAIDS = 56,
+};
+
+/*
+ * A loop that counts: its body goes straight through, and all that decides in it is
+ *
+ *     add  x, x, step      for one or several x
+ *     setp p, x, bound     for one of them, before or after its add
+ *     @p bra body
+ *
+ * with steps and bounds that do not change. How often it is gone round can be computed.
+ */
+enum { PTX_MAX_COUNTERS = 8 };
+struct ptx_loop {
+    struct ptx_counter {
+        int32_t reg, ref;
+        struct ptx_operand step;
+        int32_t step_ref;
+        bool subtracted;
+        uint8_t bytes;
+    } counters[PTX_MAX_COUNTERS];
+    uint32_t n_counters;
+    uint32_t compared;   /* which of the counters */
+    bool compared_after; /* it was stepped */
+    bool is_signed;      /* the comparison */
+    enum ptx_mod going;  /* lt, le, gt, ge, eq, ne: on as long as the counter is so */
+    struct ptx_operand bound;
+    int32_t bound_ref;
+    struct ptx_stats each; /* of one thread, once round */
+};
+
+/* A function that the kernel reaches; the first is the kernel. */
+struct ptx_part {
+    struct ptx_function *function;
+    const struct ptx_program *whole;
+    struct ptx_program *program; /* reduced; owned */
+    uint32_t *code_of;           /* instruction → code of either */
+    uint8_t *needed;             /* per register: a branch depends on it */
+    uint8_t *deciding;           /* per instruction: it is executed, others are counted */
+    struct ptx_symbol **base;    /* per register: the local variable whose address it always is */
+    struct ptx_loop **loops;     /* per instruction: the loop that it branches back in, or NULL */
+    bool carry;                  /* a deciding one reads the carry */
+};
+
+struct ptx_memo; /* what launches cost, by all that it depends on */
+struct ptx_outline {
+    struct ptx_part *parts;
+    uint32_t n_parts, cap_parts;
+    uint8_t depends;  /* PTX_BY_… */
+    bool whole_warps; /* lanes look at one another: they must be those of a warp */
+    bool by_lane;     /* by the number of a lane or a warp, or by where a block runs */
+    uint8_t
+        *param_mask; /* per byte of the kernel's parameters: 0xff where a branch depends on it */
+    pthread_mutex_t lock; /* of the memo */
+    struct ptx_memo *memo;
+};
+
+/* NULL: the way that threads take depends on data, or there is no memory. Lives with the module. */
+struct ptx_outline *ptx_outline_get(struct ptx_function *kernel);
+void ptx_outline_free(struct ptx_outline *outline);
+
+/* Find what decides in all parts; false: data does. Its caller holds the lock of all outlines. */
+bool ptx_outline_decide(struct ptx_outline *outline);
+/* What a call calls; NULL: a register tells. */
+struct ptx_function *ptx_callee_of(const struct ptx_function *f, const struct ptx_inst *inst);
+struct ptx_part *ptx_part_of(const struct ptx_outline *outline, const struct ptx_function *f);
+
+/*
+ * What the launch of `run` costs, over all of its blocks. -EOPNOTSUPP: it cannot be told this way
+ * (a thread that never ends, say); -ECANCELED; -ENOMEM. The same for every run, on any machine.
+ */
+int ptx_outline_cost(struct ptx_outline *outline, const struct ptx_run *run, struct ptx_stats *ret);
+
+/* Find the loops that count, and let the reduced program pass them at once. -ENOMEM. */
+int ptx_loop_find(struct ptx_part *part);
+/* How often one is gone round again whose counter is `x` at its branch, which is taken; 0: that
+ * cannot be said. Numbers are of the counter's width, signed or not as they are compared. */
+uint64_t ptx_loop_rounds(const struct ptx_loop *loop, int64_t x, int64_t step, int64_t bound);
+
+/* The two ways. By ranges of blocks and threads that all go the same way: -E2BIG if there are too
+ * many of these, -EOPNOTSUPP if it cannot be said. */
+int ptx_range_cost(const struct ptx_outline *outline, const struct ptx_launch *launch,
+                   struct ptx_stats *ret);
+/* By following every thread, or beyond a limit some of them. */
+int ptx_follow_cost(const struct ptx_outline *outline, const struct ptx_run *run,
+                    struct ptx_stats *ret);
+void ptx_memo_free(struct ptx_memo *memo);

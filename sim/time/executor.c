@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/time/executor.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+
+/* As many pieces of work may be under way: a program that submits more waits for the oldest, as
+ * with a real driver, whose queues are shorter. */
+#define MAX_UNRESOLVED 16384
+
+/* How often conditions are looked at that nobody tells us about. */
+#define POLL_NS 200000
+
+/* How long a wait may be held up by what waits for the outside world. */
+#define PATIENCE_NS UINT64_C(2000000000)
+#define LOOK_NS     UINT64_C(100000000)
+
+struct work {
+    struct timeline_item item; /* first: timeline items are works */
+    unsigned refs;
+    bool done;
+    bool on_host_thread;
+    bool for_caller; /* can run, and does so in work_wait() */
+    work_fn run;
+    bool (*poll)(void *argument); /* NULL once it holds */
+    void *argument;
+    void (*release)(void *argument);
+
+    unsigned n_awaited; /* not yet executed works that this one comes after */
+    struct work **dependents;
+    size_t n_dependents, n_dependents_allocated;
+    struct work *next;    /* in the queue of those that can run */
+    uint64_t visited;     /* the last search that came by */
+    _Atomic bool waiting; /* it runs, and only waits for something else */
+};
+
+static __thread struct work *running;
+
+struct queue {
+    struct work *first, *last;
+    pthread_cond_t filled;
+};
+
+struct engine {
+    pthread_mutex_t lock;
+    pthread_cond_t done; /* some work was executed */
+    struct queue device; /* for the device threads */
+    struct queue host;   /* for the one thread that calls the program back */
+    struct queue polled; /* for the one thread that looks whether conditions hold */
+    unsigned n_threads;  /* wanted */
+    unsigned n_running;  /* device threads started */
+    bool host_running, polled_running;
+    bool ending;
+    unsigned refs; /* the owner and each thread */
+    struct timeline timeline;
+    uint64_t n_searches;
+};
+
+/* Higher priority (a lower number) first, else in the order of arrival. */
+static void queue_put(struct queue *queue, struct work *work) {
+    struct work **at = &queue->first;
+
+    if (queue->last && queue->last->item.priority <= work->item.priority)
+        at = &queue->last->next;
+    else
+        while (*at && (*at)->item.priority <= work->item.priority)
+            at = &(*at)->next;
+    work->next = *at;
+    *at = work;
+    if (!work->next)
+        queue->last = work;
+    pthread_cond_signal(&queue->filled);
+}
+
+static struct work *queue_take(struct queue *queue) {
+    struct work *work = queue->first;
+
+    queue->first = work->next;
+    if (!queue->first)
+        queue->last = NULL;
+    return work;
+}
+
+static struct work *from_item(struct timeline_item *item) {
+    return (struct work *)item;
+}
+
+struct work *work_ref(struct work *work) {
+    __atomic_add_fetch(&work->refs, 1, __ATOMIC_RELAXED);
+    return work;
+}
+
+/* Wants the lock, and gives back the work that is to be freed without it. */
+static struct work *drop(struct work *work) {
+    return __atomic_sub_fetch(&work->refs, 1, __ATOMIC_ACQ_REL) == 0 ? work : NULL;
+}
+
+static void destroy(struct work *work) {
+    if (!work)
+        return;
+    if (work->release)
+        work->release(work->argument);
+    timeline_item_done(&work->item);
+    free(work->dependents);
+    free(work);
+}
+
+struct work *work_unref(struct engine *engine, struct work *work) {
+    if (work)
+        destroy(drop(work));
+    return NULL;
+}
+
+static void make_runnable(struct engine *engine, struct work *work) {
+    queue_put(work->poll             ? &engine->polled
+              : work->on_host_thread ? &engine->host
+                                     : &engine->device,
+              work);
+}
+
+/*
+ * Note that `work` was executed, and let those go that waited for it. What runs nothing is executed
+ * by that, so events are reached at once and without a thread. Wants the lock.
+ */
+static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
+    work->item.cost_ns = cost_ns;
+    work->next = NULL;
+    while (work) {
+        struct work *next = work->next;
+
+        work->item.cost_known = true;
+        work->done = true;
+        for (size_t i = 0; i < work->n_dependents; i++) {
+            struct work *later = work->dependents[i];
+
+            /* `later` has its own reference from the engine until it is done. */
+            if (--later->n_awaited)
+                continue;
+            if (later->run || later->poll)
+                make_runnable(engine, later);
+            else {
+                later->next = next;
+                next = later;
+            }
+        }
+        free(work->dependents);
+        work->dependents = NULL;
+        work->n_dependents = work->n_dependents_allocated = 0;
+        if (!work->run)
+            drop(work); /* never the last: it is resolved only after it was done */
+        work = next;
+    }
+    pthread_cond_broadcast(&engine->done);
+}
+
+static void engine_unref(struct engine *engine) {
+    if (__atomic_sub_fetch(&engine->refs, 1, __ATOMIC_ACQ_REL))
+        return;
+    timeline_done(&engine->timeline);
+    pthread_cond_destroy(&engine->done);
+    pthread_cond_destroy(&engine->device.filled);
+    pthread_cond_destroy(&engine->host.filled);
+    pthread_cond_destroy(&engine->polled.filled);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+/* Let go of a reference, and of the lock while the work is freed by that. */
+static void drop_locked(struct engine *engine, struct work *work) {
+    work = drop(work);
+    if (!work)
+        return;
+    pthread_mutex_unlock(&engine->lock);
+    destroy(work);
+    pthread_mutex_lock(&engine->lock);
+}
+
+/* Run it, for which the lock is let go. */
+static void execute(struct engine *engine, struct work *work) {
+    struct work *outer = running;
+    uint64_t cost_ns;
+
+    pthread_mutex_unlock(&engine->lock);
+    running = work;
+    cost_ns = work->run(work->argument);
+    running = outer;
+    pthread_mutex_lock(&engine->lock);
+    finish(engine, work, cost_ns);
+    drop_locked(engine, work);
+}
+
+_Atomic bool *engine_waiting_flag(void) {
+    return running ? &running->waiting : NULL;
+}
+
+static void serve(struct engine *engine, struct queue *queue) {
+    pthread_mutex_lock(&engine->lock);
+    for (;;) {
+        while (!queue->first && !engine->ending)
+            pthread_cond_wait(&queue->filled, &engine->lock);
+        if (engine->ending)
+            break;
+        execute(engine, queue_take(queue));
+    }
+    pthread_mutex_unlock(&engine->lock);
+    engine_unref(engine);
+}
+
+static void *serve_device(void *argument) {
+    serve(argument, &((struct engine *)argument)->device);
+    return NULL;
+}
+
+static void *serve_host(void *argument) {
+    serve(argument, &((struct engine *)argument)->host);
+    return NULL;
+}
+
+/* Ask for the condition of each work in the queue; those where it holds go on. Wants the lock. */
+static bool poll_all(struct engine *engine) {
+    struct work *work, *rest = engine->polled.first;
+    bool any = false;
+
+    engine->polled.first = engine->polled.last = NULL;
+    while ((work = rest)) {
+        bool holds;
+
+        rest = work->next;
+        pthread_mutex_unlock(&engine->lock);
+        holds = work->poll(work->argument);
+        pthread_mutex_lock(&engine->lock);
+        any |= holds;
+        if (holds)
+            work->poll = NULL;
+        if (holds && !work->run)
+            finish(engine, work, 0);
+        else
+            make_runnable(engine, work);
+    }
+    return any;
+}
+
+/* Until some work was executed, but not for long. Wants the lock. */
+static void wait_some(struct engine *engine, uint64_t ns) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&engine->done, &engine->lock, &until);
+}
+
+static void *serve_polled(void *argument) {
+    struct engine *engine = argument;
+
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->ending) {
+        if (!engine->polled.first) {
+            pthread_cond_wait(&engine->polled.filled, &engine->lock);
+            continue;
+        }
+        if (poll_all(engine))
+            continue;
+        /* Work of ours may change it, and so may the program, behind our back. */
+        wait_some(engine, POLL_NS);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    engine_unref(engine);
+    return NULL;
+}
+
+/* A thread of ours takes none of the program's signals. */
+static int start_thread(struct engine *engine, void *(*fn)(void *)) {
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t thread;
+    int r;
+
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    __atomic_add_fetch(&engine->refs, 1, __ATOMIC_RELAXED);
+    r = pthread_create(&thread, &attr, fn, engine);
+    if (r)
+        __atomic_sub_fetch(&engine->refs, 1, __ATOMIC_RELAXED);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return -r;
+}
+
+int engine_new(struct engine **ret, unsigned n_threads) {
+    struct engine *engine = calloc(1, sizeof(*engine));
+
+    if (!engine)
+        return -ENOMEM;
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->done, NULL);
+    pthread_cond_init(&engine->device.filled, NULL);
+    pthread_cond_init(&engine->host.filled, NULL);
+    pthread_cond_init(&engine->polled.filled, NULL);
+    engine->n_threads = MAX(n_threads, 1u);
+    engine->refs = 1;
+    *ret = engine;
+    return 0;
+}
+
+struct engine *engine_free(struct engine *engine) {
+    if (!engine)
+        return NULL;
+    pthread_mutex_lock(&engine->lock);
+    engine->ending = true;
+    pthread_cond_broadcast(&engine->device.filled);
+    pthread_cond_broadcast(&engine->host.filled);
+    pthread_cond_broadcast(&engine->polled.filled);
+    pthread_mutex_unlock(&engine->lock);
+    engine_unref(engine);
+    return NULL;
+}
+
+/* Threads start when there is something to do: most processes only look at the devices. */
+static int ensure_threads(struct engine *engine, bool host, bool polled) {
+    int r = 0;
+
+    if (polled && !engine->polled_running) {
+        r = start_thread(engine, serve_polled);
+        if (r < 0)
+            return r;
+        engine->polled_running = true;
+    }
+
+    if (host && !engine->host_running) {
+        r = start_thread(engine, serve_host);
+        engine->host_running = r == 0;
+    }
+    while (!host && engine->n_running < engine->n_threads) {
+        r = start_thread(engine, serve_device);
+        if (r < 0)
+            return engine->n_running ? 0 : r;
+        engine->n_running++;
+    }
+    return r;
+}
+
+/* `work` is executed after `earlier`. Room was reserved. */
+static void follow(struct work *work, struct work *earlier) {
+    if (earlier->done)
+        return;
+    earlier->dependents[earlier->n_dependents++] = work;
+    work->n_awaited++;
+}
+
+static int reserve_dependents(struct work *earlier, size_t n) {
+    const size_t wanted = earlier->n_dependents + n;
+    struct work **larger;
+
+    if (earlier->done || wanted <= earlier->n_dependents_allocated)
+        return 0;
+    larger = reallocarray(earlier->dependents, 2 * wanted, sizeof(*larger));
+    if (!larger)
+        return -ENOMEM;
+    earlier->dependents = larger;
+    earlier->n_dependents_allocated = 2 * wanted;
+    return 0;
+}
+
+static int add(struct engine *engine, const struct work_order *order, struct work *work) {
+    cleanup(freep) struct timeline_item **items = NULL;
+    int r;
+
+    if (order->n_after) {
+        items = calloc(order->n_after, sizeof(*items));
+        if (!items)
+            return -ENOMEM;
+    }
+    r = order->before ? reserve_dependents(order->before, order->n_after + 1) : 0;
+    for (size_t i = 0; i < order->n_after && r == 0; i++) {
+        items[i] = &order->after[i]->item;
+        r = reserve_dependents(order->after[i], order->n_after + 1);
+    }
+    if (r == 0)
+        r = timeline_add(&engine->timeline, &work->item,
+                         order->before ? &order->before->item : NULL, items, order->n_after);
+    if (r < 0)
+        return r;
+
+    /* One for the engine until it is executed, one for the timeline until it is resolved, one for
+     * the caller. */
+    work->refs = 3;
+    if (order->before)
+        follow(work, order->before);
+    for (size_t i = 0; i < order->n_after; i++)
+        follow(work, order->after[i]);
+    if (!work->n_awaited && work->run && !work->poll && order->caller_waits)
+        work->for_caller = true;
+    else if (!work->n_awaited && (work->run || work->poll))
+        make_runnable(engine, work);
+    else if (!work->n_awaited)
+        finish(engine, work, 0);
+    return 0;
+}
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* Work that could have been executed, but waits for something that is not our business. */
+static bool leave_aside(struct engine *engine) {
+    bool any = false;
+
+    for (size_t i = 0; i < engine->timeline.n_heap; i++) {
+        struct work *work = from_item(engine->timeline.heap[i]);
+
+        if (work->done || work->n_awaited || work->item.aside ||
+            !(work->on_host_thread || work->poll || atomic_load(&work->waiting)))
+            continue;
+        work->item.aside = any = true;
+    }
+    return any;
+}
+
+/*
+ * Give times to works, in the timeline's order, until `target` has its own. Sleeps while those that
+ * matter are not executed, as their cost is not known. Wants the lock.
+ */
+static void resolve(struct engine *engine, struct work *target) {
+    uint64_t stuck_ns = 0;
+
+    while (!target->item.resolved) {
+        struct timeline_item *item = timeline_next_for(&engine->timeline, &target->item);
+
+        if (item) {
+            timeline_resolve(&engine->timeline, item);
+            drop_locked(engine, from_item(item));
+            stuck_ns = 0;
+        } else if (!target->done) {
+            pthread_cond_wait(&engine->done, &engine->lock);
+        } else if (!stuck_ns) {
+            stuck_ns = now_ns();
+        } else if (now_ns() - stuck_ns < PATIENCE_NS || !leave_aside(engine)) {
+            wait_some(engine, LOOK_NS);
+        }
+    }
+}
+
+int engine_submit(struct engine *engine, const struct work_order *order, struct work **ret) {
+    struct work *work = calloc(1, sizeof(*work));
+    int r = 0;
+
+    if (!work)
+        return -ENOMEM;
+    work->item.engine = order->engine;
+    work->item.device = order->device;
+    work->item.peer = order->peer;
+    work->item.priority = order->priority;
+    work->item.stream = order->stream;
+    work->item.sequence = order->sequence;
+    work->item.latency_ns = order->latency_ns;
+    work->item.cost_known = order->engine == TIMELINE_NOTHING && !order->poll;
+    work->run = order->run;
+    work->poll = order->poll;
+    work->argument = order->argument;
+    work->on_host_thread = order->on_host_thread;
+
+    pthread_mutex_lock(&engine->lock);
+    if (order->run || order->poll)
+        r = ensure_threads(engine, order->on_host_thread, order->poll);
+    if (r == 0)
+        r = add(engine, order, work);
+    if (r == 0) {
+        work->release = order->release;
+        *ret = work;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (r < 0)
+        free(work);
+    return r;
+}
+
+void engine_throttle(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    while (engine->timeline.n_unresolved > MAX_UNRESOLVED) {
+        struct work *oldest = work_ref(from_item(engine->timeline.heap[0]));
+
+        resolve(engine, oldest);
+        drop_locked(engine, oldest);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+bool work_is_done(struct engine *engine, struct work *work) {
+    bool done;
+
+    pthread_mutex_lock(&engine->lock);
+    done = work->done;
+    pthread_mutex_unlock(&engine->lock);
+    return done;
+}
+
+/* Wants the lock. */
+static void join(struct engine *engine, struct work *work) {
+    if (work->for_caller) {
+        work->for_caller = false;
+        execute(engine, work);
+    }
+    while (!work->done)
+        pthread_cond_wait(&engine->done, &engine->lock);
+}
+
+bool work_precedes(struct engine *engine, struct work *work, struct work *later) {
+    struct work *todo = NULL;
+    bool found = work == later;
+
+    pthread_mutex_lock(&engine->lock);
+    found |= work->done;
+    engine->n_searches++;
+    /* What waits for something is in no queue, so its `next` is free. */
+    for (struct work *at = work; at && !found;) {
+        for (size_t i = 0; i < at->n_dependents && !found; i++) {
+            struct work *dependent = at->dependents[i];
+
+            found = dependent == later;
+            if (dependent->visited == engine->n_searches)
+                continue;
+            dependent->visited = engine->n_searches;
+            dependent->next = todo;
+            todo = dependent;
+        }
+        at = todo;
+        if (at)
+            todo = at->next;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return found;
+}
+
+void work_join(struct engine *engine, struct work *work) {
+    pthread_mutex_lock(&engine->lock);
+    join(engine, work);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void work_wait(struct engine *engine, struct work *work) {
+    pthread_mutex_lock(&engine->lock);
+    join(engine, work);
+    resolve(engine, work);
+    timeline_wait(&engine->timeline, &work->item);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+uint64_t work_end_ns(struct engine *engine, struct work *work) {
+    uint64_t end_ns;
+
+    pthread_mutex_lock(&engine->lock);
+    resolve(engine, work);
+    end_ns = work->item.end_ns;
+    pthread_mutex_unlock(&engine->lock);
+    return end_ns;
+}
+
+uint64_t engine_host_ns(struct engine *engine) {
+    uint64_t ns;
+
+    pthread_mutex_lock(&engine->lock);
+    ns = engine->timeline.host_ns;
+    pthread_mutex_unlock(&engine->lock);
+    return ns;
+}
+
+void engine_host_work(struct engine *engine, uint64_t ns) {
+    pthread_mutex_lock(&engine->lock);
+    timeline_host_work(&engine->timeline, ns);
+    pthread_mutex_unlock(&engine->lock);
+}

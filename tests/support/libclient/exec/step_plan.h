@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Step plan: the graphs of ./run bench graph, or others of that form, made into programs for the
+ * host's CPU. Whatever fails, fails the test.
+ */
+#include <stdint.h>
+
+#include "bench/graph-shapes.h"
+#include "libclient/exec/plan/program.h"
+
+/* What runs a program: threads for ops, threads inside ops, and the device. */
+struct stepplan {
+    struct pool *inter, *intra;
+    struct device *device;
+};
+
+void stepplan_begin(struct stepplan *plan, uint32_t n_threads, uint32_t n_intra);
+void stepplan_end(struct stepplan *plan);
+
+/* For `n_threads`, each op on up to `n_intra`; ends before the plan does. */
+struct program *stepplan_program(const struct shape_of_row *shape, struct stepplan *plan,
+                                 uint32_t n_threads, uint32_t n_intra);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/sim/box/sim_box.h"
+
+#include <check.h>
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sim/box/charge.h"
+#include "sim/box/proc.h"
+
+void simbox_init(struct simbox *ret, const struct box_spec *spec) {
+    const struct box_spec two = { .n_gpus = 2, .models = "t4-16g", .seed = 7 };
+    const char *tmp = getenv("TMPDIR");
+    struct allot_error err = { 0 };
+
+    snprintf(ret->dir, sizeof(ret->dir), "%s/allot-test-XXXXXX", tmp ? tmp : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(ret->dir));
+    ck_assert_int_lt(snprintf(ret->path, sizeof(ret->path), "%.4000s/box", ret->dir), PATH_MAX);
+    ck_assert_msg(spec_create(spec ? spec : &two, ret->path, 0600, &err) == 0, "%s", err.text);
+    ck_assert_msg(box_open(&ret->box, ret->path, &err) == 0, "%s", err.text);
+    setenv("GPUSIM_BOX", ret->path, 1);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk) {
+    return remove(path);
+}
+
+void simbox_init_driver(struct simbox *ret, const struct box_spec *spec, const char *sim_dir) {
+    simbox_init(ret, spec);
+    setenv("ALLOT_SIM_DIR", sim_dir, 1);
+    setenv("ALLOT_SOCKET", "/nonexistent", 1);
+}
+
+void simbox_done(struct simbox *simbox) {
+    box_free(simbox->box);
+    nftw(simbox->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    unsetenv("GPUSIM_BOX");
+}
+
+pid_t simbox_fork(int (*fn)(struct simbox *simbox, void *argument), struct simbox *simbox,
+                  void *argument) {
+    const pid_t pid = fork();
+
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is cut off leaves nobody behind */
+        _exit(fn(simbox, argument));
+    }
+    return pid;
+}
+
+void simbox_expect_success(pid_t pid) {
+    int status;
+
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child ended with status %#x",
+                  status);
+}
+
+void simbox_kill(pid_t pid) {
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+uint64_t simbox_used(struct simbox *simbox, unsigned gpu) {
+    struct charge_sums sums;
+
+    ck_assert_int_eq(box_lock(simbox->box), 0);
+    proc_reap(simbox->box);
+    charge_sums(simbox->box, (struct box_part){ gpu, 0 }, &sums);
+    box_unlock(simbox->box);
+    return sums.used_bytes;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/job/request_options.h"
+#include "tests/support/suite.h"
+
+#define GI (INT64_C(1) << 30)
+
+static const struct option_def options_table[] = { DEMAND_OPTIONS };
+static const struct verb verb = {
+    .name = "test", .operands = "", .summary = "", VERB_OPTIONS(options_table)
+};
+
+/* The words after the verb, by blanks, through the same road as a command line. */
+static int parse(struct demand *demand, const char *line) {
+    static struct gpuctl ctl;
+    static char copy[256];
+    char *argv[32] = { (char[]){ "test" } }, *rest = NULL;
+    struct options options;
+    int argc = 1, id;
+
+    strcpy(copy, line);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        argv[argc++] = word;
+    demand_init(demand);
+    options_init(&options, &ctl, &verb, argc, argv);
+    while ((id = options_next(&options)) > 0)
+        if (demand_option(demand, &verb, id, options.value) < 0)
+            return -1;
+    return id < 0 ? -1 : demand_finish(demand, &verb);
+}
+
+static void forget_environment(void) {
+    static const char *const names[] = { "SLURM_JOB_ID", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS",
+                                         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER" };
+
+    for (size_t i = 0; i < ELEMENTSOF(names); i++)
+        unsetenv(names[i]);
+}
+
+START_TEST(amounts_are_what_people_write) {
+    static const struct {
+        const char *line;
+        enum wire_mode mode;
+        int64_t permyriad, bytes, min, max; /* -1: absent */
+    } rows[] = {
+        { "--fraction 0.4", WIRE_MODE_FRACTION, 4000, -1, -1, -1 },
+        { "-f 40%", WIRE_MODE_FRACTION, 4000, -1, -1, -1 },
+        { "--mem 8G", WIRE_MODE_FIXED, -1, 8 * GI, -1, -1 },
+        { "--mem=512MiB", WIRE_MODE_FIXED, -1, GI / 2, -1, -1 },
+        { "-m 25%", WIRE_MODE_FRACTION, 2500, -1, -1, -1 },
+        { "--grow", WIRE_MODE_GROW, -1, -1, -1, -1 },
+        { "--grow --min 2G --max 8G", WIRE_MODE_GROW, -1, -1, 2 * GI, 8 * GI },
+        { "--grow --max 50%", WIRE_MODE_GROW, 5000, -1, -1, -1 },
+        { "--grow --fraction 0.5", WIRE_MODE_GROW, 5000, -1, -1, -1 },
+        { "--exclusive", WIRE_MODE_EXCLUSIVE, -1, -1, -1, -1 },
+    };
+
+    forget_environment();
+    for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
+        struct demand demand;
+        const struct wire_amount *amount;
+
+        ck_assert_int_eq(parse(&demand, rows[i].line), 0);
+        amount = demand.request.amount;
+        ck_assert_ptr_nonnull(amount);
+        ck_assert_int_eq(amount->mode, rows[i].mode);
+        ck_assert_int_eq(amount->permyriad.has ? amount->permyriad.value : -1, rows[i].permyriad);
+        ck_assert_int_eq(amount->bytes.has ? amount->bytes.value : -1, rows[i].bytes);
+        ck_assert_int_eq(amount->min_bytes.has ? amount->min_bytes.value : -1, rows[i].min);
+        ck_assert_int_eq(amount->max_bytes.has ? amount->max_bytes.value : -1, rows[i].max);
+        demand_done(&demand);
+    }
+}
+END_TEST
+
+START_TEST(contradictions_are_refused) {
+    static const char *const lines[] = {
+        "--fraction 0.4 --mem 8G",
+        "--fraction 0.4 --exclusive",
+        "--grow --mem 8G",
+        "--min 2G",
+        "--max 2G --mem 4G",
+        "--grow --min 8G --max 2G",
+        "--gpus 2 --devices 0,1",
+        "--gpus 0",
+        "--gpus 65",
+        "--gpus two",
+        "--devices 0,,1",
+        "--devices=",
+        "--fraction 0",
+        "--fraction 1.1",
+        "--fraction 40",
+        "--mem 0",
+        "--mem 0.4",
+        "--mem lots",
+        "--wait=soon",
+        "--priority high",
+        "--choose best",
+        "--time-limit never",
+        "--mem 1G,2G --devices 0",
+        "--mem 1G,2G --gpus 2",
+        "--fraction 0.1,x --devices 0,1",
+        "--nonsense",
+        "--gpus",
+        "--grow=8G",
+        "-Z",
+    };
+
+    forget_environment();
+    for (size_t i = 0; i < ELEMENTSOF(lines); i++) {
+        struct demand demand;
+
+        ck_assert_msg(parse(&demand, lines[i]) < 0, "%s was taken", lines[i]);
+        demand_done(&demand);
+    }
+}
+END_TEST
+
+START_TEST(devices_may_have_amounts_of_their_own) {
+    struct demand demand;
+
+    forget_environment();
+    ck_assert_int_eq(parse(&demand, "--devices GPU-12,1 --mem 1G,50%"), 0);
+    ck_assert_uint_eq(demand.request.n_devices, 2);
+    ck_assert_str_eq(demand.request.devices[0], "GPU-12");
+    ck_assert_ptr_null(demand.request.amount);
+    ck_assert_uint_eq(demand.request.n_amounts, 2);
+    ck_assert_int_eq(demand.request.amounts[0].bytes.value, GI);
+    ck_assert_int_eq(demand.request.amounts[1].permyriad.value, 5000);
+    demand_done(&demand);
+}
+END_TEST
+
+START_TEST(waiting_is_asked_for_in_time) {
+    struct demand demand;
+
+    forget_environment();
+    ck_assert_int_eq(parse(&demand, "--wait=2h"), 0);
+    ck_assert(demand.request.wait.has && demand.request.wait.value == 1);
+    ck_assert_int_eq(demand.request.timeout_usec.value, INT64_C(7200000000));
+    demand_done(&demand);
+    ck_assert_int_eq(parse(&demand, "--wait"), 0);
+    ck_assert(!demand.request.timeout_usec.has);
+    demand_done(&demand);
+    ck_assert_int_eq(parse(&demand, "--wait=infinity"), 0);
+    ck_assert(demand.request.wait.has && !demand.request.timeout_usec.has);
+    demand_done(&demand);
+    ck_assert_int_eq(parse(&demand, "--wait=5m --no-wait"), 0); /* the last one counts */
+    ck_assert(demand.request.wait.has && demand.request.wait.value == 0);
+    ck_assert(!demand.request.timeout_usec.has);
+    demand_done(&demand);
+    ck_assert_int_eq(parse(&demand, ""), 0);
+    ck_assert(!demand.request.wait.has && !demand.request.amount && !demand.request.gpus.has);
+    demand_done(&demand);
+}
+END_TEST
+
+START_TEST(what_is_visible_already_is_passed_on) {
+    struct demand demand;
+
+    forget_environment();
+    setenv("CUDA_VISIBLE_DEVICES", "2,1", 1);
+    setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
+    ck_assert_int_eq(parse(&demand, "--gpus 2"), 0);
+    ck_assert_str_eq(demand.request.visible_devices, "2,1");
+    ck_assert_str_eq(demand.request.device_order, "FASTEST_FIRST");
+    demand_done(&demand);
+    /* Devices that are named are meant by everybody's names, not by what is visible here. */
+    ck_assert_int_eq(parse(&demand, "--devices 3"), 0);
+    ck_assert_ptr_null(demand.request.visible_devices);
+    demand_done(&demand);
+}
+END_TEST
+
+START_TEST(slurm_is_respected) {
+    struct demand demand;
+
+    forget_environment();
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1); /* counted within the job's own cgroup */
+    setenv("SLURM_JOB_ID", "77", 1);
+    setenv("SLURM_JOB_GPUS", "4,6", 1);
+    ck_assert_int_eq(parse(&demand, "--fraction 0.4"), 0);
+    ck_assert(demand.is_slurm);
+    ck_assert_str_eq(demand.request.visible_devices, "4,6");
+    ck_assert_str_eq(demand.request.device_order, "PCI_BUS_ID");
+    ck_assert_int_eq(demand.request.gpus.value, 2);
+    demand_done(&demand);
+    setenv("SLURM_STEP_GPUS", "6", 1);
+    ck_assert_int_eq(parse(&demand, "--gpus 1"), 0);
+    ck_assert_str_eq(demand.request.visible_devices, "6");
+    ck_assert_int_eq(demand.request.gpus.value, 1);
+    demand_done(&demand);
+    /* A job without GPUs of Slurm's is no such job. */
+    unsetenv("SLURM_STEP_GPUS");
+    unsetenv("SLURM_JOB_GPUS");
+    ck_assert_int_eq(parse(&demand, ""), 0);
+    ck_assert(!demand.is_slurm);
+    ck_assert_str_eq(demand.request.visible_devices, "0,1");
+    demand_done(&demand);
+}
+END_TEST
+
+START_TEST(slurm_counts_by_minor_numbers) {
+    const struct wire_device devices[] = {
+        { .uuid = "GPU-a", .kind = WIRE_DEVICE_GPU, .index = 0, .minor = { true, 3 } },
+        { .uuid = "GPU-b", .kind = WIRE_DEVICE_GPU, .index = 1, .minor = { true, 0 } },
+        { .uuid = "MIG-c", .kind = WIRE_DEVICE_MIG, .index = 2, .minor = { true, 1 } },
+        { .uuid = "GPU-d", .kind = WIRE_DEVICE_GPU, .index = 3 },
+    };
+    const struct wire_box box = { .devices = devices, .n_devices = ELEMENTSOF(devices) };
+    static const struct {
+        const char *gpus, *uuids; /* NULL: refused */
+    } rows[] = {
+        { "0", "GPU-b" }, { "3,0", "GPU-a,GPU-b" }, { "0,3", "GPU-b,GPU-a" },
+        { "1", NULL },    { "0,,3", NULL },         { "0x", NULL },
+        { "a", NULL },    { "0,9", NULL },          { "0;3", NULL },
+    };
+
+    forget_environment();
+    setenv("SLURM_JOB_ID", "77", 1);
+    for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
+        struct demand demand;
+
+        setenv("SLURM_JOB_GPUS", rows[i].gpus, 1);
+        ck_assert_int_eq(parse(&demand, "--fraction 0.4"), 0);
+        ck_assert_int_eq(demand_resolve(&demand, &box) < 0, rows[i].uuids == NULL);
+        if (rows[i].uuids)
+            ck_assert_str_eq(demand.request.visible_devices, rows[i].uuids);
+        demand_done(&demand);
+    }
+    /* Where it is no job of Slurm's nothing is touched. */
+    forget_environment();
+    setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+    {
+        struct demand demand;
+
+        ck_assert_int_eq(parse(&demand, ""), 0);
+        ck_assert_int_eq(demand_resolve(&demand, &box), 0);
+        ck_assert_str_eq(demand.request.visible_devices, "7");
+        demand_done(&demand);
+    }
+}
+END_TEST
+
+SUITE("demand", amounts_are_what_people_write, contradictions_are_refused,
+      devices_may_have_amounts_of_their_own, waiting_is_asked_for_in_time,
+      what_is_visible_already_is_passed_on, slurm_is_respected, slurm_counts_by_minor_numbers)

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The real allot-hand, and somebody at the other end who is not allotd. */
+#include "daemon/hand/wire.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/sim/box/sim_box.h"
+#include "tests/support/suite.h"
+
+static int start_hand(pid_t *ret_pid) {
+    int sockets[2];
+
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+    *ret_pid = fork();
+    if (*ret_pid == 0) {
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        dup2(null, STDERR_FILENO);
+        if (sockets[1] == HAND_FD)
+            fcntl(HAND_FD, F_SETFD, 0);
+        else
+            dup2(sockets[1], HAND_FD);
+        execl(ALLOT_HAND, ALLOT_HAND, (char *)NULL);
+        _exit(127);
+    }
+    close(sockets[1]);
+    return sockets[0];
+}
+
+START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
+    struct hand_hello hello = { .head.kind = HAND_HELLO, .abi = HAND_ABI, .driver = DRIVER_SIM };
+    union hand_message message;
+    struct simbox s;
+
+    simbox_init(&s, NULL);
+    for (unsigned round = 0; round < 40; round++) {
+        uint64_t random = round;
+        int status, fd;
+        pid_t pid;
+
+        fd = start_hand(&pid);
+        if (round % 2) {
+            ck_assert_int_eq(send(fd, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+            ck_assert_int_gt(recv(fd, &message, sizeof(message), 0), 0);
+            ck_assert_int_eq(message.answer.r, 0);
+        }
+        memset(&message, 0, sizeof(message));
+        switch (round / 2) {
+        case 0: /* too short for a head */
+            send(fd, &message, 3, MSG_NOSIGNAL);
+            break;
+        case 1: /* another build */
+            hello.abi++;
+            send(fd, &hello, sizeof(hello), MSG_NOSIGNAL);
+            hello.abi--;
+            break;
+        case 2: /* the hand's own words */
+            message.head.kind = HAND_ANSWER;
+            send(fd, &message, sizeof(message.answer), MSG_NOSIGNAL);
+            break;
+        case 3: /* the right kind in the wrong size */
+            message.head.kind = HAND_CONFINE;
+            send(fd, &message, sizeof(message.confine) - 1, MSG_NOSIGNAL);
+            break;
+        case 4: /* the end */
+            break;
+        default:
+            for (size_t i = 0; i < sizeof(message); i++)
+                ((uint8_t *)&message)[i] =
+                    (uint8_t)((random = random * 6364136223846793005u + 1) >> 56);
+            send(fd, &message, sizeof(message), MSG_NOSIGNAL);
+        }
+        shutdown(fd, SHUT_WR);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert_msg(WIFEXITED(status), "round %u: signal %d", round, WTERMSIG(status));
+        close(fd);
+    }
+    simbox_done(&s);
+}
+END_TEST
+
+SUITE_TIMEOUT("hand-wire", 120, a_hand_ends_on_anything_that_is_not_a_question)

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shapes that come from data, on GPUs of a simulated box: the numbers that settle them are needed
+ * on the host, wherever they are computed. */
+#include "libclient/device/device.h"
+#include "tests/support/libclient/exec/shape_fixture.h"
+#include "tests/support/sim/box/sim_box.h"
+#include "tests/support/suite.h"
+
+static void on_gpu(void (*body)(struct stager *stager), const char *node) {
+    struct simbox box;
+
+    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 3; threads += 2) {
+        struct stager stager;
+        uint32_t device;
+
+        stager_open(&stager, threads, true);
+        body(&stager);
+        device = stager.engine->placement.devices[graph_find(stager.graph, node)->id];
+        ck_assert(stager.engine->devices[device]->is_gpu);
+        stager_close(&stager);
+    }
+    simbox_done(&box);
+}
+
+/* What only passes a constant on has it on its own device. */
+static void pass_constant(struct stager *stager) {
+    stager_node(stager, "same", "Identity", "f32=[1,2,3]", "");
+    stager_node(stager, "column", "Reshape", "@same i64=[3,1]", "");
+    stager_node(stager, "sum", "Sum", "@column", "");
+    for (int round = 0; round < 2; round++)
+        ck_assert_str_eq(stager_run(stager, "", "same sum column same", ""),
+                         "[1 2 3] | 6 | [[1] [2] [3]] | [1 2 3]");
+}
+
+START_TEST(a_constant_comes_back_from_a_gpu) {
+    on_gpu(pass_constant, "same");
+}
+END_TEST
+
+START_TEST(shapes_are_fed_or_follow_from_feeds) {
+    on_gpu(shaper_feed, "filled/2");
+}
+END_TEST
+
+START_TEST(shapes_are_computed) {
+    on_gpu(shaper_compute, "v/n");
+}
+END_TEST
+
+START_TEST(gradients_go_through_shapes_from_data) {
+    on_gpu(shaper_differentiate, "dx/v");
+}
+END_TEST
+
+SUITE_TIMEOUT("exec-stage-gpu", 120, a_constant_comes_back_from_a_gpu,
+              shapes_are_fed_or_follow_from_feeds, shapes_are_computed,
+              gradients_go_through_shapes_from_data)

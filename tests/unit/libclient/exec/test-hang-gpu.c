@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon that hangs, or a process without descriptors: no run waits where nobody can stop it, and
+ * the books agree afterwards.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "allocator/allocator.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "libclient/device/device.h"
+#include "libclient/device/gpu.h"
+#include "libclient/device/gpu_memory.h"
+#include "tests/support/suite.h"
+#include "tests/support/libclient/exec/shared_box.h"
+
+/* A daemon that does not answer hangs after two seconds: less than that, and more. */
+#define STOPPED_USEC UINT64_C(1500000)
+#define KEPT_USEC    UINT64_C(3500000)
+
+/* One that hangs answers neither yes nor no: limits and cancellations are heard all the same. */
+START_TEST(a_daemon_that_hangs_keeps_no_run) {
+    struct runner runner, again;
+    struct bench bench;
+    uint64_t begun;
+
+    waiting_begin();
+    open_session(&bench);
+    check_books(&bench, NULL);
+    runner = again = runner_line(&bench, "Next", VALUE);
+    kill(waiting_allotd.pid, SIGSTOP);
+    begun = clock_usec(CLOCK_MONOTONIC);
+    runner_begin(&runner, 20000);
+    runner_await(&runner, -ETIMEDOUT);
+    ck_assert_uint_lt(runner.ended_usec - begun, SOON_USEC);
+    runner_begin(&runner, 0);
+    runner_begin(&again, 20000);
+    runner_await(&again, -ETIMEDOUT);
+    runner_cancel(&runner);
+    ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
+    kill(waiting_allotd.pid, SIGCONT);
+    runner_check(&runner);
+    check_books(&bench, NULL);
+    runner_done(&runner);
+    session_close(&bench);
+    waiting_end();
+}
+END_TEST
+
+/* Who waits in line, and has something to give back meanwhile, is heard and kept to its limit. */
+START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
+    waiting_begin();
+    for (unsigned round = 0; round < 4; round++) {
+        const uint64_t limit_usec = round % 2 ? 1000000 : 0;
+        struct runner waiter, holder;
+        struct bench mine, theirs;
+        struct allot_lease *filler;
+        uint64_t begun;
+
+        open_session(&mine);
+        check_books(&mine, NULL);
+        open_session(&theirs);
+        waiter = runner_line(&mine, "Next", 3 * VALUE);
+        holder = runner_line(&theirs, "Hold", VALUE);
+        runner_begin(&holder, 0);
+        await_held(round + 1);
+        filler = realallotd_fill(&waiting_allotd, 0);
+        begun = clock_usec(CLOCK_MONOTONIC);
+        runner_begin(&waiter, limit_usec);
+        realallotd_await_waiting(&waiting_allotd, 1);
+        kill(waiting_allotd.pid, SIGSTOP);
+        sem_post(&gpubench_let_go);
+        runner_await(&holder, 0);
+        begun = limit_usec ? begun : clock_usec(CLOCK_MONOTONIC);
+        if (!limit_usec)
+            cancel_give(&waiter.cancel);
+        runner_await(&waiter, limit_usec ? -ETIMEDOUT : -ECANCELED);
+        ck_assert_uint_lt(waiter.ended_usec - begun, limit_usec + STOPPED_USEC);
+        kill(waiting_allotd.pid, SIGCONT);
+        /* All that was given back is told: it is enough for who needs no more. */
+        allot_lease_free(filler);
+        runner_check(&waiter);
+        check_books(&mine, NULL);
+        runner_done(&waiter);
+        runner_done(&holder);
+        session_close(&mine);
+        session_close(&theirs);
+    }
+    waiting_end();
+}
+END_TEST
+
+/* With what it held a moment before, and with the word of that on its way. */
+START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
+    uint64_t before;
+
+    waiting_begin();
+    before = realallotd_held(&waiting_allotd, 0);
+    for (unsigned round = 0; round < 2; round++) {
+        struct runner small, large;
+        struct bench bench;
+        uint64_t begun;
+
+        open_session(&bench);
+        small = runner_line(&bench, "Next", VALUE);
+        large = runner_line(&bench, "Next", 4 * VALUE);
+        runner_check(&small);
+        kill(waiting_allotd.pid, SIGSTOP);
+        if (round == 1) {
+            runner_begin(&large, 20000);
+            runner_await(&large, -ETIMEDOUT);
+        }
+        begun = clock_usec(CLOCK_MONOTONIC);
+        session_close(&bench);
+        ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begun, KEPT_USEC);
+        kill(waiting_allotd.pid, SIGCONT);
+        runner_done(&small);
+        runner_done(&large);
+        while (realallotd_held(&waiting_allotd, 0) != before)
+            nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    }
+    waiting_end();
+}
+END_TEST
+
+/* As long as a daemon that is away, and not first the one and then the other. */
+START_TEST(a_daemon_that_hangs_is_waited_for_as_one_that_is_away) {
+    waiting_begin();
+    for (unsigned round = 0; round < 2; round++) {
+        struct runner runner;
+        struct bench bench;
+        uint64_t begun;
+
+        open_session_of(&bench, (struct gpus_options){ .no_wait = round == 0,
+                                                       .wait_usec = round == 0 ? 0 : 1000000 });
+        check_books(&bench, NULL);
+        runner = runner_line(&bench, "Next", VALUE);
+        kill(waiting_allotd.pid, SIGSTOP);
+        begun = clock_usec(CLOCK_MONOTONIC);
+        runner_begin(&runner, 0);
+        runner_await(&runner, -ENOMEM);
+        ck_assert_uint_lt(runner.ended_usec - begun, round == 0 ? KEPT_USEC : 2000000);
+        ck_assert_msg(strstr(runner.err.text, "does not answer"), "%s", runner.err.text);
+        kill(waiting_allotd.pid, SIGCONT);
+        runner_check(&runner);
+        check_books(&bench, NULL);
+        runner_done(&runner);
+        session_close(&bench);
+    }
+    waiting_end();
+}
+END_TEST
+
+/* A session that is made on a thread of its own. */
+struct opener {
+    struct engine_options options;
+    struct allot_graph *graph;
+    struct engine *engine;
+    struct allot_error err;
+    uint64_t begun_usec, took_usec;
+    pthread_t thread;
+    int r;
+};
+
+static void *open_one(void *argument) {
+    struct opener *opener = argument;
+
+    opener->r = engine_new(&opener->engine, opener->graph, &opener->options, &opener->err);
+    opener->took_usec = clock_usec(CLOCK_MONOTONIC) - opener->begun_usec;
+    return NULL;
+}
+
+static void opener_begin(struct opener *opener, bool no_wait, uint64_t wait_usec) {
+    *opener = (struct opener){ .options = { .inter_threads = 1, .intra_threads = 1 } };
+    opener->options.gpus = (struct gpus_options){ .no_wait = no_wait, .wait_usec = wait_usec };
+    ck_assert_int_eq(graph_new(&opener->graph), 0);
+    opener->begun_usec = clock_usec(CLOCK_MONOTONIC);
+    ck_assert_int_eq(pthread_create(&opener->thread, NULL, open_one, opener), 0);
+}
+
+/* It is not made: least of all with GPUs that others may have leases on. */
+static void opener_fails(struct opener *opener, uint64_t most_usec) {
+    ck_assert_int_eq(pthread_join(opener->thread, NULL), 0);
+    ck_assert_msg(opener->r == -ENOTCONN, "%d: %s", opener->r, opener->err.text);
+    ck_assert_msg(strstr(opener->err.text, "does not answer"), "%s", opener->err.text);
+    ck_assert_uint_lt(opener->took_usec, most_usec);
+    graph_unref(opener->graph);
+}
+
+START_TEST(a_daemon_that_hangs_keeps_no_new_session) {
+    struct opener opener;
+    struct bench bench;
+
+    waiting_begin();
+    for (unsigned round = 0; round < 2; round++) {
+        kill(waiting_allotd.pid, SIGSTOP);
+        opener_begin(&opener, round == 0, round == 0 ? 0 : 1000000);
+        opener_fails(&opener, KEPT_USEC);
+        kill(waiting_allotd.pid, SIGCONT);
+        realallotd_await_leases(&waiting_allotd, 0);
+    }
+    open_session(&bench);
+    session_close(&bench);
+    waiting_end();
+}
+END_TEST
+
+/* Nor the process of a job, whose lease there is. */
+START_TEST(a_daemon_that_hangs_keeps_no_new_session_of_a_job) {
+    struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
+    struct allot_lease *lease;
+    struct opener opener;
+    struct bench bench;
+
+    waiting_begin();
+    options.amount.mode = ALLOT_LEASE_GROW;
+    ck_assert_int_eq(allot_lease_acquire(&lease, &options, NULL), 0);
+    for (size_t i = 0;; i++) {
+        const char *name, *value;
+
+        if (allot_lease_environment(lease, i, &name, &value) < 0)
+            break;
+        setenv(name, value, 1);
+    }
+    kill(waiting_allotd.pid, SIGSTOP);
+    opener_begin(&opener, true, 0);
+    opener_fails(&opener, KEPT_USEC);
+    kill(waiting_allotd.pid, SIGCONT);
+    open_session(&bench);
+    session_close(&bench);
+    allot_lease_free(lease);
+    waiting_end();
+}
+END_TEST
+
+START_TEST(a_daemon_that_hangs_keeps_no_new_session_in_line) {
+    const uint64_t wait_usec = 1000000;
+    struct allot_lease *filler;
+    struct opener opener;
+
+    waiting_begin();
+    filler = realallotd_fill(&waiting_allotd, 0);
+    opener_begin(&opener, false, wait_usec);
+    realallotd_await_waiting(&waiting_allotd, 1);
+    kill(waiting_allotd.pid, SIGSTOP);
+    opener_fails(&opener, wait_usec + KEPT_USEC);
+    kill(waiting_allotd.pid, SIGCONT);
+    realallotd_await_leases(&waiting_allotd, 1);
+    realallotd_await_waiting(&waiting_allotd, 0);
+    allot_lease_free(filler);
+    waiting_end();
+}
+END_TEST
+
+struct asker {
+    struct allot_lease_options options;
+    struct allot_lease *lease;
+    pthread_t thread;
+    int r;
+};
+
+static void *ask(void *argument) {
+    struct asker *asker = argument;
+
+    asker->r = allot_lease_acquire(&asker->lease, &asker->options, NULL);
+    return NULL;
+}
+
+/* A grant that nobody waits for any more is not left to itself: this process would keep it. */
+START_TEST(a_grant_that_meets_a_cancellation_is_no_lease) {
+    uint64_t seed = 5;
+    unsigned n_cancelled = 0;
+
+    waiting_begin();
+    for (unsigned round = 0; round < 200; round++) {
+        struct asker asker = { .options = ALLOT_LEASE_OPTIONS_INIT };
+
+        asker.options.amount.mode = ALLOT_LEASE_EXCLUSIVE;
+        asker.options.cancel_fd = eventfd(0, EFD_CLOEXEC);
+        ck_assert_int_eq(pthread_create(&asker.thread, NULL, ask, &asker), 0);
+        for (uint64_t spin = random_next(&seed) % 1000000; spin > 0; spin--)
+            __asm__ volatile("");
+        ck_assert_int_eq(eventfd_write(asker.options.cancel_fd, 1), 0);
+        ck_assert_int_eq(pthread_join(asker.thread, NULL), 0);
+        ck_assert_msg(asker.r == 0 || asker.r == -ECANCELED, "%d", asker.r);
+        n_cancelled += asker.r < 0;
+        if (asker.r == 0) {
+            ck_assert_int_eq(allot_lease_release(asker.lease, NULL), 0);
+            allot_lease_free(asker.lease);
+        }
+        close(asker.options.cancel_fd);
+        realallotd_await_leases(&waiting_allotd, 0);
+    }
+    ck_assert_uint_gt(n_cancelled, 0);
+    waiting_end();
+}
+END_TEST
+
+/* No descriptor is left. */
+static size_t take_descriptors(int *ret, size_t n) {
+    size_t i = 0;
+
+    while (i < n && (ret[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        i++;
+    ck_assert(i < n && errno == EMFILE);
+    return i;
+}
+
+static void give_descriptors(const int *fds, size_t n) {
+    while (n > 0)
+        close(fds[--n]);
+}
+
+START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
+    static int fds[1 << 20];
+    struct runner small, waiter;
+    struct allot_lease *filler;
+    struct gpu_memory_part part = { .bytes = 2 * MIB, .tag = "test" };
+    uint32_t failed;
+    struct bench bench;
+    struct gpu *gpu;
+    uint64_t gone;
+    size_t n;
+
+    waiting_begin();
+    open_session(&bench);
+    check_books(&bench, NULL);
+    gpu = bench.engine->devices[1]->gpu;
+    small = runner_line(&bench, "Next", VALUE);
+    waiter = runner_line(&bench, "Next", 8 * VALUE);
+    runner_check(&small);
+    filler = realallotd_fill(&waiting_allotd, 0);
+    n = take_descriptors(fds, ELEMENTSOF(fds));
+    runner_begin(&waiter, 0);
+    runner_await(&waiter, -ENOMEM);
+    ck_assert_msg(strstr(waiter.err.text, "ulimit -n"), "%s", waiter.err.text);
+    give_descriptors(fds, n);
+    check_books(&bench, filler);
+
+    /* The lease's one connection is the waiter's, and there cannot be another. */
+    runner_begin(&waiter, 0);
+    realallotd_await_waiting(&waiting_allotd, 1);
+    n = take_descriptors(fds, ELEMENTSOF(fds));
+    arena_trim(gpu->arena, 0, &gone);
+    ck_assert_uint_gt(gone, 2 * MIB);
+    ck_assert_int_eq(gpu_memory_alloc_all(gpu, &part, 1, NULL, &failed, NULL), 0);
+    gpu_memory_dealloc(gpu, part.block.handle);
+    give_descriptors(fds, n);
+    runner_cancel(&waiter);
+    realallotd_await_waiting(&waiting_allotd, 0);
+    check_books(&bench, filler);
+    runner_done(&small);
+    runner_done(&waiter);
+    session_close(&bench);
+    allot_lease_free(filler);
+    waiting_end();
+}
+END_TEST
+
+SUITE_TIMEOUT("hang-gpu", 120, a_daemon_that_hangs_keeps_no_run,
+              a_daemon_that_hangs_keeps_no_run_that_gives_back,
+              a_daemon_that_hangs_keeps_no_session_that_ends,
+              a_daemon_that_hangs_is_waited_for_as_one_that_is_away,
+              a_daemon_that_hangs_keeps_no_new_session,
+              a_daemon_that_hangs_keeps_no_new_session_of_a_job,
+              a_daemon_that_hangs_keeps_no_new_session_in_line,
+              a_grant_that_meets_a_cancellation_is_no_lease,
+              without_descriptors_nobody_waits_and_nothing_is_lost)

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs on GPUs of a simulated box that are stopped: by a time limit or a word, while a kernel is
+ * under way that does not end before it is let go. They return at once, and nothing that the GPU
+ * still works on is touched.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/allocator.h"
+#include "base/clock.h"
+#include "libclient/core/buffer.h"
+#include "libclient/core/tensor.h"
+#include "libclient/device/device.h"
+#include "libclient/device/gpu.h"
+#include "libclient/exec/stop/cancel.h"
+#include "tests/support/libclient/exec/gpu_fixture.h"
+#include "tests/support/suite.h"
+
+enum { COUNT = 30000, LIMIT_USEC = 20000, WALK_ROUNDS = 12 };
+
+static void pause_usec(long usec) {
+    struct timespec pause = { usec / 1000000, usec % 1000000 * 1000 };
+
+    nanosleep(&pause, NULL);
+}
+
+struct canceller {
+    struct cancel cancel;
+    long usec;
+    pthread_t thread;
+};
+
+static void *cancel_later(void *userdata) {
+    struct canceller *canceller = userdata;
+
+    pause_usec(canceller->usec);
+    cancel_give(&canceller->cancel);
+    return NULL;
+}
+
+static void canceller_begin(struct canceller *canceller, long usec) {
+    cancel_init(&canceller->cancel);
+    canceller->usec = usec;
+    ck_assert_int_eq(pthread_create(&canceller->thread, NULL, cancel_later, canceller), 0);
+}
+
+static void canceller_end(struct canceller *canceller) {
+    pthread_join(canceller->thread, NULL);
+    cancel_done(&canceller->cancel);
+}
+
+/* Kinds of graphs in which something waits for a GPU at another point. */
+enum { FETCHES, TARGETS_ONLY, GOES_ON_AT_THE_HOST, GOES_ON_AT_ANOTHER, N_SHAPES };
+
+struct held {
+    struct edge x, y;
+    float plus;
+    int shape;
+};
+
+static void held_make(struct bench *bench, struct held *held, int shape) {
+    held->shape = shape;
+    held->x = source(bench, "Placeholder", NULL, COUNT);
+    held->y = next(bench, "/gpu:0", one_op(bench, "Hold", "/gpu:0", held->x));
+    held->plus = 2;
+    if (shape < GOES_ON_AT_THE_HOST)
+        return;
+    held->y = next(bench, shape == GOES_ON_AT_THE_HOST ? "/cpu:0" : "/gpu:1", held->y);
+    held->y = next(bench, "/gpu:0", held->y);
+    held->plus = 4;
+}
+
+static int held_run(struct bench *bench, const struct held *held, struct engine_run *run,
+                    struct allot_tensor *fed) {
+    bool fetches = held->shape != TARGETS_ONLY;
+    struct engine_call call = { &held->x, 1, &held->y, fetches, &held->y.node, !fetches };
+    struct allot_tensor *tensor = NULL;
+    int r = engine_run(bench->engine, &call, run, &fed, &tensor, &bench->err);
+
+    ck_assert_int_eq(tensor != NULL, r == 0 && fetches);
+    allot_tensor_unref(tensor);
+    return r;
+}
+
+/* A run that is not held, or that was let go already, goes well. */
+static void held_check(struct bench *bench, const struct held *held) {
+    struct allot_tensor *fed = numbers(COUNT);
+
+    sem_post(&gpubench_let_go);
+    check_run(bench, held->x, fed, held->y, held->plus);
+    allot_tensor_unref(fed);
+}
+
+/* Leave a run on the GPU that is held there: one that is stopped before it came so far is no use.
+ */
+static void held_leave(struct bench *bench, const struct held *held, struct allot_tensor *fed) {
+    unsigned before = atomic_load(&gpubench_n_held);
+    struct engine_run run = { .timeout_usec = LIMIT_USEC };
+
+    for (; atomic_load(&gpubench_n_held) == before; run.timeout_usec *= 2)
+        ck_assert_int_eq(held_run(bench, held, &run, fed), -ETIMEDOUT);
+}
+
+static void check_stopped(struct bench *bench, const struct held *held, bool by_time) {
+    struct allot_tensor *fed = numbers(COUNT);
+    struct canceller canceller;
+    struct engine_run run = { .timeout_usec = by_time ? LIMIT_USEC : 0,
+                              .cancel = by_time ? NULL : &canceller.cancel };
+    int r;
+
+    if (!by_time)
+        canceller_begin(&canceller, LIMIT_USEC);
+    /* Nobody lets it go: if the run waited for the GPU it would not come back. */
+    r = held_run(bench, held, &run, fed);
+    ck_assert_msg(r == (by_time ? -ETIMEDOUT : -ECANCELED), "%d: %s", r, bench->err.text);
+    /* What it was fed with is the GPU's until it is done; the caller may let go of it. */
+    memset(tensor_data(fed), 0xff, COUNT * sizeof(float));
+    allot_tensor_unref(fed);
+    if (!by_time)
+        canceller_end(&canceller);
+}
+
+START_TEST(stopped_runs_do_not_wait_for_the_gpu) {
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 8; threads += threads < 3 ? 1 : 5)
+        for (int shape = 0; shape < N_SHAPES; shape++) {
+            struct held held;
+
+            session_open(&bench, threads);
+            held_make(&bench, &held, shape);
+            held_check(&bench, &held);
+            for (int round = 0; round < 4; round++) {
+                check_stopped(&bench, &held, round % 2);
+                sem_post(&gpubench_let_go);
+                held_check(&bench, &held);
+            }
+            session_close(&bench);
+        }
+    bench_close(&bench);
+}
+END_TEST
+
+/* The next run is behind what is left on the GPU, and can be stopped there. */
+START_TEST(who_comes_behind_is_stopped_in_time_too) {
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct held held;
+
+        session_open(&bench, threads);
+        held_make(&bench, &held, FETCHES);
+        check_stopped(&bench, &held, true);
+        check_stopped(&bench, &held, true);
+        check_stopped(&bench, &held, false);
+        sem_post(&gpubench_let_go);
+        held_check(&bench, &held);
+        session_close(&bench);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+static uint64_t live_bytes(const struct bench *bench, int gpu) {
+    struct arena_stats stats;
+
+    arena_get_stats(bench->engine->devices[1 + gpu]->gpu->arena, &stats);
+    return stats.live_bytes;
+}
+
+/* Memory of a run that was stopped stays as it is until the GPU is through with it. */
+START_TEST(what_the_gpu_works_on_is_kept) {
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct allot_tensor *fed = numbers(COUNT);
+        struct engine_run run = { .timeout_usec = LIMIT_USEC };
+        struct held held;
+        uint64_t live;
+
+        session_open(&bench, threads);
+        held_make(&bench, &held, GOES_ON_AT_ANOTHER);
+        held_leave(&bench, &held, fed);
+        live = live_bytes(&bench, 0);
+        ck_assert_uint_ge(live, COUNT * sizeof(float));
+        ck_assert_uint_gt(atomic_load(&fed->refs), 1);
+        /* Neither is it given to the next run, which has to wait. */
+        ck_assert_int_eq(held_run(&bench, &held, &run, fed), -ETIMEDOUT);
+        ck_assert_uint_eq(live_bytes(&bench, 0), live);
+        sem_post(&gpubench_let_go);
+        held_check(&bench, &held);
+        ck_assert_uint_eq(atomic_load(&fed->refs), 1);
+        ck_assert_uint_eq(live_bytes(&bench, 0), live);
+        session_close(&bench);
+        allot_tensor_unref(fed);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+static void *close_session(void *userdata) {
+    session_close(userdata);
+    return NULL;
+}
+
+START_TEST(a_session_ends_when_the_gpu_is_through) {
+    struct bench bench;
+    struct allot_tensor *fed = numbers(COUNT);
+    struct held held;
+    pthread_t thread;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    session_open(&bench, 2);
+    held_make(&bench, &held, FETCHES);
+    held_leave(&bench, &held, fed);
+    ck_assert_int_eq(pthread_create(&thread, NULL, close_session, &bench), 0);
+    pause_usec(50000);
+    ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
+    ck_assert_uint_gt(simbox_used(&bench.box, 0), 0);
+    sem_post(&gpubench_let_go);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(simbox_used(&bench.box, 0), 0);
+    ck_assert_uint_eq(atomic_load(&fed->refs), 1);
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
+/* Writes of variables that were queued are over before the next run looks. */
+START_TEST(variables_are_whole_behind_a_stopped_run) {
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        struct allot_tensor *fed = numbers(COUNT), *tensor;
+        struct edge x, v, y;
+        uint32_t put[2];
+        struct engine_run run = { 0 }, limited = { .timeout_usec = LIMIT_USEC };
+        struct engine_call first = { &x, 1, NULL, 0, put, 1 },
+                           second = { &x, 1, NULL, 0, put + 1, 1 },
+                           read = { NULL, 0, &v, 1, NULL, 0 };
+        float got;
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, COUNT);
+        v = source(&bench, "Variable", "/gpu:0", COUNT);
+        put[0] = add(&bench, "Put", NULL, (struct edge[]){ v, x }, 2, NULL, 0);
+        y = next(&bench, "/gpu:0", one_op(&bench, "Hold", "/gpu:0", x));
+        put[1] = add(&bench, "Put", NULL, (struct edge[]){ v, y }, 2, NULL, 0);
+        ck_assert_int_eq(engine_run(bench.engine, &first, &run, &fed, NULL, &bench.err), 0);
+        ck_assert_int_eq(engine_run(bench.engine, &second, &limited, &fed, NULL, &bench.err),
+                         -ETIMEDOUT);
+        sem_post(&gpubench_let_go);
+        ck_assert_int_eq(engine_run(bench.engine, &read, &run, NULL, &tensor, &bench.err), 0);
+        got = ((float *)tensor_data(tensor))[0];
+        ck_assert(got == 0 || got == 2);
+        check_numbers(tensor, 1, got);
+        allot_tensor_unref(tensor);
+        allot_tensor_unref(fed);
+        session_close(&bench);
+    }
+    bench_close(&bench);
+}
+END_TEST
+
+/* Stopped anywhere, a run gives everything or nothing, and the next one goes well. */
+START_TEST(stopped_anywhere_nothing_is_left_behind) {
+    static const char *const devices[] = { "/gpu:0", "/cpu:0", "/gpu:1", "/gpu:0" };
+    struct allot_tensor *fed = numbers(COUNT);
+    unsigned long seed = 1;
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 8; threads++) {
+        struct edge x, ends[5], sum;
+        uint64_t took = 0;
+
+        session_open(&bench, threads);
+        x = source(&bench, "Placeholder", NULL, COUNT);
+        for (int b = 0; b < 5; b++) {
+            ends[b] = x;
+            for (int i = 0; i < 6; i++)
+                ends[b] = next(&bench, devices[(b + i) % 4], ends[b]);
+        }
+        sum = (struct edge){ add(&bench, "AddN", "/cpu:0", ends, 5, NULL, 0), 0 };
+        for (int round = 0; round < WALK_ROUNDS; round++) {
+            struct engine_call call = { &x, 1, &sum, 1, NULL, 0 };
+            struct canceller canceller;
+            struct engine_run run = { .cancel = &canceller.cancel }, plain = { 0 };
+            struct allot_tensor *tensor = NULL;
+            uint64_t begin;
+            int r;
+
+            seed = seed * 6364136223846793005 + 1442695040888963407;
+            canceller_begin(&canceller, (long)(took ? (seed >> 33) % took : 300));
+            r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+            ck_assert_msg(r == 0 || r == -ECANCELED, "%d: %s", r, bench.err.text);
+            ck_assert_int_eq(tensor != NULL, r == 0);
+            allot_tensor_unref(tensor);
+            canceller_end(&canceller);
+            begin = clock_usec(CLOCK_MONOTONIC);
+            r = engine_run(bench.engine, &call, &plain, &fed, &tensor, &bench.err);
+            took = clock_usec(CLOCK_MONOTONIC) - begin;
+            ck_assert_msg(r == 0, "%s", bench.err.text);
+            check_numbers(tensor, 5, 6);
+            allot_tensor_unref(tensor);
+        }
+        session_close(&bench);
+    }
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
+START_TEST(a_plan_is_stopped_before_anything_is_queued) {
+    enum { LENGTH = 6000, LATE_USEC = 500000 };
+    struct allot_tensor *fed = numbers(4);
+    struct bench bench;
+
+    bench_open(&bench, SIM_LIB_DIR);
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        struct edge x, y;
+
+        session_open(&bench, threads);
+        y = x = source(&bench, "Placeholder", NULL, 4);
+        for (int i = 0; i < LENGTH; i++) {
+            struct allot_tensor *zeros;
+            struct build_attr attrs[] = { { "T", attr_dtype(DTYPE_F32) }, { "value", { 0 } } };
+            struct edge inputs[2] = { y };
+
+            ck_assert_int_eq(allot_tensor_new(&zeros, ALLOT_F32, 0, NULL, NULL), 0);
+            attrs[1].value = attr_tensor(zeros);
+            inputs[1] = (struct edge){ add(&bench, "Const", NULL, NULL, 0, attrs, 2), 0 };
+            allot_tensor_unref(zeros);
+            y = next(&bench, "/gpu:0", y);
+            inputs[0] = y;
+            y = (struct edge){ add(&bench, "Add", "/gpu:0", inputs, 2, NULL, 0), 0 };
+        }
+        for (uint64_t limit_usec = 100; limit_usec <= 30000; limit_usec *= 3) {
+            struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
+            struct engine_run run = { .timeout_usec = limit_usec };
+            uint64_t usec = clock_usec(CLOCK_THREAD_CPUTIME_ID);
+            struct allot_tensor *tensor = NULL;
+            int r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+
+            usec = clock_usec(CLOCK_THREAD_CPUTIME_ID) - usec;
+            ck_assert_int_eq(r, -ETIMEDOUT);
+            ck_assert_msg(usec < limit_usec + LATE_USEC, "%llu us", (unsigned long long)usec);
+            ck_assert(limit_usec > 100 || !run.was_planned);
+        }
+        check_run(&bench, x, fed, y, LENGTH);
+        session_close(&bench);
+    }
+    allot_tensor_unref(fed);
+    bench_close(&bench);
+}
+END_TEST
+
+SUITE_TIMEOUT("stop-gpu", 300, stopped_runs_do_not_wait_for_the_gpu,
+              who_comes_behind_is_stopped_in_time_too, what_the_gpu_works_on_is_kept,
+              a_session_ends_when_the_gpu_is_through, variables_are_whole_behind_a_stopped_run,
+              stopped_anywhere_nothing_is_left_behind, a_plan_is_stopped_before_anything_is_queued)

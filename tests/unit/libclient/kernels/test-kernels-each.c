@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Elementwise kernels against the same functions in long double and in 128-bit integers. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libclient/ops/ops.h"
+#include "tests/support/suite.h"
+#include "tests/support/libclient/kernels/kernel_fixture.h"
+
+typedef long double real;
+typedef __int128 whole;
+
+/* ---- One argument ------------------------------------------------------------------------------
+ */
+
+/* X(op, ulps of f32 and f64, float reference, integer reference): `a` is the argument. */
+#define UNARY(X)                                                                                   \
+    X(Neg, 0, -a, -a)                                                                              \
+    X(Abs, 0, fabsl(a), a < 0 ? -a : a)                                                            \
+    X(Sign, 0, a > 0 ? 1 : a < 0 ? -1 : a, a > 0 ? 1 : a < 0 ? -1 : 0)                             \
+    X(Square, 0.5, a *a, a *a)                                                                     \
+    X(Sqrt, 0.5, sqrtl(a), 0)                                                                      \
+    X(Rsqrt, 2, 1 / sqrtl(a), 0)                                                                   \
+    X(Reciprocal, 0.5, 1 / a, 0)                                                                   \
+    X(Exp, 1.5, expl(a), 0)                                                                        \
+    X(Expm1, 2, expm1l(a), 0)                                                                      \
+    X(Log, 1, logl(a), 0)                                                                          \
+    X(Log1p, 1.5, log1pl(a), 0)                                                                    \
+    X(Sin, 1.5, sinl(a), 0)                                                                        \
+    X(Cos, 1.5, cosl(a), 0)                                                                        \
+    X(Tanh, 3, tanhl(a), 0)                                                                        \
+    X(Erf, 1.5, erfl(a), 0)                                                                        \
+    X(Sigmoid, 3, 1 / (1 + expl(-a)), 0)                                                           \
+    X(Softplus, 3, (a > 0 ? a : 0) + log1pl(expl(-fabsl(a))), 0)                                   \
+    X(Floor, 0, floorl(a), 0)                                                                      \
+    X(Ceil, 0, ceill(a), 0)                                                                        \
+    X(Round, 0, nearbyintl(a), a)                                                                  \
+    X(Relu, 0, a > 0 || isnan(a) ? a : 0, a > 0 ? a : 0)                                           \
+    X(Relu6, 0, a > 6 ? 6 : a > 0 || isnan(a) ? a : 0, a > 6 ? 6 : a > 0 ? a : 0)                  \
+    X(LeakyRelu, 1, a > 0 ? a : a * 0.2L, 0)                                                       \
+    X(Elu, 2, a > 0 ? a : expm1l(a), 0)                                                            \
+    X(Silu, 100, a / (1 + expl(-a)), 0)                                                            \
+    X(Gelu, 1e3, a * 0.5L * erfcl(-a * M_SQRT1_2l), 0)                                             \
+    X(LogicalNot, 0, 0, !a)                                                                        \
+    X(IsNan, 0, !!isnan(a), 0)                                                                     \
+    X(IsFinite, 0, !!isfinite(a), 0)
+
+#define X(op, ulps, of_float, of_int)                                                              \
+    static real real_##op(real a) {                                                                \
+        return (of_float);                                                                         \
+    }                                                                                              \
+    static whole whole_##op(whole a) {                                                             \
+        (void)a;                                                                                   \
+        return (of_int);                                                                           \
+    }
+UNARY(X)
+#undef X
+
+static const struct {
+    const char *op;
+    double ulps;
+    real (*of_float)(real a);
+    whole (*of_int)(whole a);
+} unary[] = {
+#define X(op, ulps, of_float, of_int) { #op, ulps, real_##op, whole_##op },
+    UNARY(X)
+#undef X
+};
+
+/* Ops of bools alone have no T. */
+static void set_type(struct trial *trial, enum dtype dtype) {
+    if (opdef_attr_index(trial->node.op, "T") >= 0)
+        trial_attr(trial, "T", attr_dtype(dtype));
+}
+
+static bool is_test(const char *op) {
+    return strncmp(op, "Is", 2) == 0;
+}
+
+/* 16-bit floats are the f32 result rounded: half a unit more is what rounding twice may cost. */
+static double bound(enum dtype dtype, double ulps) {
+    return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? 0.51 : ulps;
+}
+
+static void check(const struct trial *trial, int64_t i, real got, real expected, double ulps) {
+    double error = trial_ulps(trial->out[0].dtype, got, expected);
+
+    if (!(error <= ulps)) /* an assertion each would cost a write to a pipe each */
+        ck_abort_msg("%s of %s, element %lld: %.20Lg, not %.20Lg: %g units, not %g",
+                     trial->node.op->name, dtype_name(trial->in[0].dtype), (long long)i, got,
+                     expected, error, ulps);
+}
+
+static void try_unary(size_t op, enum dtype dtype, const struct shape *shape, bool in_place,
+                      uint64_t *seed, struct pool *pool) {
+    const enum dtype result = is_test(unary[op].op) ? DTYPE_BOOL : dtype;
+    const int64_t n = shape_count(shape);
+    cleanup(trial_done) struct trial trial;
+    cleanup(freep) void *before = NULL;
+    void *a, *d;
+
+    trial_init(&trial, unary[op].op);
+    set_type(&trial, dtype);
+    if (!trial_takes(&trial, dtype))
+        return;
+    a = trial_input(&trial, dtype, shape);
+    trial_fill(dtype, a, n, seed, *seed % 3 ? 6 : 200, true);
+    before = malloc((size_t)n * dtype_bytes(dtype) + 1);
+    memcpy(before, a, (size_t)n * dtype_bytes(dtype));
+    ck_assert_int_eq(
+        in_place && result == dtype ? trial_outputs_in_place(&trial, 0) : trial_outputs(&trial), 0);
+    ck_assert(trial.out[0].dtype == result && shape_equal(&trial.out[0].shape, shape));
+    d = trial.out_data[0];
+    ck_assert_int_eq(trial_run(&trial, pool), 0);
+    for (int64_t i = 0; i < n; i++) {
+        real x = trial_get(dtype, before, i);
+
+        check(&trial, i, trial_get(result, d, i),
+              dtype_kind(dtype) == DTYPE_KIND_FLOAT
+                  ? unary[op].of_float(x)
+                  : (real)trial_wrap(result, unary[op].of_int((whole)x)),
+              bound(dtype, unary[op].ulps));
+    }
+}
+
+START_TEST(ops_of_one_argument_are_as_good_as_they_say) {
+    const struct shape shapes[] = { trial_shape(0), trial_shape(1, 1), trial_shape(2, 0, 3),
+                                    trial_shape(1, 37), trial_shape(3, 7, 11, 13) };
+    uint64_t seed = 1;
+    size_t n_tried = 0;
+
+    for (size_t op = 0; op < ELEMENTSOF(unary); op++)
+        for (int dtype = 1; dtype < N_DTYPES; dtype++)
+            for (size_t i = 0; i < ELEMENTSOF(shapes); i++, n_tried++) {
+                try_unary(op, (enum dtype)dtype, &shapes[i], false, &seed, NULL);
+                try_unary(op, (enum dtype)dtype, &shapes[i], true, &seed, NULL);
+            }
+    ck_assert_uint_gt(n_tried, 0);
+}
+END_TEST
+
+/* ---- Two arguments -----------------------------------------------------------------------------
+ */
+
+static real larger(real a, real b) {
+    return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
+}
+
+static real smaller(real a, real b) {
+    return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+}
+
+/* FloorDiv rounds the quotient before it goes down, as the type in question does. */
+static enum dtype rounds_as;
+static real quotient(real a, real b) {
+    return rounds_as == DTYPE_F64 ? (real)((double)a / (double)b) : (real)((float)a / (float)b);
+}
+
+static real floor_mod(real a, real b) {
+    real r = fmodl(a, b);
+
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static whole power(whole a, whole b) {
+    unsigned __int128 product = 1;
+
+    for (whole i = 0; i < b; i++)
+        product *= (unsigned __int128)a;
+    return (whole)product;
+}
+
+#define BINARY(X)                                                                                  \
+    X(Add, 0.5, a + b, a + b)                                                                      \
+    X(Sub, 0.5, a - b, a - b)                                                                      \
+    X(Mul, 0.5, a *b, (whole)((unsigned __int128)a * (unsigned __int128)b))                        \
+    X(Div, 0.5, a / b, a / b)                                                                      \
+    X(FloorDiv, 0.5, floorl(quotient(a, b)), a / b - (a % b != 0 && (a < 0) != (b < 0)))           \
+    X(FloorMod, 1, floor_mod(a, b), (a % b + b) % b)                                               \
+    X(Maximum, 0, larger(a, b), a > b ? a : b)                                                     \
+    X(Minimum, 0, smaller(a, b), a < b ? a : b)                                                    \
+    X(Pow, 1.5, powl(a, b), power(a, b))                                                           \
+    X(SquaredDifference, 2, (a - b) * (a - b),                                                     \
+      (whole)((unsigned __int128)(a - b) * (unsigned __int128)(a - b)))                            \
+    X(LogicalAnd, 0, 0, a &&b)                                                                     \
+    X(LogicalOr, 0, 0, a || b)                                                                     \
+    X(Equal, 0, a == b, a == b)                                                                    \
+    X(NotEqual, 0, a != b, a != b)                                                                 \
+    X(Less, 0, a < b, a < b)                                                                       \
+    X(LessEqual, 0, a <= b, a <= b)                                                                \
+    X(Greater, 0, a > b, a > b)                                                                    \
+    X(GreaterEqual, 0, a >= b, a >= b)
+
+#define X(op, ulps, of_float, of_int)                                                              \
+    static real real_##op(real a, real b) {                                                        \
+        (void)a, (void)b;                                                                          \
+        return (of_float);                                                                         \
+    }                                                                                              \
+    static whole whole_##op(whole a, whole b) {                                                    \
+        (void)a, (void)b;                                                                          \
+        return (of_int);                                                                           \
+    }
+BINARY(X)
+#undef X
+
+static const struct binary {
+    const char *op;
+    double ulps;
+    real (*of_float)(real a, real b);
+    whole (*of_int)(whole a, whole b);
+} binary[] = {
+#define X(op, ulps, of_float, of_int) { #op, ulps, real_##op, whole_##op },
+    BINARY(X)
+#undef X
+};
+
+static bool is_compare(const struct binary *op) {
+    return strstr(op->op, "Equal") || strcmp(op->op, "Less") == 0 || strcmp(op->op, "Greater") == 0;
+}
+
+/* `in_place`: -1, or the input where the output goes. Returns the bytes of the result. */
+static void *try_binary(const struct binary *op, enum dtype dtype, const struct shape *left,
+                        const struct shape *right, int in_place, uint64_t seed, struct pool *pool,
+                        size_t *ret_bytes) {
+    const enum dtype result = is_compare(op) ? DTYPE_BOOL : dtype;
+    cleanup(trial_done) struct trial trial;
+    const struct shape *shapes[2] = { left, right };
+    cleanup(freep) void *a = NULL;
+    cleanup(freep) void *b = NULL;
+    void **copies[2] = { &a, &b };
+    struct shape shape;
+    void *d, *kept;
+    int64_t n;
+
+    *ret_bytes = 0;
+    trial_init(&trial, op->op);
+    set_type(&trial, dtype);
+    ck_assert_int_eq(shape_broadcast(&shape, left, right), 0);
+    n = shape_count(&shape);
+    if (!trial_takes(&trial, dtype) ||
+        (in_place >= 0 && (result != dtype || shape_count(shapes[in_place]) != n)))
+        return NULL;
+    for (int k = 0; k < 2; k++) {
+        int64_t count = shape_count(shapes[k]);
+        void *data = trial_input(&trial, dtype, shapes[k]);
+
+        trial_fill(dtype, data, count, &seed, 6, true);
+        if (dtype_kind(dtype) != DTYPE_KIND_FLOAT && k == 1)
+            for (int64_t i = 0; i < count; i++) { /* what integers have no answer to */
+                if (strstr(op->op, "Div") || strstr(op->op, "Mod"))
+                    trial_set(dtype, data, i,
+                              trial_get(dtype, data, i) == 0 ? 3 : trial_get(dtype, data, i));
+                if (strcmp(op->op, "Pow") == 0)
+                    trial_set(dtype, data, i, fabsl(fmodl(trial_get(dtype, data, i), 9)));
+            }
+        *copies[k] = malloc((size_t)count * dtype_bytes(dtype) + 1);
+        memcpy(*copies[k], data, (size_t)count * dtype_bytes(dtype));
+    }
+    ck_assert_int_eq(in_place >= 0 ? trial_outputs_in_place(&trial, (uint32_t)in_place)
+                                   : trial_outputs(&trial),
+                     0);
+    ck_assert(trial.out[0].dtype == result && shape_equal(&trial.out[0].shape, &shape));
+    d = trial.out_data[0];
+    ck_assert_int_eq(trial_run(&trial, pool), 0);
+    rounds_as = dtype;
+    for (int64_t i = 0; i < n; i++) {
+        real x = trial_get(dtype, a, trial_stretch(left, &shape, i)),
+             y = trial_get(dtype, b, trial_stretch(right, &shape, i));
+
+        check(&trial, i, trial_get(result, d, i),
+              dtype_kind(dtype) == DTYPE_KIND_FLOAT
+                  ? op->of_float(x, y)
+                  : (real)trial_wrap(result, op->of_int((whole)x, (whole)y)),
+              bound(dtype, op->ulps));
+    }
+    *ret_bytes = (size_t)n * dtype_bytes(result);
+    kept = malloc(*ret_bytes + 1);
+    memcpy(kept, d, *ret_bytes);
+    return kept;
+}
+
+START_TEST(ops_of_two_arguments_stretch_and_compute) {
+    const struct {
+        struct shape left, right;
+    } shapes[] = {
+        { trial_shape(0), trial_shape(0) },
+        { trial_shape(1, 1), trial_shape(0) },
+        { trial_shape(1, 0), trial_shape(1, 1) },
+        { trial_shape(1, 67), trial_shape(1, 67) },
+        { trial_shape(1, 67), trial_shape(0) },
+        { trial_shape(0), trial_shape(1, 67) },
+        { trial_shape(2, 5, 33), trial_shape(1, 33) },
+        { trial_shape(2, 5, 3), trial_shape(2, 5, 1) },
+        { trial_shape(2, 5, 1), trial_shape(2, 1, 9) },
+        { trial_shape(3, 2, 1, 3), trial_shape(3, 1, 4, 3) },
+        { trial_shape(4, 8, 1, 3, 4), trial_shape(3, 5, 3, 4) },
+        { trial_shape(5, 2, 1, 3, 1, 5), trial_shape(5, 1, 4, 1, 2, 1) },
+        { trial_shape(3, 1, 0, 3), trial_shape(3, 2, 1, 1) },
+    };
+
+    for (size_t op = 0; op < ELEMENTSOF(binary); op++)
+        for (int dtype = 1; dtype < N_DTYPES; dtype++)
+            for (size_t i = 0; i < ELEMENTSOF(shapes); i++)
+                for (int in_place = -1; in_place < 2; in_place++) {
+                    size_t bytes;
+
+                    free(try_binary(&binary[op], (enum dtype)dtype, &shapes[i].left,
+                                    &shapes[i].right, in_place, op + i, NULL, &bytes));
+                }
+}
+END_TEST
+
+START_TEST(threads_change_no_bit) {
+    const struct shape left = trial_shape(3, 40, 1, 1021), right = trial_shape(3, 1, 3, 1021);
+    const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_I16 };
+
+    for (size_t op = 0; op < 3; op++)
+        for (size_t i = 0; i < ELEMENTSOF(dtypes); i++) {
+            cleanup(freep) void *alone = NULL;
+            size_t bytes;
+
+            alone = try_binary(&binary[op], dtypes[i], &left, &right, -1, 5, NULL, &bytes);
+            ck_assert(alone);
+            for (unsigned threads = 1; threads <= 8; threads *= 2) {
+                cleanup(pool_freep) struct pool *pool = NULL;
+                cleanup(freep) void *together = NULL;
+
+                ck_assert_int_eq(pool_new(&pool, threads, "trial"), 0);
+                together = try_binary(&binary[op], dtypes[i], &left, &right, -1, 5, pool, &bytes);
+                ck_assert_mem_eq(together, alone, bytes);
+            }
+        }
+}
+END_TEST
+
+/* ---- Gradients, casts, choices -----------------------------------------------------------------
+ */
+
+static real sigmoid(real x) {
+    return 1 / (1 + expl(-x));
+}
+
+static real phi(real x) {
+    return erfcl(-x * M_SQRT1_2l) / 2;
+}
+
+static real gelu_tanh(real x) {
+    return tanhl(sqrtl(M_2_PIl) * (x + 0.044715L * x * x * x));
+}
+
+/* X(op, `g` by the slope at `x`) */
+#define GRADIENTS(X)                                                                               \
+    X(ReluGrad, x > 0 ? g : 0)                                                                     \
+    X(Relu6Grad, x > 0 && x < 6 ? g : 0)                                                           \
+    X(LeakyReluGrad, x > 0 ? g : g * 0.2L)                                                         \
+    X(EluGrad, x < 0 ? g * (x + 1) : g)                                                            \
+    X(SoftplusGrad, g *sigmoid(x))                                                                 \
+    X(SiluGrad, g *sigmoid(x) * (1 + x * (1 - sigmoid(x))))                                        \
+    X(GeluGrad, g *(phi(x) + x * expl(-x * x / 2) / sqrtl(2 * M_PIl)))                             \
+    X(TanhGrad, x *(1 - g * g))                                                                    \
+    X(SigmoidGrad, x *g *(1 - g))
+
+#define X(op, expression)                                                                          \
+    static real real_##op(real g, real x) {                                                        \
+        return (expression);                                                                       \
+    }
+GRADIENTS(X)
+#undef X
+
+static const struct {
+    const char *op;
+    real (*of)(real g, real x);
+} gradients[] = {
+#define X(op, expression) { #op, real_##op },
+    GRADIENTS(X)
+#undef X
+};
+
+START_TEST(slopes_are_those_of_the_curves) {
+    const enum dtype dtypes[] = { DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16 };
+    const double units[] = { 0x1p-24, 0x1p-53, 0x1p-11, 0x1p-8 };
+    const struct shape shape = trial_shape(2, 9, 37);
+    uint64_t seed = 3;
+
+    for (size_t op = 0; op < ELEMENTSOF(gradients); op++)
+        for (size_t t = 0; t < ELEMENTSOF(dtypes); t++) {
+            cleanup(trial_done) struct trial trial;
+            void *g, *x;
+
+            trial_init(&trial, gradients[op].op);
+            trial_attr(&trial, "T", attr_dtype(dtypes[t]));
+            g = trial_input(&trial, dtypes[t], &shape);
+            x = trial_input(&trial, dtypes[t], &shape);
+            trial_fill(dtypes[t], g, 9 * 37, &seed, 1, false);
+            trial_fill(dtypes[t], x, 9 * 37, &seed, 7, false);
+            ck_assert_int_eq(trial_outputs(&trial), 0);
+            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            for (int64_t i = 0; i < 9 * 37; i++) {
+                real expected =
+                         gradients[op].of(trial_get(dtypes[t], g, i), trial_get(dtypes[t], x, i)),
+                     got = trial_get(dtypes[t], trial.out_data[0], i);
+
+                if (fabsl(got - expected) > 12 * units[t] * (fabsl(expected) + 1))
+                    ck_abort_msg("%s of %s: %Lg, not %Lg", gradients[op].op, dtype_name(dtypes[t]),
+                                 got, expected);
+            }
+        }
+}
+END_TEST
+
+START_TEST(gelu_has_its_approximation) {
+    const struct shape shape = trial_shape(1, 201);
+
+    for (int slope = 0; slope < 2; slope++) {
+        cleanup(trial_done) struct trial trial;
+        float *ones = NULL, *x;
+
+        trial_init(&trial, slope ? "GeluGrad" : "Gelu");
+        trial_attr(&trial, "T", attr_dtype(DTYPE_F32));
+        trial_attr(&trial, "approximate", attr_bool(true));
+        if (slope)
+            ones = trial_input(&trial, DTYPE_F32, &shape);
+        x = trial_input(&trial, DTYPE_F32, &shape);
+        for (int i = 0; i < 201; i++) {
+            x[i] = (float)(i - 100) / 16;
+            if (ones)
+                ones[i] = 1;
+        }
+        ck_assert_int_eq(trial_outputs(&trial), 0);
+        ck_assert_int_eq(trial_run(&trial, NULL), 0);
+        for (int i = 0; i < 201; i++) {
+            real a = x[i], t = gelu_tanh(a);
+            real expected = slope ? (1 + t) / 2 + a / 2 * (1 - t * t) * sqrtl(M_2_PIl) *
+                                                      (1 + 3 * 0.044715L * a * a)
+                                  : a / 2 * (1 + t);
+
+            if (fabsl(((float *)trial.out_data[0])[i] - expected) > 2e-6)
+                ck_abort_msg("at %Lg: %g, not %Lg", a, ((float *)trial.out_data[0])[i], expected);
+        }
+    }
+}
+END_TEST
+
+/* What a cast gives: saturated, and NaN as 0. */
+static real cast(enum dtype to, real x, bool from_float) {
+    const real low[N_DTYPES] = { [DTYPE_I8] = INT8_MIN,
+                                 [DTYPE_I16] = INT16_MIN,
+                                 [DTYPE_I32] = INT32_MIN,
+                                 [DTYPE_I64] = INT64_MIN };
+    const real high[N_DTYPES] = {
+        [DTYPE_I8] = INT8_MAX,    [DTYPE_I16] = INT16_MAX, [DTYPE_I32] = INT32_MAX,
+        [DTYPE_I64] = INT64_MAX,  [DTYPE_U8] = UINT8_MAX,  [DTYPE_U16] = UINT16_MAX,
+        [DTYPE_U32] = UINT32_MAX, [DTYPE_U64] = UINT64_MAX
+    };
+
+    if (dtype_kind(to) == DTYPE_KIND_FLOAT)
+        return x;
+    if (to == DTYPE_BOOL)
+        return x != 0;
+    if (!from_float)
+        return (real)trial_wrap(to, (whole)x);
+    return isnan(x) ? 0 : x <= low[to] ? low[to] : x >= high[to] ? high[to] : truncl(x);
+}
+
+START_TEST(casts_round_saturate_and_wrap) {
+    const struct shape shape = trial_shape(1, 1031);
+    uint64_t seed = 7;
+
+    for (int from = 1; from < N_DTYPES; from++)
+        for (int to = 1; to < N_DTYPES; to++) {
+            const bool is_float = dtype_kind((enum dtype)from) == DTYPE_KIND_FLOAT;
+            cleanup(trial_done) struct trial trial;
+            void *x;
+
+            trial_init(&trial, "Cast");
+            trial_attr(&trial, "T", attr_dtype((enum dtype)from));
+            trial_attr(&trial, "U", attr_dtype((enum dtype)to));
+            x = trial_input(&trial, (enum dtype)from, &shape);
+            trial_fill((enum dtype)from, x, 1031, &seed, is_float && seed % 2 ? 1e20 : 300, true);
+            ck_assert_int_eq(trial_outputs(&trial), 0);
+            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            for (int64_t i = 0; i < 1031; i++) {
+                real expected = cast((enum dtype)to, trial_get((enum dtype)from, x, i), is_float),
+                     got = trial_get((enum dtype)to, trial.out_data[0], i);
+
+                /* Once rounded, but integers to 16 bits, which go through floats. */
+                if (!(trial_ulps((enum dtype)to, got, expected) <=
+                      (dtype_bytes((enum dtype)to) == 2 && !is_float ? 0.51 : 0.5)))
+                    ck_abort_msg("%s to %s: %.20Lg, not %.20Lg", dtype_name((enum dtype)from),
+                                 dtype_name((enum dtype)to), got, expected);
+            }
+        }
+}
+END_TEST
+
+START_TEST(select_takes_from_the_one_or_the_other) {
+    const struct shape shapes[] = { trial_shape(0), trial_shape(2, 5, 1), trial_shape(2, 1, 7),
+                                    trial_shape(2, 5, 7) };
+    uint64_t seed = 9;
+
+    for (int dtype = 1; dtype < N_DTYPES; dtype++)
+        for (int form = 0; form < 64; form++) {
+            cleanup(trial_done) struct trial trial;
+            const struct shape *in[3];
+            const enum dtype types[3] = { DTYPE_BOOL, (enum dtype)dtype, (enum dtype)dtype };
+
+            trial_init(&trial, "Select");
+            trial_attr(&trial, "T", attr_dtype((enum dtype)dtype));
+            for (int k = 0; k < 3; k++) {
+                in[k] = &shapes[form >> 2 * k & 3];
+                trial_fill(types[k], trial_input(&trial, types[k], in[k]), shape_count(in[k]),
+                           &seed, 50, false);
+            }
+            ck_assert_int_eq(trial_outputs(&trial), 0);
+            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            for (int64_t i = 0; i < shape_count(&trial.out[0].shape); i++) {
+                const struct shape *out = &trial.out[0].shape;
+                int k =
+                    trial_get(DTYPE_BOOL, trial.in_data[0], trial_stretch(in[0], out, i)) ? 1 : 2;
+
+                if (trial_get((enum dtype)dtype, trial.out_data[0], i) !=
+                    trial_get((enum dtype)dtype, trial.in_data[k], trial_stretch(in[k], out, i)))
+                    ck_abort_msg("Select of %s, form %d, element %d", dtype_name((enum dtype)dtype),
+                                 form, (int)i);
+            }
+        }
+}
+END_TEST
+
+START_TEST(sums_of_many_are_sums) {
+    const struct shape shape = trial_shape(2, 3, 683);
+    uint64_t seed = 11;
+
+    for (int dtype = 1; dtype < DTYPE_BOOL; dtype++)
+        for (uint32_t n = 1; n <= 4; n++) {
+            cleanup(trial_done) struct trial trial;
+
+            trial_init(&trial, "AddN");
+            trial_attr(&trial, "T", attr_dtype((enum dtype)dtype));
+            trial_attr(&trial, "N", attr_int(n));
+            for (uint32_t k = 0; k < n; k++)
+                trial_fill((enum dtype)dtype, trial_input(&trial, (enum dtype)dtype, &shape),
+                           3 * 683, &seed, 50, false);
+            ck_assert_int_eq(trial_outputs(&trial), 0);
+            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            for (int64_t i = 0; i < 3 * 683; i++) {
+                real sum = 0, size = 0;
+                whole exact = 0;
+
+                for (uint32_t k = 0; k < n; k++) {
+                    sum += trial_get((enum dtype)dtype, trial.in_data[k], i);
+                    exact += (whole)trial_get((enum dtype)dtype, trial.in_data[k], i);
+                    size += fabsl(trial_get((enum dtype)dtype, trial.in_data[k], i));
+                }
+                if (dtype_kind((enum dtype)dtype) != DTYPE_KIND_FLOAT)
+                    ck_assert(trial_get((enum dtype)dtype, trial.out_data[0], i) ==
+                              (real)trial_wrap((enum dtype)dtype, exact));
+                else if (trial_ulps((enum dtype)dtype,
+                                    trial_get((enum dtype)dtype, trial.out_data[0], i) - sum + size,
+                                    size) > 2)
+                    ck_abort_msg("AddN of %u %s", n, dtype_name((enum dtype)dtype));
+            }
+        }
+}
+END_TEST
+
+START_TEST(integers_say_what_they_cannot_do) {
+    static const struct {
+        const char *op, *text;
+        int32_t right;
+    } cases[] = {
+        { "Div", "division by 0: element 1 of the divisor", 0 },
+        { "FloorDiv", "division by 0: element 1 of the divisor", 0 },
+        { "FloorMod", "division by 0: element 1 of the divisor", 0 },
+        { "Pow", "an integer to a negative power, -2: element 1 of the exponent", -2 },
+    };
+    const struct shape shape = trial_shape(1, 2);
+
+    for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
+        cleanup(trial_done) struct trial trial;
+        int32_t *a, *b;
+
+        trial_init(&trial, cases[i].op);
+        trial_attr(&trial, "T", attr_dtype(DTYPE_I32));
+        a = trial_input(&trial, DTYPE_I32, &shape);
+        b = trial_input(&trial, DTYPE_I32, &shape);
+        a[0] = INT32_MIN;
+        b[0] = strcmp(cases[i].op, "Pow") == 0 ? 1 : -1; /* wraps, and is no crash */
+        b[1] = cases[i].right;
+        ck_assert_int_eq(trial_outputs(&trial), 0);
+        ck_assert_int_eq(trial_run(&trial, NULL), -33);
+        ck_assert_str_eq(trial.error.text, cases[i].text);
+        b[1] = 1;
+        ck_assert_int_eq(trial_run(&trial, NULL), 0);
+        ck_assert_int_eq(((int32_t *)trial.out_data[0])[0],
+                         strcmp(cases[i].op, "FloorMod") == 0 ? 0 : INT32_MIN);
+    }
+}
+END_TEST
+
+/* ---- The table ---------------------------------------------------------------------------------
+ */
+
+START_TEST(the_table_knows_what_it_has) {
+    static const struct kernel again = { .op = "Add",
+                                         .dtypes = 1u << DTYPE_F32,
+                                         .prepare = (void *)1 },
+                               other = { .op = "MyOwn",
+                                         .device = KERNEL_GPU,
+                                         .prepare = (void *)1 },
+                               nothing = { .op = "MyOwn" };
+    struct allot_error err = { 0 };
+    struct trial trial;
+
+    trial_init(&trial, "Sqrt");
+    ck_assert_int_eq(kernel_register(&again, &err), -17);
+    ck_assert_str_eq(err.text, "Add has a kernel for these types on the CPU already");
+    ck_assert_int_eq(kernel_register(&nothing, &err), -22);
+    ck_assert_int_eq(kernel_register(&other, &err), 0);
+    trial_attr(&trial, "T", attr_dtype(DTYPE_I32));
+    ck_assert(!trial_has_kernel(&trial));
+    trial.attrs[0].dtype = DTYPE_F16;
+    ck_assert(trial_has_kernel(&trial));
+}
+END_TEST
+
+START_TEST(every_op_has_a_kernel_for_every_type) {
+    const struct opdef *op;
+    struct allot_error err;
+
+    ck_assert_int_eq(kernels_register_all(&err), 0);
+    ck_assert_int_eq(ops_register_all(&err), 0);
+    for (size_t i = 0; (op = opdef_at(i)); i++) {
+        const int attr = opdef_attr_index(op, "T");
+
+        for (int dtype = 1; dtype < N_DTYPES; dtype++) {
+            cleanup(trial_done) struct trial trial;
+
+            trial_init(&trial, op->name);
+            if (attr >= 0 && !(op->attrs[attr].dtypes >> dtype & 1))
+                continue;
+            if (attr >= 0)
+                trial_attr(&trial, "T", attr_dtype((enum dtype)dtype));
+            ck_assert_msg(trial_has_kernel(&trial), "%s of %s has no kernel", op->name,
+                          dtype_name((enum dtype)dtype));
+        }
+    }
+}
+END_TEST
+
+SUITE_TIMEOUT("kernels-each", 120, ops_of_one_argument_are_as_good_as_they_say,
+              ops_of_two_arguments_stretch_and_compute, threads_change_no_bit,
+              slopes_are_those_of_the_curves, gelu_has_its_approximation,
+              casts_round_saturate_and_wrap, select_takes_from_the_one_or_the_other,
+              sums_of_many_are_sums, integers_say_what_they_cannot_do, the_table_knows_what_it_has,
+              every_op_has_a_kernel_for_every_type)

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels that go wrong are stopped and reported, and the process lives; the table of memory. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "tests/support/sim/ptx/ptx_fixture.h"
+#include "tests/support/suite.h"
+
+#define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
+
+static void run(struct ptxworld *world, const char *kernel, uint32_t block, void **params,
+                struct ptx_result *ret) {
+    ptxworld_launch(world, kernel, (uint32_t[]){ 2, 1, 1 }, (uint32_t[]){ block, 1, 1 }, 0, params,
+                    ret);
+}
+
+#define EACH_BUILD                                                                                 \
+    static const char *const paths[] = { PTX_DIR "/wrong.O0.ptx", PTX_DIR "/wrong.O3.ptx" };       \
+    struct ptxworld world;                                                                         \
+    struct ptx_result result;                                                                      \
+    for (size_t build = 0; build < ELEMENTSOF(paths); build++)                                     \
+        for (int once = (ptxworld_init_file(&world, paths[build]), 1); once;                       \
+             once = (ptxworld_done(&world), 0))
+
+START_TEST(accesses_out_of_bounds_are_named) {
+    EACH_BUILD {
+        uint64_t p = ptxworld_alloc(&world, 400), freed = ptxworld_alloc(&world, 400), null = 0;
+        long long inside = 99, past = 100, before = -1, far = 1LL << 40, zero = 0;
+
+        run(&world, "write_at", 32, PTX_PARAMS(&p, &inside), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
+        for (int i = 0; i < 3; i++) {
+            long long *index = i == 0 ? &past : i == 1 ? &before : &far;
+
+            run(&world, "write_at", 32, PTX_PARAMS(&p, index), &result);
+            ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
+            ck_assert_uint_eq(result.fault.address, p + (uint64_t)*index * 4);
+            ck_assert_uint_eq(result.fault.thread[0], 7);
+            ck_assert_uint_lt(result.fault.block[0], 2);
+            ck_assert_uint_eq(result.fault.bytes, 4);
+            ck_assert(result.fault.store);
+            ck_assert_str_eq(result.fault.kernel, "write_at");
+            ck_assert_uint_gt(result.fault.line, 0);
+        }
+        run(&world, "write_at", 32, PTX_PARAMS(&null, &zero), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
+        ck_assert_uint_eq(result.fault.address, 0);
+        ptxworld_free(&world, freed);
+        run(&world, "write_at", 32, PTX_PARAMS(&freed, &zero), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
+    }
+}
+END_TEST
+
+START_TEST(misaligned_accesses_are_named) {
+    EACH_BUILD {
+        uint64_t p = ptxworld_alloc(&world, 400), out = ptxworld_alloc(&world, 400);
+        long long offset = 2;
+
+        run(&world, "read_at", 32, PTX_PARAMS(&p, &offset, &out), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_MISALIGNED);
+        ck_assert_uint_eq(result.fault.address, p + 2);
+        ck_assert(!result.fault.store);
+    }
+}
+END_TEST
+
+START_TEST(shared_memory_has_bounds_too) {
+    EACH_BUILD {
+        uint64_t out = ptxworld_alloc(&world, 400);
+        int inside = 31, past = 32;
+
+        run(&world, "shared_at", 32, PTX_PARAMS(&inside, &out), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
+        run(&world, "shared_at", 32, PTX_PARAMS(&past, &out), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
+    }
+}
+END_TEST
+
+START_TEST(traps_and_wild_calls_end_the_kernel) {
+    EACH_BUILD {
+        uint64_t nowhere = 0x1234, out = ptxworld_alloc(&world, 400);
+
+        run(&world, "trap", 32, NULL, &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_TRAP);
+        ck_assert_uint_eq(result.fault.thread[0], 3);
+        run(&world, "wild_call", 32, PTX_PARAMS(&nowhere), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_INSTRUCTION);
+        run(&world, "stack", 32, PTX_PARAMS(&out), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_STACK);
+        run(&world, "lost_barrier", 96, PTX_PARAMS(&out), &result);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_DEADLOCK);
+    }
+}
+END_TEST
+
+static _Atomic bool cancel;
+
+static void *cancel_soon(void *arg) {
+    usleep(30000);
+    atomic_store(&cancel, true);
+    return arg;
+}
+
+START_TEST(a_kernel_that_runs_away_can_be_ended) {
+    EACH_BUILD {
+        uint64_t p = ptxworld_alloc(&world, 4);
+        static const char *const kernels[] = { "for_ever", "busy_for_ever" };
+
+        world.cancel = &cancel;
+        for (int i = 0; i < 2; i++) {
+            pthread_t thread;
+
+            atomic_store(&cancel, false);
+            ck_assert_int_eq(pthread_create(&thread, NULL, cancel_soon, NULL), 0);
+            run(&world, kernels[i], 64, PTX_PARAMS(&p), &result);
+            pthread_join(thread, NULL);
+            ck_assert_int_eq(result.fault.kind, PTX_FAULT_CANCELLED);
+        }
+    }
+}
+END_TEST
+
+static void *free_soon(void *arg) {
+    struct ptxworld *world = arg;
+
+    usleep(30000);
+    ptxworld_free(world, world->addresses[world->n_blocks - 1]);
+    return NULL;
+}
+
+/* The bytes are given back to malloc() at once: ASan would see a single access after that. */
+START_TEST(memory_freed_under_a_running_kernel_is_not_touched_again) {
+    EACH_BUILD {
+        uint64_t p = ptxworld_alloc(&world, 4);
+        pthread_t thread;
+
+        ck_assert_int_eq(pthread_create(&thread, NULL, free_soon, &world), 0);
+        run(&world, "for_ever", 64, PTX_PARAMS(&p), &result);
+        pthread_join(thread, NULL);
+        ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
+        ck_assert_uint_eq(result.fault.address, p);
+    }
+}
+END_TEST
+
+START_TEST(the_table_finds_what_was_added_and_not_removed) {
+    enum { N = 3000 };
+    struct ptx_memory *memory;
+    struct ptx_extent extent;
+    static uint8_t there[N];
+    uint64_t seed = 1;
+
+    ck_assert_int_eq(ptx_memory_new(&memory), 0);
+    for (int round = 0; round < 20000; round++) {
+        int i;
+        uint64_t base;
+
+        seed = seed * UINT64_C(6364136223846793005) + 1;
+        i = (int)(seed >> 33) % N;
+        base = 0x100000 + (uint64_t)i * 4096;
+        if (there[i])
+            ck_assert_int_eq(ptx_memory_remove(memory, base), 0);
+        else
+            ck_assert_int_eq(
+                ptx_memory_add(memory,
+                               &(struct ptx_extent){ base, 1000 + (uint64_t)i % 3000, NULL, 0 }),
+                0);
+        there[i] ^= 1;
+        i = (int)(seed >> 40) % N;
+        base = 0x100000 + (uint64_t)i * 4096;
+        ck_assert_int_eq(ptx_memory_find(memory, base + 999, false, &extent),
+                         there[i] ? 0 : -ENOENT);
+        ck_assert_int_eq(ptx_memory_find(memory, base + 1000 + (uint64_t)i % 3000, false, &extent),
+                         -ENOENT);
+        if (there[i])
+            ck_assert_int_eq(
+                ptx_memory_add(memory, &(struct ptx_extent){ base + 500, 10, NULL, 0 }), -EEXIST);
+        else
+            ck_assert_int_eq(ptx_memory_remove(memory, base), -ENOENT);
+    }
+    ck_assert_int_eq(ptx_memory_add(memory, &(struct ptx_extent){ 5, 0, NULL, 0 }), -EINVAL);
+    ck_assert_int_eq(ptx_memory_add(memory, &(struct ptx_extent){ PTX_SHARED_BASE, 5, NULL, 0 }),
+                     -EINVAL);
+    ck_assert_int_eq(ptx_memory_add(memory, &(struct ptx_extent){ 16, 100, NULL, 0 }), 0);
+    ck_assert_int_eq(ptx_memory_find(memory, 200, true, &extent), 0);
+    ck_assert_uint_eq(extent.base, 16);
+    ptx_memory_free(memory);
+}
+END_TEST
+
+#define COPY                                                                                       \
+    HEAD                                                                                           \
+        ".visible .entry copy(.param .u64 to,.param .u64 from){.reg .b64 %d<6>;.reg .b32 %r<6>;\n" \
+        "ld.param.u64 %d1,[to];ld.param.u64 %d2,[from];mov.u32 %r1,%tid.x;mov.u32 %r2,%ctaid.x;\n" \
+        "mov.u32 %r4,%ntid.x;mad.lo.u32 %r1,%r2,%r4,%r1;mul.wide.u32 %d3,%r1,4;\n"                 \
+        "add.u64 %d1,%d1,%d3;add.u64 %d2,%d2,%d3;ld.global.u32 %r3,[%d2];st.global.u32 "           \
+        "[%d1],%r3;\n"                                                                             \
+        "ret;}\n"
+
+START_TEST(read_only_memory_is_read_only) {
+    struct ptxworld world;
+    struct ptx_result result;
+    uint32_t bytes[64] = { 1 };
+    uint64_t constant = 0x9000, out;
+
+    ptxworld_init_text(&world, "t", COPY);
+    out = ptxworld_alloc(&world, 256);
+    ptx_memory_add(world.memory,
+                   &(struct ptx_extent){ constant, sizeof(bytes), (unsigned char *)bytes,
+                                         PTX_EXTENT_READ_ONLY });
+    run(&world, "copy", 32, PTX_PARAMS(&out, &constant), &result);
+    ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
+    ck_assert_uint_eq(*(uint32_t *)ptxworld_host(&world, out), 1);
+    run(&world, "copy", 32, PTX_PARAMS(&constant, &out), &result);
+    ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
+    ptxworld_done(&world);
+}
+END_TEST
+
+struct launcher {
+    struct ptxworld *world;
+    uint64_t from, to;
+    int bad;
+};
+
+static void *launch_often(void *arg) {
+    struct launcher *me = arg;
+    uint32_t *from = ptxworld_host(me->world, me->from), *to = ptxworld_host(me->world, me->to);
+
+    for (uint32_t round = 1; round <= 50; round++) {
+        struct ptx_result result;
+
+        for (uint32_t i = 0; i < 2 * 64; i++)
+            from[i] = round * 1000 + i;
+        run(me->world, "copy", 64, PTX_PARAMS(&me->to, &me->from), &result);
+        me->bad += result.fault.kind != PTX_FAULT_NONE || memcmp(from, to, 512);
+    }
+    return NULL;
+}
+
+static void *allocate_often(void *arg) {
+    struct ptxworld *world = arg;
+    unsigned char bytes[64];
+
+    for (int i = 0; i < 300; i++) {
+        ptx_memory_add(world->memory, &(struct ptx_extent){ 0x1000, 64, bytes, 0 });
+        ptx_memory_remove(world->memory, 0x1000);
+    }
+    return NULL;
+}
+
+/* One module, one table of memory, several streams; others allocate and free meanwhile. */
+START_TEST(launches_from_many_threads_do_not_disturb_each_other) {
+    struct ptxworld world;
+    struct launcher launchers[4];
+    pthread_t threads[4], allocator;
+
+    ptxworld_init_text(&world, "t", COPY);
+    for (int i = 0; i < 4; i++)
+        launchers[i] = (struct launcher){ &world, ptxworld_alloc(&world, 512),
+                                          ptxworld_alloc(&world, 512), 0 };
+    ck_assert_int_eq(pthread_create(&allocator, NULL, allocate_often, &world), 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, launch_often, &launchers[i]), 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_int_eq(launchers[i].bad, 0);
+    }
+    pthread_join(allocator, NULL);
+    ptxworld_done(&world);
+}
+END_TEST
+
+START_TEST(samples_cost_what_their_blocks_cost) {
+    struct ptxworld world;
+    struct ptx_result all, some;
+    uint64_t a = UINT64_C(1) << 40, b = UINT64_C(1) << 41;
+    const uint32_t grid[3] = { 100000, 1, 1 }, block[3] = { 128, 1, 1 }, small[3] = { 10, 1, 1 };
+
+    /* 50 MB that no host memory stands behind */
+    ptxworld_init_text(&world, "t", COPY);
+    ptx_memory_add(world.memory, &(struct ptx_extent){ a, 51200000, NULL, 0 });
+    ptx_memory_add(world.memory, &(struct ptx_extent){ b, 51200000, NULL, 0 });
+    world.defaults.n_sample_blocks = 4;
+    ptxworld_launch(&world, "copy", grid, block, 0, PTX_PARAMS(&a, &b), &some);
+    ck_assert_int_eq(some.fault.kind, PTX_FAULT_NONE);
+    ck_assert_uint_eq(some.stats.n_blocks, 0); /* the way is known without any */
+    world.defaults.n_sample_blocks = 0;
+    ptxworld_launch(&world, "copy", small, block, 0, PTX_PARAMS(&a, &b), &all);
+    ck_assert_uint_eq(all.stats.n_blocks, 10);
+    ck_assert_uint_eq(all.stats.n_thread_instructions * 10000, some.stats.n_thread_instructions);
+    ck_assert_uint_eq(all.stats.global_read_bytes, 10 * 128 * 4);
+    ck_assert_uint_eq(all.stats.global_write_bytes, 10 * 128 * 4);
+    ck_assert_uint_eq(all.stats.n_thread_instructions, 10 * 128 * 12);
+    ptxworld_done(&world);
+}
+END_TEST
+
+SUITE_TIMEOUT("ptx-fault", 60, accesses_out_of_bounds_are_named, misaligned_accesses_are_named,
+              shared_memory_has_bounds_too, traps_and_wild_calls_end_the_kernel,
+              a_kernel_that_runs_away_can_be_ended,
+              memory_freed_under_a_running_kernel_is_not_touched_again,
+              launches_from_many_threads_do_not_disturb_each_other,
+              the_table_finds_what_was_added_and_not_removed, read_only_memory_is_read_only,
+              samples_cost_what_their_blocks_cost)
