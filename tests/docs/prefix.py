@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The prefix of an external function is a noun: that of its source file or of the header that declares it.
+
+`queue_run()` is in queue.c, or is declared in queue.h. The folder's name may stand before it
+(`accounts_db_open()` in accounts/db.c). Names that are somebody else's ABI, and our own public one,
+have their own rules; EXCEPTIONS are single names with a reason.
+"""
+import pathlib
+import re
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon", "ctl", "sim"]
+FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_)")
+EXCEPTIONS = {}
+DEFINITION = re.compile(r"^(?!static\b|extern\b|typedef\b|return\b|else\b|#|/)[A-Za-z_][\w\s*]*?[\s*](\w+)\(")
+
+
+def functions(text):
+    """Names of the functions that begin in column 0, with whether it is a definition."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        match = DEFINITION.match(line)
+        if not match:
+            continue
+        for following in lines[number:number + 12]:
+            if following.rstrip().endswith("{") or following.rstrip().endswith(";"):
+                yield match.group(1), number + 1, following.rstrip().endswith("{")
+                break
+
+
+def nouns(path):
+    """What a function of this file may begin with."""
+    stem = path.stem.replace("-", "_")
+    found = {stem}
+    for folder in path.parts[:-1]:
+        found.add(f"{folder}_{stem}")
+        if stem == "internal" or stem == folder:
+            found.add(folder)
+    return found
+
+
+def main():
+    declared, wrong, n = {}, [], 0
+    for folder in FOLDERS:
+        for header in (TOP / folder).rglob("*.h"):
+            for name, _, _ in functions(header.read_text(encoding="utf-8")):
+                declared.setdefault(name, set()).update(
+                    () if header.stem == "internal" else nouns(header.relative_to(TOP)))
+    for folder in sys.argv[1:] or FOLDERS:
+        for source in sorted((TOP / folder).rglob("*.c")):
+            path = source.relative_to(TOP)
+            for name, line, is_definition in functions(source.read_text(encoding="utf-8")):
+                if not is_definition or FOREIGN.match(name) or name in EXCEPTIONS:
+                    continue
+                n += 1
+                allowed = nouns(path) | declared.get(name, set())
+                if not any(name == noun or name.startswith(f"{noun}_") for noun in allowed):
+                    wrong.append(f"{path}:{line}: {name}() begins with none of {', '.join(sorted(allowed))}")
+    if wrong:
+        sys.exit("\n".join(wrong) + f"\n{len(wrong)} of {n} external functions")
+
+
+main()
