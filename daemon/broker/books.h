@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
-#include "daemon/devices/inventory.h"
+#include "daemon/broker/device_facts.h"
 #include "daemon/broker/policy.h"
 
 #define BOOKS_MAX        256                 /* devices of a box */

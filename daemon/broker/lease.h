@@ -12,9 +12,9 @@
 #include <sys/types.h>
 
 #include "base/list.h"
+#include "base/process_id.h"
 #include "daemon/broker/books.h"
 #include "daemon/broker/policy.h"
-#include "daemon/enforce/process.h"
 #include "daemon/broker/record.h"
 
 struct lease;

@@ -25,20 +25,6 @@ struct inventory {
     struct device **devices; /* by bus, GPUs before their instances */
 };
 
-const char *device_state_name(enum device_state state) {
-    static const char *const names[] = {
-        [DEVICE_READY] = "ready",
-        [DEVICE_DRAINING] = "draining",
-        [DEVICE_LOST] = "lost",
-    };
-
-    return (size_t)state < ELEMENTSOF(names) ? names[state] : "unknown";
-}
-
-bool device_is_leasable(const struct device *device) {
-    return device->state == DEVICE_READY && !device->seen.mig_enabled;
-}
-
 int inventory_new(struct inventory **ret, inventory_fn changed, void *userdata) {
     struct inventory *inventory = calloc(1, sizeof(*inventory));
 

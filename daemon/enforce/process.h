@@ -12,17 +12,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/process_id.h"
+
 struct peer;
-
-/* One process of this boot. */
-struct process_id {
-    pid_t pid;
-    uint64_t start; /* field 22 of /proc/PID/stat: clock ticks since boot; 0: not known */
-};
-
-static inline bool process_id_equal(const struct process_id *a, const struct process_id *b) {
-    return a->pid == b->pid && a->start == b->start;
-}
 
 /* Its identity now. -ESRCH: no such process, or a zombie that holds nothing any more. */
 int process_identify(struct process_id *ret, pid_t pid);
