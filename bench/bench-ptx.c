@@ -31,12 +31,12 @@ struct shape {
     uint32_t grid[3], block[3], shared;
 };
 
-static void make_launch(struct ptxworld *world, const struct shape *shape, void **params,
+static void make_launch(struct ptx_fixture *fixture, const struct shape *shape, void **params,
                         unsigned char *bytes, size_t n_bytes, struct ptx_launch *ret) {
-    *ret = (struct ptx_launch){ .kernel = ptx_module_find(world->module, shape->name),
+    *ret = (struct ptx_launch){ .kernel = ptx_module_find(fixture->module, shape->name),
                                 .params = bytes,
                                 .param_bytes = n_bytes,
-                                .memory = world->memory,
+                                .memory = fixture->memory,
                                 .dynamic_shared_bytes = shape->shared,
                                 .n_threads = 1 };
     for (size_t i = 0; i < ptx_function_n_params(ret->kernel); i++) {
@@ -49,7 +49,7 @@ static void make_launch(struct ptxworld *world, const struct shape *shape, void 
     memcpy(ret->block, shape->block, sizeof(ret->block));
 }
 
-static void measure(struct ptxworld *world, const struct shape *shape, void **params) {
+static void measure(struct ptx_fixture *fixture, const struct shape *shape, void **params) {
     unsigned char bytes[256] = { 0 };
     struct ptx_launch launch, small;
     struct ptx_result result;
@@ -57,7 +57,7 @@ static void measure(struct ptxworld *world, const struct shape *shape, void **pa
     uint64_t n = 0, n_scalar = 0, warps = 0;
     double start, seconds, best = 0, scalar;
 
-    make_launch(world, shape, params, bytes, sizeof(bytes), &launch);
+    make_launch(fixture, shape, params, bytes, sizeof(bytes), &launch);
     for (int run = 0; run < 5; run++) {
         unsigned rounds = 0;
 
@@ -82,7 +82,7 @@ static void measure(struct ptxworld *world, const struct shape *shape, void **pa
     do {
         uint64_t once;
 
-        if (ptxscalar_run(&small, &once) < 0)
+        if (ptx_scalar_run(&small, &once) < 0)
             exit(1);
         n_scalar += once;
         seconds = now() - start;
@@ -94,39 +94,39 @@ static void measure(struct ptxworld *world, const struct shape *shape, void **pa
 }
 
 static void measure_kernels(const char *path) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     uint64_t a, b, c;
     int n = 1 << 20, side = 512, columns = 4096;
     float *host;
 
-    ptxworld_init_file(&world, path);
-    a = ptxworld_alloc(&world, (uint64_t)n * 4);
-    b = ptxworld_alloc(&world, (uint64_t)n * 4);
-    c = ptxworld_alloc(&world, (uint64_t)n * 4);
+    ptx_fixture_init_file(&fixture, path);
+    a = ptx_fixture_alloc(&fixture, (uint64_t)n * 4);
+    b = ptx_fixture_alloc(&fixture, (uint64_t)n * 4);
+    c = ptx_fixture_alloc(&fixture, (uint64_t)n * 4);
     for (int k = 0; k < 2; k++) {
-        host = ptxworld_host(&world, k ? b : a);
+        host = ptx_fixture_host(&fixture, k ? b : a);
         for (int i = 0; i < n; i++)
             host[i] = (float)((i * 7919 + k) % 1013) / 1013;
     }
     printf("%-10s %9s %9s %8s %9s %8s\n", "kernel", "Minstr/s", "scalar", "ratio", "Mwarp/s",
            "active %");
-    measure(&world, &(struct shape){ "add", { (uint32_t)n / 256, 1, 1 }, { 256, 1, 1 }, 0 },
+    measure(&fixture, &(struct shape){ "add", { (uint32_t)n / 256, 1, 1 }, { 256, 1, 1 }, 0 },
             PTX_PARAMS(&a, &b, &c, &n));
-    measure(&world,
+    measure(&fixture,
             &(struct shape){
                 "matmul", { (uint32_t)side / 16, (uint32_t)side / 16, 1 }, { 16, 16, 1 }, 0 },
             PTX_PARAMS(&a, &b, &c, &side));
-    measure(&world, &(struct shape){ "softmax", { 64, 1, 1 }, { 256, 1, 1 }, 1024 },
+    measure(&fixture, &(struct shape){ "softmax", { 64, 1, 1 }, { 256, 1, 1 }, 1024 },
             PTX_PARAMS(&a, &c, &columns));
-    measure(&world, &(struct shape){ "reduce", { 32, 1, 1 }, { 256, 1, 1 }, 0 },
+    measure(&fixture, &(struct shape){ "reduce", { 32, 1, 1 }, { 256, 1, 1 }, 0 },
             PTX_PARAMS(&a, &c, &n));
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 
 /* One kernel's text over and over, under other names, until there is a megabyte of it. */
 static void measure_load(const char *path) {
     static const char name[] = ".visible .entry matmul(";
-    cleanup(freep) char *text = ptxworld_read_file(path, NULL);
+    cleanup(freep) char *text = ptx_fixture_read_file(path, NULL);
     char *entry = strstr(text, name), *end = entry ? strstr(entry, "\n}\n") : NULL;
     size_t room = (1 << 20) + (1 << 17), n;
     cleanup(freep) char *big = malloc(room);

@@ -46,7 +46,7 @@ static void become(const char *program, const char *socket, const char *dir) {
     _exit(127);
 }
 
-void realallotd_start(struct realallotd *ret, const struct simbox *box, const char *program) {
+void realallotd_start(struct realallotd *ret, const struct sim_box *box, const char *program) {
     char config[PATH_MAX + 16];
     union wire_reply reply;
 

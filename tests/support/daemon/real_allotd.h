@@ -18,7 +18,7 @@ struct realallotd {
 };
 
 /* Start `program` on the box, until it answers; ALLOT_SOCKET names its socket. Fails the test. */
-void realallotd_start(struct realallotd *ret, const struct simbox *box, const char *program);
+void realallotd_start(struct realallotd *ret, const struct sim_box *box, const char *program);
 void realallotd_stop(struct realallotd *daemon);
 
 /* Wait, without limit but the test's own, until so many wait in line. */

@@ -17,12 +17,12 @@
 #define MIB (UINT64_C(1) << 20)
 
 /* A box, and NVML found as a program of the build tree finds it: GPUSIM_BOX is all that is set. */
-static struct nvml *open_box(struct simbox *simbox, const struct box_spec *spec) {
+static struct nvml *open_box(struct sim_box *sim_box, const struct box_spec *spec) {
     struct driver_options options;
     struct allot_error err = { 0 };
     struct nvml *nvml = NULL;
 
-    simbox_init(simbox, spec);
+    sim_box_init(sim_box, spec);
     unsetenv("ALLOT_SIM_DIR");
     options = driver_options_read(DRIVER_AUTO);
     ck_assert_msg(nvml_open(&nvml, &options, &err) == 0, "%s", err.text);
@@ -32,19 +32,19 @@ static struct nvml *open_box(struct simbox *simbox, const struct box_spec *spec)
 
 START_TEST(identities_are_those_of_the_box) {
     static const struct box_spec spec = { .models = "a100-40g,t4-16g", .minors = "7,3" };
-    cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, &spec);
+    cleanup(sim_box_done) struct sim_box sim_box;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, &spec);
     struct nvml_system system;
     struct allot_error err = { 0 };
     unsigned n;
 
     ck_assert_int_eq(nvml_system_read(nvml, &system, &err), 0);
-    ck_assert_str_eq(system.driver, simbox.box->file->driver_version);
-    ck_assert_uint_eq(system.cuda, simbox.box->file->cuda_driver_version);
+    ck_assert_str_eq(system.driver, sim_box.box->file->driver_version);
+    ck_assert_uint_eq(system.cuda, sim_box.box->file->cuda_driver_version);
     ck_assert_int_eq(nvml_device_count(nvml, &n, &err), 0);
     ck_assert_uint_eq(n, 2);
     for (unsigned i = 0; i < n; i++) {
-        const struct box_gpu *gpu = &simbox.box->file->gpu[i];
+        const struct box_gpu *gpu = &sim_box.box->file->gpu[i];
         struct nvml_device device, found;
         struct nvml_identity id;
 
@@ -70,11 +70,11 @@ START_TEST(identities_are_those_of_the_box) {
 END_TEST
 
 START_TEST(memory_and_processes_are_those_of_the_box) {
-    cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, NULL);
+    cleanup(sim_box_done) struct sim_box sim_box;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, NULL);
     cleanup(freep) struct nvml_process *list = NULL;
-    struct nvmllib_hold hold = { .part = { 1, 0 }, .bytes = 512 * MIB };
-    const struct box_gpu *gpu = &simbox.box->file->gpu[1];
+    struct nvml_library_hold hold = { .part = { 1, 0 }, .bytes = 512 * MIB };
+    const struct box_gpu *gpu = &sim_box.box->file->gpu[1];
     struct nvml_readings readings;
     struct nvml_device device;
     struct allot_error err = { 0 };
@@ -82,12 +82,12 @@ START_TEST(memory_and_processes_are_those_of_the_box) {
     pid_t pid;
 
     ck_assert_int_eq(nvml_device_at(nvml, &device, 1, &err), 0);
-    pid = nvmllib_hold(&simbox, &hold);
+    pid = nvml_library_hold(&sim_box, &hold);
     ck_assert_msg(nvml_readings_take(nvml, &device, NVML_ALL, &readings, &err) == 0, "%s",
                   err.text);
     ck_assert_uint_eq(readings.memory_total, gpu->total_bytes);
     ck_assert_uint_eq(readings.memory_reserved, gpu->reserved_bytes);
-    ck_assert_uint_eq(readings.memory_used, simbox_used(&simbox, 1));
+    ck_assert_uint_eq(readings.memory_used, sim_box_used(&sim_box, 1));
     ck_assert_uint_eq(readings.memory_used + readings.memory_free + readings.memory_reserved,
                       readings.memory_total);
     ck_assert(readings.has & NVML_READ(temperature));
@@ -97,9 +97,9 @@ START_TEST(memory_and_processes_are_those_of_the_box) {
     ck_assert_uint_eq(n, 1);
     ck_assert_uint_eq(list[0].pid, (uint32_t)pid);
     ck_assert(list[0].has_used);
-    ck_assert_uint_eq(list[0].used_bytes, simbox_used(&simbox, 1));
+    ck_assert_uint_eq(list[0].used_bytes, sim_box_used(&sim_box, 1));
     ck_assert_uint_eq(list[0].gpu_instance, NVML_NO_INSTANCE);
-    simbox_kill(pid);
+    sim_box_kill(pid);
     free(TAKE(list));
     ck_assert_int_eq(nvml_processes_list(nvml, &device, &list, &n, &err), 0);
     ck_assert_uint_eq(n, 0);
@@ -108,8 +108,8 @@ END_TEST
 
 START_TEST(instances_and_links_are_those_of_the_box) {
     static const struct box_spec spec = { .n_gpus = 2, .mig = "0:3g.20gb+1g.5gb" };
-    cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, &spec);
+    cleanup(sim_box_done) struct sim_box sim_box;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, &spec);
     cleanup(freep) struct nvml_mig *migs = NULL;
     struct nvml_device gpu[2], parent;
     struct nvml_readings readings;
@@ -131,18 +131,18 @@ START_TEST(instances_and_links_are_those_of_the_box) {
         ck_assert_int_eq(nvml_readings_take(nvml, &migs[i].device, NVML_MEMORY, &readings, &err),
                          0);
         ck_assert(readings.has & NVML_READ(memory_total));
-        ck_assert_uint_lt(readings.memory_total, simbox.box->file->gpu[0].total_bytes);
+        ck_assert_uint_lt(readings.memory_total, sim_box.box->file->gpu[0].total_bytes);
     }
     ck_assert_int_eq(nvml_path_between(nvml, &gpu[0], &gpu[1], &path, &err), 0);
     ck_assert_int_eq(nvml_p2p_between(nvml, &gpu[0], &gpu[1], &p2p, &err), 0);
     ck_assert_int_eq(nvml_links_list(nvml, &gpu[1], links, &n, &err), 0);
-    ck_assert_uint_eq(n, simbox.box->file->gpu[1].nvlinks[0]);
+    ck_assert_uint_eq(n, sim_box.box->file->gpu[1].nvlinks[0]);
 }
 END_TEST
 
 START_TEST(a_lost_gpu_is_gone_and_the_other_is_not) {
-    cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, NULL);
+    cleanup(sim_box_done) struct sim_box sim_box;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, NULL);
     struct nvml_readings readings;
     struct nvml_device device[2];
     struct allot_error err = { 0 };
@@ -150,9 +150,9 @@ START_TEST(a_lost_gpu_is_gone_and_the_other_is_not) {
 
     for (unsigned i = 0; i < 2; i++)
         ck_assert_int_eq(nvml_device_at(nvml, &device[i], i, &err), 0);
-    ck_assert_int_eq(box_lock(simbox.box), 0);
-    fault_lost(simbox.box, 0);
-    box_unlock(simbox.box);
+    ck_assert_int_eq(box_lock(sim_box.box), 0);
+    fault_lost(sim_box.box, 0);
+    box_unlock(sim_box.box);
     r = nvml_readings_take(nvml, &device[0], NVML_ALL, &readings, &err);
     ck_assert_int_eq(r, -ENXIO);
     ck_assert(driver_is_gone(r));
@@ -162,8 +162,8 @@ START_TEST(a_lost_gpu_is_gone_and_the_other_is_not) {
 END_TEST
 
 START_TEST(an_xid_wakes_whoever_waits) {
-    cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, NULL);
+    cleanup(sim_box_done) struct sim_box sim_box;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, NULL);
     cleanup(nvml_events_freep) struct nvml_events *events = NULL;
     struct nvml_device device;
     struct nvml_event event;
@@ -173,9 +173,9 @@ START_TEST(an_xid_wakes_whoever_waits) {
     ck_assert_msg(nvml_events_new(&events, nvml, &err) == 0, "%s", err.text);
     ck_assert_msg(nvml_events_add(events, &device, &err) == 0, "%s", err.text);
     ck_assert_int_eq(nvml_events_wait(events, 10, &event, &err), -ETIMEDOUT);
-    ck_assert_int_eq(box_lock(simbox.box), 0);
-    fault_xid(simbox.box, 1, 31);
-    box_unlock(simbox.box);
+    ck_assert_int_eq(box_lock(sim_box.box), 0);
+    fault_xid(sim_box.box, 1, 31);
+    box_unlock(sim_box.box);
     ck_assert_msg(nvml_events_wait(events, 5000, &event, &err) == 0, "%s", err.text);
     ck_assert_int_eq(event.type, NVML_EVENT_XID);
     ck_assert_uint_eq(event.data, 31);
@@ -193,29 +193,29 @@ static void forget(void *work) {
 }
 
 START_TEST(a_driver_that_hangs_is_waited_for_only_so_long) {
-    cleanup(simbox_done) struct simbox simbox;
-    struct nvml *nvml = open_box(&simbox, NULL); /* a thread may be in it until the end */
+    cleanup(sim_box_done) struct sim_box sim_box;
+    struct nvml *nvml = open_box(&sim_box, NULL); /* a thread may be in it until the end */
     struct box_fault hang = { .kind = FAULT_CALL_HANG, .gpu = -1, .call = "nvmlDeviceGetCount*" };
     struct allot_error err = { 0 };
     uint32_t id;
 
     ck_assert_int_eq(patience_call(count_devices, nvml, forget, 10000000, "count", &err), 0);
-    ck_assert_int_eq(box_lock(simbox.box), 0);
-    ck_assert_int_eq(fault_add(simbox.box, &hang, &id), 0);
-    box_unlock(simbox.box);
+    ck_assert_int_eq(box_lock(sim_box.box), 0);
+    ck_assert_int_eq(fault_add(sim_box.box, &hang, &id), 0);
+    box_unlock(sim_box.box);
     ck_assert_int_eq(patience_call(count_devices, nvml, forget, 100000, "count", &err), -ETIMEDOUT);
     ck_assert_ptr_nonnull(strstr(err.text, "count: the driver has not answered for 100ms"));
-    ck_assert_int_eq(box_lock(simbox.box), 0);
-    ck_assert_int_eq(fault_clear(simbox.box, id), 0);
-    box_unlock(simbox.box);
+    ck_assert_int_eq(box_lock(sim_box.box), 0);
+    ck_assert_int_eq(fault_clear(sim_box.box, id), 0);
+    box_unlock(sim_box.box);
     ck_assert_int_eq(patience_call(count_devices, nvml, forget, 10000000, "count", &err), 0);
 }
 END_TEST
 
 START_TEST(cuda_allocates_what_nvml_then_shows) {
     static const struct box_spec spec = { .n_gpus = 2, .models = "t4-16g" };
-    cleanup(simbox_done) struct simbox simbox;
-    cleanup(nvml_closep) struct nvml *nvml = open_box(&simbox, &spec);
+    cleanup(sim_box_done) struct sim_box sim_box;
+    cleanup(nvml_closep) struct nvml *nvml = open_box(&sim_box, &spec);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
     struct driver_options options = driver_options_read(DRIVER_AUTO);
     struct nvml_readings before, after;
@@ -228,7 +228,7 @@ START_TEST(cuda_allocates_what_nvml_then_shows) {
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
     ck_assert_msg(cuda_open(&cuda, &options, &err) == 0, "%s", err.text);
     ck_assert_int_eq(cuda->n_devices, 1);
-    ck_assert_ptr_nonnull(strstr(cuda->names[0].text, simbox.box->file->gpu[1].uuid));
+    ck_assert_ptr_nonnull(strstr(cuda->names[0].text, sim_box.box->file->gpu[1].uuid));
     ck_assert_msg(cuda_primary_ctx_retain(cuda, &err, &context, 0) == 0, "%s", err.text);
     ck_assert_msg(cuda_ctx_set_current(cuda, &err, context) == 0, "%s", err.text);
     ck_assert_int_eq(nvml_device_at(nvml, &device, 1, &err), 0);
@@ -238,18 +238,18 @@ START_TEST(cuda_allocates_what_nvml_then_shows) {
     ck_assert_uint_eq(after.memory_used - before.memory_used, 256 * MIB);
     ck_assert_int_eq(cuda_mem_alloc(cuda, &err, &pointer, UINT64_C(1) << 40), -ENOMEM);
     ck_assert_ptr_nonnull(strstr(err.text, "cuMemAlloc_v2 on CUDA device 0 (GPU-"));
-    ck_assert_ptr_nonnull(strstr(err.text, simbox.box->file->gpu[1].uuid));
+    ck_assert_ptr_nonnull(strstr(err.text, sim_box.box->file->gpu[1].uuid));
     ck_assert_int_eq(cuda_primary_ctx_release(cuda, &err, 0), 0);
 }
 END_TEST
 
 START_TEST(no_visible_device_of_the_box_says_where_to_look) {
-    cleanup(simbox_done) struct simbox simbox;
+    cleanup(sim_box_done) struct sim_box sim_box;
     struct driver_options options;
     struct allot_error err = { 0 };
     struct cuda *cuda;
 
-    simbox_init(&simbox, NULL);
+    sim_box_init(&sim_box, NULL);
     options = driver_options_read(DRIVER_AUTO);
     setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
     ck_assert_int_eq(cuda_open(&cuda, &options, &err), -ENODEV);

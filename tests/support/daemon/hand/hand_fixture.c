@@ -64,7 +64,7 @@ void hand_fixture_start(struct hand_fixture *bench, const struct box_spec *spec,
     struct allot_error err = { 0 };
 
     memset(bench, 0, sizeof(*bench));
-    simbox_init(&bench->s, spec);
+    sim_box_init(&bench->s, spec);
     setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
     ck_assert_int_ge(sd_event_new(&bench->event), 0);
     options.event = bench->event;
@@ -77,7 +77,7 @@ void hand_fixture_finish(struct hand_fixture *bench) {
     sd_event_unref(bench->event);
     free(bench->last.devices);
     free(bench->last.processes);
-    simbox_done(&bench->s);
+    sim_box_done(&bench->s);
 }
 
 void hand_fixture_run_samples(struct hand_fixture *bench, unsigned n) {

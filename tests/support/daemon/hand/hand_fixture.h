@@ -10,7 +10,7 @@
 #include "tests/support/suite.h"
 
 struct hand_fixture {
-    struct simbox s;
+    struct sim_box s;
     sd_event *event;
     struct hand *hand;
     struct sample last; /* arrays are copies */

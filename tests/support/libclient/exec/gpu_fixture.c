@@ -231,13 +231,13 @@ static void register_ops(void) {
 
 void bench_open(struct bench *bench, const char *sim_dir) {
     *bench = (struct bench){ .limit_bytes = 0 };
-    simbox_init_driver(&bench->box, NULL, sim_dir);
+    sim_box_init_driver(&bench->box, NULL, sim_dir);
     register_ops();
     ck_assert_int_eq(sem_init(&gpubench_let_go, 0, 0), 0);
 }
 
 void bench_close(struct bench *bench) {
-    simbox_done(&bench->box);
+    sim_box_done(&bench->box);
 }
 
 void session_open(struct bench *bench, unsigned threads) {

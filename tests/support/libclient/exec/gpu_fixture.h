@@ -21,7 +21,7 @@
 #include "tests/support/sim/box/sim_box.h"
 
 struct bench {
-    struct simbox box;
+    struct sim_box box;
     struct allot_graph *graph;
     struct engine *engine;
     uint64_t limit_bytes; /* of each GPU; 0: none. For the next session, if it is the only one */

@@ -14,7 +14,7 @@
 #include "sim/box/charge.h"
 #include "sim/box/proc.h"
 
-void simbox_init(struct simbox *ret, const struct box_spec *spec) {
+void sim_box_init(struct sim_box *ret, const struct box_spec *spec) {
     const struct box_spec two = { .n_gpus = 2, .models = "t4-16g", .seed = 7 };
     const char *tmp = getenv("TMPDIR");
     struct allot_error err = { 0 };
@@ -31,31 +31,31 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-void simbox_init_driver(struct simbox *ret, const struct box_spec *spec, const char *sim_dir) {
-    simbox_init(ret, spec);
+void sim_box_init_driver(struct sim_box *ret, const struct box_spec *spec, const char *sim_dir) {
+    sim_box_init(ret, spec);
     setenv("ALLOT_SIM_DIR", sim_dir, 1);
     setenv("ALLOT_SOCKET", "/nonexistent", 1);
 }
 
-void simbox_done(struct simbox *simbox) {
-    box_free(simbox->box);
-    nftw(simbox->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+void sim_box_done(struct sim_box *sim_box) {
+    box_free(sim_box->box);
+    nftw(sim_box->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     unsetenv("GPUSIM_BOX");
 }
 
-pid_t simbox_fork(int (*fn)(struct simbox *simbox, void *argument), struct simbox *simbox,
-                  void *argument) {
+pid_t sim_box_fork(int (*fn)(struct sim_box *sim_box, void *argument), struct sim_box *sim_box,
+                   void *argument) {
     const pid_t pid = fork();
 
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is cut off leaves nobody behind */
-        _exit(fn(simbox, argument));
+        _exit(fn(sim_box, argument));
     }
     return pid;
 }
 
-void simbox_expect_success(pid_t pid) {
+void sim_box_expect_success(pid_t pid) {
     int status;
 
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -64,18 +64,18 @@ void simbox_expect_success(pid_t pid) {
                   status);
 }
 
-void simbox_kill(pid_t pid) {
+void sim_box_kill(pid_t pid) {
     kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
 }
 
-uint64_t simbox_used(struct simbox *simbox, unsigned gpu) {
+uint64_t sim_box_used(struct sim_box *sim_box, unsigned gpu) {
     struct charge_sums sums;
 
-    ck_assert_int_eq(box_lock(simbox->box), 0);
-    proc_reap(simbox->box);
-    charge_sums(simbox->box, (struct box_part){ gpu, 0 }, &sums);
-    box_unlock(simbox->box);
+    ck_assert_int_eq(box_lock(sim_box->box), 0);
+    proc_reap(sim_box->box);
+    charge_sums(sim_box->box, (struct box_part){ gpu, 0 }, &sums);
+    box_unlock(sim_box->box);
     return sums.used_bytes;
 }

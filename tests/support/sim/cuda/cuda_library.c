@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void *cudalib_symbol(const char *name) {
+void *cuda_library_symbol(const char *name) {
     void *library = dlopen(SIM_CUDA, RTLD_NOW | RTLD_LOCAL); /* the same each time */
     void *symbol;
 
@@ -16,20 +16,20 @@ void *cudalib_symbol(const char *name) {
     return symbol;
 }
 
-const char *cudalib_name(CUresult result) {
+const char *cuda_library_name(CUresult result) {
     const char *name;
 
     return CU(cuGetErrorName)(result, &name) == CUDA_SUCCESS ? name : "no known result";
 }
 
-void cudalib_init(struct simbox *ret, const struct box_spec *spec) {
+void cuda_library_init(struct sim_box *ret, const struct box_spec *spec) {
     unsetenv("CUDA_VISIBLE_DEVICES");
     unsetenv("CUDA_DEVICE_ORDER");
-    simbox_init(ret, spec);
+    sim_box_init(ret, spec);
     ck_assert_cuda_ok(CU(cuInit)(0));
 }
 
-void cudalib_use(CUdevice device) {
+void cuda_library_use(CUdevice device) {
     CUcontext context;
 
     ck_assert_cuda_ok(CU(cuInit)(0));
@@ -37,39 +37,39 @@ void cudalib_use(CUdevice device) {
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(context));
 }
 
-void cudalib_start(struct simbox *ret, const struct box_spec *spec) {
-    cudalib_init(ret, spec);
-    cudalib_use(0);
+void cuda_library_start(struct sim_box *ret, const struct box_spec *spec) {
+    cuda_library_init(ret, spec);
+    cuda_library_use(0);
 }
 
-CUdeviceptr cudalib_alloc(uint64_t bytes) {
+CUdeviceptr cuda_library_alloc(uint64_t bytes) {
     CUdeviceptr p;
 
     ck_assert_cuda_ok(CU(cuMemAlloc_v2)(&p, bytes));
     return p;
 }
 
-uint64_t cudalib_free_bytes(void) {
+uint64_t cuda_library_free_bytes(void) {
     size_t free_bytes, total;
 
     ck_assert_cuda_ok(CU(cuMemGetInfo_v2)(&free_bytes, &total));
     return free_bytes;
 }
 
-void cudalib_pair_init(struct cudalib_pair *pair) {
+void cuda_library_pair_init(struct cuda_library_pair *pair) {
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair->to_child), 0);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair->to_parent), 0);
 }
 
-void cudalib_send(int fd, const void *data, size_t bytes) {
+void cuda_library_send(int fd, const void *data, size_t bytes) {
     ck_assert_int_eq(write(fd, data, bytes), (ssize_t)bytes);
 }
 
-void cudalib_receive(int fd, void *data, size_t bytes) {
+void cuda_library_receive(int fd, void *data, size_t bytes) {
     ck_assert_int_eq(recv(fd, data, bytes, MSG_WAITALL), (ssize_t)bytes);
 }
 
-void cudalib_send_fd(int socket, int fd) {
+void cuda_library_send_fd(int socket, int fd) {
     char byte = 0, control[CMSG_SPACE(sizeof(fd))] = { 0 };
     struct iovec piece = { &byte, 1 };
     struct msghdr message = {
@@ -87,7 +87,7 @@ void cudalib_send_fd(int socket, int fd) {
     ck_assert_int_eq(sendmsg(socket, &message, 0), 1);
 }
 
-int cudalib_receive_fd(int socket) {
+int cuda_library_receive_fd(int socket) {
     char byte, control[CMSG_SPACE(sizeof(int))];
     struct iovec piece = { &byte, 1 };
     struct msghdr message = {

@@ -11,7 +11,7 @@
 #include "sim/box/charge.h"
 #include "sim/box/proc.h"
 
-void *nvmllib_symbol(const char *name) {
+void *nvml_library_symbol(const char *name) {
     static void *library;
     void *symbol;
 
@@ -23,12 +23,12 @@ void *nvmllib_symbol(const char *name) {
     return symbol;
 }
 
-void nvmllib_init(struct simbox *ret, const struct box_spec *spec) {
-    simbox_init(ret, spec);
+void nvml_library_init(struct sim_box *ret, const struct box_spec *spec) {
+    sim_box_init(ret, spec);
     ck_assert_nvml_ok(NV(nvmlInit_v2)());
 }
 
-nvmlDevice_t nvmllib_device(unsigned index) {
+nvmlDevice_t nvml_library_device(unsigned index) {
     nvmlDevice_t device;
 
     ck_assert_nvml_ok(NV(nvmlDeviceGetHandleByIndex_v2)(index, &device));
@@ -36,11 +36,11 @@ nvmlDevice_t nvmllib_device(unsigned index) {
 }
 
 struct order {
-    struct nvmllib_hold hold;
+    struct nvml_library_hold hold;
     int ready;
 };
 
-static int hold_and_wait(struct simbox *s, void *argument) {
+static int hold_and_wait(struct sim_box *s, void *argument) {
     const struct order *order = argument;
     const struct box_part part = order->hold.part;
     const uint64_t now_ns = box_now_ns();
@@ -73,7 +73,7 @@ static int hold_and_wait(struct simbox *s, void *argument) {
         pause();
 }
 
-pid_t nvmllib_hold(struct simbox *simbox, const struct nvmllib_hold *hold) {
+pid_t nvml_library_hold(struct sim_box *sim_box, const struct nvml_library_hold *hold) {
     struct order order = { .hold = *hold };
     int fds[2];
     pid_t pid;
@@ -81,7 +81,7 @@ pid_t nvmllib_hold(struct simbox *simbox, const struct nvmllib_hold *hold) {
 
     ck_assert_int_eq(pipe(fds), 0);
     order.ready = fds[1];
-    pid = simbox_fork(hold_and_wait, simbox, &order);
+    pid = sim_box_fork(hold_and_wait, sim_box, &order);
     close(fds[1]);
     ck_assert_msg(read(fds[0], &byte, 1) == 1, "the child could not hold that");
     close(fds[0]);

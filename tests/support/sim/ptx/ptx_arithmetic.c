@@ -10,7 +10,7 @@
 
 #define HAS(name) PTX_HAS(&opcode->mods, name)
 
-uint64_t ptxarith_extend(uint64_t bits, enum ptx_type type) {
+uint64_t ptx_arithmetic_extend(uint64_t bits, enum ptx_type type) {
     unsigned n = ptx_type_bytes(type) * 8;
 
     if (n == 0 || n >= 64)
@@ -35,7 +35,7 @@ static double half_real(unsigned bits, int n_mantissa, int bias) {
     return bits & 0x8000 ? -r : r;
 }
 
-double ptxarith_real(uint64_t bits, enum ptx_type type) {
+double ptx_arithmetic_real(uint64_t bits, enum ptx_type type) {
     float f;
     double d;
     uint32_t low = (uint32_t)bits;
@@ -246,7 +246,7 @@ static int float_op(const struct ptx_opcode *opcode, const uint64_t in[4], enum 
     int error = 0;
 
     for (int i = 0; i < 3; i++) {
-        x[i] = ptxarith_real(in[i], type);
+        x[i] = ptx_arithmetic_real(in[i], type);
         if (HAS(ftz) && type != PTX_f64)
             x[i] = flush(x[i], type);
     }
@@ -273,7 +273,7 @@ static int float_op(const struct ptx_opcode *opcode, const uint64_t in[4], enum 
     }
     if (type == PTX_f16 || type == PTX_bf16) {
         error = float_16(opcode, x, type, ret);
-        r = ptxarith_real(*ret, type);
+        r = ptx_arithmetic_real(*ret, type);
     } else {
         enter_rounding(opcode);
         error = type == PTX_f32 ? float_32(opcode, x, &r) : float_64(opcode, x, &r);
@@ -298,7 +298,7 @@ static int convert(const struct ptx_opcode *opcode, uint64_t in, uint64_t *ret) 
     unsigned n = ptx_type_bytes(to) * 8;
     double x;
 
-    in = ptxarith_extend(in, from);
+    in = ptx_arithmetic_extend(in, from);
     if (from_class != 'f' && from_class != 'h') {
         bool negative = from_class == 's' && (int64_t)in < 0;
 
@@ -332,7 +332,7 @@ static int convert(const struct ptx_opcode *opcode, uint64_t in, uint64_t *ret) 
         *ret = real_bits(x, to);
         return 0;
     }
-    x = ptxarith_real(in, from);
+    x = ptx_arithmetic_real(in, from);
     if (HAS(ftz) && from == PTX_f32)
         x = flush(x, PTX_f32);
     if (HAS(rni) || HAS(rzi) || HAS(rmi) || HAS(rpi) || !to_real)
@@ -367,7 +367,7 @@ static int convert(const struct ptx_opcode *opcode, uint64_t in, uint64_t *ret) 
     return 0;
 }
 
-enum ptx_type ptxarith_result(const struct ptx_opcode *opcode) {
+enum ptx_type ptx_arithmetic_result(const struct ptx_opcode *opcode) {
     enum ptx_type type = opcode->types[0];
     bool sign = ptx_type_class(type) == 's';
 
@@ -404,8 +404,8 @@ static int integer_op(const struct ptx_opcode *opcode, const uint64_t in[4], uin
     enum ptx_type type = opcode->types[0];
     unsigned n = ptx_type_bytes(type) * 8;
     bool sign = ptx_type_class(type) == 's';
-    uint64_t a = ptxarith_extend(in[0], type), b = ptxarith_extend(in[1], type);
-    uint64_t c = ptxarith_extend(in[2], type), r = 0;
+    uint64_t a = ptx_arithmetic_extend(in[0], type), b = ptx_arithmetic_extend(in[1], type);
+    uint64_t c = ptx_arithmetic_extend(in[2], type), r = 0;
     int64_t sa = (int64_t)a, sb = (int64_t)b;
     __int128 product = sign ? (__int128)sa * sb : (__int128)((unsigned __int128)a * b);
 
@@ -534,7 +534,7 @@ static int integer_op(const struct ptx_opcode *opcode, const uint64_t in[4], uin
         }
         break;
     case PTX_OP_slct:
-        r = opcode->types[1] == PTX_f32 ? (ptxarith_real(in[2], PTX_f32) >= 0 ? a : b)
+        r = opcode->types[1] == PTX_f32 ? (ptx_arithmetic_real(in[2], PTX_f32) >= 0 ? a : b)
             : (int32_t)in[2] >= 0       ? a
                                         : b;
         break;
@@ -545,7 +545,7 @@ static int integer_op(const struct ptx_opcode *opcode, const uint64_t in[4], uin
     return 0;
 }
 
-int ptxarith(const struct ptx_opcode *opcode, const uint64_t in[4], uint64_t *ret) {
+int ptx_arithmetic(const struct ptx_opcode *opcode, const uint64_t in[4], uint64_t *ret) {
     enum ptx_type type = opcode->types[0];
     char class = ptx_type_class(type);
 
@@ -576,11 +576,12 @@ int ptxarith(const struct ptx_opcode *opcode, const uint64_t in[4], uint64_t *re
     return integer_op(opcode, in, ret);
 }
 
-bool ptxarith_compare(const struct ptx_opcode *opcode, enum ptx_type type, uint64_t a, uint64_t b) {
+bool ptx_arithmetic_compare(const struct ptx_opcode *opcode, enum ptx_type type, uint64_t a,
+                            uint64_t b) {
     char class = ptx_type_class(type);
 
     if (class == 'f' || class == 'h') {
-        double x = ptxarith_real(a, type), y = ptxarith_real(b, type);
+        double x = ptx_arithmetic_real(a, type), y = ptx_arithmetic_real(b, type);
         bool nan;
 
         if (HAS(ftz)) {
@@ -603,8 +604,8 @@ bool ptxarith_compare(const struct ptx_opcode *opcode, enum ptx_type type, uint6
                : HAS(num) ? !nan
                           : nan;
     }
-    a = ptxarith_extend(a, type);
-    b = ptxarith_extend(b, type);
+    a = ptx_arithmetic_extend(a, type);
+    b = ptx_arithmetic_extend(b, type);
     if (class == 's') {
         a ^= UINT64_C(1) << 63; /* order of signed numbers as unsigned ones */
         b ^= UINT64_C(1) << 63;

@@ -24,60 +24,60 @@ __attribute__((format(printf, 1, 2), noreturn)) static void die(const char *form
 }
 
 static void print(void *user, const char *text, size_t n) {
-    struct ptxworld *world = user;
+    struct ptx_fixture *fixture = user;
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
     pthread_mutex_lock(&lock);
-    n = MIN(n, sizeof(world->printed) - 1 - world->n_printed);
-    memcpy(world->printed + world->n_printed, text, n);
-    world->n_printed += n;
-    world->printed[world->n_printed] = 0;
+    n = MIN(n, sizeof(fixture->printed) - 1 - fixture->n_printed);
+    memcpy(fixture->printed + fixture->n_printed, text, n);
+    fixture->n_printed += n;
+    fixture->printed[fixture->n_printed] = 0;
     pthread_mutex_unlock(&lock);
 }
 
-static uint64_t add(struct ptxworld *world, uint64_t bytes) {
-    struct ptx_extent extent = { .base = world->next, .bytes = bytes };
+static uint64_t add(struct ptx_fixture *fixture, uint64_t bytes) {
+    struct ptx_extent extent = { .base = fixture->next, .bytes = bytes };
     int r;
 
-    if (world->n_blocks == ELEMENTSOF(world->blocks))
+    if (fixture->n_blocks == ELEMENTSOF(fixture->blocks))
         die("too many allocations");
     extent.host = calloc(1, bytes);
     if (!extent.host)
         die("out of memory");
-    r = ptx_memory_add(world->memory, &extent);
+    r = ptx_memory_add(fixture->memory, &extent);
     if (r < 0)
         die("ptx_memory_add: %s", strerror(-r));
-    world->blocks[world->n_blocks] = extent.host;
-    world->addresses[world->n_blocks++] = extent.base;
-    world->next = (extent.base + bytes + GAP + 511) & ~UINT64_C(511);
+    fixture->blocks[fixture->n_blocks] = extent.host;
+    fixture->addresses[fixture->n_blocks++] = extent.base;
+    fixture->next = (extent.base + bytes + GAP + 511) & ~UINT64_C(511);
     return extent.base;
 }
 
-void ptxworld_init_text(struct ptxworld *world, const char *name, const char *text) {
+void ptx_fixture_init_text(struct ptx_fixture *fixture, const char *name, const char *text) {
     struct allot_error err = { 0 };
 
-    *world = (struct ptxworld){ .next = FIRST_ADDRESS, .n_threads = 4 };
-    if (ptx_module_new(&world->module) < 0 || ptx_memory_new(&world->memory) < 0)
+    *fixture = (struct ptx_fixture){ .next = FIRST_ADDRESS, .n_threads = 4 };
+    if (ptx_module_new(&fixture->module) < 0 || ptx_memory_new(&fixture->memory) < 0)
         die("out of memory");
-    if (ptx_module_add(world->module, name, text, strlen(text), &err) < 0 ||
-        ptx_module_link(world->module, &err) < 0)
+    if (ptx_module_add(fixture->module, name, text, strlen(text), &err) < 0 ||
+        ptx_module_link(fixture->module, &err) < 0)
         die("%s", err.text);
-    for (size_t i = 0; i < ptx_module_n_variables(world->module); i++) {
+    for (size_t i = 0; i < ptx_module_n_variables(fixture->module); i++) {
         struct ptx_variable variable;
 
-        ptx_module_variable(world->module, i, &variable);
-        ptx_module_place(world->module, i, add(world, MAX(variable.bytes, (uint64_t)1)));
+        ptx_module_variable(fixture->module, i, &variable);
+        ptx_module_place(fixture->module, i, add(fixture, MAX(variable.bytes, (uint64_t)1)));
     }
-    for (size_t i = 0; i < ptx_module_n_variables(world->module); i++) {
+    for (size_t i = 0; i < ptx_module_n_variables(fixture->module); i++) {
         struct ptx_variable variable;
 
-        ptx_module_variable(world->module, i, &variable);
-        if (ptx_module_image(world->module, i, world->blocks[i], variable.bytes, &err) < 0)
+        ptx_module_variable(fixture->module, i, &variable);
+        if (ptx_module_image(fixture->module, i, fixture->blocks[i], variable.bytes, &err) < 0)
             die("%s", err.text);
     }
 }
 
-char *ptxworld_read_file(const char *path, size_t *ret_n) {
+char *ptx_fixture_read_file(const char *path, size_t *ret_n) {
     cleanup(fclosep) FILE *file = fopen(path, "re");
     char *text;
     long n;
@@ -93,64 +93,64 @@ char *ptxworld_read_file(const char *path, size_t *ret_n) {
     return text;
 }
 
-void ptxworld_init_file(struct ptxworld *world, const char *path) {
-    char *text = ptxworld_read_file(path, NULL);
+void ptx_fixture_init_file(struct ptx_fixture *fixture, const char *path) {
+    char *text = ptx_fixture_read_file(path, NULL);
 
-    ptxworld_init_text(world, path, text);
+    ptx_fixture_init_text(fixture, path, text);
     free(text);
 }
 
-void ptxworld_done(struct ptxworld *world) {
-    ptx_module_free(world->module);
-    ptx_memory_free(world->memory);
-    for (size_t i = 0; i < world->n_blocks; i++)
-        free(world->blocks[i]);
+void ptx_fixture_done(struct ptx_fixture *fixture) {
+    ptx_module_free(fixture->module);
+    ptx_memory_free(fixture->memory);
+    for (size_t i = 0; i < fixture->n_blocks; i++)
+        free(fixture->blocks[i]);
 }
 
-uint64_t ptxworld_alloc(struct ptxworld *world, uint64_t bytes) {
-    return add(world, bytes);
+uint64_t ptx_fixture_alloc(struct ptx_fixture *fixture, uint64_t bytes) {
+    return add(fixture, bytes);
 }
 
-void ptxworld_free(struct ptxworld *world, uint64_t address) {
-    for (size_t i = 0; i < world->n_blocks; i++)
-        if (world->addresses[i] == address) {
-            if (ptx_memory_remove(world->memory, address) < 0)
+void ptx_fixture_free(struct ptx_fixture *fixture, uint64_t address) {
+    for (size_t i = 0; i < fixture->n_blocks; i++)
+        if (fixture->addresses[i] == address) {
+            if (ptx_memory_remove(fixture->memory, address) < 0)
                 die("not allocated");
-            free(world->blocks[i]);
-            world->blocks[i] = NULL;
-            world->addresses[i] = 0;
+            free(fixture->blocks[i]);
+            fixture->blocks[i] = NULL;
+            fixture->addresses[i] = 0;
             return;
         }
     die("not allocated");
 }
 
-void *ptxworld_host(struct ptxworld *world, uint64_t address) {
+void *ptx_fixture_host(struct ptx_fixture *fixture, uint64_t address) {
     struct ptx_extent extent;
 
-    if (ptx_memory_find(world->memory, address, false, &extent) < 0)
+    if (ptx_memory_find(fixture->memory, address, false, &extent) < 0)
         die("no memory at %#llx", (unsigned long long)address);
     return extent.host + (address - extent.base);
 }
 
-uint64_t ptxworld_variable(struct ptxworld *world, const char *name) {
-    for (size_t i = 0; i < ptx_module_n_variables(world->module); i++) {
+uint64_t ptx_fixture_variable(struct ptx_fixture *fixture, const char *name) {
+    for (size_t i = 0; i < ptx_module_n_variables(fixture->module); i++) {
         struct ptx_variable variable;
 
-        ptx_module_variable(world->module, i, &variable);
+        ptx_module_variable(fixture->module, i, &variable);
         if (!strcmp(variable.name, name))
-            return world->addresses[i];
+            return fixture->addresses[i];
     }
     die("no variable '%s'", name);
 }
 
-void ptxworld_launch(struct ptxworld *world, const char *kernel, const uint32_t grid[3],
-                     const uint32_t block[3], uint32_t shared, void **params,
-                     struct ptx_result *ret) {
-    struct ptx_launch launch = world->defaults;
+void ptx_fixture_launch(struct ptx_fixture *fixture, const char *kernel, const uint32_t grid[3],
+                        const uint32_t block[3], uint32_t shared, void **params,
+                        struct ptx_result *ret) {
+    struct ptx_launch launch = fixture->defaults;
     struct allot_error err = { 0 };
     unsigned char bytes[4096] = { 0 };
 
-    launch.kernel = ptx_module_find(world->module, kernel);
+    launch.kernel = ptx_module_find(fixture->module, kernel);
     if (!launch.kernel)
         die("no kernel '%s'", kernel);
     for (size_t i = 0; i < ptx_function_n_params(launch.kernel); i++) {
@@ -164,21 +164,21 @@ void ptxworld_launch(struct ptxworld *world, const char *kernel, const uint32_t 
     launch.dynamic_shared_bytes = shared;
     launch.params = bytes;
     launch.param_bytes = sizeof(bytes);
-    launch.memory = world->memory;
-    launch.n_threads = world->n_threads;
-    launch.cancel = world->cancel;
-    launch.user = world;
+    launch.memory = fixture->memory;
+    launch.n_threads = fixture->n_threads;
+    launch.cancel = fixture->cancel;
+    launch.user = fixture;
     launch.print = print;
     if (ptx_launch(&launch, ret, &err) < 0)
         die("%s: %s", kernel, err.text);
 }
 
-void ptxworld_run(struct ptxworld *world, const char *kernel, uint32_t grid, uint32_t block,
-                  uint32_t shared, void **params) {
+void ptx_fixture_run(struct ptx_fixture *fixture, const char *kernel, uint32_t grid, uint32_t block,
+                     uint32_t shared, void **params) {
     struct ptx_result result;
 
-    ptxworld_launch(world, kernel, (uint32_t[]){ grid, 1, 1 }, (uint32_t[]){ block, 1, 1 }, shared,
-                    params, &result);
+    ptx_fixture_launch(fixture, kernel, (uint32_t[]){ grid, 1, 1 }, (uint32_t[]){ block, 1, 1 },
+                       shared, params, &result);
     if (result.fault.kind)
         die("%s: fault %d at line %u, thread %u of block %u, address %#llx: %s", kernel,
             result.fault.kind, result.fault.line, result.fault.thread[0], result.fault.block[0],

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Ptxworld: a module with its variables in device memory, for tests and benchmarks of the PTX
+ * PTX fixture: a module with its variables in device memory, for tests and benchmarks of the PTX
  * interpreter. Device addresses are made up and unlike host ones, with gaps between allocations, so
  * that a stray access is caught. What goes wrong on the way ends the program with a message.
  */
 #include "sim/ptx/ptx.h"
 
-struct ptxworld {
+struct ptx_fixture {
     struct ptx_module *module;
     struct ptx_memory *memory;
     uint64_t next;              /* address of the next allocation */
@@ -21,25 +21,25 @@ struct ptxworld {
     struct ptx_launch defaults; /* copied into each launch */
 };
 
-/* A world of one input. */
-void ptxworld_init_text(struct ptxworld *world, const char *name, const char *text);
-void ptxworld_init_file(struct ptxworld *world, const char *path);
-void ptxworld_done(struct ptxworld *world);
+/* A fixture with one input. */
+void ptx_fixture_init_text(struct ptx_fixture *fixture, const char *name, const char *text);
+void ptx_fixture_init_file(struct ptx_fixture *fixture, const char *path);
+void ptx_fixture_done(struct ptx_fixture *fixture);
 
 /* Device memory of exactly so many bytes, zeroed; its address. */
-uint64_t ptxworld_alloc(struct ptxworld *world, uint64_t bytes);
-void ptxworld_free(struct ptxworld *world, uint64_t address);
-void *ptxworld_host(struct ptxworld *world, uint64_t address);        /* its bytes */
-uint64_t ptxworld_variable(struct ptxworld *world, const char *name); /* its address */
+uint64_t ptx_fixture_alloc(struct ptx_fixture *fixture, uint64_t bytes);
+void ptx_fixture_free(struct ptx_fixture *fixture, uint64_t address);
+void *ptx_fixture_host(struct ptx_fixture *fixture, uint64_t address);        /* its bytes */
+uint64_t ptx_fixture_variable(struct ptx_fixture *fixture, const char *name); /* its address */
 
 /* Launch with parameters given by pointers, as cuLaunchKernel does. */
-void ptxworld_launch(struct ptxworld *world, const char *kernel, const uint32_t grid[3],
-                     const uint32_t block[3], uint32_t shared, void **params,
-                     struct ptx_result *ret);
+void ptx_fixture_launch(struct ptx_fixture *fixture, const char *kernel, const uint32_t grid[3],
+                        const uint32_t block[3], uint32_t shared, void **params,
+                        struct ptx_result *ret);
 /* One dimension, and it must end well. */
-void ptxworld_run(struct ptxworld *world, const char *kernel, uint32_t grid, uint32_t block,
-                  uint32_t shared, void **params);
+void ptx_fixture_run(struct ptx_fixture *fixture, const char *kernel, uint32_t grid, uint32_t block,
+                     uint32_t shared, void **params);
 
-char *ptxworld_read_file(const char *path, size_t *ret_n); /* NUL-terminated; free() it */
+char *ptx_fixture_read_file(const char *path, size_t *ret_n); /* NUL-terminated; free() it */
 
 #define PTX_PARAMS(...) ((void *[]){ __VA_ARGS__ })

@@ -279,17 +279,17 @@ static const char *const templates[] = {
 
 static uint64_t state;
 
-void ptxgen_seed(uint64_t seed) {
+void ptx_generator_seed(uint64_t seed) {
     state = seed * 7919 + 17;
 }
 
-uint32_t ptxgen_pick(uint32_t n) {
+uint32_t ptx_generator_pick(uint32_t n) {
     state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(state >> 33) % n;
 }
 
-__attribute__((format(printf, 2, 3))) static void put(struct ptxgen_text *text, const char *format,
-                                                      ...) {
+__attribute__((format(printf, 2, 3))) static void put(struct ptx_generator_text *text,
+                                                      const char *format, ...) {
     va_list args;
 
     va_start(args, format);
@@ -298,32 +298,36 @@ __attribute__((format(printf, 2, 3))) static void put(struct ptxgen_text *text, 
     va_end(args);
 }
 
-static void put_number(struct ptxgen_text *text, char kind) {
+static void put_number(struct ptx_generator_text *text, char kind) {
     static const uint32_t floats[] = { 0x3f800000, 0xbf000000, 0x00000001, 0x7f800000, 0x80000000,
                                        0x4b7fffff, 0x7f7fffff, 0x007fffff, 0x33800000 };
 
     switch (kind) {
     case 'f':
-        put(text, "0f%08X", floats[ptxgen_pick(9)]);
+        put(text, "0f%08X", floats[ptx_generator_pick(9)]);
         break;
     case 'g':
-        put(text, "0d%08X%08X", ptxgen_pick(2) ? 0x3ff00000 : 0xc0350000, ptxgen_pick(1 << 30));
+        put(text, "0d%08X%08X", ptx_generator_pick(2) ? 0x3ff00000 : 0xc0350000,
+            ptx_generator_pick(1 << 30));
         break;
     case 'h':
-        put(text, "%d", (int)ptxgen_pick(65536) - 32768);
+        put(text, "%d", (int)ptx_generator_pick(65536) - 32768);
         break;
     default:
         put(text, "%d",
-            ptxgen_pick(2) ? (int)ptxgen_pick(100) - 50 : (int)(ptxgen_pick(1U << 31) * 2));
+            ptx_generator_pick(2) ? (int)ptx_generator_pick(100) - 50
+                                  : (int)(ptx_generator_pick(1U << 31) * 2));
     }
 }
 
-static void put_instruction(struct ptxgen_text *text) {
-    const char *t = templates[ptxgen_pick(ELEMENTSOF(templates))], *operands = strchr(t, ' ');
+static void put_instruction(struct ptx_generator_text *text) {
+    const char *t = templates[ptx_generator_pick(ELEMENTSOF(templates))],
+               *operands = strchr(t, ' ');
     bool first = true, list = false;
 
-    if (ptxgen_pick(4) == 0)
-        put(text, "@%s%%p%u ", ptxgen_pick(2) ? "!" : "", ptxgen_pick(PTXGEN_N_EACH));
+    if (ptx_generator_pick(4) == 0)
+        put(text, "@%s%%p%u ", ptx_generator_pick(2) ? "!" : "",
+            ptx_generator_pick(PTX_GENERATOR_N_EACH));
     put(text, "%.*s ", (int)(operands - t), t);
     for (const char *c = operands + 1; *c; c++) {
         bool alone = !(c[1] && strchr("abcdefghijklmnopqrstuvwxyz_0123456789.", c[1]));
@@ -333,13 +337,13 @@ static void put_instruction(struct ptxgen_text *text) {
                 put(text, "%c", *c++);
             c--;
         } else if (*c == 'n' && alone) {
-            put(text, "%u", ptxgen_pick(70));
+            put(text, "%u", ptx_generator_pick(70));
         } else if (strchr("hrdfgebxyp", *c) && alone) {
             list |= c > operands + 1 && c[-1] == '{';
-            if (!first && !list && strchr("hrdfg", *c) && ptxgen_pick(6) == 0)
+            if (!first && !list && strchr("hrdfg", *c) && ptx_generator_pick(6) == 0)
                 put_number(text, *c);
             else
-                put(text, "%%%c%u", *c, ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "%%%c%u", *c, ptx_generator_pick(PTX_GENERATOR_N_EACH));
             first = false;
         } else {
             put(text, "%c", *c);
@@ -355,67 +359,70 @@ static void put_instruction(struct ptxgen_text *text) {
 static unsigned n_labels;
 static bool brief, full_warps;
 
-static void put_body(struct ptxgen_text *text, unsigned depth, bool together) {
-    unsigned n = brief ? 1 + ptxgen_pick(3) : 3 + ptxgen_pick(8), label;
+static void put_body(struct ptx_generator_text *text, unsigned depth, bool together) {
+    unsigned n = brief ? 1 + ptx_generator_pick(3) : 3 + ptx_generator_pick(8), label;
 
     for (unsigned i = 0; i < n && text->n < sizeof(text->bytes) - 8192; i++) {
-        switch (ptxgen_pick(depth < 3 ? 22 : 16)) {
+        switch (ptx_generator_pick(depth < 3 ? 22 : 16)) {
         default:
             put_instruction(text);
             break;
         case 0: /* a slot of its own in shared memory */
             put(text, "and.b32 %%a,%%r%u,12;\nadd.u32 %%a,%%a,%%mine;\n",
-                ptxgen_pick(PTXGEN_N_EACH));
+                ptx_generator_pick(PTX_GENERATOR_N_EACH));
             put(text,
-                ptxgen_pick(2) ? "st.shared.u32 [%%a],%%r%u;\n" : "ld.shared.u32 %%r%u,[%%a];\n",
-                ptxgen_pick(PTXGEN_N_EACH));
+                ptx_generator_pick(2) ? "st.shared.u32 [%%a],%%r%u;\n"
+                                      : "ld.shared.u32 %%r%u,[%%a];\n",
+                ptx_generator_pick(PTX_GENERATOR_N_EACH));
             break;
         case 1: /* and in local memory, any width */
             put(text, "and.b32 %%a,%%r%u,24;\ncvt.u64.u32 %%l,%%a;\nadd.u64 %%l,%%l,%%stack;\n",
-                ptxgen_pick(PTXGEN_N_EACH));
-            switch (ptxgen_pick(6)) {
+                ptx_generator_pick(PTX_GENERATOR_N_EACH));
+            switch (ptx_generator_pick(6)) {
             case 0:
-                put(text, "st.local.u64 [%%l],%%d%u;\n", ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "st.local.u64 [%%l],%%d%u;\n", ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 1:
-                put(text, "ld.local.f64 %%g%u,[%%l];\n", ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "ld.local.f64 %%g%u,[%%l];\n", ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 2:
-                put(text, "st.local.u8 [%%l+%u],%%r%u;\n", ptxgen_pick(8),
-                    ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "st.local.u8 [%%l+%u],%%r%u;\n", ptx_generator_pick(8),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 3:
-                put(text, "ld.local.s8 %%r%u,[%%l+%u];\n", ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(8));
+                put(text, "ld.local.s8 %%r%u,[%%l+%u];\n", ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(8));
                 break;
             case 4:
-                put(text, "st.local.v2.u32 [%%l],{%%r%u,%%r%u};\n", ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "st.local.v2.u32 [%%l],{%%r%u,%%r%u};\n",
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 5:
-                put(text, "ld.local.s16 %%d%u,[%%l+%u];\n", ptxgen_pick(PTXGEN_N_EACH),
-                    2 * ptxgen_pick(4));
+                put(text, "ld.local.s16 %%d%u,[%%l+%u];\n",
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH), 2 * ptx_generator_pick(4));
                 break;
             }
             break;
         case 2: /* global memory: what all add to, in any order */
             put(text, "and.b32 %%a,%%r%u,28;\ncvt.u64.u32 %%l,%%a;\nadd.u64 %%l,%%l,%%sums;\n",
-                ptxgen_pick(PTXGEN_N_EACH));
-            put(text, "red.global.%s [%%l],%%r%u;\n", ptxgen_pick(2) ? "add.u32" : "add.s32",
-                ptxgen_pick(PTXGEN_N_EACH));
+                ptx_generator_pick(PTX_GENERATOR_N_EACH));
+            put(text, "red.global.%s [%%l],%%r%u;\n", ptx_generator_pick(2) ? "add.u32" : "add.s32",
+                ptx_generator_pick(PTX_GENERATOR_N_EACH));
             break;
         case 3: /* an element of the table, wherever its address leads */
             put(text, "and.b32 %%a,%%r%u,252;\ncvt.u64.u32 %%l,%%a;\nadd.u64 %%l,%%l,%%table;\n",
-                ptxgen_pick(PTXGEN_N_EACH));
-            switch (ptxgen_pick(4)) {
+                ptx_generator_pick(PTX_GENERATOR_N_EACH));
+            switch (ptx_generator_pick(4)) {
             case 0:
-                put(text, "ld.global.u32 %%r%u,[%%l];\n", ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "ld.global.u32 %%r%u,[%%l];\n", ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 1:
-                put(text, "ld.global.nc.f32 %%f%u,[%%l+4];\n", ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "ld.global.nc.f32 %%f%u,[%%l+4];\n",
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 2:
-                put(text, "ld.u8 %%h%u,[%%l+3];\n", ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "ld.u8 %%h%u,[%%l+3];\n", ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 3:
                 put(text, "and.b64 %%l,%%l,-16;\nld.global.v4.u32 {%%r0,%%r1,%%r2,%%r3},[%%l];\n");
@@ -425,29 +432,34 @@ static void put_body(struct ptxgen_text *text, unsigned depth, bool together) {
         case 4: /* lanes see one another, only where all of them are */
             if (!together || !full_warps)
                 break;
-            switch (ptxgen_pick(5)) {
+            switch (ptx_generator_pick(5)) {
             case 0:
                 put(text, "shfl.sync.bfly.b32 %%r%u|%%p%u,%%r%u,%u,31,-1;\n",
-                    ptxgen_pick(PTXGEN_N_EACH), ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(PTXGEN_N_EACH), ptxgen_pick(32));
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH), ptx_generator_pick(32));
                 break;
             case 1:
                 put(text, "shfl.sync.idx.b32 %%r%u,%%r%u,%%r%u,31,-1;\n",
-                    ptxgen_pick(PTXGEN_N_EACH), ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(PTXGEN_N_EACH));
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 2:
                 put(text, "shfl.sync.down.b32 %%f%u|%%p%u,%%f%u,%u,0x181f,-1;\n",
-                    ptxgen_pick(PTXGEN_N_EACH), ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(PTXGEN_N_EACH), ptxgen_pick(9));
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH), ptx_generator_pick(9));
                 break;
             case 3:
-                put(text, "vote.sync.ballot.b32 %%r%u,%%p%u,-1;\n", ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "vote.sync.ballot.b32 %%r%u,%%p%u,-1;\n",
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             case 4:
-                put(text, "vote.sync.any.pred %%p%u,%%p%u,-1;\n", ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(PTXGEN_N_EACH));
+                put(text, "vote.sync.any.pred %%p%u,%%p%u,-1;\n",
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
                 break;
             }
             break;
@@ -456,13 +468,14 @@ static void put_body(struct ptxgen_text *text, unsigned depth, bool together) {
                 put(text,
                     "st.shared.u32 [%%mine],%%r%u;\nbar.sync 0;\nld.shared.u32 %%r%u,[%%other];\n"
                     "bar.sync 0;\n",
-                    ptxgen_pick(PTXGEN_N_EACH), ptxgen_pick(PTXGEN_N_EACH));
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH),
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH));
             break;
         case 16:
         case 17: /* if, else */
             label = n_labels++;
-            put(text, "@%s%%p%u bra ELSE%u;\n", ptxgen_pick(2) ? "!" : "",
-                ptxgen_pick(PTXGEN_N_EACH), label);
+            put(text, "@%s%%p%u bra ELSE%u;\n", ptx_generator_pick(2) ? "!" : "",
+                ptx_generator_pick(PTX_GENERATOR_N_EACH), label);
             put_body(text, depth + 1, false);
             put(text, "bra FI%u;\nELSE%u:\n", label, label);
             put_body(text, depth + 1, false);
@@ -473,48 +486,49 @@ static void put_body(struct ptxgen_text *text, unsigned depth, bool together) {
             label = n_labels++;
             put(text,
                 "and.b32 %%c%u,%%r%u,7;\nLOOP%u:\nsetp.eq.u32 %%q,%%c%u,0;\n@%%q bra END%u;\n",
-                depth, ptxgen_pick(PTXGEN_N_EACH), label, depth, label);
+                depth, ptx_generator_pick(PTX_GENERATOR_N_EACH), label, depth, label);
             put_body(text, depth + 1, false);
             put(text, "sub.u32 %%c%u,%%c%u,1;\n@%%p%u bra END%u;\nbra LOOP%u;\nEND%u:\n", depth,
-                depth, ptxgen_pick(PTXGEN_N_EACH), label, label, label);
+                depth, ptx_generator_pick(PTX_GENERATOR_N_EACH), label, label, label);
             break;
         case 20: /* a switch */
             label = n_labels++;
             put(text,
                 "and.b32 %%a,%%r%u,3;\nT%u: .branchtargets A%u,B%u,C%u,B%u;\n"
                 "brx.idx %%a,T%u;\nA%u:\n",
-                ptxgen_pick(PTXGEN_N_EACH), label, label, label, label, label, label, label);
+                ptx_generator_pick(PTX_GENERATOR_N_EACH), label, label, label, label, label, label,
+                label);
             put_body(text, depth + 1, false);
             put(text, "B%u:\n", label);
             put_body(text, depth + 1, false);
             put(text, "C%u:\n", label);
             break;
         case 21: /* some threads leave */
-            if (!together && !full_warps && ptxgen_pick(4) == 0)
-                put(text, "setp.eq.u32 %%q,%%r%u,%u;\n@%%q bra OUT;\n", ptxgen_pick(PTXGEN_N_EACH),
-                    ptxgen_pick(9));
+            if (!together && !full_warps && ptx_generator_pick(4) == 0)
+                put(text, "setp.eq.u32 %%q,%%r%u,%u;\n@%%q bra OUT;\n",
+                    ptx_generator_pick(PTX_GENERATOR_N_EACH), ptx_generator_pick(9));
         }
     }
 }
 
-const struct ptxgen_kind ptxgen_kinds[PTXGEN_N_KINDS] = {
+const struct ptx_generator_kind ptx_generator_kinds[PTX_GENERATOR_N_KINDS] = {
     { 'h', "b16", 2 }, { 'r', "b32", 4 }, { 'd', "b64", 8 }, { 'f', "f32", 4 }, { 'g', "f64", 8 },
     { 'e', "b16", 2 }, { 'b', "b16", 2 }, { 'x', "b32", 4 }, { 'y', "b32", 4 }
 };
 
 /* Values come from memory, and go back there when all is done. */
-static void put_registers(struct ptxgen_text *text, bool store) {
+static void put_registers(struct ptx_generator_text *text, bool store) {
     unsigned at = 0;
 
-    for (size_t k = 0; k < PTXGEN_N_KINDS; k++)
-        for (unsigned i = 0; i < PTXGEN_N_EACH; i++, at += 8)
+    for (size_t k = 0; k < PTX_GENERATOR_N_KINDS; k++)
+        for (unsigned i = 0; i < PTX_GENERATOR_N_EACH; i++, at += 8)
             put(text,
                 store ? "st.global.%s [%%io+%u],%%%c%u;\n" : "ld.global.%s %%%c%u,[%%io+%u];\n",
-                ptxgen_kinds[k].type, store ? at : (unsigned)ptxgen_kinds[k].kind,
-                store ? (unsigned)ptxgen_kinds[k].kind : i, store ? i : at);
+                ptx_generator_kinds[k].type, store ? at : (unsigned)ptx_generator_kinds[k].kind,
+                store ? (unsigned)ptx_generator_kinds[k].kind : i, store ? i : at);
 }
 
-void ptxgen_make(struct ptxgen_text *text, bool is_brief, bool has_full_warps) {
+void ptx_generator_make(struct ptx_generator_text *text, bool is_brief, bool has_full_warps) {
     brief = is_brief;
     full_warps = has_full_warps;
     text->n = 0;
@@ -525,10 +539,10 @@ void ptxgen_make(struct ptxgen_text *text, bool is_brief, bool has_full_warps) {
         ".reg .pred %%p<%u>,%%q;\n.reg .b32 %%c<4>,%%a,%%mine,%%other,%%t;\n"
         ".reg .b64 %%io,%%table,%%sums,%%l,%%stack,%%w;\n.shared .b32 slots[4096];\n"
         ".local .align 16 .b8 depot[64];\n",
-        PTXGEN_N_EACH);
-    for (size_t k = 0; k < PTXGEN_N_KINDS; k++)
-        put(text, ".reg .%s %%%c<%u>;\n", ptxgen_kinds[k].type, ptxgen_kinds[k].kind,
-            PTXGEN_N_EACH);
+        PTX_GENERATOR_N_EACH);
+    for (size_t k = 0; k < PTX_GENERATOR_N_KINDS; k++)
+        put(text, ".reg .%s %%%c<%u>;\n", ptx_generator_kinds[k].type, ptx_generator_kinds[k].kind,
+            PTX_GENERATOR_N_EACH);
     put(text,
         "ld.param.u64 %%io,[io];\nld.param.u64 %%table,[table];\nld.param.u64 %%sums,[sums];\n"
         "mov.u32 %%a,%%ctaid.x;\nmov.u32 %%c0,%%ntid.x;\nmov.u32 %%t,%%tid.x;\n"
@@ -537,20 +551,20 @@ void ptxgen_make(struct ptxgen_text *text, bool is_brief, bool has_full_warps) {
         "add.u32 %%mine,%%mine,%%a;\nadd.u32 %%other,%%t,1;\n"
         "rem.u32 %%other,%%other,%%c0;\nshl.b32 %%other,%%other,4;\n"
         "add.u32 %%other,%%other,%%a;\n",
-        (size_t)PTXGEN_IO_BYTES);
+        (size_t)PTX_GENERATOR_IO_BYTES);
     for (unsigned i = 0; i < 8; i++) /* local and shared memory begin as zeros everywhere */
         put(text, "st.local.u64 [%%stack+%u],0;\n", 8 * i);
     for (unsigned i = 0; i < 4; i++)
         put(text, "st.shared.u32 [%%mine+%u],0;\n", 4 * i);
     put_registers(text, false);
-    for (unsigned i = 0; i < PTXGEN_N_EACH; i++)
+    for (unsigned i = 0; i < PTX_GENERATOR_N_EACH; i++)
         put(text, "setp.gt.s32 %%p%u,%%r%u,0;\n", i, i);
     for (unsigned i = 0; i < (brief ? 1 : 3); i++)
         put_body(text, brief ? 1 : 0, true);
     put(text, "OUT:\n");
     put_registers(text, true);
     put(text, "mov.u32 %%a,0;\n");
-    for (unsigned i = 0; i < PTXGEN_N_EACH; i++)
+    for (unsigned i = 0; i < PTX_GENERATOR_N_EACH; i++)
         put(text, "selp.b32 %%t,1,0,%%p%u;\nshl.b32 %%a,%%a,1;\nor.b32 %%a,%%a,%%t;\n", i);
-    put(text, "st.global.u32 [%%io+%zu],%%a;\nret;\n}\n", (size_t)PTXGEN_IO_BYTES - 8);
+    put(text, "st.global.u32 [%%io+%zu],%%a;\nret;\n}\n", (size_t)PTX_GENERATOR_IO_BYTES - 8);
 }

@@ -122,7 +122,7 @@ static void set(struct world *w, struct thread *t, const struct ptx_operand *o, 
         t->regs[o->reg] = bits & 1;
         return;
     }
-    bits = ptxarith_extend(bits, type);
+    bits = ptx_arithmetic_extend(bits, type);
     bytes = ptx_type_bytes(reg) < 2 ? 2 : ptx_type_bytes(reg);
     t->regs[o->reg] = bytes == 8 ? bits : bits & ((UINT64_C(1) << 8 * bytes) - 1);
 }
@@ -210,7 +210,7 @@ static int do_atomic(struct world *w, struct thread *t, const struct ptx_inst *i
         struct ptx_opcode plain = { .op = (uint8_t)op, .n_types = 1, .types = { (uint8_t)type } };
         const uint64_t in[4] = { old, b };
 
-        if (ptxarith(&plain, in, &next) < 0)
+        if (ptx_arithmetic(&plain, in, &next) < 0)
             return -EOPNOTSUPP;
     }
     memcpy(p, &next, bytes);
@@ -263,7 +263,7 @@ static int do_compare(struct world *w, struct thread *t, const struct ptx_inst *
     enum ptx_type type = opcode->types[opcode->n_types - 1], to = opcode->types[0];
     uint64_t a = value(w, t, operand(w, inst, at), type);
     uint64_t b = value(w, t, operand(w, inst, at + 1), type), c;
-    bool r = ptxarith_compare(opcode, type, a, b), p = r, q = !r;
+    bool r = ptx_arithmetic_compare(opcode, type, a, b), p = r, q = !r;
 
     if (PTX_HAS(m, and) || PTX_HAS(m, or) || PTX_HAS(m, xor)) {
         c = value(w, t, operand(w, inst, at + 2), PTX_pred) & 1;
@@ -296,7 +296,7 @@ static int do_carry(struct world *w, struct thread *t, const struct ptx_inst *in
         const uint64_t in[4] = { (uint64_t)a, (uint64_t)b };
         uint64_t product;
 
-        ptxarith(&mul, in, &product);
+        ptx_arithmetic(&mul, in, &product);
         a = bits == 32 ? (uint32_t)product : product;
         b = value(w, t, operand(w, inst, 3), type);
     }
@@ -320,12 +320,12 @@ static int do_arithmetic(struct world *w, struct thread *t, const struct ptx_ins
 
     for (unsigned i = first; i < inst->n_operands && i - first < 4; i++)
         in[i - first] = value(w, t, operand(w, inst, i), type);
-    if (ptxarith(opcode, in, &out) < 0) {
-        fprintf(stderr, "ptxscalar: line %u: %.*s\n", inst->line, (int)opcode->text_bytes,
+    if (ptx_arithmetic(opcode, in, &out) < 0) {
+        fprintf(stderr, "ptx_scalar: line %u: %.*s\n", inst->line, (int)opcode->text_bytes,
                 opcode->text);
         return -EOPNOTSUPP;
     }
-    set(w, t, operand(w, inst, 0), out, ptxarith_result(opcode));
+    set(w, t, operand(w, inst, 0), out, ptx_arithmetic_result(opcode));
     return 0;
 }
 
@@ -525,7 +525,7 @@ static int run_block(struct world *w) {
     return 0;
 }
 
-int ptxscalar_run(const struct ptx_launch *launch, uint64_t *ret_n_instructions) {
+int ptx_scalar_run(const struct ptx_launch *launch, uint64_t *ret_n_instructions) {
     struct world w = { .launch = launch, .f = launch->kernel };
     uint32_t align = MAX(w.f->module->dynamic_align, 16U);
     int r = 0;

@@ -13,7 +13,7 @@
 #define MIB (UINT64_C(1) << 20)
 
 START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
-    struct nvmllib_hold hold = { .bytes = 100 * MIB };
+    struct nvml_library_hold hold = { .bytes = 100 * MIB };
     struct hand_signal signal = { .signal = SIGTERM };
     struct process_id id;
     struct hand_fixture bench;
@@ -22,7 +22,7 @@ START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
 
     hand_fixture_start(&bench, NULL, 0);
     sigaction(SIGTERM, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL); /* Check has its own */
-    pid = nvmllib_hold(&bench.s, &hold);
+    pid = nvml_library_hold(&bench.s, &hold);
     hand_fixture_run_samples(&bench, 1);
     ck_assert_int_eq(process_identify(&id, pid), 0);
     signal.pid = pid;

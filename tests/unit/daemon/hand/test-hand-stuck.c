@@ -20,7 +20,7 @@
 #define NEVER (UINT64_C(3600) * 1000 * 1000)
 
 struct bench {
-    struct simbox s;
+    struct sim_box s;
     sd_event *event;
     struct hand *hand;
     unsigned n_samples, n_stale, n_answers, n_processes;
@@ -73,7 +73,7 @@ static uint32_t start(struct bench *bench) {
     uint32_t id;
 
     memset(bench, 0, sizeof(*bench));
-    simbox_init(&bench->s, NULL);
+    sim_box_init(&bench->s, NULL);
     setenv("ALLOT_SIM_DIR", SIM_LIB_DIR, 1);
     ck_assert_int_ge(sd_event_new(&bench->event), 0);
     options.event = bench->event;
@@ -91,7 +91,7 @@ static uint32_t start(struct bench *bench) {
 static void finish(struct bench *bench) {
     hand_free(bench->hand);
     sd_event_unref(bench->event);
-    simbox_done(&bench->s);
+    sim_box_done(&bench->s);
 }
 
 START_TEST(readings_are_stale_as_soon_as_one_is_overdue) {

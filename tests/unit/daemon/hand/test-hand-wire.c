@@ -34,9 +34,9 @@ static int start_hand(pid_t *ret_pid) {
 START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
     struct hand_hello hello = { .head.kind = HAND_HELLO, .abi = HAND_ABI, .driver = DRIVER_SIM };
     union hand_message message;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     for (unsigned round = 0; round < 40; round++) {
         uint64_t random = round;
         int status, fd;
@@ -79,7 +79,7 @@ START_TEST(a_hand_ends_on_anything_that_is_not_a_question) {
         ck_assert_msg(WIFEXITED(status), "round %u: signal %d", round, WTERMSIG(status));
         close(fd);
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -80,14 +80,16 @@ START_TEST(links_are_counted) {
 END_TEST
 
 START_TEST(processes_are_shown_with_who_they_are) {
-    struct nvmllib_hold hold = { .part = { .gpu = 1 }, .bytes = 100 * MIB, .busy_percent = 80 };
+    struct nvml_library_hold hold = { .part = { .gpu = 1 },
+                                      .bytes = 100 * MIB,
+                                      .busy_percent = 80 };
     const struct sample_process *process;
     struct process_id id;
     struct hand_fixture bench;
     pid_t pid;
 
     hand_fixture_start(&bench, NULL, 0);
-    pid = nvmllib_hold(&bench.s, &hold);
+    pid = nvml_library_hold(&bench.s, &hold);
     HAND_FIXTURE_UNTIL(&bench, bench.last.n_processes == 1);
     process = bench.last.processes;
     ck_assert_int_eq(process_identify(&id, pid), 0);
@@ -100,7 +102,7 @@ START_TEST(processes_are_shown_with_who_they_are) {
     ck_assert(gpuid_equal(&process->device, &bench.last.devices[1].id));
     ck_assert_ptr_nonnull(strstr(process->command, "test-hand"));
     ck_assert_int_eq(process->cgroup[0], '/');
-    simbox_kill(pid);
+    sim_box_kill(pid);
     HAND_FIXTURE_UNTIL(&bench, bench.last.n_processes == 0);
     hand_fixture_finish(&bench);
 }
@@ -108,12 +110,12 @@ END_TEST
 
 START_TEST(instances_are_devices_of_their_own) {
     struct box_spec spec = { .n_gpus = 2, .models = "a100-40g", .mig = "0:3g.20gb+3g.20gb" };
-    struct nvmllib_hold hold = { .part = { .gpu = 0, .part = 2 }, .bytes = 64 * MIB };
+    struct nvml_library_hold hold = { .part = { .gpu = 0, .part = 2 }, .bytes = 64 * MIB };
     struct hand_fixture bench;
     pid_t pid;
 
     hand_fixture_start(&bench, &spec, 0);
-    pid = nvmllib_hold(&bench.s, &hold);
+    pid = nvml_library_hold(&bench.s, &hold);
     HAND_FIXTURE_UNTIL(&bench, bench.last.n_processes == 1);
     ck_assert_uint_eq(bench.last.n_devices, 4);
     ck_assert(bench.last.devices[0].mig_enabled && !bench.last.devices[0].is_mig);
@@ -130,7 +132,7 @@ START_TEST(instances_are_devices_of_their_own) {
     }
     ck_assert(!bench.last.devices[3].is_mig);
     ck_assert(gpuid_equal(&bench.last.processes[0].device, &bench.last.devices[2].id));
-    simbox_kill(pid);
+    sim_box_kill(pid);
     hand_fixture_finish(&bench);
 }
 END_TEST
@@ -223,7 +225,7 @@ START_TEST(a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile) {
 END_TEST
 
 START_TEST(a_call_that_hangs_is_answered_all_the_same) {
-    struct nvmllib_hold hold = { .bytes = 100 * MIB };
+    struct nvml_library_hold hold = { .bytes = 100 * MIB };
     struct hand_signal signal = { .signal = SIGKILL, .only_over = true };
     struct process_id id;
     struct hand_fixture bench;
@@ -231,7 +233,7 @@ START_TEST(a_call_that_hangs_is_answered_all_the_same) {
     pid_t pid;
 
     hand_fixture_start(&bench, NULL, 3000000);
-    pid = nvmllib_hold(&bench.s, &hold);
+    pid = nvml_library_hold(&bench.s, &hold);
     hand_fixture_run_samples(&bench, 1);
     ck_assert_int_eq(process_identify(&id, pid), 0);
     signal.pid = pid;
@@ -246,7 +248,7 @@ START_TEST(a_call_that_hangs_is_answered_all_the_same) {
     ck_assert_str_ne(bench.err.text, "");
     clear(&bench, fault);
     ck_assert_int_eq(kill(pid, 0), 0);
-    simbox_kill(pid);
+    sim_box_kill(pid);
     hand_fixture_finish(&bench);
 }
 END_TEST

@@ -72,10 +72,10 @@ START_TEST(a_kernel_in_ptx_runs_on_the_gpu_and_a_fault_in_it_is_told) {
                                         .ptx_entry = "next",
                                         .block_threads = 64 };
     struct allot_error err = { 0 };
-    struct simbox box;
+    struct sim_box box;
     float got[1000];
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     ck_assert_msg(allot_op_register(&options, &err) == 0, "%s", err.text);
     ck_assert_msg(run_on_gpu("Next", 1000, got, &err) == 0, "%s", err.text);
     for (int i = 0; i < 1000; i++)
@@ -92,7 +92,7 @@ START_TEST(a_kernel_in_ptx_runs_on_the_gpu_and_a_fault_in_it_is_told) {
     ck_assert_int_eq(allot_op_register(&options, &err), 0);
     ck_assert_int_lt(run_on_gpu("NoSuchText", 4, got, &err), 0);
     ck_assert_msg(strstr(err.text, "NoSuchText"), "%s", err.text);
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 

@@ -77,9 +77,9 @@ static void train(int method, const char *variables, const char *others, double 
 }
 
 START_TEST(training_on_the_gpu_gives_the_losses_of_the_cpu) {
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (int method = 0; method < 3; method++) {
         double expected[STEPS], losses[STEPS];
 
@@ -94,7 +94,7 @@ START_TEST(training_on_the_gpu_gives_the_losses_of_the_cpu) {
                               expected[i]);
         }
     }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 

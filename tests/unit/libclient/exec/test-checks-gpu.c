@@ -73,9 +73,9 @@ static const char *const devices[] = { "/cpu:0", "/gpu:0" };
 
 START_TEST(numbers_that_are_checked_are_those_of_the_cpu) {
     static float got[2][COUNT];
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++)
         for (int round = 0; round < ROUNDS; round++) {
             for (int d = 0; d < 2; d++) {
@@ -91,7 +91,7 @@ START_TEST(numbers_that_are_checked_are_those_of_the_cpu) {
             ck_assert(memcmp(got[0], got[1], sizeof(got[0])) == 0);
             ck_assert_float_eq(got[0][1], (float)((round + 2) * (round + 2) + round + 2));
         }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 
@@ -105,9 +105,9 @@ static const char *words(void) {
 
 START_TEST(numbers_that_are_none_are_found_as_on_the_cpu) {
     char said[2][512];
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++) {
         for (int d = 0; d < 2; d++) {
             struct allot_tensor *tensor = fed(0);
@@ -124,15 +124,15 @@ START_TEST(numbers_that_are_none_are_found_as_on_the_cpu) {
         ck_assert_str_eq(said[0], said[1]);
         ck_assert_msg(strstr(said[1], "logarithms") && strstr(said[1], "4997"), "%s", said[1]);
     }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 
 START_TEST(assertions_hold_and_fail_as_on_the_cpu) {
     char said[2][512];
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++) {
         for (int d = 0; d < 2; d++) {
             struct allot_output squares, all;
@@ -154,7 +154,7 @@ START_TEST(assertions_hold_and_fail_as_on_the_cpu) {
         ck_assert_str_eq(said[0], said[1]);
         ck_assert_msg(strstr(said[1], "squares are large [1 4 9"), "%s", said[1]);
     }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 
@@ -194,9 +194,9 @@ static const char *line_of(char *text) {
 }
 
 START_TEST(what_is_printed_is_what_the_cpu_prints) {
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++)
         for (int round = 0; round < ROUNDS; round++) {
             char cpu[4096], gpu[4096], begin[64];
@@ -208,15 +208,15 @@ START_TEST(what_is_printed_is_what_the_cpu_prints) {
                      (round + 2) * (round + 2));
             ck_assert_msg(strncmp(line_of(gpu), begin, strlen(begin)) == 0, "%s", gpu);
         }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 
 START_TEST(ranges_are_those_of_the_cpu) {
     static float got[2][COUNT];
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= THREADS; threads++) {
         for (int d = 0; d < 2; d++) {
             struct bench bench;
@@ -234,7 +234,7 @@ START_TEST(ranges_are_those_of_the_cpu) {
         ck_assert(memcmp(got[0], got[1], sizeof(got[0])) == 0);
         ck_assert_float_eq(got[1][2], 3.5f * (float)(2 + ROUNDS));
     }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 
@@ -257,11 +257,11 @@ START_TEST(a_lost_context_is_told_as_such) {
     struct allot_output y, wild = { NULL, 0 };
     struct allot_op *op;
     struct bench bench;
-    struct simbox box;
+    struct sim_box box;
     float got[COUNT];
     int r;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     must(allot_op_register(&options, &err));
     bench_open(&bench, "/gpu:0", 1);
     op = allot_op_begin(bench.graph, "Wild", NULL);
@@ -280,7 +280,7 @@ START_TEST(a_lost_context_is_told_as_such) {
     ck_assert_msg(r == -EFAULT && strstr(err.text, "CUDA_ERROR_ILLEGAL_ADDRESS"), "%d %s", r,
                   err.text);
     bench_close(&bench);
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 END_TEST
 

@@ -134,10 +134,10 @@ START_TEST(memory_goes_back) {
     for (int i = 0; i < 6; i++)
         y = next(&bench, i % 2 ? "/gpu:1" : "/gpu:0", y);
     check_run(&bench, x, fed, y, 6);
-    ck_assert_uint_gt(simbox_used(&bench.box, 0), 4 << 20);
+    ck_assert_uint_gt(sim_box_used(&bench.box, 0), 4 << 20);
     session_close(&bench);
-    ck_assert_uint_eq(simbox_used(&bench.box, 0), 0);
-    ck_assert_uint_eq(simbox_used(&bench.box, 1), 0);
+    ck_assert_uint_eq(sim_box_used(&bench.box, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&bench.box, 1), 0);
     allot_tensor_unref(fed);
     bench_close(&bench);
 }

@@ -7,9 +7,9 @@
 #include "tests/support/suite.h"
 
 static void on_gpu(void (*body)(struct stager *stager), const char *node) {
-    struct simbox box;
+    struct sim_box box;
 
-    simbox_init_driver(&box, NULL, SIM_LIB_DIR);
+    sim_box_init_driver(&box, NULL, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads += 2) {
         struct stager stager;
         uint32_t device;
@@ -20,7 +20,7 @@ static void on_gpu(void (*body)(struct stager *stager), const char *node) {
         ck_assert(stager.engine->devices[device]->is_gpu);
         stager_close(&stager);
     }
-    simbox_done(&box);
+    sim_box_done(&box);
 }
 
 /* What only passes a constant on has it on its own device. */

@@ -222,10 +222,10 @@ START_TEST(a_session_ends_when_the_gpu_is_through) {
     ck_assert_int_eq(pthread_create(&thread, NULL, close_session, &bench), 0);
     pause_usec(50000);
     ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
-    ck_assert_uint_gt(simbox_used(&bench.box, 0), 0);
+    ck_assert_uint_gt(sim_box_used(&bench.box, 0), 0);
     sem_post(&gpubench_let_go);
     pthread_join(thread, NULL);
-    ck_assert_uint_eq(simbox_used(&bench.box, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&bench.box, 0), 0);
     ck_assert_uint_eq(atomic_load(&fed->refs), 1);
     allot_tensor_unref(fed);
     bench_close(&bench);

@@ -12,7 +12,7 @@
 #include "tests/support/libclient/kernels/kernel_fixture.h"
 #include "tests/support/libclient/kernels/kernel_fixture_gpu.h"
 
-static struct simbox simbox;
+static struct sim_box sim_box;
 static struct gpu *gpu;
 static struct allot_error err;
 
@@ -26,14 +26,14 @@ static const enum dtype types[] = {
 static const enum dtype floats[] = { DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16 };
 
 static void open_gpu(void) {
-    simbox_init(&simbox, NULL);
+    sim_box_init(&sim_box, NULL);
     OK(gpu_open(&gpu, 0, &err));
     OK(gpu_enter(gpu, &err));
 }
 
 static void close_gpu(void) {
     gpu_close(gpu);
-    simbox_done(&simbox);
+    sim_box_done(&sim_box);
 }
 
 static void same(const struct trial *cpu, const struct trial *device, const char *what, uint32_t i,

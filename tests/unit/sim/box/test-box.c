@@ -23,50 +23,50 @@
 START_TEST(a_new_box_passes_its_own_check_and_has_the_models_it_was_ordered_with) {
     const struct box_spec spec = { .models = "t4-16g,a100-80g,h100-80g", .seed = 1 };
     struct allot_error err = { 0 };
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, &spec);
+    sim_box_init(&s, &spec);
     ck_assert_int_eq(box_check(s.box, &err), 0);
     ck_assert_uint_eq(s.box->n_gpus, 3);
     ck_assert_str_eq(box_model(s.box, 1)->key, "a100-80g");
     ck_assert_uint_eq(box_capacity(s.box, (struct box_part){ 0, 0 }), UINT64_C(14918) << 20);
     ck_assert_uint_eq(box_capacity(s.box, (struct box_part){ 3, 0 }), 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(the_same_seed_makes_the_same_box) {
     const struct box_spec spec = { .n_gpus = 2, .seed = 42 };
-    struct simbox a, b;
+    struct sim_box a, b;
 
-    simbox_init(&a, &spec);
-    simbox_init(&b, &spec);
+    sim_box_init(&a, &spec);
+    sim_box_init(&b, &spec);
     ck_assert_str_eq(a.box->file->gpu[1].uuid, b.box->file->gpu[1].uuid);
     ck_assert_str_ne(a.box->file->gpu[0].uuid, a.box->file->gpu[1].uuid);
     ck_assert(a.box->file->box_id != b.box->file->box_id);
-    simbox_done(&a);
-    simbox_done(&b);
+    sim_box_done(&a);
+    sim_box_done(&b);
 }
 END_TEST
 
 START_TEST(a_box_is_not_made_over_another_file) {
     struct allot_error err = { 0 };
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_int_eq(spec_create_default(s.path, &err), -EEXIST);
     ck_assert_ptr_nonnull(strstr(err.text, "exists already"));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(opening_twice_gives_the_same_view_and_closing_keeps_presence) {
     struct allot_error err = { 0 };
     struct box *again;
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_int_eq(box_open(&again, s.path, &err), 0);
     ck_assert_ptr_eq(again, s.box);
     box_lock(again);
@@ -74,7 +74,7 @@ START_TEST(opening_twice_gives_the_same_view_and_closing_keeps_presence) {
     box_unlock(again);
     box_free(again);
     ck_assert_int_eq(fcntl(s.box->fd, F_GETFD), FD_CLOEXEC);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -82,11 +82,11 @@ END_TEST
 static void expect_refusal(long offset, const char *text, size_t n, const char *word) {
     struct allot_error err = { 0 };
     char copy[PATH_MAX];
-    struct simbox s;
+    struct sim_box s;
     struct box *box;
     int fd;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     snprintf(copy, sizeof(copy), "%.4000s/copy", s.dir);
     ck_assert_int_eq(spec_create_default(copy, &err), 0);
     fd = open(copy, O_RDWR | O_CLOEXEC);
@@ -95,7 +95,7 @@ static void expect_refusal(long offset, const char *text, size_t n, const char *
     close(fd);
     ck_assert_int_eq(box_open(&box, copy, &err), -EPROTO);
     ck_assert_msg(strstr(err.text, word) != NULL, "\"%s\" lacks \"%s\"", err.text, word);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 
 START_TEST(foreign_and_damaged_files_are_refused_in_words) {
@@ -116,11 +116,11 @@ END_TEST
 START_TEST(what_is_no_file_of_the_right_size_is_refused) {
     struct allot_error err = { 0 };
     char path[PATH_MAX];
-    struct simbox s;
+    struct sim_box s;
     struct box *box;
     int fd;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_int_eq(box_open(&box, s.dir, &err), -EPROTO);
     ck_assert_int_eq(box_open(&box, "/dev/null", &err), -EPROTO);
     ck_assert_int_eq(box_open(&box, "/nonexistent/box", &err), -ENOENT);
@@ -132,17 +132,17 @@ START_TEST(what_is_no_file_of_the_right_size_is_refused) {
     snprintf(path, sizeof(path), "%.4000s/pipe", s.dir);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     ck_assert_int_eq(box_open(&box, path, &err), -EPROTO);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_box_that_was_named_must_exist_and_the_default_one_appears) {
     struct allot_error err = { 0 };
-    struct simbox s;
+    struct sim_box s;
     struct box *box;
     struct stat st;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     setenv("GPUSIM_BOX", "/nonexistent/box", 1);
     ck_assert_int_eq(box_open_default(&box, &err), -ENOENT);
     ck_assert_ptr_nonnull(strstr(err.text, "gpusim create"));
@@ -153,14 +153,14 @@ START_TEST(a_box_that_was_named_must_exist_and_the_default_one_appears) {
     ck_assert_int_eq(stat(box->path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0600);
     box_free(box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 static atomic_bool stop_opening;
 
 static void *open_and_close(void *argument) {
-    struct simbox *s = argument;
+    struct sim_box *s = argument;
     struct box *box;
 
     while (!atomic_load(&stop_opening))
@@ -169,7 +169,7 @@ static void *open_and_close(void *argument) {
     return NULL;
 }
 
-static int open_once(struct simbox *s, void *argument) {
+static int open_once(struct sim_box *s, void *argument) {
     struct box *box;
 
     alarm(20); /* a lock that nobody will give back */
@@ -178,20 +178,20 @@ static int open_once(struct simbox *s, void *argument) {
 
 START_TEST(a_child_opens_the_box_whatever_its_parent_was_doing_when_it_forked) {
     pthread_t thread;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     pthread_create(&thread, NULL, open_and_close, &s);
     for (int i = 0; i < 60; i++)
-        simbox_expect_success(simbox_fork(open_once, &s, NULL));
+        sim_box_expect_success(sim_box_fork(open_once, &s, NULL));
     atomic_store(&stop_opening, true);
     pthread_join(thread, NULL);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 /* Locks and writes until it is killed, wherever that may be. */
-static int churn(struct simbox *s, void *argument) {
+static int churn(struct sim_box *s, void *argument) {
     const struct box_part part = { 0, 0 };
     uint64_t random = (uintptr_t)argument;
     uint32_t slot;
@@ -220,23 +220,23 @@ START_TEST(processes_killed_anywhere_leave_the_box_usable_and_empty) {
     struct allot_error err = { 0 };
     const int rounds = getenv("ALLOT_TEST_LONG") && *getenv("ALLOT_TEST_LONG") ? 400 : 40;
     uint64_t random = 11;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     for (int i = 0; i < rounds; i++) {
         pid_t pids[4];
 
         for (size_t k = 0; k < ELEMENTSOF(pids); k++)
-            pids[k] = simbox_fork(churn, &s, (void *)(uintptr_t)(i * 8 + k + 1));
+            pids[k] = sim_box_fork(churn, &s, (void *)(uintptr_t)(i * 8 + k + 1));
         usleep(random_next(&random) % 8000);
         for (size_t k = 0; k < ELEMENTSOF(pids); k++)
-            simbox_kill(pids[k]);
-        ck_assert_uint_eq(simbox_used(&s, 0), 0);
+            sim_box_kill(pids[k]);
+        ck_assert_uint_eq(sim_box_used(&s, 0), 0);
         ck_assert_int_eq(box_lock(s.box), 0);
         ck_assert_msg(box_check(s.box, &err) == 0, "%s", err.text);
         box_unlock(s.box);
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

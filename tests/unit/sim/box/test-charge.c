@@ -16,7 +16,7 @@
 
 static const struct box_part first = { 0, 0 };
 
-static uint32_t join(struct simbox *s) {
+static uint32_t join(struct sim_box *s) {
     uint32_t slot;
 
     ck_assert_int_eq(box_lock(s->box), 0);
@@ -26,10 +26,10 @@ static uint32_t join(struct simbox *s) {
 }
 
 START_TEST(bytes_are_charged_in_whole_granules) {
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     slot = join(&s);
     box_lock(s.box);
     ck_assert_int_eq(charge_take(s.box, slot, first, 1, NULL), 0);
@@ -40,18 +40,18 @@ START_TEST(bytes_are_charged_in_whole_granules) {
     charge_give(s.box, slot, first, BOX_GRANULE);
     ck_assert_uint_eq(charge_held(s.box, slot, first), 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(memory_ends_exactly_at_capacity) {
     struct allot_error err = { 0 };
     struct charge_sums sums;
-    struct simbox s;
+    struct sim_box s;
     uint64_t capacity;
     uint32_t slot;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     slot = join(&s);
     box_lock(s.box);
     capacity = box_capacity(s.box, first);
@@ -65,12 +65,12 @@ START_TEST(memory_ends_exactly_at_capacity) {
     /* The neighbour is another matter. */
     ck_assert_int_eq(charge_take(s.box, slot, (struct box_part){ 1, 0 }, capacity, &err), 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 /* Take 64 MiB and stay. */
-static int hold(struct simbox *s, void *argument) {
+static int hold(struct sim_box *s, void *argument) {
     const int *ready = argument;
     uint32_t slot;
     int r;
@@ -86,13 +86,13 @@ static int hold(struct simbox *s, void *argument) {
     return 0;
 }
 
-static pid_t start_holder(struct simbox *s) {
+static pid_t start_holder(struct sim_box *s) {
     int ready[2];
     pid_t pid;
     char c;
 
     ck_assert_int_eq(pipe(ready), 0);
-    pid = simbox_fork(hold, s, &ready[1]);
+    pid = sim_box_fork(hold, s, &ready[1]);
     close(ready[1]);
     ck_assert_int_eq(read(ready[0], &c, 1), 1);
     close(ready[0]);
@@ -100,46 +100,46 @@ static pid_t start_holder(struct simbox *s) {
 }
 
 START_TEST(a_killed_process_gives_its_bytes_back_and_its_neighbours_keep_theirs) {
-    struct simbox s;
+    struct sim_box s;
     pid_t a, b;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     a = start_holder(&s);
     b = start_holder(&s);
-    ck_assert_uint_eq(simbox_used(&s, 0), 128 * MIB);
-    simbox_kill(a);
-    ck_assert_uint_eq(simbox_used(&s, 0), 64 * MIB);
-    simbox_kill(b);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 128 * MIB);
+    sim_box_kill(a);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 64 * MIB);
+    sim_box_kill(b);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(with_a_release_delay_the_bytes_of_the_dead_linger) {
     const struct box_spec spec = { .n_gpus = 1, .seed = 3, .release_delay_ns = 150000000 };
     struct charge_sums sums;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, &spec);
-    simbox_kill(start_holder(&s));
-    ck_assert_uint_eq(simbox_used(&s, 0), 64 * MIB);
+    sim_box_init(&s, &spec);
+    sim_box_kill(start_holder(&s));
+    ck_assert_uint_eq(sim_box_used(&s, 0), 64 * MIB);
     box_lock(s.box);
     charge_sums(s.box, first, &sums);
     box_unlock(s.box);
     ck_assert_uint_eq(sums.releasing_bytes, 64 * MIB);
     usleep(160000);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(what_nvml_shows_may_lag_behind_the_truth) {
     const struct box_spec spec = { .n_gpus = 1, .seed = 3, .nvml_lag_ns = 100000000 };
     struct charge_sums seen;
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
 
-    simbox_init(&s, &spec);
+    sim_box_init(&s, &spec);
     slot = join(&s);
     box_lock(s.box);
     charge_sums_seen(s.box, first, &seen);
@@ -154,7 +154,7 @@ START_TEST(what_nvml_shows_may_lag_behind_the_truth) {
     ck_assert_uint_eq(seen.used_bytes, 8 * MIB);
     ck_assert_uint_eq(charge_held_seen(s.box, slot, first), 8 * MIB);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -162,10 +162,10 @@ START_TEST(a_limit_on_the_cgroup_holds_before_the_card_is_full) {
     struct allot_error err = { 0 };
     char cgroup[BOX_CGROUP_MAX];
     uint64_t soft, hard, used, room, total;
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     slot = join(&s);
     cgroup_self(cgroup, sizeof(cgroup));
     box_lock(s.box);
@@ -186,7 +186,7 @@ START_TEST(a_limit_on_the_cgroup_holds_before_the_card_is_full) {
     ck_assert_int_eq(charge_limit_set(s.box, 0, cgroup, 0, UINT64_MAX), 0);
     ck_assert_int_eq(charge_take(s.box, slot, first, 1, &err), 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -201,7 +201,7 @@ START_TEST(cgroups_are_below_themselves_and_their_ancestors_only) {
 END_TEST
 
 /* Join segment *argument and stay. */
-static int use_segment(struct simbox *s, void *argument) {
+static int use_segment(struct sim_box *s, void *argument) {
     const uint64_t *order = argument; /* id, descriptor to report to */
     uint32_t slot;
     int r;
@@ -219,13 +219,13 @@ static int use_segment(struct simbox *s, void *argument) {
 
 START_TEST(shared_memory_is_charged_once_and_inherited_by_its_users) {
     uint64_t order[2];
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
     int ready[2];
     pid_t pid;
     char c;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     slot = join(&s);
     box_lock(s.box);
     ck_assert_int_eq(charge_take(s.box, slot, first, 32 * MIB, NULL), 0);
@@ -234,26 +234,26 @@ START_TEST(shared_memory_is_charged_once_and_inherited_by_its_users) {
     box_unlock(s.box);
     ck_assert_int_eq(pipe(ready), 0);
     order[1] = ready[1];
-    pid = simbox_fork(use_segment, &s, order);
+    pid = sim_box_fork(use_segment, &s, order);
     ck_assert_int_eq(read(ready[0], &c, 1), 1);
-    ck_assert_uint_eq(simbox_used(&s, 0), 32 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 32 * MIB);
 
     box_lock(s.box);
     charge_segment_leave(s.box, slot, order[0]);
     ck_assert_uint_eq(charge_held(s.box, slot, first), 0);
     box_unlock(s.box);
-    ck_assert_uint_eq(simbox_used(&s, 0), 32 * MIB);
-    simbox_kill(pid);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 32 * MIB);
+    sim_box_kill(pid);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
     box_lock(s.box);
     ck_assert_int_eq(charge_segment_join(s.box, slot, order[0]), -ENOENT);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 /* Become another program that waits for its standard input to end. */
-static int hold_then_exec(struct simbox *s, void *argument) {
+static int hold_then_exec(struct sim_box *s, void *argument) {
     int *pipes = argument; /* ready, stdin */
     uint32_t slot;
 
@@ -270,22 +270,22 @@ static int hold_then_exec(struct simbox *s, void *argument) {
 
 START_TEST(a_process_that_execs_has_let_go) {
     int ready[2], input[2], pipes[2];
-    struct simbox s;
+    struct sim_box s;
     pid_t pid;
     char c;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_int_eq(pipe(ready), 0);
     ck_assert_int_eq(pipe2(input, 0), 0);
     pipes[0] = ready[1];
     pipes[1] = input[0];
-    pid = simbox_fork(hold_then_exec, &s, pipes);
+    pid = sim_box_fork(hold_then_exec, &s, pipes);
     ck_assert_int_eq(read(ready[0], &c, 1), 1);
-    for (int i = 0; i < 1000 && simbox_used(&s, 0); i++)
+    for (int i = 0; i < 1000 && sim_box_used(&s, 0); i++)
         usleep(10000);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    simbox_kill(pid);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    sim_box_kill(pid);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -293,10 +293,10 @@ START_TEST(random_charges_always_sum_up) {
     struct allot_error err = { 0 };
     uint64_t random = 5, held[2] = { 0 }, live[64] = { 0 };
     unsigned gpu[64] = { 0 };
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     slot = join(&s);
     box_lock(s.box);
     for (int i = 0; i < 20000; i++) {
@@ -323,7 +323,7 @@ START_TEST(random_charges_always_sum_up) {
         ck_assert_int_eq(i % 256 ? 0 : box_check(s.box, &err), 0);
     }
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

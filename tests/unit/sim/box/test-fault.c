@@ -14,7 +14,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-static uint32_t add(struct simbox *s, struct box_fault fault) {
+static uint32_t add(struct sim_box *s, struct box_fault fault) {
     uint32_t id;
 
     ck_assert_int_eq(box_lock(s->box), 0);
@@ -24,7 +24,7 @@ static uint32_t add(struct simbox *s, struct box_fault fault) {
 }
 
 static void *call_that_hangs(void *argument) {
-    struct simbox *s = argument;
+    struct sim_box *s = argument;
     int code;
 
     fault_call(s->box, "nvmlDeviceGetMemoryInfo", 0, &code);
@@ -32,10 +32,10 @@ static void *call_that_hangs(void *argument) {
 }
 
 START_TEST(a_failing_call_answers_its_code_as_often_as_ordered) {
-    struct simbox s;
+    struct sim_box s;
     int code = 0;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert(!fault_call(s.box, "nvmlDeviceGetName", 0, &code));
     add(&s,
         (struct box_fault){
@@ -47,21 +47,21 @@ START_TEST(a_failing_call_answers_its_code_as_often_as_ordered) {
     ck_assert(fault_call(s.box, "nvmlDeviceGetUUID", 1, &code));
     ck_assert(!fault_call(s.box, "nvmlDeviceGetName", 1, &code));
     ck_assert_uint_eq(s.box->file->n_faults, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_name_means_all_its_versions_and_a_star_all_that_begin_so) {
-    struct simbox s;
+    struct sim_box s;
     int code;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     add(&s,
         (struct box_fault){ .kind = FAULT_CALL_FAIL, .gpu = -1, .code = 2, .call = "cuMemAlloc" });
     ck_assert(fault_call(s.box, "cuMemAlloc", -1, &code));
     ck_assert(fault_call(s.box, "cuMemAlloc_v2", -1, &code));
     ck_assert(!fault_call(s.box, "cuMemAllocAsync", -1, &code));
-    simbox_done(&s);
+    sim_box_done(&s);
     ck_assert(fault_names("cuMemcpy", "cuMemcpy_ptds"));
     ck_assert(fault_names("cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"));
     ck_assert(!fault_names("cuMemcpyHtoD_v2", "cuMemcpyHtoD"));
@@ -73,10 +73,10 @@ END_TEST
 
 START_TEST(a_hang_takes_as_many_calls_as_ordered_and_keeps_them) {
     pthread_t thread;
-    struct simbox s;
+    struct sim_box s;
     int code;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     add(&s, (struct box_fault){ .kind = FAULT_CALL_HANG,
                                 .gpu = -1,
                                 .remaining = 1,
@@ -93,15 +93,15 @@ START_TEST(a_hang_takes_as_many_calls_as_ordered_and_keeps_them) {
     ck_assert_int_eq(fault_clear(s.box, 0), 0);
     box_unlock(s.box);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(the_hint_outlives_whoever_dies_while_injecting) {
-    struct simbox s;
+    struct sim_box s;
     int code;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     add(&s, (struct box_fault){ .kind = FAULT_CALL_FAIL, .gpu = -1, .code = 2, .call = "cuInit" });
     s.box->file->n_faults++; /* died before the fault was made valid */
     box_lock(s.box);
@@ -110,32 +110,32 @@ START_TEST(the_hint_outlives_whoever_dies_while_injecting) {
     ck_assert_uint_eq(s.box->file->n_faults, 0);
     add(&s, (struct box_fault){ .kind = FAULT_CALL_FAIL, .gpu = -1, .code = 2, .call = "cuInit" });
     ck_assert(fault_call(s.box, "cuInit", -1, &code));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_slow_call_takes_its_time) {
-    struct simbox s;
+    struct sim_box s;
     uint64_t before;
     int code;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     add(&s, (struct box_fault){
                 .kind = FAULT_CALL_SLOW, .gpu = -1, .argument = 30000000, .call = "cuInit" });
     before = box_now_ns();
     ck_assert(!fault_call(s.box, "cuInit", -1, &code));
     ck_assert_uint_ge(box_now_ns() - before, 30000000);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_hanging_call_goes_on_when_the_fault_is_cleared) {
     pthread_t thread;
-    struct simbox s;
+    struct sim_box s;
     struct timespec soon;
     uint32_t id;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     id = add(&s, (struct box_fault){
                      .kind = FAULT_CALL_HANG, .gpu = -1, .call = "nvmlDeviceGetMemoryInfo" });
     pthread_create(&thread, NULL, call_that_hangs, &s);
@@ -154,16 +154,16 @@ START_TEST(a_hanging_call_goes_on_when_the_fault_is_cleared) {
     ck_assert_int_eq(fault_clear(s.box, id), 0);
     box_unlock(s.box);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(allocations_fail_after_so_many_bytes) {
     const struct box_part part = { 0, 0 };
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     add(&s, (struct box_fault){ .kind = FAULT_ALLOC_AFTER, .gpu = 0, .argument = 10 * MIB });
     box_lock(s.box);
     ck_assert_int_eq(proc_join(s.box, &slot), 0);
@@ -175,15 +175,15 @@ START_TEST(allocations_fail_after_so_many_bytes) {
     ck_assert_int_eq(fault_clear(s.box, 0), 0);
     ck_assert_int_eq(charge_take(s.box, slot, part, 1, NULL), 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 static unsigned count_random_failures(uint64_t seed, uint64_t *ret_pattern) {
-    struct simbox s;
+    struct sim_box s;
     unsigned n = 0;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     add(&s,
         (struct box_fault){
             .kind = FAULT_ALLOC_RANDOM, .gpu = -1, .argument = UINT32_MAX / 4, .random = seed });
@@ -197,7 +197,7 @@ static unsigned count_random_failures(uint64_t seed, uint64_t *ret_pattern) {
             *ret_pattern |= (uint64_t)fails << i;
     }
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
     return n;
 }
 
@@ -215,9 +215,9 @@ END_TEST
 START_TEST(troubles_of_a_gpu_are_posted_as_events_and_can_be_undone) {
     struct box_event event;
     uint64_t cursor = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     box_lock(s.box);
     fault_xid(s.box, 1, 31);
     fault_ecc(s.box, 0, true, 3);
@@ -237,27 +237,27 @@ START_TEST(troubles_of_a_gpu_are_posted_as_events_and_can_be_undone) {
     ck_assert(!s.box->file->gpu[1].lost);
     ck_assert_uint_eq(s.box->file->gpu[1].last_xid, 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_late_reader_gets_the_events_that_are_still_there) {
     struct box_event event;
     uint64_t cursor = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     box_lock(s.box);
     for (int i = 1; i <= BOX_MAX_EVENTS + 10; i++)
         fault_xid(s.box, 0, i % 50 + 1);
     ck_assert_int_eq(event_next(s.box, &cursor, &event), 0);
     ck_assert_uint_eq(event.seq, 11);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int post_soon(struct simbox *s, void *argument) {
+static int post_soon(struct sim_box *s, void *argument) {
     usleep(20000);
     box_lock(s->box);
     fault_xid(s->box, 0, 63);
@@ -266,20 +266,20 @@ static int post_soon(struct simbox *s, void *argument) {
 }
 
 START_TEST(who_waits_is_woken_by_another_process) {
-    struct simbox s;
+    struct sim_box s;
     uint32_t seen;
     pid_t pid;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     box_lock(s.box);
     seen = s.box->file->event_futex;
     box_unlock(s.box);
     ck_assert_int_eq(event_wait(s.box, seen, 10), -ETIMEDOUT);
-    pid = simbox_fork(post_soon, &s, NULL);
+    pid = sim_box_fork(post_soon, &s, NULL);
     ck_assert_int_eq(event_wait(s.box, seen, 20000), 0);
     ck_assert_uint_eq(event_last(s.box), 1);
-    simbox_expect_success(pid);
-    simbox_done(&s);
+    sim_box_expect_success(pid);
+    sim_box_done(&s);
 }
 END_TEST
 

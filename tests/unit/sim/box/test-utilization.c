@@ -13,11 +13,11 @@
 
 START_TEST(utilization_is_the_busy_part_of_the_last_second) {
     struct busy_readings readings;
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
     uint64_t now;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     box_lock(s.box);
     ck_assert_int_eq(proc_join(s.box, &slot), 0);
     now = box_now_ns();
@@ -35,17 +35,17 @@ START_TEST(utilization_is_the_busy_part_of_the_last_second) {
     ck_assert_uint_ge(busy_of_process(s.box, slot, 1, BUSY_MEMORY), 93);
     ck_assert_uint_eq(busy_of_process(s.box, slot, 1, BUSY_COMPUTE), 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(work_side_by_side_is_busy_once) {
     struct busy_readings readings;
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
     uint64_t now;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     box_lock(s.box);
     ck_assert_int_eq(proc_join(s.box, &slot), 0);
     now = box_now_ns();
@@ -56,15 +56,15 @@ START_TEST(work_side_by_side_is_busy_once) {
     busy_note(s.box, slot, 99, BUSY_COMPUTE, 0, now);
     busy_note(s.box, PROC_NONE, 0, BUSY_COMPUTE, 0, now);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(an_idle_gpu_is_cool_and_slow_and_a_fixed_reading_stays) {
     struct busy_readings readings;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     box_lock(s.box);
     busy_read(s.box, 0, &readings);
     ck_assert_uint_eq(readings.utilization, 0);
@@ -76,21 +76,21 @@ START_TEST(an_idle_gpu_is_cool_and_slow_and_a_fixed_reading_stays) {
     ck_assert_uint_eq(readings.temperature_c, 88);
     ck_assert_uint_eq(readings.performance_state, 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(without_device_nodes_every_gpu_is_visible) {
     struct box_spec spec = { .n_gpus = 3, .seed = 1, .dev_dir = "/nonexistent" };
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, &spec);
+    sim_box_init(&s, &spec);
     ck_assert_uint_eq(node_visible_gpus(s.box), 7);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int count_as_nobody(struct simbox *s, void *argument) {
+static int count_as_nobody(struct sim_box *s, void *argument) {
     const uint32_t *expected = argument;
 
     if (setuid(65534) < 0)
@@ -102,30 +102,30 @@ START_TEST(a_node_that_is_missing_or_refused_hides_its_gpu) {
     struct box_spec spec = { .n_gpus = 3, .seed = 1, .minors = "4,5,6" };
     char dir[] = "/tmp/allot-nodes-XXXXXX", path[64];
     uint32_t expected = 2; /* minor 5 alone is everybody's */
-    struct simbox s;
+    struct sim_box s;
 
     if (geteuid() != 0)
         return; /* device nodes are root's to make */
     ck_assert_ptr_nonnull(mkdtemp(dir));
     chmod(dir, 0755);
     spec.dev_dir = dir;
-    simbox_init(&s, &spec);
+    sim_box_init(&s, &spec);
     for (int minor = 4; minor <= 5; minor++) {
         snprintf(path, sizeof(path), "%s/nvidia%d", dir, minor);
         ck_assert_int_eq(mknod(path, S_IFCHR | 0600, makedev(195, minor)), 0);
         ck_assert_int_eq(chmod(path, minor == 5 ? 0666 : 0600), 0);
     }
     ck_assert_uint_eq(node_visible_gpus(s.box), 3);
-    simbox_expect_success(simbox_fork(count_as_nobody, &s, &expected));
+    sim_box_expect_success(sim_box_fork(count_as_nobody, &s, &expected));
     for (int minor = 4; minor <= 5; minor++) {
         snprintf(path, sizeof(path), "%s/nvidia%d", dir, minor);
         unlink(path);
     }
     rmdir(dir);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-SUITE("busy", utilization_is_the_busy_part_of_the_last_second, work_side_by_side_is_busy_once,
-      an_idle_gpu_is_cool_and_slow_and_a_fixed_reading_stays,
+SUITE("utilization", utilization_is_the_busy_part_of_the_last_second,
+      work_side_by_side_is_busy_once, an_idle_gpu_is_cool_and_slow_and_a_fixed_reading_stays,
       without_device_nodes_every_gpu_is_visible, a_node_that_is_missing_or_refused_hides_its_gpu)

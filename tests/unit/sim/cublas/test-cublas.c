@@ -13,7 +13,7 @@
 #include "tests/support/suite.h"
 
 struct world {
-    struct simbox simbox;
+    struct sim_box sim_box;
     struct allot_error err;
     struct cuda *cuda;
     struct cublas *cublas;
@@ -28,7 +28,7 @@ static void open_world(struct world *ret, const struct box_spec *spec) {
     struct driver_options options;
     struct world w = { .random = 3 };
 
-    simbox_init(&w.simbox, spec);
+    sim_box_init(&w.sim_box, spec);
     options = driver_options_read(DRIVER_AUTO);
     OK(cuda_open(&w.cuda, &options, &w.err));
     OK(cuda_primary_ctx_retain(w.cuda, &w.err, &w.context, 0));
@@ -42,7 +42,7 @@ static void close_world(struct world *w) {
     ck_assert_int_eq(cublas_destroy(w->cublas, &w->err, w->handle), 0);
     cublas_close(w->cublas);
     cuda_close(w->cuda);
-    simbox_done(&w->simbox);
+    sim_box_done(&w->sim_box);
 }
 
 /* Device memory with a copy of `n` bytes. */
@@ -390,7 +390,7 @@ static float modelled(const struct box_spec *spec, cudaDataType type, cublasMath
     return ms;
 }
 
-static int time_products(struct simbox *simbox, void *argument) {
+static int time_products(struct sim_box *sim_box, void *argument) {
     static const struct box_spec a100 = { .n_gpus = 1, .models = "a100-40g" };
     static const struct box_spec t4 = { .n_gpus = 1, .models = "t4-16g" };
     static const struct box_spec timing = { .n_gpus = 1,
@@ -399,10 +399,10 @@ static int time_products(struct simbox *simbox, void *argument) {
     float *ms = argument;
 
     /* A process opens one box in its life: one child for each. */
-    *ms = simbox == (void *)1   ? modelled(&t4, CUDA_R_32F, CUBLAS_DEFAULT_MATH)
-          : simbox == (void *)2 ? modelled(&timing, CUDA_R_32F, CUBLAS_DEFAULT_MATH)
-          : simbox == (void *)3 ? modelled(&a100, CUDA_R_16F, CUBLAS_DEFAULT_MATH)
-                                : modelled(&a100, CUDA_R_32F, CUBLAS_DEFAULT_MATH);
+    *ms = sim_box == (void *)1   ? modelled(&t4, CUDA_R_32F, CUBLAS_DEFAULT_MATH)
+          : sim_box == (void *)2 ? modelled(&timing, CUDA_R_32F, CUBLAS_DEFAULT_MATH)
+          : sim_box == (void *)3 ? modelled(&a100, CUDA_R_16F, CUBLAS_DEFAULT_MATH)
+                                 : modelled(&a100, CUDA_R_32F, CUBLAS_DEFAULT_MATH);
     return 0;
 }
 
@@ -410,7 +410,7 @@ START_TEST(modelled_time_follows_the_model_and_needs_no_computing) {
     float *ms = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     for (uintptr_t i = 0; i < 4; i++)
-        simbox_expect_success(simbox_fork(time_products, (void *)i, &ms[i]));
+        sim_box_expect_success(sim_box_fork(time_products, (void *)i, &ms[i]));
     ck_assert_float_gt(ms[0], 0);
     ck_assert_float_gt(ms[1], 1.5f * ms[0]); /* a T4 is slower */
     ck_assert_float_eq(ms[2], ms[0]);        /* timing only: the same to the bit */
@@ -443,7 +443,7 @@ END_TEST
 
 /* A process ends with products queued: OpenBLAS, which computes them, ends its threads meanwhile.
  */
-static int end_amid_products(struct simbox *simbox, void *argument) {
+static int end_amid_products(struct sim_box *sim_box, void *argument) {
     enum { SIDE = 700, PRODUCTS = 200 };
     struct driver_options options = driver_options_read(DRIVER_AUTO);
     const float one = 1, none = 0;
@@ -468,12 +468,12 @@ static int end_amid_products(struct simbox *simbox, void *argument) {
 }
 
 START_TEST(a_process_may_end_while_it_computes) {
-    struct simbox simbox;
+    struct sim_box sim_box;
 
-    simbox_init(&simbox, NULL);
+    sim_box_init(&sim_box, NULL);
     for (intptr_t i = 0; i < 20; i++)
-        simbox_expect_success(simbox_fork(end_amid_products, &simbox, (void *)i));
-    simbox_done(&simbox);
+        sim_box_expect_success(sim_box_fork(end_amid_products, &sim_box, (void *)i));
+    sim_box_done(&sim_box);
 }
 END_TEST
 

@@ -13,11 +13,11 @@ static nvmlEventSet_t register_all(unsigned long long types) {
 
     ck_assert_nvml_ok(NV(nvmlEventSetCreate)(&set));
     for (unsigned i = 0; i < 2; i++)
-        ck_assert_nvml_ok(NV(nvmlDeviceRegisterEvents)(nvmllib_device(i), types, set));
+        ck_assert_nvml_ok(NV(nvmlDeviceRegisterEvents)(nvml_library_device(i), types, set));
     return set;
 }
 
-static int xid_from_another_process(struct simbox *s, void *argument) {
+static int xid_from_another_process(struct sim_box *s, void *argument) {
     usleep(200000);
     if (box_lock(s->box) < 0)
         return 1;
@@ -30,33 +30,33 @@ START_TEST(a_waiter_is_woken_by_what_another_process_does) {
     nvmlEventData_t data;
     nvmlEventSet_t set;
     uint64_t start_ns;
-    struct simbox s;
+    struct sim_box s;
     pid_t pid;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     set = register_all(nvmlEventTypeXidCriticalError);
     start_ns = box_now_ns();
-    pid = simbox_fork(xid_from_another_process, &s, NULL);
+    pid = sim_box_fork(xid_from_another_process, &s, NULL);
     ck_assert_nvml_ok(NV(nvmlEventSetWait_v2)(set, &data, 20000));
     ck_assert_uint_ge(box_now_ns() - start_ns, 150000000u);
     ck_assert_uint_lt(box_now_ns() - start_ns, 15000000000u);
-    ck_assert_ptr_eq(data.device, nvmllib_device(1));
+    ck_assert_ptr_eq(data.device, nvml_library_device(1));
     ck_assert_uint_eq(data.eventType, nvmlEventTypeXidCriticalError);
     ck_assert_uint_eq(data.eventData, 31);
     ck_assert_uint_eq(data.gpuInstanceId, UINT32_MAX);
-    simbox_expect_success(pid);
+    sim_box_expect_success(pid);
     ck_assert_nvml(NV(nvmlEventSetWait_v2)(set, &data, 0), NVML_ERROR_TIMEOUT);
     ck_assert_nvml_ok(NV(nvmlEventSetFree)(set));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(only_what_was_asked_for_and_happened_since_is_delivered) {
     nvmlEventData_t data;
     nvmlEventSet_t set;
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     box_lock(s.box);
     fault_xid(s.box, 0, 13);
     box_unlock(s.box);
@@ -65,7 +65,7 @@ START_TEST(only_what_was_asked_for_and_happened_since_is_delivered) {
     fault_xid(s.box, 0, 14);
     box_unlock(s.box);
     ck_assert_nvml_ok(
-        NV(nvmlDeviceRegisterEvents)(nvmllib_device(0), nvmlEventTypeXidCriticalError, set));
+        NV(nvmlDeviceRegisterEvents)(nvml_library_device(0), nvmlEventTypeXidCriticalError, set));
     box_lock(s.box);
     fault_ecc(s.box, 0, false, 3);
     fault_xid(s.box, 1, 15);
@@ -74,11 +74,12 @@ START_TEST(only_what_was_asked_for_and_happened_since_is_delivered) {
     ck_assert_nvml_ok(NV(nvmlEventSetWait_v2)(set, &data, 1000));
     ck_assert_uint_eq(data.eventData, 16);
     ck_assert_nvml(NV(nvmlEventSetWait_v2)(set, &data, 10), NVML_ERROR_TIMEOUT);
-    ck_assert_nvml(NV(nvmlDeviceRegisterEvents)(nvmllib_device(0), 1ull << 40, set),
+    ck_assert_nvml(NV(nvmlDeviceRegisterEvents)(nvml_library_device(0), 1ull << 40, set),
                    NVML_ERROR_INVALID_ARGUMENT);
-    ck_assert_nvml(NV(nvmlDeviceRegisterEvents)(nvmllib_device(0), nvmlEventMigConfigChange, set),
-                   NVML_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    ck_assert_nvml(
+        NV(nvmlDeviceRegisterEvents)(nvml_library_device(0), nvmlEventMigConfigChange, set),
+        NVML_ERROR_NOT_SUPPORTED);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -86,9 +87,9 @@ START_TEST(ecc_errors_arrive_as_events_and_as_counts) {
     unsigned long long count;
     nvmlEventData_t data;
     nvmlEventSet_t set;
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     set = register_all(nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError);
     box_lock(s.box);
     fault_ecc(s.box, 1, false, 5);
@@ -99,22 +100,22 @@ START_TEST(ecc_errors_arrive_as_events_and_as_counts) {
     ck_assert_nvml_ok(NV(nvmlEventSetWait_v2)(set, &data, 1000));
     ck_assert_uint_eq(data.eventType, nvmlEventTypeDoubleBitEccError);
     ck_assert_nvml_ok(NV(nvmlDeviceGetTotalEccErrors)(
-        nvmllib_device(1), NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_VOLATILE_ECC, &count));
+        nvml_library_device(1), NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_VOLATILE_ECC, &count));
     ck_assert_uint_eq(count, 5);
     ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryErrorCounter)(
-        nvmllib_device(1), NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_AGGREGATE_ECC,
+        nvml_library_device(1), NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_AGGREGATE_ECC,
         NVML_MEMORY_LOCATION_DEVICE_MEMORY, &count));
     ck_assert_uint_eq(count, 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_lost_gpu_is_told_once_as_xid_and_then_by_the_answer) {
     nvmlEventData_t data;
     nvmlEventSet_t set;
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     set = register_all(nvmlEventTypeXidCriticalError);
     box_lock(s.box);
     fault_lost(s.box, 1);
@@ -122,16 +123,16 @@ START_TEST(a_lost_gpu_is_told_once_as_xid_and_then_by_the_answer) {
     ck_assert_nvml_ok(NV(nvmlEventSetWait_v2)(set, &data, 1000));
     ck_assert_uint_eq(data.eventData, 79);
     ck_assert_nvml(NV(nvmlEventSetWait_v2)(set, &data, 1000), NVML_ERROR_GPU_IS_LOST);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(the_first_version_writes_no_mig_ids) {
     nvmlEventData_t data, untouched;
     nvmlEventSet_t set;
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     set = register_all(nvmlEventTypeXidCriticalError);
     box_lock(s.box);
     fault_xid(s.box, 0, 43);
@@ -141,7 +142,7 @@ START_TEST(the_first_version_writes_no_mig_ids) {
     ck_assert_nvml_ok(NV(nvmlEventSetWait)(set, &data, 1000));
     ck_assert_uint_eq(data.eventData, 43);
     ck_assert_uint_eq(data.gpuInstanceId, untouched.gpuInstanceId);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -156,10 +157,10 @@ START_TEST(a_set_that_is_freed_lets_its_waiters_go) {
     nvmlEventData_t data;
     nvmlEventSet_t set;
     pthread_t thread;
-    struct simbox s;
+    struct sim_box s;
     void *r;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     set = register_all(nvmlEventTypeXidCriticalError);
     ck_assert_int_eq(pthread_create(&thread, NULL, wait_forever, set), 0);
     usleep(100000);
@@ -168,7 +169,7 @@ START_TEST(a_set_that_is_freed_lets_its_waiters_go) {
     ck_assert_uint_eq((uintptr_t)r, NVML_ERROR_INVALID_ARGUMENT);
     ck_assert_nvml(NV(nvmlEventSetFree)(set), NVML_ERROR_INVALID_ARGUMENT);
     ck_assert_nvml(NV(nvmlEventSetWait_v2)(set, &data, 0), NVML_ERROR_INVALID_ARGUMENT);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

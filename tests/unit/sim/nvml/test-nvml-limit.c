@@ -29,22 +29,23 @@ START_TEST(a_limit_is_set_read_enforced_and_removed) {
     nvmlSetMemoryLimits_v1_t set = { .nameSpace = folder, .softLimit = 0, .hardLimit = 64 * MIB };
     nvmlGetMemoryLimits_v1_t get = { .nameSpace = folder };
     nvmlDevice_t device;
-    struct simbox s;
+    struct sim_box s;
     uint32_t slot;
     pid_t pid;
 
     if (!have_cgroup(folder))
         return;
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(0);
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(0);
     ck_assert_nvml(NV(nvmlDeviceGetMemoryLimits_v1)(device, &get), NVML_ERROR_NOT_FOUND);
     ck_assert_nvml_ok(NV(nvmlDeviceSetMemoryLimits_v1)(device, &set));
-    pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 32 * MIB, 0 });
+    pid = nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 32 * MIB, 0 });
     ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryLimits_v1)(device, &get));
     ck_assert_uint_eq(get.softLimit, 0);
     ck_assert_uint_eq(get.hardLimit, 64 * MIB);
     ck_assert_uint_eq(get.currentUsed, 32 * MIB);
-    ck_assert_nvml(NV(nvmlDeviceGetMemoryLimits_v1)(nvmllib_device(1), &get), NVML_ERROR_NOT_FOUND);
+    ck_assert_nvml(NV(nvmlDeviceGetMemoryLimits_v1)(nvml_library_device(1), &get),
+                   NVML_ERROR_NOT_FOUND);
 
     box_lock(s.box);
     ck_assert_int_eq(proc_join(s.box, &slot), 0);
@@ -55,8 +56,8 @@ START_TEST(a_limit_is_set_read_enforced_and_removed) {
     set.hardLimit = NVML_DEVICE_MEMORY_LIMIT_MAX;
     ck_assert_nvml_ok(NV(nvmlDeviceSetMemoryLimits_v1)(device, &set));
     ck_assert_nvml(NV(nvmlDeviceGetMemoryLimits_v1)(device, &get), NVML_ERROR_NOT_FOUND);
-    simbox_kill(pid);
-    simbox_done(&s);
+    sim_box_kill(pid);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -64,12 +65,13 @@ START_TEST(what_makes_no_sense_is_refused) {
     char folder[PATH_MAX];
     nvmlSetMemoryLimits_v1_t set = { .nameSpace = folder, .softLimit = 3, .hardLimit = 2 };
     nvmlDevice_t device, mig;
-    struct simbox s;
+    struct sim_box s;
 
     if (!have_cgroup(folder))
         return;
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g", .mig = "0:7g.40gb" });
-    device = nvmllib_device(0);
+    nvml_library_init(&s,
+                      &(struct box_spec){ .n_gpus = 1, .models = "a100-40g", .mig = "0:7g.40gb" });
+    device = nvml_library_device(0);
     ck_assert_nvml(NV(nvmlDeviceSetMemoryLimits_v1)(device, &set), NVML_ERROR_INVALID_ARGUMENT);
     set.hardLimit = s.box->file->gpu[0].total_bytes + 1;
     ck_assert_nvml(NV(nvmlDeviceSetMemoryLimits_v1)(device, &set), NVML_ERROR_INVALID_ARGUMENT);
@@ -83,21 +85,21 @@ START_TEST(what_makes_no_sense_is_refused) {
     set.nameSpace = folder;
     ck_assert_nvml_ok(NV(nvmlDeviceGetMigDeviceHandleByIndex)(device, 0, &mig));
     ck_assert_nvml(NV(nvmlDeviceSetMemoryLimits_v1)(mig, &set), NVML_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_driver_before_615_has_no_limits) {
     char folder[PATH_MAX];
     nvmlSetMemoryLimits_v1_t set = { .nameSpace = folder, .hardLimit = 64 * MIB };
-    struct simbox s;
+    struct sim_box s;
 
     if (!have_cgroup(folder))
         return;
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "t4-16g", .driver = "580" });
-    ck_assert_nvml(NV(nvmlDeviceSetMemoryLimits_v1)(nvmllib_device(0), &set),
+    nvml_library_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "t4-16g", .driver = "580" });
+    ck_assert_nvml(NV(nvmlDeviceSetMemoryLimits_v1)(nvml_library_device(0), &set),
                    NVML_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

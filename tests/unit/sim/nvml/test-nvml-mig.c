@@ -16,7 +16,8 @@ static const struct box_spec cut = { .n_gpus = 2,
 static nvmlDevice_t mig(unsigned index) {
     nvmlDevice_t device;
 
-    ck_assert_nvml_ok(NV(nvmlDeviceGetMigDeviceHandleByIndex)(nvmllib_device(0), index, &device));
+    ck_assert_nvml_ok(
+        NV(nvmlDeviceGetMigDeviceHandleByIndex)(nvml_library_device(0), index, &device));
     return device;
 }
 
@@ -25,18 +26,18 @@ START_TEST(mig_devices_are_enumerated_under_their_gpu) {
     nvmlDevice_t device, parent;
     unsigned current, pending, n, gi, ci;
     char name[96], uuid[96];
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, &cut);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetMigMode)(nvmllib_device(0), &current, &pending));
+    nvml_library_init(&s, &cut);
+    ck_assert_nvml_ok(NV(nvmlDeviceGetMigMode)(nvml_library_device(0), &current, &pending));
     ck_assert_uint_eq(current, NVML_DEVICE_MIG_ENABLE);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetMigMode)(nvmllib_device(1), &current, &pending));
+    ck_assert_nvml_ok(NV(nvmlDeviceGetMigMode)(nvml_library_device(1), &current, &pending));
     ck_assert_uint_eq(current, NVML_DEVICE_MIG_DISABLE);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetMaxMigDeviceCount)(nvmllib_device(0), &n));
+    ck_assert_nvml_ok(NV(nvmlDeviceGetMaxMigDeviceCount)(nvml_library_device(0), &n));
     ck_assert_uint_eq(n, 7);
-    ck_assert_nvml(NV(nvmlDeviceGetMigDeviceHandleByIndex)(nvmllib_device(0), 3, &device),
+    ck_assert_nvml(NV(nvmlDeviceGetMigDeviceHandleByIndex)(nvml_library_device(0), 3, &device),
                    NVML_ERROR_NOT_FOUND);
-    ck_assert_nvml(NV(nvmlDeviceGetMigDeviceHandleByIndex)(nvmllib_device(0), 7, &device),
+    ck_assert_nvml(NV(nvmlDeviceGetMigDeviceHandleByIndex)(nvml_library_device(0), 7, &device),
                    NVML_ERROR_INVALID_ARGUMENT);
 
     device = mig(1);
@@ -58,7 +59,7 @@ START_TEST(mig_devices_are_enumerated_under_their_gpu) {
     ck_assert_nvml_ok(NV(nvmlDeviceGetHandleByUUID)(uuid, &parent));
     ck_assert_ptr_eq(parent, device);
     ck_assert_nvml_ok(NV(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)(device, &parent));
-    ck_assert_ptr_eq(parent, nvmllib_device(0));
+    ck_assert_ptr_eq(parent, nvml_library_device(0));
     ck_assert_nvml_ok(NV(nvmlDeviceGetAttributes_v2)(device, &attributes));
     ck_assert_uint_eq(attributes.multiprocessorCount, 14);
     ck_assert_uint_eq(attributes.gpuInstanceSliceCount, 3);
@@ -66,18 +67,19 @@ START_TEST(mig_devices_are_enumerated_under_their_gpu) {
     ck_assert_uint_eq(attributes.memorySizeMB, 19968);
     ck_assert_nvml(NV(nvmlDeviceGetTemperature)(device, NVML_TEMPERATURE_GPU, &n),
                    NVML_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int look_as_nobody(struct simbox *s, void *argument) {
+static int look_as_nobody(struct sim_box *s, void *argument) {
     nvmlMemory_t memory;
     unsigned n = 0;
 
     if (setresuid(65534, 65534, 65534) < 0)
         return 1;
-    return !(NV(nvmlDeviceGetMemoryInfo)(nvmllib_device(0), &memory) == NVML_ERROR_NO_PERMISSION &&
-             NV(nvmlDeviceGetComputeRunningProcesses_v3)(nvmllib_device(0), &n, NULL) ==
+    return !(NV(nvmlDeviceGetMemoryInfo)(nvml_library_device(0), &memory) ==
+                 NVML_ERROR_NO_PERMISSION &&
+             NV(nvmlDeviceGetComputeRunningProcesses_v3)(nvml_library_device(0), &n, NULL) ==
                  NVML_ERROR_NO_PERMISSION &&
              NV(nvmlDeviceGetMemoryInfo)(mig(0), &memory) == NVML_SUCCESS);
 }
@@ -86,12 +88,12 @@ START_TEST(memory_and_processes_are_those_of_the_instance) {
     nvmlMemory_v2_t memory = { .version = nvmlMemory_v2 };
     nvmlProcessInfo_t infos[4];
     nvmlUtilization_t rates;
-    struct simbox s;
+    struct sim_box s;
     unsigned n = 4;
     pid_t pid;
 
-    nvmllib_init(&s, &cut);
-    pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 2 }, 300 * MIB, 0 });
+    nvml_library_init(&s, &cut);
+    pid = nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 2 }, 300 * MIB, 0 });
     ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryInfo_v2)(mig(0), &memory));
     ck_assert_uint_eq(memory.used, 0);
     ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryInfo_v2)(mig(1), &memory));
@@ -106,18 +108,18 @@ START_TEST(memory_and_processes_are_those_of_the_instance) {
     n = 4;
     ck_assert_nvml_ok(NV(nvmlDeviceGetComputeRunningProcesses_v3)(mig(0), &n, infos));
     ck_assert_uint_eq(n, 0);
-    ck_assert_nvml(NV(nvmlDeviceGetUtilizationRates)(nvmllib_device(0), &rates),
+    ck_assert_nvml(NV(nvmlDeviceGetUtilizationRates)(nvml_library_device(0), &rates),
                    NVML_ERROR_NOT_SUPPORTED);
     if (geteuid() == 0) {
-        ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryInfo_v2)(nvmllib_device(0), &memory));
+        ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryInfo_v2)(nvml_library_device(0), &memory));
         ck_assert_uint_eq(memory.used, 300 * MIB);
         n = 4;
         ck_assert_nvml_ok(
-            NV(nvmlDeviceGetComputeRunningProcesses_v3)(nvmllib_device(0), &n, infos));
+            NV(nvmlDeviceGetComputeRunningProcesses_v3)(nvml_library_device(0), &n, infos));
         ck_assert_uint_eq(n, 1);
-        simbox_expect_success(simbox_fork(look_as_nobody, &s, NULL));
+        sim_box_expect_success(sim_box_fork(look_as_nobody, &s, NULL));
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -129,13 +131,13 @@ START_TEST(instances_are_made_and_destroyed_by_root) {
     nvmlGpuInstance_t gi, again;
     nvmlDevice_t gpu, device;
     nvmlReturn_t status;
-    struct simbox s;
+    struct sim_box s;
     unsigned n;
 
     if (geteuid() != 0)
         return;
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g" });
-    gpu = nvmllib_device(0);
+    nvml_library_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g" });
+    gpu = nvml_library_device(0);
     ck_assert_nvml(NV(nvmlDeviceCreateGpuInstance)(gpu, 9, &gi), NVML_ERROR_NOT_SUPPORTED);
     ck_assert_nvml_ok(NV(nvmlDeviceSetMigMode)(gpu, NVML_DEVICE_MIG_ENABLE, &status));
     ck_assert_int_eq(status, NVML_SUCCESS);
@@ -167,17 +169,17 @@ START_TEST(instances_are_made_and_destroyed_by_root) {
     ck_assert_int_eq(status, NVML_ERROR_IN_USE);
     ck_assert_nvml_ok(NV(nvmlDeviceSetMigMode)(gpu, NVML_DEVICE_MIG_ENABLE, &status));
 
-    const pid_t pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 1 }, 2 * MIB, 0 });
+    const pid_t pid = nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 1 }, 2 * MIB, 0 });
 
     ck_assert_nvml(NV(nvmlComputeInstanceDestroy)(ci), NVML_ERROR_IN_USE);
-    simbox_kill(pid);
+    sim_box_kill(pid);
     ck_assert_nvml_ok(NV(nvmlComputeInstanceDestroy)(ci));
     ck_assert_nvml(NV(nvmlDeviceGetGpuInstanceId)(device, &n), NVML_ERROR_INVALID_ARGUMENT);
     ck_assert_nvml_ok(NV(nvmlGpuInstanceDestroy)(gi));
     ck_assert_nvml(NV(nvmlGpuInstanceGetInfo)(gi, &gi_info), NVML_ERROR_INVALID_ARGUMENT);
     ck_assert_nvml_ok(NV(nvmlDeviceSetMigMode)(gpu, NVML_DEVICE_MIG_DISABLE, &status));
     ck_assert_int_eq(status, NVML_SUCCESS);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

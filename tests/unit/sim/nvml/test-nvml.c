@@ -45,9 +45,9 @@ START_TEST(exactly_the_listed_names_and_the_marker_are_exported) {
     }
     ck_assert_int_eq(pclose(nm), 0);
     for (size_t i = 0; i < ELEMENTSOF(names); i++)
-        nvmllib_symbol(names[i]);
+        nvml_library_symbol(names[i]);
     ck_assert_uint_eq(n, ELEMENTSOF(names) + 1);
-    ck_assert_ptr_nonnull(strstr(nvmllib_symbol("gpusimMarker"), "gpusim"));
+    ck_assert_ptr_nonnull(strstr(nvml_library_symbol("gpusimMarker"), "gpusim"));
 }
 END_TEST
 
@@ -78,7 +78,7 @@ static bool works_uninitialised(const char *name) {
 
 START_TEST(before_init_every_call_says_uninitialized) {
     for (size_t i = 0; i < ELEMENTSOF(names); i++) {
-        any_fn call = (any_fn)nvmllib_symbol(names[i]);
+        any_fn call = (any_fn)nvml_library_symbol(names[i]);
 
         if (!works_uninitialised(names[i]))
             ck_assert_msg(call(0, 0, 0, 0, 0, 0) == NVML_ERROR_UNINITIALIZED, "%s", names[i]);
@@ -90,14 +90,14 @@ START_TEST(a_call_with_null_or_garbage_crashes_nothing) {
     const uintptr_t
         firsts[] = { 0, 1, 0x1000, UINTPTR_MAX, 0 /* a device */, 0 /* not quite one */ };
     uintptr_t first[ELEMENTSOF(firsts)];
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g", .seed = 1 });
+    nvml_library_init(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g", .seed = 1 });
     memcpy(first, firsts, sizeof(first));
-    first[4] = (uintptr_t)nvmllib_device(0);
+    first[4] = (uintptr_t)nvml_library_device(0);
     first[5] = first[4] + 1;
     for (size_t i = 0; i < ELEMENTSOF(names); i++) {
-        any_fn call = (any_fn)nvmllib_symbol(names[i]);
+        any_fn call = (any_fn)nvml_library_symbol(names[i]);
 
         if (works_uninitialised(names[i]) || !strcmp(names[i], "nvmlShutdown"))
             continue;
@@ -115,7 +115,7 @@ START_TEST(a_call_with_null_or_garbage_crashes_nothing) {
                               "%s(%#zx): %d", names[i], (size_t)first[j], r);
         }
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -123,19 +123,19 @@ START_TEST(the_private_table_has_the_process_list_and_nothing_unknown) {
     unsigned char id[16] = { 0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
                              0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4 };
     nvmlReturn_t (*get)(const void **, const void *) =
-        (__typeof__(get))nvmllib_symbol("nvmlInternalGetExportTable");
+        (__typeof__(get))nvml_library_symbol("nvmlInternalGetExportTable");
     static char rows[2][4128];
     const uintptr_t *table;
-    struct simbox s;
+    struct sim_box s;
     unsigned n = 2;
     uint64_t bytes;
     pid_t pid;
 
-    nvmllib_init(&s, NULL);
-    pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 64 * MIB, 0 });
+    nvml_library_init(&s, NULL);
+    pid = nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 64 * MIB, 0 });
     ck_assert_nvml_ok(get((const void **)&table, id));
     ck_assert_uint_ge(table[0], 231 * sizeof(table[0]));
-    ck_assert_nvml_ok(((any_fn)table[213])((uintptr_t)nvmllib_device(0), (uintptr_t)&n,
+    ck_assert_nvml_ok(((any_fn)table[213])((uintptr_t)nvml_library_device(0), (uintptr_t)&n,
                                            (uintptr_t)rows, 0, 0, 0));
     ck_assert_uint_eq(n, 1);
     ck_assert_mem_eq(rows[0], &pid, sizeof(pid));
@@ -145,15 +145,15 @@ START_TEST(the_private_table_has_the_process_list_and_nothing_unknown) {
     ck_assert_nvml(((any_fn)table[100])(0, 0, 0, 0, 0, 0), NVML_ERROR_NOT_SUPPORTED);
     id[0]++;
     ck_assert_nvml(get((const void **)&table, id), NVML_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(init_and_shutdown_are_counted) {
-    struct simbox s;
+    struct sim_box s;
     unsigned n;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     ck_assert_nvml_ok(NV(nvmlInitWithFlags)(0));
     ck_assert_nvml_ok(NV(nvmlShutdown)());
     ck_assert_nvml_ok(NV(nvmlDeviceGetCount_v2)(&n));
@@ -161,7 +161,7 @@ START_TEST(init_and_shutdown_are_counted) {
     ck_assert_nvml_ok(NV(nvmlShutdown)());
     ck_assert_nvml(NV(nvmlDeviceGetCount_v2)(&n), NVML_ERROR_UNINITIALIZED);
     ck_assert_nvml(NV(nvmlShutdown)(), NVML_ERROR_UNINITIALIZED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -173,15 +173,15 @@ END_TEST
 
 START_TEST(a_device_is_found_by_everything_it_is_called) {
     char uuid[96], serial[32], text[96];
-    struct simbox s;
+    struct sim_box s;
     nvmlPciInfo_t pci;
     nvmlDevice_t found;
     unsigned value;
 
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 3, .models = "a100-40g,t4-16g,h100-80g" });
+    nvml_library_init(&s, &(struct box_spec){ .n_gpus = 3, .models = "a100-40g,t4-16g,h100-80g" });
     for (unsigned i = 0; i < 3; i++) {
         const struct box_gpu *gpu = &s.box->file->gpu[i];
-        nvmlDevice_t device = nvmllib_device(i);
+        nvmlDevice_t device = nvml_library_device(i);
 
         ck_assert_nvml_ok(NV(nvmlDeviceGetIndex)(device, &value));
         ck_assert_uint_eq(value, i);
@@ -208,20 +208,20 @@ START_TEST(a_device_is_found_by_everything_it_is_called) {
     ck_assert_nvml(NV(nvmlDeviceGetHandleByUUID)("GPU-no", &found), NVML_ERROR_NOT_FOUND);
     ck_assert_nvml(NV(nvmlDeviceGetHandleByPciBusId_v2)("x", &found), NVML_ERROR_INVALID_ARGUMENT);
     ck_assert_nvml(NV(nvmlDeviceGetHandleByPciBusId_v2)("77:1.0", &found), NVML_ERROR_NOT_FOUND);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_uuid_in_ascii_or_binary_finds_the_device) {
     nvmlUUID_t id = { .version = nvmlUUID_v1, .type = NVML_UUID_TYPE_ASCII };
-    struct simbox s;
+    struct sim_box s;
     nvmlDevice_t found;
     unsigned n = 0;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     memcpy(id.value.str, s.box->file->gpu[1].uuid, NVML_DEVICE_UUID_ASCII_LEN);
     ck_assert_nvml_ok(NV(nvmlDeviceGetHandleByUUIDV)(&id, &found));
-    ck_assert_ptr_eq(found, nvmllib_device(1));
+    ck_assert_ptr_eq(found, nvml_library_device(1));
     id.type = NVML_UUID_TYPE_BINARY;
     for (const char *p = s.box->file->gpu[1].uuid + 4; *p && n < 32; p++) {
         if (*p == '-')
@@ -233,24 +233,24 @@ START_TEST(a_uuid_in_ascii_or_binary_finds_the_device) {
         n++;
     }
     ck_assert_nvml_ok(NV(nvmlDeviceGetHandleByUUIDV)(&id, &found));
-    ck_assert_ptr_eq(found, nvmllib_device(1));
+    ck_assert_ptr_eq(found, nvml_library_device(1));
     id.version = 7;
     ck_assert_nvml(NV(nvmlDeviceGetHandleByUUIDV)(&id, &found),
                    NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(older_structs_are_not_overrun) {
-    struct simbox s;
+    struct sim_box s;
     struct {
         nvmlPciInfo_t pci;
     } now;
     unsigned char guard[sizeof(now)];
     nvmlDevice_t device;
 
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(0);
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(0);
     memset(&now, 0xa5, sizeof(now));
     memset(guard, 0xa5, sizeof(guard));
     ck_assert_nvml_ok(NV(nvmlDeviceGetPciInfo)(device, &now.pci));
@@ -259,19 +259,19 @@ START_TEST(older_structs_are_not_overrun) {
                      sizeof(now) - offsetof(nvmlPciInfo_t, pciSubSystemId));
     ck_assert_nvml_ok(NV(nvmlDeviceGetPciInfo_v2)(device, &now.pci));
     ck_assert_mem_eq(now.pci.busId, guard, sizeof(now.pci.busId));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(memory_adds_up_in_both_versions) {
     nvmlMemory_v2_t v2 = { .version = nvmlMemory_v2 };
-    struct simbox s;
+    struct sim_box s;
     nvmlMemory_t v1;
     nvmlDevice_t device;
 
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(0);
-    nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 100 * MIB, 0 });
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(0);
+    nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 100 * MIB, 0 });
     ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryInfo)(device, &v1));
     ck_assert_nvml_ok(NV(nvmlDeviceGetMemoryInfo_v2)(device, &v2));
     ck_assert_uint_eq(v2.total, s.box->file->gpu[0].total_bytes);
@@ -284,7 +284,7 @@ START_TEST(memory_adds_up_in_both_versions) {
     v2.version = 0;
     ck_assert_nvml(NV(nvmlDeviceGetMemoryInfo_v2)(device, &v2),
                    NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -295,15 +295,15 @@ START_TEST(two_processes_are_seen_in_every_shape_and_a_killed_one_is_gone) {
     nvmlProcessInfo_v1_t v1[4];
     nvmlProcessInfo_t v3[4];
     nvmlDevice_t device;
-    struct simbox s;
+    struct sim_box s;
     pid_t pid[2];
     unsigned n = 0;
 
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(1);
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(1);
     ck_assert_nvml_ok(NV(nvmlDeviceGetComputeRunningProcesses_v3)(device, &n, NULL));
-    pid[0] = nvmllib_hold(&s, &(struct nvmllib_hold){ { 1, 0 }, 64 * MIB, 0 });
-    pid[1] = nvmllib_hold(&s, &(struct nvmllib_hold){ { 1, 0 }, 500 * MIB, 0 });
+    pid[0] = nvml_library_hold(&s, &(struct nvml_library_hold){ { 1, 0 }, 64 * MIB, 0 });
+    pid[1] = nvml_library_hold(&s, &(struct nvml_library_hold){ { 1, 0 }, 500 * MIB, 0 });
 
     ck_assert_nvml(NV(nvmlDeviceGetComputeRunningProcesses_v3)(device, &n, NULL),
                    NVML_ERROR_INSUFFICIENT_SIZE);
@@ -338,30 +338,30 @@ START_TEST(two_processes_are_seen_in_every_shape_and_a_killed_one_is_gone) {
     ck_assert_nvml_ok(NV(nvmlDeviceGetGraphicsRunningProcesses_v2)(device, &n, v3));
     ck_assert_uint_eq(n, 0);
 
-    simbox_kill(pid[0]);
+    sim_box_kill(pid[0]);
     n = 4;
     ck_assert_nvml_ok(NV(nvmlDeviceGetComputeRunningProcesses_v2)(device, &n, v3));
     ck_assert_uint_eq(n, 1);
     ck_assert_uint_eq(v3[0].pid, (unsigned)pid[1]);
-    simbox_kill(pid[1]);
+    sim_box_kill(pid[1]);
     n = 4;
     ck_assert_nvml_ok(NV(nvmlDeviceGetComputeRunningProcesses_v2)(device, &n, v3));
     ck_assert_uint_eq(n, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_process_has_the_name_it_was_started_by) {
     char name[4];
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     ck_assert_nvml_ok(NV(nvmlSystemGetProcessName)((unsigned)getpid(), name, sizeof(name)));
     ck_assert_uint_eq(strlen(name), 3); /* cut, not refused */
     ck_assert_nvml(NV(nvmlSystemGetProcessName)(0x7ffffffe, name, sizeof(name)),
                    NVML_ERROR_NOT_FOUND);
     ck_assert_nvml(NV(nvmlSystemGetProcessName)(1, name, 0), NVML_ERROR_INVALID_ARGUMENT);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -374,13 +374,13 @@ START_TEST(utilization_is_of_the_device_and_of_each_process) {
     nvmlSample_t history[64];
     unsigned n = ELEMENTSOF(history);
     nvmlDevice_t device;
-    struct simbox s;
+    struct sim_box s;
     pid_t pid;
 
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(0);
-    nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 2 * MIB, 0 });
-    pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 2 * MIB, 40 });
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(0);
+    nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 2 * MIB, 0 });
+    pid = nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 2 * MIB, 40 });
 
     ck_assert_nvml_ok(NV(nvmlDeviceGetUtilizationRates)(device, &rates));
     ck_assert_uint_le(rates.gpu, 40);
@@ -402,26 +402,26 @@ START_TEST(utilization_is_of_the_device_and_of_each_process) {
     infos.procUtilArray = info;
     ck_assert_nvml_ok(NV(nvmlDeviceGetProcessesUtilizationInfo)(device, &infos));
     ck_assert_uint_eq(info[0].pid, (unsigned)pid);
-    simbox_kill(pid);
+    sim_box_kill(pid);
     n = 4;
     ck_assert_nvml(NV(nvmlDeviceGetProcessUtilization)(device, sample, &n, 0),
                    NVML_ERROR_NOT_FOUND);
     n = 0;
-    ck_assert_nvml(NV(nvmlDeviceGetProcessUtilization)(nvmllib_device(1), NULL, &n, 0),
+    ck_assert_nvml(NV(nvmlDeviceGetProcessUtilization)(nvml_library_device(1), NULL, &n, 0),
                    NVML_ERROR_INSUFFICIENT_SIZE);
     ck_assert_uint_gt(n, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_lost_gpu_answers_nothing_else_and_the_others_go_on) {
-    struct simbox s;
+    struct sim_box s;
     nvmlDevice_t lost, well, found;
     unsigned value;
 
-    nvmllib_init(&s, NULL);
-    lost = nvmllib_device(0);
-    well = nvmllib_device(1);
+    nvml_library_init(&s, NULL);
+    lost = nvml_library_device(0);
+    well = nvml_library_device(1);
     box_lock(s.box);
     fault_lost(s.box, 0);
     box_unlock(s.box);
@@ -435,7 +435,7 @@ START_TEST(a_lost_gpu_answers_nothing_else_and_the_others_go_on) {
     fault_recover(s.box, 0);
     box_unlock(s.box);
     ck_assert_nvml_ok(NV(nvmlDeviceGetTemperature)(lost, NVML_TEMPERATURE_GPU, &value));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -445,22 +445,22 @@ START_TEST(an_injected_fault_fails_the_call_it_names_on_the_gpu_it_names) {
                                      .code = NVML_ERROR_UNKNOWN,
                                      .call = "nvmlDeviceGetPower*",
                                      .remaining = 1 };
-    struct simbox s;
+    struct sim_box s;
     unsigned value;
     uint32_t id;
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     box_lock(s.box);
     ck_assert_int_eq(fault_add(s.box, &fault, &id), 0);
     box_unlock(s.box);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetPowerUsage)(nvmllib_device(0), &value));
-    ck_assert_nvml(NV(nvmlDeviceGetPowerUsage)(nvmllib_device(1), &value), NVML_ERROR_UNKNOWN);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetPowerUsage)(nvmllib_device(1), &value));
-    simbox_done(&s);
+    ck_assert_nvml_ok(NV(nvmlDeviceGetPowerUsage)(nvml_library_device(0), &value));
+    ck_assert_nvml(NV(nvmlDeviceGetPowerUsage)(nvml_library_device(1), &value), NVML_ERROR_UNKNOWN);
+    ck_assert_nvml_ok(NV(nvmlDeviceGetPowerUsage)(nvml_library_device(1), &value));
+    sim_box_done(&s);
 }
 END_TEST
 
-static int set_as_nobody(struct simbox *s, void *device) {
+static int set_as_nobody(struct sim_box *s, void *device) {
     unsigned limit;
 
     if (setresuid(65534, 65534, 65534) < 0)
@@ -478,14 +478,14 @@ static int set_as_nobody(struct simbox *s, void *device) {
 START_TEST(only_root_changes_what_is_everybodys) {
     nvmlDevice_t device;
     nvmlEnableState_t state, pending;
-    struct simbox s;
+    struct sim_box s;
     unsigned value;
 
     if (geteuid() != 0)
         return; /* nothing to compare with */
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(0);
-    simbox_expect_success(simbox_fork(set_as_nobody, &s, device));
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(0);
+    sim_box_expect_success(sim_box_fork(set_as_nobody, &s, device));
 
     ck_assert_nvml_ok(NV(nvmlDeviceSetPowerManagementLimit)(device, 65000));
     ck_assert_nvml_ok(NV(nvmlDeviceGetEnforcedPowerLimit)(device, &value));
@@ -496,35 +496,35 @@ START_TEST(only_root_changes_what_is_everybodys) {
     ck_assert_int_eq(state, NVML_FEATURE_ENABLED);
     ck_assert_int_eq(pending, NVML_FEATURE_DISABLED);
     ck_assert_nvml_ok(NV(nvmlDeviceSetApplicationsClocks)(device, 5001, 600));
-    nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 2 * MIB, 50 });
+    nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 2 * MIB, 50 });
     ck_assert_nvml_ok(NV(nvmlDeviceGetClockInfo)(device, NVML_CLOCK_SM, &value));
     ck_assert_uint_eq(value, 600);
     ck_assert_nvml_ok(NV(nvmlDeviceResetApplicationsClocks)(device));
     ck_assert_nvml_ok(NV(nvmlDeviceGetClockInfo)(device, NVML_CLOCK_SM, &value));
     ck_assert_uint_eq(value, box_model(s.box, 0)->sm_clock_max_mhz);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(accounting_remembers_a_process_that_ended) {
     nvmlAccountingStats_t stats;
     nvmlDevice_t device;
-    struct simbox s;
+    struct sim_box s;
     unsigned pids[8], n = 0;
     pid_t pid;
 
     if (geteuid() != 0)
         return;
-    nvmllib_init(&s, NULL);
-    device = nvmllib_device(0);
+    nvml_library_init(&s, NULL);
+    device = nvml_library_device(0);
     ck_assert_nvml(NV(nvmlDeviceGetAccountingPids)(device, &n, NULL), NVML_ERROR_NOT_SUPPORTED);
     ck_assert_nvml_ok(NV(nvmlDeviceSetAccountingMode)(device, NVML_FEATURE_ENABLED));
-    pid = nvmllib_hold(&s, &(struct nvmllib_hold){ { 0, 0 }, 64 * MIB, 0 });
+    pid = nvml_library_hold(&s, &(struct nvml_library_hold){ { 0, 0 }, 64 * MIB, 0 });
     ck_assert_nvml_ok(NV(nvmlDeviceGetAccountingStats)(device, (unsigned)pid, &stats));
     ck_assert_uint_eq(stats.isRunning, 1);
     ck_assert_uint_eq(stats.time, 0);
     ck_assert_uint_eq(stats.maxMemoryUsage, 64 * MIB);
-    simbox_kill(pid);
+    sim_box_kill(pid);
     ck_assert_nvml_ok(NV(nvmlDeviceGetAccountingStats)(device, (unsigned)pid, &stats));
     ck_assert_uint_eq(stats.isRunning, 0);
     ck_assert_uint_eq(stats.maxMemoryUsage, 64 * MIB);
@@ -535,13 +535,13 @@ START_TEST(accounting_remembers_a_process_that_ended) {
     ck_assert_nvml_ok(NV(nvmlDeviceClearAccountingPids)(device));
     ck_assert_nvml(NV(nvmlDeviceGetAccountingStats)(device, (unsigned)pid, &stats),
                    NVML_ERROR_NOT_FOUND);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_gpu_without_its_device_node_is_not_there) {
     char dir[PATH_MAX], node[PATH_MAX + 16], uuid[96];
-    struct simbox s;
+    struct sim_box s;
     nvmlDevice_t hidden, found;
     unsigned n;
     FILE *file;
@@ -549,8 +549,8 @@ START_TEST(a_gpu_without_its_device_node_is_not_there) {
     snprintf(dir, sizeof(dir), "/tmp/allot-nodes-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(dir));
     snprintf(node, sizeof(node), "%s/nvidia1", dir);
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 2, .models = "t4-16g", .dev_dir = dir });
-    hidden = nvmllib_device(0);
+    nvml_library_init(&s, &(struct box_spec){ .n_gpus = 2, .models = "t4-16g", .dev_dir = dir });
+    hidden = nvml_library_device(0);
     ck_assert_nvml_ok(NV(nvmlShutdown)());
 
     file = fopen(node, "w");
@@ -559,14 +559,14 @@ START_TEST(a_gpu_without_its_device_node_is_not_there) {
     ck_assert_nvml_ok(NV(nvmlInit_v2)());
     ck_assert_nvml_ok(NV(nvmlDeviceGetCount_v2)(&n));
     ck_assert_uint_eq(n, 1);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetUUID)(nvmllib_device(0), uuid, sizeof(uuid)));
+    ck_assert_nvml_ok(NV(nvmlDeviceGetUUID)(nvml_library_device(0), uuid, sizeof(uuid)));
     ck_assert_str_eq(uuid, s.box->file->gpu[1].uuid);
     ck_assert_nvml(NV(nvmlDeviceGetUUID)(hidden, uuid, sizeof(uuid)), NVML_ERROR_INVALID_ARGUMENT);
     ck_assert_nvml(NV(nvmlDeviceGetHandleByUUID)(s.box->file->gpu[0].uuid, &found),
                    NVML_ERROR_NOT_FOUND);
     unlink(node);
     rmdir(dir);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -578,48 +578,51 @@ START_TEST(fields_carry_their_own_answer) {
         { .fieldId = NVML_FI_DEV_MEMORY_TEMP },
         { .fieldId = 100000 },
     };
-    struct simbox s;
+    struct sim_box s;
 
-    nvmllib_init(&s, NULL);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetFieldValues)(nvmllib_device(0), ELEMENTSOF(values), values));
+    nvml_library_init(&s, NULL);
+    ck_assert_nvml_ok(
+        NV(nvmlDeviceGetFieldValues)(nvml_library_device(0), ELEMENTSOF(values), values));
     ck_assert_int_eq(values[0].nvmlReturn, NVML_SUCCESS);
     ck_assert_int_eq(values[0].valueType, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG);
     ck_assert_uint_eq(values[1].value.uiVal, 1);
     ck_assert_uint_eq(values[2].value.uiVal, 0);
     ck_assert_int_eq(values[3].nvmlReturn, NVML_ERROR_NOT_SUPPORTED); /* GDDR has no sensor */
     ck_assert_int_eq(values[4].nvmlReturn, NVML_ERROR_INVALID_ARGUMENT);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 static nvmlReturn_t level(unsigned a, unsigned b, nvmlGpuTopologyLevel_t *ret) {
-    return NV(nvmlDeviceGetTopologyCommonAncestor)(nvmllib_device(a), nvmllib_device(b), ret);
+    return NV(nvmlDeviceGetTopologyCommonAncestor)(nvml_library_device(a), nvml_library_device(b),
+                                                   ret);
 }
 
 START_TEST(links_lead_to_the_peer_and_back) {
     nvmlGpuTopologyLevel_t near, far;
     nvmlIntNvLinkDeviceType_t type;
     nvmlGpuP2PStatus_t status;
-    struct simbox s;
+    struct sim_box s;
     nvmlPciInfo_t pci;
 
-    nvmllib_init(&s, &(struct box_spec){ .n_gpus = 4, .models = "a100-40g", .nvlink = "pairs" });
-    ck_assert_nvml_ok(NV(nvmlDeviceGetNvLinkRemotePciInfo_v2)(nvmllib_device(2), 5, &pci));
+    nvml_library_init(&s,
+                      &(struct box_spec){ .n_gpus = 4, .models = "a100-40g", .nvlink = "pairs" });
+    ck_assert_nvml_ok(NV(nvmlDeviceGetNvLinkRemotePciInfo_v2)(nvml_library_device(2), 5, &pci));
     ck_assert_uint_eq(pci.bus, s.box->file->gpu[3].pci_bus);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetNvLinkRemoteDeviceType)(nvmllib_device(2), 5, &type));
+    ck_assert_nvml_ok(NV(nvmlDeviceGetNvLinkRemoteDeviceType)(nvml_library_device(2), 5, &type));
     ck_assert_int_eq(type, NVML_NVLINK_DEVICE_TYPE_GPU);
-    ck_assert_nvml(NV(nvmlDeviceGetNvLinkRemotePciInfo_v2)(nvmllib_device(2), 12, &pci),
+    ck_assert_nvml(NV(nvmlDeviceGetNvLinkRemotePciInfo_v2)(nvml_library_device(2), 12, &pci),
                    NVML_ERROR_NOT_SUPPORTED);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetP2PStatus)(nvmllib_device(0), nvmllib_device(1),
+    ck_assert_nvml_ok(NV(nvmlDeviceGetP2PStatus)(nvml_library_device(0), nvml_library_device(1),
                                                  NVML_P2P_CAPS_INDEX_NVLINK, &status));
     ck_assert_int_eq(status, NVML_P2P_STATUS_OK);
-    ck_assert_nvml_ok(NV(nvmlDeviceGetP2PStatus)(nvmllib_device(0), nvmllib_device(2),
+    ck_assert_nvml_ok(NV(nvmlDeviceGetP2PStatus)(nvml_library_device(0), nvml_library_device(2),
                                                  NVML_P2P_CAPS_INDEX_NVLINK, &status));
     ck_assert_int_eq(status, NVML_P2P_STATUS_NOT_SUPPORTED);
     ck_assert_nvml_ok(level(0, 1, &near));
     ck_assert_nvml_ok(level(0, 3, &far));
     ck_assert_int_lt(near, far);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -655,10 +658,10 @@ static const unsigned forks = 20;
 #endif
 START_TEST(threads_and_forks_may_come_at_any_time) {
     pthread_t thread[4];
-    struct simbox s;
+    struct sim_box s;
     int status[20];
 
-    nvmllib_init(&s, NULL);
+    nvml_library_init(&s, NULL);
     busy.init = NV(nvmlInit_v2);
     busy.shutdown = NV(nvmlShutdown);
     busy.handle = NV(nvmlDeviceGetHandleByIndex_v2);
@@ -678,7 +681,7 @@ START_TEST(threads_and_forks_may_come_at_any_time) {
     for (unsigned i = 0; i < forks; i++)
         ck_assert_int_eq(status[i], 0);
     ck_assert_int_eq(busy.failures, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

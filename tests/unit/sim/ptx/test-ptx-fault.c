@@ -13,31 +13,32 @@
 
 #define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
 
-static void run(struct ptxworld *world, const char *kernel, uint32_t block, void **params,
+static void run(struct ptx_fixture *fixture, const char *kernel, uint32_t block, void **params,
                 struct ptx_result *ret) {
-    ptxworld_launch(world, kernel, (uint32_t[]){ 2, 1, 1 }, (uint32_t[]){ block, 1, 1 }, 0, params,
-                    ret);
+    ptx_fixture_launch(fixture, kernel, (uint32_t[]){ 2, 1, 1 }, (uint32_t[]){ block, 1, 1 }, 0,
+                       params, ret);
 }
 
 #define EACH_BUILD                                                                                 \
     static const char *const paths[] = { PTX_DIR "/wrong.O0.ptx", PTX_DIR "/wrong.O3.ptx" };       \
-    struct ptxworld world;                                                                         \
+    struct ptx_fixture fixture;                                                                    \
     struct ptx_result result;                                                                      \
     for (size_t build = 0; build < ELEMENTSOF(paths); build++)                                     \
-        for (int once = (ptxworld_init_file(&world, paths[build]), 1); once;                       \
-             once = (ptxworld_done(&world), 0))
+        for (int once = (ptx_fixture_init_file(&fixture, paths[build]), 1); once;                  \
+             once = (ptx_fixture_done(&fixture), 0))
 
 START_TEST(accesses_out_of_bounds_are_named) {
     EACH_BUILD {
-        uint64_t p = ptxworld_alloc(&world, 400), freed = ptxworld_alloc(&world, 400), null = 0;
+        uint64_t p = ptx_fixture_alloc(&fixture, 400), freed = ptx_fixture_alloc(&fixture, 400),
+                 null = 0;
         long long inside = 99, past = 100, before = -1, far = 1LL << 40, zero = 0;
 
-        run(&world, "write_at", 32, PTX_PARAMS(&p, &inside), &result);
+        run(&fixture, "write_at", 32, PTX_PARAMS(&p, &inside), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
         for (int i = 0; i < 3; i++) {
             long long *index = i == 0 ? &past : i == 1 ? &before : &far;
 
-            run(&world, "write_at", 32, PTX_PARAMS(&p, index), &result);
+            run(&fixture, "write_at", 32, PTX_PARAMS(&p, index), &result);
             ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
             ck_assert_uint_eq(result.fault.address, p + (uint64_t)*index * 4);
             ck_assert_uint_eq(result.fault.thread[0], 7);
@@ -47,11 +48,11 @@ START_TEST(accesses_out_of_bounds_are_named) {
             ck_assert_str_eq(result.fault.kernel, "write_at");
             ck_assert_uint_gt(result.fault.line, 0);
         }
-        run(&world, "write_at", 32, PTX_PARAMS(&null, &zero), &result);
+        run(&fixture, "write_at", 32, PTX_PARAMS(&null, &zero), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
         ck_assert_uint_eq(result.fault.address, 0);
-        ptxworld_free(&world, freed);
-        run(&world, "write_at", 32, PTX_PARAMS(&freed, &zero), &result);
+        ptx_fixture_free(&fixture, freed);
+        run(&fixture, "write_at", 32, PTX_PARAMS(&freed, &zero), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
     }
 }
@@ -59,10 +60,10 @@ END_TEST
 
 START_TEST(misaligned_accesses_are_named) {
     EACH_BUILD {
-        uint64_t p = ptxworld_alloc(&world, 400), out = ptxworld_alloc(&world, 400);
+        uint64_t p = ptx_fixture_alloc(&fixture, 400), out = ptx_fixture_alloc(&fixture, 400);
         long long offset = 2;
 
-        run(&world, "read_at", 32, PTX_PARAMS(&p, &offset, &out), &result);
+        run(&fixture, "read_at", 32, PTX_PARAMS(&p, &offset, &out), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_MISALIGNED);
         ck_assert_uint_eq(result.fault.address, p + 2);
         ck_assert(!result.fault.store);
@@ -72,12 +73,12 @@ END_TEST
 
 START_TEST(shared_memory_has_bounds_too) {
     EACH_BUILD {
-        uint64_t out = ptxworld_alloc(&world, 400);
+        uint64_t out = ptx_fixture_alloc(&fixture, 400);
         int inside = 31, past = 32;
 
-        run(&world, "shared_at", 32, PTX_PARAMS(&inside, &out), &result);
+        run(&fixture, "shared_at", 32, PTX_PARAMS(&inside, &out), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
-        run(&world, "shared_at", 32, PTX_PARAMS(&past, &out), &result);
+        run(&fixture, "shared_at", 32, PTX_PARAMS(&past, &out), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
     }
 }
@@ -85,16 +86,16 @@ END_TEST
 
 START_TEST(traps_and_wild_calls_end_the_kernel) {
     EACH_BUILD {
-        uint64_t nowhere = 0x1234, out = ptxworld_alloc(&world, 400);
+        uint64_t nowhere = 0x1234, out = ptx_fixture_alloc(&fixture, 400);
 
-        run(&world, "trap", 32, NULL, &result);
+        run(&fixture, "trap", 32, NULL, &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_TRAP);
         ck_assert_uint_eq(result.fault.thread[0], 3);
-        run(&world, "wild_call", 32, PTX_PARAMS(&nowhere), &result);
+        run(&fixture, "wild_call", 32, PTX_PARAMS(&nowhere), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_INSTRUCTION);
-        run(&world, "stack", 32, PTX_PARAMS(&out), &result);
+        run(&fixture, "stack", 32, PTX_PARAMS(&out), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_STACK);
-        run(&world, "lost_barrier", 96, PTX_PARAMS(&out), &result);
+        run(&fixture, "lost_barrier", 96, PTX_PARAMS(&out), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_DEADLOCK);
     }
 }
@@ -110,16 +111,16 @@ static void *cancel_soon(void *arg) {
 
 START_TEST(a_kernel_that_runs_away_can_be_ended) {
     EACH_BUILD {
-        uint64_t p = ptxworld_alloc(&world, 4);
+        uint64_t p = ptx_fixture_alloc(&fixture, 4);
         static const char *const kernels[] = { "for_ever", "busy_for_ever" };
 
-        world.cancel = &cancel;
+        fixture.cancel = &cancel;
         for (int i = 0; i < 2; i++) {
             pthread_t thread;
 
             atomic_store(&cancel, false);
             ck_assert_int_eq(pthread_create(&thread, NULL, cancel_soon, NULL), 0);
-            run(&world, kernels[i], 64, PTX_PARAMS(&p), &result);
+            run(&fixture, kernels[i], 64, PTX_PARAMS(&p), &result);
             pthread_join(thread, NULL);
             ck_assert_int_eq(result.fault.kind, PTX_FAULT_CANCELLED);
         }
@@ -128,21 +129,21 @@ START_TEST(a_kernel_that_runs_away_can_be_ended) {
 END_TEST
 
 static void *free_soon(void *arg) {
-    struct ptxworld *world = arg;
+    struct ptx_fixture *fixture = arg;
 
     usleep(30000);
-    ptxworld_free(world, world->addresses[world->n_blocks - 1]);
+    ptx_fixture_free(fixture, fixture->addresses[fixture->n_blocks - 1]);
     return NULL;
 }
 
 /* The bytes are given back to malloc() at once: ASan would see a single access after that. */
 START_TEST(memory_freed_under_a_running_kernel_is_not_touched_again) {
     EACH_BUILD {
-        uint64_t p = ptxworld_alloc(&world, 4);
+        uint64_t p = ptx_fixture_alloc(&fixture, 4);
         pthread_t thread;
 
-        ck_assert_int_eq(pthread_create(&thread, NULL, free_soon, &world), 0);
-        run(&world, "for_ever", 64, PTX_PARAMS(&p), &result);
+        ck_assert_int_eq(pthread_create(&thread, NULL, free_soon, &fixture), 0);
+        run(&fixture, "for_ever", 64, PTX_PARAMS(&p), &result);
         pthread_join(thread, NULL);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
         ck_assert_uint_eq(result.fault.address, p);
@@ -205,68 +206,69 @@ END_TEST
         "ret;}\n"
 
 START_TEST(read_only_memory_is_read_only) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     struct ptx_result result;
     uint32_t bytes[64] = { 1 };
     uint64_t constant = 0x9000, out;
 
-    ptxworld_init_text(&world, "t", COPY);
-    out = ptxworld_alloc(&world, 256);
-    ptx_memory_add(world.memory,
+    ptx_fixture_init_text(&fixture, "t", COPY);
+    out = ptx_fixture_alloc(&fixture, 256);
+    ptx_memory_add(fixture.memory,
                    &(struct ptx_extent){ constant, sizeof(bytes), (unsigned char *)bytes,
                                          PTX_EXTENT_READ_ONLY });
-    run(&world, "copy", 32, PTX_PARAMS(&out, &constant), &result);
+    run(&fixture, "copy", 32, PTX_PARAMS(&out, &constant), &result);
     ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
-    ck_assert_uint_eq(*(uint32_t *)ptxworld_host(&world, out), 1);
-    run(&world, "copy", 32, PTX_PARAMS(&constant, &out), &result);
+    ck_assert_uint_eq(*(uint32_t *)ptx_fixture_host(&fixture, out), 1);
+    run(&fixture, "copy", 32, PTX_PARAMS(&constant, &out), &result);
     ck_assert_int_eq(result.fault.kind, PTX_FAULT_ADDRESS);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
 struct launcher {
-    struct ptxworld *world;
+    struct ptx_fixture *fixture;
     uint64_t from, to;
     int bad;
 };
 
 static void *launch_often(void *arg) {
     struct launcher *me = arg;
-    uint32_t *from = ptxworld_host(me->world, me->from), *to = ptxworld_host(me->world, me->to);
+    uint32_t *from = ptx_fixture_host(me->fixture, me->from),
+             *to = ptx_fixture_host(me->fixture, me->to);
 
     for (uint32_t round = 1; round <= 50; round++) {
         struct ptx_result result;
 
         for (uint32_t i = 0; i < 2 * 64; i++)
             from[i] = round * 1000 + i;
-        run(me->world, "copy", 64, PTX_PARAMS(&me->to, &me->from), &result);
+        run(me->fixture, "copy", 64, PTX_PARAMS(&me->to, &me->from), &result);
         me->bad += result.fault.kind != PTX_FAULT_NONE || memcmp(from, to, 512);
     }
     return NULL;
 }
 
 static void *allocate_often(void *arg) {
-    struct ptxworld *world = arg;
+    struct ptx_fixture *fixture = arg;
     unsigned char bytes[64];
 
     for (int i = 0; i < 300; i++) {
-        ptx_memory_add(world->memory, &(struct ptx_extent){ 0x1000, 64, bytes, 0 });
-        ptx_memory_remove(world->memory, 0x1000);
+        ptx_memory_add(fixture->memory, &(struct ptx_extent){ 0x1000, 64, bytes, 0 });
+        ptx_memory_remove(fixture->memory, 0x1000);
     }
     return NULL;
 }
 
 /* One module, one table of memory, several streams; others allocate and free meanwhile. */
 START_TEST(launches_from_many_threads_do_not_disturb_each_other) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     struct launcher launchers[4];
     pthread_t threads[4], allocator;
 
-    ptxworld_init_text(&world, "t", COPY);
+    ptx_fixture_init_text(&fixture, "t", COPY);
     for (int i = 0; i < 4; i++)
-        launchers[i] = (struct launcher){ &world, ptxworld_alloc(&world, 512),
-                                          ptxworld_alloc(&world, 512), 0 };
-    ck_assert_int_eq(pthread_create(&allocator, NULL, allocate_often, &world), 0);
+        launchers[i] = (struct launcher){ &fixture, ptx_fixture_alloc(&fixture, 512),
+                                          ptx_fixture_alloc(&fixture, 512), 0 };
+    ck_assert_int_eq(pthread_create(&allocator, NULL, allocate_often, &fixture), 0);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, launch_often, &launchers[i]), 0);
     for (int i = 0; i < 4; i++) {
@@ -274,32 +276,32 @@ START_TEST(launches_from_many_threads_do_not_disturb_each_other) {
         ck_assert_int_eq(launchers[i].bad, 0);
     }
     pthread_join(allocator, NULL);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
 START_TEST(samples_cost_what_their_blocks_cost) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     struct ptx_result all, some;
     uint64_t a = UINT64_C(1) << 40, b = UINT64_C(1) << 41;
     const uint32_t grid[3] = { 100000, 1, 1 }, block[3] = { 128, 1, 1 }, small[3] = { 10, 1, 1 };
 
     /* 50 MB that no host memory stands behind */
-    ptxworld_init_text(&world, "t", COPY);
-    ptx_memory_add(world.memory, &(struct ptx_extent){ a, 51200000, NULL, 0 });
-    ptx_memory_add(world.memory, &(struct ptx_extent){ b, 51200000, NULL, 0 });
-    world.defaults.n_sample_blocks = 4;
-    ptxworld_launch(&world, "copy", grid, block, 0, PTX_PARAMS(&a, &b), &some);
+    ptx_fixture_init_text(&fixture, "t", COPY);
+    ptx_memory_add(fixture.memory, &(struct ptx_extent){ a, 51200000, NULL, 0 });
+    ptx_memory_add(fixture.memory, &(struct ptx_extent){ b, 51200000, NULL, 0 });
+    fixture.defaults.n_sample_blocks = 4;
+    ptx_fixture_launch(&fixture, "copy", grid, block, 0, PTX_PARAMS(&a, &b), &some);
     ck_assert_int_eq(some.fault.kind, PTX_FAULT_NONE);
     ck_assert_uint_eq(some.stats.n_blocks, 0); /* the way is known without any */
-    world.defaults.n_sample_blocks = 0;
-    ptxworld_launch(&world, "copy", small, block, 0, PTX_PARAMS(&a, &b), &all);
+    fixture.defaults.n_sample_blocks = 0;
+    ptx_fixture_launch(&fixture, "copy", small, block, 0, PTX_PARAMS(&a, &b), &all);
     ck_assert_uint_eq(all.stats.n_blocks, 10);
     ck_assert_uint_eq(all.stats.n_thread_instructions * 10000, some.stats.n_thread_instructions);
     ck_assert_uint_eq(all.stats.global_read_bytes, 10 * 128 * 4);
     ck_assert_uint_eq(all.stats.global_write_bytes, 10 * 128 * 4);
     ck_assert_uint_eq(all.stats.n_thread_instructions, 10 * 128 * 12);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 

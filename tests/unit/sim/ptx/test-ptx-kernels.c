@@ -24,9 +24,9 @@ static float sample(int i, int k) {
     return (float)((i * 7919 + k * 104729) % 20011) / 1000 - 10;
 }
 
-static uint64_t floats(struct ptxworld *world, int n, int k) {
-    uint64_t address = ptxworld_alloc(world, (uint64_t)n * 4);
-    float *host = ptxworld_host(world, address);
+static uint64_t floats(struct ptx_fixture *fixture, int n, int k) {
+    uint64_t address = ptx_fixture_alloc(fixture, (uint64_t)n * 4);
+    float *host = ptx_fixture_host(fixture, address);
 
     for (int i = 0; i < n; i++)
         host[i] = sample(i, k);
@@ -34,25 +34,25 @@ static uint64_t floats(struct ptxworld *world, int n, int k) {
 }
 
 #define EACH_BUILD(paths)                                                                          \
-    struct ptxworld world;                                                                         \
+    struct ptx_fixture fixture;                                                                    \
     for (size_t build = 0; build < ELEMENTSOF(paths); build++)                                     \
-        for (int once = (ptxworld_init_file(&world, paths[build]), 1); once;                       \
-             once = (ptxworld_done(&world), 0))
+        for (int once = (ptx_fixture_init_file(&fixture, paths[build]), 1); once;                  \
+             once = (ptx_fixture_done(&fixture), 0))
 
 START_TEST(elementwise_kernels_agree_with_the_cpu) {
     EACH_BUILD(numeric) {
         int n = 1000, quarter = n / 4;
         float rate = 0.1f, decay = 0.01f;
-        uint64_t a = floats(&world, n, 1), b = floats(&world, n, 2), c = floats(&world, n, 3);
-        float *host = ptxworld_host(&world, c);
+        uint64_t a = floats(&fixture, n, 1), b = floats(&fixture, n, 2), c = floats(&fixture, n, 3);
+        float *host = ptx_fixture_host(&fixture, c);
 
-        ptxworld_run(&world, "add", 4, 256, 0, PTX_PARAMS(&a, &b, &c, &n));
+        ptx_fixture_run(&fixture, "add", 4, 256, 0, PTX_PARAMS(&a, &b, &c, &n));
         for (int i = 0; i < n; i++)
             near(host[i], sample(i, 1) + sample(i, 2), 1e-6, 1e-6, "add", i);
-        ptxworld_run(&world, "relu4", 2, 128, 0, PTX_PARAMS(&a, &c, &quarter));
+        ptx_fixture_run(&fixture, "relu4", 2, 128, 0, PTX_PARAMS(&a, &c, &quarter));
         for (int i = 0; i < n; i++)
             near(host[i], fmaxf(sample(i, 1), 0), 0, 0, "relu", i);
-        ptxworld_run(&world, "sgd", 4, 256, 0, PTX_PARAMS(&c, &b, &rate, &decay, &n));
+        ptx_fixture_run(&fixture, "sgd", 4, 256, 0, PTX_PARAMS(&c, &b, &rate, &decay, &n));
         for (int i = 0; i < n; i++) {
             float w = fmaxf(sample(i, 1), 0);
 
@@ -65,13 +65,13 @@ END_TEST
 START_TEST(tiled_matmul_agrees_with_the_cpu) {
     EACH_BUILD(numeric) {
         int n = 48;
-        uint64_t a = floats(&world, n * n, 1), b = floats(&world, n * n, 2);
-        uint64_t c = floats(&world, n * n, 3);
+        uint64_t a = floats(&fixture, n * n, 1), b = floats(&fixture, n * n, 2);
+        uint64_t c = floats(&fixture, n * n, 3);
         struct ptx_result result;
-        float *host = ptxworld_host(&world, c);
+        float *host = ptx_fixture_host(&fixture, c);
 
-        ptxworld_launch(&world, "matmul", (uint32_t[]){ 3, 3, 1 }, (uint32_t[]){ 16, 16, 1 }, 0,
-                        PTX_PARAMS(&a, &b, &c, &n), &result);
+        ptx_fixture_launch(&fixture, "matmul", (uint32_t[]){ 3, 3, 1 }, (uint32_t[]){ 16, 16, 1 },
+                           0, PTX_PARAMS(&a, &b, &c, &n), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
         for (int i = 0; i < n * n; i++) {
             double sum = 0;
@@ -87,12 +87,12 @@ END_TEST
 START_TEST(softmax_and_sums_agree_with_the_cpu) {
     EACH_BUILD(numeric) {
         int n = 300, rows = 5, total = n * rows;
-        uint64_t a = floats(&world, total, 1), c = floats(&world, total, 2);
-        uint64_t sum = ptxworld_alloc(&world, 4);
-        float *host = ptxworld_host(&world, c);
+        uint64_t a = floats(&fixture, total, 1), c = floats(&fixture, total, 2);
+        uint64_t sum = ptx_fixture_alloc(&fixture, 4);
+        float *host = ptx_fixture_host(&fixture, c);
         double want = 0;
 
-        ptxworld_run(&world, "softmax", (uint32_t)rows, 128, 512, PTX_PARAMS(&a, &c, &n));
+        ptx_fixture_run(&fixture, "softmax", (uint32_t)rows, 128, 512, PTX_PARAMS(&a, &c, &n));
         for (int row = 0; row < rows; row++) {
             double top = -1e30, all = 0;
 
@@ -104,10 +104,10 @@ START_TEST(softmax_and_sums_agree_with_the_cpu) {
                 near(host[row * n + i], exp(sample(row * n + i, 1) - top) / all, 1e-4, 1e-9,
                      "softmax", row * n + i);
         }
-        ptxworld_run(&world, "reduce", 3, 256, 0, PTX_PARAMS(&a, &sum, &total));
+        ptx_fixture_run(&fixture, "reduce", 3, 256, 0, PTX_PARAMS(&a, &sum, &total));
         for (int i = 0; i < total; i++)
             want += sample(i, 1);
-        near(*(float *)ptxworld_host(&world, sum), want, 1e-4, 1e-2, "reduce", 0);
+        near(*(float *)ptx_fixture_host(&fixture, sum), want, 1e-4, 1e-2, "reduce", 0);
     }
 }
 END_TEST
@@ -115,13 +115,14 @@ END_TEST
 START_TEST(histogram_counts_every_byte) {
     EACH_BUILD(numeric) {
         int n = 10000;
-        uint64_t in = ptxworld_alloc(&world, (uint64_t)n), out = ptxworld_alloc(&world, 1024);
-        unsigned char *bytes = ptxworld_host(&world, in);
-        unsigned *got = ptxworld_host(&world, out), want[256] = { 0 };
+        uint64_t in = ptx_fixture_alloc(&fixture, (uint64_t)n),
+                 out = ptx_fixture_alloc(&fixture, 1024);
+        unsigned char *bytes = ptx_fixture_host(&fixture, in);
+        unsigned *got = ptx_fixture_host(&fixture, out), want[256] = { 0 };
 
         for (int i = 0; i < n; i++)
             want[bytes[i] = (unsigned char)(i * i * 31 + i / 7)]++;
-        ptxworld_run(&world, "histogram", 7, 96, 0, PTX_PARAMS(&in, &out, &n));
+        ptx_fixture_run(&fixture, "histogram", 7, 96, 0, PTX_PARAMS(&in, &out, &n));
         ck_assert_mem_eq(got, want, sizeof(want));
     }
 }
@@ -132,13 +133,13 @@ START_TEST(libdevice_functions_agree_with_libm) {
         int n = 500;
         bool fast = build == 2;
         double loose = fast ? 2e-3 : 4e-6, absolute = fast ? 2e-3 : 1e-6;
-        uint64_t in = floats(&world, n, 1), out = floats(&world, 12 * n, 2);
-        uint64_t din = ptxworld_alloc(&world, (uint64_t)n * 8);
-        uint64_t dout = ptxworld_alloc(&world, (uint64_t)n * 48);
-        float *got = ptxworld_host(&world, out);
-        double *dhost = ptxworld_host(&world, din), *dgot = ptxworld_host(&world, dout);
+        uint64_t in = floats(&fixture, n, 1), out = floats(&fixture, 12 * n, 2);
+        uint64_t din = ptx_fixture_alloc(&fixture, (uint64_t)n * 8);
+        uint64_t dout = ptx_fixture_alloc(&fixture, (uint64_t)n * 48);
+        float *got = ptx_fixture_host(&fixture, out);
+        double *dhost = ptx_fixture_host(&fixture, din), *dgot = ptx_fixture_host(&fixture, dout);
 
-        ptxworld_run(&world, "functions", 4, 128, 0, PTX_PARAMS(&in, &out, &n));
+        ptx_fixture_run(&fixture, "functions", 4, 128, 0, PTX_PARAMS(&in, &out, &n));
         for (int i = 0; i < n; i++) {
             double x = sample(i, 1), y = fabs(x);
             const double want[] = {
@@ -152,7 +153,7 @@ START_TEST(libdevice_functions_agree_with_libm) {
         }
         for (int i = 0; i < n; i++)
             dhost[i] = sample(i, 3);
-        ptxworld_run(&world, "functions_double", 4, 128, 0, PTX_PARAMS(&din, &dout, &n));
+        ptx_fixture_run(&fixture, "functions_double", 4, 128, 0, PTX_PARAMS(&din, &dout, &n));
         for (int i = 0; i < n; i++) {
             double x = dhost[i], y = fabs(x);
             const double want[] = { sin(x), exp(x), log(y + 0.5), x / 3.7, sqrt(y), pow(y, 1.7) };
@@ -167,16 +168,16 @@ END_TEST
 START_TEST(black_scholes_agrees_with_the_cpu) {
     EACH_BUILD(numeric) {
         int n = 200;
-        uint64_t s = floats(&world, n, 1), x = floats(&world, n, 2), c = floats(&world, n, 3);
-        uint64_t p = floats(&world, n, 4);
-        float *price = ptxworld_host(&world, s), *strike = ptxworld_host(&world, x);
-        float *call = ptxworld_host(&world, c), *put = ptxworld_host(&world, p);
+        uint64_t s = floats(&fixture, n, 1), x = floats(&fixture, n, 2), c = floats(&fixture, n, 3);
+        uint64_t p = floats(&fixture, n, 4);
+        float *price = ptx_fixture_host(&fixture, s), *strike = ptx_fixture_host(&fixture, x);
+        float *call = ptx_fixture_host(&fixture, c), *put = ptx_fixture_host(&fixture, p);
 
         for (int i = 0; i < n; i++) {
             price[i] = price[i] + 20;
             strike[i] = strike[i] + 20;
         }
-        ptxworld_run(&world, "black_scholes", 2, 128, 0, PTX_PARAMS(&s, &x, &c, &p, &n));
+        ptx_fixture_run(&fixture, "black_scholes", 2, 128, 0, PTX_PARAMS(&s, &x, &c, &p, &n));
         for (int i = 0; i < n; i++) {
             double d1 =
                 (log((double)price[i] / strike[i]) + (0.02 + 0.045) * 1.5) / (0.3 * sqrt(1.5));
@@ -192,11 +193,11 @@ END_TEST
 
 START_TEST(functions_call_functions_and_themselves) {
     EACH_BUILD(language) {
-        uint64_t f = ptxworld_alloc(&world, 256), g = ptxworld_alloc(&world, 512);
-        int *got = ptxworld_host(&world, f);
-        long long *got_g = ptxworld_host(&world, g);
+        uint64_t f = ptx_fixture_alloc(&fixture, 256), g = ptx_fixture_alloc(&fixture, 512);
+        int *got = ptx_fixture_host(&fixture, f);
+        long long *got_g = ptx_fixture_host(&fixture, g);
 
-        ptxworld_run(&world, "recursion", 1, 64, 0, PTX_PARAMS(&f, &g));
+        ptx_fixture_run(&fixture, "recursion", 1, 64, 0, PTX_PARAMS(&f, &g));
         for (int i = 0; i < 64; i++) {
             int factorial = 1, a = 0, b = 1;
 
@@ -211,7 +212,7 @@ START_TEST(functions_call_functions_and_themselves) {
             ck_assert_int_eq(got[i], factorial);
             ck_assert_int_eq(got_g[i], a);
         }
-        ptxworld_run(&world, "pointers", 1, 64, 0, PTX_PARAMS(&f));
+        ptx_fixture_run(&fixture, "pointers", 1, 64, 0, PTX_PARAMS(&f));
         for (int i = 0; i < 64; i++)
             ck_assert_int_eq(got[i], i % 3 == 0 ? 2 * i : i % 3 == 1 ? i * i : -i);
     }
@@ -229,15 +230,16 @@ START_TEST(variables_and_structs_are_where_they_should_be) {
     } record = { 3, 0.5, { 10, 20, 30, 40, 50 }, -7 };
 
     EACH_BUILD(language) {
-        uint64_t out = ptxworld_alloc(&world, 256), reals = ptxworld_alloc(&world, 512);
-        int *got = ptxworld_host(&world, out), index = 4;
-        double *real = ptxworld_host(&world, reals);
+        uint64_t out = ptx_fixture_alloc(&fixture, 256), reals = ptx_fixture_alloc(&fixture, 512);
+        int *got = ptx_fixture_host(&fixture, out), index = 4;
+        double *real = ptx_fixture_host(&fixture, reals);
 
-        ptxworld_run(&world, "variables", 1, 64, 0, PTX_PARAMS(&out));
+        ptx_fixture_run(&fixture, "variables", 1, 64, 0, PTX_PARAMS(&out));
         for (int i = 0; i < 64; i++)
             ck_assert_int_eq(got[i], primes[i & 7] * 1000 + words[i % 3][i % 3]);
-        ck_assert_int_eq(*(int *)ptxworld_host(&world, ptxworld_variable(&world, "counter")), 64);
-        ptxworld_run(&world, "records", 1, 64, 0, PTX_PARAMS(&record, &index, &reals));
+        ck_assert_int_eq(
+            *(int *)ptx_fixture_host(&fixture, ptx_fixture_variable(&fixture, "counter")), 64);
+        ptx_fixture_run(&fixture, "records", 1, 64, 0, PTX_PARAMS(&record, &index, &reals));
         for (int i = 0; i < 64; i++) {
             struct record copy = record;
 
@@ -250,12 +252,12 @@ END_TEST
 
 START_TEST(local_arrays_sort) {
     EACH_BUILD(language) {
-        uint64_t data = ptxworld_alloc(&world, 64 * 64);
-        int *got = ptxworld_host(&world, data), n = 16;
+        uint64_t data = ptx_fixture_alloc(&fixture, 64 * 64);
+        int *got = ptx_fixture_host(&fixture, data), n = 16;
 
         for (int i = 0; i < 1024; i++)
             got[i] = (i * 7919) % 1000 - 500;
-        ptxworld_run(&world, "sort", 1, 64, 0, PTX_PARAMS(&data, &n));
+        ptx_fixture_run(&fixture, "sort", 1, 64, 0, PTX_PARAMS(&data, &n));
         for (int i = 0; i < 1024; i++)
             ck_assert(i % 16 == 0 || got[i - 1] <= got[i]);
     }
@@ -301,13 +303,13 @@ static int diverged(int x) {
 START_TEST(lanes_that_go_different_ways_come_back) {
     EACH_BUILD(language) {
         int n = 777;
-        uint64_t in = ptxworld_alloc(&world, (uint64_t)n * 4),
-                 out = ptxworld_alloc(&world, (uint64_t)n * 4);
-        int *host = ptxworld_host(&world, in), *got = ptxworld_host(&world, out);
+        uint64_t in = ptx_fixture_alloc(&fixture, (uint64_t)n * 4),
+                 out = ptx_fixture_alloc(&fixture, (uint64_t)n * 4);
+        int *host = ptx_fixture_host(&fixture, in), *got = ptx_fixture_host(&fixture, out);
 
         for (int i = 0; i < n; i++)
             host[i] = (i * 37) % 97;
-        ptxworld_run(&world, "diverge", 7, 128, 0, PTX_PARAMS(&in, &out, &n));
+        ptx_fixture_run(&fixture, "diverge", 7, 128, 0, PTX_PARAMS(&in, &out, &n));
         for (int i = 0; i < n; i++)
             ck_assert_int_eq(got[i], diverged(host[i]));
     }
@@ -316,11 +318,11 @@ END_TEST
 
 START_TEST(warps_vote_and_shuffle) {
     EACH_BUILD(language) {
-        uint64_t out = ptxworld_alloc(&world, 640 * 4);
-        int *got = ptxworld_host(&world, out), v[32];
+        uint64_t out = ptx_fixture_alloc(&fixture, 640 * 4);
+        int *got = ptx_fixture_host(&fixture, out), v[32];
         unsigned even = 0;
 
-        ptxworld_run(&world, "warps", 1, 64, 0, PTX_PARAMS(&out));
+        ptx_fixture_run(&fixture, "warps", 1, 64, 0, PTX_PARAMS(&out));
         for (int i = 0; i < 32; i++) {
             v[i] = i % 2 ? i + i * (i - 1) / 2 : 1000 + i;
             even |= (unsigned)(v[i] % 2 == 0) << i;
@@ -349,16 +351,17 @@ END_TEST
 
 START_TEST(threads_that_wait_for_threads_get_there) {
     EACH_BUILD(language) {
-        uint64_t lock = ptxworld_alloc(&world, 4), value = ptxworld_alloc(&world, 4);
-        uint64_t arrived = ptxworld_alloc(&world, 4), out = ptxworld_alloc(&world, 24 * 64 * 4);
-        int *host = ptxworld_host(&world, value), *got = ptxworld_host(&world, out);
+        uint64_t lock = ptx_fixture_alloc(&fixture, 4), value = ptx_fixture_alloc(&fixture, 4);
+        uint64_t arrived = ptx_fixture_alloc(&fixture, 4),
+                 out = ptx_fixture_alloc(&fixture, 24 * 64 * 4);
+        int *host = ptx_fixture_host(&fixture, value), *got = ptx_fixture_host(&fixture, out);
 
-        ptxworld_run(&world, "locks", 3, 64, 0, PTX_PARAMS(&lock, &value));
+        ptx_fixture_run(&fixture, "locks", 3, 64, 0, PTX_PARAMS(&lock, &value));
         ck_assert_int_eq(*host, 192);
-        ptxworld_run(&world, "locks_in_calls", 2, 64, 0, PTX_PARAMS(&lock, &value));
+        ptx_fixture_run(&fixture, "locks_in_calls", 2, 64, 0, PTX_PARAMS(&lock, &value));
         ck_assert_int_eq(*host, 192 + 128);
-        world.defaults.cooperative = true;
-        ptxworld_run(&world, "grid_barrier", 24, 64, 0, PTX_PARAMS(&arrived, &out));
+        fixture.defaults.cooperative = true;
+        ptx_fixture_run(&fixture, "grid_barrier", 24, 64, 0, PTX_PARAMS(&arrived, &out));
         for (int i = 0; i < 24 * 64; i++)
             ck_assert_int_eq(got[i], 24);
     }
@@ -368,16 +371,17 @@ END_TEST
 START_TEST(the_last_block_sees_what_all_wrote) {
     EACH_BUILD(language) {
         int n = 5000, want = 0;
-        uint64_t in = ptxworld_alloc(&world, (uint64_t)n * 4), part = ptxworld_alloc(&world, 64);
-        uint64_t out = ptxworld_alloc(&world, 4);
-        int *host = ptxworld_host(&world, in);
+        uint64_t in = ptx_fixture_alloc(&fixture, (uint64_t)n * 4),
+                 part = ptx_fixture_alloc(&fixture, 64);
+        uint64_t out = ptx_fixture_alloc(&fixture, 4);
+        int *host = ptx_fixture_host(&fixture, in);
 
         for (int i = 0; i < n; i++)
             want += host[i] = i * 3 - 700;
         for (int round = 0; round < 3; round++) {
-            *(int *)ptxworld_host(&world, out) = 0;
-            ptxworld_run(&world, "last_block", 16, 96, 0, PTX_PARAMS(&in, &part, &out, &n));
-            ck_assert_int_eq(*(int *)ptxworld_host(&world, out), want);
+            *(int *)ptx_fixture_host(&fixture, out) = 0;
+            ptx_fixture_run(&fixture, "last_block", 16, 96, 0, PTX_PARAMS(&in, &part, &out, &n));
+            ck_assert_int_eq(*(int *)ptx_fixture_host(&fixture, out), want);
         }
     }
 }
@@ -386,16 +390,16 @@ END_TEST
 START_TEST(atomics_lose_nothing) {
     EACH_BUILD(language) {
         const int n = 16 * 128;
-        uint64_t i = ptxworld_alloc(&world, 16), u = ptxworld_alloc(&world, 20);
-        uint64_t l = ptxworld_alloc(&world, 16), f = ptxworld_alloc(&world, 4);
-        uint64_t d = ptxworld_alloc(&world, 8);
-        int *gi = ptxworld_host(&world, i);
-        unsigned *gu = ptxworld_host(&world, u), x = 0;
-        unsigned long long *gl = ptxworld_host(&world, l);
+        uint64_t i = ptx_fixture_alloc(&fixture, 16), u = ptx_fixture_alloc(&fixture, 20);
+        uint64_t l = ptx_fixture_alloc(&fixture, 16), f = ptx_fixture_alloc(&fixture, 4);
+        uint64_t d = ptx_fixture_alloc(&fixture, 8);
+        int *gi = ptx_fixture_host(&fixture, i);
+        unsigned *gu = ptx_fixture_host(&fixture, u), x = 0;
+        unsigned long long *gl = ptx_fixture_host(&fixture, l);
 
         gu[0] = ~0u;
         gu[4] = 50;
-        ptxworld_run(&world, "atomics", 16, 128, 0, PTX_PARAMS(&i, &u, &l, &f, &d));
+        ptx_fixture_run(&fixture, "atomics", 16, 128, 0, PTX_PARAMS(&i, &u, &l, &f, &d));
         for (int t = 0; t < n; t++)
             x ^= (unsigned)t;
         ck_assert_int_eq(gi[0], n * (n - 1) / 2);
@@ -409,8 +413,8 @@ START_TEST(atomics_lose_nothing) {
         ck_assert_uint_eq(gu[4], (50 + 101 * 30 - (unsigned)n) % 101);
         ck_assert(gl[0] == (unsigned long long)n * (n - 1) / 2 << 33);
         ck_assert(gl[1] == (unsigned long long)(n - 1) << 40);
-        ck_assert(*(float *)ptxworld_host(&world, f) == n * 0.5f);
-        ck_assert(*(double *)ptxworld_host(&world, d) == n * 0.25);
+        ck_assert(*(float *)ptx_fixture_host(&fixture, f) == n * 0.5f);
+        ck_assert(*(double *)ptx_fixture_host(&fixture, d) == n * 0.25);
     }
 }
 END_TEST
@@ -421,10 +425,10 @@ static int stacked(int n, int depth) {
 
 START_TEST(memory_on_the_stack_is_each_threads_own) {
     EACH_BUILD(language) {
-        uint64_t out = ptxworld_alloc(&world, 100 * 4);
-        int *got = ptxworld_host(&world, out);
+        uint64_t out = ptx_fixture_alloc(&fixture, 100 * 4);
+        int *got = ptx_fixture_host(&fixture, out);
 
-        ptxworld_run(&world, "stacks", 1, 100, 0, PTX_PARAMS(&out));
+        ptx_fixture_run(&fixture, "stacks", 1, 100, 0, PTX_PARAMS(&out));
         for (int t = 0; t < 100; t++)
             ck_assert_int_eq(got[t], stacked(t % 9 + 1, t % 4) + t % 9 + 1 + 1);
     }
@@ -434,13 +438,14 @@ END_TEST
 START_TEST(wide_integers_and_bytes_agree_with_the_cpu) {
     EACH_BUILD(language) {
         int n = 300;
-        uint64_t in = ptxworld_alloc(&world, (uint64_t)n * 24);
-        uint64_t out = ptxworld_alloc(&world, (uint64_t)n * 40);
-        unsigned long long *x = ptxworld_host(&world, in), *got = ptxworld_host(&world, out);
+        uint64_t in = ptx_fixture_alloc(&fixture, (uint64_t)n * 24);
+        uint64_t out = ptx_fixture_alloc(&fixture, (uint64_t)n * 40);
+        unsigned long long *x = ptx_fixture_host(&fixture, in),
+                           *got = ptx_fixture_host(&fixture, out);
 
         for (unsigned i = 0; i < 3U * (unsigned)n; i++)
             x[i] = (i + 1) * 0x9e3779b97f4a7c15 >> (i % 3 == 2 ? i % 61 : i % 13 * 4) | 1;
-        ptxworld_run(&world, "wide", 3, 128, 0, PTX_PARAMS(&in, &out, &n));
+        ptx_fixture_run(&fixture, "wide", 3, 128, 0, PTX_PARAMS(&in, &out, &n));
         for (int i = 0; i < n; i++) {
             unsigned __int128 a = (unsigned __int128)x[3 * i] << 64 | x[3 * i + 1];
             unsigned __int128 q = a / x[3 * i + 2];
@@ -469,11 +474,11 @@ END_TEST
 START_TEST(integers_agree_with_the_cpu) {
     EACH_BUILD(language) {
         int n = 256;
-        uint64_t a = ptxworld_alloc(&world, (uint64_t)n * 8),
-                 b = ptxworld_alloc(&world, (uint64_t)n * 8);
-        uint64_t out = ptxworld_alloc(&world, (uint64_t)n * 96);
-        long long *x = ptxworld_host(&world, a), *y = ptxworld_host(&world, b);
-        long long *got = ptxworld_host(&world, out);
+        uint64_t a = ptx_fixture_alloc(&fixture, (uint64_t)n * 8),
+                 b = ptx_fixture_alloc(&fixture, (uint64_t)n * 8);
+        uint64_t out = ptx_fixture_alloc(&fixture, (uint64_t)n * 96);
+        long long *x = ptx_fixture_host(&fixture, a), *y = ptx_fixture_host(&fixture, b);
+        long long *got = ptx_fixture_host(&fixture, out);
 
         for (int i = 0; i < n; i++) {
             x[i] = (long long)((unsigned long long)i * 0x9e3779b97f4a7c15 >> (i % 5 * 12));
@@ -481,7 +486,7 @@ START_TEST(integers_agree_with_the_cpu) {
             if (i % 3 == 0)
                 y[i] = -y[i];
         }
-        ptxworld_run(&world, "integers", 2, 128, 0, PTX_PARAMS(&a, &b, &out, &n));
+        ptx_fixture_run(&fixture, "integers", 2, 128, 0, PTX_PARAMS(&a, &b, &out, &n));
         for (int i = 0; i < n; i++) {
             unsigned long long p = (unsigned long long)x[i], q = (unsigned long long)y[i];
 
@@ -517,18 +522,18 @@ static float half(unsigned h) {
 START_TEST(halves_agree_with_the_cpu) {
     EACH_BUILD(language) {
         int n = 200;
-        uint64_t a = ptxworld_alloc(&world, 800), b = ptxworld_alloc(&world, 800);
-        uint64_t out = ptxworld_alloc(&world, 4000), f = floats(&world, n, 1),
-                 g = floats(&world, n, 2);
-        uint16_t *x = ptxworld_host(&world, a), *y = ptxworld_host(&world, b);
-        uint16_t *got = ptxworld_host(&world, out);
-        float *bf = ptxworld_host(&world, g);
+        uint64_t a = ptx_fixture_alloc(&fixture, 800), b = ptx_fixture_alloc(&fixture, 800);
+        uint64_t out = ptx_fixture_alloc(&fixture, 4000), f = floats(&fixture, n, 1),
+                 g = floats(&fixture, n, 2);
+        uint16_t *x = ptx_fixture_host(&fixture, a), *y = ptx_fixture_host(&fixture, b);
+        uint16_t *got = ptx_fixture_host(&fixture, out);
+        float *bf = ptx_fixture_host(&fixture, g);
 
         for (int i = 0; i < 2 * n; i++) {
             x[i] = (uint16_t)(0x3000 + (i * 911) % 0x1800 + (i % 3 == 0 ? 0x8000 : 0));
             y[i] = (uint16_t)(0x3400 + (i * 577) % 0x1400);
         }
-        ptxworld_run(&world, "halves", 2, 128, 0, PTX_PARAMS(&a, &b, &out, &n));
+        ptx_fixture_run(&fixture, "halves", 2, 128, 0, PTX_PARAMS(&a, &b, &out, &n));
         for (int i = 0; i < 2 * n; i++) {
             near(half(got[i]), half(x[i]) + half(y[i]), 5e-4, 3e-5, "hadd", i);
             near(half(got[2 * n + i]), half(x[i]) * half(y[i]), 5e-4, 3e-8, "hmul", i);
@@ -538,7 +543,7 @@ START_TEST(halves_agree_with_the_cpu) {
             near(half(got[8 * n + i]), half(x[i & ~1]) < half(y[i & ~1]) ? half(x[i]) : half(y[i]),
                  0, 0, "hlt", i);
         }
-        ptxworld_run(&world, "bfloats", 2, 128, 0, PTX_PARAMS(&f, &g, &n));
+        ptx_fixture_run(&fixture, "bfloats", 2, 128, 0, PTX_PARAMS(&f, &g, &n));
         for (int i = 0; i < n; i++)
             near(bf[i], sample(i, 1) + 1.5, 4e-3, 3e-2, "bf16", i);
     }
@@ -548,33 +553,34 @@ END_TEST
 START_TEST(kernels_print_and_assert_and_allocate) {
     EACH_BUILD(language) {
         int n = 2, enough = 32;
-        uint64_t out = ptxworld_alloc(&world, 128);
+        uint64_t out = ptx_fixture_alloc(&fixture, 128);
         struct ptx_result result;
 
-        ptxworld_run(&world, "print", 1, 32, 0, PTX_PARAMS(&n));
-        ck_assert_str_eq(world.printed, "thread 0 of 32:  0.00 first a 1099511627776 %\n"
-                                        "thread 1 of 32:  1.50 more b 2199023255552 %\n");
-        ptxworld_run(&world, "check", 1, 32, 0, PTX_PARAMS(&enough));
-        world.n_printed = 0;
-        ptxworld_launch(&world, "check", (uint32_t[]){ 1, 1, 1 }, (uint32_t[]){ 32, 1, 1 }, 0,
-                        PTX_PARAMS(&n), &result);
+        ptx_fixture_run(&fixture, "print", 1, 32, 0, PTX_PARAMS(&n));
+        ck_assert_str_eq(fixture.printed, "thread 0 of 32:  0.00 first a 1099511627776 %\n"
+                                          "thread 1 of 32:  1.50 more b 2199023255552 %\n");
+        ptx_fixture_run(&fixture, "check", 1, 32, 0, PTX_PARAMS(&enough));
+        fixture.n_printed = 0;
+        ptx_fixture_launch(&fixture, "check", (uint32_t[]){ 1, 1, 1 }, (uint32_t[]){ 32, 1, 1 }, 0,
+                           PTX_PARAMS(&n), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_ASSERT);
-        ck_assert_ptr_nonnull(strstr(world.printed, "thread: [2,0,0] Assertion `threadIdx.x < n`"));
-        ptxworld_run(&world, "heap", 1, 32, 0, PTX_PARAMS(&out)); /* without a heap: NULL */
-        ck_assert_int_eq(*(int *)ptxworld_host(&world, out), -1);
+        ck_assert_ptr_nonnull(
+            strstr(fixture.printed, "thread: [2,0,0] Assertion `threadIdx.x < n`"));
+        ptx_fixture_run(&fixture, "heap", 1, 32, 0, PTX_PARAMS(&out)); /* without a heap: NULL */
+        ck_assert_int_eq(*(int *)ptx_fixture_host(&fixture, out), -1);
     }
 }
 END_TEST
 
 START_TEST(barriers_with_names_and_votes) {
     EACH_BUILD(language) {
-        uint64_t out = ptxworld_alloc(&world, 768 * 4);
-        int *got = ptxworld_host(&world, out);
+        uint64_t out = ptx_fixture_alloc(&fixture, 768 * 4);
+        int *got = ptx_fixture_host(&fixture, out);
 
-        ptxworld_run(&world, "named_barriers", 1, 64, 0, PTX_PARAMS(&out));
+        ptx_fixture_run(&fixture, "named_barriers", 1, 64, 0, PTX_PARAMS(&out));
         for (int i = 0; i < 128; i++)
             ck_assert_int_eq(got[i], i / 32 * 100 + 31 - i % 32);
-        ptxworld_run(&world, "block_votes", 1, 100, 0, PTX_PARAMS(&out));
+        ptx_fixture_run(&fixture, "block_votes", 1, 100, 0, PTX_PARAMS(&out));
         for (int i = 0; i < 100; i++) {
             ck_assert_int_eq(got[i], 34);
             ck_assert_int_eq(got[256 + i], 0);
@@ -586,11 +592,11 @@ END_TEST
 
 START_TEST(functions_take_arguments_without_names) {
     EACH_BUILD(language) {
-        uint64_t out = ptxworld_alloc(&world, 3 * 8);
-        const double *got = ptxworld_host(&world, out);
+        uint64_t out = ptx_fixture_alloc(&fixture, 3 * 8);
+        const double *got = ptx_fixture_host(&fixture, out);
         int x = 40;
 
-        ptxworld_run(&world, "variadic", 1, 1, 0, PTX_PARAMS(&out, &x));
+        ptx_fixture_run(&fixture, "variadic", 1, 1, 0, PTX_PARAMS(&out, &x));
         ck_assert_double_eq(got[0], 40 + 2.5 + 1099511627776. + 0 + 1.25);
         ck_assert_double_eq(got[1], 43 + 3 * (4 + 3 + 2 + 1));
         ck_assert_double_eq(got[2], 0);

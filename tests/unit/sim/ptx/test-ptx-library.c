@@ -8,10 +8,10 @@
 #include "tests/support/sim/ptx/ptx_fixture.h"
 #include "tests/support/suite.h"
 
-static struct ptxworld world;
+static struct ptx_fixture fixture;
 
 static void start(void) {
-    ptxworld_init_file(&world, PTX_DIR "/library.O3.ptx");
+    ptx_fixture_init_file(&fixture, PTX_DIR "/library.O3.ptx");
 }
 
 START_TEST(groups_of_threads_know_each_other) {
@@ -19,9 +19,9 @@ START_TEST(groups_of_threads_know_each_other) {
     int *got;
 
     start();
-    out = ptxworld_alloc(&world, 3 * 64 * 4);
-    got = ptxworld_host(&world, out);
-    ptxworld_run(&world, "groups", 1, 64, 0, PTX_PARAMS(&out));
+    out = ptx_fixture_alloc(&fixture, 3 * 64 * 4);
+    got = ptx_fixture_host(&fixture, out);
+    ptx_fixture_run(&fixture, "groups", 1, 64, 0, PTX_PARAMS(&out));
     for (int i = 0; i < 64; i++) {
         int warp = i / 32 * 32, before = 0, all = 0;
 
@@ -33,7 +33,7 @@ START_TEST(groups_of_threads_know_each_other) {
         ck_assert_int_eq(got[64 + i], i % 3 ? 0 : all * 100 + before);
         ck_assert_int_eq(got[128 + i], 8);
     }
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -43,8 +43,8 @@ START_TEST(a_grid_keeps_in_step) {
     uint64_t data;
 
     start();
-    data = ptxworld_alloc(&world, N * 4);
-    got = ptxworld_host(&world, data);
+    data = ptx_fixture_alloc(&fixture, N * 4);
+    got = ptx_fixture_host(&fixture, data);
     for (int i = 0; i < N; i++)
         want[i] = got[i] = i % 17;
     for (int round = 0; round < rounds; round++) {
@@ -52,10 +52,10 @@ START_TEST(a_grid_keeps_in_step) {
             next[i] = want[i] + want[(i + THREADS) % N];
         memcpy(want, next, sizeof(want));
     }
-    world.defaults.cooperative = true;
-    ptxworld_run(&world, "grid_sync", BLOCKS, THREADS, 0, PTX_PARAMS(&data, &rounds));
+    fixture.defaults.cooperative = true;
+    ptx_fixture_run(&fixture, "grid_sync", BLOCKS, THREADS, 0, PTX_PARAMS(&data, &rounds));
     ck_assert_mem_eq(got, want, sizeof(want));
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -64,24 +64,24 @@ START_TEST(waiting_for_a_grid_costs_the_same_in_every_run) {
     struct ptx_result first, result;
 
     start();
-    world.defaults.cooperative = true;
+    fixture.defaults.cooperative = true;
     for (int run = 0; run < 6; run++) {
-        uint64_t data = ptxworld_alloc(&world, 8 * 64 * 4);
+        uint64_t data = ptx_fixture_alloc(&fixture, 8 * 64 * 4);
         int rounds = 3; /* waiting is slow where threads are watched */
 
-        world.n_threads = 1 + (unsigned)run % 4;
-        world.defaults.n_sample_blocks = run == 5 ? 4 : 0; /* for timing alone too */
-        ptxworld_launch(&world, "grid_sync", (uint32_t[]){ 8, 1, 1 }, (uint32_t[]){ 64, 1, 1 }, 0,
-                        PTX_PARAMS(&data, &rounds), &result);
+        fixture.n_threads = 1 + (unsigned)run % 4;
+        fixture.defaults.n_sample_blocks = run == 5 ? 4 : 0; /* for timing alone too */
+        ptx_fixture_launch(&fixture, "grid_sync", (uint32_t[]){ 8, 1, 1 }, (uint32_t[]){ 64, 1, 1 },
+                           0, PTX_PARAMS(&data, &rounds), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
         if (!run)
             first = result;
         ck_assert_uint_eq(result.stats.n_thread_instructions, first.stats.n_thread_instructions);
         ck_assert_uint_eq(result.stats.global_read_bytes, first.stats.global_read_bytes);
         ck_assert_uint_eq(result.stats.global_write_bytes, first.stats.global_write_bytes);
-        ptxworld_free(&world, data);
+        ptx_fixture_free(&fixture, data);
     }
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -91,11 +91,11 @@ START_TEST(a_grid_barrier_without_a_cooperative_launch_traps) {
     int rounds = 1;
 
     start();
-    data = ptxworld_alloc(&world, 256 * 4);
-    ptxworld_launch(&world, "grid_sync", (uint32_t[]){ 2, 1, 1 }, (uint32_t[]){ 64, 1, 1 }, 0,
-                    PTX_PARAMS(&data, &rounds), &result);
+    data = ptx_fixture_alloc(&fixture, 256 * 4);
+    ptx_fixture_launch(&fixture, "grid_sync", (uint32_t[]){ 2, 1, 1 }, (uint32_t[]){ 64, 1, 1 }, 0,
+                       PTX_PARAMS(&data, &rounds), &result);
     ck_assert_int_ne(result.fault.kind, PTX_FAULT_NONE);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -104,16 +104,16 @@ START_TEST(asynchronous_copies_arrive) {
     float *from, *to;
 
     start();
-    in = ptxworld_alloc(&world, 2048);
-    out = ptxworld_alloc(&world, 2048);
-    from = ptxworld_host(&world, in);
-    to = ptxworld_host(&world, out);
+    in = ptx_fixture_alloc(&fixture, 2048);
+    out = ptx_fixture_alloc(&fixture, 2048);
+    from = ptx_fixture_host(&fixture, in);
+    to = ptx_fixture_host(&fixture, out);
     for (int i = 0; i < 512; i++)
         from[i] = (float)i;
-    ptxworld_run(&world, "copy_async", 1, 128, 0, PTX_PARAMS(&in, &out));
+    ptx_fixture_run(&fixture, "copy_async", 1, 128, 0, PTX_PARAMS(&in, &out));
     for (int i = 0; i < 512; i++)
         ck_assert(to[i] == (float)((127 - i / 4) * 4 + i % 4));
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -128,17 +128,17 @@ START_TEST(blocks_sort_and_scan) {
     uint64_t data;
 
     start();
-    data = ptxworld_alloc(&world, 2048);
-    got = ptxworld_host(&world, data);
+    data = ptx_fixture_alloc(&fixture, 2048);
+    got = ptx_fixture_host(&fixture, data);
     for (int i = 0; i < 512; i++)
         want[i] = got[i] = (int)((unsigned)i * 2654435761U) % 10007 * (i % 2 ? 1 : -1);
     qsort(want, 512, sizeof(int), by_value);
-    ptxworld_run(&world, "block_sort", 1, 128, 0, PTX_PARAMS(&data));
+    ptx_fixture_run(&fixture, "block_sort", 1, 128, 0, PTX_PARAMS(&data));
     ck_assert_mem_eq(got, want, sizeof(want));
-    ptxworld_run(&world, "block_scan", 1, 128, 0, PTX_PARAMS(&data));
+    ptx_fixture_run(&fixture, "block_scan", 1, 128, 0, PTX_PARAMS(&data));
     for (int i = 0; i < 128; i++)
         ck_assert_int_eq(got[i], sum += want[i]);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -151,14 +151,14 @@ START_TEST(barriers_in_shared_memory_keep_stages_apart) {
         int rounds = ROUNDS, *from, *to;
         uint64_t in, out;
 
-        ptxworld_init_file(&world, barriers[k]);
-        in = ptxworld_alloc(&world, BLOCKS * ROUNDS * 32 * 4);
-        out = ptxworld_alloc(&world, BLOCKS * (THREADS - 32) * 4);
-        from = ptxworld_host(&world, in);
-        to = ptxworld_host(&world, out);
+        ptx_fixture_init_file(&fixture, barriers[k]);
+        in = ptx_fixture_alloc(&fixture, BLOCKS * ROUNDS * 32 * 4);
+        out = ptx_fixture_alloc(&fixture, BLOCKS * (THREADS - 32) * 4);
+        from = ptx_fixture_host(&fixture, in);
+        to = ptx_fixture_host(&fixture, out);
         for (int i = 0; i < BLOCKS * ROUNDS * 32; i++)
             from[i] = i * i % 1009;
-        ptxworld_run(&world, "stages", BLOCKS, THREADS, 0, PTX_PARAMS(&in, &out, &rounds));
+        ptx_fixture_run(&fixture, "stages", BLOCKS, THREADS, 0, PTX_PARAMS(&in, &out, &rounds));
         for (int i = 0; i < BLOCKS * (THREADS - 32); i++) {
             int block = i / (THREADS - 32), lane = i % 32, want = 0;
 
@@ -166,7 +166,7 @@ START_TEST(barriers_in_shared_memory_keep_stages_apart) {
                 want += from[(block * ROUNDS + r) * 32 + 31 - lane] * (r + 1);
             ck_assert_int_eq(to[i], want);
         }
-        ptxworld_done(&world);
+        ptx_fixture_done(&fixture);
     }
 }
 END_TEST
@@ -178,10 +178,10 @@ START_TEST(threads_that_drop_out_of_a_barrier_are_not_waited_for) {
         int rounds = ROUNDS, *got;
         uint64_t out;
 
-        ptxworld_init_file(&world, barriers[k]);
-        out = ptxworld_alloc(&world, THREADS * 4);
-        got = ptxworld_host(&world, out);
-        ptxworld_run(&world, "leavers", 1, THREADS, 0, PTX_PARAMS(&out, &rounds));
+        ptx_fixture_init_file(&fixture, barriers[k]);
+        out = ptx_fixture_alloc(&fixture, THREADS * 4);
+        got = ptx_fixture_host(&fixture, out);
+        ptx_fixture_run(&fixture, "leavers", 1, THREADS, 0, PTX_PARAMS(&out, &rounds));
         for (int t = 0; t < THREADS; t++) {
             int want = 0;
 
@@ -190,7 +190,7 @@ START_TEST(threads_that_drop_out_of_a_barrier_are_not_waited_for) {
                     want += other % ROUNDS > round;
             ck_assert_int_eq(got[t], want);
         }
-        ptxworld_done(&world);
+        ptx_fixture_done(&fixture);
     }
 }
 END_TEST
@@ -202,14 +202,14 @@ START_TEST(a_pipeline_of_copies_is_waited_for) {
         int rounds = ROUNDS, *from, *to;
         uint64_t in, out;
 
-        ptxworld_init_file(&world, barriers[k]);
-        in = ptxworld_alloc(&world, ROUNDS * 128 * 4);
-        out = ptxworld_alloc(&world, 128 * 4);
-        from = ptxworld_host(&world, in);
-        to = ptxworld_host(&world, out);
+        ptx_fixture_init_file(&fixture, barriers[k]);
+        in = ptx_fixture_alloc(&fixture, ROUNDS * 128 * 4);
+        out = ptx_fixture_alloc(&fixture, 128 * 4);
+        from = ptx_fixture_host(&fixture, in);
+        to = ptx_fixture_host(&fixture, out);
         for (int i = 0; i < ROUNDS * 128; i++)
             from[i] = i * 7 % 101;
-        ptxworld_run(&world, "pipelined", 1, 128, 0, PTX_PARAMS(&in, &out, &rounds));
+        ptx_fixture_run(&fixture, "pipelined", 1, 128, 0, PTX_PARAMS(&in, &out, &rounds));
         for (int t = 0; t < 128; t++) {
             int want = 0;
 
@@ -217,7 +217,7 @@ START_TEST(a_pipeline_of_copies_is_waited_for) {
                 want += from[r * 128 + 127 - t];
             ck_assert_int_eq(to[t], want);
         }
-        ptxworld_done(&world);
+        ptx_fixture_done(&fixture);
     }
 }
 END_TEST
@@ -261,13 +261,13 @@ START_TEST(phases_of_a_barrier_count_arrivals_and_bytes) {
     uint64_t out;
     int *got;
 
-    ptxworld_init_text(&world, "phases", phases);
-    out = ptxworld_alloc(&world, sizeof(want));
-    got = ptxworld_host(&world, out);
-    ptxworld_run(&world, "phases", 1, 1, 0, PTX_PARAMS(&out));
+    ptx_fixture_init_text(&fixture, "phases", phases);
+    out = ptx_fixture_alloc(&fixture, sizeof(want));
+    got = ptx_fixture_host(&fixture, out);
+    ptx_fixture_run(&fixture, "phases", 1, 1, 0, PTX_PARAMS(&out));
     for (size_t i = 0; i < ELEMENTSOF(want); i++)
         ck_assert_msg(got[i] == want[i], "%zu: %d instead of %d", i, got[i], want[i]);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -298,13 +298,13 @@ START_TEST(what_is_no_barrier_faults) {
                  ".visible .entry k(.param .u64 out) {\n .reg .b64 %%rd<3>; .reg .pred %%p<2>;\n"
                  " .shared .align 8 .b64 m;\n %s\n ret;\n}\n",
                  cases[i].code);
-        ptxworld_init_text(&world, "no barrier", text);
-        out = ptxworld_alloc(&world, 64);
-        ptxworld_launch(&world, "k", (uint32_t[]){ 1, 1, 1 }, (uint32_t[]){ 1, 1, 1 }, 0,
-                        PTX_PARAMS(&out), &result);
+        ptx_fixture_init_text(&fixture, "no barrier", text);
+        out = ptx_fixture_alloc(&fixture, 64);
+        ptx_fixture_launch(&fixture, "k", (uint32_t[]){ 1, 1, 1 }, (uint32_t[]){ 1, 1, 1 }, 0,
+                           PTX_PARAMS(&out), &result);
         ck_assert_msg(result.fault.kind == cases[i].kind, "%s: %d, %s", cases[i].code,
                       result.fault.kind, result.fault.text);
-        ptxworld_done(&world);
+        ptx_fixture_done(&fixture);
     }
 }
 END_TEST
@@ -342,9 +342,9 @@ START_TEST(the_device_runtime_keeps_a_grid_in_step) {
     struct ptx_result result;
     uint64_t data;
 
-    ptxworld_init_text(&world, "runtime", runtime);
-    data = ptxworld_alloc(&world, sizeof(want));
-    got = ptxworld_host(&world, data);
+    ptx_fixture_init_text(&fixture, "runtime", runtime);
+    data = ptx_fixture_alloc(&fixture, sizeof(want));
+    got = ptx_fixture_host(&fixture, data);
     for (unsigned i = 0; i < BLOCKS; i++)
         want[i] = got[i] = i + 1;
     for (int round = 0; round < ROUNDS; round++) {
@@ -353,32 +353,32 @@ START_TEST(the_device_runtime_keeps_a_grid_in_step) {
         memcpy(want, next, sizeof(want));
     }
     /* Without a cooperative launch there is no grid to wait for. */
-    ptxworld_launch(&world, "step", (uint32_t[]){ BLOCKS, 1, 1 }, (uint32_t[]){ 70, 1, 1 }, 0,
-                    PTX_PARAMS(&data, &rounds), &result);
+    ptx_fixture_launch(&fixture, "step", (uint32_t[]){ BLOCKS, 1, 1 }, (uint32_t[]){ 70, 1, 1 }, 0,
+                       PTX_PARAMS(&data, &rounds), &result);
     ck_assert_int_eq(result.fault.kind, PTX_FAULT_TRAP);
     for (unsigned i = 0; i < BLOCKS; i++)
         got[i] = i + 1;
-    world.defaults.cooperative = true;
-    ptxworld_run(&world, "step", BLOCKS, 70, 0, PTX_PARAMS(&data, &rounds));
+    fixture.defaults.cooperative = true;
+    ptx_fixture_run(&fixture, "step", BLOCKS, 70, 0, PTX_PARAMS(&data, &rounds));
     ck_assert_mem_eq(got, want, sizeof(want));
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
 START_TEST(a_block_is_a_cluster_of_its_own) {
-    struct ptxworld own;
+    struct ptx_fixture own;
     uint64_t out;
     const int *got;
 
-    ptxworld_init_file(&own, PTX_DIR "/small.newer.ptx");
-    out = ptxworld_alloc(&own, 128 * 4);
-    got = ptxworld_host(&own, out);
-    ptxworld_run(&own, "cluster", 1, 64, 0, PTX_PARAMS(&out));
+    ptx_fixture_init_file(&own, PTX_DIR "/small.newer.ptx");
+    out = ptx_fixture_alloc(&own, 128 * 4);
+    got = ptx_fixture_host(&own, out);
+    ptx_fixture_run(&own, "cluster", 1, 64, 0, PTX_PARAMS(&out));
     for (int i = 0; i < 64; i++) {
         ck_assert_int_eq(got[i], 4711 + 0 + 0 + 1 + i);
         ck_assert_int_eq(got[64 + i], 1);
     }
-    ptxworld_done(&own);
+    ptx_fixture_done(&own);
 }
 END_TEST
 
@@ -389,18 +389,18 @@ START_TEST(small_floats_and_extremes_agree_with_older_cards) {
     static unsigned char small[2][N * 16], halves[2][256 * 16], extremes[2][N * 160];
 
     for (int build = 0; build < 2; build++) {
-        struct ptxworld own;
+        struct ptx_fixture own;
         uint64_t in, out, wide, words;
         uint64_t state = 1;
         uint32_t *host;
         int n = N;
 
-        ptxworld_init_file(&own, builds[build]);
-        in = ptxworld_alloc(&own, N * 4);
-        out = ptxworld_alloc(&own, N * 16);
-        wide = ptxworld_alloc(&own, 256 * 16);
-        words = ptxworld_alloc(&own, N * 160);
-        host = ptxworld_host(&own, in);
+        ptx_fixture_init_file(&own, builds[build]);
+        in = ptx_fixture_alloc(&own, N * 4);
+        out = ptx_fixture_alloc(&own, N * 16);
+        wide = ptx_fixture_alloc(&own, 256 * 16);
+        words = ptx_fixture_alloc(&own, N * 160);
+        host = ptx_fixture_host(&own, in);
         for (int i = 0; i < N; i++) { /* exponents about those of the small floats, then any */
             state = state * UINT64_C(6364136223846793005) + 1442695040888963407;
             host[i] = (uint32_t)(state >> 32);
@@ -419,13 +419,13 @@ START_TEST(small_floats_and_extremes_agree_with_older_cards) {
         host[5] = 0;
         host[6] = 0x43e80000; /* 464: where 448 ends */
         host[7] = 0x47700000; /* 61440 */
-        ptxworld_run(&own, "to_small", N / 128 + 1, 128, 0, PTX_PARAMS(&in, &out, &n));
-        ptxworld_run(&own, "from_small", 1, 256, 0, PTX_PARAMS(&wide));
-        ptxworld_run(&own, "extremes", N / 128 + 1, 128, 0, PTX_PARAMS(&in, &words, &n));
-        memcpy(small[build], ptxworld_host(&own, out), sizeof(small[build]));
-        memcpy(halves[build], ptxworld_host(&own, wide), sizeof(halves[build]));
-        memcpy(extremes[build], ptxworld_host(&own, words), sizeof(extremes[build]));
-        ptxworld_done(&own);
+        ptx_fixture_run(&own, "to_small", N / 128 + 1, 128, 0, PTX_PARAMS(&in, &out, &n));
+        ptx_fixture_run(&own, "from_small", 1, 256, 0, PTX_PARAMS(&wide));
+        ptx_fixture_run(&own, "extremes", N / 128 + 1, 128, 0, PTX_PARAMS(&in, &words, &n));
+        memcpy(small[build], ptx_fixture_host(&own, out), sizeof(small[build]));
+        memcpy(halves[build], ptx_fixture_host(&own, wide), sizeof(halves[build]));
+        memcpy(extremes[build], ptx_fixture_host(&own, words), sizeof(extremes[build]));
+        ptx_fixture_done(&own);
     }
     for (int i = 0; i < N * 8; i++)
         ck_assert_msg(!memcmp(small[0] + 2 * i, small[1] + 2 * i, 2),

@@ -57,30 +57,30 @@ static void expect_same(const struct way *way, const struct ptx_stats *a,
 
 START_TEST(ways_by_numbers_are_told_exactly) {
     for (size_t build = 0; build < ELEMENTSOF(ways); build++) {
-        struct ptxworld world;
+        struct ptx_fixture fixture;
         uint64_t out;
 
-        ptxworld_init_file(&world, ways[build]);
-        out = ptxworld_alloc(&world, 32 * 4);
+        ptx_fixture_init_file(&fixture, ways[build]);
+        out = ptx_fixture_alloc(&fixture, 32 * 4);
         for (size_t i = 0; i < ELEMENTSOF(exact); i++) {
             const struct way *way = &exact[i];
             struct ptx_result computed, told;
             int n = way->n;
 
-            world.defaults.n_sample_blocks = 0;
-            ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                            &computed);
+            fixture.defaults.n_sample_blocks = 0;
+            ptx_fixture_launch(&fixture, way->kernel, way->grid, way->block, 0,
+                               PTX_PARAMS(&out, &n), &computed);
             ck_assert_int_eq(computed.fault.kind, PTX_FAULT_NONE);
             for (int again = 0; again < 2; again++) { /* the second time from memory */
-                world.defaults.n_sample_blocks = 4;
-                ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                                &told);
+                fixture.defaults.n_sample_blocks = 4;
+                ptx_fixture_launch(&fixture, way->kernel, way->grid, way->block, 0,
+                                   PTX_PARAMS(&out, &n), &told);
                 ck_assert_int_eq(told.fault.kind, PTX_FAULT_NONE);
                 ck_assert_msg(told.stats.n_blocks == 0, "%s was sampled", way->kernel);
                 expect_same(way, &computed.stats, &told.stats);
             }
         }
-        ptxworld_done(&world);
+        ptx_fixture_done(&fixture);
     }
 }
 END_TEST
@@ -93,31 +93,31 @@ START_TEST(what_is_too_long_to_follow_is_estimated) {
         { "recursive", { 20000, 1, 1 }, { 32, 1, 1 }, 9 },
         { "chosen", { 200000, 1, 1 }, { 32, 1, 1 }, 20 },
     };
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     uint64_t out;
 
-    ptxworld_init_file(&world, ways[1]);
-    out = ptxworld_alloc(&world, 32 * 4);
+    ptx_fixture_init_file(&fixture, ways[1]);
+    out = ptx_fixture_alloc(&fixture, 32 * 4);
     for (size_t i = 0; i < ELEMENTSOF(long_ways); i++) {
         const struct way *way = &long_ways[i];
         struct ptx_result computed, told[2];
         int n = way->n;
 
-        world.defaults.n_sample_blocks = 0;
-        ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                        &computed);
-        world.defaults.n_sample_blocks = 4;
-        world.defaults.follow_limit = 1 << 20;
+        fixture.defaults.n_sample_blocks = 0;
+        ptx_fixture_launch(&fixture, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
+                           &computed);
+        fixture.defaults.n_sample_blocks = 4;
+        fixture.defaults.follow_limit = 1 << 20;
         for (int again = 0; again < 2; again++) {
-            struct ptxworld fresh;
+            struct ptx_fixture fresh;
 
-            ptxworld_init_file(&fresh, ways[1]);
-            fresh.defaults = world.defaults;
+            ptx_fixture_init_file(&fresh, ways[1]);
+            fresh.defaults = fixture.defaults;
             fresh.n_threads = again ? 1 : 4;
-            out = ptxworld_alloc(&fresh, 32 * 4);
-            ptxworld_launch(&fresh, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                            &told[again]);
-            ptxworld_done(&fresh);
+            out = ptx_fixture_alloc(&fresh, 32 * 4);
+            ptx_fixture_launch(&fresh, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
+                               &told[again]);
+            ptx_fixture_done(&fresh);
         }
         printf("%s: %llu, estimated %llu\n", way->kernel,
                (unsigned long long)computed.stats.n_thread_instructions,
@@ -131,7 +131,7 @@ START_TEST(what_is_too_long_to_follow_is_estimated) {
                                     (double)computed.stats.global_write_bytes,
                                 1, 0.02);
     }
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -149,22 +149,22 @@ START_TEST(ways_by_data_are_sampled) {
         " st.global.u32 [%rd1], %r2;\n ret;\n}\n";
     static const char *const kernels[] = { "by_data", "endless", "by_shuffle" };
     const uint32_t grid[3] = { 1000, 1, 1 }, block[3] = { 32, 1, 1 };
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     uint64_t out;
 
-    ptxworld_init_text(&world, "data", text);
-    out = ptxworld_alloc(&world, 128);
-    world.defaults.n_sample_blocks = 4;
-    world.defaults.sample_limit = 10000;
-    world.defaults.follow_limit = 10000;
+    ptx_fixture_init_text(&fixture, "data", text);
+    out = ptx_fixture_alloc(&fixture, 128);
+    fixture.defaults.n_sample_blocks = 4;
+    fixture.defaults.sample_limit = 10000;
+    fixture.defaults.follow_limit = 10000;
     for (size_t i = 0; i < ELEMENTSOF(kernels); i++) {
         struct ptx_result result;
 
-        ptxworld_launch(&world, kernels[i], grid, block, 0, PTX_PARAMS(&out), &result);
+        ptx_fixture_launch(&fixture, kernels[i], grid, block, 0, PTX_PARAMS(&out), &result);
         ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
         ck_assert_msg(result.stats.n_blocks == 4, "%s", kernels[i]);
     }
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
@@ -181,36 +181,36 @@ START_TEST(samples_that_differ_are_not_all) {
         for (size_t i = 0; i < ELEMENTSOF(differing); i++) {
             const struct way *way = &differing[i];
             struct ptx_result computed, told[2], bounded;
-            struct ptxworld world;
+            struct ptx_fixture fixture;
             uint64_t out;
             int n = way->n;
 
-            ptxworld_init_file(&world, ways[build]);
-            out = ptxworld_alloc(&world, 32 * 4);
-            ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                            &computed);
-            world.defaults.n_sample_blocks = 4;
+            ptx_fixture_init_file(&fixture, ways[build]);
+            out = ptx_fixture_alloc(&fixture, 32 * 4);
+            ptx_fixture_launch(&fixture, way->kernel, way->grid, way->block, 0,
+                               PTX_PARAMS(&out, &n), &computed);
+            fixture.defaults.n_sample_blocks = 4;
             for (int again = 0; again < 2; again++) {
-                world.n_threads = again ? 1 : 4;
-                ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                                &told[again]);
+                fixture.n_threads = again ? 1 : 4;
+                ptx_fixture_launch(&fixture, way->kernel, way->grid, way->block, 0,
+                                   PTX_PARAMS(&out, &n), &told[again]);
                 ck_assert_int_eq(told[again].fault.kind, PTX_FAULT_NONE);
                 ck_assert_uint_eq(told[again].stats.n_blocks, 200);
                 expect_same(way, &computed.stats, &told[again].stats);
             }
             if (i < 2) { /* rare blocks that take most of the time: no estimate is good */
-                ptxworld_done(&world);
+                ptx_fixture_done(&fixture);
                 continue;
             }
-            world.defaults.sample_limit = computed.stats.n_warp_instructions / 4;
-            ptxworld_launch(&world, way->kernel, way->grid, way->block, 0, PTX_PARAMS(&out, &n),
-                            &bounded);
+            fixture.defaults.sample_limit = computed.stats.n_warp_instructions / 4;
+            ptx_fixture_launch(&fixture, way->kernel, way->grid, way->block, 0,
+                               PTX_PARAMS(&out, &n), &bounded);
             ck_assert_uint_gt(bounded.stats.n_blocks, 4);
             ck_assert_uint_lt(bounded.stats.n_blocks, 200);
             ck_assert_double_eq_tol((double)bounded.stats.n_thread_instructions /
                                         (double)computed.stats.n_thread_instructions,
                                     1, 0.1);
-            ptxworld_done(&world);
+            ptx_fixture_done(&fixture);
         }
 }
 END_TEST
@@ -338,7 +338,7 @@ static void put_way(unsigned depth) {
 static void run_random(unsigned seed) {
     const uint32_t grid[3] = { 1 + seed % 70, 1 + seed % 3, 1 }, block[3] = { 1 + seed % 90, 1, 1 };
     struct ptx_result computed, told;
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     uint64_t out;
     int n = (int)(seed * 37 % 1000);
     struct way way = { .kernel = "k" };
@@ -354,17 +354,17 @@ static void run_random(unsigned seed) {
     put_way(3);
     line(" st.global.u32 [%%rd1+4], %%r11;\n ret;\n}\n");
     ck_assert_uint_lt(n_program, sizeof(program));
-    ptxworld_init_text(&world, "random", program);
-    out = ptxworld_alloc(&world, 128);
-    ptxworld_launch(&world, "k", grid, block, 0, PTX_PARAMS(&out, &n), &computed);
-    world.defaults.n_sample_blocks = 4;
-    ptxworld_launch(&world, "k", grid, block, 0, PTX_PARAMS(&out, &n), &told);
+    ptx_fixture_init_text(&fixture, "random", program);
+    out = ptx_fixture_alloc(&fixture, 128);
+    ptx_fixture_launch(&fixture, "k", grid, block, 0, PTX_PARAMS(&out, &n), &computed);
+    fixture.defaults.n_sample_blocks = 4;
+    ptx_fixture_launch(&fixture, "k", grid, block, 0, PTX_PARAMS(&out, &n), &told);
     if (told.stats.n_blocks ||
         computed.stats.n_thread_instructions != told.stats.n_thread_instructions)
         printf("seed %u:\n%s", seed, program);
     ck_assert_msg(told.stats.n_blocks == 0, "seed %u was sampled", seed);
     expect_same(&way, &computed.stats, &told.stats);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 
 START_TEST(random_ways_are_told_exactly) {

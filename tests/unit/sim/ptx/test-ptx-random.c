@@ -35,17 +35,17 @@ static uint64_t interesting(void) {
                                      0x3c003c003c003c00,
                                      0x7bff7bff03ff0001 };
 
-    if (ptxgen_pick(3) == 0)
-        return some[ptxgen_pick(ELEMENTSOF(some))];
-    if (ptxgen_pick(3) == 0) {
-        double x = ((double)ptxgen_pick(2000000) - 1e6) / (1 + ptxgen_pick(1000));
+    if (ptx_generator_pick(3) == 0)
+        return some[ptx_generator_pick(ELEMENTSOF(some))];
+    if (ptx_generator_pick(3) == 0) {
+        double x = ((double)ptx_generator_pick(2000000) - 1e6) / (1 + ptx_generator_pick(1000));
         float f[2] = { (float)x, (float)(x * 3) };
         uint64_t bits;
 
-        memcpy(&bits, ptxgen_pick(2) ? (void *)&x : (void *)f, 8);
+        memcpy(&bits, ptx_generator_pick(2) ? (void *)&x : (void *)f, 8);
         return bits;
     }
-    return (uint64_t)ptxgen_pick(1U << 31) << 33 | ptxgen_pick(1U << 31);
+    return (uint64_t)ptx_generator_pick(1U << 31) << 33 | ptx_generator_pick(1U << 31);
 }
 
 /* A float may differ in the payload of a NaN only. */
@@ -69,65 +69,66 @@ static bool same(char kind, const unsigned char *a, const unsigned char *b, unsi
 }
 
 static void compare(uint64_t seed, const unsigned char *a, const unsigned char *b, uint32_t n) {
-    for (uint32_t t = 0; t < n; t++, a += PTXGEN_IO_BYTES, b += PTXGEN_IO_BYTES) {
-        for (size_t k = 0; k < PTXGEN_N_KINDS; k++)
-            for (unsigned i = 0; i < PTXGEN_N_EACH; i++) {
-                size_t at = (k * PTXGEN_N_EACH + i) * 8;
+    for (uint32_t t = 0; t < n; t++, a += PTX_GENERATOR_IO_BYTES, b += PTX_GENERATOR_IO_BYTES) {
+        for (size_t k = 0; k < PTX_GENERATOR_N_KINDS; k++)
+            for (unsigned i = 0; i < PTX_GENERATOR_N_EACH; i++) {
+                size_t at = (k * PTX_GENERATOR_N_EACH + i) * 8;
                 uint64_t x, y;
 
                 memcpy(&x, a + at, 8);
                 memcpy(&y, b + at, 8);
-                if (!same(ptxgen_kinds[k].kind, a + at, b + at, ptxgen_kinds[k].bytes))
+                if (!same(ptx_generator_kinds[k].kind, a + at, b + at,
+                          ptx_generator_kinds[k].bytes))
                     ck_abort_msg("PTX_SEED=%llu: thread %u: %%%c%u is %#llx, should be %#llx",
-                                 (unsigned long long)seed, t, ptxgen_kinds[k].kind, i,
+                                 (unsigned long long)seed, t, ptx_generator_kinds[k].kind, i,
                                  (unsigned long long)x, (unsigned long long)y);
             }
-        if (memcmp(a + PTXGEN_IO_BYTES - 8, b + PTXGEN_IO_BYTES - 8, 8))
+        if (memcmp(a + PTX_GENERATOR_IO_BYTES - 8, b + PTX_GENERATOR_IO_BYTES - 8, 8))
             ck_abort_msg("PTX_SEED=%llu: thread %u: predicates differ", (unsigned long long)seed,
                          t);
     }
 }
 
 static void run_one(uint64_t seed) {
-    static struct ptxgen_text text;
-    struct ptxworld world;
+    static struct ptx_generator_text text;
+    struct ptx_fixture fixture;
     uint32_t block, grid = 2, n;
     uint64_t io, table, sums, params[3];
     unsigned char *host, *before, *table_host;
     uint32_t *sums_host, sums_got[16];
     struct ptx_launch launch = { 0 };
 
-    ptxgen_seed(seed);
-    block = ptxgen_pick(3) ? 64 : 1 + ptxgen_pick(100);
+    ptx_generator_seed(seed);
+    block = ptx_generator_pick(3) ? 64 : 1 + ptx_generator_pick(100);
     n = grid * block;
-    ptxgen_make(&text, seed % 2, block % 32 == 0);
+    ptx_generator_make(&text, seed % 2, block % 32 == 0);
     if (getenv("PTX_SEED"))
         fputs(text.bytes, stdout);
-    ptxworld_init_text(&world, "random", text.bytes);
-    io = ptxworld_alloc(&world, n * PTXGEN_IO_BYTES);
-    table = ptxworld_alloc(&world, 272);
-    sums = ptxworld_alloc(&world, 64);
-    host = ptxworld_host(&world, io);
-    table_host = ptxworld_host(&world, table);
-    sums_host = ptxworld_host(&world, sums);
-    before = malloc(n * PTXGEN_IO_BYTES);
-    for (size_t i = 0; i < n * PTXGEN_IO_BYTES; i += 8) {
+    ptx_fixture_init_text(&fixture, "random", text.bytes);
+    io = ptx_fixture_alloc(&fixture, n * PTX_GENERATOR_IO_BYTES);
+    table = ptx_fixture_alloc(&fixture, 272);
+    sums = ptx_fixture_alloc(&fixture, 64);
+    host = ptx_fixture_host(&fixture, io);
+    table_host = ptx_fixture_host(&fixture, table);
+    sums_host = ptx_fixture_host(&fixture, sums);
+    before = malloc(n * PTX_GENERATOR_IO_BYTES);
+    for (size_t i = 0; i < n * PTX_GENERATOR_IO_BYTES; i += 8) {
         uint64_t value = interesting();
 
         memcpy(host + i, &value, 8);
     }
     for (int i = 0; i < 272; i++)
-        table_host[i] = (unsigned char)ptxgen_pick(256);
-    memcpy(before, host, n * PTXGEN_IO_BYTES);
+        table_host[i] = (unsigned char)ptx_generator_pick(256);
+    memcpy(before, host, n * PTX_GENERATOR_IO_BYTES);
 
-    ptxworld_run(&world, "k", grid, block, 0, PTX_PARAMS(&io, &table, &sums));
+    ptx_fixture_run(&fixture, "k", grid, block, 0, PTX_PARAMS(&io, &table, &sums));
     memcpy(sums_got, sums_host, sizeof(sums_got));
     memset(sums_host, 0, 64);
     params[0] = io;
     params[1] = table;
     params[2] = sums;
-    launch.kernel = ptx_module_find(world.module, "k");
-    launch.memory = world.memory;
+    launch.kernel = ptx_module_find(fixture.module, "k");
+    launch.memory = fixture.memory;
     launch.params = params;
     launch.param_bytes = sizeof(params);
     for (int i = 0; i < 3; i++)
@@ -135,18 +136,18 @@ static void run_one(uint64_t seed) {
     launch.grid[0] = grid;
     launch.block[0] = block;
     {
-        unsigned char *got = malloc(n * PTXGEN_IO_BYTES);
+        unsigned char *got = malloc(n * PTX_GENERATOR_IO_BYTES);
 
-        memcpy(got, host, n * PTXGEN_IO_BYTES);
-        memcpy(host, before, n * PTXGEN_IO_BYTES);
-        ck_assert_int_eq(ptxscalar_run(&launch, NULL), 0);
+        memcpy(got, host, n * PTX_GENERATOR_IO_BYTES);
+        memcpy(host, before, n * PTX_GENERATOR_IO_BYTES);
+        ck_assert_int_eq(ptx_scalar_run(&launch, NULL), 0);
         compare(seed, got, host, n);
         free(got);
     }
     ck_assert_msg(!memcmp(sums_got, sums_host, 64), "PTX_SEED=%llu: atomics differ",
                   (unsigned long long)seed);
     free(before);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 
 START_TEST(random_programs_agree_with_the_scalar_interpreter) {

@@ -256,18 +256,18 @@ START_TEST(inputs_are_linked_together) {
 END_TEST
 
 START_TEST(attributes_tell_what_a_kernel_needs) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     struct ptx_attributes a;
     struct ptx_param param;
     struct ptx_function *k;
 
-    ptxworld_init_text(
-        &world, "t",
+    ptx_fixture_init_text(
+        &fixture, "t",
         HEAD ".const .b8 c[100];\n.visible .entry k(.param .u8 a, .param .align 16 .b8 b[20], "
              ".param .f64 c)"
              " .reqntid 64, 2, 1 { .shared .align 8 .b8 s[24]; .local .b8 l[40]; .reg .b32 %r<3>;"
              " mov.u32 %r1, s; ret; }");
-    k = ptx_module_find(world.module, "k");
+    k = ptx_module_find(fixture.module, "k");
     ck_assert_int_eq(ptx_function_attributes(k, &a, NULL), 0);
     ck_assert_uint_eq(a.shared_bytes, 24);
     ck_assert_uint_eq(a.local_bytes, 48);
@@ -283,13 +283,13 @@ START_TEST(attributes_tell_what_a_kernel_needs) {
     ptx_function_param(k, 2, &param);
     ck_assert_uint_eq(param.offset, 40);
     ck_assert_uint_eq(a.param_bytes, 48);
-    ck_assert_ptr_null(ptx_module_find(world.module, "none"));
-    ptxworld_done(&world);
+    ck_assert_ptr_null(ptx_module_find(fixture.module, "none"));
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
 START_TEST(impossible_launches_are_refused) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     struct ptx_result result;
     struct allot_error err;
     uint64_t param = 0;
@@ -299,9 +299,9 @@ START_TEST(impossible_launches_are_refused) {
                                .param_bytes = 8 },
                       launch;
 
-    ptxworld_init_text(&world, "t", KERNEL("ret;"));
-    good.kernel = ptx_module_find(world.module, "k");
-    good.memory = world.memory;
+    ptx_fixture_init_text(&fixture, "t", KERNEL("ret;"));
+    good.kernel = ptx_module_find(fixture.module, "k");
+    good.memory = fixture.memory;
     ck_assert_int_eq(ptx_launch(&good, &result, &err), 0);
 #define REFUSED(change)                                                                            \
     launch = good;                                                                                 \
@@ -315,24 +315,24 @@ START_TEST(impossible_launches_are_refused) {
     REFUSED(block[1] = 33);
     REFUSED(param_bytes = 4);
     REFUSED(dynamic_shared_bytes = 1 << 20);
-    ptxworld_done(&world);
+    ptx_fixture_done(&fixture);
 }
 END_TEST
 
 /* One thread runs `body` and stores what is in %r1, %d1, %f1 or %g1. */
 static uint64_t evaluate(const char *body, const char *store) {
-    struct ptxworld world;
+    struct ptx_fixture fixture;
     static const char start[] = KERNEL("ld.param.u64 %d8,[out];");
     char text[2048];
     uint64_t out, bits = 0;
 
     snprintf(text, sizeof(text), "%.*s%s\n%s;\nret;\n}\n", (int)sizeof(start) - 4, start, body,
              store);
-    ptxworld_init_text(&world, "t", text);
-    out = ptxworld_alloc(&world, 8);
-    ptxworld_run(&world, "k", 1, 1, 0, PTX_PARAMS(&out));
-    memcpy(&bits, ptxworld_host(&world, out), 8);
-    ptxworld_done(&world);
+    ptx_fixture_init_text(&fixture, "t", text);
+    out = ptx_fixture_alloc(&fixture, 8);
+    ptx_fixture_run(&fixture, "k", 1, 1, 0, PTX_PARAMS(&out));
+    memcpy(&bits, ptx_fixture_host(&fixture, out), 8);
+    ptx_fixture_done(&fixture);
     return bits;
 }
 

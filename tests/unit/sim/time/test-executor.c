@@ -257,7 +257,7 @@ START_TEST(a_program_that_never_waits_is_held_to_a_bounded_queue) {
 }
 END_TEST
 
-SUITE("engine", a_stream_runs_in_order_and_asynchronously, waiting_streams_occupy_no_thread,
+SUITE("executor", a_stream_runs_in_order_and_asynchronously, waiting_streams_occupy_no_thread,
       what_was_handed_over_is_released_once,
       a_callback_that_takes_its_time_does_not_hold_up_the_device,
       the_same_program_has_the_same_modelled_times_however_threads_race,

@@ -5,11 +5,11 @@
 #include "tests/support/sim/cuda/cuda_library.h"
 #include "tests/support/suite.h"
 
-static uint64_t cost(struct simbox *s) {
+static uint64_t cost(struct sim_box *s) {
     return box_model(s->box, 0)->context_bytes;
 }
 
-static unsigned contexts(struct simbox *s, unsigned gpu) {
+static unsigned contexts(struct sim_box *s, unsigned gpu) {
     unsigned n;
 
     ck_assert_int_eq(box_lock(s->box), 0);
@@ -22,30 +22,30 @@ START_TEST(a_primary_context_costs_once_however_often_it_is_retained) {
     CUcontext a, b;
     unsigned flags;
     int active;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
+    cuda_library_init(&s, NULL);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
     ck_assert_int_eq(active, 0);
     ck_assert_cuda(CU(cuDevicePrimaryCtxRelease_v2)(0), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&a, 0));
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&b, 0));
     ck_assert_ptr_eq(a, b);
-    ck_assert_uint_eq(simbox_used(&s, 0), cost(&s));
+    ck_assert_uint_eq(sim_box_used(&s, 0), cost(&s));
     ck_assert_uint_eq(contexts(&s, 0), 1);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active));
     ck_assert_int_eq(active, 1);
     ck_assert_cuda(CU(cuCtxDestroy_v2)(a), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRelease_v2)(0));
-    ck_assert_uint_eq(simbox_used(&s, 0), cost(&s));
+    ck_assert_uint_eq(sim_box_used(&s, 0), cost(&s));
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRelease_v2)(0));
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
     ck_assert_uint_eq(contexts(&s, 0), 0);
     ck_assert_cuda(CU(cuCtxSetCurrent)(a), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&b, 0));
     ck_assert_ptr_eq(a, b); /* the handle stays */
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -53,9 +53,9 @@ START_TEST(flags_of_a_primary_context_hold_also_before_it_lives) {
     CUcontext context;
     unsigned flags;
     int active;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxSetFlags_v2)(0, CU_CTX_SCHED_BLOCKING_SYNC));
     ck_assert_cuda(CU(cuDevicePrimaryCtxSetFlags_v2)(0, 0x4000), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&context, 0));
@@ -64,28 +64,28 @@ START_TEST(flags_of_a_primary_context_hold_also_before_it_lives) {
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(context));
     ck_assert_cuda_ok(CU(cuCtxGetFlags)(&flags));
     ck_assert_uint_eq(flags, CU_CTX_SCHED_BLOCKING_SYNC);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(every_other_context_costs_and_takes_its_memory_with_it) {
     CUcontext a, b, current;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&a, CU_CTX_SCHED_YIELD, 0));
     ck_assert_cuda_ok(CU(cuCtxCreate_v4)(&b, NULL, 0, 0));
     ck_assert_ptr_ne(a, b);
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * cost(&s));
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * cost(&s));
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&current));
     ck_assert_ptr_eq(current, b);
-    cudalib_alloc(3 * MIB);
-    cudalib_alloc(100);
-    p = cudalib_alloc(200);
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * cost(&s) + 6 * MIB);
+    cuda_library_alloc(3 * MIB);
+    cuda_library_alloc(100);
+    p = cuda_library_alloc(200);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * cost(&s) + 6 * MIB);
     ck_assert_cuda_ok(CU(cuCtxDestroy_v2)(b));
-    ck_assert_uint_eq(simbox_used(&s, 0), cost(&s));
+    ck_assert_uint_eq(sim_box_used(&s, 0), cost(&s));
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&current));
     ck_assert_ptr_eq(current, a); /* the one below */
     ck_assert_cuda(CU(cuMemFree_v2)(p), CUDA_ERROR_INVALID_VALUE);
@@ -93,16 +93,16 @@ START_TEST(every_other_context_costs_and_takes_its_memory_with_it) {
     ck_assert_cuda(CU(cuCtxDestroy_v2)((CUcontext)0x1234), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda(CU(cuCtxCreate_v2)(&b, 0x3f, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuCtxCreate_v2)(&b, 0, 9), CUDA_ERROR_INVALID_DEVICE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(the_stack_of_a_thread_is_its_own) {
     CUcontext a, b, c;
     CUdevice device;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     ck_assert_cuda(CU(cuCtxGetDevice)(&device), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda(CU(cuCtxPopCurrent_v2)(&a), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&c));
@@ -124,7 +124,7 @@ START_TEST(the_stack_of_a_thread_is_its_own) {
     ck_assert_cuda_ok(CU(cuCtxPopCurrent_v2)(&c));
     ck_assert_ptr_eq(c, b);
     ck_assert_cuda(CU(cuCtxGetDevice)(&device), CUDA_ERROR_INVALID_CONTEXT);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -137,42 +137,42 @@ START_TEST(a_context_that_another_thread_destroyed_is_known_to_be_gone) {
     CUcontext a, b;
     CUdeviceptr p;
     pthread_t thread;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&a, 0, 0));
     pthread_create(&thread, NULL, destroy, a);
     pthread_join(thread, NULL);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 10), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&b));
     ck_assert_ptr_eq(a, b);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_device_reset_ends_the_primary_context) {
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    cudalib_alloc(10 * MIB);
+    cuda_library_start(&s, NULL);
+    cuda_library_alloc(10 * MIB);
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 100, NULL));
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxReset_v2)(0));
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 10), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    cudalib_use(0);
-    cudalib_alloc(100);
-    ck_assert_uint_eq(simbox_used(&s, 0), cost(&s) + 2 * MIB);
-    simbox_done(&s);
+    cuda_library_use(0);
+    cuda_library_alloc(100);
+    ck_assert_uint_eq(sim_box_used(&s, 0), cost(&s) + 2 * MIB);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(limits_are_kept_and_checked) {
     size_t value;
-    struct simbox s;
+    struct sim_box s;
     int least, greatest;
 
-    cudalib_start(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g" });
+    cuda_library_start(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g" });
     ck_assert_cuda_ok(CU(cuCtxGetLimit)(&value, CU_LIMIT_STACK_SIZE));
     ck_assert_uint_eq(value, 1024);
     ck_assert_cuda_ok(CU(cuCtxSetLimit)(CU_LIMIT_STACK_SIZE, 4096));
@@ -186,16 +186,16 @@ START_TEST(limits_are_kept_and_checked) {
     ck_assert_cuda_ok(CU(cuCtxGetStreamPriorityRange)(&least, &greatest));
     ck_assert_int_eq(least, 0);
     ck_assert_int_lt(greatest, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(peer_access_is_enabled_once_and_disabled_once) {
     const struct box_spec pair = { .n_gpus = 2, .models = "a100-40g", .seed = 5 };
     CUcontext a, b;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, &pair);
+    cuda_library_init(&s, &pair);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&b, 0, 1));
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&a, 0, 0));
     ck_assert_cuda(CU(cuCtxEnablePeerAccess)(b, 1), CUDA_ERROR_INVALID_VALUE);
@@ -204,31 +204,31 @@ START_TEST(peer_access_is_enabled_once_and_disabled_once) {
     ck_assert_cuda(CU(cuCtxEnablePeerAccess)(a, 0), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_cuda_ok(CU(cuCtxDisablePeerAccess)(b));
     ck_assert_cuda(CU(cuCtxDisablePeerAccess)(b), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int hold_context(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int hold_context(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     char byte = 0;
 
-    cudalib_use(0);
-    cudalib_send(pair->to_parent[1], &byte, 1);
-    cudalib_receive(pair->to_child[0], &byte, 1);
+    cuda_library_use(0);
+    cuda_library_send(pair->to_parent[1], &byte, 1);
+    cuda_library_receive(pair->to_child[0], &byte, 1);
     return 0;
 }
 
 START_TEST(the_compute_mode_of_the_device_is_obeyed) {
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUcontext context;
-    struct simbox s;
+    struct sim_box s;
     char byte = 0;
     pid_t pid;
 
-    simbox_init(&s, NULL);
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(hold_context, &s, &pair);
-    cudalib_receive(pair.to_parent[0], &byte, 1);
+    sim_box_init(&s, NULL);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(hold_context, &s, &pair);
+    cuda_library_receive(pair.to_parent[0], &byte, 1);
     ck_assert_cuda_ok(CU(cuInit)(0));
     box_lock(s.box);
     s.box->file->gpu[0].compute_mode = CU_COMPUTEMODE_EXCLUSIVE_PROCESS;
@@ -236,10 +236,10 @@ START_TEST(the_compute_mode_of_the_device_is_obeyed) {
     box_unlock(s.box);
     ck_assert_cuda(CU(cuDevicePrimaryCtxRetain)(&context, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
     ck_assert_cuda(CU(cuDevicePrimaryCtxRetain)(&context, 1), CUDA_ERROR_DEVICE_UNAVAILABLE);
-    cudalib_send(pair.to_child[1], &byte, 1);
-    simbox_expect_success(pid);
+    cuda_library_send(pair.to_child[1], &byte, 1);
+    sim_box_expect_success(pid);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&context, 0));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -251,9 +251,9 @@ START_TEST(streams_and_events_exist_and_are_idle) {
     unsigned flags;
     int priority;
     float ms = -1;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuStreamCreateWithPriority)(&other, 0, -100));
     ck_assert_cuda_ok(CU(cuStreamGetPriority)(other, &priority));
@@ -282,7 +282,7 @@ START_TEST(streams_and_events_exist_and_are_idle) {
     ck_assert_cuda_ok(CU(cuStreamDestroy_v2)(stream));
     ck_assert_cuda(CU(cuStreamDestroy_v2)(stream), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda(CU(cuStreamQuery)((CUstream)0x77777777), CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -309,9 +309,9 @@ static void call_cuda_as_told(CUstream stream, CUresult status, void *argument) 
 /* Though the thread that calls it has no context either. */
 START_TEST(a_callback_is_told_that_cuda_is_not_for_it) {
     CUcontext context;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
     for (int old = 0; old < 2; old++) {
         memset(answers, 0, sizeof(answers));
@@ -322,9 +322,9 @@ START_TEST(a_callback_is_told_that_cuda_is_not_for_it) {
         ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
         for (int i = 0; i < 6; i++)
             ck_assert_msg(answers[i] == CUDA_ERROR_NOT_PERMITTED, "%d: %s", i,
-                          cudalib_name(answers[i]));
+                          cuda_library_name(answers[i]));
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -40,7 +40,7 @@ static void unescape(char *text) {
 }
 
 /* What cuInit() makes of the environment: "[2,0]" in indices of the bus. For a child process. */
-static int print_visible(struct simbox *s, void *argument) {
+static int print_visible(struct sim_box *s, void *argument) {
     char seen[64] = "[";
     CUresult r = CU(cuInit)(0);
     int n = 0;
@@ -73,10 +73,10 @@ START_TEST(visible_devices_are_those_of_the_table) {
     FILE *f = fopen(TEST_CASES "/visible.tsv", "r");
     char line[1024];
     unsigned n = 0;
-    struct simbox s;
+    struct sim_box s;
 
     ck_assert_ptr_nonnull(f);
-    simbox_init(&s, &four);
+    sim_box_init(&s, &four);
     while (fgets(line, sizeof(line), f)) {
         char *save, *id, *order, *env, *expected, *confidence;
 
@@ -97,26 +97,26 @@ START_TEST(visible_devices_are_those_of_the_table) {
         else
             setenv("CUDA_VISIBLE_DEVICES", !strcmp(env, "<empty>") ? "" : env, 1);
         fprintf(stderr, "row %s\n", id);
-        simbox_expect_success(simbox_fork(print_visible, &s, expected));
+        sim_box_expect_success(sim_box_fork(print_visible, &s, expected));
         n++;
     }
     fclose(f);
     ck_assert_uint_gt(n, 35);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(identity_is_that_of_the_box) {
     const char *uuid;
     struct gpuid id;
-    struct simbox s;
+    struct sim_box s;
     char text[64];
     CUuuid bytes;
     CUdevice device;
     size_t total;
     int major, minor, count;
 
-    cudalib_init(&s, &four);
+    cuda_library_init(&s, &four);
     ck_assert_cuda_ok(CU(cuDeviceGetCount)(&count));
     ck_assert_int_eq(count, 4);
     ck_assert_cuda(CU(cuDeviceGet)(&device, 4), CUDA_ERROR_INVALID_DEVICE);
@@ -145,15 +145,15 @@ START_TEST(identity_is_that_of_the_box) {
     ck_assert_cuda(CU(cuDeviceGetByPCIBusId)(&device, "0000:ff:1f.0"), CUDA_ERROR_INVALID_DEVICE);
     ck_assert_cuda(CU(cuDeviceGetByPCIBusId)(&device, "nonsense"), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuDeviceGetLuid)(text, (unsigned *)&count, 0), CUDA_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(every_attribute_of_the_header_is_known) {
-    struct simbox s;
+    struct sim_box s;
     int value, n = 0;
 
-    cudalib_init(&s, &four);
+    cuda_library_init(&s, &four);
     for (int a = 1; a < CU_DEVICE_ATTRIBUTE_MAX; a++) {
         CUresult r = CU(cuDeviceGetAttribute)(&value, (CUdevice_attribute)a, 0);
 
@@ -174,15 +174,16 @@ START_TEST(every_attribute_of_the_header_is_known) {
     ck_assert_int_eq(value, (int)s.box->file->gpu[2].pci_bus);
     ck_assert_cuda_ok(CU(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 0));
     ck_assert_int_eq(value, 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(peers_are_those_that_a_link_or_the_bus_connects) {
-    struct simbox s;
+    struct sim_box s;
     int value;
 
-    cudalib_init(&s, &(struct box_spec){ .models = "a100-40g,a100-40g,rtx4090-24g", .seed = 1 });
+    cuda_library_init(&s,
+                      &(struct box_spec){ .models = "a100-40g,a100-40g,rtx4090-24g", .seed = 1 });
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
     /* Which of them is the RTX depends on the order: ask for it. */
     for (int i = 0; i < 3; i++)
@@ -205,20 +206,21 @@ START_TEST(peers_are_those_that_a_link_or_the_bus_connects) {
                 &value, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, i, k));
             ck_assert_int_eq(value, expected);
         }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_mig_instance_is_a_device_of_its_own) {
-    struct simbox s;
+    struct sim_box s;
     CUuuid uuid, mig;
     struct gpuid id;
     size_t total;
     char name[96];
     int n, value;
 
-    cudalib_init(&s, &(struct box_spec){
-                         .n_gpus = 1, .models = "a100-40g", .mig = "0:3g.20gb+1g.5gb", .seed = 3 });
+    cuda_library_init(
+        &s, &(struct box_spec){
+                .n_gpus = 1, .models = "a100-40g", .mig = "0:3g.20gb+1g.5gb", .seed = 3 });
     ck_assert_cuda_ok(CU(cuDeviceGetCount)(&n));
     ck_assert_int_eq(n, 1); /* CUDA shows a process one instance */
     ck_assert_cuda_ok(CU(cuDeviceGetUuid)(&uuid, 0));
@@ -236,18 +238,18 @@ START_TEST(a_mig_instance_is_a_device_of_its_own) {
     ck_assert_int_eq(value, 42);
 
     /* Its memory is not the other instance's. */
-    cudalib_use(0);
-    cudalib_alloc(4 * MIB);
+    cuda_library_use(0);
+    cuda_library_alloc(4 * MIB);
     ck_assert_int_eq(box_lock(s.box), 0);
     ck_assert_uint_eq(s.box->file->proc[0].usage[0].private_bytes[1],
                       box_model(s.box, 0)->context_bytes + 4 * MIB);
     ck_assert_uint_eq(s.box->file->proc[0].usage[0].gi_id, s.box->file->gpu[0].gi[0].id);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int child_after_init(struct simbox *s, void *argument) {
+static int child_after_init(struct sim_box *s, void *argument) {
     int n;
 
     if (CU(cuDeviceGetCount)(&n) != CUDA_ERROR_NOT_INITIALIZED)
@@ -255,7 +257,7 @@ static int child_after_init(struct simbox *s, void *argument) {
     return CU(cuInit)(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 2;
 }
 
-static int child_before_init(struct simbox *s, void *argument) {
+static int child_before_init(struct sim_box *s, void *argument) {
     int version;
 
     if (CU(cuDriverGetVersion)(&version) != CUDA_SUCCESS || version < 12000)
@@ -264,16 +266,16 @@ static int child_before_init(struct simbox *s, void *argument) {
 }
 
 START_TEST(a_child_of_a_process_that_used_cuda_cannot) {
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
-    simbox_expect_success(simbox_fork(child_before_init, &s, NULL));
+    sim_box_init(&s, NULL);
+    sim_box_expect_success(sim_box_fork(child_before_init, &s, NULL));
     ck_assert_cuda(CU(cuInit)(1), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuInit)(0));
     ck_assert_cuda_ok(CU(cuInit)(0));
-    simbox_expect_success(simbox_fork(child_after_init, &s, NULL));
+    sim_box_expect_success(sim_box_fork(child_after_init, &s, NULL));
     ck_assert_cuda_ok(CU(cuInit)(0));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -287,10 +289,10 @@ END_TEST
 START_TEST(a_lost_gpu_kills_its_contexts_and_makes_no_new_ones) {
     CUdeviceptr p;
     CUcontext other;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    p = cudalib_alloc(1000);
+    cuda_library_start(&s, NULL);
+    p = cuda_library_alloc(1000);
     box_lock(s.box);
     fault_lost(s.box, 0);
     box_unlock(s.box);
@@ -304,9 +306,9 @@ START_TEST(a_lost_gpu_kills_its_contexts_and_makes_no_new_ones) {
     box_unlock(s.box);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 1000), CUDA_ERROR_DEVICE_UNAVAILABLE); /* sticky */
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxReset_v2)(0));
-    cudalib_use(0);
-    cudalib_alloc(1000);
-    simbox_done(&s);
+    cuda_library_use(0);
+    cuda_library_alloc(1000);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -317,17 +319,17 @@ START_TEST(an_injected_fault_hits_the_call_it_names) {
                                .call = "cuMemAlloc_v2",
                                .remaining = 1 };
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
     uint32_t id;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     box_lock(s.box);
     ck_assert_int_eq(fault_add(s.box, &fault, &id), 0);
     box_unlock(s.box);
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 10), CUDA_ERROR_LAUNCH_FAILED);
     ck_assert_cuda_ok(CU(cuMemAlloc_v2)(&p, 10));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -68,19 +68,19 @@ START_TEST(the_library_exports_every_name_of_the_list_and_nothing_else) {
     }
     ck_assert_uint_eq(n_exported, ELEMENTSOF(names) + ELEMENTSOF(own_names));
     for (size_t i = 0; i < ELEMENTSOF(names); i++)
-        cudalib_symbol(names[i]);
+        cuda_library_symbol(names[i]);
 }
 END_TEST
 
 START_TEST(what_is_not_there_says_not_initialized_and_then_not_supported) {
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_cuda(CU(cuGraphDebugDotPrint)(NULL, NULL, 0), CUDA_ERROR_NOT_INITIALIZED);
     ck_assert_cuda(CU(cuMemAlloc_v2)(NULL, 0), CUDA_ERROR_NOT_INITIALIZED);
     ck_assert_cuda_ok(CU(cuInit)(0));
     ck_assert_cuda(CU(cuGraphDebugDotPrint)(NULL, NULL, 0), CUDA_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -112,12 +112,12 @@ static void *address(const char *name, int version, cuuint64_t flags) {
 
 START_TEST(every_typedef_of_the_vendor_has_its_symbol) {
     cleanup(freep) char *text = read_header("cudaTypedefs.h");
-    struct simbox s;
+    struct sim_box s;
     regmatch_t match[5];
     regex_t typedefs;
     unsigned n = 0;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_int_eq(
         regcomp(&typedefs, "\\*PFN_(cu[A-Za-z0-9]+)_v([0-9]+)(_pt[sd][sz])?\\)\\(", REG_EXTENDED),
         0);
@@ -148,18 +148,18 @@ START_TEST(every_typedef_of_the_vendor_has_its_symbol) {
     }
     regfree(&typedefs);
     ck_assert_uint_gt(n, 550);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(todays_version_is_what_the_header_makes_of_the_name) {
     cleanup(freep) char *text = read_header("cuda.h");
-    struct simbox s;
+    struct sim_box s;
     regmatch_t match[4];
     regex_t defines;
     unsigned n = 0;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_int_eq(
         regcomp(&defines,
                 "#define (cu[A-Z][A-Za-z0-9]*) +(__CUDA_API_PTSZ\\(|__CUDA_API_PTDS\\()"
@@ -180,54 +180,58 @@ START_TEST(todays_version_is_what_the_header_makes_of_the_name) {
         if (!strcmp(name, "cuStreamGetCtx"))
             continue;
         found = address(name, 13000, CU_GET_PROC_ADDRESS_DEFAULT);
-        ck_assert_msg(found == cudalib_symbol(symbol), "%s is not %s", name, symbol);
+        ck_assert_msg(found == cuda_library_symbol(symbol), "%s is not %s", name, symbol);
         n++;
     }
     regfree(&defines);
     ck_assert_uint_gt(n, 60);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(the_newest_version_that_is_not_too_new_is_given) {
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
-    ck_assert_ptr_eq(address("cuCtxCreate", 3020, 0), cudalib_symbol("cuCtxCreate_v2"));
-    ck_assert_ptr_eq(address("cuCtxCreate", 11030, 0), cudalib_symbol("cuCtxCreate_v2"));
-    ck_assert_ptr_eq(address("cuCtxCreate", 11040, 0), cudalib_symbol("cuCtxCreate_v3"));
-    ck_assert_ptr_eq(address("cuCtxCreate", 12050, 0), cudalib_symbol("cuCtxCreate_v4"));
-    ck_assert_ptr_eq(address("cuCtxCreate", 13000, 0), cudalib_symbol("cuCtxCreate_v4"));
+    sim_box_init(&s, NULL);
+    ck_assert_ptr_eq(address("cuCtxCreate", 3020, 0), cuda_library_symbol("cuCtxCreate_v2"));
+    ck_assert_ptr_eq(address("cuCtxCreate", 11030, 0), cuda_library_symbol("cuCtxCreate_v2"));
+    ck_assert_ptr_eq(address("cuCtxCreate", 11040, 0), cuda_library_symbol("cuCtxCreate_v3"));
+    ck_assert_ptr_eq(address("cuCtxCreate", 12050, 0), cuda_library_symbol("cuCtxCreate_v4"));
+    ck_assert_ptr_eq(address("cuCtxCreate", 13000, 0), cuda_library_symbol("cuCtxCreate_v4"));
     ck_assert_ptr_eq(address("cuGraphInstantiate", 12000, 0),
-                     cudalib_symbol("cuGraphInstantiateWithFlags"));
-    ck_assert_ptr_eq(address("cuGetProcAddress", 11030, 0), cudalib_symbol("cuGetProcAddress"));
-    ck_assert_ptr_eq(address("cuGetProcAddress", 12000, 0), cudalib_symbol("cuGetProcAddress_v2"));
-    simbox_done(&s);
+                     cuda_library_symbol("cuGraphInstantiateWithFlags"));
+    ck_assert_ptr_eq(address("cuGetProcAddress", 11030, 0),
+                     cuda_library_symbol("cuGetProcAddress"));
+    ck_assert_ptr_eq(address("cuGetProcAddress", 12000, 0),
+                     cuda_library_symbol("cuGetProcAddress_v2"));
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(the_default_stream_of_the_thread_is_a_matter_of_flags) {
     const cuuint64_t own = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
-    ck_assert_ptr_eq(address("cuMemcpyHtoD", 12000, own), cudalib_symbol("cuMemcpyHtoD_v2_ptds"));
+    sim_box_init(&s, NULL);
+    ck_assert_ptr_eq(address("cuMemcpyHtoD", 12000, own),
+                     cuda_library_symbol("cuMemcpyHtoD_v2_ptds"));
     ck_assert_ptr_eq(address("cuMemcpyHtoD", 12000, CU_GET_PROC_ADDRESS_LEGACY_STREAM),
-                     cudalib_symbol("cuMemcpyHtoD_v2"));
-    ck_assert_ptr_eq(address("cuStreamQuery", 12000, own), cudalib_symbol("cuStreamQuery_ptsz"));
+                     cuda_library_symbol("cuMemcpyHtoD_v2"));
+    ck_assert_ptr_eq(address("cuStreamQuery", 12000, own),
+                     cuda_library_symbol("cuStreamQuery_ptsz"));
     /* No variant, or none that old: the legacy one. */
-    ck_assert_ptr_eq(address("cuMemAlloc", 12000, own), cudalib_symbol("cuMemAlloc_v2"));
-    ck_assert_ptr_eq(address("cuMemcpyHtoD", 6050, own), cudalib_symbol("cuMemcpyHtoD_v2"));
-    simbox_done(&s);
+    ck_assert_ptr_eq(address("cuMemAlloc", 12000, own), cuda_library_symbol("cuMemAlloc_v2"));
+    ck_assert_ptr_eq(address("cuMemcpyHtoD", 6050, own), cuda_library_symbol("cuMemcpyHtoD_v2"));
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_miss_says_why) {
     CUdriverProcAddressQueryResult status;
     void *found = &status;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     ck_assert_cuda_ok(CU(cuGetProcAddress_v2)("cuNoSuchThing", &found, 12000, 0, &status));
     ck_assert_ptr_null(found);
     ck_assert_int_eq(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
@@ -242,8 +246,8 @@ START_TEST(a_miss_says_why) {
     ck_assert_cuda(CU(cuGetProcAddress_v2)(NULL, &found, 12000, 0, &status),
                    CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuGetProcAddress_v2)("cuInit", &found, 2000, 0, NULL));
-    ck_assert_ptr_eq(found, cudalib_symbol("cuInit"));
-    simbox_done(&s);
+    ck_assert_ptr_eq(found, cuda_library_symbol("cuInit"));
+    sim_box_done(&s);
 }
 END_TEST
 

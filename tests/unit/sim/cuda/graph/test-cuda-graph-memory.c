@@ -90,37 +90,37 @@ static CUgraph set_and_free(bool captured, CUstream stream, uint64_t bytes) {
 static void launch_and_trim(bool captured, uint64_t bytes, uint64_t charged) {
     CUgraphExec exec;
     CUstream stream;
-    struct simbox s;
+    struct sim_box s;
     CUgraph graph;
     uint64_t empty;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
-    empty = simbox_used(&s, 0);
+    empty = sim_box_used(&s, 0);
     graph = set_and_free(captured, stream, bytes);
     exec = ready(graph, 0);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     for (int i = 0; i < 3; i++) {
         run(exec, stream);
-        ck_assert_uint_eq(simbox_used(&s, 0), empty + charged);
+        ck_assert_uint_eq(sim_box_used(&s, 0), empty + charged);
         ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), charged);
         ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), charged);
     }
     /* What is trimmed comes back with the next launch. */
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0);
     run(exec, stream);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + charged);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + charged);
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0);
     ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), charged);
     ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), charged);
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 
 START_TEST(a_graph_is_charged_at_launch_and_kept_until_trimmed) {
@@ -145,12 +145,12 @@ START_TEST(what_is_not_at_the_same_time_shares_memory) {
     CUgraph graph, second;
     CUstream stream;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
-    empty = simbox_used(&s, 0);
-    most = cudalib_free_bytes() / 3 * 2 / (2 * MIB) * (2 * MIB);
+    empty = sim_box_used(&s, 0);
+    most = cuda_library_free_bytes() / 3 * 2 / (2 * MIB) * (2 * MIB);
     graph = new_graph();
     for (int i = 0; i < 4; i++) { /* one after the other in a graph */
         node = add_alloc(graph, i ? &node : NULL, most, &p);
@@ -165,7 +165,7 @@ START_TEST(what_is_not_at_the_same_time_shares_memory) {
         ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
         ck_assert_cuda_ok(CU(cuGraphLaunch)(other, stream));
     }
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + most);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + most);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
     ck_assert_uint_eq(attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), most);
 
@@ -175,11 +175,11 @@ START_TEST(what_is_not_at_the_same_time_shares_memory) {
     trim();
     ck_assert_cuda(CU(cuGraphLaunch)(other, stream), CUDA_ERROR_OUT_OF_MEMORY);
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     run(exec, stream);
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -190,11 +190,11 @@ START_TEST(what_a_launch_leaves_lives_until_it_is_freed) {
     uint64_t empty;
     CUdeviceptr p;
     CUgraph graph, other;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
-    empty = simbox_used(&s, 0);
+    empty = sim_box_used(&s, 0);
     graph = new_graph();
     alloc = add_alloc(graph, NULL, 4 * MIB, &p);
     (void)alloc;
@@ -210,18 +210,18 @@ START_TEST(what_a_launch_leaves_lives_until_it_is_freed) {
     }
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
 
     /* Freed by another graph, which has nothing to free the second time. */
     run(exec, stream);
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB);
     other = new_graph();
     add_free(other, NULL, p);
     freeing = ready(other, 0);
     run(freeing, stream);
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_cuda(CU(cuGraphLaunch)(freeing, stream), CUDA_ERROR_INVALID_VALUE);
 
     /* Memory outlives its graphs. */
@@ -231,13 +231,13 @@ START_TEST(what_a_launch_leaves_lives_until_it_is_freed) {
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(other));
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, 4 * MIB));
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
     ck_assert_cuda(CU(cuMemFree_v2)(p), CUDA_ERROR_INVALID_VALUE);
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -247,11 +247,11 @@ START_TEST(auto_free_allocates_anew) {
     uint64_t empty;
     CUdeviceptr p[2];
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
-    empty = simbox_used(&s, 0);
+    empty = sim_box_used(&s, 0);
     graph = new_graph();
     add_alloc(graph, NULL, 4 * MIB, &p[0]);
     add_alloc(graph, NULL, 700, &p[1]);
@@ -259,18 +259,18 @@ START_TEST(auto_free_allocates_anew) {
     for (int i = 0; i < 3; i++)
         ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 6 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 6 * MIB);
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(p[1], stream));
     ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 6 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 6 * MIB);
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     for (int i = 0; i < 2; i++)
         ck_assert_cuda_ok(CU(cuMemFree_v2)(p[i]));
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -281,11 +281,11 @@ START_TEST(a_reset_takes_what_graphs_left) {
     uint64_t before;
     CUdeviceptr p;
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxReset_v2)(0));
-    before = simbox_used(&s, 0);
+    before = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&context, 0));
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(context));
     stream = new_stream();
@@ -294,12 +294,12 @@ START_TEST(a_reset_takes_what_graphs_left) {
     exec = ready(graph, 0);
     run(exec, stream);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxReset_v2)(0));
-    ck_assert_uint_eq(simbox_used(&s, 0), before);
+    ck_assert_uint_eq(sim_box_used(&s, 0), before);
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     trim();
-    ck_assert_uint_eq(simbox_used(&s, 0), before);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), before);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -316,7 +316,7 @@ static void touch_when_freed(uint64_t bytes) {
     CUstream stream;
     CUdeviceptr p;
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
     void *params[] = { &p };
     CUDA_KERNEL_NODE_PARAMS launch = { .gridDimX = 1,
                                        .gridDimY = 1,
@@ -326,7 +326,7 @@ static void touch_when_freed(uint64_t bytes) {
                                        .blockDimZ = 1,
                                        .kernelParams = params };
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, writer));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, module, "writer"));
@@ -340,7 +340,7 @@ static void touch_when_freed(uint64_t bytes) {
         run(exec, stream);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
     ck_assert_cuda(CU(cuStreamSynchronize)(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 
 START_TEST(kernels_cannot_touch_what_no_launch_allocated) {
@@ -353,8 +353,8 @@ START_TEST(nor_can_they_touch_little_of_it) {
 }
 END_TEST
 
-SUITE("cuda-graphmem", a_graph_is_charged_at_launch_and_kept_until_trimmed, so_is_a_captured_one,
-      little_memory_is_charged_in_granules, what_is_not_at_the_same_time_shares_memory,
-      what_a_launch_leaves_lives_until_it_is_freed, auto_free_allocates_anew,
-      a_reset_takes_what_graphs_left, kernels_cannot_touch_what_no_launch_allocated,
-      nor_can_they_touch_little_of_it)
+SUITE("cuda-graph-memory", a_graph_is_charged_at_launch_and_kept_until_trimmed,
+      so_is_a_captured_one, little_memory_is_charged_in_granules,
+      what_is_not_at_the_same_time_shares_memory, what_a_launch_leaves_lives_until_it_is_freed,
+      auto_free_allocates_anew, a_reset_takes_what_graphs_left,
+      kernels_cannot_touch_what_no_launch_allocated, nor_can_they_touch_little_of_it)

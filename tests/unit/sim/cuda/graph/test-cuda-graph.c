@@ -48,7 +48,7 @@ static void program_init(struct program *program) {
     program->join_b = new_event();
     program->join_c = new_event();
     for (int i = 0; i < 3; i++)
-        program->p[i] = cudalib_alloc(BYTES);
+        program->p[i] = cuda_library_alloc(BYTES);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&program->host, 2 * BYTES, 0));
     for (int i = 0; i < BYTES; i++)
         program->host[i] = (char)(i * 7);
@@ -101,9 +101,9 @@ START_TEST(a_captured_graph_does_what_the_program_did_in_the_same_modelled_time)
     struct program program;
     CUgraphExec exec;
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g" });
+    cuda_library_start(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-40g" });
     program_init(&program);
     at = CU(gpusimHostClock)();
     program_submit(&program);
@@ -133,7 +133,7 @@ START_TEST(a_captured_graph_does_what_the_program_did_in_the_same_modelled_time)
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_int_eq(program.called, 26);
     ck_assert_uint_eq(program_sum(&program), direct_sum);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -144,9 +144,9 @@ START_TEST(a_captured_graph_shows_its_nodes_and_edges) {
     CUgraphNodeType type;
     size_t n = 16, n_edges = 16, n_roots = 2;
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     program_init(&program);
     graph = program_capture(&program);
     ck_assert_cuda_ok(CU(cuGraphGetNodes)(graph, nodes, &n));
@@ -172,7 +172,7 @@ START_TEST(a_captured_graph_shows_its_nodes_and_edges) {
     ck_assert_ptr_null(from[15]);
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     ck_assert_cuda(CU(cuGraphDestroy)(graph), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -205,11 +205,11 @@ START_TEST(a_graph_built_by_hand_runs_and_can_be_changed) {
     CUdeviceptr p;
     size_t n_nodes = 8;
     unsigned enabled;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
-    p = cudalib_alloc(64);
+    p = cuda_library_alloc(64);
     for (int i = 0; i < 64; i++)
         in[i] = (unsigned char)i;
     ck_assert_cuda_ok(CU(cuGraphCreate)(&graph, 0));
@@ -292,7 +292,7 @@ START_TEST(a_graph_built_by_hand_runs_and_can_be_changed) {
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(clone));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -305,10 +305,10 @@ START_TEST(captures_are_begun_ended_and_made_invalid_by_the_rules) {
     CUdeviceptr p, q;
     cuuint64_t id;
     size_t n;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    p = cudalib_alloc(100);
+    cuda_library_start(&s, NULL);
+    p = cuda_library_alloc(100);
     a = new_stream();
     b = new_stream();
     ck_assert_cuda_ok(CU(cuStreamCreate)(&blocking, 0));
@@ -397,7 +397,7 @@ START_TEST(captures_are_begun_ended_and_made_invalid_by_the_rules) {
     ck_assert_cuda_ok(CU(cuStreamBeginCapture_v2)(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
     ck_assert_cuda_ok(CU(cuStreamDestroy_v2)(a));
     ck_assert_cuda_ok(CU(cuMemAlloc_v2)(&q, 100));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -410,11 +410,11 @@ START_TEST(a_graph_has_memory_of_its_own) {
     CUdeviceptr p, q;
     char out[100];
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
-    empty = simbox_used(&s, 0);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 4 * MIB, stream));
     ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 9, 4 * MIB, stream));
@@ -434,7 +434,7 @@ START_TEST(a_graph_has_memory_of_its_own) {
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
     ck_assert_cuda_ok(CU(cuDeviceGraphMemTrim)(0));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
 
     /* What a launch leaves allocated must be freed before the next. */
     ck_assert_cuda_ok(CU(cuGraphCreate)(&graph, 0));
@@ -456,7 +456,7 @@ START_TEST(a_graph_has_memory_of_its_own) {
     ck_assert_uint_eq(q, params.dptr);
     ck_assert_cuda(CU(cuGraphAddMemFreeNode)(&release, graph, NULL, 0, 0x1000),
                    CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -468,9 +468,9 @@ START_TEST(events_of_a_graph_are_seen_outside_it) {
     CUstream a, b;
     atomic_int n = 0;
     CUgraph graph;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     a = new_stream();
     b = new_stream();
     event = new_event();
@@ -496,7 +496,7 @@ START_TEST(events_of_a_graph_are_seen_outside_it) {
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(b));
     ck_assert_int_eq(n, 1);
     ck_assert_cuda_ok(CU(cuEventQuery)(event));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -508,9 +508,9 @@ START_TEST(a_launch_that_is_captured_is_a_child_graph) {
     CUstream stream;
     atomic_int n = 0;
     size_t one = 1;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream();
     ck_assert_cuda_ok(CU(cuGraphCreate)(&graph, 0));
     ck_assert_cuda_ok(
@@ -528,7 +528,7 @@ START_TEST(a_launch_that_is_captured_is_a_child_graph) {
     ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, stream));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
     ck_assert_int_eq(n, 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -15,79 +15,79 @@
 #include "tests/support/sim/cuda/cuda_library.h"
 #include "tests/support/suite.h"
 
-static uint64_t base_cost(struct simbox *s) {
+static uint64_t base_cost(struct sim_box *s) {
     return box_model(s->box, 0)->context_bytes;
 }
 
 START_TEST(small_allocations_share_a_granule_and_large_ones_take_whole_ones) {
     CUdeviceptr a, b, c;
     uint64_t empty;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     ck_assert_uint_eq(empty, base_cost(&s));
-    a = cudalib_alloc(1);
-    b = cudalib_alloc(513);
+    a = cuda_library_alloc(1);
+    b = cuda_library_alloc(513);
     ck_assert_uint_eq(a % 512, 0);
     ck_assert_uint_eq(b % 512, 0);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 2 * MIB);
-    c = cudalib_alloc(2 * MIB + 1);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 6 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 2 * MIB);
+    c = cuda_library_alloc(2 * MIB + 1);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 6 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(a));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 6 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 6 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(b)); /* the block is empty */
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(c));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_block_is_filled_before_another_is_taken) {
     CUdeviceptr p[4096];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     for (unsigned i = 0; i < 4096; i++)
-        p[i] = cudalib_alloc(512);
-    ck_assert_uint_eq(simbox_used(&s, 0), base_cost(&s) + 2 * MIB);
-    cudalib_alloc(1);
-    ck_assert_uint_eq(simbox_used(&s, 0), base_cost(&s) + 4 * MIB);
+        p[i] = cuda_library_alloc(512);
+    ck_assert_uint_eq(sim_box_used(&s, 0), base_cost(&s) + 2 * MIB);
+    cuda_library_alloc(1);
+    ck_assert_uint_eq(sim_box_used(&s, 0), base_cost(&s) + 4 * MIB);
     /* Every other one freed leaves room for small ones only. */
     for (unsigned i = 0; i < 4096; i += 2)
         ck_assert_cuda_ok(CU(cuMemFree_v2)(p[i]));
     for (unsigned i = 0; i < 2048; i++)
-        cudalib_alloc(300);
-    cudalib_alloc(MIB);
-    ck_assert_uint_eq(simbox_used(&s, 0), base_cost(&s) + 4 * MIB);
-    simbox_done(&s);
+        cuda_library_alloc(300);
+    cuda_library_alloc(MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), base_cost(&s) + 4 * MIB);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(memory_is_out_exactly_at_capacity) {
     uint64_t capacity, room;
     CUdeviceptr p, q;
-    struct simbox s;
+    struct sim_box s;
     size_t free_bytes, total;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     capacity = box_capacity(s.box, (struct box_part){ 0, 0 });
     ck_assert_cuda_ok(CU(cuMemGetInfo_v2)(&free_bytes, &total));
     ck_assert_uint_eq(total, capacity);
     ck_assert_uint_eq(free_bytes, capacity - base_cost(&s));
     room = free_bytes / (2 * MIB) * (2 * MIB);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, room + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    p = cudalib_alloc(room);
+    p = cuda_library_alloc(room);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&q, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    ck_assert_uint_eq(cudalib_free_bytes(), free_bytes - room);
+    ck_assert_uint_eq(cuda_library_free_bytes(), free_bytes - room);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
-    p = cudalib_alloc(room - 2 * MIB);
-    q = cudalib_alloc(1);
+    p = cuda_library_alloc(room - 2 * MIB);
+    q = cuda_library_alloc(1);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, SIZE_MAX - 3 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -95,55 +95,55 @@ START_TEST(memory_is_out_at_the_limit_of_the_cgroup) {
     char cgroup[512];
     uint64_t hard;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     cgroup_self(cgroup, sizeof(cgroup));
     hard = base_cost(&s) + 10 * MIB;
     box_lock(s.box);
     ck_assert_int_eq(charge_limit_set(s.box, 0, cgroup, 0, hard), 0);
     box_unlock(s.box);
-    ck_assert_uint_eq(cudalib_free_bytes(), 10 * MIB);
+    ck_assert_uint_eq(cuda_library_free_bytes(), 10 * MIB);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 10 * MIB + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    p = cudalib_alloc(10 * MIB);
+    p = cuda_library_alloc(10 * MIB);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 1), CUDA_ERROR_OUT_OF_MEMORY);
     /* Managed memory is not counted by the driver. */
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, 4 * MIB, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 4 * MIB, 0, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), hard + 4 * MIB);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), hard + 4 * MIB);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(an_injected_allocation_failure_is_out_of_memory) {
     struct box_fault fault = { .kind = FAULT_ALLOC_AFTER, .gpu = -1, .argument = 4 * MIB };
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
     uint32_t id;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     box_lock(s.box);
     fault_add(s.box, &fault, &id);
     box_unlock(s.box);
-    cudalib_alloc(4 * MIB);
+    cuda_library_alloc(4 * MIB);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     box_lock(s.box);
     fault_clear(s.box, id);
     box_unlock(s.box);
-    cudalib_alloc(2 * MIB);
-    simbox_done(&s);
+    cuda_library_alloc(2 * MIB);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(wrong_frees_are_refused) {
     CUdeviceptr small, large, p;
     char host[16];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    small = cudalib_alloc(1000);
-    large = cudalib_alloc(5 * MIB);
+    cuda_library_start(&s, NULL);
+    small = cuda_library_alloc(1000);
+    large = cuda_library_alloc(5 * MIB);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemAlloc_v2)(NULL, 1), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemFree_v2)(small + 512), CUDA_ERROR_INVALID_VALUE);
@@ -157,18 +157,18 @@ START_TEST(wrong_frees_are_refused) {
     ck_assert_cuda_ok(CU(cuMemFree_v2)(large));
     ck_assert_cuda(CU(cuMemFree_v2)(large), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemcpyHtoD_v2)(large, host, 1), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_range_is_found_from_any_address_in_it) {
     CUdeviceptr small, large, base;
     size_t bytes;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    small = cudalib_alloc(1000);
-    large = cudalib_alloc(5 * MIB + 7);
+    cuda_library_start(&s, NULL);
+    small = cuda_library_alloc(1000);
+    large = cuda_library_alloc(5 * MIB + 7);
     ck_assert_cuda_ok(CU(cuMemGetAddressRange_v2)(&base, &bytes, small + 999));
     ck_assert_uint_eq(base, small);
     ck_assert_uint_eq(bytes, 1000);
@@ -179,16 +179,16 @@ START_TEST(a_range_is_found_from_any_address_in_it) {
     ck_assert_cuda(CU(cuMemGetAddressRange_v2)(&base, &bytes, large + 5 * MIB + 7),
                    CUDA_ERROR_NOT_FOUND);
     ck_assert_cuda(CU(cuMemGetAddressRange_v2)(&base, &bytes, small + 1024), CUDA_ERROR_NOT_FOUND);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_pitch_suits_every_row) {
     CUdeviceptr p;
     size_t pitch, bytes;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuMemAllocPitch_v2)(&p, &pitch, 1000, 7, 4));
     ck_assert_uint_eq(pitch, 1024);
     ck_assert_cuda_ok(CU(cuMemGetAddressRange_v2)(NULL, &bytes, p));
@@ -197,7 +197,7 @@ START_TEST(a_pitch_suits_every_row) {
     ck_assert_cuda(CU(cuMemAllocPitch_v2)(&p, &pitch, 0, 7, 4), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemAllocPitch_v2)(&p, &pitch, 1000, SIZE_MAX / 3, 4),
                    CUDA_ERROR_OUT_OF_MEMORY);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -229,10 +229,10 @@ static void on_fault(int number) {
 START_TEST(the_host_cannot_touch_device_memory) {
     struct sigaction action = { .sa_handler = on_fault }, before;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    p = cudalib_alloc(1000);
+    cuda_library_start(&s, NULL);
+    p = cuda_library_alloc(1000);
     /* In this process, not only in a child, which never has the addresses. */
     sigaction(SIGSEGV, &action, &before);
     if (!sigsetjmp(back, 1)) {
@@ -247,7 +247,7 @@ START_TEST(the_host_cannot_touch_device_memory) {
     sigaction(SIGSEGV, &before, NULL);
     ck_assert(faults(p, true));
     ck_assert(faults(p, false));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -264,50 +264,50 @@ static uint64_t resident_bytes(void) {
 
 START_TEST(memory_costs_the_host_only_what_was_written) {
     CUdeviceptr p[3];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-80g" });
+    cuda_library_start(&s, &(struct box_spec){ .n_gpus = 1, .models = "a100-80g" });
     for (int i = 0; i < 3; i++)
-        p[i] = cudalib_alloc(20 * GIB);
+        p[i] = cuda_library_alloc(20 * GIB);
     ck_assert_uint_lt(resident_bytes(), 64 * MIB);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p[1] + 7 * GIB, 1, 128 * MIB));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_uint_ge(resident_bytes(), 128 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p[1]));
     ck_assert_uint_lt(resident_bytes(), 64 * MIB);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int hold_until_killed(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int hold_until_killed(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     char byte = 0;
 
-    cudalib_use(0);
-    cudalib_alloc(100 * MIB);
-    cudalib_alloc(1);
-    cudalib_send(pair->to_parent[1], &byte, 1);
+    cuda_library_use(0);
+    cuda_library_alloc(100 * MIB);
+    cuda_library_alloc(1);
+    cuda_library_send(pair->to_parent[1], &byte, 1);
     pause();
     return 1;
 }
 
 START_TEST(what_a_killed_process_held_is_free_again) {
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     uint64_t before;
-    struct simbox s;
+    struct sim_box s;
     char byte;
     pid_t pid;
 
-    simbox_init(&s, NULL);
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(hold_until_killed, &s, &pair);
-    cudalib_receive(pair.to_parent[0], &byte, 1);
-    cudalib_use(0);
-    before = cudalib_free_bytes();
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * base_cost(&s) + 102 * MIB);
-    simbox_kill(pid);
-    ck_assert_uint_eq(cudalib_free_bytes(), before + base_cost(&s) + 102 * MIB);
-    simbox_done(&s);
+    sim_box_init(&s, NULL);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(hold_until_killed, &s, &pair);
+    cuda_library_receive(pair.to_parent[0], &byte, 1);
+    cuda_library_use(0);
+    before = cuda_library_free_bytes();
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * base_cost(&s) + 102 * MIB);
+    sim_box_kill(pid);
+    ck_assert_uint_eq(cuda_library_free_bytes(), before + base_cost(&s) + 102 * MIB);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -347,19 +347,19 @@ START_TEST(a_random_walk_agrees_with_its_shadow) {
 #else
     unsigned steps = 1500;
 #endif
-    struct simbox s;
+    struct sim_box s;
 
     if (getenv("ALLOT_SEED"))
         state = seed = strtoull(getenv("ALLOT_SEED"), NULL, 0);
     fprintf(stderr, "seed %#llx\n", (unsigned long long)seed);
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     for (unsigned step = 0; step < steps; step++) {
         struct shadow *a = &live[random_next(&state) % N], *b = &live[random_next(&state) % N];
         uint64_t n, from, to;
 
         if (!a->bytes) {
             a->bytes = random_size(&state);
-            a->at = cudalib_alloc(a->bytes);
+            a->at = cuda_library_alloc(a->bytes);
             a->content = malloc(a->bytes);
             for (unsigned i = 0; i < N; i++)
                 if (&live[i] != a && live[i].bytes)
@@ -408,7 +408,7 @@ START_TEST(a_random_walk_agrees_with_its_shadow) {
         }
         if (step % 64 == 0) {
             /* The charge: what large ones take, and blocks enough for the small ones. */
-            uint64_t large = 0, small = 0, used = simbox_used(&s, 0) - base_cost(&s);
+            uint64_t large = 0, small = 0, used = sim_box_used(&s, 0) - base_cost(&s);
 
             for (unsigned i = 0; i < N; i++)
                 if (live[i].bytes >= 2 * MIB)
@@ -424,8 +424,8 @@ START_TEST(a_random_walk_agrees_with_its_shadow) {
             ck_assert_cuda_ok(CU(cuMemFree_v2)(live[i].at));
             free(live[i].content);
         }
-    ck_assert_uint_eq(simbox_used(&s, 0), base_cost(&s));
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), base_cost(&s));
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -442,7 +442,7 @@ static void *work(void *argument) {
     for (unsigned i = 0; i < 80; i++) {
         uint64_t bytes = random_size(&state), at = random_next(&state) % bytes;
         unsigned char value = (unsigned char)(worker->number * 50 + i), seen;
-        CUdeviceptr p = cudalib_alloc(bytes);
+        CUdeviceptr p = cuda_library_alloc(bytes);
 
         ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, value, bytes));
         ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(&seen, p + at, 1));
@@ -455,9 +455,9 @@ static void *work(void *argument) {
 START_TEST(threads_do_not_disturb_each_other) {
     struct worker workers[4];
     pthread_t threads[4];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     for (unsigned i = 0; i < 4; i++) {
         ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&workers[i].context));
         workers[i].number = i;
@@ -465,8 +465,8 @@ START_TEST(threads_do_not_disturb_each_other) {
     }
     for (unsigned i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    ck_assert_uint_eq(simbox_used(&s, 0), base_cost(&s));
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), base_cost(&s));
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -34,12 +34,12 @@ static CUdeviceptr kind_new(enum kind kind, CUcontext other) {
         ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, N, CU_MEM_ATTACH_GLOBAL));
         return p;
     case SMALL:
-        return cudalib_alloc(N);
+        return cuda_library_alloc(N);
     case LARGE:
-        return cudalib_alloc(3 * MIB);
+        return cuda_library_alloc(3 * MIB);
     case OTHER_DEVICE:
         ck_assert_cuda_ok(CU(cuCtxPushCurrent_v2)(other));
-        p = cudalib_alloc(N);
+        p = cuda_library_alloc(N);
         ck_assert_cuda_ok(CU(cuCtxPopCurrent_v2)(NULL));
         return p;
     default:
@@ -51,9 +51,9 @@ static CUdeviceptr kind_new(enum kind kind, CUcontext other) {
 START_TEST(an_address_can_be_copied_to_any_other) {
     unsigned char data[N], seen[N];
     CUcontext other, current;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&current));
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&other, 1));
     for (enum kind from = 0; from < KINDS; from++)
@@ -81,7 +81,7 @@ START_TEST(an_address_can_be_copied_to_any_other) {
                 free((void *)(uintptr_t)b);
             }
         }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -89,11 +89,11 @@ START_TEST(directions_are_checked) {
     char host[16] = "text", seen[16];
     CUdeviceptr p, q;
     void *gone = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    p = cudalib_alloc(16);
-    q = cudalib_alloc(16);
+    cuda_library_start(&s, NULL);
+    p = cuda_library_alloc(16);
+    q = cuda_library_alloc(16);
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(p, host, 16));
     ck_assert_cuda_ok(CU(cuMemcpyDtoD_v2)(q, p, 16));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, q, 16));
@@ -111,7 +111,7 @@ START_TEST(directions_are_checked) {
     ck_assert_cuda(CU(cuMemcpyDtoD_v2)(p, q, 17), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemcpyDtoD_v2)(p, q, SIZE_MAX), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemcpyDtoD_v2)(p, q, 0));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -121,12 +121,12 @@ START_TEST(copies_and_memsets_end_where_memory_ends) {
     static const uint64_t lengths[] = { 1, 4, 8, 64, 4096, UINT64_MAX - 8192, UINT64_MAX };
     CUdeviceptr before, p, after;
     char data[64], seen[64];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    before = cudalib_alloc(64);
-    p = cudalib_alloc(64);
-    after = cudalib_alloc(64);
+    cuda_library_start(&s, NULL);
+    before = cuda_library_alloc(64);
+    p = cuda_library_alloc(64);
+    after = cuda_library_alloc(64);
     ck_assert_uint_eq(before + 512, p);
     ck_assert_uint_eq(p + 512, after);
     memset(data, 0x5a, sizeof(data));
@@ -152,7 +152,7 @@ START_TEST(copies_and_memsets_end_where_memory_ends) {
     ck_assert_mem_eq(seen, data, 64);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, after, 64));
     ck_assert_mem_eq(seen, data, 64);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -161,10 +161,10 @@ START_TEST(memset_writes_values_of_every_size) {
     uint32_t four[8];
     unsigned char rows[4 * 32], one[8];
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    p = cudalib_alloc(4 * 32);
+    cuda_library_start(&s, NULL);
+    p = cuda_library_alloc(4 * 32);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 0xab, 128));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(one, p, 8));
     ck_assert_uint_eq(one[7], 0xab);
@@ -190,7 +190,7 @@ START_TEST(memset_writes_values_of_every_size) {
         for (unsigned x = 0; x < 32; x++)
             ck_assert_uint_eq(rows[y * 32 + x], x >= 4 && x < 24);
     ck_assert_cuda(CU(cuMemsetD2D8_v2)(p, 8, 0, 9, 2), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -211,9 +211,9 @@ START_TEST(a_box_of_rows_is_copied_with_its_pitches) {
     };
     CUdeviceptr p;
     size_t pitch;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     fill(from, sizeof(from), 5);
     ck_assert_cuda_ok(CU(cuMemAllocPitch_v2)(&p, &pitch, W + 8, H, 4));
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 0, pitch * H));
@@ -247,7 +247,7 @@ START_TEST(a_box_of_rows_is_copied_with_its_pitches) {
     copy.srcMemoryType = (CUmemorytype)77;
     ck_assert_cuda(CU(cuMemcpy2D_v2)(&copy), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemcpy2D_v2)(NULL), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -269,13 +269,13 @@ START_TEST(slices_are_copied_in_three_dimensions) {
     CUDA_MEMCPY3D_PEER peer;
     CUcontext context;
     CUdeviceptr p, q;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
     fill(from, sizeof(from), 9);
-    p = cudalib_alloc(32 * 7 * D);
-    q = cudalib_alloc(W * H * D);
+    p = cuda_library_alloc(32 * 7 * D);
+    q = cuda_library_alloc(W * H * D);
     copy.dstDevice = p;
     ck_assert_cuda_ok(CU(cuMemcpy3D_v2)(&copy));
     peer = (CUDA_MEMCPY3D_PEER){
@@ -303,7 +303,7 @@ START_TEST(slices_are_copied_in_three_dimensions) {
     copy.Depth = D;
     copy.dstLOD = 1;
     ck_assert_cuda(CU(cuMemcpy3D_v2)(&copy), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -311,19 +311,19 @@ START_TEST(peers_copy_to_each_other) {
     CUcontext a, b;
     CUdeviceptr p, q;
     char seen[8];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&a));
-    p = cudalib_alloc(8);
+    p = cuda_library_alloc(8);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&b, 0, 1));
-    q = cudalib_alloc(8);
+    q = cuda_library_alloc(8);
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(q, "peers!!", 8));
     ck_assert_cuda_ok(CU(cuMemcpyPeer)(p, a, q, b, 8));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, p, 8));
     ck_assert_str_eq(seen, "peers!!");
     ck_assert_cuda(CU(cuMemcpyPeer)(p, (CUcontext)8, q, b, 8), CUDA_ERROR_INVALID_CONTEXT);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -346,13 +346,13 @@ START_TEST(arrays_hold_rows_and_slices) {
     };
     CUarray array, line;
     uint64_t empty;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     fill(from, sizeof(from), 3);
     ck_assert_cuda_ok(CU(cuArray3DCreate_v2)(&array, &desc));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 2 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 2 * MIB);
     ck_assert_cuda_ok(CU(cuArray3DGetDescriptor_v2)(&got, array));
     ck_assert_mem_eq(&got, &desc, sizeof(got));
     copy.dstArray = array;
@@ -391,13 +391,13 @@ START_TEST(arrays_hold_rows_and_slices) {
     ck_assert_cuda(CU(cuArrayDestroy)(line), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda(CU(cuMemcpyAtoH_v2)(to, line, 0, 1), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda_ok(CU(cuArrayDestroy)(array));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     desc.NumChannels = 3;
     ck_assert_cuda(CU(cuArray3DCreate_v2)(&line, &desc), CUDA_ERROR_INVALID_VALUE);
     desc.NumChannels = 1;
     desc.Width = 0;
     ck_assert_cuda(CU(cuArray3DCreate_v2)(&line, &desc), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -410,10 +410,10 @@ START_TEST(a_mipmapped_array_has_levels) {
     CUmipmappedArray mipmap;
     CUarray level;
     uint64_t empty;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuMipmappedArrayCreate)(&mipmap, &desc, 99)); /* 64 … 1 */
     for (unsigned i = 0; i < 7; i++) {
         ck_assert_cuda_ok(CU(cuMipmappedArrayGetLevel)(&level, mipmap, i));
@@ -424,8 +424,8 @@ START_TEST(a_mipmapped_array_has_levels) {
     ck_assert_cuda(CU(cuMipmappedArrayGetLevel)(&level, mipmap, 7), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuArrayDestroy)(level), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda_ok(CU(cuMipmappedArrayDestroy)(mipmap));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -436,11 +436,11 @@ START_TEST(a_batch_says_which_copy_failed) {
     size_t sizes[3] = { 8, 8, 8 }, start = 0, failed;
     CUstream stream;
     char seen[8];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     for (int i = 0; i < 3; i++)
-        to[i] = cudalib_alloc(8);
+        to[i] = cuda_library_alloc(8);
     ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, 0));
     ck_assert_cuda_ok(
         CU(cuMemcpyBatchAsync)(to, from, sizes, 2, &attributes, &start, 1, &failed, stream));
@@ -450,7 +450,7 @@ START_TEST(a_batch_says_which_copy_failed) {
         CU(cuMemcpyBatchAsync)(to, from, sizes, 3, &attributes, &start, 1, &failed, stream),
         CUDA_ERROR_INVALID_VALUE);
     ck_assert_uint_eq(failed, 2);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -464,9 +464,9 @@ START_TEST(a_batch_of_boxes_counts_elements_of_arrays) {
     CUstream stream;
     CUarray array;
     size_t failed;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     fill(from, sizeof(from), 1);
     memset(to, 0, sizeof(to));
     ck_assert_cuda_ok(CU(cuArray3DCreate_v2)(&array, &desc));
@@ -485,7 +485,7 @@ START_TEST(a_batch_of_boxes_counts_elements_of_arrays) {
     ops[1].extent.width = W;
     ck_assert_cuda(CU(cuMemcpy3DBatchAsync)(2, ops, &failed, 0, stream), CUDA_ERROR_INVALID_VALUE);
     ck_assert_uint_eq(failed, 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -6,14 +6,14 @@
 #include "tests/support/sim/cuda/gate.h"
 #include "tests/support/suite.h"
 
-static int open_and_use(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int open_and_use(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     CUdeviceptr small, large, again;
     CUipcMemHandle handles[2];
     char text[16];
 
-    cudalib_receive(pair->to_child[0], handles, sizeof(handles));
-    cudalib_use(0);
+    cuda_library_receive(pair->to_child[0], handles, sizeof(handles));
+    cuda_library_use(0);
     ck_assert_cuda_ok(
         CU(cuIpcOpenMemHandle_v2)(&small, handles[0], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     ck_assert_cuda_ok(
@@ -27,13 +27,13 @@ static int open_and_use(struct simbox *s, void *argument) {
     ck_assert_cuda(CU(cuMemcpyDtoH_v2)(text, small + 1000, 16), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemFree_v2)(large), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(large + 5 * MIB, "from the child!", 16));
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], text, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], text, 1);
     /* Freed by the exporter, but still open here. */
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, large + 5 * MIB, 16));
     ck_assert_str_eq(text, "from the child!");
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], text, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], text, 1);
     ck_assert_cuda_ok(CU(cuIpcCloseMemHandle)(large));
     ck_assert_cuda(CU(cuIpcCloseMemHandle)(large), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuIpcCloseMemHandle)(small));
@@ -42,96 +42,96 @@ static int open_and_use(struct simbox *s, void *argument) {
 
 START_TEST(memory_is_shared_between_processes_and_charged_once) {
     CUdeviceptr filler, small, large, p;
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUipcMemHandle handles[2];
     uint64_t context;
-    struct simbox s;
+    struct sim_box s;
     char text[16];
     pid_t pid;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     context = box_model(s.box, 0)->context_bytes;
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(open_and_use, &s, &pair);
-    cudalib_use(0);
-    filler = cudalib_alloc(100);
-    small = cudalib_alloc(1000);
-    large = cudalib_alloc(6 * MIB);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(open_and_use, &s, &pair);
+    cuda_library_use(0);
+    filler = cuda_library_alloc(100);
+    small = cuda_library_alloc(1000);
+    large = cuda_library_alloc(6 * MIB);
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(small, "a small secret!", 16));
     ck_assert_cuda_ok(CU(cuIpcGetMemHandle)(&handles[0], small));
     ck_assert_cuda_ok(CU(cuIpcGetMemHandle)(&handles[1], large));
     ck_assert_cuda(CU(cuIpcOpenMemHandle_v2)(&p, handles[0], 1), CUDA_ERROR_INVALID_CONTEXT);
-    ck_assert_uint_eq(simbox_used(&s, 0), context + 8 * MIB);
-    cudalib_send(pair.to_child[1], handles, sizeof(handles));
-    cudalib_receive(pair.to_parent[0], text, 1);
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * context + 8 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), context + 8 * MIB);
+    cuda_library_send(pair.to_child[1], handles, sizeof(handles));
+    cuda_library_receive(pair.to_parent[0], text, 1);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * context + 8 * MIB);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, large + 5 * MIB, 16));
     ck_assert_str_eq(text, "from the child!");
     ck_assert_cuda_ok(CU(cuMemFree_v2)(large));
     ck_assert_cuda_ok(CU(cuMemFree_v2)(small));
     ck_assert_cuda_ok(CU(cuMemFree_v2)(filler));
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * context + 8 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * context + 8 * MIB);
     /* New memory here is not what the other still uses. */
-    p = cudalib_alloc(6 * MIB);
+    p = cuda_library_alloc(6 * MIB);
     ck_assert_uint_ne(p, large);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 0, 6 * MIB));
-    cudalib_send(pair.to_child[1], "", 1);
-    cudalib_receive(pair.to_parent[0], text, 1);
-    cudalib_send(pair.to_child[1], "", 1);
-    simbox_expect_success(pid);
-    ck_assert_uint_eq(simbox_used(&s, 0), context + 6 * MIB);
-    simbox_done(&s);
+    cuda_library_send(pair.to_child[1], "", 1);
+    cuda_library_receive(pair.to_parent[0], text, 1);
+    cuda_library_send(pair.to_child[1], "", 1);
+    sim_box_expect_success(pid);
+    ck_assert_uint_eq(sim_box_used(&s, 0), context + 6 * MIB);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int export_and_wait(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int export_and_wait(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     CUipcMemHandle handle;
     CUdeviceptr p;
 
-    cudalib_use(0);
-    p = cudalib_alloc(4 * MIB);
+    cuda_library_use(0);
+    p = cuda_library_alloc(4 * MIB);
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(p, "last words here", 16));
     ck_assert_cuda_ok(CU(cuIpcGetMemHandle)(&handle, p));
-    cudalib_send(pair->to_parent[1], &handle, sizeof(handle));
+    cuda_library_send(pair->to_parent[1], &handle, sizeof(handle));
     pause();
     return 1;
 }
 
 START_TEST(an_exporter_that_is_killed_leaves_the_memory_to_its_user) {
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUipcMemHandle handle;
     uint64_t context;
     CUdeviceptr p, q;
-    struct simbox s;
+    struct sim_box s;
     char text[16];
     pid_t pid;
 
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     context = box_model(s.box, 0)->context_bytes;
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(export_and_wait, &s, &pair);
-    cudalib_receive(pair.to_parent[0], &handle, sizeof(handle));
-    cudalib_use(0);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(export_and_wait, &s, &pair);
+    cuda_library_receive(pair.to_parent[0], &handle, sizeof(handle));
+    cuda_library_use(0);
     ck_assert_cuda_ok(CU(cuIpcOpenMemHandle_v2)(&p, handle, 1));
-    simbox_kill(pid);
-    ck_assert_uint_eq(simbox_used(&s, 0), context + 4 * MIB);
+    sim_box_kill(pid);
+    ck_assert_uint_eq(sim_box_used(&s, 0), context + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, p, 16));
     ck_assert_str_eq(text, "last words here");
     ck_assert_cuda_ok(CU(cuIpcCloseMemHandle)(p));
-    ck_assert_uint_eq(simbox_used(&s, 0), context);
+    ck_assert_uint_eq(sim_box_used(&s, 0), context);
     ck_assert_cuda(CU(cuIpcOpenMemHandle_v2)(&q, handle, 1), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(only_plain_device_memory_has_a_handle) {
     CUipcMemHandle handle;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
     void *host;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, 100, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda(CU(cuIpcGetMemHandle)(&handle, p), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 100, NULL));
@@ -140,21 +140,21 @@ START_TEST(only_plain_device_memory_has_a_handle) {
     ck_assert_cuda(CU(cuIpcGetMemHandle)(&handle, (uintptr_t)host), CUDA_ERROR_INVALID_VALUE);
     memset(&handle, 0x5a, sizeof(handle));
     ck_assert_cuda(CU(cuIpcOpenMemHandle_v2)(&p, handle, 1), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int import_pool(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int import_pool(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     CUmemPoolPtrExportData data;
     CUmemoryPool pool;
     CUdeviceptr p;
     char text[16];
     int fd;
 
-    cudalib_use(0);
-    fd = cudalib_receive_fd(pair->to_child[0]);
-    cudalib_receive(pair->to_child[0], &data, sizeof(data));
+    cuda_library_use(0);
+    fd = cuda_library_receive_fd(pair->to_child[0]);
+    cuda_library_receive(pair->to_child[0], &data, sizeof(data));
     ck_assert_cuda_ok(CU(cuMemPoolImportFromShareableHandle)(
         &pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     close(fd);
@@ -175,18 +175,18 @@ START_TEST(a_pool_is_shared_by_its_descriptor_and_pointers) {
         .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 },
     };
     CUmemPoolPtrExportData data;
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUmemoryPool pool;
     CUdeviceptr p, before;
-    struct simbox s;
+    struct sim_box s;
     char text[16];
     pid_t pid;
     int fd;
 
-    simbox_init(&s, NULL);
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(import_pool, &s, &pair);
-    cudalib_use(0);
+    sim_box_init(&s, NULL);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(import_pool, &s, &pair);
+    cuda_library_use(0);
     ck_assert_cuda_ok(CU(cuMemPoolCreate)(&pool, &props));
     ck_assert_cuda_ok(CU(cuMemAllocFromPoolAsync)(&before, 1000, pool, NULL));
     ck_assert_cuda_ok(CU(cuMemAllocFromPoolAsync)(&p, 1000, pool, NULL));
@@ -194,13 +194,13 @@ START_TEST(a_pool_is_shared_by_its_descriptor_and_pointers) {
     ck_assert_cuda_ok(CU(cuMemPoolExportToShareableHandle)(
         &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     ck_assert_cuda_ok(CU(cuMemPoolExportPointer)(&data, p));
-    cudalib_send_fd(pair.to_child[1], fd);
+    cuda_library_send_fd(pair.to_child[1], fd);
     close(fd);
-    cudalib_send(pair.to_child[1], &data, sizeof(data));
-    simbox_expect_success(pid);
+    cuda_library_send(pair.to_child[1], &data, sizeof(data));
+    sim_box_expect_success(pid);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, p, 16));
     ck_assert_str_eq(text, "back again here");
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -229,8 +229,8 @@ static void hold(CUstream stream, struct gate *gate) {
     gate_await(gate);
 }
 
-static int wait_and_answer(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int wait_and_answer(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     struct gate gate = GATE_INIT;
     CUipcEventHandle handles[2];
     CUevent theirs, ours;
@@ -240,8 +240,8 @@ static int wait_and_answer(struct simbox *s, void *argument) {
     char c;
 
     (void)s;
-    cudalib_receive(pair->to_child[0], handles, sizeof(handles));
-    cudalib_use(0);
+    cuda_library_receive(pair->to_child[0], handles, sizeof(handles));
+    cuda_library_use(0);
     stream = new_stream();
     ck_assert_cuda_ok(CU(cuIpcOpenEventHandle)(&theirs, handles[0]));
     ck_assert_cuda_ok(CU(cuIpcOpenEventHandle)(&ours, handles[1]));
@@ -253,7 +253,7 @@ static int wait_and_answer(struct simbox *s, void *argument) {
     ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, theirs, 0));
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, count, (void *)&n));
     ck_assert_cuda(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
-    cudalib_send(pair->to_parent[1], "", 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
     ck_assert_int_eq(n, 1);
     ck_assert_cuda_ok(CU(cuEventQuery)(theirs));
@@ -261,30 +261,30 @@ static int wait_and_answer(struct simbox *s, void *argument) {
 
     hold(stream, &gate);
     ck_assert_cuda_ok(CU(cuEventRecord)(ours, stream));
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], &c, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], &c, 1);
     gate_open(&gate);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], &c, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], &c, 1);
     return 0;
 }
 
 START_TEST(streams_of_two_processes_wait_for_each_others_events) {
     struct gate gate = GATE_INIT;
     CUipcEventHandle handles[2];
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUevent ours, theirs;
     volatile int n = 0;
     CUstream stream;
-    struct simbox s;
+    struct sim_box s;
     pid_t pid;
     char c;
 
-    simbox_init(&s, NULL);
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(wait_and_answer, &s, &pair);
-    cudalib_use(0);
+    sim_box_init(&s, NULL);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(wait_and_answer, &s, &pair);
+    cuda_library_use(0);
     stream = new_stream();
     /* Recorded before anybody knows that it will be shared. */
     ck_assert_cuda_ok(CU(cuEventCreate)(&ours, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
@@ -292,34 +292,34 @@ START_TEST(streams_of_two_processes_wait_for_each_others_events) {
     ck_assert_cuda_ok(CU(cuEventRecord)(ours, stream));
     ck_assert_cuda_ok(CU(cuIpcGetEventHandle)(&handles[0], ours));
     theirs = shared_event(&handles[1]);
-    cudalib_send(pair.to_child[1], handles, sizeof(handles));
-    cudalib_receive(pair.to_parent[0], &c, 1);
+    cuda_library_send(pair.to_child[1], handles, sizeof(handles));
+    cuda_library_receive(pair.to_parent[0], &c, 1);
     gate_open(&gate);
 
     /* Now the child records, and we wait. */
-    cudalib_receive(pair.to_parent[0], &c, 1);
+    cuda_library_receive(pair.to_parent[0], &c, 1);
     ck_assert_cuda(CU(cuEventQuery)(theirs), CUDA_ERROR_NOT_READY);
     ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, theirs, 0));
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, count, (void *)&n));
     ck_assert_cuda(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
-    cudalib_send(pair.to_child[1], "", 1);
+    cuda_library_send(pair.to_child[1], "", 1);
     ck_assert_cuda_ok(CU(cuEventSynchronize)(theirs));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
     ck_assert_int_eq(n, 1);
-    cudalib_receive(pair.to_parent[0], &c, 1);
+    cuda_library_receive(pair.to_parent[0], &c, 1);
     ck_assert_cuda_ok(CU(cuEventQuery)(theirs));
     /* Recorded here again, it is ours. */
     ck_assert_cuda_ok(CU(cuEventRecord)(theirs, stream));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
     ck_assert_cuda_ok(CU(cuEventQuery)(theirs));
-    cudalib_send(pair.to_child[1], "", 1);
-    simbox_expect_success(pid);
-    simbox_done(&s);
+    cuda_library_send(pair.to_child[1], "", 1);
+    sim_box_expect_success(pid);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int record_and_stay(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int record_and_stay(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     struct gate gate = GATE_INIT;
     CUipcEventHandle handle;
     CUstream stream;
@@ -327,48 +327,48 @@ static int record_and_stay(struct simbox *s, void *argument) {
     char c;
 
     (void)s;
-    cudalib_receive(pair->to_child[0], &handle, sizeof(handle));
-    cudalib_use(0);
+    cuda_library_receive(pair->to_child[0], &handle, sizeof(handle));
+    cuda_library_use(0);
     stream = new_stream();
     ck_assert_cuda_ok(CU(cuIpcOpenEventHandle)(&event, handle));
     hold(stream, &gate);
     ck_assert_cuda_ok(CU(cuEventRecord)(event, stream));
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], &c, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], &c, 1);
     _exit(0); /* without ever getting there */
 }
 
 START_TEST(nobody_waits_for_an_event_of_the_dead) {
     CUipcEventHandle handle;
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUstream stream;
     CUevent event;
-    struct simbox s;
+    struct sim_box s;
     char c;
 
-    simbox_init(&s, NULL);
-    cudalib_pair_init(&pair);
-    simbox_fork(record_and_stay, &s, &pair);
-    cudalib_use(0);
+    sim_box_init(&s, NULL);
+    cuda_library_pair_init(&pair);
+    sim_box_fork(record_and_stay, &s, &pair);
+    cuda_library_use(0);
     stream = new_stream();
     event = shared_event(&handle);
-    cudalib_send(pair.to_child[1], &handle, sizeof(handle));
-    cudalib_receive(pair.to_parent[0], &c, 1);
+    cuda_library_send(pair.to_child[1], &handle, sizeof(handle));
+    cuda_library_receive(pair.to_parent[0], &c, 1);
     ck_assert_cuda(CU(cuEventQuery)(event), CUDA_ERROR_NOT_READY);
     ck_assert_cuda_ok(CU(cuStreamWaitEvent)(stream, event, 0));
-    cudalib_send(pair.to_child[1], "", 1);
+    cuda_library_send(pair.to_child[1], "", 1);
     ck_assert_cuda_ok(CU(cuEventSynchronize)(event));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(handles_of_events_are_not_trusted) {
     CUipcEventHandle handle, broken;
     CUevent plain, event;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuEventCreate)(&plain, CU_EVENT_DISABLE_TIMING));
     ck_assert_cuda(CU(cuIpcGetEventHandle)(&handle, plain), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda(CU(cuIpcGetEventHandle)(&handle, NULL), CUDA_ERROR_INVALID_HANDLE);
@@ -382,7 +382,7 @@ START_TEST(handles_of_events_are_not_trusted) {
     }
     memset(&broken, 0, sizeof(broken));
     ck_assert_cuda(CU(cuIpcOpenEventHandle)(&plain, broken), CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

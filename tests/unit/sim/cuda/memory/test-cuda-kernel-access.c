@@ -40,7 +40,7 @@ static CUresult touch_from(CUdevice device, CUdeviceptr address, bool write, CUc
     if (peer)
         ck_assert_cuda_ok(CU(cuCtxEnablePeerAccess)(peer, 0));
     function = kernel_of("reach.O3.ptx", write ? "write_int" : "read_int");
-    out = cudalib_alloc(4);
+    out = cuda_library_alloc(4);
     ck_assert_cuda_ok(
         CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, NULL, write ? to_write : to_read, NULL));
     r = CU(cuCtxSynchronize)();
@@ -72,11 +72,11 @@ static CUresult touch(CUdeviceptr address, bool write) {
 
 START_TEST(small_allocations_are_exact) {
     CUdeviceptr a, b;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    a = cudalib_alloc(100);
-    b = cudalib_alloc(1000);
+    cuda_library_start(&s, &two_a100);
+    a = cuda_library_alloc(100);
+    b = cuda_library_alloc(1000);
     ck_assert_reached(a);
     ck_assert_reached(a + 96);
     ck_assert_refused(a + 100); /* in the same unit of the heap */
@@ -89,7 +89,7 @@ START_TEST(small_allocations_are_exact) {
     ck_assert_cuda_ok(CU(cuMemFree_v2)(a));
     ck_assert_refused(a);
     ck_assert_reached(b);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -98,11 +98,11 @@ START_TEST(the_rest_of_a_unit_belongs_to_nobody) {
     static const uint64_t beyond[] = { 0, 4, 36, 100, 444 };
     CUdeviceptr a, b;
     int kept[16], seen[16];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    a = cudalib_alloc(64);
-    b = cudalib_alloc(64);
+    cuda_library_start(&s, &two_a100);
+    a = cuda_library_alloc(64);
+    b = cuda_library_alloc(64);
     memset(kept, 0x5a, sizeof(kept));
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(a, kept, 64));
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(b, kept, 64));
@@ -115,21 +115,21 @@ START_TEST(the_rest_of_a_unit_belongs_to_nobody) {
     ck_assert_mem_eq(seen, kept, 64);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, b, 64));
     ck_assert_mem_eq(seen, kept, 64);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(large_allocations_end_where_they_end) {
     CUdeviceptr a;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    a = cudalib_alloc(5 * MIB + 12);
+    cuda_library_start(&s, &two_a100);
+    a = cuda_library_alloc(5 * MIB + 12);
     ck_assert_reached(a + 5 * MIB + 8);
     ck_assert_refused(a + 5 * MIB + 12);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(a));
     ck_assert_refused(a + MIB);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -139,9 +139,9 @@ START_TEST(mappings_have_rights) {
     CUmemAccessDesc access = { .location = prop.location };
     CUmemGenericAllocationHandle handle;
     CUdeviceptr va;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&va, 16 * MIB, 0, 0, 0));
     ck_assert_refused(va);
     ck_assert_cuda_ok(CU(cuMemCreate)(&handle, 4 * MIB, &prop, 0));
@@ -161,30 +161,30 @@ START_TEST(mappings_have_rights) {
     ck_assert_cuda_ok(touch_from(1, va, true, NULL));
     ck_assert_cuda_ok(CU(cuMemUnmap)(va, 4 * MIB));
     ck_assert_refused(va);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(peers_are_reached_when_enabled) {
     CUcontext context;
     CUdeviceptr a;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
-    a = cudalib_alloc(4096);
+    a = cuda_library_alloc(4096);
     ck_assert_cuda(touch_from(1, a, false, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
     ck_assert_cuda_ok(touch_from(1, a, true, context));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(host_memory_is_reached_when_locked) {
     int *pinned,
         *own = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&pinned, 4096, 0));
     ck_assert_reached((uintptr_t)pinned);
     ck_assert_int_eq(pinned[0], 77);
@@ -202,31 +202,31 @@ START_TEST(host_memory_is_reached_when_locked) {
     ck_assert_cuda_ok(CU(cuMemHostUnregister)(own));
     ck_assert_refused((uintptr_t)own);
     munmap(own, 1 << 16);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(managed_memory_moves_to_who_touches_it) {
     CUdeviceptr a;
     uint64_t before;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    before = simbox_used(&s, 0);
+    cuda_library_start(&s, &two_a100);
+    before = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&a, 64 * MIB, CU_MEM_ATTACH_GLOBAL));
-    ck_assert_uint_eq(simbox_used(&s, 0), before);
+    ck_assert_uint_eq(sim_box_used(&s, 0), before);
     ck_assert_reached(a + 10 * MIB);
     ck_assert_int_eq(*(int *)(uintptr_t)(a + 10 * MIB), 77);
-    ck_assert_uint_eq(simbox_used(&s, 0), before + 2 * MIB); /* a granule, not all of it */
+    ck_assert_uint_eq(sim_box_used(&s, 0), before + 2 * MIB); /* a granule, not all of it */
     ck_assert_refused(a + 64 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(a));
     ck_assert_refused(a);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int importer(struct simbox *unused, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int importer(struct sim_box *unused, void *argument) {
+    struct cuda_library_pair *pair = argument;
     CUipcMemHandle handle;
     CUfunction function;
     CUdeviceptr a;
@@ -234,13 +234,13 @@ static int importer(struct simbox *unused, void *argument) {
     void *params[] = { &a, &value };
 
     (void)unused;
-    cudalib_use(0);
-    cudalib_receive(pair->to_child[1], &handle, sizeof(handle));
+    cuda_library_use(0);
+    cuda_library_receive(pair->to_child[1], &handle, sizeof(handle));
     ck_assert_cuda_ok(CU(cuIpcOpenMemHandle_v2)(&a, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
     function = kernel_of("reach.O3.ptx", "write_int");
     ck_assert_cuda_ok(CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    cudalib_send(pair->to_parent[1], &value, 1);
+    cuda_library_send(pair->to_parent[1], &value, 1);
     ck_assert_cuda_ok(CU(cuIpcCloseMemHandle)(a));
     ck_assert_cuda_ok(CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     ck_assert_cuda(CU(cuCtxSynchronize)(), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -248,26 +248,26 @@ static int importer(struct simbox *unused, void *argument) {
 }
 
 START_TEST(memory_of_another_process_is_written) {
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     CUipcMemHandle handle;
     CUdeviceptr a;
-    struct simbox s;
+    struct sim_box s;
     int value = 0;
     pid_t child;
     char byte;
 
-    cudalib_pair_init(&pair);
-    simbox_init(&s, &two_a100);
-    child = simbox_fork(importer, &s, &pair); /* before CUDA is up here */
-    cudalib_use(0);
-    a = cudalib_alloc(4096);
+    cuda_library_pair_init(&pair);
+    sim_box_init(&s, &two_a100);
+    child = sim_box_fork(importer, &s, &pair); /* before CUDA is up here */
+    cuda_library_use(0);
+    a = cuda_library_alloc(4096);
     ck_assert_cuda_ok(CU(cuIpcGetMemHandle)(&handle, a));
-    cudalib_send(pair.to_child[0], &handle, sizeof(handle));
-    cudalib_receive(pair.to_parent[0], &byte, 1);
+    cuda_library_send(pair.to_child[0], &handle, sizeof(handle));
+    cuda_library_receive(pair.to_parent[0], &byte, 1);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(&value, a, 4));
     ck_assert_int_eq(value, 4711);
-    simbox_expect_success(child);
-    simbox_done(&s);
+    sim_box_expect_success(child);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -285,14 +285,14 @@ START_TEST(faults_have_their_codes) {
     CUcontext context;
     CUdeviceptr p;
     int wanted = 1;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, &two_a100);
+    cuda_library_init(&s, &two_a100);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         void *params[] = { &p };
 
         ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 0));
-        p = cudalib_alloc(1024);
+        p = cuda_library_alloc(1024);
         ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("wrong.O3.ptx", cases[i].kernel), 1, 1, 1,
                                              64, 1, 1, 0, NULL, params, NULL));
         ck_assert_cuda(CU(cuCtxSynchronize)(), cases[i].answer);
@@ -307,7 +307,7 @@ START_TEST(faults_have_their_codes) {
         ck_assert_cuda(CU(cuCtxSynchronize)(), threads == 1 ? CUDA_SUCCESS : CUDA_ERROR_ASSERT);
         ck_assert_cuda_ok(CU(cuCtxDestroy_v2)(context));
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -317,12 +317,12 @@ START_TEST(an_error_stays_in_its_context) {
     CUdeviceptr nowhere = 64, p;
     int value = 5, seen = 0;
     void *params[] = { &nowhere, &value }, *right[] = { &p, &value };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, &two_a100);
+    cuda_library_init(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&good, 0, 1));
     fine = kernel_of("reach.O3.ptx", "write_int");
-    p = cudalib_alloc(4);
+    p = cuda_library_alloc(4);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&bad, 0));
     ck_assert_cuda_ok(CU(cuCtxPushCurrent_v2)(bad));
     wild = kernel_of("reach.O3.ptx", "write_int");
@@ -336,11 +336,11 @@ START_TEST(an_error_stays_in_its_context) {
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxReset_v2)(0));
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&bad, 0));
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(bad));
-    p = cudalib_alloc(4);
+    p = cuda_library_alloc(4);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("reach.O3.ptx", "write_int"), 1, 1, 1, 1, 1, 1,
                                          0, NULL, right, NULL));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -356,45 +356,45 @@ START_TEST(a_kernel_that_runs_away_ends_with_its_context) {
     CUdeviceptr p;
     void *params[] = { &p };
     double began;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, &two_a100);
+    cuda_library_init(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 0));
-    p = cudalib_alloc(64);
+    p = cuda_library_alloc(64);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("wrong.O3.ptx", "busy_for_ever"), 4, 1, 1, 32, 1,
                                          1, 0, NULL, params, NULL));
     ck_assert_cuda(CU(cuStreamQuery)(NULL), CUDA_ERROR_NOT_READY);
     began = seconds();
     ck_assert_cuda_ok(CU(cuCtxDestroy_v2)(context));
     ck_assert_double_lt(seconds() - began, 20);
-    cudalib_use(0); /* the device is free again */
-    p = cudalib_alloc(64);
+    cuda_library_use(0); /* the device is free again */
+    p = cuda_library_alloc(64);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int runs_away(struct simbox *unused, void *argument) {
+static int runs_away(struct sim_box *unused, void *argument) {
     CUdeviceptr p;
     void *params[] = { &p };
 
     (void)unused, (void)argument;
-    cudalib_use(0);
-    p = cudalib_alloc(64);
+    cuda_library_use(0);
+    p = cuda_library_alloc(64);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("wrong.O3.ptx", "busy_for_ever"), 4, 1, 1, 32, 1,
                                          1, 0, NULL, params, NULL));
     return 0; /* exit() with the kernel still running */
 }
 
 START_TEST(a_process_can_end_while_its_kernel_runs) {
-    struct simbox s;
+    struct sim_box s;
     double began = seconds();
 
-    simbox_init(&s, &two_a100);
-    simbox_expect_success(simbox_fork(runs_away, &s, NULL));
+    sim_box_init(&s, &two_a100);
+    sim_box_expect_success(sim_box_fork(runs_away, &s, NULL));
     ck_assert_double_lt(seconds() - began, 15);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -403,13 +403,13 @@ START_TEST(memory_that_a_running_kernel_of_another_device_uses_is_freed_safely) 
     CUdeviceptr done;
     int *flag;
     void *params[] = { &flag, &done };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&flag, 4096, CU_MEMHOSTALLOC_PORTABLE));
     *flag = 0;
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 1));
-    done = cudalib_alloc(4);
+    done = cuda_library_alloc(4);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("reach.O3.ptx", "wait_for"), 1, 1, 1, 1, 1, 1, 0,
                                          NULL, params, NULL));
     usleep(20000);
@@ -417,7 +417,7 @@ START_TEST(memory_that_a_running_kernel_of_another_device_uses_is_freed_safely) 
     ck_assert_cuda_ok(CU(cuMemFreeHost)(flag));
     ck_assert_cuda_ok(CU(cuCtxPushCurrent_v2)(context));
     ck_assert_cuda(CU(cuCtxSynchronize)(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -429,11 +429,11 @@ START_TEST(the_report_names_kernel_thread_address_and_neighbour) {
     void *params[] = { &p, &index };
     char address[32];
     ssize_t n;
-    struct simbox s;
+    struct sim_box s;
 
     setenv("GPUSIM_REPORT", "1", 1);
-    cudalib_start(&s, &two_a100);
-    p = cudalib_alloc(1000);
+    cuda_library_start(&s, &two_a100);
+    p = cuda_library_alloc(1000);
     ck_assert_int_eq(pipe(pipes), 0);
     dup2(pipes[1], 2);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("wrong.O3.ptx", "write_at"), 1, 1, 1, 32, 1, 1,
@@ -448,7 +448,7 @@ START_TEST(the_report_names_kernel_thread_address_and_neighbour) {
                       strstr(text, address) && strstr(text, "200 bytes after") &&
                       strstr(text, "1000 bytes of device memory"),
                   "%s", text);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -458,7 +458,7 @@ static void *allocate(void *argument) {
 
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(context));
     for (int i = 0; i < 300; i++) {
-        CUdeviceptr p = cudalib_alloc((uint64_t)(i % 7 + 1) * 1000);
+        CUdeviceptr p = cuda_library_alloc((uint64_t)(i % 7 + 1) * 1000);
 
         ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
     }
@@ -472,14 +472,14 @@ START_TEST(allocating_beside_a_running_kernel_is_fine) {
     void *params[] = { &flag, &done };
     pthread_t thread;
     int value = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&first));
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&second, 0, 1));
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&flag, 4096, CU_MEMHOSTALLOC_PORTABLE));
     *flag = 0;
-    done = cudalib_alloc(4);
+    done = cuda_library_alloc(4);
     ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("reach.O3.ptx", "wait_for"), 1, 1, 1, 1, 1, 1, 0,
                                          NULL, params, NULL));
     pthread_create(&thread, NULL, allocate, first);
@@ -488,11 +488,11 @@ START_TEST(allocating_beside_a_running_kernel_is_fine) {
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(&value, done, 4));
     ck_assert_int_eq(value, 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-SUITE_TIMEOUT("cuda-reach", 60, small_allocations_are_exact, the_rest_of_a_unit_belongs_to_nobody,
+SUITE_TIMEOUT("cuda-kernel-access", 60, small_allocations_are_exact, the_rest_of_a_unit_belongs_to_nobody,
               large_allocations_end_where_they_end, mappings_have_rights,
               peers_are_reached_when_enabled, host_memory_is_reached_when_locked,
               managed_memory_moves_to_who_touches_it, memory_of_another_process_is_written,

@@ -9,33 +9,33 @@
 START_TEST(managed_memory_is_charged_where_it_was_prefetched) {
     uint64_t empty, other;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
-    other = simbox_used(&s, 1);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
+    other = sim_box_used(&s, 1);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, 8 * MIB, CU_MEM_ATTACH_GLOBAL));
     memset((void *)(uintptr_t)p, 7, 8 * MIB); /* the host's as well */
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 8 * MIB, 0, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 8 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 8 * MIB);
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 3 * MIB, 1, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
-    ck_assert_uint_eq(simbox_used(&s, 1), other + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 1), other + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(p, 8 * MIB, CU_DEVICE_CPU, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    ck_assert_uint_eq(simbox_used(&s, 1), other);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 1), other);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 9, 8 * MIB)); /* a device writes it */
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 8 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 8 * MIB);
     ck_assert_int_eq(((char *)(uintptr_t)p)[8 * MIB - 1], 9);
     ck_assert_cuda(CU(cuMemPrefetchAsync)(p, 9 * MIB, 0, NULL), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemPrefetchAsync)(p, MIB, 7, NULL), CUDA_ERROR_INVALID_DEVICE);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -44,42 +44,42 @@ START_TEST(discarded_memory_takes_no_place) {
     CUmemLocation there = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0 };
     uint64_t empty;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, bytes, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, bytes));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + bytes);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + bytes);
     ck_assert_cuda_ok(CU(cuMemDiscardBatchAsync)(&p, &bytes, 1, 0, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_cuda_ok(
         CU(cuMemDiscardAndPrefetchBatchAsync)(&p, &bytes, 1, &there, &first, 1, 0, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + bytes);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + bytes);
     bytes++;
     ck_assert_cuda(CU(cuMemDiscardBatchAsync)(&p, &bytes, 1, 0, NULL), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(managed_memory_makes_room_for_everything_else) {
     CUdeviceptr managed, p;
     uint64_t room;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    room = cudalib_free_bytes() / (2 * MIB) * (2 * MIB);
+    cuda_library_start(&s, NULL);
+    room = cuda_library_free_bytes() / (2 * MIB) * (2 * MIB);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&managed, room + 64 * MIB, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemPrefetchAsync)(managed, room + 64 * MIB, 0, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_lt(cudalib_free_bytes(), 2 * MIB); /* more than fits: the rest stays */
-    p = cudalib_alloc(100 * MIB);
+    ck_assert_uint_lt(cuda_library_free_bytes(), 2 * MIB); /* more than fits: the rest stays */
+    p = cuda_library_alloc(100 * MIB);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(p));
-    p = cudalib_alloc(room);
+    p = cuda_library_alloc(room);
     ck_assert_cuda(CU(cuMemAlloc_v2)(&p, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -90,9 +90,9 @@ START_TEST(advice_is_kept_by_page_and_asked_by_range) {
     void *data[] = { &value, &last };
     size_t sizes[] = { 4, 4 };
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&p, 4 * MIB, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemRangeGetAttribute)(
         &value, 4, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, p, 4 * MIB));
@@ -122,7 +122,7 @@ START_TEST(advice_is_kept_by_page_and_asked_by_range) {
     ck_assert_cuda(CU(cuMemAdvise)(p, MIB, CU_MEM_ADVISE_SET_ACCESSED_BY, 42),
                    CUDA_ERROR_INVALID_DEVICE);
     ck_assert_cuda(CU(cuMemAllocManaged)(&p, 1, 77), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -131,12 +131,12 @@ START_TEST(host_memory_is_one_address_for_both_sides) {
     unsigned flags;
     uint64_t empty;
     char *host, *own = malloc(100000);
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&host, 10000, CU_MEMHOSTALLOC_PORTABLE));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     memset(host, 1, 10000);
     ck_assert_cuda_ok(CU(cuMemHostGetDevicePointer_v2)(&device, host + 10, 0));
     ck_assert_uint_eq(device, (uintptr_t)host + 10);
@@ -159,7 +159,7 @@ START_TEST(host_memory_is_one_address_for_both_sides) {
     ck_assert_cuda(CU(cuMemHostUnregister)(own), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     ck_assert_cuda(CU(cuMemHostRegister_v2)((void *)4096, 4096, 0), CUDA_ERROR_INVALID_VALUE);
     free(own);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -188,12 +188,12 @@ START_TEST(a_pointer_tells_what_it_is) {
     bool flag;
     unsigned on = 1;
     char own[8];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
-    a = cudalib_alloc(1000);
-    b = cudalib_alloc(1000);
+    a = cuda_library_alloc(1000);
+    b = cuda_library_alloc(1000);
     ck_assert_cuda_ok(CU(cuMemAllocManaged)(&managed, 100, CU_MEM_ATTACH_GLOBAL));
     ck_assert_cuda_ok(CU(cuMemAllocHost_v2)(&host, 100));
     ck_assert_int_eq(type_of(a), CU_MEMORYTYPE_DEVICE);
@@ -228,7 +228,7 @@ START_TEST(a_pointer_tells_what_it_is) {
     ck_assert_cuda_ok(CU(cuPointerGetAttributes)(3, which, data, a));
     ck_assert_int_eq((int)type, CU_MEMORYTYPE_DEVICE);
     ck_assert_int_eq(ordinal, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -14,10 +14,10 @@ START_TEST(a_pool_keeps_what_was_freed_until_somebody_waits) {
     CUmemoryPool pool, same;
     CUdeviceptr a, b;
     uint64_t empty, zero = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
     ck_assert_cuda_ok(CU(cuDeviceGetMemPool)(&same, 0));
     ck_assert_ptr_eq(pool, same);
@@ -25,14 +25,14 @@ START_TEST(a_pool_keeps_what_was_freed_until_somebody_waits) {
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&a, 1000, NULL));
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1024);
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 32 * MIB);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 32 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 32 * MIB);
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&b, 40 * MIB, NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 64 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 64 * MIB);
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(b, NULL));
     ck_assert_cuda(CU(cuMemFreeAsync)(b, NULL), CUDA_ERROR_INVALID_VALUE);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 64 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 64 * MIB);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 2 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 2 * MIB);
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * MIB);
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 40 * MIB + 1024);
@@ -43,8 +43,8 @@ START_TEST(a_pool_keeps_what_was_freed_until_somebody_waits) {
                    CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(a)); /* either free will do */
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -52,25 +52,25 @@ START_TEST(the_threshold_is_what_may_stay) {
     uint64_t threshold = 20 * MIB, empty;
     CUmemoryPool pool;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, NULL);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
     ck_assert_cuda_ok(
         CU(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 50 * MIB, NULL));
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(p, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 20 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 20 * MIB);
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 20 * MIB, NULL)); /* no more is needed */
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 20 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 20 * MIB);
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(p, NULL));
     ck_assert_cuda_ok(CU(cuMemPoolTrimTo)(pool, 4 * MIB));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemPoolTrimTo)(pool, 0));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -83,12 +83,12 @@ START_TEST(a_pool_of_ones_own_has_a_size_and_an_end) {
     CUmemoryPool pool, now;
     CUdeviceptr p, q;
     CUdevice ordinal;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuMemPoolCreate)(&pool, &props));
     ck_assert_cuda_ok(CU(cuMemAllocFromPoolAsync)(&p, 7 * MIB, pool, NULL));
-    ck_assert_uint_eq(simbox_used(&s, 1), 8 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 1), 8 * MIB);
     ck_assert_cuda(CU(cuMemAllocFromPoolAsync)(&q, 3 * MIB, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_cuda_ok(CU(cuMemAllocFromPoolAsync)(&q, 2 * MIB, pool, NULL));
     ck_assert_cuda_ok(CU(cuPointerGetAttribute)(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p));
@@ -104,32 +104,32 @@ START_TEST(a_pool_of_ones_own_has_a_size_and_an_end) {
     ck_assert_ptr_ne(now, pool);
     ck_assert_cuda(CU(cuMemPoolDestroy)(now), CUDA_ERROR_INVALID_VALUE);
     /* Its allocations outlive it, and take it with them. */
-    ck_assert_uint_eq(simbox_used(&s, 1), 10 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 1), 10 * MIB);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, 7 * MIB));
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(p, NULL));
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(q, NULL));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(NULL));
-    ck_assert_uint_eq(simbox_used(&s, 1), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 1), 0);
     ck_assert_cuda(CU(cuMemPoolDestroy)(pool), CUDA_ERROR_INVALID_VALUE);
     props.location.id = 5;
     ck_assert_cuda(CU(cuMemPoolCreate)(&pool, &props), CUDA_ERROR_INVALID_DEVICE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_pool_takes_less_than_it_likes_when_there_is_little) {
     CUdeviceptr all, p;
     uint64_t room;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    room = cudalib_free_bytes() / (2 * MIB) * (2 * MIB);
-    all = cudalib_alloc(room - 4 * MIB);
+    cuda_library_start(&s, NULL);
+    room = cuda_library_free_bytes() / (2 * MIB) * (2 * MIB);
+    all = cuda_library_alloc(room - 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 3 * MIB, NULL));
     ck_assert_cuda(CU(cuMemAllocAsync)(&p, 1, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(all));
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, 1, NULL));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -138,9 +138,9 @@ START_TEST(access_of_peers_is_asked_for) {
                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     CUmemAccess_flags flags;
     CUmemoryPool pool;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &(struct box_spec){ .n_gpus = 2, .models = "a100-40g" });
+    cuda_library_start(&s, &(struct box_spec){ .n_gpus = 2, .models = "a100-40g" });
     ck_assert_cuda_ok(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
     ck_assert_cuda_ok(CU(cuMemPoolGetAccess)(&flags, pool, &desc.location));
     ck_assert_int_eq(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -150,7 +150,7 @@ START_TEST(access_of_peers_is_asked_for) {
     desc.location.id = 0;
     desc.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     ck_assert_cuda(CU(cuMemPoolSetAccess)(pool, &desc, 1), CUDA_ERROR_INVALID_DEVICE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -179,9 +179,9 @@ START_TEST(a_stream_that_waits_for_a_free_gets_the_memory) {
     CUstream a, b, c, late;
     CUdeviceptr p, q, big, small;
     CUmemoryPool pool;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     a = new_stream();
     b = new_stream();
     c = new_stream();
@@ -218,7 +218,7 @@ START_TEST(a_stream_that_waits_for_a_free_gets_the_memory) {
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_cuda_ok(CU(cuMemFree_v2)(big));
     ck_assert_cuda_ok(CU(cuMemFree_v2)(small));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -229,12 +229,12 @@ START_TEST(where_memory_is_short_a_stream_waits_for_what_another_freed) {
     CUdeviceptr p, q;
     CUstream a, b;
     uint64_t most;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     a = new_stream();
     b = new_stream();
-    most = cudalib_free_bytes() / 3 * 2;
+    most = cuda_library_free_bytes() / 3 * 2;
     ck_assert_cuda_ok(CU(cuDeviceGetDefaultMemPool)(&pool, 0));
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&p, most, a));
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(a, gate_pass, &gate));
@@ -253,7 +253,7 @@ START_TEST(where_memory_is_short_a_stream_waits_for_what_another_freed) {
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, q, 4));
     ck_assert_int_eq(seen[3], 2);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(q));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -31,18 +31,18 @@ START_TEST(memory_lives_while_it_is_named_or_mapped) {
     size_t granule;
     char text[16] = "a mapped text", back[16];
     uint64_t empty;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, &two_a100);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(
         CU(cuMemGetAllocationGranularity)(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     ck_assert_uint_eq(granule, 2 * MIB);
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&va, 64 * MIB, 0, 0, 0));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty); /* addresses are free */
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty); /* addresses are free */
     ck_assert_cuda(CU(cuMemCreate)(&handle, 3 * MIB, &prop, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemCreate)(&handle, 4 * MIB, &prop, 0));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB);
     ck_assert_cuda(CU(cuMemMap)(va, 4 * MIB, 2 * MIB, handle, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemMap)(va, 6 * MIB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemMap)(va + 2 * MIB, 4 * MIB, 0, handle, 0));
@@ -62,16 +62,16 @@ START_TEST(memory_lives_while_it_is_named_or_mapped) {
     ck_assert_cuda_ok(CU(cuMemRelease)(handle));
     ck_assert_cuda_ok(CU(cuMemRelease)(again));
     ck_assert_cuda(CU(cuMemRelease)(handle), CUDA_ERROR_INVALID_VALUE);
-    ck_assert_uint_eq(simbox_used(&s, 0), empty + 4 * MIB); /* still mapped */
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty + 4 * MIB); /* still mapped */
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(back, va + 2 * MIB + 77, 16));
     ck_assert_str_eq(back, text);
     ck_assert_cuda(CU(cuMemAddressFree)(va, 64 * MIB), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemUnmap)(va + 2 * MIB, 2 * MIB), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemUnmap)(va + 2 * MIB, 4 * MIB));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_cuda(CU(cuMemcpyDtoH_v2)(back, va + 2 * MIB, 16), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemAddressFree)(va, 64 * MIB));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -82,9 +82,9 @@ START_TEST(neighbouring_mappings_are_one_piece_of_memory) {
     CUmemGenericAllocationHandle handles[N];
     unsigned char seen[64], pattern[64];
     CUdeviceptr va;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&va, N * 2 * MIB, 0, 0, 0));
     for (int i = 0; i < N; i++) {
         ck_assert_cuda_ok(CU(cuMemCreate)(&handles[i], 2 * MIB, &prop, 0));
@@ -106,7 +106,7 @@ START_TEST(neighbouring_mappings_are_one_piece_of_memory) {
     ck_assert_cuda_ok(CU(cuMemUnmap)(va + 6 * MIB, (N - 3) * 2 * MIB));
     ck_assert_cuda_ok(CU(cuMemUnmap)(va, 4 * MIB));
     ck_assert_cuda_ok(CU(cuMemAddressFree)(va, N * 2 * MIB));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -116,9 +116,9 @@ START_TEST(one_handle_at_two_addresses_is_the_same_memory) {
     CUmemGenericAllocationHandle handle;
     CUdeviceptr a, b, hinted;
     char seen = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&a, 2 * MIB, 0, 0, 0));
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&b, 2 * MIB, 1 * GIB, 0, 0));
     ck_assert_uint_eq(b % GIB, 0);
@@ -132,7 +132,7 @@ START_TEST(one_handle_at_two_addresses_is_the_same_memory) {
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(a + 5, 'x', 1));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(&seen, b + 5, 1));
     ck_assert_int_eq(seen, 'x');
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -141,9 +141,9 @@ START_TEST(wrong_access_is_refused) {
     CUmemAccessDesc access[2] = { full(0), full(7) };
     CUmemGenericAllocationHandle handle;
     CUdeviceptr va;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&va, 2 * MIB, 0, 0, 0));
     ck_assert_cuda(CU(cuMemAddressReserve)(&va, 1, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemAddressReserve)(&va, 2 * MIB, 3, 0, 0), CUDA_ERROR_INVALID_VALUE);
@@ -164,7 +164,7 @@ START_TEST(wrong_access_is_refused) {
     prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
     ck_assert_cuda(CU(cuMemCreate)(&handle, 2 * MIB, &prop, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemMap)(va, 2 * MIB, 0, 0xdeadbeef, 0), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -172,16 +172,16 @@ START_TEST(capacity_holds_for_handles_too) {
     CUmemAllocationProp prop = on_device(0, false);
     CUmemGenericAllocationHandle handle, more;
     uint64_t room;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    room = cudalib_free_bytes() / (2 * MIB) * (2 * MIB);
+    cuda_library_start(&s, &two_a100);
+    room = cuda_library_free_bytes() / (2 * MIB) * (2 * MIB);
     ck_assert_cuda(CU(cuMemCreate)(&handle, room + 2 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_cuda_ok(CU(cuMemCreate)(&handle, room, &prop, 0));
     ck_assert_cuda(CU(cuMemCreate)(&more, 2 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_cuda_ok(CU(cuMemRelease)(handle));
     ck_assert_cuda_ok(CU(cuMemCreate)(&more, 2 * MIB, &prop, 0));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -196,14 +196,14 @@ START_TEST(host_memory_can_be_mapped_and_touched) {
     CUmemGenericAllocationHandle handle;
     uint64_t empty;
     CUdeviceptr va;
-    struct simbox s;
+    struct sim_box s;
     char seen = 0;
 
-    cudalib_start(&s, &two_a100);
-    empty = simbox_used(&s, 0);
+    cuda_library_start(&s, &two_a100);
+    empty = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&va, 2 * MIB, 0, 0, 0));
     ck_assert_cuda_ok(CU(cuMemCreate)(&handle, 2 * MIB, &prop, 0));
-    ck_assert_uint_eq(simbox_used(&s, 0), empty);
+    ck_assert_uint_eq(sim_box_used(&s, 0), empty);
     ck_assert_cuda_ok(CU(cuMemMap)(va, 2 * MIB, 0, handle, 0));
     ck_assert_cuda_ok(CU(cuMemSetAccess)(va, 2 * MIB, access, 2));
     ((char *)(uintptr_t)va)[9] = 'q';
@@ -211,12 +211,12 @@ START_TEST(host_memory_can_be_mapped_and_touched) {
     ck_assert_int_eq(seen, 'q');
     ck_assert_cuda_ok(CU(cuMemUnmap)(va, 2 * MIB));
     ck_assert_cuda_ok(CU(cuMemRelease)(handle));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int import_and_write(struct simbox *s, void *argument) {
-    struct cudalib_pair *pair = argument;
+static int import_and_write(struct sim_box *s, void *argument) {
+    struct cuda_library_pair *pair = argument;
     CUmemGenericAllocationHandle handle;
     CUmemAccessDesc access = full(0);
     CUmemAllocationProp prop;
@@ -224,8 +224,8 @@ static int import_and_write(struct simbox *s, void *argument) {
     char text[16];
     int fd;
 
-    cudalib_use(0);
-    fd = cudalib_receive_fd(pair->to_child[0]);
+    cuda_library_use(0);
+    fd = cuda_library_receive_fd(pair->to_child[0]);
     ck_assert_cuda_ok(CU(cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)fd,
                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     close(fd);
@@ -237,13 +237,13 @@ static int import_and_write(struct simbox *s, void *argument) {
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, va + 3 * MIB, 16));
     ck_assert_str_eq(text, "from the parent");
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(va, "from the child!", 16));
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], text, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], text, 1);
     /* The exporter has let go meanwhile: the bytes are ours now. */
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, va, 16));
     ck_assert_str_eq(text, "from the child!");
-    cudalib_send(pair->to_parent[1], "", 1);
-    cudalib_receive(pair->to_child[0], text, 1);
+    cuda_library_send(pair->to_parent[1], "", 1);
+    cuda_library_receive(pair->to_child[0], text, 1);
     return 0;
 }
 
@@ -251,19 +251,19 @@ START_TEST(a_handle_goes_to_another_process_and_is_charged_once) {
     CUmemAllocationProp prop = on_device(0, true);
     CUmemGenericAllocationHandle handle, twice;
     CUmemAccessDesc access = full(0);
-    struct cudalib_pair pair;
+    struct cuda_library_pair pair;
     uint64_t context;
     CUdeviceptr va;
-    struct simbox s;
+    struct sim_box s;
     char text[16];
     pid_t pid;
     int fd;
 
-    simbox_init(&s, &two_a100);
+    sim_box_init(&s, &two_a100);
     context = box_model(s.box, 0)->context_bytes;
-    cudalib_pair_init(&pair);
-    pid = simbox_fork(import_and_write, &s, &pair);
-    cudalib_use(0);
+    cuda_library_pair_init(&pair);
+    pid = sim_box_fork(import_and_write, &s, &pair);
+    cuda_library_use(0);
     ck_assert_cuda_ok(CU(cuMemCreate)(&handle, 4 * MIB, &prop, 0));
     ck_assert_cuda_ok(CU(cuMemAddressReserve)(&va, 4 * MIB, 0, 0, 0));
     ck_assert_cuda_ok(CU(cuMemMap)(va, 4 * MIB, 0, handle, 0));
@@ -275,31 +275,31 @@ START_TEST(a_handle_goes_to_another_process_and_is_charged_once) {
     ck_assert_cuda_ok(CU(cuMemImportFromShareableHandle)(&twice, (void *)(intptr_t)fd,
                                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     ck_assert_cuda_ok(CU(cuMemRelease)(twice));
-    cudalib_send_fd(pair.to_child[1], fd);
+    cuda_library_send_fd(pair.to_child[1], fd);
     close(fd);
-    cudalib_receive(pair.to_parent[0], text, 1);
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * context + 4 * MIB);
+    cuda_library_receive(pair.to_parent[0], text, 1);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * context + 4 * MIB);
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(text, va, 16));
     ck_assert_str_eq(text, "from the child!");
     ck_assert_cuda_ok(CU(cuMemUnmap)(va, 4 * MIB));
     ck_assert_cuda_ok(CU(cuMemRelease)(handle));
-    ck_assert_uint_eq(simbox_used(&s, 0), 2 * context + 4 * MIB);
-    cudalib_send(pair.to_child[1], "", 1);
-    cudalib_receive(pair.to_parent[0], text, 1);
-    cudalib_send(pair.to_child[1], "", 1);
-    simbox_expect_success(pid);
-    ck_assert_uint_eq(simbox_used(&s, 0), context);
-    simbox_done(&s);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 2 * context + 4 * MIB);
+    cuda_library_send(pair.to_child[1], "", 1);
+    cuda_library_receive(pair.to_parent[0], text, 1);
+    cuda_library_send(pair.to_child[1], "", 1);
+    sim_box_expect_success(pid);
+    ck_assert_uint_eq(sim_box_used(&s, 0), context);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(foreign_descriptors_are_not_memory) {
     CUmemAllocationProp prop = on_device(0, false);
     CUmemGenericAllocationHandle handle;
-    struct simbox s;
+    struct sim_box s;
     int fds[2], fd;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_int_eq(pipe(fds), 0);
     ck_assert_cuda(CU(cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)fds[0],
                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -311,7 +311,7 @@ START_TEST(foreign_descriptors_are_not_memory) {
     ck_assert_cuda(
         CU(cuMemExportToShareableHandle)(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
         CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

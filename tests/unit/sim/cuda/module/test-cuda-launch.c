@@ -32,12 +32,12 @@ START_TEST(kernels_compute) {
     cleanup(freep) float *values = malloc(N * sizeof(float));
     int n = N;
     void *params[] = { &a, &b, &c, &n };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    a = cudalib_alloc(N * 4);
-    b = cudalib_alloc(N * 4);
-    c = cudalib_alloc(N * 4);
+    cuda_library_start(&s, &two_a100);
+    a = cuda_library_alloc(N * 4);
+    b = cuda_library_alloc(N * 4);
+    c = cuda_library_alloc(N * 4);
     for (int i = 0; i < N; i++)
         values[i] = (float)i;
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(a, values, N * 4));
@@ -48,7 +48,7 @@ START_TEST(kernels_compute) {
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, c, N * 4));
     for (int i = 0; i < N; i++)
         ck_assert_msg(values[i] == (float)i * 3, "%d: %g", i, values[i]);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -76,13 +76,13 @@ START_TEST(arguments_come_one_by_one_or_in_a_buffer) {
     double seen[5];
     CUfunction function;
     size_t offset, size;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     function = kernel("parameters");
     ck_assert_cuda_ok(CU(cuFuncGetParamInfo)(function, 2, &offset, &size));
     ck_assert(offset == 8 && size == 16);
-    all.out = cudalib_alloc(sizeof(seen));
+    all.out = cuda_library_alloc(sizeof(seen));
     for (int way = 0; way < 3; way++) {
         memset(seen, 0, sizeof(seen));
         ck_assert_cuda_ok(CU(cuMemsetD8_v2)(all.out, 0, sizeof(seen)));
@@ -109,7 +109,7 @@ START_TEST(arguments_come_one_by_one_or_in_a_buffer) {
     bytes = sizeof(all) - 8;
     ck_assert_cuda(CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra),
                    CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -136,16 +136,16 @@ START_TEST(impossible_shapes_are_refused) {
     CUfunction function;
     CUdeviceptr out;
     void *params[] = { &out };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    out = cudalib_alloc(8192);
+    cuda_library_start(&s, &two_a100);
+    out = cuda_library_alloc(8192);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         const unsigned *g = cases[i].grid, *b = cases[i].block;
         CUresult r = CU(cuLaunchKernel)(kernel(cases[i].kernel), g[0], g[1], g[2], b[0], b[1], b[2],
                                         cases[i].shared, NULL, params, NULL);
 
-        ck_assert_msg(r == cases[i].answer, "case %zu: %s", i, cudalib_name(r));
+        ck_assert_msg(r == cases[i].answer, "case %zu: %s", i, cuda_library_name(r));
     }
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     /* More shared memory for those who ask. */
@@ -166,7 +166,7 @@ START_TEST(impossible_shapes_are_refused) {
         CU(cuLaunchKernel)(function, 1, 1, 1, 64, 1, 1, 0, (CUstream)module, params, NULL),
         CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -174,10 +174,10 @@ START_TEST(dynamic_shared_memory_is_there) {
     int values[512];
     CUdeviceptr data;
     void *params[] = { &data };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    data = cudalib_alloc(sizeof(values));
+    cuda_library_start(&s, &two_a100);
+    data = cuda_library_alloc(sizeof(values));
     for (int i = 0; i < 512; i++)
         values[i] = i;
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(data, values, sizeof(values)));
@@ -186,7 +186,7 @@ START_TEST(dynamic_shared_memory_is_there) {
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(values, data, sizeof(values)));
     for (int i = 0; i < 512; i++)
         ck_assert_int_eq(values[i], 511 - i);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -212,13 +212,13 @@ START_TEST(cooperative_blocks_meet) {
                               .numAttrs = ELEMENTSOF(attributes) };
     CUfunction function;
     int per_sm;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     function = kernel("neighbours");
-    data = cudalib_alloc(sizeof(values));
-    out = cudalib_alloc(sizeof(values));
-    arrived = cudalib_alloc(4);
+    data = cuda_library_alloc(sizeof(values));
+    out = cuda_library_alloc(sizeof(values));
+    arrived = cuda_library_alloc(4);
     for (int way = 0; way < 2; way++) {
         ck_assert_cuda_ok(CU(cuMemsetD32_v2)(arrived, 0, 1));
         ck_assert_cuda_ok(CU(cuMemsetD8_v2)(data, 0, sizeof(values)));
@@ -243,7 +243,7 @@ START_TEST(cooperative_blocks_meet) {
                                          .value.clusterDim = { 2, 1, 1 } };
     ck_assert_cuda(CU(cuLaunchKernelEx)(&config, kernel("bounded"), &params[1], NULL),
                    CUDA_ERROR_NOT_SUPPORTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -262,11 +262,11 @@ START_TEST(clusters_are_for_those_who_have_them) {
     CUfunction function;
     CUdeviceptr out;
     void *params[] = { &out };
-    struct simbox s;
+    struct sim_box s;
     int n;
 
-    cudalib_start(&s, &h100);
-    out = cudalib_alloc(4096);
+    cuda_library_start(&s, &h100);
+    out = cuda_library_alloc(4096);
     function = kernel("bounded");
     ck_assert_cuda_ok(CU(cuLaunchKernelEx)(&config, function, params, NULL));
     ck_assert_cuda_ok(CU(cuOccupancyMaxActiveClusters)(&n, function, &config));
@@ -296,7 +296,7 @@ START_TEST(clusters_are_for_those_who_have_them) {
     attribute.value.clusterDim.x = 1;
     ck_assert_cuda_ok(CU(cuLaunchKernelEx)(&config, function, params, NULL));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -331,9 +331,9 @@ START_TEST(printf_comes_out_when_somebody_waits) {
     char text[1024];
     int n = 2;
     void *params[] = { &n };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(launch(kernel("say"), 1, 32, params));
     usleep(50000);
     captured(nothing, NULL, text, sizeof(text));
@@ -343,7 +343,7 @@ START_TEST(printf_comes_out_when_somebody_waits) {
                            "thread 1 of block 0 says hello 1.50\n");
     captured(synchronize, NULL, text, sizeof(text));
     ck_assert_str_eq(text, "");
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -352,24 +352,24 @@ START_TEST(kernels_allocate_from_a_heap_with_a_limit) {
     CUdeviceptr sum;
     void *params[] = { &n, &sum };
     uint64_t before;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     kernel("lists");
-    sum = cudalib_alloc(8);
+    sum = cuda_library_alloc(8);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(sum, 0, 8));
-    before = simbox_used(&s, 0);
+    before = sim_box_used(&s, 0);
     ck_assert_cuda_ok(launch(kernel("lists"), 4, 64, params));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(sums, sum, 8));
     ck_assert_int_eq(sums[0], 256 * 4950);
     ck_assert_int_eq(sums[1], 0);
-    ck_assert_uint_eq(simbox_used(&s, 0), before); /* all was freed */
+    ck_assert_uint_eq(sim_box_used(&s, 0), before); /* all was freed */
     ck_assert_cuda_ok(CU(cuCtxSetLimit)(CU_LIMIT_MALLOC_HEAP_SIZE, 1 << 20));
     n = 1 << 20;
     ck_assert_cuda_ok(launch(kernel("lists"), 1, 1, params));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(sums, sum, 8));
     ck_assert_int_eq(sums[1], 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -386,9 +386,9 @@ START_TEST(occupancy_follows_the_model) {
     };
     int n, grid, block;
     size_t bytes;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         ck_assert_cuda_ok(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(
             &n, kernel(cases[i].kernel), cases[i].block, cases[i].shared));
@@ -409,7 +409,7 @@ START_TEST(occupancy_follows_the_model) {
                    CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&n, NULL, 1, 0),
                    CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -430,7 +430,7 @@ static void *worker(void *argument) {
     ck_assert_cuda_ok(CU(cuModuleLoad)(&mine, PTX_DIR "/launch.O3.ptx"));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, mine, "grid_stride"));
     ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
-    x = cudalib_alloc(sizeof(values));
+    x = cuda_library_alloc(sizeof(values));
     ck_assert_cuda_ok(CU(cuMemsetD32Async)(x, 0, 3000, stream));
     for (int i = 0; i < 10; i++)
         ck_assert_cuda_ok(CU(cuLaunchKernel)(function, 5, 1, 1, 96, 1, 1, 0, stream, params, NULL));
@@ -447,14 +447,14 @@ static void *worker(void *argument) {
 START_TEST(streams_devices_and_threads_do_not_disturb_each_other) {
     enum { N = 4 };
     pthread_t threads[N];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, &two_a100);
+    cuda_library_init(&s, &two_a100);
     for (int i = 0; i < N; i++)
         pthread_create(&threads[i], NULL, worker, (void *)(intptr_t)i);
     for (int i = 0; i < N; i++)
         pthread_join(threads[i], NULL);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -480,7 +480,7 @@ struct times {
     int n;
 };
 
-static int measure(struct simbox *unused, void *argument) {
+static int measure(struct sim_box *unused, void *argument) {
     enum { N = 1000003, M = 256 };
     struct times times = { 0 };
     CUdeviceptr a, b, c;
@@ -489,10 +489,10 @@ static int measure(struct simbox *unused, void *argument) {
          *matmul[] = { &a, &b, &c, &m };
 
     (void)unused;
-    cudalib_use(0);
-    a = cudalib_alloc(4 * N);
-    b = cudalib_alloc(4 * N);
-    c = cudalib_alloc(4 * N);
+    cuda_library_use(0);
+    a = cuda_library_alloc(4 * N);
+    b = cuda_library_alloc(4 * N);
+    c = cuda_library_alloc(4 * N);
     times.ms[times.n++] = event_ms(kernel("add"), (N + 255) / 256, 1, 256, 1, add);
     times.ms[times.n++] = event_ms(kernel("add"), (N + 63) / 64, 1, 64, 1, add);
     times.ms[times.n++] = event_ms(kernel("grid_stride"), 108, 1, 256, 1, stride);
@@ -524,13 +524,13 @@ START_TEST(timing_only_predicts_the_computed_time) {
 
     ck_assert_int_eq(pipe(pipes), 0);
     for (int i = 0; i < 3; i++) { /* computed twice: the same to the nanosecond */
-        struct simbox s;
+        struct sim_box s;
 
         spec.timing_only = i == 2;
-        simbox_init(&s, &spec);
-        simbox_expect_success(simbox_fork(measure, &s, &pipes[1]));
+        sim_box_init(&s, &spec);
+        sim_box_expect_success(sim_box_fork(measure, &s, &pipes[1]));
         ck_assert_int_eq(read(pipes[0], &times[i], sizeof(times[i])), sizeof(times[i]));
-        simbox_done(&s);
+        sim_box_done(&s);
     }
     for (int i = 0; i < times[0].n; i++) {
         double computed = times[0].ms[i], predicted = times[2].ms[i];
@@ -550,10 +550,10 @@ START_TEST(the_name_of_a_kernel_means_nothing) {
     CUdeviceptr out;
     void *params[] = { &out };
     double first = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    out = cudalib_alloc(4);
+    cuda_library_start(&s, &two_a100);
+    out = cuda_library_alloc(4);
     ck_assert_cuda_ok(launch(kernel("bounded"), 1, 1, params)); /* the first has no latency */
     for (size_t i = 0; i < ELEMENTSOF(names); i++) {
         CUfunction function;
@@ -576,7 +576,7 @@ START_TEST(the_name_of_a_kernel_means_nothing) {
             first = ms;
         ck_assert_double_eq(ms, first);
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -594,12 +594,12 @@ START_TEST(graphs_launch_kernels_that_were_captured_or_added) {
     CUstream stream;
     CUgraph graph;
     size_t n_nodes = 1;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    x = cudalib_alloc(sizeof(values));
-    y = cudalib_alloc(sizeof(values));
-    z = cudalib_alloc(sizeof(values));
+    cuda_library_start(&s, &two_a100);
+    x = cuda_library_alloc(sizeof(values));
+    y = cuda_library_alloc(sizeof(values));
+    z = cuda_library_alloc(sizeof(values));
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(x, 0, sizeof(values)));
     ck_assert_cuda_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -660,7 +660,7 @@ START_TEST(graphs_launch_kernels_that_were_captured_or_added) {
     /* The code stays as long as the graph needs it. */
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));
     ck_assert_cuda_ok(CU(cuGraphDestroy)(graph));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

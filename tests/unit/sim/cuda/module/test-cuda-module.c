@@ -38,7 +38,7 @@ static char *kernels(const char *name, size_t *ret_bytes) {
     ";\n ret;\n}\n"
 
 static int run(CUfunction function) {
-    CUdeviceptr out = cudalib_alloc(4);
+    CUdeviceptr out = cuda_library_alloc(4);
     void *params[] = { &out };
     int value = -1;
 
@@ -56,9 +56,9 @@ START_TEST(a_text_becomes_a_module_with_functions) {
     size_t offset, bytes;
     unsigned count;
     CUmodule module, of;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, text));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&one, module, "one"));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&two, module, "two"));
@@ -87,7 +87,7 @@ START_TEST(a_text_becomes_a_module_with_functions) {
     ck_assert_cuda(CU(cuFuncGetName)(&name, two), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda(CU(cuLaunchKernel)(one, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
                    CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -101,12 +101,12 @@ START_TEST(variables_are_memory_of_the_context) {
     CUmodule module;
     size_t bytes;
     void *params[] = { &out };
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    before = simbox_used(&s, 0);
+    cuda_library_start(&s, &two_a100);
+    before = sim_box_used(&s, 0);
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, text));
-    ck_assert_uint_gt(simbox_used(&s, 0), before);
+    ck_assert_uint_gt(sim_box_used(&s, 0), before);
     ck_assert_cuda_ok(CU(cuModuleGetGlobal_v2)(&factors, &bytes, module, "factors"));
     ck_assert_uint_eq(bytes, 16);
     ck_assert_cuda_ok(CU(cuModuleGetGlobal_v2)(&counter, &bytes, module, "counter"));
@@ -125,7 +125,7 @@ START_TEST(variables_are_memory_of_the_context) {
     for (int i = 0; i < 256; i++)
         seen[i] = (float)i * 10;
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(table, seen, sizeof(seen)));
-    out = cudalib_alloc(sizeof(seen));
+    out = cuda_library_alloc(sizeof(seen));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, module, "use_variables"));
     ck_assert_cuda_ok(CU(cuLaunchKernel)(function, 1, 1, 1, 256, 1, 1, 0, NULL, params, NULL));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(seen, out, sizeof(seen)));
@@ -138,9 +138,9 @@ START_TEST(variables_are_memory_of_the_context) {
     ck_assert_int_eq(*shared, 6);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(out));
     ck_assert_cuda_ok(CU(cuModuleUnload)(module));
-    ck_assert_uint_eq(simbox_used(&s, 0), before);
+    ck_assert_uint_eq(sim_box_used(&s, 0), before);
     ck_assert_cuda(CU(cuMemcpyDtoH_v2)(&n, counter, 4), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -149,16 +149,16 @@ START_TEST(a_full_device_refuses_the_module) {
     CUdeviceptr hog;
     CUmodule module;
     uint64_t used;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    hog = cudalib_alloc((cudalib_free_bytes() - 512 * MIB) & ~(2 * MIB - 1));
-    used = simbox_used(&s, 0);
+    cuda_library_start(&s, &two_a100);
+    hog = cuda_library_alloc((cuda_library_free_bytes() - 512 * MIB) & ~(2 * MIB - 1));
+    used = sim_box_used(&s, 0);
     ck_assert_cuda(CU(cuModuleLoadData)(&module, text), CUDA_ERROR_OUT_OF_MEMORY);
-    ck_assert_uint_eq(simbox_used(&s, 0), used);
+    ck_assert_uint_eq(sim_box_used(&s, 0), used);
     ck_assert_cuda_ok(CU(cuMemFree_v2)(hog));
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, text));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -213,14 +213,14 @@ START_TEST(what_is_wrong_with_a_text_stands_in_the_log) {
     };
     char error[1024], info[1024];
     CUmodule module;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         CUresult r = load(&module, cases[i].text, error, sizeof(error), info);
 
-        ck_assert_msg(r == cases[i].answer, "case %zu: %s instead of %s: %s", i, cudalib_name(r),
-                      cudalib_name(cases[i].answer), error);
+        ck_assert_msg(r == cases[i].answer, "case %zu: %s instead of %s: %s", i,
+                      cuda_library_name(r), cuda_library_name(cases[i].answer), error);
         ck_assert_msg(strstr(error, cases[i].line) && strstr(error, cases[i].reason),
                       "case %zu: %s", i, error);
         ck_assert_cuda(CU(cuModuleLoadData)(&module, cases[i].text), cases[i].answer);
@@ -233,7 +233,7 @@ START_TEST(what_is_wrong_with_a_text_stands_in_the_log) {
     /* None of this hurt the context. */
     ck_assert_cuda_ok(load(&module, HEAD STORE("k", "7"), error, sizeof(error), info));
     ck_assert_str_eq(error, "");
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -244,12 +244,12 @@ START_TEST(instructions_that_are_missing_are_named) {
              " ret;\n}\n";
     char error[1024], info[1024];
     CUmodule module;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda(load(&module, text, error, sizeof(error), info), CUDA_ERROR_INVALID_PTX);
     ck_assert_msg(strstr(error, "line 8") && strstr(error, "wmma"), "%s", error);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -257,9 +257,9 @@ START_TEST(options_are_checked) {
     CUjit_option unknown = 9999, level = CU_JIT_OPTIMIZATION_LEVEL;
     void *value = (void *)(uintptr_t)9;
     CUmodule module;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda(CU(cuModuleLoadDataEx)(&module, HEAD, 1, &unknown, &value),
                    CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuModuleLoadDataEx)(&module, HEAD, 1, &level, &value),
@@ -268,7 +268,7 @@ START_TEST(options_are_checked) {
     ck_assert_cuda(CU(cuModuleLoadData)(NULL, HEAD), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuModuleLoadData)(&module, NULL), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuModuleLoad)(&module, "/no/such/file.ptx"), CUDA_ERROR_FILE_NOT_FOUND);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -284,9 +284,9 @@ START_TEST(fat_binaries_are_opened_where_they_hold_plain_ptx) {
         { "launch.cubin", CUDA_ERROR_NO_BINARY_FOR_GPU, "nvcc -ptx" },
     };
     char error[1024], info[1024], path[4096];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         size_t bytes;
         cleanup(freep) char *image = kernels(cases[i].file, &bytes);
@@ -300,7 +300,7 @@ START_TEST(fat_binaries_are_opened_where_they_hold_plain_ptx) {
         CUresult r = load(&module, image, error, sizeof(error), info);
 
         ck_assert_msg(r == cases[i].answer && strstr(error, cases[i].reason), "%s: %s: %s",
-                      cases[i].file, cudalib_name(r), error);
+                      cases[i].file, cuda_library_name(r), error);
         ck_assert_cuda(CU(cuModuleLoadData)(&module, &wrapper), cases[i].answer);
         ck_assert_cuda(CU(cuModuleLoadFatBinary)(&module, image), cases[i].answer);
         snprintf(path, sizeof(path), "%s/%s", PTX_DIR, cases[i].file);
@@ -313,7 +313,7 @@ START_TEST(fat_binaries_are_opened_where_they_hold_plain_ptx) {
             ck_assert_cuda(CU(cuModuleLoadData)(&module, image), CUDA_ERROR_INVALID_IMAGE);
         }
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -336,9 +336,9 @@ START_TEST(inputs_are_linked) {
     CUmodule module;
     void *cubin;
     size_t bytes;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuLinkCreate_v2)(2, options, values, &link));
     ck_assert_cuda_ok(CU(cuLinkAddData_v2)(link, CU_JIT_INPUT_PTX, (void *)caller,
                                            strlen(caller) + 1, "caller", 0, NULL, NULL));
@@ -374,7 +374,7 @@ START_TEST(inputs_are_linked) {
         CU(cuLinkAddFile_v2)(link, CU_JIT_INPUT_PTX, PTX_DIR "/launch.O3.ptx", 0, NULL, NULL));
     ck_assert_cuda_ok(CU(cuLinkComplete)(link, &cubin, &bytes));
     ck_assert_cuda_ok(CU(cuLinkDestroy)(link));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -396,9 +396,9 @@ START_TEST(a_library_is_a_module_in_each_context) {
     unsigned count;
     size_t bytes;
     int value;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, &two_a100);
+    cuda_library_init(&s, &two_a100);
     /* Without a context: a library needs none. */
     ck_assert_cuda_ok(CU(cuLibraryLoadData)(&library, text, NULL, NULL, 0, NULL, NULL, 0));
     ck_assert_cuda_ok(CU(cuLibraryGetKernel)(&kernel, library, "k"));
@@ -455,7 +455,7 @@ START_TEST(a_library_is_a_module_in_each_context) {
     ck_assert_cuda_ok(CU(cuLibraryUnload)(library));
     ck_assert_cuda(CU(cuLibraryUnload)(library), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda(CU(cuKernelGetName)(&name, kernel), CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -464,20 +464,20 @@ START_TEST(modules_end_with_their_context) {
     CUfunction function;
     CUmodule module;
     uint64_t before;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, &two_a100);
-    before = simbox_used(&s, 1);
+    cuda_library_start(&s, &two_a100);
+    before = sim_box_used(&s, 1);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 1));
     ck_assert_cuda_ok(CU(cuModuleLoadData)(
         &module, HEAD ".visible .global .align 4 .b8 big[8388608];\n" STORE("k", "1")));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, module, "k"));
     ck_assert_int_eq(run(function), 1);
     ck_assert_cuda_ok(CU(cuCtxDestroy_v2)(context));
-    ck_assert_uint_eq(simbox_used(&s, 1), before);
+    ck_assert_uint_eq(sim_box_used(&s, 1), before);
     ck_assert_cuda(CU(cuModuleUnload)(module), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda(CU(cuModuleGetFunction)(&function, module, "k"), CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -487,7 +487,7 @@ START_TEST(attributes_say_what_the_text_says) {
     CUfunction function;
     CUmodule module;
     int value;
-    struct simbox s;
+    struct sim_box s;
     struct {
         const char *kernel;
         CUfunction_attribute attribute;
@@ -502,7 +502,7 @@ START_TEST(attributes_say_what_the_text_says) {
         { "matmul", CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, -1 },
     };
 
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, text));
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, module, cases[i].kernel));
@@ -527,7 +527,7 @@ START_TEST(attributes_say_what_the_text_says) {
     ck_assert_cuda_ok(CU(cuFuncLoad)(function));
     ck_assert_cuda_ok(CU(cuFuncIsLoaded)(&state, function));
     ck_assert_int_eq(state, CU_FUNCTION_LOADING_STATE_LOADED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -540,7 +540,7 @@ START_TEST(a_large_module_loads_lazily) {
     size_t n = 0;
     FILE *stream = open_memstream(&text, &n);
     double ms;
-    struct simbox s;
+    struct sim_box s;
 
     ck_assert_ptr_nonnull(stream);
     fputs(HEAD, stream);
@@ -556,7 +556,7 @@ START_TEST(a_large_module_loads_lazily) {
               stream);
     }
     fclose(stream);
-    cudalib_start(&s, &two_a100);
+    cuda_library_start(&s, &two_a100);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &began);
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, text));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&function, module, "k77"));
@@ -569,7 +569,7 @@ START_TEST(a_large_module_loads_lazily) {
     /* The goal is 30. CPU time does not depend on what else runs, only on how fast the CPU is. */
     ck_assert_msg(ms < 300, "%.1f ms", ms);
 #endif
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

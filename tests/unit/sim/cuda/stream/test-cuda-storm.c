@@ -24,7 +24,7 @@ static uint64_t next(uint64_t *state) {
 }
 
 /* Allocate and free by every way until killed; some end by themselves. */
-static int child(struct simbox *s, void *argument) {
+static int child(struct sim_box *s, void *argument) {
     uint64_t state = *(uint64_t *)argument | 1;
     CUdeviceptr live[16] = { 0 };
     CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -81,13 +81,13 @@ START_TEST(two_hundred_processes_leave_the_books_exact) {
     pid_t pids[AT_ONCE] = { 0 };
     unsigned started = 0, killed = 0, running = 0;
     struct allot_error err = { 0 };
-    struct simbox s;
+    struct sim_box s;
 
     if (getenv("ALLOT_SEED"))
         seed = strtoull(getenv("ALLOT_SEED"), NULL, 0);
     fprintf(stderr, "seed %#llx\n", (unsigned long long)seed);
     state = seed;
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     while (started < PROCESSES || running > 0) {
         pid_t *slot = &pids[next(&state) % AT_ONCE];
         int status;
@@ -95,7 +95,7 @@ START_TEST(two_hundred_processes_leave_the_books_exact) {
         if (!*slot && started < PROCESSES) {
             uint64_t own = next(&state);
 
-            *slot = simbox_fork(child, &s, &own);
+            *slot = sim_box_fork(child, &s, &own);
             started++;
             running++;
             continue;
@@ -112,15 +112,15 @@ START_TEST(two_hundred_processes_leave_the_books_exact) {
         *slot = 0;
         running--;
         if (started % 16 == 0) {
-            simbox_used(&s, 0); /* reaps */
+            sim_box_used(&s, 0); /* reaps */
             ck_assert_int_eq(box_lock(s.box), 0);
             ck_assert_msg(box_check(s.box, &err) == 0, "%s", err.text);
             box_unlock(s.box);
         }
     }
     ck_assert_uint_gt(killed, PROCESSES / 4);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    ck_assert_uint_eq(simbox_used(&s, 1), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 1), 0);
     ck_assert_int_eq(box_lock(s.box), 0);
     ck_assert_msg(box_check(s.box, &err) == 0, "%s", err.text);
     for (unsigned i = 0; i < BOX_MAX_PROCS; i++)
@@ -128,7 +128,7 @@ START_TEST(two_hundred_processes_leave_the_books_exact) {
     for (unsigned i = 0; i < BOX_MAX_SEGMENTS; i++)
         ck_assert_uint_eq(s.box->file->segment[i].id, 0);
     box_unlock(s.box);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -17,9 +17,9 @@ START_TEST(a_slow_callback_holds_up_its_stream_but_not_the_caller) {
     CUevent event;
     struct gate gate = GATE_INIT;
     atomic_int n = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuStreamCreate)(&busy, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuStreamCreate)(&idle, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuEventCreate)(&event, 0));
@@ -39,7 +39,7 @@ START_TEST(a_slow_callback_holds_up_its_stream_but_not_the_caller) {
     ck_assert_int_eq(n, 1);
     ck_assert_cuda_ok(CU(cuEventQuery)(event));
     ck_assert_cuda_ok(CU(cuStreamQuery)(busy));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -81,9 +81,9 @@ static const struct {
 START_TEST(the_legacy_stream_waits_for_blocking_ones_and_they_for_it) {
     CUcontext context, other;
     CUstream streams[6];
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxGetCurrent)(&context));
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&other, 0, 0));
     streams[OTHER_CONTEXT] = new_stream(0);
@@ -99,7 +99,7 @@ START_TEST(the_legacy_stream_waits_for_blocking_ones_and_they_for_it) {
         CUstream second = streams[synchronisation[i].second];
         struct gate gate = GATE_INIT;
         CUevent event = new_event();
-        CUdeviceptr p = cudalib_alloc(100);
+        CUdeviceptr p = cuda_library_alloc(100);
 
         if (synchronisation[i].second == OTHER_CONTEXT) {
             ck_assert_cuda_ok(CU(cuCtxSetCurrent)(other));
@@ -118,7 +118,7 @@ START_TEST(the_legacy_stream_waits_for_blocking_ones_and_they_for_it) {
         ck_assert_cuda_ok(CU(cuEventSynchronize)(event));
         ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -138,9 +138,9 @@ START_TEST(every_thread_has_a_default_stream_of_its_own) {
     struct gate gates[2] = { GATE_INIT, GATE_INIT };
     atomic_int n = 0;
     pthread_t thread;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuLaunchHostFunc_ptsz)(NULL, gate_pass, &gates[0]));
     pthread_create(&thread, NULL, own_stream_of_a_thread, gates);
     pthread_join(thread, NULL);
@@ -154,7 +154,7 @@ START_TEST(every_thread_has_a_default_stream_of_its_own) {
     gate_open(&gates[1]);
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_int_eq(n, 1);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -165,17 +165,17 @@ START_TEST(streams_of_other_devices_and_contexts_wait_for_events) {
     CUevent event;
     char in[100], out[100] = { 0 };
     CUdeviceptr p, q;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&contexts[2], 0, 0));
     streams[2] = new_stream(CU_STREAM_NON_BLOCKING);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&contexts[1], 0, 1));
     streams[1] = new_stream(CU_STREAM_NON_BLOCKING);
-    q = cudalib_alloc(100);
+    q = cuda_library_alloc(100);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&contexts[0], 0, 0));
     streams[0] = new_stream(CU_STREAM_NON_BLOCKING);
-    p = cudalib_alloc(100);
+    p = cuda_library_alloc(100);
     event = new_event();
     memset(in, 7, sizeof(in));
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(p, in, 100));
@@ -194,7 +194,7 @@ START_TEST(streams_of_other_devices_and_contexts_wait_for_events) {
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(out, q, 100));
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(out[i], i < 50 ? 9 : 7);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -202,9 +202,9 @@ START_TEST(an_event_can_be_recorded_again_while_others_wait_for_its_first_record
     struct gate first = GATE_INIT, second = GATE_INIT;
     CUstream a, b, c;
     CUevent event;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     a = new_stream(CU_STREAM_NON_BLOCKING);
     b = new_stream(CU_STREAM_NON_BLOCKING);
     c = new_stream(CU_STREAM_NON_BLOCKING);
@@ -228,7 +228,7 @@ START_TEST(an_event_can_be_recorded_again_while_others_wait_for_its_first_record
     ck_assert_cuda(CU(cuStreamQuery)(c), CUDA_ERROR_NOT_READY);
     gate_open(&second);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(c));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -246,9 +246,9 @@ static void old_callback(CUstream stream, CUresult status, void *argument) {
 START_TEST(callbacks_are_called_in_order_and_may_not_use_cuda) {
     CUstream stream;
     atomic_int n = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream(0);
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, count, &n));
     ck_assert_cuda_ok(CU(cuStreamAddCallback)(stream, old_callback, &n, 0));
@@ -257,7 +257,7 @@ START_TEST(callbacks_are_called_in_order_and_may_not_use_cuda) {
     ck_assert_ptr_eq(called_for, stream);
     ck_assert_int_eq(called_with, CUDA_SUCCESS);
     ck_assert_int_eq(inside, CUDA_ERROR_NOT_PERMITTED);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -268,14 +268,14 @@ START_TEST(what_is_destroyed_while_busy_is_finished_first) {
     CUdeviceptr p;
     char *host;
     atomic_int n = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&host, 100, CU_MEMHOSTALLOC_PORTABLE));
     host[0] = 0;
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 0));
     stream = new_stream(CU_STREAM_NON_BLOCKING);
-    p = cudalib_alloc(100);
+    p = cuda_library_alloc(100);
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, gate_pass, &gate));
     ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 5, 100, stream));
     ck_assert_cuda_ok(CU(cuMemcpyDtoHAsync_v2)(host, p, 100, stream));
@@ -288,7 +288,7 @@ START_TEST(what_is_destroyed_while_busy_is_finished_first) {
     ck_assert_cuda_ok(CU(cuCtxDestroy_v2)(context)); /* waits for it */
     ck_assert_int_eq(n, 1);
     ck_assert_int_eq(host[99], 5);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -299,9 +299,9 @@ START_TEST(memory_freed_in_stream_order_is_usable_until_then_and_reused_by_its_s
     CUstream a, b;
     CUdeviceptr p, q, r;
     char out[4] = { 0 }, *host;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     a = new_stream(CU_STREAM_NON_BLOCKING);
     b = new_stream(CU_STREAM_NON_BLOCKING);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&host, 4, 0));
@@ -330,7 +330,7 @@ START_TEST(memory_freed_in_stream_order_is_usable_until_then_and_reused_by_its_s
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
     ck_assert_cuda_ok(CU(cuMemAllocAsync)(&r, 4 * MIB, b)); /* now everybody may */
     ck_assert_uint_eq(r, p);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -339,11 +339,11 @@ START_TEST(pageable_memory_is_the_programs_again_when_the_call_returns) {
     char small[1000], back[1000];
     CUstream stream;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream(CU_STREAM_NON_BLOCKING);
-    p = cudalib_alloc(1000);
+    p = cuda_library_alloc(1000);
     memset(small, 1, sizeof(small));
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, gate_pass, &gate));
     ck_assert_cuda_ok(CU(cuMemcpyHtoDAsync_v2)(p, small, 1000, stream)); /* does not wait */
@@ -354,7 +354,7 @@ START_TEST(pageable_memory_is_the_programs_again_when_the_call_returns) {
     ck_assert_cuda(CU(cuMemcpyHtoDAsync_v2)(p, (void *)8, 1000, stream), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuMemcpyDtoHAsync_v2)((void *)8, p, 1000, stream), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(stream)); /* neither sticks */
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -367,15 +367,15 @@ START_TEST(an_error_of_the_device_sticks_to_its_context_alone) {
     CUevent event;
     atomic_int n = 0;
     char *gone;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&other, 0, 0));
-    q = cudalib_alloc(100);
+    q = cuda_library_alloc(100);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 0));
     stream = new_stream(CU_STREAM_NON_BLOCKING);
     event = new_event();
-    p = cudalib_alloc(4096);
+    p = cuda_library_alloc(4096);
     gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ck_assert_cuda_ok(CU(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     ck_assert_cuda_ok(CU(cuMemcpyDtoHAsync_v2)(gone, p, 4096, stream));
@@ -399,7 +399,7 @@ START_TEST(an_error_of_the_device_sticks_to_its_context_alone) {
     ck_assert_cuda_ok(CU(cuCtxDestroy_v2)(context));
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 0));
     ck_assert_cuda_ok(CU(cuMemAlloc_v2)(&p, 1));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -408,11 +408,11 @@ START_TEST(work_of_a_lost_device_is_not_done) {
     CUstream stream;
     CUdeviceptr p;
     char *host;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     stream = new_stream(0);
-    p = cudalib_alloc(100);
+    p = cuda_library_alloc(100);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 1, 100));
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&host, 100, 0));
     host[0] = 0;
@@ -426,7 +426,7 @@ START_TEST(work_of_a_lost_device_is_not_done) {
     ck_assert_cuda(CU(cuStreamSynchronize)(stream), CUDA_ERROR_DEVICE_UNAVAILABLE);
     ck_assert_cuda(CU(cuCtxSynchronize)(), CUDA_ERROR_DEVICE_UNAVAILABLE);
     ck_assert_int_eq(host[0], 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -442,13 +442,13 @@ START_TEST(a_stream_waits_for_a_value_in_memory) {
     CUdeviceptr p;
     uint64_t wide = 0;
     atomic_int n = 0;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     a = new_stream(CU_STREAM_NON_BLOCKING);
     b = new_stream(CU_STREAM_NON_BLOCKING);
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&flag, 64, 0));
-    p = cudalib_alloc(64);
+    p = cuda_library_alloc(64);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 0, 64));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     *flag = 0;
@@ -473,18 +473,18 @@ START_TEST(a_stream_waits_for_a_value_in_memory) {
     ck_assert_uint_eq(wide, 77);
     ck_assert_cuda(CU(cuStreamWriteValue32_v2)(a, p + 2, 5, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda(CU(cuStreamWriteValue32_v2)(a, 0x1000, 5, 0), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
-static int leave_while_busy(struct simbox *s, void *argument) {
+static int leave_while_busy(struct sim_box *s, void *argument) {
     struct gate gate = GATE_INIT;
     CUstream stream;
     CUdeviceptr p;
 
-    cudalib_use(0);
+    cuda_library_use(0);
     stream = new_stream(0);
-    p = cudalib_alloc(64 * MIB);
+    p = cuda_library_alloc(64 * MIB);
     for (int i = 0; i < 50; i++)
         ck_assert_cuda_ok(CU(cuMemsetD32Async)(p, 1, 16 * MIB, stream));
     if (argument)
@@ -498,10 +498,10 @@ START_TEST(a_callback_that_does_not_return_holds_up_no_other_stream) {
     struct gate gate = GATE_INIT;
     CUstream a, b;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
-    p = cudalib_alloc(1000);
+    cuda_library_start(&s, NULL);
+    p = cuda_library_alloc(1000);
     ck_assert_cuda_ok(CU(cuStreamCreate)(&a, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuStreamCreate)(&b, CU_STREAM_NON_BLOCKING));
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(a, gate_pass, &gate));
@@ -511,7 +511,7 @@ START_TEST(a_callback_that_does_not_return_holds_up_no_other_stream) {
     ck_assert_cuda(CU(cuStreamQuery)(a), CUDA_ERROR_NOT_READY);
     gate_open(&gate);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -529,9 +529,9 @@ START_TEST(a_kernel_that_polls_holds_up_no_other_stream) {
     CUdeviceptr p;
     CUstream a, b;
     uint32_t *flag;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_start(&s, NULL);
+    cuda_library_start(&s, NULL);
     ck_assert_cuda_ok(CU(cuModuleLoadData)(&module, poller));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&poll, module, "poll"));
     ck_assert_cuda_ok(CU(cuModuleGetFunction)(&nothing, module, "nothing"));
@@ -546,18 +546,18 @@ START_TEST(a_kernel_that_polls_holds_up_no_other_stream) {
     ck_assert_cuda(CU(cuStreamQuery)(a), CUDA_ERROR_NOT_READY);
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_program_can_end_while_work_runs) {
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, NULL);
-    simbox_expect_success(simbox_fork(leave_while_busy, &s, NULL));
-    simbox_expect_success(simbox_fork(leave_while_busy, &s, &s));
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    simbox_done(&s);
+    sim_box_init(&s, NULL);
+    sim_box_expect_success(sim_box_fork(leave_while_busy, &s, NULL));
+    sim_box_expect_success(sim_box_fork(leave_while_busy, &s, &s));
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -584,14 +584,14 @@ START_TEST(random_programs_leave_the_bytes_of_a_sequential_model) {
     CUstream streams[WALK_STREAMS];
     CUcontext contexts[2];
     CUevent event;
-    struct simbox s;
+    struct sim_box s;
 
-    cudalib_init(&s, NULL);
+    cuda_library_init(&s, NULL);
     for (int i = 1; i >= 0; i--) {
         ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&contexts[i], i));
         ck_assert_cuda_ok(CU(cuCtxSetCurrent)(contexts[i]));
         for (int k = i; k < WALK_BUFFERS; k += 2)
-            device[k] = cudalib_alloc(WALK_BYTES);
+            device[k] = cuda_library_alloc(WALK_BYTES);
         for (int k = i; k < WALK_STREAMS; k += 2)
             streams[k] = k == 4 ? CU_STREAM_PER_THREAD : new_stream(CU_STREAM_NON_BLOCKING);
     }
@@ -659,7 +659,7 @@ START_TEST(random_programs_leave_the_bytes_of_a_sequential_model) {
         ck_assert_msg(!memcmp(expected, shadow[k], WALK_BYTES), "seed %lu, buffer %d", seed, k);
         free(shadow[k]);
     }
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -59,7 +59,7 @@ struct thread {
         if (result_ != CUDA_SUCCESS && atomic_load(&went_wild[device]))                            \
             return NULL;                                                                           \
         if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "%d: %s: %s\n", __LINE__, #call, cudalib_name(result_));               \
+            fprintf(stderr, "%d: %s: %s\n", __LINE__, #call, cuda_library_name(result_));          \
             _exit(1);                                                                              \
         }                                                                                          \
     } while (0)
@@ -154,7 +154,7 @@ struct start {
     int progress;
 };
 
-static int child(struct simbox *s, void *argument) {
+static int child(struct sim_box *s, void *argument) {
     const struct start *start = argument;
     struct thread threads[THREADS];
     pthread_t ids[THREADS];
@@ -194,13 +194,13 @@ START_TEST(processes_that_compute_are_killed_anywhere) {
     int progress[AT_ONCE];
     unsigned killed = 0;
     struct allot_error err = { 0 };
-    struct simbox s;
+    struct sim_box s;
 
     if (getenv("ALLOT_SEED"))
         seed = strtoull(getenv("ALLOT_SEED"), NULL, 0);
     fprintf(stderr, "seed %#llx\n", (unsigned long long)seed);
     state = seed;
-    simbox_init(&s, NULL);
+    sim_box_init(&s, NULL);
     for (unsigned i = 0; i < PROCESSES / SLOWER + AT_ONCE; i++) {
         const unsigned at = i % AT_ONCE;
         int pipes[2], status;
@@ -224,7 +224,7 @@ START_TEST(processes_that_compute_are_killed_anywhere) {
                           "a child failed: %d", status);
             close(progress[at]);
             pids[at] = 0;
-            simbox_used(&s, 0); /* reaps */
+            sim_box_used(&s, 0); /* reaps */
             ck_assert_int_eq(box_lock(s.box), 0);
             ck_assert_msg(box_check(s.box, &err) == 0, "%s", err.text);
             box_unlock(s.box);
@@ -235,18 +235,18 @@ START_TEST(processes_that_compute_are_killed_anywhere) {
         {
             struct start start = { next(&state), pipes[1] };
 
-            pids[at] = simbox_fork(child, &s, &start);
+            pids[at] = sim_box_fork(child, &s, &start);
         }
         close(pipes[1]);
         progress[at] = pipes[0];
     }
     ck_assert_uint_gt(killed, 0);
-    ck_assert_uint_eq(simbox_used(&s, 0), 0);
-    ck_assert_uint_eq(simbox_used(&s, 1), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&s, 1), 0);
     /* Nothing of it is left for the next one. */
-    cudalib_use(0);
+    cuda_library_use(0);
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 

@@ -41,7 +41,7 @@ static char *new_host(size_t bytes) {
     return p;
 }
 
-static struct cost_device device_of(struct simbox *s, unsigned gpu) {
+static struct cost_device device_of(struct sim_box *s, unsigned gpu) {
     const struct sim_model *model = box_model(s->box, gpu);
 
     return (struct cost_device){ model, model->multiprocessors };
@@ -54,13 +54,13 @@ START_TEST(the_clock_goes_on_by_waiting_and_by_reported_work_only) {
     CUstream stream;
     CUdeviceptr p;
     uint64_t at;
-    struct simbox s;
+    struct sim_box s;
     char *host;
 
-    cudalib_start(&s, &quad);
+    cuda_library_start(&s, &quad);
     device = device_of(&s, 0);
     stream = new_stream();
-    p = cudalib_alloc(8 * MIB);
+    p = cuda_library_alloc(8 * MIB);
     host = new_host(8 * MIB);
     ck_assert_uint_eq(clock_ns(), 0);
     ck_assert_cuda_ok(CU(cuMemcpyHtoDAsync_v2)(p, host, 8 * MIB, stream));
@@ -79,7 +79,7 @@ START_TEST(the_clock_goes_on_by_waiting_and_by_reported_work_only) {
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(host, p, MIB));
     at += 1000000 + cost_host_copy(&device, MIB, true);
     ck_assert_uint_eq(clock_ns(), at);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -89,16 +89,16 @@ START_TEST(costs_follow_the_shape_and_the_way_of_a_copy) {
     CUdeviceptr p, q;
     uint64_t at, took;
     uint32_t links;
-    struct simbox s;
+    struct sim_box s;
     char *host, *pageable;
 
-    cudalib_init(&s, &quad);
+    cuda_library_init(&s, &quad);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&contexts[1], 1));
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(contexts[1]));
-    q = cudalib_alloc(16 * MIB);
+    q = cuda_library_alloc(16 * MIB);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&contexts[0], 0));
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(contexts[0]));
-    p = cudalib_alloc(16 * MIB);
+    p = cuda_library_alloc(16 * MIB);
     a = device_of(&s, 0);
     b = device_of(&s, 1);
     links = s.box->file->gpu[0].nvlinks[1];
@@ -137,7 +137,7 @@ START_TEST(costs_follow_the_shape_and_the_way_of_a_copy) {
                                               .Height = 70 }),
           cost_host_copy(&a, 21000, true));
     free(pageable);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -147,17 +147,17 @@ START_TEST(events_measure_modelled_milliseconds) {
     CUevent start, end, untimed;
     CUstream stream, other;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
     float ms = -1;
 
-    cudalib_start(&s, &quad);
+    cuda_library_start(&s, &quad);
     device = device_of(&s, 0);
     stream = new_stream();
     other = new_stream();
     start = new_event();
     end = new_event();
     ck_assert_cuda_ok(CU(cuEventCreate)(&untimed, CU_EVENT_DISABLE_TIMING));
-    p = cudalib_alloc(64 * MIB);
+    p = cuda_library_alloc(64 * MIB);
     ck_assert_cuda(CU(cuEventElapsedTime_v2)(&ms, start, end), CUDA_ERROR_INVALID_HANDLE);
     ck_assert_cuda_ok(CU(cuEventRecord)(start, stream));
     ck_assert_cuda_ok(CU(cuLaunchHostFunc)(stream, gate_pass, &gate));
@@ -173,7 +173,7 @@ START_TEST(events_measure_modelled_milliseconds) {
     ck_assert_float_lt(ms, 0);
     ck_assert_cuda_ok(CU(cuEventRecord)(untimed, other));
     ck_assert_cuda(CU(cuEventElapsedTime_v2)(&ms, start, untimed), CUDA_ERROR_INVALID_HANDLE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -182,15 +182,15 @@ START_TEST(streams_overlap_and_contend_as_the_hardware_does) {
     uint64_t at, up, down, set;
     CUstream a, b, c;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
     char *host;
 
-    cudalib_start(&s, &quad);
+    cuda_library_start(&s, &quad);
     device = device_of(&s, 0);
     a = new_stream();
     b = new_stream();
     c = new_stream();
-    p = cudalib_alloc(64 * MIB);
+    p = cuda_library_alloc(64 * MIB);
     host = new_host(32 * MIB);
     up = cost_host_copy(&device, 16 * MIB, true);
     down = cost_host_copy(&device, 16 * MIB, true);
@@ -209,7 +209,7 @@ START_TEST(streams_overlap_and_contend_as_the_hardware_does) {
     ck_assert_cuda_ok(CU(cuMemcpyHtoDAsync_v2)(p + 16 * MIB, host, 16 * MIB, b));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_uint_eq(clock_ns() - at, 2 * up);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -217,15 +217,15 @@ START_TEST(priority_decides_between_equals) {
     CUstream low, high;
     CUevent low_end, high_end;
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
     float ms;
 
-    cudalib_start(&s, &quad);
+    cuda_library_start(&s, &quad);
     ck_assert_cuda_ok(CU(cuStreamCreateWithPriority)(&low, CU_STREAM_NON_BLOCKING, 0));
     ck_assert_cuda_ok(CU(cuStreamCreateWithPriority)(&high, CU_STREAM_NON_BLOCKING, -5));
     low_end = new_event();
     high_end = new_event();
-    p = cudalib_alloc(32 * MIB);
+    p = cuda_library_alloc(32 * MIB);
     ck_assert_cuda_ok(CU(cuMemsetD8Async)(p, 1, 16 * MIB, low));
     ck_assert_cuda_ok(CU(cuEventRecord)(low_end, low));
     ck_assert_cuda_ok(CU(cuMemsetD8Async)(p + 16 * MIB, 1, 16 * MIB, high));
@@ -233,7 +233,7 @@ START_TEST(priority_decides_between_equals) {
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     ck_assert_cuda_ok(CU(cuEventElapsedTime_v2)(&ms, high_end, low_end));
     ck_assert_float_gt(ms, 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -332,8 +332,8 @@ static void program_run(struct measured *ret) {
             workers[i].barrier = &barrier;
             workers[i].contexts[d] = context;
             workers[i].streams[d] = new_stream();
-            workers[i].memory[d] = cudalib_alloc(65536);
-            workers[i].remote[(d + 3) % 4] = cudalib_alloc(65536);
+            workers[i].memory[d] = cuda_library_alloc(65536);
+            workers[i].remote[(d + 3) % 4] = cuda_library_alloc(65536);
             workers[i].events[d] = new_event();
             workers[i].host = d ? workers[i].host : new_host(4 * 65536);
         }
@@ -356,26 +356,26 @@ static void program_run(struct measured *ret) {
     pthread_barrier_destroy(&barrier);
 }
 
-static int measure(struct simbox *s, void *argument) {
+static int measure(struct sim_box *s, void *argument) {
     struct measured measured = { 0 };
 
     program_run(&measured);
     return write(*(int *)argument, &measured, sizeof(measured)) == sizeof(measured) ? 0 : 1;
 }
 
-static struct measured measure_once(struct simbox *s) {
+static struct measured measure_once(struct sim_box *s) {
     struct measured measured;
     int pipes[2];
 
     ck_assert_int_eq(pipe(pipes), 0);
-    simbox_expect_success(simbox_fork(measure, s, &pipes[1]));
+    sim_box_expect_success(sim_box_fork(measure, s, &pipes[1]));
     ck_assert_int_eq(read(pipes[0], &measured, sizeof(measured)), sizeof(measured));
     close(pipes[0]);
     close(pipes[1]);
     return measured;
 }
 
-static int load(struct simbox *s, void *argument) {
+static int load(struct sim_box *s, void *argument) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (volatile unsigned i = 0;; i++)
         ;
@@ -384,38 +384,38 @@ static int load(struct simbox *s, void *argument) {
 
 START_TEST(the_same_program_takes_the_same_modelled_time_a_hundred_times_under_load) {
     struct measured first, now;
-    struct simbox s;
+    struct sim_box s;
     pid_t loads[2];
 
-    simbox_init(&s, &quad);
+    sim_box_init(&s, &quad);
     first = measure_once(&s);
     ck_assert_uint_gt(first.clock_ns, 0);
     for (unsigned i = 0; i < 2; i++)
-        loads[i] = simbox_fork(load, &s, NULL);
+        loads[i] = sim_box_fork(load, &s, NULL);
     for (int i = 1; i < RUNS; i++) {
         now = measure_once(&s);
         ck_assert_uint_eq(now.clock_ns, first.clock_ns);
         ck_assert_int_eq(memcmp(&now, &first, sizeof(now)), 0);
     }
     for (unsigned i = 0; i < 2; i++)
-        simbox_kill(loads[i]);
-    simbox_done(&s);
+        sim_box_kill(loads[i]);
+    sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(a_timing_only_box_predicts_the_time_of_one_that_computes) {
     struct box_spec timing = quad;
     struct measured computed, predicted;
-    struct simbox s;
+    struct sim_box s;
 
-    simbox_init(&s, &quad);
+    sim_box_init(&s, &quad);
     computed = measure_once(&s);
-    simbox_done(&s);
+    sim_box_done(&s);
     timing.timing_only = true;
-    simbox_init(&s, &timing);
+    sim_box_init(&s, &timing);
     predicted = measure_once(&s);
     ck_assert_int_eq(memcmp(&computed, &predicted, sizeof(computed)), 0);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
@@ -423,21 +423,21 @@ START_TEST(a_timing_only_box_moves_nothing_and_still_counts_memory) {
     struct box_spec timing = quad;
     char in[100], out[100];
     CUdeviceptr p;
-    struct simbox s;
+    struct sim_box s;
 
     timing.timing_only = true;
-    cudalib_start(&s, &timing);
+    cuda_library_start(&s, &timing);
     memset(in, 1, sizeof(in));
     memset(out, 2, sizeof(out));
-    p = cudalib_alloc(10ul * GIB);
-    ck_assert_uint_eq(simbox_used(&s, 0), box_model(s.box, 0)->context_bytes + 10ul * GIB);
+    p = cuda_library_alloc(10ul * GIB);
+    ck_assert_uint_eq(sim_box_used(&s, 0), box_model(s.box, 0)->context_bytes + 10ul * GIB);
     ck_assert_cuda_ok(CU(cuMemsetD8_v2)(p, 7, 10ul * GIB));
     ck_assert_cuda_ok(CU(cuMemcpyHtoD_v2)(p, in, 100));
     ck_assert_cuda_ok(CU(cuMemcpyDtoH_v2)(out, p, 100));
     ck_assert_int_eq(out[50], 2);
     ck_assert_uint_gt(clock_ns(), 1000000);
     ck_assert_cuda(CU(cuMemcpyDtoH_v2)(out, p + 10ul * GIB - 1, 2), CUDA_ERROR_INVALID_VALUE);
-    simbox_done(&s);
+    sim_box_done(&s);
 }
 END_TEST
 
