@@ -14,7 +14,7 @@
 #define PRIVATE_SYMBOL "gpusimPrivate"
 
 struct private_order {
-    work_fn run; /* on the engine's threads; gives back the cost */
+    work_fn run; /* on the executor's threads; gives back the cost */
     void *argument;
     void (*release)(void *argument); /* may be NULL; not called when submitting fails */
 };

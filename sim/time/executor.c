@@ -46,7 +46,7 @@ struct queue {
     pthread_cond_t filled;
 };
 
-struct engine {
+struct executor {
     pthread_mutex_t lock;
     pthread_cond_t done; /* some work was executed */
     struct queue device; /* for the device threads */
@@ -110,16 +110,16 @@ static void destroy(struct work *work) {
     free(work);
 }
 
-struct work *work_unref(struct engine *engine, struct work *work) {
+struct work *work_unref(struct executor *executor, struct work *work) {
     if (work)
         destroy(drop(work));
     return NULL;
 }
 
-static void make_runnable(struct engine *engine, struct work *work) {
-    queue_put(work->poll             ? &engine->polled
-              : work->on_host_thread ? &engine->host
-                                     : &engine->device,
+static void make_runnable(struct executor *executor, struct work *work) {
+    queue_put(work->poll             ? &executor->polled
+              : work->on_host_thread ? &executor->host
+                                     : &executor->device,
               work);
 }
 
@@ -127,7 +127,7 @@ static void make_runnable(struct engine *engine, struct work *work) {
  * Note that `work` was executed, and let those go that waited for it. What runs nothing is executed
  * by that, so events are reached at once and without a thread. Wants the lock.
  */
-static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
+static void finish(struct executor *executor, struct work *work, uint64_t cost_ns) {
     work->item.cost_ns = cost_ns;
     work->next = NULL;
     while (work) {
@@ -138,11 +138,11 @@ static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
         for (size_t i = 0; i < work->n_dependents; i++) {
             struct work *later = work->dependents[i];
 
-            /* `later` has its own reference from the engine until it is done. */
+            /* `later` has its own reference from the executor until it is done. */
             if (--later->n_awaited)
                 continue;
             if (later->run || later->poll)
-                make_runnable(engine, later);
+                make_runnable(executor, later);
             else {
                 later->next = next;
                 next = later;
@@ -155,128 +155,128 @@ static void finish(struct engine *engine, struct work *work, uint64_t cost_ns) {
             drop(work); /* never the last: it is resolved only after it was done */
         work = next;
     }
-    pthread_cond_broadcast(&engine->done);
+    pthread_cond_broadcast(&executor->done);
 }
 
-static void engine_unref(struct engine *engine) {
-    if (__atomic_sub_fetch(&engine->refs, 1, __ATOMIC_ACQ_REL))
+static void executor_unref(struct executor *executor) {
+    if (__atomic_sub_fetch(&executor->refs, 1, __ATOMIC_ACQ_REL))
         return;
-    timeline_done(&engine->timeline);
-    pthread_cond_destroy(&engine->done);
-    pthread_cond_destroy(&engine->device.filled);
-    pthread_cond_destroy(&engine->host.filled);
-    pthread_cond_destroy(&engine->polled.filled);
-    pthread_mutex_destroy(&engine->lock);
-    free(engine);
+    timeline_done(&executor->timeline);
+    pthread_cond_destroy(&executor->done);
+    pthread_cond_destroy(&executor->device.filled);
+    pthread_cond_destroy(&executor->host.filled);
+    pthread_cond_destroy(&executor->polled.filled);
+    pthread_mutex_destroy(&executor->lock);
+    free(executor);
 }
 
 /* Let go of a reference, and of the lock while the work is freed by that. */
-static void drop_locked(struct engine *engine, struct work *work) {
+static void drop_locked(struct executor *executor, struct work *work) {
     work = drop(work);
     if (!work)
         return;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
     destroy(work);
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&executor->lock);
 }
 
 /* Run it, for which the lock is let go. */
-static void execute(struct engine *engine, struct work *work) {
+static void execute(struct executor *executor, struct work *work) {
     struct work *outer = running;
     uint64_t cost_ns;
 
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
     running = work;
     cost_ns = work->run(work->argument);
     running = outer;
-    pthread_mutex_lock(&engine->lock);
-    finish(engine, work, cost_ns);
-    drop_locked(engine, work);
+    pthread_mutex_lock(&executor->lock);
+    finish(executor, work, cost_ns);
+    drop_locked(executor, work);
 }
 
-_Atomic bool *engine_waiting_flag(void) {
+_Atomic bool *executor_waiting_flag(void) {
     return running ? &running->waiting : NULL;
 }
 
-static void serve(struct engine *engine, struct queue *queue) {
-    pthread_mutex_lock(&engine->lock);
+static void serve(struct executor *executor, struct queue *queue) {
+    pthread_mutex_lock(&executor->lock);
     for (;;) {
-        while (!queue->first && !engine->ending)
-            pthread_cond_wait(&queue->filled, &engine->lock);
-        if (engine->ending)
+        while (!queue->first && !executor->ending)
+            pthread_cond_wait(&queue->filled, &executor->lock);
+        if (executor->ending)
             break;
-        execute(engine, queue_take(queue));
+        execute(executor, queue_take(queue));
     }
-    pthread_mutex_unlock(&engine->lock);
-    engine_unref(engine);
+    pthread_mutex_unlock(&executor->lock);
+    executor_unref(executor);
 }
 
 static void *serve_device(void *argument) {
-    serve(argument, &((struct engine *)argument)->device);
+    serve(argument, &((struct executor *)argument)->device);
     return NULL;
 }
 
 static void *serve_host(void *argument) {
-    serve(argument, &((struct engine *)argument)->host);
+    serve(argument, &((struct executor *)argument)->host);
     return NULL;
 }
 
 /* Ask for the condition of each work in the queue; those where it holds go on. Wants the lock. */
-static bool poll_all(struct engine *engine) {
-    struct work *work, *rest = engine->polled.first;
+static bool poll_all(struct executor *executor) {
+    struct work *work, *rest = executor->polled.first;
     bool any = false;
 
-    engine->polled.first = engine->polled.last = NULL;
+    executor->polled.first = executor->polled.last = NULL;
     while ((work = rest)) {
         bool holds;
 
         rest = work->next;
-        pthread_mutex_unlock(&engine->lock);
+        pthread_mutex_unlock(&executor->lock);
         holds = work->poll(work->argument);
-        pthread_mutex_lock(&engine->lock);
+        pthread_mutex_lock(&executor->lock);
         any |= holds;
         if (holds)
             work->poll = NULL;
         if (holds && !work->run)
-            finish(engine, work, 0);
+            finish(executor, work, 0);
         else
-            make_runnable(engine, work);
+            make_runnable(executor, work);
     }
     return any;
 }
 
 /* Until some work was executed, but not for long. Wants the lock. */
-static void wait_some(struct engine *engine, uint64_t ns) {
+static void wait_some(struct executor *executor, uint64_t ns) {
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += (long)ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&engine->done, &engine->lock, &until);
+    pthread_cond_timedwait(&executor->done, &executor->lock, &until);
 }
 
 static void *serve_polled(void *argument) {
-    struct engine *engine = argument;
+    struct executor *executor = argument;
 
-    pthread_mutex_lock(&engine->lock);
-    while (!engine->ending) {
-        if (!engine->polled.first) {
-            pthread_cond_wait(&engine->polled.filled, &engine->lock);
+    pthread_mutex_lock(&executor->lock);
+    while (!executor->ending) {
+        if (!executor->polled.first) {
+            pthread_cond_wait(&executor->polled.filled, &executor->lock);
             continue;
         }
-        if (poll_all(engine))
+        if (poll_all(executor))
             continue;
         /* Work of ours may change it, and so may the program, behind our back. */
-        wait_some(engine, POLL_NS);
+        wait_some(executor, POLL_NS);
     }
-    pthread_mutex_unlock(&engine->lock);
-    engine_unref(engine);
+    pthread_mutex_unlock(&executor->lock);
+    executor_unref(executor);
     return NULL;
 }
 
 /* A thread of ours takes none of the program's signals. */
-static int start_thread(struct engine *engine, void *(*fn)(void *)) {
+static int start_thread(struct executor *executor, void *(*fn)(void *)) {
     sigset_t all, before;
     pthread_attr_t attr;
     pthread_t thread;
@@ -286,64 +286,64 @@ static int start_thread(struct engine *engine, void *(*fn)(void *)) {
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    __atomic_add_fetch(&engine->refs, 1, __ATOMIC_RELAXED);
-    r = pthread_create(&thread, &attr, fn, engine);
+    __atomic_add_fetch(&executor->refs, 1, __ATOMIC_RELAXED);
+    r = pthread_create(&thread, &attr, fn, executor);
     if (r)
-        __atomic_sub_fetch(&engine->refs, 1, __ATOMIC_RELAXED);
+        __atomic_sub_fetch(&executor->refs, 1, __ATOMIC_RELAXED);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return -r;
 }
 
-int engine_new(struct engine **ret, unsigned n_threads) {
-    struct engine *engine = calloc(1, sizeof(*engine));
+int executor_new(struct executor **ret, unsigned n_threads) {
+    struct executor *executor = calloc(1, sizeof(*executor));
 
-    if (!engine)
+    if (!executor)
         return -ENOMEM;
-    pthread_mutex_init(&engine->lock, NULL);
-    pthread_cond_init(&engine->done, NULL);
-    pthread_cond_init(&engine->device.filled, NULL);
-    pthread_cond_init(&engine->host.filled, NULL);
-    pthread_cond_init(&engine->polled.filled, NULL);
-    engine->n_threads = MAX(n_threads, 1u);
-    engine->refs = 1;
-    *ret = engine;
+    pthread_mutex_init(&executor->lock, NULL);
+    pthread_cond_init(&executor->done, NULL);
+    pthread_cond_init(&executor->device.filled, NULL);
+    pthread_cond_init(&executor->host.filled, NULL);
+    pthread_cond_init(&executor->polled.filled, NULL);
+    executor->n_threads = MAX(n_threads, 1u);
+    executor->refs = 1;
+    *ret = executor;
     return 0;
 }
 
-struct engine *engine_free(struct engine *engine) {
-    if (!engine)
+struct executor *executor_free(struct executor *executor) {
+    if (!executor)
         return NULL;
-    pthread_mutex_lock(&engine->lock);
-    engine->ending = true;
-    pthread_cond_broadcast(&engine->device.filled);
-    pthread_cond_broadcast(&engine->host.filled);
-    pthread_cond_broadcast(&engine->polled.filled);
-    pthread_mutex_unlock(&engine->lock);
-    engine_unref(engine);
+    pthread_mutex_lock(&executor->lock);
+    executor->ending = true;
+    pthread_cond_broadcast(&executor->device.filled);
+    pthread_cond_broadcast(&executor->host.filled);
+    pthread_cond_broadcast(&executor->polled.filled);
+    pthread_mutex_unlock(&executor->lock);
+    executor_unref(executor);
     return NULL;
 }
 
 /* Threads start when there is something to do: most processes only look at the devices. */
-static int ensure_threads(struct engine *engine, bool host, bool polled) {
+static int ensure_threads(struct executor *executor, bool host, bool polled) {
     int r = 0;
 
-    if (polled && !engine->polled_running) {
-        r = start_thread(engine, serve_polled);
+    if (polled && !executor->polled_running) {
+        r = start_thread(executor, serve_polled);
         if (r < 0)
             return r;
-        engine->polled_running = true;
+        executor->polled_running = true;
     }
 
-    if (host && !engine->host_running) {
-        r = start_thread(engine, serve_host);
-        engine->host_running = r == 0;
+    if (host && !executor->host_running) {
+        r = start_thread(executor, serve_host);
+        executor->host_running = r == 0;
     }
-    while (!host && engine->n_running < engine->n_threads) {
-        r = start_thread(engine, serve_device);
+    while (!host && executor->n_running < executor->n_threads) {
+        r = start_thread(executor, serve_device);
         if (r < 0)
-            return engine->n_running ? 0 : r;
-        engine->n_running++;
+            return executor->n_running ? 0 : r;
+        executor->n_running++;
     }
     return r;
 }
@@ -370,7 +370,7 @@ static int reserve_dependents(struct work *earlier, size_t n) {
     return 0;
 }
 
-static int add(struct engine *engine, const struct work_order *order, struct work *work) {
+static int add(struct executor *executor, const struct work_order *order, struct work *work) {
     cleanup(freep) struct timeline_item **items = NULL;
     int r;
 
@@ -385,12 +385,12 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
         r = reserve_dependents(order->after[i], order->n_after + 1);
     }
     if (r == 0)
-        r = timeline_add(&engine->timeline, &work->item,
+        r = timeline_add(&executor->timeline, &work->item,
                          order->before ? &order->before->item : NULL, items, order->n_after);
     if (r < 0)
         return r;
 
-    /* One for the engine until it is executed, one for the timeline until it is resolved, one for
+    /* One for the executor until it is executed, one for the timeline until it is resolved, one for
      * the caller. */
     work->refs = 3;
     if (order->before)
@@ -400,9 +400,9 @@ static int add(struct engine *engine, const struct work_order *order, struct wor
     if (!work->n_awaited && work->run && !work->poll && order->caller_waits)
         work->for_caller = true;
     else if (!work->n_awaited && (work->run || work->poll))
-        make_runnable(engine, work);
+        make_runnable(executor, work);
     else if (!work->n_awaited)
-        finish(engine, work, 0);
+        finish(executor, work, 0);
     return 0;
 }
 
@@ -414,11 +414,11 @@ static uint64_t now_ns(void) {
 }
 
 /* Work that could have been executed, but waits for something that is not our business. */
-static bool leave_aside(struct engine *engine) {
+static bool leave_aside(struct executor *executor) {
     bool any = false;
 
-    for (size_t i = 0; i < engine->timeline.n_heap; i++) {
-        struct work *work = from_item(engine->timeline.heap[i]);
+    for (size_t i = 0; i < executor->timeline.n_heap; i++) {
+        struct work *work = from_item(executor->timeline.heap[i]);
 
         if (work->done || work->n_awaited || work->item.aside ||
             !(work->on_host_thread || work->poll || atomic_load(&work->waiting)))
@@ -432,27 +432,27 @@ static bool leave_aside(struct engine *engine) {
  * Give times to works, in the timeline's order, until `target` has its own. Sleeps while those that
  * matter are not executed, as their cost is not known. Wants the lock.
  */
-static void resolve(struct engine *engine, struct work *target) {
+static void resolve(struct executor *executor, struct work *target) {
     uint64_t stuck_ns = 0;
 
     while (!target->item.resolved) {
-        struct timeline_item *item = timeline_next_for(&engine->timeline, &target->item);
+        struct timeline_item *item = timeline_next_for(&executor->timeline, &target->item);
 
         if (item) {
-            timeline_resolve(&engine->timeline, item);
-            drop_locked(engine, from_item(item));
+            timeline_resolve(&executor->timeline, item);
+            drop_locked(executor, from_item(item));
             stuck_ns = 0;
         } else if (!target->done) {
-            pthread_cond_wait(&engine->done, &engine->lock);
+            pthread_cond_wait(&executor->done, &executor->lock);
         } else if (!stuck_ns) {
             stuck_ns = now_ns();
-        } else if (now_ns() - stuck_ns < PATIENCE_NS || !leave_aside(engine)) {
-            wait_some(engine, LOOK_NS);
+        } else if (now_ns() - stuck_ns < PATIENCE_NS || !leave_aside(executor)) {
+            wait_some(executor, LOOK_NS);
         }
     }
 }
 
-int engine_submit(struct engine *engine, const struct work_order *order, struct work **ret) {
+int executor_submit(struct executor *executor, const struct work_order *order, struct work **ret) {
     struct work *work = calloc(1, sizeof(*work));
     int r = 0;
 
@@ -471,67 +471,67 @@ int engine_submit(struct engine *engine, const struct work_order *order, struct 
     work->argument = order->argument;
     work->on_host_thread = order->on_host_thread;
 
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&executor->lock);
     if (order->run || order->poll)
-        r = ensure_threads(engine, order->on_host_thread, order->poll);
+        r = ensure_threads(executor, order->on_host_thread, order->poll);
     if (r == 0)
-        r = add(engine, order, work);
+        r = add(executor, order, work);
     if (r == 0) {
         work->release = order->release;
         *ret = work;
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
     if (r < 0)
         free(work);
     return r;
 }
 
-void engine_throttle(struct engine *engine) {
-    pthread_mutex_lock(&engine->lock);
-    while (engine->timeline.n_unresolved > MAX_UNRESOLVED) {
-        struct work *oldest = work_ref(from_item(engine->timeline.heap[0]));
+void executor_throttle(struct executor *executor) {
+    pthread_mutex_lock(&executor->lock);
+    while (executor->timeline.n_unresolved > MAX_UNRESOLVED) {
+        struct work *oldest = work_ref(from_item(executor->timeline.heap[0]));
 
-        resolve(engine, oldest);
-        drop_locked(engine, oldest);
+        resolve(executor, oldest);
+        drop_locked(executor, oldest);
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
 }
 
-bool work_is_done(struct engine *engine, struct work *work) {
+bool work_is_done(struct executor *executor, struct work *work) {
     bool done;
 
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&executor->lock);
     done = work->done;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
     return done;
 }
 
 /* Wants the lock. */
-static void join(struct engine *engine, struct work *work) {
+static void join(struct executor *executor, struct work *work) {
     if (work->for_caller) {
         work->for_caller = false;
-        execute(engine, work);
+        execute(executor, work);
     }
     while (!work->done)
-        pthread_cond_wait(&engine->done, &engine->lock);
+        pthread_cond_wait(&executor->done, &executor->lock);
 }
 
-bool work_precedes(struct engine *engine, struct work *work, struct work *later) {
+bool work_precedes(struct executor *executor, struct work *work, struct work *later) {
     struct work *todo = NULL;
     bool found = work == later;
 
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&executor->lock);
     found |= work->done;
-    engine->n_searches++;
+    executor->n_searches++;
     /* What waits for something is in no queue, so its `next` is free. */
     for (struct work *at = work; at && !found;) {
         for (size_t i = 0; i < at->n_dependents && !found; i++) {
             struct work *dependent = at->dependents[i];
 
             found = dependent == later;
-            if (dependent->visited == engine->n_searches)
+            if (dependent->visited == executor->n_searches)
                 continue;
-            dependent->visited = engine->n_searches;
+            dependent->visited = executor->n_searches;
             dependent->next = todo;
             todo = dependent;
         }
@@ -539,45 +539,45 @@ bool work_precedes(struct engine *engine, struct work *work, struct work *later)
         if (at)
             todo = at->next;
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
     return found;
 }
 
-void work_join(struct engine *engine, struct work *work) {
-    pthread_mutex_lock(&engine->lock);
-    join(engine, work);
-    pthread_mutex_unlock(&engine->lock);
+void work_join(struct executor *executor, struct work *work) {
+    pthread_mutex_lock(&executor->lock);
+    join(executor, work);
+    pthread_mutex_unlock(&executor->lock);
 }
 
-void work_wait(struct engine *engine, struct work *work) {
-    pthread_mutex_lock(&engine->lock);
-    join(engine, work);
-    resolve(engine, work);
-    timeline_wait(&engine->timeline, &work->item);
-    pthread_mutex_unlock(&engine->lock);
+void work_wait(struct executor *executor, struct work *work) {
+    pthread_mutex_lock(&executor->lock);
+    join(executor, work);
+    resolve(executor, work);
+    timeline_wait(&executor->timeline, &work->item);
+    pthread_mutex_unlock(&executor->lock);
 }
 
-uint64_t work_end_ns(struct engine *engine, struct work *work) {
+uint64_t work_end_ns(struct executor *executor, struct work *work) {
     uint64_t end_ns;
 
-    pthread_mutex_lock(&engine->lock);
-    resolve(engine, work);
+    pthread_mutex_lock(&executor->lock);
+    resolve(executor, work);
     end_ns = work->item.end_ns;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&executor->lock);
     return end_ns;
 }
 
-uint64_t engine_host_ns(struct engine *engine) {
+uint64_t executor_host_ns(struct executor *executor) {
     uint64_t ns;
 
-    pthread_mutex_lock(&engine->lock);
-    ns = engine->timeline.host_ns;
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_lock(&executor->lock);
+    ns = executor->timeline.host_ns;
+    pthread_mutex_unlock(&executor->lock);
     return ns;
 }
 
-void engine_host_work(struct engine *engine, uint64_t ns) {
-    pthread_mutex_lock(&engine->lock);
-    timeline_host_work(&engine->timeline, ns);
-    pthread_mutex_unlock(&engine->lock);
+void executor_host_work(struct executor *executor, uint64_t ns) {
+    pthread_mutex_lock(&executor->lock);
+    timeline_host_work(&executor->timeline, ns);
+    pthread_mutex_unlock(&executor->lock);
 }

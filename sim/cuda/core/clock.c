@@ -10,9 +10,9 @@
 
 void gpusimHostWork(unsigned long long ns) {
     if (atomic_load(&driver.state) == DRIVER_READY)
-        engine_host_work(driver.engine, ns);
+        executor_host_work(driver.executor, ns);
 }
 
 unsigned long long gpusimHostClock(void) {
-    return atomic_load(&driver.state) == DRIVER_READY ? engine_host_ns(driver.engine) : 0;
+    return atomic_load(&driver.state) == DRIVER_READY ? executor_host_ns(driver.executor) : 0;
 }

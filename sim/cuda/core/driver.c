@@ -203,8 +203,8 @@ static CUresult start(void) {
     box_unlock(driver.box);
     if (result == CUDA_SUCCESS)
         result = window_open();
-    if (result == CUDA_SUCCESS && !driver.engine &&
-        engine_new(&driver.engine, (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 2L)) < 0)
+    if (result == CUDA_SUCCESS && !driver.executor &&
+        executor_new(&driver.executor, (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 2L)) < 0)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     return result;
 }

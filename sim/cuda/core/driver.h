@@ -41,14 +41,14 @@ struct device {
     uint32_t pci_domain, pci_bus, pci_device;
 };
 
-struct engine;
+struct executor;
 
 struct driver {
     _Atomic int state; /* enum driver_state */
     pthread_mutex_t lock;
     struct box *box;
-    uint32_t slot;         /* of this process in the box */
-    struct engine *engine; /* executes the work of all streams */
+    uint32_t slot;             /* of this process in the box */
+    struct executor *executor; /* executes the work of all streams */
     int n_devices;
     struct device devices[DRIVER_MAX_DEVICES];
 };

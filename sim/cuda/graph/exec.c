@@ -13,7 +13,7 @@ struct exec *exec_get(CUgraphExec handle) {
 
 void exec_forget_last(struct exec *exec) {
     for (size_t i = 0; i < exec->n_last; i++)
-        work_unref(driver.engine, exec->last[i]);
+        work_unref(driver.executor, exec->last[i]);
     exec->n_last = 0;
 }
 
@@ -325,13 +325,13 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
     for (;;) {
         DRIVER_LOCKED();
         STREAMS_LOCKED();
-        last = work_unref(driver.engine, last);
+        last = work_unref(driver.executor, last);
         exec = exec_get(hGraphExec);
         if (!exec)
             return CUDA_ERROR_INVALID_VALUE;
         /* Its memory is in use until the last launch is over. */
         for (size_t i = 0; i < exec->n_last && exec->has_memory && !last; i++)
-            if (!work_is_done(driver.engine, exec->last[i]))
+            if (!work_is_done(driver.executor, exec->last[i]))
                 last = work_ref(exec->last[i]);
         if (!last) {
             exec_free(exec);
@@ -339,7 +339,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
         }
         streams_unlock();
         driver_unlock();
-        work_join(driver.engine, last);
+        work_join(driver.executor, last);
         driver_lock();
         streams_lock();
     }

@@ -206,7 +206,7 @@ static CUresult launch(struct exec *exec, struct stream *stream) {
             if (works[i] != tail)
                 r = stream_await(stream, works[i]);
         }
-        work_unref(driver.engine, works[i]);
+        work_unref(driver.executor, works[i]);
     }
     if (stay && r == CUDA_SUCCESS)
         r = stay_submit(exec, stream, stay, &end);
@@ -269,7 +269,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
     streams_unlock();
     driver_unlock();
     if (r == CUDA_SUCCESS)
-        engine_throttle(driver.engine);
+        executor_throttle(driver.executor);
     return r;
 }
 PTSZ(cuGraphLaunch, (CUgraphExec exec, CUstream s), exec, stream_own(s))

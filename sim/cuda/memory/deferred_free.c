@@ -31,7 +31,7 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static void leave(struct entry *entry) {
     if (entry->gone)
         return;
-    entry->work = work_unref(driver.engine, entry->work);
+    entry->work = work_unref(driver.executor, entry->work);
     entry->gone = true;
     list_remove(&entry->in_limbo);
     map_take(&by_base, entry->base);
@@ -111,7 +111,7 @@ CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
     }
     /* `work` has the entry, so it is there even if it was run meanwhile. */
     if (entry->gone)
-        work_unref(driver.engine, work);
+        work_unref(driver.executor, work);
     else
         entry->work = work;
     return CUDA_SUCCESS;
@@ -128,9 +128,9 @@ static bool is_before(const struct entry *entry, struct stream *stream) {
     if (stream_awaits(stream, &works) != CUDA_SUCCESS)
         return false;
     if (stream->tail)
-        found = work_precedes(driver.engine, entry->work, stream->tail);
+        found = work_precedes(driver.executor, entry->work, stream->tail);
     for (size_t i = 0; i < works.n && !found; i++)
-        found = work_precedes(driver.engine, entry->work, works.at[i]);
+        found = work_precedes(driver.executor, entry->work, works.at[i]);
     return found;
 }
 

@@ -29,7 +29,7 @@ static struct slab events = SLAB(struct event);
 /* Wants driver.lock. */
 static void event_free(struct event *event) {
     STREAMS_LOCKED();
-    event->work = work_unref(driver.engine, event->work);
+    event->work = work_unref(driver.executor, event->work);
     capture_point_done(&event->captured);
     event->shared = ipc_event_unref(event->shared);
     slab_free(&events, event);
@@ -90,7 +90,7 @@ CUresult cuEventDestroy(CUevent hEvent) {
 
 /* A point that was reached in a stream, not in a capture. `work` is taken over. */
 static void set_work(struct event *event, struct work *work) {
-    work_unref(driver.engine, event->work);
+    work_unref(driver.executor, event->work);
     event->work = work;
     capture_point_done(&event->captured);
 }
@@ -162,7 +162,7 @@ static CUresult share_record(struct event *event) {
         ipc_event_reach(event->shared, number); /* rather too early than never */
         return r;
     }
-    work_unref(driver.engine, event->work);
+    work_unref(driver.executor, event->work);
     event->work = reach;
     event->record = number;
     return CUDA_SUCCESS;
@@ -261,7 +261,7 @@ static CUresult recorded(struct event *event, struct work **ret) {
 }
 
 static void unrefp(struct work **work) {
-    work_unref(driver.engine, *work);
+    work_unref(driver.executor, *work);
 }
 
 static bool shared_is_reached(struct event *event) {
@@ -278,7 +278,7 @@ CUresult cuEventQuery(CUevent hEvent) {
     TRY(capture_forbid_unsafe());
     TRY(recorded(event, &work));
     /* The others' word counts at once; the work that follows it may come a moment later. */
-    if (work && !work_is_done(driver.engine, work) && !shared_is_reached(event))
+    if (work && !work_is_done(driver.executor, work) && !shared_is_reached(event))
         return CUDA_ERROR_NOT_READY;
     return context_check(event->context);
 }
@@ -292,7 +292,7 @@ CUresult cuEventSynchronize(CUevent hEvent) {
     TRY(capture_forbid_unsafe());
     TRY(recorded(event, &work));
     if (work)
-        work_wait(driver.engine, work);
+        work_wait(driver.executor, work);
     stream_settle(event->context);
     return context_check(event->context);
 }
@@ -312,10 +312,10 @@ CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEn
     TRY(recorded(end, &to));
     if (!from || !to || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!work_is_done(driver.engine, from) || !work_is_done(driver.engine, to))
+    if (!work_is_done(driver.executor, from) || !work_is_done(driver.executor, to))
         return CUDA_ERROR_NOT_READY;
-    *pMilliseconds = (float)((double)(int64_t)(work_end_ns(driver.engine, to) -
-                                               work_end_ns(driver.engine, from)) /
+    *pMilliseconds = (float)((double)(int64_t)(work_end_ns(driver.executor, to) -
+                                               work_end_ns(driver.executor, from)) /
                              1e6);
     return CUDA_SUCCESS;
 }

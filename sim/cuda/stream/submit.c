@@ -5,7 +5,7 @@
  *   - the events that its stream was told to wait for since then,
  *   - on the legacy stream, everything in the context's blocking streams; on a blocking stream,
  *     everything in the legacy stream.
- * The engine executes it when all of these are executed; the timeline gives it its time after
+ * The executor executes it when all of these are executed; the timeline gives it its time after
  * theirs. Events are points beside the stream, not pieces of work in it: they change no latency.
  */
 #include "sim/cuda/stream/submit.h"
@@ -152,7 +152,7 @@ static void note_legacy(struct stream *stream) {
 
 static void forget_awaited(struct stream *stream) {
     for (size_t i = 0; i < stream->n_awaited; i++)
-        work_unref(driver.engine, stream->awaited[i]);
+        work_unref(driver.executor, stream->awaited[i]);
     stream->n_awaited = 0;
 }
 
@@ -173,8 +173,8 @@ CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
     const struct stream_order *order = task ? &task->order : &(struct stream_order){ .run = NULL };
     const bool on_link = order->engine != TIMELINE_NOTHING && order->engine != TIMELINE_COMPUTE;
     const struct device *device = order->device;
-    int r = engine_submit(
-        driver.engine,
+    int r = executor_submit(
+        driver.executor,
         &(struct work_order){
             .run = order->run ? task_run : NULL,
             .poll = order->poll ? task_poll : NULL,
@@ -209,7 +209,7 @@ void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence)
     note_legacy(stream);
     forget_awaited(stream);
     if (tail) {
-        work_unref(driver.engine, stream->tail);
+        work_unref(driver.executor, stream->tail);
         stream->tail = tail;
         stream->sequence = sequence;
     }
@@ -256,7 +256,7 @@ CUresult stream_submit(CUstream handle, const struct stream_order *order, struct
     }
     task_unref(task);
     if (!captured && !order->caller_waits)
-        engine_throttle(driver.engine);
+        executor_throttle(driver.executor);
     return CUDA_SUCCESS;
 }
 
@@ -275,8 +275,8 @@ CUresult stream_submit_wait(CUstream handle, const struct stream_order *order) {
             order->release(order->argument);
         return r;
     }
-    work_wait(driver.engine, work);
-    work_unref(driver.engine, work);
+    work_wait(driver.executor, work);
+    work_unref(driver.executor, work);
     print_flush(context);
     return context_check(context);
 }
@@ -302,16 +302,16 @@ CUresult stream_await(struct stream *stream, struct work *work) {
 /* A point after everything in the list. */
 static CUresult mark(const struct stream *stream, const struct work_list *after,
                      struct work **ret) {
-    return result_of(engine_submit(driver.engine,
-                                   &(struct work_order){
-                                       .device = (unsigned)stream->context->device->ordinal,
-                                       .priority = stream->priority,
-                                       .stream = stream->number,
-                                       .sequence = stream->sequence,
-                                       .after = after->at,
-                                       .n_after = after->n,
-                                   },
-                                   ret));
+    return result_of(executor_submit(driver.executor,
+                                     &(struct work_order){
+                                         .device = (unsigned)stream->context->device->ordinal,
+                                         .priority = stream->priority,
+                                         .stream = stream->number,
+                                         .sequence = stream->sequence,
+                                         .after = after->at,
+                                         .n_after = after->n,
+                                     },
+                                     ret));
 }
 
 CUresult stream_mark(struct stream *stream, struct work **ret) {
@@ -350,8 +350,8 @@ static void ref_all(struct work_list *list) {
 
 static void wait_for_all(struct work_list *list) {
     for (size_t i = 0; i < list->n; i++) {
-        work_wait(driver.engine, list->at[i]);
-        work_unref(driver.engine, list->at[i]);
+        work_wait(driver.executor, list->at[i]);
+        work_unref(driver.executor, list->at[i]);
     }
 }
 
@@ -362,7 +362,7 @@ bool stream_idle(struct stream *stream) {
     STREAMS_LOCKED();
     idle = add_pending(&works, stream) == CUDA_SUCCESS;
     for (size_t i = 0; i < works.n && idle; i++)
-        idle = work_is_done(driver.engine, works.at[i]);
+        idle = work_is_done(driver.executor, works.at[i]);
     return idle;
 }
 
@@ -415,7 +415,7 @@ bool context_idle(struct context *context) {
     for (const struct stream *stream = context->streams; stream && done; stream = stream->next)
         done = add_all_of(&works, stream) == 0;
     for (size_t i = 0; i < works.n && done; i++)
-        done = work_is_done(driver.engine, works.at[i]);
+        done = work_is_done(driver.executor, works.at[i]);
     return done;
 }
 
@@ -426,7 +426,7 @@ CUresult stream_wait_context(struct context *context) {
 }
 
 void stream_drop(struct stream *stream) {
-    stream->tail = work_unref(driver.engine, stream->tail);
+    stream->tail = work_unref(driver.executor, stream->tail);
     forget_awaited(stream);
     free(stream->awaited);
     stream->awaited = NULL;

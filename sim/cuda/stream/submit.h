@@ -39,7 +39,7 @@ struct stream_order {
     CUgraphNodeType type; /* what it is in a graph */
     /*
      * Do it, and give back its cost in modelled nanoseconds; NULL: nothing to do. On a thread of
-     * the engine, without any lock; may take driver.lock, must not wait for work. Not called once
+     * the executor, without any lock; may take driver.lock, must not wait for work. Not called once
      * the context is in error or its device lost. What goes wrong is told to context_fail().
      * On a timing-only box it is called as well, and only has to know the cost.
      */
@@ -58,7 +58,7 @@ struct stream_order {
 
 /*
  * Submit to a stream, or add a node to the graph that it is captured into (`*ret` is NULL then).
- * `ret` may be NULL; else it gets a reference for work_unref(driver.engine, …). On success
+ * `ret` may be NULL; else it gets a reference for work_unref(driver.executor, …). On success
  * `argument` is taken over; on failure it stays the caller's.
  */
 CUresult stream_submit(CUstream handle, const struct stream_order *order, struct work **ret);
@@ -119,7 +119,7 @@ struct lane {
 };
 /* A number that no stream has. Wants streams_lock(). */
 uint32_t lane_new(void);
-/* Hand `task` (NULL: nothing to do; else referenced) to the engine, next in `lane`. */
+/* Hand `task` (NULL: nothing to do; else referenced) to the executor, next in `lane`. */
 CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
                      const struct work_list *after, struct work **ret);
 /* What the next work of `stream` comes after besides its tail. Wants streams_lock(). */

@@ -23,34 +23,34 @@ static uint64_t write_note(void *argument) {
 }
 
 START_TEST(a_stream_runs_in_order_and_asynchronously) {
-    struct engine *engine;
+    struct executor *executor;
     struct work *last = NULL;
     static struct note notes[1000];
     int log[1000], at = 0;
 
-    ck_assert_int_eq(engine_new(&engine, 4), 0);
+    ck_assert_int_eq(executor_new(&executor, 4), 0);
     for (int i = 0; i < 1000; i++) {
         struct work *before = last;
 
         notes[i] = (struct note){ log, &at, i, 7 };
-        ck_assert_int_eq(engine_submit(engine,
-                                       &(struct work_order){ .run = write_note,
-                                                             .argument = &notes[i],
-                                                             .engine = TIMELINE_COMPUTE,
-                                                             .sequence = i + 1,
-                                                             .before = before },
-                                       &last),
+        ck_assert_int_eq(executor_submit(executor,
+                                         &(struct work_order){ .run = write_note,
+                                                               .argument = &notes[i],
+                                                               .engine = TIMELINE_COMPUTE,
+                                                               .sequence = i + 1,
+                                                               .before = before },
+                                         &last),
                          0);
-        work_unref(engine, before);
+        work_unref(executor, before);
     }
-    ck_assert_uint_eq(engine_host_ns(engine), 0);
-    work_wait(engine, last);
+    ck_assert_uint_eq(executor_host_ns(executor), 0);
+    work_wait(executor, last);
     ck_assert_int_eq(at, 1000);
     for (int i = 0; i < 1000; i++)
         ck_assert_int_eq(log[i], i);
-    ck_assert_uint_eq(engine_host_ns(engine), 7000);
-    work_unref(engine, last);
-    engine_free(engine);
+    ck_assert_uint_eq(executor_host_ns(executor), 7000);
+    work_unref(executor, last);
+    executor_free(executor);
 }
 END_TEST
 
@@ -60,47 +60,47 @@ static uint64_t wait_semaphore(void *argument) {
 }
 
 START_TEST(waiting_streams_occupy_no_thread) {
-    struct engine *engine;
+    struct executor *executor;
     struct work *gate, *waiting[64], *other;
     struct note note;
     int log[1], at = 0;
     sem_t sem;
 
     sem_init(&sem, 0, 0);
-    ck_assert_int_eq(engine_new(&engine, 2), 0);
-    ck_assert_int_eq(engine_submit(engine,
-                                   &(struct work_order){ .run = wait_semaphore,
-                                                         .argument = &sem,
-                                                         .engine = TIMELINE_COMPUTE,
-                                                         .sequence = 1 },
-                                   &gate),
+    ck_assert_int_eq(executor_new(&executor, 2), 0);
+    ck_assert_int_eq(executor_submit(executor,
+                                     &(struct work_order){ .run = wait_semaphore,
+                                                           .argument = &sem,
+                                                           .engine = TIMELINE_COMPUTE,
+                                                           .sequence = 1 },
+                                     &gate),
                      0);
     for (size_t i = 0; i < ELEMENTSOF(waiting); i++)
         ck_assert_int_eq(
-            engine_submit(engine,
-                          &(struct work_order){
-                              .stream = i + 1, .sequence = 1, .after = &gate, .n_after = 1 },
-                          &waiting[i]),
+            executor_submit(executor,
+                            &(struct work_order){
+                                .stream = i + 1, .sequence = 1, .after = &gate, .n_after = 1 },
+                            &waiting[i]),
             0);
     note = (struct note){ log, &at, 1, 0 };
     ck_assert_int_eq(
-        engine_submit(engine,
-                      &(struct work_order){
-                          .run = write_note, .argument = &note, .stream = 99, .sequence = 1 },
-                      &other),
+        executor_submit(executor,
+                        &(struct work_order){
+                            .run = write_note, .argument = &note, .stream = 99, .sequence = 1 },
+                        &other),
         0);
-    while (!work_is_done(engine, other))
+    while (!work_is_done(executor, other))
         usleep(1000);
-    ck_assert(!work_is_done(engine, waiting[0]));
+    ck_assert(!work_is_done(executor, waiting[0]));
     sem_post(&sem);
     for (size_t i = 0; i < ELEMENTSOF(waiting); i++) {
-        work_wait(engine, waiting[i]);
-        ck_assert_uint_eq(work_end_ns(engine, waiting[i]), 10);
-        work_unref(engine, waiting[i]);
+        work_wait(executor, waiting[i]);
+        ck_assert_uint_eq(work_end_ns(executor, waiting[i]), 10);
+        work_unref(executor, waiting[i]);
     }
-    work_unref(engine, gate);
-    work_unref(engine, other);
-    engine_free(engine);
+    work_unref(executor, gate);
+    work_unref(executor, other);
+    executor_free(executor);
 }
 END_TEST
 
@@ -109,52 +109,52 @@ static void count_release(void *argument) {
 }
 
 START_TEST(what_was_handed_over_is_released_once) {
-    struct engine *engine;
+    struct executor *executor;
     struct work *work;
     int released = 0;
 
-    ck_assert_int_eq(engine_new(&engine, 2), 0);
+    ck_assert_int_eq(executor_new(&executor, 2), 0);
     for (int i = 0; i < 200; i++) {
-        ck_assert_int_eq(engine_submit(engine,
-                                       &(struct work_order){ .argument = &released,
-                                                             .release = count_release,
-                                                             .stream = i,
-                                                             .sequence = 1 },
-                                       &work),
+        ck_assert_int_eq(executor_submit(executor,
+                                         &(struct work_order){ .argument = &released,
+                                                               .release = count_release,
+                                                               .stream = i,
+                                                               .sequence = 1 },
+                                         &work),
                          0);
-        work_wait(engine, work);
-        work_unref(engine, work);
+        work_wait(executor, work);
+        work_unref(executor, work);
     }
     for (int i = 0; i < 1000 && __atomic_load_n(&released, __ATOMIC_RELAXED) < 200; i++)
         usleep(1000);
     ck_assert_int_eq(released, 200);
-    engine_free(engine);
+    executor_free(executor);
 }
 END_TEST
 
 START_TEST(a_callback_that_takes_its_time_does_not_hold_up_the_device) {
-    struct engine *engine;
+    struct executor *executor;
     struct work *callback, *kernel;
     sem_t sem;
 
     sem_init(&sem, 0, 0);
-    ck_assert_int_eq(engine_new(&engine, 1), 0);
-    ck_assert_int_eq(engine_submit(engine,
-                                   &(struct work_order){ .run = wait_semaphore,
-                                                         .argument = &sem,
-                                                         .on_host_thread = true,
-                                                         .sequence = 1 },
-                                   &callback),
+    ck_assert_int_eq(executor_new(&executor, 1), 0);
+    ck_assert_int_eq(executor_submit(executor,
+                                     &(struct work_order){ .run = wait_semaphore,
+                                                           .argument = &sem,
+                                                           .on_host_thread = true,
+                                                           .sequence = 1 },
+                                     &callback),
                      0);
     ck_assert_int_eq(
-        engine_submit(engine, &(struct work_order){ .stream = 1, .sequence = 1 }, &kernel), 0);
-    work_wait(engine, kernel);
-    ck_assert(!work_is_done(engine, callback));
+        executor_submit(executor, &(struct work_order){ .stream = 1, .sequence = 1 }, &kernel), 0);
+    work_wait(executor, kernel);
+    ck_assert(!work_is_done(executor, callback));
     sem_post(&sem);
-    work_wait(engine, callback);
-    work_unref(engine, callback);
-    work_unref(engine, kernel);
-    engine_free(engine);
+    work_wait(executor, callback);
+    work_unref(executor, callback);
+    work_unref(executor, kernel);
+    executor_free(executor);
 }
 END_TEST
 
@@ -167,7 +167,7 @@ static uint64_t burn(void *argument) {
 }
 
 struct submitter {
-    struct engine *engine;
+    struct executor *executor;
     unsigned thread;
     struct work *last[2];
 };
@@ -193,33 +193,33 @@ static void *submit_many(void *argument) {
             .n_after = other && random_next(&random) % 4 == 0,
         };
 
-        ck_assert_int_eq(engine_submit(s->engine, &order, &s->last[k]), 0);
-        work_unref(s->engine, before);
+        ck_assert_int_eq(executor_submit(s->executor, &order, &s->last[k]), 0);
+        work_unref(s->executor, before);
     }
     return NULL;
 }
 
 static uint64_t run_program(void) {
     struct submitter submitters[3];
-    struct engine *engine;
+    struct executor *executor;
     pthread_t threads[3];
     uint64_t sum = 0;
 
-    ck_assert_int_eq(engine_new(&engine, 3), 0);
+    ck_assert_int_eq(executor_new(&executor, 3), 0);
     for (unsigned i = 0; i < 3; i++) {
-        submitters[i] = (struct submitter){ .engine = engine, .thread = i };
+        submitters[i] = (struct submitter){ .executor = executor, .thread = i };
         pthread_create(&threads[i], NULL, submit_many, &submitters[i]);
     }
     for (unsigned i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
     for (unsigned i = 0; i < 3; i++)
         for (unsigned k = 0; k < 2; k++) {
-            work_wait(engine, submitters[i].last[k]);
-            sum = sum * 31 + work_end_ns(engine, submitters[i].last[k]);
-            work_unref(engine, submitters[i].last[k]);
+            work_wait(executor, submitters[i].last[k]);
+            sum = sum * 31 + work_end_ns(executor, submitters[i].last[k]);
+            work_unref(executor, submitters[i].last[k]);
         }
-    sum = sum * 31 + engine_host_ns(engine);
-    engine_free(engine);
+    sum = sum * 31 + executor_host_ns(executor);
+    executor_free(executor);
     return sum;
 }
 
@@ -232,28 +232,28 @@ START_TEST(the_same_program_has_the_same_modelled_times_however_threads_race) {
 END_TEST
 
 START_TEST(a_program_that_never_waits_is_held_to_a_bounded_queue) {
-    struct engine *engine;
+    struct executor *executor;
     struct work *last = NULL;
 
-    ck_assert_int_eq(engine_new(&engine, 2), 0);
+    ck_assert_int_eq(executor_new(&executor, 2), 0);
     for (int i = 0; i < 40000; i++) {
         struct work *before = last;
 
-        ck_assert_int_eq(engine_submit(engine,
-                                       &(struct work_order){ .run = burn,
-                                                             .argument = (void *)1,
-                                                             .engine = TIMELINE_COMPUTE,
-                                                             .sequence = i + 1,
-                                                             .before = before },
-                                       &last),
+        ck_assert_int_eq(executor_submit(executor,
+                                         &(struct work_order){ .run = burn,
+                                                               .argument = (void *)1,
+                                                               .engine = TIMELINE_COMPUTE,
+                                                               .sequence = i + 1,
+                                                               .before = before },
+                                         &last),
                          0);
-        work_unref(engine, before);
-        engine_throttle(engine);
+        work_unref(executor, before);
+        executor_throttle(executor);
     }
-    work_wait(engine, last);
-    ck_assert_uint_eq(engine_host_ns(engine), 40000);
-    work_unref(engine, last);
-    engine_free(engine);
+    work_wait(executor, last);
+    ck_assert_uint_eq(executor_host_ns(executor), 40000);
+    work_unref(executor, last);
+    executor_free(executor);
 }
 END_TEST
 
