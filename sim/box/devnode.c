@@ -39,7 +39,7 @@ static bool is_present(const char *dir, const char *name) {
     return fd >= 0 || errno == ENXIO || errno == ENODEV;
 }
 
-uint32_t node_visible_gpus(const struct box *box) {
+uint32_t devnode_visible_gpus(const struct box *box) {
     const char *dir = box->file->dev_dir;
     uint32_t visible = 0;
     char name[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Node: the device nodes of a box, where the machine has any.
+ * Devnode: the device nodes of a box, where the machine has any.
  *
  * A real driver finds a GPU only if it may open /dev/nvidiaN. Where such nodes exist (made by
  * hand with mknod, say, in a container or by a test) the simulated driver opens them too: one
@@ -13,4 +13,4 @@
 struct box;
 
 /* Bit per GPU index that this process may see. */
-uint32_t node_visible_gpus(const struct box *box);
+uint32_t devnode_visible_gpus(const struct box *box);

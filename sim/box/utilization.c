@@ -12,7 +12,8 @@
 #define BUSY_WARMTH_C      38
 #define BUSY_POWER_PERCENT 92
 
-static void note_tick(struct box_usage *usage, enum busy_kind kind, uint64_t tick, uint32_t us) {
+static void note_tick(struct box_usage *usage, enum utilization_kind kind, uint64_t tick,
+                      uint32_t us) {
     struct box_busy_tick *entry = &usage->busy[tick % BOX_BUSY_TICKS];
     uint32_t was = __atomic_load_n(&entry->tick, __ATOMIC_RELAXED);
 
@@ -24,12 +25,12 @@ static void note_tick(struct box_usage *usage, enum busy_kind kind, uint64_t tic
         __atomic_store_n(&entry->compute_us, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&entry->memory_us, 0, __ATOMIC_RELAXED);
     }
-    __atomic_add_fetch(kind == BUSY_COMPUTE ? &entry->compute_us : &entry->memory_us, us,
+    __atomic_add_fetch(kind == UTILIZATION_COMPUTE ? &entry->compute_us : &entry->memory_us, us,
                        __ATOMIC_RELAXED);
 }
 
-void busy_note(struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind, uint64_t start_ns,
-               uint64_t end_ns) {
+void utilization_note(struct box *box, uint32_t slot, unsigned gpu, enum utilization_kind kind,
+                      uint64_t start_ns, uint64_t end_ns) {
     struct box_usage *usage;
 
     if (slot >= BOX_MAX_PROCS || gpu >= box->n_gpus || end_ns <= start_ns)
@@ -49,20 +50,20 @@ void busy_note(struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind
 }
 
 /* Microseconds in finished tick `tick`. */
-static uint32_t tick_us(const struct box_usage *usage, enum busy_kind kind, uint64_t tick) {
+static uint32_t tick_us(const struct box_usage *usage, enum utilization_kind kind, uint64_t tick) {
     const struct box_busy_tick *entry = &usage->busy[tick % BOX_BUSY_TICKS];
     uint32_t us;
 
     if (__atomic_load_n(&entry->tick, __ATOMIC_RELAXED) != (uint32_t)tick)
         return 0;
-    us = __atomic_load_n(kind == BUSY_COMPUTE ? &entry->compute_us : &entry->memory_us,
+    us = __atomic_load_n(kind == UTILIZATION_COMPUTE ? &entry->compute_us : &entry->memory_us,
                          __ATOMIC_RELAXED);
     return MIN(us, (uint32_t)TICK_US); /* streams side by side are busy once */
 }
 
 /* Microseconds that `slot` was busy in the second before `now_tick`, which is not over. */
-static uint64_t busy_us(const struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind,
-                        uint64_t now_tick) {
+static uint64_t busy_us(const struct box *box, uint32_t slot, unsigned gpu,
+                        enum utilization_kind kind, uint64_t now_tick) {
     const struct box_usage *usage = &box->file->proc[slot].usage[gpu];
     uint64_t us = 0;
 
@@ -75,7 +76,8 @@ static unsigned percent(uint64_t us) {
     return MIN(us / (1000000 / 100), (uint64_t)100);
 }
 
-unsigned busy_of_process(const struct box *box, uint32_t slot, unsigned gpu, enum busy_kind kind) {
+unsigned utilization_of_process(const struct box *box, uint32_t slot, unsigned gpu,
+                                enum utilization_kind kind) {
     return percent(busy_us(box, slot, gpu, kind, box_now_ns() / TICK_NS));
 }
 
@@ -83,7 +85,7 @@ static unsigned setting(const struct box_setting *setting, unsigned derived) {
     return setting->fixed ? (unsigned)setting->value : derived;
 }
 
-unsigned busy_samples(const struct box *box, unsigned gpu, struct busy_sample *ret) {
+unsigned utilization_samples(const struct box *box, unsigned gpu, struct utilization_sample *ret) {
     const uint64_t now_ns = box_now_ns(), now_us = box_now_us(), now_tick = now_ns / TICK_NS;
     const uint32_t high = MIN(box->file->proc_high, (uint32_t)BOX_MAX_PROCS);
     const struct box_gpu *g = &box->file->gpu[gpu];
@@ -96,10 +98,10 @@ unsigned busy_samples(const struct box *box, unsigned gpu, struct busy_sample *r
         for (uint32_t i = 0; i < high; i++) {
             if (box->file->proc[i].state != PROC_LIVE)
                 continue;
-            compute_us += tick_us(&box->file->proc[i].usage[gpu], BUSY_COMPUTE, tick);
-            memory_us += tick_us(&box->file->proc[i].usage[gpu], BUSY_MEMORY, tick);
+            compute_us += tick_us(&box->file->proc[i].usage[gpu], UTILIZATION_COMPUTE, tick);
+            memory_us += tick_us(&box->file->proc[i].usage[gpu], UTILIZATION_MEMORY, tick);
         }
-        ret[n++] = (struct busy_sample){
+        ret[n++] = (struct utilization_sample){
             .at_us = now_us - (now_ns - (tick + 1) * TICK_NS) / 1000,
             .utilization = setting(&g->utilization,
                                    MIN((compute_us + memory_us) * 100 / TICK_US, UINT64_C(100))),
@@ -110,7 +112,7 @@ unsigned busy_samples(const struct box *box, unsigned gpu, struct busy_sample *r
     return n;
 }
 
-void busy_read(struct box *box, unsigned gpu, struct busy_readings *ret) {
+void utilization_read(struct box *box, unsigned gpu, struct utilization_readings *ret) {
     const struct sim_model *model = box_model(box, gpu);
     const uint64_t now_ns = box_now_ns(), now_tick = now_ns / TICK_NS;
     const uint32_t high = MIN(box->file->proc_high, (uint32_t)BOX_MAX_PROCS);
@@ -124,8 +126,8 @@ void busy_read(struct box *box, unsigned gpu, struct busy_readings *ret) {
     for (uint32_t i = 0; i < high; i++) {
         if (box->file->proc[i].state != PROC_LIVE)
             continue;
-        compute_us += busy_us(box, i, gpu, BUSY_COMPUTE, now_tick);
-        memory_us += busy_us(box, i, gpu, BUSY_MEMORY, now_tick);
+        compute_us += busy_us(box, i, gpu, UTILIZATION_COMPUTE, now_tick);
+        memory_us += busy_us(box, i, gpu, UTILIZATION_MEMORY, now_tick);
         contexts |= box->file->proc[i].usage[gpu].contexts > 0;
     }
     ret->utilization = setting(&g->utilization, percent(compute_us + memory_us));

@@ -94,10 +94,10 @@ static void print_gpu(struct box *box, unsigned g) {
     const struct box_gpu *gpu = &box->file->gpu[g];
     const struct pci_id pci = { gpu->pci_domain, gpu->pci_bus, gpu->pci_device, 0 };
     char bus[PCI_ID_TEXT_SIZE];
-    struct busy_readings readings;
+    struct utilization_readings readings;
     struct charge_sums sums;
 
-    busy_read(box, g, &readings);
+    utilization_read(box, g, &readings);
     charge_sums(box, (struct box_part){ g, 0 }, &sums);
     printf("\n%3u  %-12s %s  minor %u  NUMA %d%s", g, gpu->model,
            pci_id_format(&pci, PCI_ID_NVML, bus), gpu->minor, gpu->numa_node,

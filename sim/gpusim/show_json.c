@@ -76,9 +76,9 @@ static json_object *gpu_object(struct box *box, unsigned g) {
     const struct pci_id pci = { gpu->pci_domain, gpu->pci_bus, gpu->pci_device, 0 };
     json_object *object = json_object_new_object(), *links;
     char bus[PCI_ID_TEXT_SIZE];
-    struct busy_readings readings;
+    struct utilization_readings readings;
 
-    busy_read(box, g, &readings);
+    utilization_read(box, g, &readings);
     put_number(object, "index", g);
     put_text(object, "model", gpu->model);
     put_text(object, "name", box_model(box, g)->name);

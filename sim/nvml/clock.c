@@ -24,10 +24,10 @@ static unsigned clamp(unsigned mhz, unsigned min, unsigned max) {
     return MAX(mhz, min);
 }
 
-void clock_read(struct target *t, struct busy_readings *ret) {
+void clock_read(struct target *t, struct utilization_readings *ret) {
     const struct box_gpu *gpu = t->gpu;
 
-    busy_read(t->box, t->part.gpu, ret);
+    utilization_read(t->box, t->part.gpu, ret);
     if (!gpu->sm_clock_mhz.fixed) {
         if (gpu->app_sm_mhz)
             ret->sm_clock_mhz = MIN(ret->sm_clock_mhz, gpu->app_sm_mhz);
@@ -65,7 +65,7 @@ static nvmlReturn_t pick(nvmlClockType_t type, unsigned sm, unsigned memory, uns
 }
 
 static nvmlReturn_t current(struct target *t, nvmlClockType_t type, unsigned *ret) {
-    struct busy_readings now;
+    struct utilization_readings now;
 
     clock_read(t, &now);
     return pick(type, now.sm_clock_mhz, now.memory_clock_mhz, now.video_clock_mhz, ret);
@@ -262,7 +262,7 @@ nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(nvmlDevice_t device) {
 }
 
 static unsigned long long event_reasons(struct target *t) {
-    struct busy_readings now;
+    struct utilization_readings now;
     unsigned long long reasons = 0;
 
     clock_read(t, &now);
@@ -320,20 +320,20 @@ nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(
 
 nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *pState) {
     ENTER(t, device, ON_ANY);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(pState);
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     *pState = (nvmlPstates_t)now.performance_state;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *pState) {
     ENTER(t, device, ON_ANY);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(pState);
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     *pState = (nvmlPstates_t)now.performance_state;
     return NVML_SUCCESS;
 }

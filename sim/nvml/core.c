@@ -85,7 +85,7 @@ static nvmlReturn_t open_box(void) {
         atomic_store(&core.box, box);
     }
 
-    atomic_store(&core.visible, node_visible_gpus(box));
+    atomic_store(&core.visible, devnode_visible_gpus(box));
     return NVML_SUCCESS;
 }
 

@@ -145,4 +145,4 @@ struct nvlink_end {
 bool nvlink_end(const struct box *box, unsigned gpu, unsigned link, struct nvlink_end *ret);
 
 /* nvml_clock.c: clocks as they are after what the administrator set. */
-void clock_read(struct target *target, struct busy_readings *ret);
+void clock_read(struct target *target, struct utilization_readings *ret);

@@ -120,11 +120,11 @@ static nvmlReturn_t nvlink(const struct target *t, nvmlFieldValue_t *field) {
 }
 
 static nvmlReturn_t power(struct target *t, nvmlFieldValue_t *field) {
-    struct busy_readings now;
+    struct utilization_readings now;
 
     if (field->scopeId != NVML_POWER_SCOPE_GPU && field->fieldId >= NVML_FI_DEV_POWER_AVERAGE)
         return NVML_ERROR_NOT_SUPPORTED; /* the module and the memory are not measured apart */
-    busy_read(t->box, t->part.gpu, &now);
+    utilization_read(t->box, t->part.gpu, &now);
     switch (field->fieldId) {
     case NVML_FI_DEV_POWER_AVERAGE:
     case NVML_FI_DEV_POWER_INSTANT:
@@ -144,7 +144,7 @@ static nvmlReturn_t power(struct target *t, nvmlFieldValue_t *field) {
 }
 
 static nvmlReturn_t read_field(struct target *t, nvmlFieldValue_t *field) {
-    struct busy_readings now;
+    struct utilization_readings now;
 
     switch (field->fieldId) {
     case NVML_FI_DEV_ECC_CURRENT:
@@ -169,7 +169,7 @@ static nvmlReturn_t read_field(struct target *t, nvmlFieldValue_t *field) {
     case NVML_FI_DEV_MEMORY_TEMP:
         if (t->model->memory_bus_bits < 1024)
             return NVML_ERROR_NOT_SUPPORTED;
-        busy_read(t->box, t->part.gpu, &now);
+        utilization_read(t->box, t->part.gpu, &now);
         return put_uint(field, now.memory_temperature_c);
     case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
     case NVML_FI_DEV_POWER_AVERAGE ... NVML_FI_DEV_POWER_REQUESTED_LIMIT:

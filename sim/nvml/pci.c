@@ -100,9 +100,9 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *ma
 
 /* Cards that have an idle P-state let the link fall back to generation 1 there. */
 static unsigned current_generation(struct target *t) {
-    struct busy_readings now;
+    struct utilization_readings now;
 
-    busy_read(t->box, t->part.gpu, &now);
+    utilization_read(t->box, t->part.gpu, &now);
     return now.performance_state >= 8 ? 1 : t->model->pcie_generation;
 }
 
@@ -144,12 +144,12 @@ nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *ma
 nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter,
                                          unsigned int *value) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
     uint64_t kib_per_second;
 
     REQUIRE(value && counter < NVML_PCIE_UTIL_COUNT);
     /* The copy engines' busy share of what the link carries (128b/130b), spread over both ways. */
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     kib_per_second = (uint64_t)megatransfers(t.model->pcie_generation) * t.model->pcie_width *
                      1000000 / 8 / 1024 * 128 / 130;
     *value = (unsigned)(kib_per_second * now.memory_utilization / 100 / 2);

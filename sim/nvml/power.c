@@ -10,20 +10,20 @@ unsigned power_limit_mw(const struct target *t) {
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(power);
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     *power = now.power_mw;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(energy);
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     *energy = now.energy_mj;
     return NVML_SUCCESS;
 }

@@ -4,14 +4,14 @@
  */
 #include "sim/nvml/core.h"
 
-static void read_now(struct target *t, struct busy_readings *ret) {
-    busy_read(t->box, t->part.gpu, ret);
+static void read_now(struct target *t, struct utilization_readings *ret) {
+    utilization_read(t->box, t->part.gpu, ret);
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensorType,
                                       unsigned int *temp) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(temp && sensorType == NVML_TEMPERATURE_GPU);
     read_now(&t, &now);
@@ -21,7 +21,7 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
 
 nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE_VERSION(temperature, nvmlTemperature_v1);
     REQUIRE(temperature->sensorType == NVML_TEMPERATURE_GPU);
@@ -38,7 +38,7 @@ static unsigned gpu_max(const struct target *t) {
 nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device,
                                             nvmlMarginTemperature_t *marginTempInfo) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE_VERSION(marginTempInfo, nvmlMarginTemperature_v1);
     if (t.model->nvml_architecture < NVML_DEVICE_ARCH_ADA)
@@ -79,7 +79,7 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetThermalSettings(nvmlDevice_t device, unsigned int sensorIndex,
                                           nvmlGpuThermalSettings_t *pThermalSettings) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(pThermalSettings && (sensorIndex == 0 || sensorIndex == NVML_THERMAL_TARGET_ALL));
     read_now(&t, &now);
@@ -99,7 +99,7 @@ nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *numFans) {
 }
 
 static nvmlReturn_t fan_speed(struct target *t, unsigned fan, unsigned *ret) {
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(ret);
     if (t->model->fans == 0)

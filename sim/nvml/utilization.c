@@ -12,13 +12,13 @@ enum {
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(utilization);
     if (t.gpu->mig_enabled)
         return NVML_ERROR_NOT_SUPPORTED;
     proc_reap(t.box);
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     *utilization = (nvmlUtilization_t){ .gpu = now.utilization, .memory = now.memory_utilization };
     return NVML_SUCCESS;
 }
@@ -46,12 +46,12 @@ ENGINES(X)
 nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
                                              nvmlGpuDynamicPstatesInfo_t *pDynamicPstatesInfo) {
     ENTER(t, device, ON_GPU);
-    struct busy_readings now;
+    struct utilization_readings now;
 
     REQUIRE(pDynamicPstatesInfo);
     if (t.gpu->mig_enabled)
         return NVML_ERROR_NOT_SUPPORTED;
-    busy_read(t.box, t.part.gpu, &now);
+    utilization_read(t.box, t.part.gpu, &now);
     *pDynamicPstatesInfo = (nvmlGpuDynamicPstatesInfo_t){ 0 };
     for (unsigned i = 0; i <= NVML_GPU_UTILIZATION_DOMAIN_BUS; i++)
         pDynamicPstatesInfo->utilization[i].bIsPresent = 1;
@@ -62,8 +62,9 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device,
 }
 
 /* What sample `s` shows for `type`. -1: there is no such sampling. */
-static int64_t sampled(struct target *t, nvmlSamplingType_t type, const struct busy_sample *s) {
-    struct busy_readings now;
+static int64_t sampled(struct target *t, nvmlSamplingType_t type,
+                       const struct utilization_sample *s) {
+    struct utilization_readings now;
 
     switch (type) {
     case NVML_GPU_UTILIZATION_SAMPLES:
@@ -94,7 +95,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
                                   nvmlValueType_t *sampleValType, unsigned int *sampleCount,
                                   nvmlSample_t *samples) {
     ENTER(t, device, ON_GPU);
-    struct busy_sample history[BOX_BUSY_TICKS];
+    struct utilization_sample history[BOX_BUSY_TICKS];
     unsigned first = 0, n;
 
     REQUIRE(sampleValType && sampleCount && !(samples && *sampleCount == 0) &&
@@ -105,7 +106,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
         return NVML_ERROR_NOT_SUPPORTED;
 
     proc_reap(t.box);
-    n = busy_samples(t.box, t.part.gpu, history);
+    n = utilization_samples(t.box, t.part.gpu, history);
     while (first < n && history[first].at_us <= lastSeenTimeStamp)
         first++;
     if (first == n)
@@ -141,8 +142,10 @@ static nvmlReturn_t loads(struct target *t, uint64_t last_seen_us, uint64_t now_
     if (r != NVML_SUCCESS)
         return r;
     for (unsigned i = 0; i < n; i++) {
-        unsigned compute = busy_of_process(t->box, rows[i].slot, t->part.gpu, BUSY_COMPUTE);
-        unsigned memory = busy_of_process(t->box, rows[i].slot, t->part.gpu, BUSY_MEMORY);
+        unsigned compute =
+            utilization_of_process(t->box, rows[i].slot, t->part.gpu, UTILIZATION_COMPUTE);
+        unsigned memory =
+            utilization_of_process(t->box, rows[i].slot, t->part.gpu, UTILIZATION_MEMORY);
 
         if (compute + memory > 0)
             ret[busy++] = (struct process_load){ rows[i].pid, MIN(compute + memory, 100u), memory };

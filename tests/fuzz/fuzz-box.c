@@ -52,7 +52,7 @@ static void make_box(void) {
 static void use(struct box *box) {
     struct allot_error err = { 0 };
     const uint32_t n_slots = MIN(box->file->proc_high, (uint32_t)BOX_MAX_PROCS);
-    struct busy_readings readings;
+    struct utilization_readings readings;
     struct box_event event;
     uint64_t cursor = 0, free_bytes, total_bytes, id;
     struct charge_sums sums;
@@ -61,7 +61,7 @@ static void use(struct box *box) {
     proc_reap(box);
     for (unsigned g = 0; g < box->n_gpus; g++) {
         fuzz_check(box_model(box, g));
-        busy_read(box, g, &readings);
+        utilization_read(box, g, &readings);
         for (unsigned p = 0; p < BOX_PARTS; p++) {
             const struct box_part part = { g, p };
 
@@ -81,7 +81,7 @@ static void use(struct box *box) {
     fault_alloc(box, 0, 1);
     fault_xid(box, 0, 31);
     fault_clear(box, 0);
-    node_visible_gpus(box);
+    devnode_visible_gpus(box);
     box_check(box, &err);
 }
 

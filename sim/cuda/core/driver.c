@@ -139,7 +139,7 @@ static CUresult find_devices(void) {
     struct visible_env env =
         visible_env(getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"));
     cleanup(freep) struct visible_list *list = malloc(sizeof(*list));
-    uint32_t allowed = node_visible_gpus(driver.box);
+    uint32_t allowed = devnode_visible_gpus(driver.box);
 
     if (!list)
         return CUDA_ERROR_OUT_OF_MEMORY;

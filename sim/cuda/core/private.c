@@ -19,7 +19,7 @@ static CUresult submit(CUstream stream, const struct private_order *order, bool 
         .argument = order->argument,
         .release = order->release,
         .engine = TIMELINE_COMPUTE,
-        .busy = BUSY_COMPUTE,
+        .utilization = UTILIZATION_COMPUTE,
     };
     CUresult r = driver_enter(__func__, context_gpu());
 

@@ -307,7 +307,7 @@ static CUresult job_new(const struct copy *copy, struct context *context, bool m
         .run = job_run,
         .argument = job,
         .release = free,
-        .busy = BUSY_MEMORY,
+        .utilization = UTILIZATION_MEMORY,
     };
     plan(job, context->device, order);
     if (staged) {

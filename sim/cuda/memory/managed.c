@@ -363,7 +363,7 @@ static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct place pl
                                     : device    ? TIMELINE_UPLOAD
                                                 : TIMELINE_DOWNLOAD,
                           .device = device,
-                          .busy = BUSY_MEMORY,
+                          .utilization = UTILIZATION_MEMORY,
                       },
                       NULL);
     if (r != CUDA_SUCCESS)

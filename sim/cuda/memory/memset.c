@@ -104,7 +104,7 @@ static CUresult job_new(const CUDA_MEMSET_NODE_PARAMS *asked, const struct conte
         .release = free,
         .engine = TIMELINE_COMPUTE,
         .device = job->device,
-        .busy = BUSY_MEMORY,
+        .utilization = UTILIZATION_MEMORY,
     };
     *ret = job;
     return CUDA_SUCCESS;

@@ -295,7 +295,7 @@ struct stream_order launch_order(struct launch *launch) {
         .argument = launch,
         .release = launch_free,
         .engine = TIMELINE_COMPUTE,
-        .busy = BUSY_COMPUTE,
+        .utilization = UTILIZATION_COMPUTE,
     };
 }
 

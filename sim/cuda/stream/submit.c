@@ -35,11 +35,11 @@ static uint64_t task_run(void *argument) {
         return order->run(order->argument);
     began_ns = box_now_ns();
     cost_ns = order->run(order->argument);
-    busy_note(driver.box, driver.slot, order->device->part.gpu, order->busy, began_ns,
-              box_now_ns());
+    utilization_note(driver.box, driver.slot, order->device->part.gpu, order->utilization, began_ns,
+                     box_now_ns());
     if (order->peer)
-        busy_note(driver.box, driver.slot, order->peer->part.gpu, order->busy, began_ns,
-                  box_now_ns());
+        utilization_note(driver.box, driver.slot, order->peer->part.gpu, order->utilization,
+                         began_ns, box_now_ns());
     return cost_ns;
 }
 

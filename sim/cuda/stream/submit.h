@@ -14,7 +14,7 @@
  *     order = (struct stream_order){
  *         .type = CU_GRAPH_NODE_TYPE_KERNEL,
  *         .run = launch_run, .argument = launch, .release = launch_free,
- *         .engine = TIMELINE_COMPUTE, .busy = BUSY_COMPUTE,
+ *         .engine = TIMELINE_COMPUTE, .utilization = UTILIZATION_COMPUTE,
  *     };
  *     r = stream_submit(handle, &order, NULL);
  *     if (r != CUDA_SUCCESS)
@@ -50,10 +50,10 @@ struct stream_order {
     enum timeline_engine engine;     /* TIMELINE_NOTHING: takes no time */
     const struct device *device;     /* that works; NULL: the stream's */
     const struct device *peer;       /* TIMELINE_PEER: where the bytes go */
-    enum busy_kind busy;             /* how NVML counts the wall time it takes */
-    bool on_host_thread;             /* calls the program back */
-    bool regardless;                 /* run it also if the context is in error */
-    bool caller_waits;               /* stream_submit_wait() sets it */
+    enum utilization_kind utilization; /* how NVML counts the wall time it takes */
+    bool on_host_thread;               /* calls the program back */
+    bool regardless;                   /* run it also if the context is in error */
+    bool caller_waits;                 /* stream_submit_wait() sets it */
 };
 
 /*

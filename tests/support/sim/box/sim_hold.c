@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
         const uint64_t start_ns = box_now_ns();
 
         nanosleep(&step, NULL);
-        busy_note(box, slot, gpu, BUSY_COMPUTE, start_ns,
-                  start_ns + (box_now_ns() - start_ns) * busy / 100);
+        utilization_note(box, slot, gpu, UTILIZATION_COMPUTE, start_ns,
+                         start_ns + (box_now_ns() - start_ns) * busy / 100);
     }
 }

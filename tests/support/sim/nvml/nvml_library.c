@@ -64,8 +64,8 @@ static int hold_and_wait(struct sim_box *s, void *argument) {
     for (unsigned i = 1; order->hold.busy_percent && i <= 24; i++) {
         const uint64_t tick_ns = UINT64_C(62500000), start_ns = now_ns / tick_ns * tick_ns;
 
-        busy_note(s->box, slot, part.gpu, BUSY_COMPUTE, start_ns - i * tick_ns,
-                  start_ns - i * tick_ns + tick_ns * order->hold.busy_percent / 100);
+        utilization_note(s->box, slot, part.gpu, UTILIZATION_COMPUTE, start_ns - i * tick_ns,
+                         start_ns - i * tick_ns + tick_ns * order->hold.busy_percent / 100);
     }
     if (write(order->ready, "", 1) != 1)
         return 1;

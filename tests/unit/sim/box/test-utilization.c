@@ -12,7 +12,7 @@
 #include "tests/support/suite.h"
 
 START_TEST(utilization_is_the_busy_part_of_the_last_second) {
-    struct busy_readings readings;
+    struct utilization_readings readings;
     struct sim_box s;
     uint32_t slot;
     uint64_t now;
@@ -23,24 +23,24 @@ START_TEST(utilization_is_the_busy_part_of_the_last_second) {
     now = box_now_ns();
     /* Half of the second and a half before now, in pieces of 10 ms. */
     for (uint64_t t = now - 1500000000; t < now; t += 20000000)
-        busy_note(s.box, slot, 0, BUSY_COMPUTE, t, t + 10000000);
-    busy_note(s.box, slot, 1, BUSY_MEMORY, now - 1500000000, now);
-    busy_read(s.box, 0, &readings);
+        utilization_note(s.box, slot, 0, UTILIZATION_COMPUTE, t, t + 10000000);
+    utilization_note(s.box, slot, 1, UTILIZATION_MEMORY, now - 1500000000, now);
+    utilization_read(s.box, 0, &readings);
     ck_assert_uint_ge(readings.utilization, 45);
     ck_assert_uint_le(readings.utilization, 55);
     ck_assert_uint_eq(readings.memory_utilization, 0);
     ck_assert_uint_gt(readings.power_mw, box_model(s.box, 0)->power_idle_mw);
-    busy_read(s.box, 1, &readings);
+    utilization_read(s.box, 1, &readings);
     ck_assert_uint_ge(readings.memory_utilization, 93);
-    ck_assert_uint_ge(busy_of_process(s.box, slot, 1, BUSY_MEMORY), 93);
-    ck_assert_uint_eq(busy_of_process(s.box, slot, 1, BUSY_COMPUTE), 0);
+    ck_assert_uint_ge(utilization_of_process(s.box, slot, 1, UTILIZATION_MEMORY), 93);
+    ck_assert_uint_eq(utilization_of_process(s.box, slot, 1, UTILIZATION_COMPUTE), 0);
     box_unlock(s.box);
     sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(work_side_by_side_is_busy_once) {
-    struct busy_readings readings;
+    struct utilization_readings readings;
     struct sim_box s;
     uint32_t slot;
     uint64_t now;
@@ -50,29 +50,29 @@ START_TEST(work_side_by_side_is_busy_once) {
     ck_assert_int_eq(proc_join(s.box, &slot), 0);
     now = box_now_ns();
     for (int stream = 0; stream < 8; stream++)
-        busy_note(s.box, slot, 0, BUSY_COMPUTE, now - 1500000000, now);
-    busy_read(s.box, 0, &readings);
+        utilization_note(s.box, slot, 0, UTILIZATION_COMPUTE, now - 1500000000, now);
+    utilization_read(s.box, 0, &readings);
     ck_assert_uint_le(readings.utilization, 100);
-    busy_note(s.box, slot, 99, BUSY_COMPUTE, 0, now);
-    busy_note(s.box, PROC_NONE, 0, BUSY_COMPUTE, 0, now);
+    utilization_note(s.box, slot, 99, UTILIZATION_COMPUTE, 0, now);
+    utilization_note(s.box, PROC_NONE, 0, UTILIZATION_COMPUTE, 0, now);
     box_unlock(s.box);
     sim_box_done(&s);
 }
 END_TEST
 
 START_TEST(an_idle_gpu_is_cool_and_slow_and_a_fixed_reading_stays) {
-    struct busy_readings readings;
+    struct utilization_readings readings;
     struct sim_box s;
 
     sim_box_init(&s, NULL);
     box_lock(s.box);
-    busy_read(s.box, 0, &readings);
+    utilization_read(s.box, 0, &readings);
     ck_assert_uint_eq(readings.utilization, 0);
     ck_assert_uint_eq(readings.temperature_c, box_model(s.box, 0)->temperature_idle_c);
     ck_assert_uint_eq(readings.performance_state, 8);
     s.box->file->gpu[0].temperature = (struct box_setting){ 1, 88 };
     s.box->file->gpu[0].utilization = (struct box_setting){ 1, 100 };
-    busy_read(s.box, 0, &readings);
+    utilization_read(s.box, 0, &readings);
     ck_assert_uint_eq(readings.temperature_c, 88);
     ck_assert_uint_eq(readings.performance_state, 0);
     box_unlock(s.box);
@@ -85,7 +85,7 @@ START_TEST(without_device_nodes_every_gpu_is_visible) {
     struct sim_box s;
 
     sim_box_init(&s, &spec);
-    ck_assert_uint_eq(node_visible_gpus(s.box), 7);
+    ck_assert_uint_eq(devnode_visible_gpus(s.box), 7);
     sim_box_done(&s);
 }
 END_TEST
@@ -95,7 +95,7 @@ static int count_as_nobody(struct sim_box *s, void *argument) {
 
     if (setuid(65534) < 0)
         return 2;
-    return node_visible_gpus(s->box) != *expected;
+    return devnode_visible_gpus(s->box) != *expected;
 }
 
 START_TEST(a_node_that_is_missing_or_refused_hides_its_gpu) {
@@ -115,7 +115,7 @@ START_TEST(a_node_that_is_missing_or_refused_hides_its_gpu) {
         ck_assert_int_eq(mknod(path, S_IFCHR | 0600, makedev(195, minor)), 0);
         ck_assert_int_eq(chmod(path, minor == 5 ? 0666 : 0600), 0);
     }
-    ck_assert_uint_eq(node_visible_gpus(s.box), 3);
+    ck_assert_uint_eq(devnode_visible_gpus(s.box), 3);
     sim_box_expect_success(sim_box_fork(count_as_nobody, &s, &expected));
     for (int minor = 4; minor <= 5; minor++) {
         snprintf(path, sizeof(path), "%s/nvidia%d", dir, minor);
