@@ -164,7 +164,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
     for (unsigned i = 0; i < BOX_MAX_ACCOUNTS; i++)
         if (t.box->file->account[i].in_use && t.box->file->account[i].gpu == t.part.gpu)
             add_pid(all, &n, t.box->file->account[i].pid);
-    r = give_list(count, pids, n);
+    r = core_give_list(count, pids, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         pids[i] = all[i];
     return r;

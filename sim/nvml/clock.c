@@ -170,7 +170,7 @@ nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned in
                                                 unsigned int *clocksMHz) {
     ENTER(t, device, ON_GPU);
     unsigned clocks[2], n = memory_clocks(&t, clocks);
-    nvmlReturn_t r = give_list(count, clocksMHz, n);
+    nvmlReturn_t r = core_give_list(count, clocksMHz, n);
 
     if (r == NVML_SUCCESS)
         memcpy(clocksMHz, clocks, n * sizeof(clocks[0]));
@@ -186,7 +186,7 @@ nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned 
     REQUIRE(count);
     if (!is_one_of(memory, memory_clocks(&t, memory), memoryClockMHz))
         return NVML_ERROR_NOT_FOUND;
-    r = give_list(count, clocksMHz, n);
+    r = core_give_list(count, clocksMHz, n);
     if (r == NVML_SUCCESS && n > 0)
         memcpy(clocksMHz, clocks, n * sizeof(clocks[0]));
     return r;

@@ -191,8 +191,8 @@ int stub_answer(const char *call) {
 }
 
 /* What is the same for all handles: checks that need no lock, in NVML's order. */
-static nvmlReturn_t knock(struct box **ret, const char *call, int gpu, bool valid,
-                          unsigned accepts) {
+static nvmlReturn_t check_call(struct box **ret, const char *call, int gpu, bool valid,
+                               unsigned accepts) {
     struct box *box = core_box();
     int code;
 
@@ -209,13 +209,13 @@ static nvmlReturn_t knock(struct box **ret, const char *call, int gpu, bool vali
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t enter_place(struct target *ret, const char *call, bool valid,
-                                const struct place *place, unsigned accepts) {
+static nvmlReturn_t enter_location(struct target *ret, const char *call, bool valid,
+                                   const struct handle_location *location, unsigned accepts) {
     struct target t = { 0 };
     struct box *box = NULL;
     nvmlReturn_t r;
 
-    r = knock(&box, call, valid ? (int)place->gpu : -1, valid, accepts);
+    r = check_call(&box, call, valid ? (int)location->gpu : -1, valid, accepts);
     if (r != NVML_SUCCESS)
         return r;
     r = core_lock(box);
@@ -223,59 +223,59 @@ static nvmlReturn_t enter_place(struct target *ret, const char *call, bool valid
         return r;
 
     t.box = box;
-    t.gpu = &box->file->gpu[place->gpu];
-    t.model = box_model(box, place->gpu);
-    t.part.gpu = place->gpu;
-    if (place->gi != PLACE_NONE) {
-        t.gi = &t.gpu->gi[place->gi];
-        t.part.part = 1 + place->gi;
+    t.gpu = &box->file->gpu[location->gpu];
+    t.model = box_model(box, location->gpu);
+    t.part.gpu = location->gpu;
+    if (location->gi != HANDLE_WHOLE) {
+        t.gi = &t.gpu->gi[location->gi];
+        t.part.part = 1 + location->gi;
     }
-    if (place->ci != PLACE_NONE)
-        t.ci = &t.gi->ci[place->ci];
+    if (location->ci != HANDLE_WHOLE)
+        t.ci = &t.gi->ci[location->ci];
 
     if (t.gpu->lost)
         r = NVML_ERROR_GPU_IS_LOST;
     else if ((t.gi && (!t.gpu->mig_enabled || !t.gi->in_use)) || (t.ci && !t.ci->in_use))
         r = NVML_ERROR_INVALID_ARGUMENT; /* destroyed since the handle was given out */
     if (r != NVML_SUCCESS) {
-        target_leave(&t);
+        core_leave(&t);
         return r;
     }
     *ret = t;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t target_enter(struct target *ret, const char *call, nvmlDevice_t device,
-                          unsigned accepts) {
-    struct place place;
-    bool valid = place_of_device(device, &place);
+nvmlReturn_t core_enter(struct target *ret, const char *call, nvmlDevice_t device,
+                        unsigned accepts) {
+    struct handle_location location;
+    bool valid = handle_locate_device(device, &location);
 
-    if (valid && core_box() && place.gi != PLACE_NONE && !(accepts & ON_MIG))
+    if (valid && core_box() && location.gi != HANDLE_WHOLE && !(accepts & ON_MIG))
         return NVML_ERROR_NOT_SUPPORTED;
-    if (valid && core_box() && place.gi == PLACE_NONE && !(accepts & ON_GPU))
+    if (valid && core_box() && location.gi == HANDLE_WHOLE && !(accepts & ON_GPU))
         return NVML_ERROR_NOT_SUPPORTED;
-    return enter_place(ret, call, valid, &place, accepts);
+    return enter_location(ret, call, valid, &location, accepts);
 }
 
-nvmlReturn_t target_enter_gi(struct target *ret, const char *call, nvmlGpuInstance_t instance,
-                             unsigned accepts) {
-    struct place place;
-    bool valid = place_of_gi(instance, &place);
+nvmlReturn_t core_enter_gi(struct target *ret, const char *call, nvmlGpuInstance_t instance,
+                           unsigned accepts) {
+    struct handle_location location;
+    bool valid = handle_locate_gi(instance, &location);
 
-    return enter_place(ret, call, valid, &place, accepts);
+    return enter_location(ret, call, valid, &location, accepts);
 }
 
-nvmlReturn_t target_enter_ci(struct target *ret, const char *call, nvmlComputeInstance_t instance,
-                             unsigned accepts) {
-    struct place place;
-    bool valid = place_of_ci(instance, &place);
+nvmlReturn_t core_enter_ci(struct target *ret, const char *call, nvmlComputeInstance_t instance,
+                           unsigned accepts) {
+    struct handle_location location;
+    bool valid = handle_locate_ci(instance, &location);
 
-    return enter_place(ret, call, valid, &place, accepts);
+    return enter_location(ret, call, valid, &location, accepts);
 }
 
-nvmlReturn_t target_enter_box(struct target *ret, const char *call, unsigned accepts) {
+nvmlReturn_t core_enter_box(struct target *ret, const char *call, unsigned accepts) {
     struct box *box = NULL;
-    nvmlReturn_t r = knock(&box, call, -1, true, accepts);
+    nvmlReturn_t r = check_call(&box, call, -1, true, accepts);
 
     if (r == NVML_SUCCESS)
         r = core_lock(box);
@@ -284,13 +284,13 @@ nvmlReturn_t target_enter_box(struct target *ret, const char *call, unsigned acc
     return r;
 }
 
-void target_leave(struct target *target) {
+void core_leave(struct target *target) {
     if (target->box)
         box_unlock(target->box);
     target->box = NULL;
 }
 
-nvmlReturn_t give_text(char *to, unsigned length, const char *text) {
+nvmlReturn_t core_give_text(char *to, unsigned length, const char *text) {
     size_t size = strlen(text) + 1;
 
     REQUIRE(to);
@@ -300,7 +300,7 @@ nvmlReturn_t give_text(char *to, unsigned length, const char *text) {
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t give_list(unsigned *count, const void *array, unsigned n) {
+nvmlReturn_t core_give_list(unsigned *count, const void *array, unsigned n) {
     unsigned room;
 
     REQUIRE(count);

@@ -49,26 +49,26 @@ struct target {
     struct box_part part;
 };
 
-nvmlReturn_t target_enter(struct target *ret, const char *call, nvmlDevice_t device,
-                          unsigned accepts);
-nvmlReturn_t target_enter_gi(struct target *ret, const char *call, nvmlGpuInstance_t instance,
-                             unsigned accepts);
-nvmlReturn_t target_enter_ci(struct target *ret, const char *call, nvmlComputeInstance_t instance,
-                             unsigned accepts);
+nvmlReturn_t core_enter(struct target *ret, const char *call, nvmlDevice_t device,
+                        unsigned accepts);
+nvmlReturn_t core_enter_gi(struct target *ret, const char *call, nvmlGpuInstance_t instance,
+                           unsigned accepts);
+nvmlReturn_t core_enter_ci(struct target *ret, const char *call, nvmlComputeInstance_t instance,
+                           unsigned accepts);
 /* A call that concerns no device: `gpu` stays NULL. */
-nvmlReturn_t target_enter_box(struct target *ret, const char *call, unsigned accepts);
-void target_leave(struct target *target); /* accepts what was never entered */
+nvmlReturn_t core_enter_box(struct target *ret, const char *call, unsigned accepts);
+void core_leave(struct target *target); /* accepts what was never entered */
 
 #define ENTER_(t, enter)                                                                           \
-    cleanup(target_leave) struct target t = { 0 };                                                 \
+    cleanup(core_leave) struct target t = { 0 };                                                   \
     nvmlReturn_t t##_entered_ = enter;                                                             \
                                                                                                    \
     if (t##_entered_ != NVML_SUCCESS)                                                              \
     return t##_entered_
-#define ENTER(t, device, accepts)      ENTER_(t, target_enter(&t, __func__, device, accepts))
-#define ENTER_GI(t, instance, accepts) ENTER_(t, target_enter_gi(&t, __func__, instance, accepts))
-#define ENTER_CI(t, instance, accepts) ENTER_(t, target_enter_ci(&t, __func__, instance, accepts))
-#define ENTER_BOX(t)                   ENTER_(t, target_enter_box(&t, __func__, 0))
+#define ENTER(t, device, accepts)      ENTER_(t, core_enter(&t, __func__, device, accepts))
+#define ENTER_GI(t, instance, accepts) ENTER_(t, core_enter_gi(&t, __func__, instance, accepts))
+#define ENTER_CI(t, instance, accepts) ENTER_(t, core_enter_ci(&t, __func__, instance, accepts))
+#define ENTER_BOX(t)                   ENTER_(t, core_enter_box(&t, __func__, 0))
 
 #define REQUIRE(condition)                                                                         \
     do {                                                                                           \
@@ -97,26 +97,26 @@ struct box *core_box(void);  /* NULL: not initialised */
 uint32_t core_visible(void); /* bit per GPU that this process may open */
 nvmlReturn_t core_lock(struct box *box);
 /* INSUFFICIENT_SIZE where `text` and its NUL do not fit. */
-nvmlReturn_t give_text(char *to, unsigned length, const char *text);
+nvmlReturn_t core_give_text(char *to, unsigned length, const char *text);
 /*
  * NVML's way to return a list of `n`: `*count` is the room in the array and becomes the length of
  * the list. SUCCESS: the caller copies `n` elements. An array that is NULL has no room.
  */
-nvmlReturn_t give_list(unsigned *count, const void *array, unsigned n);
+nvmlReturn_t core_give_list(unsigned *count, const void *array, unsigned n);
 
-/* nvml_handle.c: handles are addresses in tables of their own; what they say is their place. */
+/* nvml_handle.c: handles are addresses in tables of their own; what they say is their location. */
 nvmlDevice_t handle_of_gpu(unsigned gpu);
 nvmlDevice_t handle_of_mig(unsigned gpu, unsigned gi, unsigned ci); /* slots, not ids */
 nvmlGpuInstance_t handle_of_gi(unsigned gpu, unsigned gi);
 nvmlComputeInstance_t handle_of_ci(unsigned gpu, unsigned gi, unsigned ci);
-#define PLACE_NONE UINT32_MAX
-struct place {
-    uint32_t gpu, gi, ci; /* PLACE_NONE: the whole */
+#define HANDLE_WHOLE UINT32_MAX
+struct handle_location {
+    uint32_t gpu, gi, ci; /* HANDLE_WHOLE: the whole */
 };
 /* False: never given out. Looks at the address alone, so any value may be asked for. */
-bool place_of_device(nvmlDevice_t device, struct place *ret);
-bool place_of_gi(nvmlGpuInstance_t instance, struct place *ret);
-bool place_of_ci(nvmlComputeInstance_t instance, struct place *ret);
+bool handle_locate_device(nvmlDevice_t device, struct handle_location *ret);
+bool handle_locate_gi(nvmlGpuInstance_t instance, struct handle_location *ret);
+bool handle_locate_ci(nvmlComputeInstance_t instance, struct handle_location *ret);
 
 /* nvml_process.c */
 struct process_row {

@@ -142,7 +142,7 @@ static nvmlReturn_t retired_pages(struct target *t, nvmlPageRetirementCause_t ca
         return NVML_ERROR_NOT_SUPPORTED;
     n = cause == NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR ? t->gpu->ecc.remapped_uncorrected
                                                                  : t->gpu->ecc.remapped_corrected;
-    r = give_list(page_count, addresses, n);
+    r = core_give_list(page_count, addresses, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++) {
         addresses[i] = t->gpu->total_bytes / 2 + ((uint64_t)i << 16);
         if (timestamps)

@@ -59,12 +59,12 @@ static bool entry_of(const void *handle, const void *table, size_t table_bytes, 
 }
 #define ENTRY_OF(handle, table, ret) entry_of(handle, table, sizeof(table), sizeof((table)[0]), ret)
 
-bool place_of_device(nvmlDevice_t device, struct place *ret) {
+bool handle_locate_device(nvmlDevice_t device, struct handle_location *ret) {
     uint32_t i;
 
     if (!ENTRY_OF(device, devices, &i))
         return false;
-    *ret = (struct place){ i / DEVICES_PER_GPU, PLACE_NONE, PLACE_NONE };
+    *ret = (struct handle_location){ i / DEVICES_PER_GPU, HANDLE_WHOLE, HANDLE_WHOLE };
     i %= DEVICES_PER_GPU;
     if (i > 0) {
         ret->gi = (i - 1) / BOX_MAX_CI;
@@ -73,27 +73,27 @@ bool place_of_device(nvmlDevice_t device, struct place *ret) {
     return true;
 }
 
-bool place_of_gi(nvmlGpuInstance_t instance, struct place *ret) {
+bool handle_locate_gi(nvmlGpuInstance_t instance, struct handle_location *ret) {
     uint32_t i;
 
     if (!ENTRY_OF(instance, gpu_instances, &i))
         return false;
-    *ret = (struct place){ i / BOX_MAX_GI, i % BOX_MAX_GI, PLACE_NONE };
+    *ret = (struct handle_location){ i / BOX_MAX_GI, i % BOX_MAX_GI, HANDLE_WHOLE };
     return true;
 }
 
-bool place_of_ci(nvmlComputeInstance_t instance, struct place *ret) {
+bool handle_locate_ci(nvmlComputeInstance_t instance, struct handle_location *ret) {
     uint32_t i;
 
     if (!ENTRY_OF(instance, compute_instances, &i))
         return false;
-    *ret =
-        (struct place){ i / BOX_MAX_CI / BOX_MAX_GI, i / BOX_MAX_CI % BOX_MAX_GI, i % BOX_MAX_CI };
+    *ret = (struct handle_location){ i / BOX_MAX_CI / BOX_MAX_GI, i / BOX_MAX_CI % BOX_MAX_GI,
+                                     i % BOX_MAX_CI };
     return true;
 }
 
 static nvmlReturn_t count(const char *call, unsigned *ret) {
-    ENTER_(t, target_enter_box(&t, call, 0));
+    ENTER_(t, core_enter_box(&t, call, 0));
 
     REQUIRE(ret);
     *ret = (unsigned)__builtin_popcount(core_visible());
@@ -118,7 +118,7 @@ static nvmlReturn_t attach(const struct target *t, unsigned gpu, nvmlDevice_t ha
 }
 
 static nvmlReturn_t by_index(const char *call, unsigned index, nvmlDevice_t *ret) {
-    ENTER_(t, target_enter_box(&t, call, 0));
+    ENTER_(t, core_enter_box(&t, call, 0));
     uint32_t visible = core_visible();
 
     REQUIRE(ret);
@@ -224,7 +224,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *de
 }
 
 static nvmlReturn_t by_bus_id(const char *call, const char *text, nvmlDevice_t *ret) {
-    ENTER_(t, target_enter_box(&t, call, 0));
+    ENTER_(t, core_enter_box(&t, call, 0));
     struct pci_id wanted;
 
     REQUIRE(text && ret && pci_id_parse(&wanted, text) == 0);

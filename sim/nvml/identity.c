@@ -14,10 +14,10 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
     char text[NVML_DEVICE_NAME_V2_BUFFER_SIZE], mig[32];
 
     if (!t.gi)
-        return give_text(name, length, t.model->name);
+        return core_give_text(name, length, t.model->name);
     mig_device_name(t.model, t.gi, t.ci, mig, sizeof(mig));
     snprintf(text, sizeof(text), "%s MIG %s", t.model->name, mig);
-    return give_text(name, length, text);
+    return core_give_text(name, length, text);
 }
 
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *type) {
@@ -44,7 +44,7 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
     ENTER(t, device, ON_ANY);
-    return give_text(uuid, length, t.ci ? t.ci->uuid : t.gpu->uuid);
+    return core_give_text(uuid, length, t.ci ? t.ci->uuid : t.gpu->uuid);
 }
 
 nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int length) {
@@ -52,7 +52,7 @@ nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int
 
     if (is_consumer(&t))
         return NVML_ERROR_NOT_SUPPORTED; /* consumer cards have no InfoROM to keep one in */
-    return give_text(serial, length, t.gpu->serial);
+    return core_give_text(serial, length, t.gpu->serial);
 }
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minorNumber) {
@@ -79,12 +79,12 @@ nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multi
 nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *partNumber,
                                           unsigned int length) {
     ENTER(t, device, ON_ANY);
-    return give_text(partNumber, length, t.model->part_number);
+    return core_give_text(partNumber, length, t.model->part_number);
 }
 
 nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length) {
     ENTER(t, device, ON_ANY);
-    return give_text(version, length, t.model->vbios);
+    return core_give_text(version, length, t.model->vbios);
 }
 
 nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *moduleId) {
@@ -109,11 +109,11 @@ nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, nvmlInforomObject_
 
     switch (object) {
     case NVML_INFOROM_OEM:
-        return give_text(version, length, ampere ? "2.0" : "1.1");
+        return core_give_text(version, length, ampere ? "2.0" : "1.1");
     case NVML_INFOROM_ECC:
         if (is_consumer(&t))
             return NVML_ERROR_NOT_SUPPORTED;
-        return give_text(version, length, ampere ? "6.16" : "5.0");
+        return core_give_text(version, length, ampere ? "6.16" : "5.0");
     case NVML_INFOROM_POWER:
     case NVML_INFOROM_DEN:
         return NVML_ERROR_NOT_SUPPORTED;
@@ -131,7 +131,7 @@ nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *version
         return NVML_ERROR_NOT_SUPPORTED;
     /* as printed on such boards: G<board>.<variant>, and the board is in the subsystem id */
     snprintf(text, sizeof(text), "G%03u.0200.00.05", (t.model->pci_subsystem_id >> 16) % 1000);
-    return give_text(version, length, text);
+    return core_give_text(version, length, text);
 }
 
 nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(nvmlDevice_t device,
@@ -155,7 +155,7 @@ nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device) {
 
 nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version) {
     ENTER(t, device, ON_ANY);
-    return give_text(version, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, t.box->file->driver_version);
+    return core_give_text(version, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, t.box->file->driver_version);
 }
 
 nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *isEnabled,
@@ -187,9 +187,9 @@ nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t device, nvmlPdi_t *pdi) {
 
 nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, int *onSameBoard) {
     ENTER(t, device1, ON_GPU);
-    struct place other;
+    struct handle_location other;
 
-    REQUIRE(onSameBoard && place_of_device(device2, &other) && other.gpu < t.box->n_gpus);
+    REQUIRE(onSameBoard && handle_locate_device(device2, &other) && other.gpu < t.box->n_gpus);
     *onSameBoard = other.gpu == t.part.gpu;
     return NVML_SUCCESS;
 }

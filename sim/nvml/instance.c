@@ -126,7 +126,7 @@ static nvmlReturn_t find_profile(const struct target *t, unsigned id,
 
 static nvmlReturn_t placements(const char *call, nvmlDevice_t device, unsigned profile_id,
                                nvmlGpuInstancePlacement_t *ret, unsigned *count) {
-    ENTER_(t, target_enter(&t, call, device, ON_GPU));
+    ENTER_(t, core_enter(&t, call, device, ON_GPU));
     const struct sim_mig_profile *profile;
     unsigned starts[8], n;
     nvmlReturn_t r = find_profile(&t, profile_id, &profile);
@@ -139,7 +139,7 @@ static nvmlReturn_t placements(const char *call, nvmlDevice_t device, unsigned p
         *count = n;
         return NVML_SUCCESS;
     }
-    r = give_list(count, ret, n);
+    r = core_give_list(count, ret, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         ret[i] = (nvmlGpuInstancePlacement_t){ starts[i], profile->memory_slices };
     return r;
@@ -406,7 +406,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
         *count = n;
         return NVML_SUCCESS;
     }
-    r = give_list(count, ret, n);
+    r = core_give_list(count, ret, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         ret[i] = (nvmlComputeInstancePlacement_t){ i * slices, slices };
     return r;
@@ -479,7 +479,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpuInstance
 
 static nvmlReturn_t compute_instance(const char *call, nvmlComputeInstance_t instance,
                                      nvmlComputeInstanceInfo_t *ret, size_t size) {
-    ENTER_(t, target_enter_ci(&t, call, instance, 0));
+    ENTER_(t, core_enter_ci(&t, call, instance, 0));
     nvmlComputeInstanceInfo_t whole = {
         .device = handle_of_gpu(t.part.gpu),
         .gpuInstance = handle_of_gi(t.part.gpu, t.part.part - 1),

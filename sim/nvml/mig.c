@@ -114,7 +114,7 @@ nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t migDevice
 
 static nvmlReturn_t attributes(const char *call, nvmlDevice_t device, nvmlDeviceAttributes_t *ret,
                                size_t size) {
-    ENTER_(t, target_enter(&t, call, device, ON_MIG));
+    ENTER_(t, core_enter(&t, call, device, ON_MIG));
     const struct sim_mig_profile *profile = model_find_profile(t.model, NULL, t.gi->profile_id);
     nvmlDeviceAttributes_t whole = {
         .multiprocessorCount = t.ci->multiprocessors,

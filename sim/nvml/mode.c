@@ -93,7 +93,7 @@ nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessio
 nvmlReturn_t nvmlDeviceGetEncoderSessions(nvmlDevice_t device, unsigned int *sessionCount,
                                           nvmlEncoderSessionInfo_t *sessionInfos) {
     ENTER(t, device, ON_GPU);
-    return give_list(sessionCount, sessionInfos, 0);
+    return core_give_list(sessionCount, sessionInfos, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *fbcStats) {
@@ -106,5 +106,5 @@ nvmlReturn_t nvmlDeviceGetFBCStats(nvmlDevice_t device, nvmlFBCStats_t *fbcStats
 nvmlReturn_t nvmlDeviceGetFBCSessions(nvmlDevice_t device, unsigned int *sessionCount,
                                       nvmlFBCSessionInfo_t *sessionInfo) {
     ENTER(t, device, ON_GPU);
-    return give_list(sessionCount, sessionInfo, 0);
+    return core_give_list(sessionCount, sessionInfo, 0);
 }

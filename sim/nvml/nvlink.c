@@ -114,7 +114,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int lin
 
 static nvmlReturn_t remote(const char *call, nvmlDevice_t device, unsigned link, size_t size,
                            nvmlPciInfo_t *ret) {
-    ENTER_(t, target_enter(&t, call, device, ON_GPU));
+    ENTER_(t, core_enter(&t, call, device, ON_GPU));
     char text[PCI_ID_TEXT_SIZE];
     nvmlPciInfo_t pci = { 0 };
     struct nvlink_end end;

@@ -31,7 +31,7 @@ static void fill(const struct box_gpu *gpu, const struct sim_model *model, nvmlP
 }
 
 static nvmlReturn_t info(const char *call, nvmlDevice_t device, nvmlPciInfo_t *ret, size_t size) {
-    ENTER_(t, target_enter(&t, call, device, ON_ANY));
+    ENTER_(t, core_enter(&t, call, device, ON_ANY));
     nvmlPciInfo_t pci;
 
     REQUIRE(ret);

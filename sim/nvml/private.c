@@ -42,7 +42,7 @@ static nvmlReturn_t device_by_index(unsigned index, nvmlDevice_t *ret) {
 
 static nvmlReturn_t processes(nvmlDevice_t device, unsigned kinds, unsigned *count,
                               struct private_process *ret) {
-    ENTER_(t, target_enter(&t, "nvmlInternalProcesses", device, ON_ANY));
+    ENTER_(t, core_enter(&t, "nvmlInternalProcesses", device, ON_ANY));
     struct process_row rows[BOX_MAX_PROCS];
     nvmlReturn_t r;
     unsigned n;
@@ -50,7 +50,7 @@ static nvmlReturn_t processes(nvmlDevice_t device, unsigned kinds, unsigned *cou
     REQUIRE(count);
     r = process_collect(&t, kinds, rows, &n);
     if (r == NVML_SUCCESS)
-        r = give_list(count, ret, n);
+        r = core_give_list(count, ret, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++) {
         ret[i].detail = (nvmlProcessDetail_v1_t){ .pid = rows[i].pid,
                                                   .usedGpuMemory = rows[i].used_bytes,
@@ -94,7 +94,7 @@ static nvmlReturn_t common_ancestor(const char *bus_id, const char *other_bus_id
 
 /* `dmon` and `pmon` give a device up that does not answer this with something other than 0. */
 static nvmlReturn_t device_probe(nvmlDevice_t device, unsigned *ret) {
-    ENTER_(t, target_enter(&t, "nvmlInternalProbe", device, ON_ANY));
+    ENTER_(t, core_enter(&t, "nvmlInternalProbe", device, ON_ANY));
     REQUIRE(ret);
     *ret = 1;
     return NVML_SUCCESS;

@@ -57,7 +57,7 @@ nvmlReturn_t process_collect(struct target *t, unsigned kinds,
 
 static nvmlReturn_t list_v1(const char *call, nvmlDevice_t device, unsigned kinds, unsigned *count,
                             nvmlProcessInfo_v1_t *infos) {
-    ENTER_(t, target_enter(&t, call, device, ON_ANY));
+    ENTER_(t, core_enter(&t, call, device, ON_ANY));
     struct process_row rows[BOX_MAX_PROCS];
     nvmlReturn_t r;
     unsigned n;
@@ -65,7 +65,7 @@ static nvmlReturn_t list_v1(const char *call, nvmlDevice_t device, unsigned kind
     REQUIRE(count);
     r = process_collect(&t, kinds, rows, &n);
     if (r == NVML_SUCCESS)
-        r = give_list(count, infos, n);
+        r = core_give_list(count, infos, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         infos[i] =
             (nvmlProcessInfo_v1_t){ .pid = rows[i].pid, .usedGpuMemory = rows[i].used_bytes };
@@ -74,7 +74,7 @@ static nvmlReturn_t list_v1(const char *call, nvmlDevice_t device, unsigned kind
 
 static nvmlReturn_t list_v2(const char *call, nvmlDevice_t device, unsigned kinds, unsigned *count,
                             nvmlProcessInfo_v2_t *infos) {
-    ENTER_(t, target_enter(&t, call, device, ON_ANY));
+    ENTER_(t, core_enter(&t, call, device, ON_ANY));
     struct process_row rows[BOX_MAX_PROCS];
     nvmlReturn_t r;
     unsigned n;
@@ -82,7 +82,7 @@ static nvmlReturn_t list_v2(const char *call, nvmlDevice_t device, unsigned kind
     REQUIRE(count);
     r = process_collect(&t, kinds, rows, &n);
     if (r == NVML_SUCCESS)
-        r = give_list(count, infos, n);
+        r = core_give_list(count, infos, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         infos[i] = (nvmlProcessInfo_v2_t){ .pid = rows[i].pid,
                                            .usedGpuMemory = rows[i].used_bytes,
@@ -127,7 +127,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     REQUIRE(plist->mode < ELEMENTSOF(kinds));
     r = process_collect(&t, kinds[plist->mode], rows, &n);
     if (r == NVML_SUCCESS)
-        r = give_list(&plist->numProcArrayEntries, plist->procArray, n);
+        r = core_give_list(&plist->numProcArrayEntries, plist->procArray, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         plist->procArray[i] = (nvmlProcessDetail_v1_t){ .pid = rows[i].pid,
                                                         .usedGpuMemory = rows[i].used_bytes,

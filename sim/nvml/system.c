@@ -9,12 +9,12 @@
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length) {
     ENTER_BOX(t);
-    return give_text(version, length, t.box->file->driver_version);
+    return core_give_text(version, length, t.box->file->driver_version);
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
     ENTER_BOX(t);
-    return give_text(version, length, t.box->file->nvml_version);
+    return core_give_text(version, length, t.box->file->nvml_version);
 }
 
 nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *branchInfo,
@@ -24,11 +24,12 @@ nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *branchInfo,
 
     REQUIRE_VERSION(branchInfo, nvmlSystemDriverBranchInfo_v1);
     snprintf(text, sizeof(text), "r%lu_00", strtoul(t.box->file->driver_version, NULL, 10));
-    return give_text(branchInfo->branch, MIN(length, (unsigned)sizeof(branchInfo->branch)), text);
+    return core_give_text(branchInfo->branch, MIN(length, (unsigned)sizeof(branchInfo->branch)),
+                          text);
 }
 
 static nvmlReturn_t cuda_version(const char *call, int *ret) {
-    ENTER_(t, target_enter_box(&t, call, 0));
+    ENTER_(t, core_enter_box(&t, call, 0));
     REQUIRE(ret);
     *ret = (int)t.box->file->cuda_driver_version;
     return NVML_SUCCESS;
@@ -44,12 +45,12 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDriverVersion) {
 
 nvmlReturn_t nvmlSystemGetHicVersion(unsigned int *hwbcCount, nvmlHwbcEntry_t *hwbcEntries) {
     ENTER_BOX(t);
-    return give_list(hwbcCount, hwbcEntries, 0);
+    return core_give_list(hwbcCount, hwbcEntries, 0);
 }
 
 nvmlReturn_t nvmlUnitGetCount(unsigned int *unitCount) {
     ENTER_BOX(t);
-    return unitCount ? give_list(unitCount, NULL, 0) : NVML_ERROR_INVALID_ARGUMENT;
+    return unitCount ? core_give_list(unitCount, NULL, 0) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, nvmlUnit_t *unit) {
@@ -58,7 +59,7 @@ nvmlReturn_t nvmlUnitGetHandleByIndex(unsigned int index, nvmlUnit_t *unit) {
 }
 
 static nvmlReturn_t none(const char *call, unsigned *count) {
-    ENTER_(t, target_enter_box(&t, call, 0));
+    ENTER_(t, core_enter_box(&t, call, 0));
     REQUIRE(count);
     *count = 0;
     return NVML_SUCCESS;

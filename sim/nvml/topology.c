@@ -29,13 +29,13 @@ static nvmlGpuTopologyLevel_t level_of(const struct box *box, unsigned a, unsign
 
 /* The second device of a call: like the first, but the box is entered already. */
 static nvmlReturn_t second(const struct target *t, nvmlDevice_t device, unsigned *ret) {
-    struct place place;
+    struct handle_location location;
 
-    REQUIRE(place_of_device(device, &place) && place.gi == PLACE_NONE &&
-            place.gpu < t->box->n_gpus && (core_visible() & UINT32_C(1) << place.gpu));
-    if (t->box->file->gpu[place.gpu].lost)
+    REQUIRE(handle_locate_device(device, &location) && location.gi == HANDLE_WHOLE &&
+            location.gpu < t->box->n_gpus && (core_visible() & UINT32_C(1) << location.gpu));
+    if (t->box->file->gpu[location.gpu].lost)
         return NVML_ERROR_GPU_IS_LOST;
-    *ret = place.gpu;
+    *ret = location.gpu;
     return NVML_SUCCESS;
 }
 

@@ -182,7 +182,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     }
     r = loads(&t, lastSeenTimeStamp, now_us, load, &n);
     if (r == NVML_SUCCESS)
-        r = give_list(processSamplesCount, utilization, n);
+        r = core_give_list(processSamplesCount, utilization, n);
     for (unsigned i = 0; r == NVML_SUCCESS && i < n; i++)
         utilization[i] = (nvmlProcessUtilizationSample_t){
             .pid = load[i].pid,
@@ -207,7 +207,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
         return r;
     if (!info->procUtilArray)
         info->processSamplesCount = 0;
-    r = give_list(&info->processSamplesCount, info->procUtilArray, n);
+    r = core_give_list(&info->processSamplesCount, info->procUtilArray, n);
     if (r != NVML_SUCCESS)
         return r;
     for (unsigned i = 0; i < n; i++)
