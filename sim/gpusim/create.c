@@ -164,22 +164,23 @@ static int run(int argc, char **argv) {
     opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hg:", options, &index)) >= 0) {
         if (c == 'h')
-            return print_help(&verb_create);
+            return gpusim_print_help(&verb_create);
         if (c == '?')
-            return complain_usage(&verb_create, "no such option, or its argument is missing: %s",
-                                  argv[optind - 1]);
+            return gpusim_complain_usage(
+                &verb_create, "no such option, or its argument is missing: %s", argv[optind - 1]);
         if (take_option(c, &spec, &given, &mode) < 0)
-            return complain_usage(&verb_create, "\"%s\" does not fit --%s", optarg, option_name(c));
+            return gpusim_complain_usage(&verb_create, "\"%s\" does not fit --%s", optarg,
+                                         option_name(c));
     }
     if (optind < argc)
-        return complain_usage(&verb_create, "\"%s\" is one word too many", argv[optind]);
+        return gpusim_complain_usage(&verb_create, "\"%s\" is one word too many", argv[optind]);
 
-    if (find_path(path, given, &err) < 0)
-        return complain(&err);
+    if (gpusim_find_path(path, given, &err) < 0)
+        return gpusim_complain(&err);
     if (!given && !getenv("GPUSIM_BOX"))
         make_folder(path);
     if (spec_create(&spec, path, mode, &err) < 0)
-        return complain(&err);
+        return gpusim_complain(&err);
     printf("%s\n", path);
     return EXIT_SUCCESS;
 }

@@ -26,19 +26,19 @@ static int run(int argc, char **argv) {
     opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:f", options, NULL)) >= 0) {
         if (c == 'h')
-            return print_help(&verb_destroy);
+            return gpusim_print_help(&verb_destroy);
         if (c == '?')
-            return complain_usage(&verb_destroy, "no such option, or its argument is missing: %s",
-                                  argv[optind - 1]);
+            return gpusim_complain_usage(
+                &verb_destroy, "no such option, or its argument is missing: %s", argv[optind - 1]);
         if (c == 'f')
             force = true;
         else
             given = optarg;
     }
     if (optind < argc)
-        return complain_usage(&verb_destroy, "\"%s\" is one word too many", argv[optind]);
-    if (open_locked(&box, given, &err) < 0)
-        return complain(&err);
+        return gpusim_complain_usage(&verb_destroy, "\"%s\" is one word too many", argv[optind]);
+    if (gpusim_open_locked(&box, given, &err) < 0)
+        return gpusim_complain(&err);
     for (uint32_t i = 0; i < box->file->proc_high && i < BOX_MAX_PROCS; i++)
         users += box->file->proc[i].state == PROC_LIVE;
     if (users && !force)
@@ -48,7 +48,7 @@ static int run(int argc, char **argv) {
         r = error_set(&err, -errno, "cannot remove %s: %m", box->path);
     box_unlock(box);
     box_free(box);
-    return r < 0 ? complain(&err) : EXIT_SUCCESS;
+    return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
 const struct verb verb_destroy = {

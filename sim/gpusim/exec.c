@@ -50,35 +50,35 @@ static int run(int argc, char **argv) {
     opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "+hb:", options, NULL)) >= 0) {
         if (c == 'h')
-            return print_help(&verb_exec);
+            return gpusim_print_help(&verb_exec);
         if (c == '?')
-            return complain_usage(&verb_exec, "no such option, or its argument is missing: %s",
-                                  argv[optind - 1]);
+            return gpusim_complain_usage(
+                &verb_exec, "no such option, or its argument is missing: %s", argv[optind - 1]);
         given = optarg;
     }
     if (optind >= argc)
-        return complain_usage(&verb_exec, "which program?");
+        return gpusim_complain_usage(&verb_exec, "which program?");
     if (find_libraries(libraries, &err) < 0)
-        return complain(&err);
+        return gpusim_complain(&err);
 
     /* Opened once here, so that a damaged or missing box is reported by the one who knows. */
     if (given) {
-        if (find_path(path, given, &err) < 0 || open_named(&box, path, &err) < 0)
-            return complain(&err);
-    } else if (box_open_default(&box, &err) < 0 || find_path(path, NULL, &err) < 0)
-        return complain(&err);
+        if (gpusim_find_path(path, given, &err) < 0 || gpusim_open(&box, path, &err) < 0)
+            return gpusim_complain(&err);
+    } else if (box_open_default(&box, &err) < 0 || gpusim_find_path(path, NULL, &err) < 0)
+        return gpusim_complain(&err);
     box_free(box);
 
     if (asprintf(&search, "%s%s%s", libraries, before && *before ? ":" : "",
                  before && *before ? before : "") < 0 ||
         setenv("GPUSIM_BOX", path, 1) < 0 || setenv("LD_LIBRARY_PATH", search, 1) < 0) {
         error_set(&err, -ENOMEM, "no memory for the environment of %s", argv[optind]);
-        return complain(&err);
+        return gpusim_complain(&err);
     }
     execvp(argv[optind], argv + optind);
     c = errno;
     error_set(&err, -c, "cannot run %s: %s", argv[optind], strerror(c));
-    complain(&err);
+    gpusim_complain(&err);
     return c == ENOENT ? 127 : 126;
 }
 

@@ -23,18 +23,19 @@ struct verb {
 extern const struct verb verb_create, verb_show, verb_exec, verb_set, verb_inject, verb_destroy;
 
 /* Say what went wrong, as "gpusim: …", and give the exit status for it. */
-int complain(const struct allot_error *err);
-int complain_usage(const struct verb *verb, const char *format, ...)
+int gpusim_complain(const struct allot_error *err);
+int gpusim_complain_usage(const struct verb *verb, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Answer --help. */
-int print_help(const struct verb *verb);
+int gpusim_print_help(const struct verb *verb);
 
 /* The box that --box, else GPUSIM_BOX, else the default names. `ret` gets its path, absolute. */
-int find_path(char ret[PATH_MAX], const char *given, struct allot_error *err);
+int gpusim_find_path(char ret[PATH_MAX], const char *given, struct allot_error *err);
 /* Open the box at `path`; -ENOENT says how to make one. */
-int open_named(struct box **ret, const char *path, struct allot_error *err);
+int gpusim_open(struct box **ret, const char *path, struct allot_error *err);
 /* Open and lock it; the dead are already reaped. For verbs that end soon after. */
-int open_locked(struct box **ret, const char *given, struct allot_error *err);
+int gpusim_open_locked(struct box **ret, const char *given, struct allot_error *err);
 
 /* "2", "GPU-uuid…" (a prefix will do) or a PCI bus id. -EINVAL: no such GPU, the text says so. */
-int find_gpu(const struct box *box, const char *text, unsigned *ret, struct allot_error *err);
+int gpusim_find_gpu(const struct box *box, const char *text, unsigned *ret,
+                    struct allot_error *err);

@@ -205,41 +205,42 @@ static int run(int argc, char **argv) {
     opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:g:t:s:", options, NULL)) >= 0) {
         if (c == 'h')
-            return print_help(&verb_inject);
+            return gpusim_print_help(&verb_inject);
         if (c == '?')
-            return complain_usage(&verb_inject, "no such option, or its argument is missing: %s",
-                                  argv[optind - 1]);
+            return gpusim_complain_usage(
+                &verb_inject, "no such option, or its argument is missing: %s", argv[optind - 1]);
         if (c == 'b')
             given = optarg;
         else if (c == 'g')
             order.gpu_text = optarg;
         else if (parse_u64(optarg, c == 't' ? UINT32_MAX : UINT64_MAX,
                            c == 't' ? &order.times : &order.seed) < 0)
-            return complain_usage(&verb_inject, "\"%s\" is not a number", optarg);
+            return gpusim_complain_usage(&verb_inject, "\"%s\" is not a number", optarg);
     }
     order.argc = argc - optind;
     order.argv = argv + optind;
     if (order.argc < 1)
-        return complain_usage(&verb_inject, "what is to go wrong?");
+        return gpusim_complain_usage(&verb_inject, "what is to go wrong?");
     while (k < ELEMENTSOF(kinds) && strcmp(kinds[k].name, order.argv[0]))
         k++;
     if (k == ELEMENTSOF(kinds))
-        return complain_usage(&verb_inject, "\"%s\" is no kind of fault", order.argv[0]);
+        return gpusim_complain_usage(&verb_inject, "\"%s\" is no kind of fault", order.argv[0]);
     if (order.argc - 1 < kinds[k].min_words || order.argc - 1 > kinds[k].max_words)
-        return complain_usage(&verb_inject, "too %s words after \"%s\"",
-                              order.argc - 1 < kinds[k].min_words ? "few" : "many", order.argv[0]);
+        return gpusim_complain_usage(&verb_inject, "too %s words after \"%s\"",
+                                     order.argc - 1 < kinds[k].min_words ? "few" : "many",
+                                     order.argv[0]);
 
-    if (open_locked(&order.box, given, &err) < 0)
-        return complain(&err);
+    if (gpusim_open_locked(&order.box, given, &err) < 0)
+        return gpusim_complain(&err);
     if (order.gpu_text) {
-        r = find_gpu(order.box, order.gpu_text, &order.gpu, &err);
+        r = gpusim_find_gpu(order.box, order.gpu_text, &order.gpu, &err);
         order.has_gpu = true;
     }
     if (r == 0)
         r = kinds[k].run(&order, &err);
     box_unlock(order.box);
     box_free(order.box);
-    return r < 0 ? complain(&err) : EXIT_SUCCESS;
+    return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
 const struct verb verb_inject = {

@@ -16,12 +16,12 @@ static const struct verb *const verbs[] = {
     &verb_create, &verb_show, &verb_exec, &verb_set, &verb_inject, &verb_destroy,
 };
 
-int complain(const struct allot_error *err) {
+int gpusim_complain(const struct allot_error *err) {
     fprintf(stderr, "gpusim: %s\n", err->text);
     return EXIT_FAILURE;
 }
 
-int complain_usage(const struct verb *verb, const char *format, ...) {
+int gpusim_complain_usage(const struct verb *verb, const char *format, ...) {
     va_list args;
 
     fprintf(stderr, "gpusim %s: ", verb->name);
@@ -32,12 +32,12 @@ int complain_usage(const struct verb *verb, const char *format, ...) {
     return EXIT_USAGE;
 }
 
-int print_help(const struct verb *verb) {
+int gpusim_print_help(const struct verb *verb) {
     printf("gpusim %s: %s\n\n%s", verb->name, verb->summary, verb->help);
     return EXIT_SUCCESS;
 }
 
-int find_path(char ret[PATH_MAX], const char *given, struct allot_error *err) {
+int gpusim_find_path(char ret[PATH_MAX], const char *given, struct allot_error *err) {
     char path[PATH_MAX], *real;
     bool named;
     int r;
@@ -64,7 +64,7 @@ int find_path(char ret[PATH_MAX], const char *given, struct allot_error *err) {
     return 0;
 }
 
-int open_named(struct box **ret, const char *path, struct allot_error *err) {
+int gpusim_open(struct box **ret, const char *path, struct allot_error *err) {
     const int r = box_open(ret, path, err);
 
     if (r == -ENOENT)
@@ -72,15 +72,15 @@ int open_named(struct box **ret, const char *path, struct allot_error *err) {
     return r;
 }
 
-int open_locked(struct box **ret, const char *given, struct allot_error *err) {
+int gpusim_open_locked(struct box **ret, const char *given, struct allot_error *err) {
     char path[PATH_MAX];
     struct box *box;
     int r;
 
-    r = find_path(path, given, err);
+    r = gpusim_find_path(path, given, err);
     if (r < 0)
         return r;
-    r = open_named(&box, path, err);
+    r = gpusim_open(&box, path, err);
     if (r < 0)
         return r;
     r = box_lock(box);
@@ -94,7 +94,8 @@ int open_locked(struct box **ret, const char *given, struct allot_error *err) {
     return 0;
 }
 
-int find_gpu(const struct box *box, const char *text, unsigned *ret, struct allot_error *err) {
+int gpusim_find_gpu(const struct box *box, const char *text, unsigned *ret,
+                    struct allot_error *err) {
     unsigned found = 0;
     struct pci_id pci;
     char *end;

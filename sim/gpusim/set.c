@@ -79,7 +79,7 @@ static int apply(struct box *box, int argc, char **argv, struct allot_error *err
     int r = 0;
 
     if (!on_box && strcmp(argv[0], "all")) {
-        r = find_gpu(box, argv[0], &first, err);
+        r = gpusim_find_gpu(box, argv[0], &first, err);
         last = first;
     }
     for (int i = on_box ? 0 : 1; i < argc && r == 0; i++) {
@@ -102,20 +102,20 @@ static int run(int argc, char **argv) {
     opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:", options, NULL)) >= 0) {
         if (c == 'h')
-            return print_help(&verb_set);
+            return gpusim_print_help(&verb_set);
         if (c == '?')
-            return complain_usage(&verb_set, "no such option, or its argument is missing: %s",
-                                  argv[optind - 1]);
+            return gpusim_complain_usage(
+                &verb_set, "no such option, or its argument is missing: %s", argv[optind - 1]);
         given = optarg;
     }
     if (optind >= argc || (!strchr(argv[optind], '=') && optind + 1 >= argc))
-        return complain_usage(&verb_set, "what is to be set?");
-    if (open_locked(&box, given, &err) < 0)
-        return complain(&err);
+        return gpusim_complain_usage(&verb_set, "what is to be set?");
+    if (gpusim_open_locked(&box, given, &err) < 0)
+        return gpusim_complain(&err);
     r = apply(box, argc - optind, argv + optind, &err);
     box_unlock(box);
     box_free(box);
-    return r < 0 ? complain(&err) : EXIT_SUCCESS;
+    return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
 #define X(field, word, unit, max) "  " word "=N|auto  (" unit ")\n"

@@ -202,19 +202,19 @@ static int run(int argc, char **argv) {
     opterr = 0; /* one message is enough: ours */
     while ((c = getopt_long(argc, argv, "hb:j", options, NULL)) >= 0) {
         if (c == 'h')
-            return print_help(&verb_show);
+            return gpusim_print_help(&verb_show);
         if (c == '?')
-            return complain_usage(&verb_show, "no such option, or its argument is missing: %s",
-                                  argv[optind - 1]);
+            return gpusim_complain_usage(
+                &verb_show, "no such option, or its argument is missing: %s", argv[optind - 1]);
         if (c == 'j')
             json = true;
         else
             given = optarg;
     }
     if (optind < argc)
-        return complain_usage(&verb_show, "\"%s\" is one word too many", argv[optind]);
-    if (open_locked(&box, given, &err) < 0)
-        return complain(&err);
+        return gpusim_complain_usage(&verb_show, "\"%s\" is one word too many", argv[optind]);
+    if (gpusim_open_locked(&box, given, &err) < 0)
+        return gpusim_complain(&err);
     r = box_check(box, &err);
     if (r == 0 && json)
         show_json(box);
@@ -222,7 +222,7 @@ static int run(int argc, char **argv) {
         print_text(box);
     box_unlock(box);
     box_free(box);
-    return r < 0 ? complain(&err) : EXIT_SUCCESS;
+    return r < 0 ? gpusim_complain(&err) : EXIT_SUCCESS;
 }
 
 const struct verb verb_show = {
