@@ -203,11 +203,11 @@ static void context_end(struct context *context) {
     streams_end(context);
     events_end(context);
     modules_end(context);
-    reach_end(context);
-    arrays_end(context);
-    hosts_end(context);
+    kernel_access_context_end(context);
+    array_context_end(context);
+    host_context_end(context);
     if (context->primary)
-        pools_end(context->device);
+        pool_end_all(context->device);
     heap_done(&context->heap);
     device_give(context->device, context->device->model->context_bytes);
     device_count_context(context->device, -1);

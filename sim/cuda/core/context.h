@@ -44,7 +44,7 @@ struct context {
     uint64_t device_heap_bytes; /* what malloc() on the device gave */
     struct print print;
     _Atomic(struct ptx_memory *)
-        reach; /* see sim/cuda/memory/kernel_access.h; NULL: no kernel ran yet */
+        kernel_access; /* see sim/cuda/memory/kernel_access.h; NULL: no kernel ran yet */
 };
 
 /* Handles are pointers; these say so in one place. */
@@ -81,5 +81,5 @@ void context_unlink(struct context *context, struct range *range);
 struct context *context_primary(const struct device *device);
 /* For what other files have in a context: called, with the lock, when it ends. */
 void events_end(struct context *context);
-void arrays_end(struct context *context);
-void hosts_end(struct context *context);
+void array_context_end(struct context *context);
+void host_context_end(struct context *context);

@@ -202,7 +202,7 @@ static CUresult start(void) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     box_unlock(driver.box);
     if (result == CUDA_SUCCESS)
-        result = window_open();
+        result = address_space_open();
     if (result == CUDA_SUCCESS && !driver.executor &&
         executor_new(&driver.executor, (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 2L)) < 0)
         result = CUDA_ERROR_OUT_OF_MEMORY;

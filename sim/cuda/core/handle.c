@@ -49,7 +49,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
                          option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
         return CUDA_ERROR_INVALID_VALUE;
     TRY(check_prop(prop));
-    *granularity = WINDOW_GRANULE;
+    *granularity = ADDRESS_SPACE_GRANULE;
     return CUDA_SUCCESS;
 }
 
@@ -93,7 +93,7 @@ static void handle_end(struct handle *handle) {
     if (handle->fd >= 0)
         close(handle->fd);
     else
-        window_file_release(handle->offset, handle->bytes, true);
+        address_space_file_release(handle->offset, handle->bytes, true);
     if (handle->segment)
         segment_leave(handle->segment);
     else if (handle->device)
@@ -113,7 +113,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *ret, size_t size,
     if (!ret || flags)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(check_prop(prop));
-    if (size == 0 || size % WINDOW_GRANULE)
+    if (size == 0 || size % ADDRESS_SPACE_GRANULE)
         return CUDA_ERROR_INVALID_VALUE;
     exportable = prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     DRIVER_LOCKED();
@@ -149,7 +149,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *ret, size_t size,
                                      handle->device ? handle->segment : size, size);
         ok = r == CUDA_SUCCESS && handle->fd >= 0;
     } else {
-        handle->offset = window_file_reserve(size);
+        handle->offset = address_space_file_reserve(size);
         ok = handle->offset != 0;
     }
     if (!ok) {

@@ -17,7 +17,7 @@ struct handle {
     uint64_t bytes;
     unsigned refs;   /* cuMemCreate(), retained, imported: what cuMemRelease() undoes */
     unsigned mapped; /* ranges */
-    int fd;          /* its own; -1: in the window's file at `offset` */
+    int fd;          /* its own; -1: in the address space's file at `offset` */
     uint64_t offset;
     uint64_t segment; /* 0: private to this process */
     uint64_t id;

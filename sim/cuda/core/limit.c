@@ -239,6 +239,6 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext) {
     if (!(context->peers >> peer->device->ordinal & 1))
         return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     __atomic_and_fetch(&context->peers, ~(1u << peer->device->ordinal), __ATOMIC_RELAXED);
-    window_changed();
+    address_space_changed();
     return CUDA_SUCCESS;
 }

@@ -37,7 +37,7 @@ static void describe(uint64_t address, char *ret, size_t n) {
     struct allocation near;
     uint64_t offset;
 
-    if (!reach_nearest(address, &near)) {
+    if (!kernel_access_nearest(address, &near)) {
         snprintf(ret, n, "nothing is allocated");
         return;
     }

@@ -157,7 +157,8 @@ uint64_t graph_memory_bytes(const struct graph_memory *memory) {
 }
 
 uint64_t graph_memory_room_bytes(const struct graph_memory *memory) {
-    return round_up(memory->bytes, memory->bytes < WINDOW_GRANULE ? HEAP_UNIT : WINDOW_GRANULE);
+    return round_up(memory->bytes,
+                    memory->bytes < ADDRESS_SPACE_GRANULE ? HEAP_UNIT : ADDRESS_SPACE_GRANULE);
 }
 
 struct device *graph_memory_device(const struct graph_memory *memory) {
@@ -212,7 +213,7 @@ static void drop_hold(struct graph_memory *memory) {
 
 static void set_live(struct graph_memory *memory, bool live) {
     memory->live = live;
-    window_changed();
+    address_space_changed();
 }
 
 /* What a step of a launch does to memory, when the stream gets there. */
@@ -305,7 +306,7 @@ CUresult graph_room_new(struct device *device, uint64_t bytes, struct graph_room
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     room->device = device;
-    room->bytes = round_up(bytes, WINDOW_GRANULE);
+    room->bytes = round_up(bytes, ADDRESS_SPACE_GRANULE);
     list_append(&rooms, &room->in_rooms);
     *ret = room;
     return CUDA_SUCCESS;

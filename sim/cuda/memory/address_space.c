@@ -16,18 +16,18 @@
  * a sanitizer's layout), so smaller windows are tried as well.
  */
 #if defined(__SANITIZE_THREAD__)
-#define WINDOW_MAX_BYTES (UINT64_C(1) << 38)
+#define MAX_BYTES (UINT64_C(1) << 38)
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define WINDOW_MAX_BYTES (UINT64_C(1) << 38)
+#define MAX_BYTES (UINT64_C(1) << 38)
 #endif
 #endif
-#ifndef WINDOW_MAX_BYTES
-#define WINDOW_MAX_BYTES (UINT64_C(1) << 44)
+#ifndef MAX_BYTES
+#define MAX_BYTES (UINT64_C(1) << 44)
 #endif
-#define WINDOW_MIN_BYTES (UINT64_C(1) << 33)
+#define MIN_BYTES (UINT64_C(1) << 33)
 
-struct window window = { .fd = -1 };
+struct address_space address_space = { .fd = -1 };
 
 /* A bit per granule that is taken; `low`: no word before it has room. */
 struct granules {
@@ -37,10 +37,8 @@ struct granules {
 };
 static struct granules device_granules, host_granules, file_granules;
 
-static struct slab ranges = SLAB(struct range);
-
 static int granules_open(struct granules *granules, uint64_t bytes) {
-    size_t n = bytes >> WINDOW_SHIFT;
+    size_t n = bytes >> ADDRESS_SPACE_SHIFT;
     void *bits = mmap(NULL, n / 8, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -146,9 +144,9 @@ static uint64_t largest_file(void) {
 static int try_open(uint64_t bytes) {
     cleanup(closep) int fd = -1;
     uint64_t host_bytes = bytes / 4;
-    size_t n = (bytes + host_bytes) >> WINDOW_SHIFT;
+    size_t n = (bytes + host_bytes) >> ADDRESS_SPACE_SHIFT;
     void *base, *table;
-    uint64_t aligned, reserved = 2 * bytes + host_bytes + WINDOW_GRANULE;
+    uint64_t aligned, reserved = 2 * bytes + host_bytes + ADDRESS_SPACE_GRANULE;
 
     if (2 * bytes > largest_file())
         return -EFBIG;
@@ -158,13 +156,13 @@ static int try_open(uint64_t bytes) {
     base = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return -errno;
-    aligned = round_up((uintptr_t)base, WINDOW_GRANULE);
+    aligned = round_up((uintptr_t)base, ADDRESS_SPACE_GRANULE);
     if (mmap((void *)(uintptr_t)(aligned + bytes + host_bytes), bytes, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
         munmap(base, reserved);
         return -ENOMEM;
     }
-    table = mmap(NULL, n * sizeof(*window.table), PROT_READ | PROT_WRITE,
+    table = mmap(NULL, n * sizeof(*address_space.table), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (table == MAP_FAILED || granules_open(&device_granules, bytes) < 0 ||
         granules_open(&host_granules, host_bytes) < 0 || granules_open(&file_granules, bytes) < 0) {
@@ -172,7 +170,7 @@ static int try_open(uint64_t bytes) {
         return -ENOMEM;
     }
     keep_private((uintptr_t)base, reserved);
-    window = (struct window){
+    address_space = (struct address_space){
         .base = aligned,
         .device_bytes = bytes,
         .host_bytes = host_bytes,
@@ -184,87 +182,70 @@ static int try_open(uint64_t bytes) {
     return 0;
 }
 
-CUresult window_open(void) {
-    if (window.fd >= 0)
+CUresult address_space_open(void) {
+    if (address_space.fd >= 0)
         return CUDA_SUCCESS;
-    for (uint64_t bytes = WINDOW_MAX_BYTES; bytes >= WINDOW_MIN_BYTES; bytes /= 4)
+    for (uint64_t bytes = MAX_BYTES; bytes >= MIN_BYTES; bytes /= 4)
         if (try_open(bytes) == 0)
             return CUDA_SUCCESS;
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUdeviceptr window_reserve(enum window_part part, uint64_t bytes, uint64_t align,
-                           CUdeviceptr hint) {
-    struct granules *granules = part == WINDOW_DEVICE ? &device_granules : &host_granules;
-    uint64_t origin = window.base + (part == WINDOW_DEVICE ? 0 : window.device_bytes);
-    uint64_t span = round_up(bytes, WINDOW_GRANULE);
-    size_t n = span >> WINDOW_SHIFT, i;
+CUdeviceptr address_space_reserve(enum address_space_part part, uint64_t bytes, uint64_t align,
+                                  CUdeviceptr hint) {
+    struct granules *granules = part == ADDRESS_SPACE_DEVICE ? &device_granules : &host_granules;
+    uint64_t origin =
+        address_space.base + (part == ADDRESS_SPACE_DEVICE ? 0 : address_space.device_bytes);
+    uint64_t span = round_up(bytes, ADDRESS_SPACE_GRANULE);
+    size_t n = span >> ADDRESS_SPACE_SHIFT, i;
 
     if (n == 0 || n > granules->n)
         return 0;
-    if (hint && hint >= origin && hint % WINDOW_GRANULE == 0 && (align == 0 || hint % align == 0)) {
-        i = (hint - origin) >> WINDOW_SHIFT;
+    if (hint && hint >= origin && hint % ADDRESS_SPACE_GRANULE == 0 &&
+        (align == 0 || hint % align == 0)) {
+        i = (hint - origin) >> ADDRESS_SPACE_SHIFT;
         if (i < granules->n && n <= granules->n - i && first_taken(granules, i, i + n) == i + n) {
             mark(granules, i, n, true);
             return hint;
         }
     }
-    i = granules_take(granules, n, align >> WINDOW_SHIFT, origin >> WINDOW_SHIFT);
-    return i == SIZE_MAX ? 0 : origin + ((uint64_t)i << WINDOW_SHIFT);
+    i = granules_take(granules, n, align >> ADDRESS_SPACE_SHIFT, origin >> ADDRESS_SPACE_SHIFT);
+    return i == SIZE_MAX ? 0 : origin + ((uint64_t)i << ADDRESS_SPACE_SHIFT);
 }
 
-void window_release(CUdeviceptr base, uint64_t bytes) {
-    uint64_t offset = base - window.base;
-    size_t n = round_up(bytes, WINDOW_GRANULE) >> WINDOW_SHIFT;
+void address_space_release(CUdeviceptr base, uint64_t bytes) {
+    uint64_t offset = base - address_space.base;
+    size_t n = round_up(bytes, ADDRESS_SPACE_GRANULE) >> ADDRESS_SPACE_SHIFT;
 
-    if (offset < window.device_bytes)
-        mark(&device_granules, offset >> WINDOW_SHIFT, n, false);
+    if (offset < address_space.device_bytes)
+        mark(&device_granules, offset >> ADDRESS_SPACE_SHIFT, n, false);
     else
-        mark(&host_granules, (offset - window.device_bytes) >> WINDOW_SHIFT, n, false);
+        mark(&host_granules, (offset - address_space.device_bytes) >> ADDRESS_SPACE_SHIFT, n,
+             false);
 }
 
-void window_enter(struct range *range, CUdeviceptr base, uint64_t bytes) {
-    size_t first = (base - window.base) >> WINDOW_SHIFT;
-    size_t n = round_up(bytes, WINDOW_GRANULE) >> WINDOW_SHIFT;
+void address_space_enter(struct range *range, CUdeviceptr base, uint64_t bytes) {
+    size_t first = (base - address_space.base) >> ADDRESS_SPACE_SHIFT;
+    size_t n = round_up(bytes, ADDRESS_SPACE_GRANULE) >> ADDRESS_SPACE_SHIFT;
 
     for (size_t i = first; i < first + n; i++)
-        atomic_store_explicit(&window.table[i], range, memory_order_release);
-    window_changed();
+        atomic_store_explicit(&address_space.table[i], range, memory_order_release);
+    address_space_changed();
 }
 
-uint64_t range_next_id(void) {
-    static uint64_t last_id;
+void address_space_discard(int fd, CUdeviceptr base, uint64_t bytes) {
+    uint64_t offset = base - address_space.base;
 
-    return ++last_id;
+    fallocate(fd >= 0 ? fd : address_space.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              (off_t)offset, (off_t)round_up(bytes, ADDRESS_SPACE_GRANULE));
 }
 
-struct range *range_new(void) {
-    struct range *range = slab_new(&ranges);
-
-    if (range) {
-        range->id = range_next_id();
-        slab_publish(range);
-    }
-    return range;
-}
-
-void range_free(struct range *range) {
-    slab_free(&ranges, range);
-}
-
-void window_discard(int fd, CUdeviceptr base, uint64_t bytes) {
-    uint64_t offset = base - window.base;
-
-    fallocate(fd >= 0 ? fd : window.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-              (off_t)round_up(bytes, WINDOW_GRANULE));
-}
-
-CUresult window_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset) {
-    uint64_t at = base + window.delta;
+CUresult address_space_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset) {
+    uint64_t at = base + address_space.delta;
 
     if (fd < 0) {
-        fd = window.fd;
-        offset = base - window.base;
+        fd = address_space.fd;
+        offset = base - address_space.base;
     }
     if (mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, (off_t)offset) == MAP_FAILED)
@@ -273,7 +254,7 @@ CUresult window_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset) {
     return CUDA_SUCCESS;
 }
 
-CUresult window_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset) {
+CUresult address_space_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset) {
     if (mmap((void *)(uintptr_t)base, bytes, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, (off_t)offset) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -281,13 +262,13 @@ CUresult window_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset
     return CUDA_SUCCESS;
 }
 
-void window_hide(CUdeviceptr base, uint64_t bytes) {
+void address_space_hide(CUdeviceptr base, uint64_t bytes) {
     mmap((void *)(uintptr_t)base, bytes, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     keep_private(base, bytes);
 }
 
-CUresult window_host_map(CUdeviceptr base, uint64_t bytes) {
+CUresult address_space_host_map(CUdeviceptr base, uint64_t bytes) {
     if (mmap((void *)(uintptr_t)base, bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -295,22 +276,23 @@ CUresult window_host_map(CUdeviceptr base, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-void window_host_unmap(CUdeviceptr base, uint64_t bytes) {
-    if (atomic_load(&window.n_kernels) && window_host_map(base, bytes) == CUDA_SUCCESS)
+void address_space_host_unmap(CUdeviceptr base, uint64_t bytes) {
+    if (atomic_load(&address_space.n_kernels) &&
+        address_space_host_map(base, bytes) == CUDA_SUCCESS)
         return;
-    window_hide(base, round_up(bytes, WINDOW_GRANULE));
+    address_space_hide(base, round_up(bytes, ADDRESS_SPACE_GRANULE));
 }
 
-uint64_t window_file_reserve(uint64_t bytes) {
-    size_t i = granules_take(&file_granules, bytes >> WINDOW_SHIFT, 1, 0);
+uint64_t address_space_file_reserve(uint64_t bytes) {
+    size_t i = granules_take(&file_granules, bytes >> ADDRESS_SPACE_SHIFT, 1, 0);
 
-    return i == SIZE_MAX ? 0 : window.device_bytes + ((uint64_t)i << WINDOW_SHIFT);
+    return i == SIZE_MAX ? 0 : address_space.device_bytes + ((uint64_t)i << ADDRESS_SPACE_SHIFT);
 }
 
-void window_file_release(uint64_t offset, uint64_t bytes, bool discard) {
+void address_space_file_release(uint64_t offset, uint64_t bytes, bool discard) {
     if (discard)
-        fallocate(window.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+        fallocate(address_space.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                   (off_t)bytes);
-    mark(&file_granules, (offset - window.device_bytes) >> WINDOW_SHIFT, bytes >> WINDOW_SHIFT,
-         false);
+    mark(&file_granules, (offset - address_space.device_bytes) >> ADDRESS_SPACE_SHIFT,
+         bytes >> ADDRESS_SPACE_SHIFT, false);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Window: the addresses of this process that mean something to a GPU, and what backs them.
+ * Address space: the addresses of this process that mean something to a GPU, and what backs them.
  *
- *     base            base + device_bytes        + host_bytes               + device_bytes
- *     | device window | host window              | backing of the device window |
- *     | no access     | page-locked and managed  | what a GPU address really is |
+ *     base          base + device_bytes      + host_bytes                + device_bytes
+ *     | device part | host part              | backing of the device part |
+ *     | no access   | page-locked, managed   | the bytes of GPU addresses |
  *
  * A device address A lies in the first part, which nobody can touch: host code that dereferences
  * it faults, as on a real box. Its bytes are at A + delta. A host allocation is at its own
@@ -24,128 +24,82 @@
 
 #include "sim/cuda/core/api.h"
 #include "sim/cuda/core/driver.h"
-#include "sim/cuda/core/slab.h"
+#include "sim/cuda/memory/range.h"
 
-#define WINDOW_SHIFT   21
-#define WINDOW_GRANULE (UINT64_C(1) << WINDOW_SHIFT)
+#define ADDRESS_SPACE_SHIFT   21
+#define ADDRESS_SPACE_GRANULE (UINT64_C(1) << ADDRESS_SPACE_SHIFT)
 
-struct block;
-struct context;
-struct handle;
-struct heap;
-struct managed;
-struct pool;
-
-enum range_kind {
-    RANGE_DEVICE = 1, /* one allocation in whole granules */
-    RANGE_BLOCK,      /* a granule of small allocations, see sim/cuda/memory/heap.h */
-    RANGE_RESERVED,   /* addresses without memory: cuMemAddressReserve() */
-    RANGE_MAPPED,     /* memory mapped into a reservation: cuMemMap() */
-    RANGE_IMPORTED,   /* memory of another process: cuIpcOpenMemHandle() and pools */
-    RANGE_HOST,       /* page-locked host memory that we allocated */
-    RANGE_REGISTERED, /* page-locked host memory of the program; never in the table */
-    RANGE_MANAGED,
-};
-
-struct range {
-    struct slab_head head;
-    enum range_kind kind;
-    uint32_t flags; /* of cuMemHostAlloc() and the like */
-    CUdeviceptr base;
-    uint64_t bytes;                /* asked for; what an access is checked against */
-    uint64_t span;                 /* in whole granules */
-    struct device *device;         /* whose memory it is; NULL: the host's */
-    struct context *context;       /* that made it; NULL: lives on its own */
-    struct heap *heap;             /* that it came from; NULL: none */
-    struct range *previous, *next; /* of the same heap or context */
-    uint64_t id;                   /* unique in this process */
-    bool sync_memops;
-    unsigned n_held;                    /* of graphs: allocations in it that are charged */
-    uint64_t segment;                   /* in the box, once it was exported; 0: private */
-    uint32_t access_read, access_write; /* RANGE_MAPPED: bit per device ordinal */
-    bool host_access;                   /* RANGE_MAPPED of host memory: the host may touch it too */
-    bool read_only_host;                /* registered with CU_MEMHOSTREGISTER_READ_ONLY */
-    union {
-        struct block *block;     /* RANGE_BLOCK */
-        struct handle *handle;   /* RANGE_MAPPED */
-        struct managed *managed; /* RANGE_MANAGED */
-        struct import *import;   /* RANGE_IMPORTED */
-    };
-    struct range *reservation; /* RANGE_MAPPED: what it lies in */
-};
-
-struct window {
+struct address_space {
     uint64_t base;
     uint64_t device_bytes, host_bytes;
     uint64_t delta;      /* from a device address to its bytes */
-    int fd;              /* of the backing; offset 0 is the first byte of the device window */
-    uint64_t file_bytes; /* device_bytes for the window, then space for handles */
+    int fd;              /* of the backing; offset 0 is the first byte of the device part */
+    uint64_t file_bytes; /* device_bytes for the device part, then space for handles */
     _Atomic(struct range *) *table;
     _Atomic uint64_t generation; /* larger whenever an address means something else */
     _Atomic unsigned n_kernels;  /* that run, and may have looked up what is gone now */
 };
-extern struct window window;
+extern struct address_space address_space;
 
 /* Addresses were freed or forbidden: kernels that run are to look them up again. */
-static inline void window_changed(void) {
-    atomic_store_explicit(&window.generation,
-                          atomic_load_explicit(&window.generation, memory_order_relaxed) + 1,
+static inline void address_space_changed(void) {
+    atomic_store_explicit(&address_space.generation,
+                          atomic_load_explicit(&address_space.generation, memory_order_relaxed) + 1,
                           memory_order_release);
 }
 
 /* Reserve it all. Called by cuInit(). */
-CUresult window_open(void);
+CUresult address_space_open(void);
 
-static inline bool window_has(CUdeviceptr address) {
-    return address - window.base < window.device_bytes + window.host_bytes;
+static inline bool address_space_has(CUdeviceptr address) {
+    return address - address_space.base < address_space.device_bytes + address_space.host_bytes;
 }
 /* The range that has `address`; NULL: none. No lock; not for registered host memory. */
-static inline struct range *window_find(CUdeviceptr address) {
-    uint64_t offset = address - window.base;
+static inline struct range *address_space_find(CUdeviceptr address) {
+    uint64_t offset = address - address_space.base;
 
-    if (offset >= window.device_bytes + window.host_bytes)
+    if (offset >= address_space.device_bytes + address_space.host_bytes)
         return NULL;
-    return atomic_load_explicit(&window.table[offset >> WINDOW_SHIFT], memory_order_acquire);
+    return atomic_load_explicit(&address_space.table[offset >> ADDRESS_SPACE_SHIFT],
+                                memory_order_acquire);
 }
-/* Where the bytes of an address in the window are. */
-static inline void *window_bytes(CUdeviceptr address) {
-    uint64_t offset = address - window.base;
+/* Where the bytes of an address in the address space are. */
+static inline void *address_space_bytes(CUdeviceptr address) {
+    uint64_t offset = address - address_space.base;
 
-    return (void *)(uintptr_t)(offset < window.device_bytes ? address + window.delta : address);
+    return (void *)(uintptr_t)(offset < address_space.device_bytes ? address + address_space.delta
+                                                                   : address);
 }
 
-enum window_part {
-    WINDOW_DEVICE,
-    WINDOW_HOST,
+enum address_space_part {
+    ADDRESS_SPACE_DEVICE,
+    ADDRESS_SPACE_HOST,
 };
 /*
  * Find `bytes` of free addresses, in whole granules, aligned to `align` (0, or a power of two); at
- * `hint` if that is free. 0: no such room. window_release() makes them free again.
+ * `hint` if that is free. 0: no such room. address_space_release() makes them free again.
  */
-CUdeviceptr window_reserve(enum window_part part, uint64_t bytes, uint64_t align, CUdeviceptr hint);
-void window_release(CUdeviceptr base, uint64_t bytes);
+CUdeviceptr address_space_reserve(enum address_space_part part, uint64_t bytes, uint64_t align,
+                                  CUdeviceptr hint);
+void address_space_release(CUdeviceptr base, uint64_t bytes);
 /* Let `range` (NULL: nothing) answer for its granules from now on. */
-void window_enter(struct range *range, CUdeviceptr base, uint64_t bytes);
-
-struct range *range_new(void);
-uint64_t range_next_id(void);
-void range_free(struct range *range);
+void address_space_enter(struct range *range, CUdeviceptr base, uint64_t bytes);
 
 /*
- * Give the bytes behind device addresses, in the window's file or (fd not -1) in one that mirrors
- * it, back to the host: they read as zeros from then on.
+ * Give the bytes behind device addresses, in the address space's file or (fd not -1) in one that
+ * mirrors it, back to the host: they read as zeros from then on.
  */
-void window_discard(int fd, CUdeviceptr base, uint64_t bytes);
-/* Back device addresses with another file, or (fd -1) with the window's own again. */
-CUresult window_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
+void address_space_discard(int fd, CUdeviceptr base, uint64_t bytes);
+/* Back device addresses with another file, or (fd -1) with the address space's own again. */
+CUresult address_space_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
 /* Let the host touch device addresses too (memory that is the host's), or no longer. */
-CUresult window_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
-void window_hide(CUdeviceptr base, uint64_t bytes);
+CUresult address_space_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
+void address_space_hide(CUdeviceptr base, uint64_t bytes);
 /* Give host addresses pages that can be touched, or take them away. While kernels run, zeros take
  * their place, for who comes late. */
-CUresult window_host_map(CUdeviceptr base, uint64_t bytes);
-void window_host_unmap(CUdeviceptr base, uint64_t bytes);
+CUresult address_space_host_map(CUdeviceptr base, uint64_t bytes);
+void address_space_host_unmap(CUdeviceptr base, uint64_t bytes);
 
-/* Room in the window's file for memory that has no address of its own; 0: none. */
-uint64_t window_file_reserve(uint64_t bytes);
-void window_file_release(uint64_t offset, uint64_t bytes, bool discard);
+/* Room in the address space's file for memory that has no address of its own; 0: none. */
+uint64_t address_space_file_reserve(uint64_t bytes);
+void address_space_file_release(uint64_t offset, uint64_t bytes, bool discard);

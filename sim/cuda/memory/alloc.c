@@ -60,7 +60,7 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     if (memory_find(dptr, &found) && !(found.range->heap && found.range->heap->pool))
         context_wait_users(context, found.range->context);
     DRIVER_LOCKED();
-    if (!memory_find(dptr, &found) || found.base != dptr || limbo_has(dptr))
+    if (!memory_find(dptr, &found) || found.base != dptr || deferred_free_has(dptr))
         return CUDA_ERROR_INVALID_VALUE;
     switch (found.range->kind) {
     case RANGE_DEVICE:

@@ -346,7 +346,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
     return CUDA_SUCCESS;
 }
 
-void arrays_end(struct context *context) {
+void array_context_end(struct context *context) {
     for (struct mipmap *mipmap = slab_next(&mipmaps, NULL), *next; mipmap; mipmap = next) {
         next = slab_next(&mipmaps, mipmap);
         if (mipmap->context == context)

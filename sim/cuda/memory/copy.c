@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of the window, of arrays and of page-locked memory are simply there. Other host memory is
- * read and written through process_vm_readv() and its twin: a program that passes a bad pointer
- * then gets an error instead of a signal inside the driver.
+ * Bytes of the address space, of arrays and of page-locked memory are simply there. Other host
+ * memory is read and written through process_vm_readv() and its twin: a program that passes a bad
+ * pointer then gets an error instead of a signal inside the driver.
  */
 #include "sim/cuda/memory/copy.h"
 
@@ -48,8 +48,8 @@ static CUresult find_array(const struct copy_end *end, const struct copy *copy, 
         .slice = array->width_bytes * array->height,
         .device = array->context->device,
     };
-    ret->bytes =
-        (char *)window_bytes(array->base) + end->x + end->y * ret->pitch + end->z * ret->slice;
+    ret->bytes = (char *)address_space_bytes(array->base) + end->x + end->y * ret->pitch +
+                 end->z * ret->slice;
     return CUDA_SUCCESS;
 }
 
@@ -82,8 +82,9 @@ static CUresult find_address(const struct copy_end *end, const struct copy *copy
     *ret = (struct end){ .pitch = pitch, .slice = slice };
 
     if (!memory_find(start, &found)) {
-        /* Addresses of the window that are nothing, and what is not host memory of any kind. */
-        if (end->kind == COPY_DEVICE || window_has(start) || !end->address)
+        /* Addresses of the address space that are nothing, and what is not host memory of any kind.
+         */
+        if (end->kind == COPY_DEVICE || address_space_has(start) || !end->address)
             return CUDA_ERROR_INVALID_VALUE;
         ret->bytes = (char *)(uintptr_t)start;
         ret->pageable = true;

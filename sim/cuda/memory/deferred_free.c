@@ -14,17 +14,17 @@ enum { MAX_OTHERS = 16 };
 
 /* Belongs to the work that frees it. */
 struct entry {
-    struct list in_limbo; /* of all, oldest first */
-    struct pool *pool;    /* NULL: plain memory of a context */
-    uint32_t stream;      /* number of the one that frees it */
-    struct work *work;    /* the one that frees it; NULL until it is submitted */
+    struct list in_entries; /* of all, oldest first */
+    struct pool *pool;      /* NULL: plain memory of a context */
+    uint32_t stream;        /* number of the one that frees it */
+    struct work *work;      /* the one that frees it; NULL until it is submitted */
     CUdeviceptr base;
     uint64_t bytes; /* as they are counted */
     uint64_t id;    /* of the allocation */
     bool gone;      /* in use again, or freed by the end of its pool */
 };
 
-static struct list limbo = LIST_INIT(limbo);
+static struct list entries = LIST_INIT(entries);
 static struct map by_base; /* base → entry */
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 
@@ -33,10 +33,10 @@ static void leave(struct entry *entry) {
         return;
     entry->work = work_unref(driver.executor, entry->work);
     entry->gone = true;
-    list_remove(&entry->in_limbo);
+    list_remove(&entry->in_entries);
     map_take(&by_base, entry->base);
     if (entry->pool)
-        entry->pool->limbo_bytes -= entry->bytes;
+        entry->pool->deferred_bytes -= entry->bytes;
     pthread_cond_broadcast(&left);
 }
 
@@ -60,7 +60,7 @@ static uint64_t entry_run(void *argument) {
     return 0;
 }
 
-bool limbo_has(CUdeviceptr base) {
+bool deferred_free_has(CUdeviceptr base) {
     return map_find(&by_base, base);
 }
 
@@ -69,7 +69,7 @@ static uint64_t counted(const struct allocation *allocation) {
                                                   : allocation->range->span;
 }
 
-CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
+CUresult deferred_free_add(const struct allocation *allocation, CUstream handle) {
     struct stream *stream;
     struct entry *entry;
     struct work *work;
@@ -88,9 +88,9 @@ CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
     entry->base = allocation->base;
     entry->bytes = counted(allocation);
     entry->id = allocation->id;
-    list_append(&limbo, &entry->in_limbo);
+    list_append(&entries, &entry->in_entries);
     if (entry->pool)
-        entry->pool->limbo_bytes += entry->bytes;
+        entry->pool->deferred_bytes += entry->bytes;
 
     /* Submitting may have to wait for work that wants the lock. */
     driver_unlock();
@@ -99,7 +99,7 @@ CUresult limbo_free(const struct allocation *allocation, CUstream handle) {
                           .type = CU_GRAPH_NODE_TYPE_MEM_FREE,
                           .run = entry_run,
                           .argument = entry,
-                          .release = free, /* after it was run, which takes it out of limbo */
+                          .release = free, /* after it was run, which removes it from the list */
                           .regardless = true,
                       },
                       &work);
@@ -140,15 +140,15 @@ static bool await_entry(struct stream *stream, const struct entry *entry) {
     return entry->work && stream_await(stream, entry->work) == CUDA_SUCCESS;
 }
 
-bool limbo_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool anyhow,
-                 CUdeviceptr *ret) {
+bool deferred_free_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool anyhow,
+                         CUdeviceptr *ret) {
     struct allocation found;
     struct entry *entry;
     unsigned n_others = 0;
 
-    if (!pool->limbo_bytes)
+    if (!pool->deferred_bytes)
         return false;
-    list_foreach (entry, &limbo, in_limbo) {
+    list_foreach (entry, &entries, in_entries) {
         if (entry->pool != pool || !memory_find(entry->base, &found) || found.id != entry->id ||
             !heap_fits(&found, bytes))
             continue;
@@ -168,14 +168,14 @@ bool limbo_reuse(struct pool *pool, struct stream *stream, uint64_t bytes, bool 
 static const struct entry *awaited(const struct pool *pool, struct stream *stream, bool anyhow) {
     const struct entry *entry;
 
-    list_foreach (entry, &limbo, in_limbo) {
+    list_foreach (entry, &entries, in_entries) {
         if (entry->pool == pool && (anyhow || is_before(entry, stream)))
             return entry;
     }
     return NULL;
 }
 
-bool limbo_flush(struct pool *pool, struct stream *stream, bool anyhow) {
+bool deferred_free_flush(struct pool *pool, struct stream *stream, bool anyhow) {
     if (!awaited(pool, stream, anyhow))
         return false;
     while (awaited(pool, stream, anyhow))
@@ -183,10 +183,10 @@ bool limbo_flush(struct pool *pool, struct stream *stream, bool anyhow) {
     return true;
 }
 
-void limbo_forget(struct pool *pool) {
+void deferred_free_forget(struct pool *pool) {
     struct entry *entry, *next;
 
-    list_foreach_safe (entry, next, &limbo, in_limbo) {
+    list_foreach_safe (entry, next, &entries, in_entries) {
         if (entry->pool == pool)
             leave(entry);
     }

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda/memory/segment.h"
 
 /* A block leaves with all its units free: nothing to clear when it is used again. */
-static struct slab blocks = SLAB(struct block, .keep = true);
+static struct slab blocks = SLAB(struct heap_block, .keep = true);
 
 void heap_init(struct heap *heap, struct device *device,
                CUresult (*take)(struct heap *heap, uint64_t bytes),
@@ -18,7 +19,7 @@ static unsigned class_of(unsigned units) {
     return units ? 31u - (unsigned)__builtin_clz(units) : 0;
 }
 
-static void block_unlink(struct heap *heap, struct block *block) {
+static void block_unlink(struct heap *heap, struct heap_block *block) {
     if (block->previous)
         block->previous->next = block->next;
     else
@@ -27,7 +28,7 @@ static void block_unlink(struct heap *heap, struct block *block) {
         block->next->previous = block->previous;
 }
 
-static void block_link(struct heap *heap, struct block *block) {
+static void block_link(struct heap *heap, struct heap_block *block) {
     block->class = class_of(block->largest);
     block->previous = NULL;
     block->next = heap->class[block->class];
@@ -36,14 +37,14 @@ static void block_link(struct heap *heap, struct block *block) {
     heap->class[block->class] = block;
 }
 
-static void block_reclass(struct heap *heap, struct block *block) {
+static void block_reclass(struct heap *heap, struct heap_block *block) {
     if (class_of(block->largest) == block->class)
         return;
     block_unlink(heap, block);
     block_link(heap, block);
 }
 
-static void mark(struct block *block, unsigned from, unsigned n, bool take) {
+static void mark(struct heap_block *block, unsigned from, unsigned n, bool take) {
     for (unsigned i = from; i < from + n;) {
         unsigned in_word = MIN(64 - i % 64, from + n - i);
         uint64_t mask = (in_word == 64 ? ~UINT64_C(0) : (UINT64_C(1) << in_word) - 1) << (i % 64);
@@ -57,13 +58,13 @@ static void mark(struct block *block, unsigned from, unsigned n, bool take) {
 }
 
 /* Units of one allocation: readers look at them only while it lives. */
-static void set_start(struct block *block, unsigned from, unsigned n, uint16_t value) {
+static void set_start(struct heap_block *block, unsigned from, unsigned n, uint16_t value) {
     for (unsigned i = from; i < from + n; i++)
         block->start[i] = value;
 }
 
 /* How long the free run is that [from, from + n) lies in. */
-static unsigned run_around(const struct block *block, unsigned from, unsigned n) {
+static unsigned run_around(const struct heap_block *block, unsigned from, unsigned n) {
     unsigned first = from, end = from + n;
 
     while (first > 0) {
@@ -76,7 +77,7 @@ static unsigned run_around(const struct block *block, unsigned from, unsigned n)
         }
         first -= in_word;
     }
-    while (end < BLOCK_UNITS) {
+    while (end < HEAP_BLOCK_UNITS) {
         uint64_t used = block->taken[end / 64] >> (end % 64);
 
         if (used) {
@@ -89,21 +90,21 @@ static unsigned run_around(const struct block *block, unsigned from, unsigned n)
 }
 
 /* Length of the free run at `unit`; no need to measure beyond `enough`. */
-static unsigned run_at(const struct block *block, unsigned unit, unsigned enough) {
+static unsigned run_at(const struct heap_block *block, unsigned unit, unsigned enough) {
     unsigned run = 0;
 
-    while (unit + run < BLOCK_UNITS && run < enough) {
+    while (unit + run < HEAP_BLOCK_UNITS && run < enough) {
         uint64_t used = block->taken[(unit + run) / 64] >> ((unit + run) % 64);
 
         if (used)
             return run + (unsigned)__builtin_ctzll(used);
         run += 64 - (unit + run) % 64;
     }
-    return MIN(run, BLOCK_UNITS - unit);
+    return MIN(run, HEAP_BLOCK_UNITS - unit);
 }
 
-/* A run of `n` free units that begins in [from, to); BLOCK_UNITS: none. */
-static unsigned block_scan(const struct block *block, unsigned from, unsigned to, unsigned n,
+/* A run of `n` free units that begins in [from, to); HEAP_BLOCK_UNITS: none. */
+static unsigned block_scan(const struct heap_block *block, unsigned from, unsigned to, unsigned n,
                            unsigned *largest) {
     for (unsigned i = from; i < to;) {
         uint64_t word = ~block->taken[i / 64] >> (i % 64);
@@ -122,23 +123,23 @@ static unsigned block_scan(const struct block *block, unsigned from, unsigned to
         *largest = MAX(*largest, run);
         i += run;
     }
-    return BLOCK_UNITS;
+    return HEAP_BLOCK_UNITS;
 }
 
 /*
  * Find `n` free units, from where the last ones were found on: a block full of small holes would
- * be searched from its start each time otherwise. BLOCK_UNITS: none; then `largest` is exact.
+ * be searched from its start each time otherwise. HEAP_BLOCK_UNITS: none; then `largest` is exact.
  */
-static unsigned block_fit(struct block *block, unsigned n) {
+static unsigned block_fit(struct heap_block *block, unsigned n) {
     unsigned largest = 0;
-    unsigned unit = block_scan(block, block->rover, BLOCK_UNITS, n, &largest);
+    unsigned unit = block_scan(block, block->rover, HEAP_BLOCK_UNITS, n, &largest);
 
-    if (unit == BLOCK_UNITS && block->rover > 0)
+    if (unit == HEAP_BLOCK_UNITS && block->rover > 0)
         unit = block_scan(block, 0, block->rover, n, &largest);
-    if (unit == BLOCK_UNITS)
+    if (unit == HEAP_BLOCK_UNITS)
         block->largest = largest;
     else
-        block->rover = (unit + n) % BLOCK_UNITS;
+        block->rover = (unit + n) % HEAP_BLOCK_UNITS;
     return unit;
 }
 
@@ -164,7 +165,7 @@ static void heap_unlink(struct heap *heap, struct range *range) {
 
 static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t bytes,
                            struct range **ret) {
-    uint64_t span = round_up(bytes, WINDOW_GRANULE);
+    uint64_t span = round_up(bytes, ADDRESS_SPACE_GRANULE);
     struct range *range;
     CUresult r;
 
@@ -176,7 +177,7 @@ static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t byt
         return r;
     range = range_new();
     if (range)
-        range->base = window_reserve(WINDOW_DEVICE, span, 0, 0);
+        range->base = address_space_reserve(ADDRESS_SPACE_DEVICE, span, 0, 0);
     if (!range || !range->base) {
         if (range)
             range_free(range);
@@ -186,9 +187,9 @@ static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t byt
     range->kind = kind;
     range->bytes = bytes;
     range->span = span;
-    if (heap->fd >= 0 &&
-        window_map(range->base, span, heap->fd, range->base - window.base) != CUDA_SUCCESS) {
-        window_release(range->base, span);
+    if (heap->fd >= 0 && address_space_map(range->base, span, heap->fd,
+                                           range->base - address_space.base) != CUDA_SUCCESS) {
+        address_space_release(range->base, span);
         range_free(range);
         heap->give(heap, span);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -202,11 +203,11 @@ static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t byt
 static void range_drop(struct range *range) {
     struct heap *heap = range->heap;
 
-    window_enter(NULL, range->base, range->span);
-    window_discard(heap->fd, range->base, range->span);
+    address_space_enter(NULL, range->base, range->span);
+    address_space_discard(heap->fd, range->base, range->span);
     if (heap->fd >= 0)
-        window_map(range->base, range->span, -1, 0);
-    window_release(range->base, range->span);
+        address_space_map(range->base, range->span, -1, 0);
+    address_space_release(range->base, range->span);
     range_free(range);
 }
 
@@ -216,7 +217,7 @@ static void range_give(struct range *range) {
     heap_unlink(heap, range);
     if (range->segment) {
         /* Charged as a segment, not to this process alone; others may still use the bytes. */
-        window_enter(NULL, range->base, range->span);
+        address_space_enter(NULL, range->base, range->span);
         if (segment_forget(range))
             range_free(range);
         return;
@@ -226,13 +227,13 @@ static void range_give(struct range *range) {
 }
 
 /* A block without allocations, charged. */
-static CUresult block_new(struct heap *heap, struct block **ret) {
-    struct block *block = heap->spare;
+static CUresult block_new(struct heap *heap, struct heap_block **ret) {
+    struct heap_block *block = heap->spare;
     struct range *range;
     CUresult r;
 
     if (block) {
-        r = heap->take(heap, WINDOW_GRANULE);
+        r = heap->take(heap, ADDRESS_SPACE_GRANULE);
         if (r != CUDA_SUCCESS)
             return r;
         heap->spare = NULL;
@@ -240,7 +241,7 @@ static CUresult block_new(struct heap *heap, struct block **ret) {
         block = slab_new(&blocks);
         if (!block)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        r = range_take(heap, RANGE_BLOCK, WINDOW_GRANULE, &range);
+        r = range_take(heap, RANGE_BLOCK, ADDRESS_SPACE_GRANULE, &range);
         if (r != CUDA_SUCCESS) {
             slab_free(&blocks, block);
             return r;
@@ -248,9 +249,9 @@ static CUresult block_new(struct heap *heap, struct block **ret) {
         slab_publish(block);
         block->range = range;
         range->block = block;
-        window_enter(range, range->base, range->span);
+        address_space_enter(range, range->base, range->span);
     }
-    block->largest = BLOCK_UNITS;
+    block->largest = HEAP_BLOCK_UNITS;
     block->rover = 0;
     block_link(heap, block);
     *ret = block;
@@ -258,11 +259,11 @@ static CUresult block_new(struct heap *heap, struct block **ret) {
 }
 
 /* The last allocation of a block is gone. One block keeps its addresses for the next. */
-static void block_empty(struct heap *heap, struct block *block) {
+static void block_empty(struct heap *heap, struct heap_block *block) {
     block_unlink(heap, block);
     if (!heap->spare && !block->range->segment) {
         heap->spare = block;
-        heap->give(heap, WINDOW_GRANULE);
+        heap->give(heap, ADDRESS_SPACE_GRANULE);
         return;
     }
     range_give(block->range);
@@ -271,7 +272,7 @@ static void block_empty(struct heap *heap, struct block *block) {
 
 static uint32_t last_small_id;
 
-static void block_take(struct heap *heap, struct block *block, unsigned unit, unsigned n,
+static void block_take(struct heap *heap, struct heap_block *block, unsigned unit, unsigned n,
                        uint32_t bytes) {
     mark(block, unit, n, true);
     block->n_used += n;
@@ -284,21 +285,21 @@ static void block_take(struct heap *heap, struct block *block, unsigned unit, un
 
 static CUresult small_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
     unsigned n = (unsigned)((bytes + HEAP_UNIT - 1) / HEAP_UNIT);
-    struct block *block = NULL, *next;
-    unsigned unit = BLOCK_UNITS;
+    struct heap_block *block = NULL, *next;
+    unsigned unit = HEAP_BLOCK_UNITS;
     CUresult r;
 
-    for (unsigned c = class_of(n); c < HEAP_CLASSES && unit == BLOCK_UNITS; c++)
+    for (unsigned c = class_of(n); c < HEAP_CLASSES && unit == HEAP_BLOCK_UNITS; c++)
         for (block = heap->class[c]; block; block = next) {
             next = block->next;
             if (block->largest < n)
                 continue;
             unit = block_fit(block, n);
-            if (unit != BLOCK_UNITS)
+            if (unit != HEAP_BLOCK_UNITS)
                 break;
             block_reclass(heap, block);
         }
-    if (unit == BLOCK_UNITS) {
+    if (unit == HEAP_BLOCK_UNITS) {
         r = block_new(heap, &block);
         if (r != CUDA_SUCCESS)
             return r;
@@ -316,7 +317,7 @@ CUresult heap_alloc_range(struct heap *heap, uint64_t bytes, struct range **ret)
     if (r != CUDA_SUCCESS)
         return r;
     heap->used_bytes += range->span;
-    window_enter(range, range->base, range->span);
+    address_space_enter(range, range->base, range->span);
     *ret = range;
     return CUDA_SUCCESS;
 }
@@ -325,7 +326,7 @@ CUresult heap_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
     struct range *range;
     CUresult r;
 
-    if (bytes < WINDOW_GRANULE)
+    if (bytes < ADDRESS_SPACE_GRANULE)
         return small_alloc(heap, bytes, ret);
     r = heap_alloc_range(heap, bytes, &range);
     if (r == CUDA_SUCCESS)
@@ -333,9 +334,9 @@ CUresult heap_alloc(struct heap *heap, uint64_t bytes, CUdeviceptr *ret) {
     return r;
 }
 
-bool block_find(const struct range *range, CUdeviceptr address, struct allocation *ret) {
-    const struct block *block = range->block;
-    unsigned unit = (unsigned)((address - range->base) / HEAP_UNIT) % BLOCK_UNITS;
+bool heap_block_find(const struct range *range, CUdeviceptr address, struct allocation *ret) {
+    const struct heap_block *block = range->block;
+    unsigned unit = (unsigned)((address - range->base) / HEAP_UNIT) % HEAP_BLOCK_UNITS;
     unsigned start = __atomic_load_n(&block->start[unit], __ATOMIC_RELAXED);
     CUdeviceptr base;
     uint64_t bytes;
@@ -360,8 +361,8 @@ bool block_find(const struct range *range, CUdeviceptr address, struct allocatio
 
 bool heap_fits(const struct allocation *allocation, uint64_t bytes) {
     if (allocation->range->kind != RANGE_BLOCK)
-        return round_up(bytes, WINDOW_GRANULE) == allocation->range->span;
-    return bytes < WINDOW_GRANULE &&
+        return round_up(bytes, ADDRESS_SPACE_GRANULE) == allocation->range->span;
+    return bytes < ADDRESS_SPACE_GRANULE &&
            round_up(bytes, HEAP_UNIT) == round_up(allocation->bytes, HEAP_UNIT);
 }
 
@@ -380,7 +381,7 @@ void heap_resize(const struct allocation *allocation, uint64_t bytes) {
 void heap_free(const struct allocation *allocation) {
     struct range *range = allocation->range;
     struct heap *heap = range->heap;
-    struct block *block;
+    struct heap_block *block;
     unsigned n;
 
     if (range->kind != RANGE_BLOCK) {
@@ -392,7 +393,7 @@ void heap_free(const struct allocation *allocation) {
     n = (unsigned)((allocation->bytes + HEAP_UNIT - 1) / HEAP_UNIT);
     mark(block, allocation->unit, n, false);
     set_start(block, allocation->unit, n, 0);
-    window_changed();
+    address_space_changed();
     block->n_used -= n;
     heap->used_bytes -= (uint64_t)n * HEAP_UNIT;
     if (block->n_used == 0) {
@@ -407,7 +408,7 @@ void heap_done(struct heap *heap) {
     struct range *next;
 
     if (heap->spare) { /* has no charge to give back */
-        struct block *spare = heap->spare;
+        struct heap_block *spare = heap->spare;
 
         heap->spare = NULL;
         heap_unlink(heap, spare->range);
@@ -416,7 +417,7 @@ void heap_done(struct heap *heap) {
     }
 
     for (struct range *range = heap->first; range; range = next) {
-        struct block *block = range->kind == RANGE_BLOCK ? range->block : NULL;
+        struct heap_block *block = range->kind == RANGE_BLOCK ? range->block : NULL;
 
         next = range->next;
         range_give(range);

@@ -10,7 +10,7 @@
  * Which allocation an address in a block belongs to is in the block's `start`, without a search
  * and without a lock: the interpreter asks for every access.
  *
- * Functions want driver.lock, except block_find().
+ * Functions want driver.lock, except heap_block_find().
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,23 +19,23 @@
 
 enum {
     HEAP_UNIT = 512,
-    BLOCK_UNITS = 4096, /* of a granule */
-    HEAP_CLASSES = 13,  /* by the power of two of the largest free run */
+    HEAP_BLOCK_UNITS = 4096, /* of a granule */
+    HEAP_CLASSES = 13,       /* by the power of two of the largest free run */
 };
 
-struct block {
+struct heap_block {
     struct slab_head head;
     struct range *range;
-    struct block *previous, *next; /* in a class of the heap */
+    struct heap_block *previous, *next; /* in a class of the heap */
     unsigned class;
     unsigned n_used;  /* units */
     unsigned rover;   /* where to search first */
     unsigned largest; /* no free run is longer; may be too large, never too small */
-    uint64_t taken[BLOCK_UNITS / 64];
-    uint16_t start[BLOCK_UNITS]; /* 1 + first unit of the allocation that has it; 0: free */
-    uint32_t bytes[BLOCK_UNITS]; /* asked for, at the first unit */
-    uint32_t id[BLOCK_UNITS];    /* buffer id, at the first unit */
-    uint8_t sync_memops[BLOCK_UNITS / 8];
+    uint64_t taken[HEAP_BLOCK_UNITS / 64];
+    uint16_t start[HEAP_BLOCK_UNITS]; /* 1 + first unit of the allocation that has it; 0: free */
+    uint32_t bytes[HEAP_BLOCK_UNITS]; /* asked for, at the first unit */
+    uint32_t id[HEAP_BLOCK_UNITS];    /* buffer id, at the first unit */
+    uint8_t sync_memops[HEAP_BLOCK_UNITS / 8];
 };
 
 struct heap {
@@ -45,11 +45,11 @@ struct heap {
     /* Get memory in whole granules, and give it back. */
     CUresult (*take)(struct heap *heap, uint64_t bytes);
     void (*give)(struct heap *heap, uint64_t bytes);
-    int fd;              /* backs its ranges; -1: the window's file */
+    int fd;              /* backs its ranges; -1: the address space's file */
     struct range *first; /* its ranges */
-    struct block *class[HEAP_CLASSES];
-    struct block *spare; /* empty and not charged: its addresses are kept; may be NULL */
-    uint64_t used_bytes; /* in units or granules */
+    struct heap_block *class[HEAP_CLASSES];
+    struct heap_block *spare; /* empty and not charged: its addresses are kept; may be NULL */
+    uint64_t used_bytes;      /* in units or granules */
 };
 
 void heap_init(struct heap *heap, struct device *device,
@@ -69,7 +69,7 @@ struct allocation {
     unsigned unit; /* its first one, in a block */
 };
 /* The allocation of a RANGE_BLOCK that has `address`. No lock. */
-bool block_find(const struct range *range, CUdeviceptr address, struct allocation *ret);
+bool heap_block_find(const struct range *range, CUdeviceptr address, struct allocation *ret);
 /* Whether `bytes` need exactly as much memory as an allocation has; then it can become one of that
  * size, with another id. */
 bool heap_fits(const struct allocation *allocation, uint64_t bytes);
@@ -79,7 +79,3 @@ void heap_free(const struct allocation *allocation);
 
 /* A range of `heap` with `bytes` in whole granules, without small allocations. */
 CUresult heap_alloc_range(struct heap *heap, uint64_t bytes, struct range **ret);
-
-/* What is to happen to the memory of a range that others may still use; see sim/cuda/memory/ipc.c.
- */
-bool segment_forget(struct range *range);

@@ -33,20 +33,20 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     range = range_new();
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    range->base = window_reserve(WINDOW_HOST, bytesize, 0, 0);
-    r = range->base ? window_host_map(range->base, bytesize) : CUDA_ERROR_OUT_OF_MEMORY;
+    range->base = address_space_reserve(ADDRESS_SPACE_HOST, bytesize, 0, 0);
+    r = range->base ? address_space_host_map(range->base, bytesize) : CUDA_ERROR_OUT_OF_MEMORY;
     if (r != CUDA_SUCCESS) {
         if (range->base)
-            window_release(range->base, bytesize);
+            address_space_release(range->base, bytesize);
         range_free(range);
         return r;
     }
     range->kind = RANGE_HOST;
     range->bytes = bytesize;
-    range->span = round_up(bytesize, WINDOW_GRANULE);
+    range->span = round_up(bytesize, ADDRESS_SPACE_GRANULE);
     range->flags = Flags | CU_MEMHOSTALLOC_DEVICEMAP; /* always so with unified addressing */
     context_link(context, range);
-    window_enter(range, range->base, range->span);
+    address_space_enter(range, range->base, range->span);
     *pp = (void *)(uintptr_t)range->base;
     return CUDA_SUCCESS;
 }
@@ -56,10 +56,10 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize) {
 }
 
 static void host_free(struct range *range) {
-    window_enter(NULL, range->base, range->span);
+    address_space_enter(NULL, range->base, range->span);
     context_unlink(range->context, range);
-    window_host_unmap(range->base, range->span);
-    window_release(range->base, range->span);
+    address_space_host_unmap(range->base, range->span);
+    address_space_release(range->base, range->span);
     range_free(range);
 }
 
@@ -72,10 +72,10 @@ CUresult cuMemFreeHost(void *p) {
     TRY(capture_forbid_unsafe());
     if (!p)
         return CUDA_SUCCESS;
-    range = window_find(address);
+    range = address_space_find(address);
     context_wait_users(context, range ? range->context : NULL);
     DRIVER_LOCKED();
-    range = window_find(address);
+    range = address_space_find(address);
     if (!range || range->kind != RANGE_HOST || range->base != address)
         return CUDA_ERROR_INVALID_VALUE;
     host_free(range);
@@ -105,8 +105,8 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
         return CUDA_ERROR_INVALID_VALUE;
     if (Flags & CU_MEMHOSTREGISTER_IOMEMORY)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (window_has(address))
-        return window_find(address) && window_find(address)->kind == RANGE_HOST
+    if (address_space_has(address))
+        return address_space_find(address) && address_space_find(address)->kind == RANGE_HOST
                    ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
                    : CUDA_ERROR_INVALID_VALUE;
     if (!has_pages(address, bytesize))
@@ -144,10 +144,10 @@ CUresult cuMemHostUnregister(void *p) {
     if (range) {
         memory_unregister(range);
         range_free(range);
-        window_changed();
+        address_space_changed();
     }
     driver_unlock();
-    reach_settle(); /* the program may unmap it now */
+    kernel_access_settle(); /* the program may unmap it now */
     return range ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
@@ -189,7 +189,7 @@ CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p) {
     return CUDA_SUCCESS;
 }
 
-void hosts_end(struct context *context) {
+void host_context_end(struct context *context) {
     struct range *range;
 
     while ((range = context->first)) {

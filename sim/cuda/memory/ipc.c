@@ -30,7 +30,7 @@ struct ipc_handle {
 };
 _Static_assert(sizeof(struct ipc_handle) == CU_IPC_HANDLE_SIZE, "as large as the vendor's");
 
-static struct slab imports = SLAB(struct import);
+static struct slab imports = SLAB(struct ipc_import);
 
 /*
  * Ranges that were freed here while other processes use their memory: neither the bytes nor the
@@ -47,8 +47,8 @@ static void sweep(void) {
             continue;
         }
         *at = range->next;
-        window_discard(-1, range->base, range->span);
-        window_release(range->base, range->span);
+        address_space_discard(-1, range->base, range->span);
+        address_space_release(range->base, range->span);
         range_free(range);
     }
 }
@@ -60,8 +60,8 @@ bool segment_forget(struct range *range) {
         retired = range;
         return false;
     }
-    window_discard(-1, range->base, range->span);
-    window_release(range->base, range->span);
+    address_space_discard(-1, range->base, range->span);
+    address_space_release(range->base, range->span);
     return true;
 }
 
@@ -85,25 +85,25 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     handle.box_id = driver.box->file->box_id;
     handle.segment = found.range->segment;
     handle.start_time = proc_start_time(getpid());
-    handle.offset = found.range->base - window.base;
+    handle.offset = found.range->base - address_space.base;
     handle.bytes = found.bytes;
-    handle.fd = window.fd;
+    handle.fd = address_space.fd;
     handle.inner = (uint32_t)(found.base - found.range->base);
     memcpy(pHandle, &handle, sizeof(handle));
     return CUDA_SUCCESS;
 }
 
-CUresult import_new(struct context *context, struct device *device, int fd, uint64_t offset,
-                    uint64_t span, uint64_t inner, uint64_t bytes, struct range **ret) {
-    struct import *import = slab_new(&imports);
+CUresult ipc_import_new(struct context *context, struct device *device, int fd, uint64_t offset,
+                        uint64_t span, uint64_t inner, uint64_t bytes, struct range **ret) {
+    struct ipc_import *import = slab_new(&imports);
     struct range *range = range_new();
 
     if (range)
-        range->base = window_reserve(WINDOW_DEVICE, span, 0, 0);
+        range->base = address_space_reserve(ADDRESS_SPACE_DEVICE, span, 0, 0);
     if (!import || !range || !range->base ||
-        window_map(range->base, span, fd, offset) != CUDA_SUCCESS) {
+        address_space_map(range->base, span, fd, offset) != CUDA_SUCCESS) {
         if (range && range->base)
-            window_release(range->base, span);
+            address_space_release(range->base, span);
         if (range)
             range_free(range);
         if (import)
@@ -119,18 +119,18 @@ CUresult import_new(struct context *context, struct device *device, int fd, uint
     range->span = span;
     range->import = import;
     context_link(context, range);
-    window_enter(range, range->base, span);
+    address_space_enter(range, range->base, span);
     *ret = range;
     return CUDA_SUCCESS;
 }
 
 void ipc_close(struct range *range) {
-    struct import *import = range->import;
+    struct ipc_import *import = range->import;
 
-    window_enter(NULL, range->base, range->span);
+    address_space_enter(NULL, range->base, range->span);
     context_unlink(range->context, range);
-    window_map(range->base, range->span, -1, 0);
-    window_release(range->base, range->span);
+    address_space_map(range->base, range->span, -1, 0);
+    address_space_release(range->base, range->span);
     if (import->segment)
         segment_leave(import->segment);
     slab_free(&imports, import);
@@ -149,7 +149,7 @@ static int open_exporter(const struct ipc_handle *handle) {
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return -1;
-    if (handle->offset % WINDOW_GRANULE || handle->offset > (uint64_t)st.st_size)
+    if (handle->offset % ADDRESS_SPACE_GRANULE || handle->offset > (uint64_t)st.st_size)
         return -1;
     return TAKE_FD(fd);
 }
@@ -194,8 +194,8 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsign
         cleanup(closep) int fd = open_exporter(&inside);
 
         r = fd < 0 ? CUDA_ERROR_INVALID_VALUE
-                   : import_new(context, device, fd, inside.offset, span, inside.inner,
-                                inside.bytes, &range);
+                   : ipc_import_new(context, device, fd, inside.offset, span, inside.inner,
+                                    inside.bytes, &range);
     }
     if (r != CUDA_SUCCESS) {
         segment_leave(inside.segment);
@@ -216,7 +216,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
 
     ENTER_CONTEXT(context);
     DRIVER_LOCKED();
-    range = window_find(dptr);
+    range = address_space_find(dptr);
     if (!range || range->kind != RANGE_IMPORTED || range->import->pool ||
         range->import->address != dptr)
         return CUDA_ERROR_INVALID_VALUE;

@@ -13,7 +13,7 @@
 struct pool;
 
 /* What this process opened: one per handle and context. */
-struct import {
+struct ipc_import {
     struct slab_head head;
     unsigned opened;     /* how often */
     uint64_t segment;    /* 0: memory of a pool, which stays charged to its owner */
@@ -23,7 +23,7 @@ struct import {
 };
 
 /* Map `span` bytes at `offset` of file `fd` (which stays the caller's). */
-CUresult import_new(struct context *context, struct device *device, int fd, uint64_t offset,
-                    uint64_t span, uint64_t inner, uint64_t bytes, struct range **ret);
+CUresult ipc_import_new(struct context *context, struct device *device, int fd, uint64_t offset,
+                        uint64_t span, uint64_t inner, uint64_t bytes, struct range **ret);
 /* Undo it, however often it was opened. */
 void ipc_close(struct range *range);

@@ -12,13 +12,13 @@
 #include "sim/cuda/memory/pool.h"
 #include "sim/ptx/ptx.h"
 
-/* Those of all contexts, for reach_settle(). */
+/* One for each context that has run kernels, for kernel_access_settle(). */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct reach {
+static struct entry {
     struct context *context;
     struct ptx_memory *memory;
-    struct reach *next;
-} * reaches;
+    struct entry *next;
+} * entries;
 
 static bool of_pool(const struct range *range) {
     return range->kind == RANGE_IMPORTED ? range->import->pool != NULL
@@ -51,13 +51,13 @@ static bool may_touch(const struct context *context, const struct range *range) 
 /* Managed memory moves to who uses it, a granule at a time. */
 static void use_managed(const struct context *context, struct range *range,
                         struct ptx_extent *extent, uint64_t address) {
-    const uint64_t granule = (address - range->base) & ~(WINDOW_GRANULE - 1);
+    const uint64_t granule = (address - range->base) & ~(ADDRESS_SPACE_GRANULE - 1);
 
     extent->base = range->base + granule;
-    extent->bytes = MIN(range->bytes - granule, WINDOW_GRANULE);
-    extent->host = window_bytes(extent->base);
+    extent->bytes = MIN(range->bytes - granule, ADDRESS_SPACE_GRANULE);
+    extent->host = address_space_bytes(extent->base);
     DRIVER_LOCKED();
-    if (window_find(address) == range)
+    if (address_space_find(address) == range)
         managed_use(range, address, 1, context->device);
 }
 
@@ -80,7 +80,7 @@ static int find(void *user, uint64_t address, struct ptx_extent *ret) {
             return -ENOENT;
         if (!(__atomic_load_n(&range->access_write, __ATOMIC_RELAXED) & bit))
             ret->flags = PTX_EXTENT_READ_ONLY;
-        ret->host = window_bytes(ret->base);
+        ret->host = address_space_bytes(ret->base);
         return 0;
     case RANGE_REGISTERED:
         if (range->read_only_host)
@@ -88,7 +88,7 @@ static int find(void *user, uint64_t address, struct ptx_extent *ret) {
         ret->host = (unsigned char *)(uintptr_t)ret->base;
         return 0;
     case RANGE_HOST:
-        ret->host = window_bytes(ret->base);
+        ret->host = address_space_bytes(ret->base);
         return 0;
     case RANGE_MANAGED:
         use_managed(context, range, ret, address);
@@ -96,27 +96,28 @@ static int find(void *user, uint64_t address, struct ptx_extent *ret) {
     default:
         if (!may_touch(context, range) || is_absent(&found))
             return -ENOENT;
-        ret->host = window_bytes(ret->base);
+        ret->host = address_space_bytes(ret->base);
         return 0;
     }
 }
 
-struct ptx_memory *reach_get(struct context *context) {
-    struct ptx_memory *memory = atomic_load_explicit(&context->reach, memory_order_acquire);
-    struct reach *reach;
+struct ptx_memory *kernel_access_get(struct context *context) {
+    struct ptx_memory *memory = atomic_load_explicit(&context->kernel_access, memory_order_acquire);
+    struct entry *entry;
 
     if (memory)
         return memory;
     pthread_mutex_lock(&lock);
-    memory = atomic_load(&context->reach);
+    memory = atomic_load(&context->kernel_access);
     if (!memory) {
-        reach = calloc(1, sizeof(*reach));
-        if (reach && ptx_memory_new_asking(&memory, find, context, &window.generation) == 0) {
-            *reach = (struct reach){ context, memory, reaches };
-            reaches = reach;
-            atomic_store_explicit(&context->reach, memory, memory_order_release);
+        entry = calloc(1, sizeof(*entry));
+        if (entry &&
+            ptx_memory_new_asking(&memory, find, context, &address_space.generation) == 0) {
+            *entry = (struct entry){ context, memory, entries };
+            entries = entry;
+            atomic_store_explicit(&context->kernel_access, memory, memory_order_release);
         } else {
-            free(reach);
+            free(entry);
             memory = NULL;
         }
     }
@@ -124,29 +125,29 @@ struct ptx_memory *reach_get(struct context *context) {
     return memory;
 }
 
-void reach_end(struct context *context) {
-    struct reach *gone = NULL;
+void kernel_access_context_end(struct context *context) {
+    struct entry *gone = NULL;
 
     pthread_mutex_lock(&lock);
-    for (struct reach **at = &reaches; *at; at = &(*at)->next)
+    for (struct entry **at = &entries; *at; at = &(*at)->next)
         if ((*at)->context == context) {
             gone = *at;
             *at = gone->next;
             break;
         }
-    atomic_store(&context->reach, NULL);
+    atomic_store(&context->kernel_access, NULL);
     pthread_mutex_unlock(&lock);
     if (gone)
         ptx_memory_free(gone->memory);
     free(gone);
 }
 
-void reach_settle(void) {
-    if (atomic_load(&window.n_kernels) == 0)
+void kernel_access_settle(void) {
+    if (atomic_load(&address_space.n_kernels) == 0)
         return;
     pthread_mutex_lock(&lock); /* which no running kernel takes */
-    for (struct reach *reach = reaches; reach; reach = reach->next)
-        ptx_memory_settle(reach->memory);
+    for (struct entry *entry = entries; entry; entry = entry->next)
+        ptx_memory_settle(entry->memory);
     pthread_mutex_unlock(&lock);
 }
 
@@ -154,26 +155,26 @@ void reach_settle(void) {
 static bool nearest_in_block(const struct range *range, uint64_t address, bool before,
                              struct allocation *ret) {
     int unit = address < range->base                  ? 0
-               : address >= range->base + range->span ? BLOCK_UNITS - 1
+               : address >= range->base + range->span ? HEAP_BLOCK_UNITS - 1
                                                       : (int)((address - range->base) / HEAP_UNIT);
 
-    for (; unit >= 0 && unit < BLOCK_UNITS; unit += before ? -1 : 1)
-        if (block_find(range, range->base + (uint64_t)unit * HEAP_UNIT, ret) &&
+    for (; unit >= 0 && unit < HEAP_BLOCK_UNITS; unit += before ? -1 : 1)
+        if (heap_block_find(range, range->base + (uint64_t)unit * HEAP_UNIT, ret) &&
             (before || ret->base + ret->bytes > address)) /* not one that ends in that very unit */
             return true;
     return false;
 }
 
 static bool nearest_on_side(uint64_t address, bool before, struct allocation *ret) {
-    const uint64_t end = window.base + window.device_bytes + window.host_bytes;
+    const uint64_t end = address_space.base + address_space.device_bytes + address_space.host_bytes;
     uint64_t at = address;
 
-    if (at < window.base && !before)
-        at = window.base;
+    if (at < address_space.base && !before)
+        at = address_space.base;
     if (at >= end && before)
         at = end - 1;
-    while (at >= window.base && at < end) {
-        struct range *range = window_find(at);
+    while (at >= address_space.base && at < end) {
+        struct range *range = address_space_find(at);
 
         if (range && range->kind == RANGE_BLOCK) {
             if (nearest_in_block(range, address, before, ret))
@@ -181,7 +182,7 @@ static bool nearest_on_side(uint64_t address, bool before, struct allocation *re
         } else if (range && range->kind != RANGE_RESERVED && memory_find(range->base, ret)) {
             return true;
         }
-        at = (at & ~(WINDOW_GRANULE - 1)) + (before ? -UINT64_C(1) : WINDOW_GRANULE);
+        at = (at & ~(ADDRESS_SPACE_GRANULE - 1)) + (before ? -UINT64_C(1) : ADDRESS_SPACE_GRANULE);
     }
     return false;
 }
@@ -193,7 +194,7 @@ static uint64_t distance(const struct allocation *allocation, uint64_t address) 
                : 0;
 }
 
-bool reach_nearest(uint64_t address, struct allocation *ret) {
+bool kernel_access_nearest(uint64_t address, struct allocation *ret) {
     struct allocation before, after;
     bool has_before, has_after;
 

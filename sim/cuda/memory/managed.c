@@ -59,7 +59,7 @@ static uint64_t evict(const struct device *device, uint64_t bytes) {
         for (size_t i = 0; i < managed->n_granules && moved < bytes; i++)
             if (managed->resident[i] == device->ordinal) {
                 managed->resident[i] = -1;
-                moved += WINDOW_GRANULE;
+                moved += ADDRESS_SPACE_GRANULE;
             }
     if (moved)
         device_give(device, moved);
@@ -71,7 +71,7 @@ CUresult managed_make_room(const struct device *device, uint64_t bytes) {
 
     if (__builtin_expect(r != CUDA_ERROR_OUT_OF_MEMORY, 1))
         return r;
-    if (evict(device, round_up(bytes, WINDOW_GRANULE)) == 0)
+    if (evict(device, round_up(bytes, ADDRESS_SPACE_GRANULE)) == 0)
         return r;
     return device_take(device, bytes);
 }
@@ -79,8 +79,8 @@ CUresult managed_make_room(const struct device *device, uint64_t bytes) {
 void managed_use(struct range *range, CUdeviceptr address, uint64_t bytes,
                  const struct device *device) {
     struct managed *managed = range->managed;
-    size_t first = (address - range->base) >> WINDOW_SHIFT;
-    size_t last = (address - range->base + bytes - 1) >> WINDOW_SHIFT;
+    size_t first = (address - range->base) >> ADDRESS_SPACE_SHIFT;
+    size_t last = (address - range->base + bytes - 1) >> ADDRESS_SPACE_SHIFT;
 
     for (size_t i = first; bytes && i <= last && i < managed->n_granules; i++) {
         int8_t now = managed->resident[i];
@@ -88,11 +88,11 @@ void managed_use(struct range *range, CUdeviceptr address, uint64_t bytes,
         if (now == (device ? device->ordinal : -1))
             continue;
         /* What does not fit stays where it is: a GPU then reaches over the bus. */
-        if (device && take(device, WINDOW_GRANULE) != CUDA_SUCCESS)
+        if (device && take(device, ADDRESS_SPACE_GRANULE) != CUDA_SUCCESS)
             return;
         managed->resident[i] = device ? (int8_t)device->ordinal : -1;
         if (now >= 0)
-            device_give(&driver.devices[now], WINDOW_GRANULE);
+            device_give(&driver.devices[now], ADDRESS_SPACE_GRANULE);
     }
 }
 
@@ -109,10 +109,10 @@ void managed_free(struct range *range) {
     struct managed *managed = range->managed;
 
     managed_use(range, range->base, range->bytes, NULL);
-    window_enter(NULL, range->base, range->span);
+    address_space_enter(NULL, range->base, range->span);
     context_unlink(range->context, range);
-    window_host_unmap(range->base, range->span);
-    window_release(range->base, range->span);
+    address_space_host_unmap(range->base, range->span);
+    address_space_release(range->base, range->span);
     range_free(range);
     managed_end(managed);
 }
@@ -122,7 +122,7 @@ static struct managed *managed_new(uint64_t bytes) {
 
     if (!managed)
         return NULL;
-    managed->n_granules = round_up(bytes, WINDOW_GRANULE) >> WINDOW_SHIFT;
+    managed->n_granules = round_up(bytes, ADDRESS_SPACE_GRANULE) >> ADDRESS_SPACE_SHIFT;
     managed->n_pages = (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
     /* Mostly untouched zeros: pages first, then the granules. */
     managed->pages = mmap(NULL, notes_bytes(managed), PROT_READ | PROT_WRITE,
@@ -140,15 +140,15 @@ CUresult managed_alloc(struct context *context, uint64_t bytes, unsigned flags, 
     struct managed *managed;
     struct range *range;
 
-    if (bytes > window.host_bytes)
+    if (bytes > address_space.host_bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     managed = managed_new(bytes);
     range = managed ? range_new() : NULL;
     if (range)
-        range->base = window_reserve(WINDOW_HOST, bytes, 0, 0);
-    if (!range || !range->base || window_host_map(range->base, bytes) != CUDA_SUCCESS) {
+        range->base = address_space_reserve(ADDRESS_SPACE_HOST, bytes, 0, 0);
+    if (!range || !range->base || address_space_host_map(range->base, bytes) != CUDA_SUCCESS) {
         if (range && range->base)
-            window_release(range->base, bytes);
+            address_space_release(range->base, bytes);
         if (range)
             range_free(range);
         if (managed)
@@ -157,14 +157,14 @@ CUresult managed_alloc(struct context *context, uint64_t bytes, unsigned flags, 
     }
     range->kind = RANGE_MANAGED;
     range->bytes = bytes;
-    range->span = round_up(bytes, WINDOW_GRANULE);
+    range->span = round_up(bytes, ADDRESS_SPACE_GRANULE);
     range->flags = flags;
     range->device = context->device;
     range->managed = managed;
     managed->range = range;
     context_link(context, range);
     slab_publish(managed);
-    window_enter(range, range->base, range->span);
+    address_space_enter(range, range->base, range->span);
     *ret = range->base;
     return CUDA_SUCCESS;
 }
@@ -289,13 +289,13 @@ struct move {
 static uint64_t elsewhere(const struct range *range, const struct move *move,
                           const struct device *device) {
     const struct managed *managed = range->managed;
-    const size_t first = (move->address - range->base) >> WINDOW_SHIFT;
-    const size_t last = (move->address - range->base + move->bytes - 1) >> WINDOW_SHIFT;
+    const size_t first = (move->address - range->base) >> ADDRESS_SPACE_SHIFT;
+    const size_t last = (move->address - range->base + move->bytes - 1) >> ADDRESS_SPACE_SHIFT;
     uint64_t bytes = 0;
 
     for (size_t i = first; i <= last && i < managed->n_granules; i++)
         if (managed->resident[i] != (device ? device->ordinal : -1))
-            bytes += WINDOW_GRANULE;
+            bytes += ADDRESS_SPACE_GRANULE;
     return MIN(bytes, move->bytes);
 }
 

@@ -105,12 +105,12 @@ struct range *memory_registered_by(const struct context *context) {
 }
 
 bool memory_find(CUdeviceptr address, struct allocation *ret) {
-    struct range *range = window_find(address);
+    struct range *range = address_space_find(address);
 
     if (!range)
-        return !window_has(address) && registered_find(address, ret);
+        return !address_space_has(address) && registered_find(address, ret);
     if (range->kind == RANGE_BLOCK)
-        return block_find(range, address, ret);
+        return heap_block_find(range, address, ret);
     if (range->kind == RANGE_IMPORTED) {
         /* Of a segment only one allocation was meant, somewhere inside. */
         CUdeviceptr base = range->import->address;
@@ -147,7 +147,7 @@ static bool mapped_all(CUdeviceptr address, uint64_t bytes, enum memory_access a
     CUdeviceptr end = address + bytes;
 
     while (address < end) {
-        const struct range *range = window_find(address);
+        const struct range *range = address_space_find(address);
 
         if (!range || range->kind != RANGE_MAPPED || !mapped_for(range, access, device))
             return false;
@@ -166,7 +166,7 @@ void *memory_bytes(CUdeviceptr address, uint64_t bytes, enum memory_access acces
     case RANGE_RESERVED:
         return NULL;
     case RANGE_MAPPED:
-        return mapped_all(address, bytes, access, device) ? window_bytes(address) : NULL;
+        return mapped_all(address, bytes, access, device) ? address_space_bytes(address) : NULL;
     case RANGE_REGISTERED:
         if (bytes > found.bytes - (address - found.base))
             return NULL;
@@ -174,6 +174,6 @@ void *memory_bytes(CUdeviceptr address, uint64_t bytes, enum memory_access acces
     default:
         if (bytes > found.bytes - (address - found.base))
             return NULL;
-        return window_bytes(address);
+        return address_space_bytes(address);
     }
 }

@@ -62,11 +62,11 @@ static void pool_give(struct heap *heap, uint64_t bytes) {
 
 /* What the program has not freed. */
 static uint64_t used(const struct pool *pool) {
-    return pool->heap.used_bytes - pool->limbo_bytes;
+    return pool->heap.used_bytes - pool->deferred_bytes;
 }
 
 void pool_trim(struct pool *pool, uint64_t keep) {
-    uint64_t target = MAX(round_up(keep, WINDOW_GRANULE), pool->granule_bytes);
+    uint64_t target = MAX(round_up(keep, ADDRESS_SPACE_GRANULE), pool->granule_bytes);
 
     if (keep > pool->reserved_bytes || pool->reserved_bytes <= target)
         return;
@@ -86,18 +86,18 @@ static void pool_end(struct pool *pool) {
     slab_free(&pools, pool);
 }
 
-void pools_settle(const struct device *device) {
+void pool_settle_all(const struct device *device) {
     for (struct pool *pool = slab_next(&pools, NULL); pool; pool = slab_next(&pools, pool))
         if (pool->device == device && !pool->of_graphs)
             pool_trim(pool, pool->threshold);
 }
 
-void pools_end(const struct device *device) {
+void pool_end_all(const struct device *device) {
     for (struct pool *pool = slab_next(&pools, NULL), *next; pool; pool = next) {
         next = slab_next(&pools, pool);
         if (pool->device != device)
             continue;
-        limbo_forget(pool);
+        deferred_free_forget(pool);
         heap_done(&pool->heap);
         if (pool->of_graphs) /* all of its work is done, so this is what was left allocated */
             pool->granule_bytes -= pool->held_bytes;
@@ -189,10 +189,10 @@ CUresult cuMemPoolCreate(CUmemoryPool *ret, const CUmemPoolProps *poolProps) {
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool->handle_types = poolProps->handleTypes;
-    pool->max_bytes = round_up(poolProps->maxSize, WINDOW_GRANULE);
+    pool->max_bytes = round_up(poolProps->maxSize, ADDRESS_SPACE_GRANULE);
     if (pool->handle_types) {
-        /* The file mirrors the window, so offsets mean the same in both. */
-        pool->fd = handle_file("pool", ++last_number, window.device_bytes);
+        /* The file mirrors the address space, so offsets mean the same in both. */
+        pool->fd = handle_file("pool", ++last_number, address_space.device_bytes);
         if (pool->fd < 0) {
             slab_free(&pools, pool);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -226,12 +226,13 @@ static CUresult alloc(struct pool *pool, struct stream *stream, size_t bytes, CU
     const bool anyhow = pool->reuse[POOL_INTERNAL_DEPENDENCIES];
     CUresult r = CUDA_SUCCESS;
 
-    if (!limbo_reuse(pool, stream, bytes, false, ret)) {
+    if (!deferred_free_reuse(pool, stream, bytes, false, ret)) {
         r = heap_alloc(&pool->heap, bytes, ret);
         /* Rather let the stream wait for what was freed, or wait ourselves, than fail. */
-        if (r == CUDA_ERROR_OUT_OF_MEMORY && anyhow && limbo_reuse(pool, stream, bytes, true, ret))
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && anyhow &&
+            deferred_free_reuse(pool, stream, bytes, true, ret))
             r = CUDA_SUCCESS;
-        if (r == CUDA_ERROR_OUT_OF_MEMORY && limbo_flush(pool, stream, anyhow))
+        if (r == CUDA_ERROR_OUT_OF_MEMORY && deferred_free_flush(pool, stream, anyhow))
             r = heap_alloc(&pool->heap, bytes, ret);
     }
     if (r == CUDA_SUCCESS)
@@ -319,12 +320,12 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
         return CUDA_ERROR_INVALID_VALUE;
     if (found.range->kind == RANGE_IMPORTED
             ? found.range->import->address != dptr || !found.range->import->pool
-            : found.base != dptr || limbo_has(dptr) ||
+            : found.base != dptr || deferred_free_has(dptr) ||
                   (found.range->kind != RANGE_DEVICE && found.range->kind != RANGE_BLOCK))
         return CUDA_ERROR_INVALID_VALUE;
     if (graph_memory_find(dptr))
         return graph_memory_free_async(graph_memory_find(dptr), hStream);
-    return limbo_free(&found, hStream);
+    return deferred_free_add(&found, hStream);
 }
 PTSZ(cuMemFreeAsync, (CUdeviceptr p, CUstream s), p, stream_own(s))
 

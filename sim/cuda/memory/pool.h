@@ -29,7 +29,7 @@ struct pool {
     int reuse[3];       /* enum pool_reuse: whether it is allowed */
     uint64_t reserved_bytes, reserved_high, used_high;
     uint64_t granule_bytes;             /* in use, in whole granules */
-    uint64_t limbo_bytes;               /* of the heap: freed, but not yet by their stream */
+    uint64_t deferred_bytes;            /* of the heap: freed, but not yet by their stream */
     uint32_t access_read, access_write; /* bit per device ordinal */
     bool destroyed;                     /* goes with its last allocation */
     bool is_default;
@@ -54,9 +54,9 @@ void pool_uncharge(struct pool *pool, uint64_t bytes);
 void pool_trim(struct pool *pool, uint64_t keep);
 
 /* Somebody waited: idle memory above the thresholds goes back. */
-void pools_settle(const struct device *device);
+void pool_settle_all(const struct device *device);
 /* The device was reset: nothing in its pools survives. */
-void pools_end(const struct device *device);
+void pool_end_all(const struct device *device);
 /* Free an allocation of a pool, or one that was imported through a pool. */
 CUresult pool_free(const struct allocation *allocation);
 /* The handle of the pool that has `range`; NULL: none. */

@@ -90,7 +90,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdevicep
     out.gpu = pool->device->part.gpu;
     out.part = pool->device->part.part;
     out.box_id = driver.box->file->box_id;
-    out.offset = ptr - window.base;
+    out.offset = ptr - address_space.base;
     out.bytes = found.bytes;
     memcpy(shareData_out, &out, sizeof(out));
     return CUDA_SUCCESS;
@@ -123,12 +123,13 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
     if (!pool || !pool->imported || !device || in.magic != POINTER_MAGIC ||
         in.box_id != driver.box->file->box_id || !in.bytes)
         return CUDA_ERROR_INVALID_VALUE;
-    inner = in.offset % WINDOW_GRANULE;
-    span = round_up(inner + in.bytes, WINDOW_GRANULE);
+    inner = in.offset % ADDRESS_SPACE_GRANULE;
+    span = round_up(inner + in.bytes, ADDRESS_SPACE_GRANULE);
     size = lseek(pool->fd, 0, SEEK_END);
     if (size < 0 || in.bytes > (uint64_t)size || in.offset > (uint64_t)size - in.bytes || !span)
         return CUDA_ERROR_INVALID_VALUE;
-    TRY(import_new(context, device, pool->fd, in.offset - inner, span, inner, in.bytes, &range));
+    TRY(ipc_import_new(context, device, pool->fd, in.offset - inner, span, inner, in.bytes,
+                       &range));
     range->import->pool = pool;
     pool->device = device;
     *ptr_out = range->import->address;

@@ -19,3 +19,6 @@ CUresult segment_join(uint64_t id, struct device **ret_device, uint64_t *ret_byt
 bool segment_leave(uint64_t id);
 /* Whether some process still uses it. */
 bool segment_exists(uint64_t id);
+/* Release the addresses and bytes of an exported `range`. False: another process still uses them;
+ * the range is kept, and released when none does. See sim/cuda/memory/ipc.c. */
+bool segment_forget(struct range *range);

@@ -16,20 +16,20 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
     struct range *range;
 
     ENTER(-1);
-    if (!ptr || size == 0 || size % WINDOW_GRANULE || flags || alignment & (alignment - 1))
+    if (!ptr || size == 0 || size % ADDRESS_SPACE_GRANULE || flags || alignment & (alignment - 1))
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
     range = range_new();
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    range->base = window_reserve(WINDOW_DEVICE, size, alignment, addr);
+    range->base = address_space_reserve(ADDRESS_SPACE_DEVICE, size, alignment, addr);
     if (!range->base) {
         range_free(range);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     range->kind = RANGE_RESERVED;
     range->bytes = range->span = size;
-    window_enter(range, range->base, size);
+    address_space_enter(range, range->base, size);
     *ptr = range->base;
     return CUDA_SUCCESS;
 }
@@ -39,27 +39,27 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 
     ENTER(-1);
     DRIVER_LOCKED();
-    range = window_find(ptr);
+    range = address_space_find(ptr);
     if (!range || range->kind != RANGE_RESERVED || range->base != ptr || range->span != size)
         return CUDA_ERROR_INVALID_VALUE;
-    for (CUdeviceptr at = ptr; at < ptr + size; at += WINDOW_GRANULE)
-        if (window_find(at) != range) /* something is mapped there */
+    for (CUdeviceptr at = ptr; at < ptr + size; at += ADDRESS_SPACE_GRANULE)
+        if (address_space_find(at) != range) /* something is mapped there */
             return CUDA_ERROR_INVALID_VALUE;
-    window_enter(NULL, ptr, size);
-    window_release(ptr, size);
+    address_space_enter(NULL, ptr, size);
+    address_space_release(ptr, size);
     range_free(range);
     return CUDA_SUCCESS;
 }
 
 /* The reservation that has all of this unmapped; NULL: there is none. */
 static struct range *unmapped(CUdeviceptr ptr, uint64_t size) {
-    struct range *range = window_find(ptr);
+    struct range *range = address_space_find(ptr);
 
     if (!range || range->kind != RANGE_RESERVED || ptr + size < ptr ||
         ptr + size > range->base + range->span)
         return NULL;
-    for (CUdeviceptr at = ptr; at < ptr + size; at += WINDOW_GRANULE)
-        if (window_find(at) != range)
+    for (CUdeviceptr at = ptr; at < ptr + size; at += ADDRESS_SPACE_GRANULE)
+        if (address_space_find(at) != range)
             return NULL;
     return range;
 }
@@ -70,7 +70,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     struct handle *handle;
 
     ENTER(-1);
-    if (size == 0 || size % WINDOW_GRANULE || ptr % WINDOW_GRANULE || offset || flags)
+    if (size == 0 || size % ADDRESS_SPACE_GRANULE || ptr % ADDRESS_SPACE_GRANULE || offset || flags)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
     handle = handle_get(value);
@@ -80,8 +80,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     range = range_new();
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (window_map(ptr, size, handle->fd >= 0 ? handle->fd : window.fd, handle->offset) !=
-        CUDA_SUCCESS) {
+    if (address_space_map(ptr, size, handle->fd >= 0 ? handle->fd : address_space.fd,
+                          handle->offset) != CUDA_SUCCESS) {
         range_free(range);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -92,7 +92,7 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     range->handle = handle;
     range->reservation = reservation;
     handle_map(handle);
-    window_enter(range, ptr, size);
+    address_space_enter(range, ptr, size);
     return CUDA_SUCCESS;
 }
 
@@ -103,7 +103,7 @@ static bool whole_mappings(CUdeviceptr ptr, uint64_t size) {
     if (size == 0 || end < ptr)
         return false;
     while (at < end) {
-        const struct range *range = window_find(at);
+        const struct range *range = address_space_find(at);
 
         if (!range || range->kind != RANGE_MAPPED || range->base != at)
             return false;
@@ -118,13 +118,13 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
     if (!whole_mappings(ptr, size))
         return CUDA_ERROR_INVALID_VALUE;
     for (CUdeviceptr at = ptr; at < ptr + size;) {
-        struct range *range = window_find(at);
+        struct range *range = address_space_find(at);
 
         at += range->span;
-        window_enter(range->reservation, range->base, range->span);
+        address_space_enter(range->reservation, range->base, range->span);
         if (range->host_access)
-            window_hide(range->base, range->span);
-        window_map(range->base, range->span, -1, 0);
+            address_space_hide(range->base, range->span);
+        address_space_map(range->base, range->span, -1, 0);
         handle_unmap(range->handle);
         range_free(range);
     }
@@ -162,10 +162,11 @@ static CUresult set_access(struct range *range, const CUmemAccessDesc *desc) {
         const struct handle *handle = range->handle;
 
         if (read && !range->host_access)
-            TRY(window_expose(range->base, range->span, handle->fd >= 0 ? handle->fd : window.fd,
-                              handle->offset));
+            TRY(address_space_expose(range->base, range->span,
+                                     handle->fd >= 0 ? handle->fd : address_space.fd,
+                                     handle->offset));
         if (!read && range->host_access)
-            window_hide(range->base, range->span);
+            address_space_hide(range->base, range->span);
         range->host_access = read;
         return CUDA_SUCCESS;
     }
@@ -176,7 +177,7 @@ static CUresult set_access(struct range *range, const CUmemAccessDesc *desc) {
     __atomic_store_n(&range->access_write,
                      write ? range->access_write | bit : range->access_write & ~bit,
                      __ATOMIC_RELAXED);
-    window_changed();
+    address_space_changed();
     return CUDA_SUCCESS;
 }
 
@@ -188,17 +189,17 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
     if (!whole_mappings(ptr, size))
         return CUDA_ERROR_INVALID_VALUE;
     /* All or nothing: look first. */
-    for (CUdeviceptr at = ptr; at < ptr + size; at += window_find(at)->span)
+    for (CUdeviceptr at = ptr; at < ptr + size; at += address_space_find(at)->span)
         for (size_t i = 0; i < count; i++) {
             if (desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
                 desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
                 desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
                 return CUDA_ERROR_INVALID_VALUE;
-            TRY(reachable(window_find(at), &desc[i].location));
+            TRY(reachable(address_space_find(at), &desc[i].location));
         }
-    for (CUdeviceptr at = ptr; at < ptr + size; at += window_find(at)->span)
+    for (CUdeviceptr at = ptr; at < ptr + size; at += address_space_find(at)->span)
         for (size_t i = 0; i < count; i++)
-            TRY(set_access(window_find(at), &desc[i]));
+            TRY(set_access(address_space_find(at), &desc[i]));
     return CUDA_SUCCESS;
 }
 
@@ -209,7 +210,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
     if (!flags || !location)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    range = window_find(ptr);
+    range = address_space_find(ptr);
     if (!range || range->kind != RANGE_MAPPED)
         return CUDA_ERROR_INVALID_VALUE;
     if (is_host(location)) {
@@ -234,7 +235,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    range = window_find((CUdeviceptr)(uintptr_t)addr);
+    range = address_space_find((CUdeviceptr)(uintptr_t)addr);
     if (!range || range->kind != RANGE_MAPPED)
         return CUDA_ERROR_INVALID_VALUE;
     *handle = handle_retain(range->handle);

@@ -240,7 +240,7 @@ uint64_t launch_run(void *argument) {
         .dynamic_shared_bytes = shape->shared_bytes,
         .params = launch->params,
         .param_bytes = launch->param_bytes,
-        .memory = reach_get(context),
+        .memory = kernel_access_get(context),
         .cancel = &context->cancel,
         .waiting = executor_waiting_flag(),
         .cooperative = shape->cooperative,
@@ -260,9 +260,9 @@ uint64_t launch_run(void *argument) {
         context_fail(context, CUDA_ERROR_OUT_OF_MEMORY);
         return 0;
     }
-    atomic_fetch_add(&window.n_kernels, 1);
+    atomic_fetch_add(&address_space.n_kernels, 1);
     r = ptx_launch(&run, &result, &err);
-    atomic_fetch_sub(&window.n_kernels, 1);
+    atomic_fetch_sub(&address_space.n_kernels, 1);
     if (r < 0) {
         report_error(launch, err.text);
         context_fail(context, r == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_LAUNCH_FAILED);

@@ -191,7 +191,7 @@ static CUresult code_nowhere(struct library *library, struct code **ret) {
         r = code_new(&library->nowhere, &library->image, NULL, NULL);
         if (r == CUDA_SUCCESS)
             for (size_t i = 0; i < ptx_module_n_variables(library->nowhere->ptx); i++)
-                ptx_module_place(library->nowhere->ptx, i, WINDOW_GRANULE);
+                ptx_module_place(library->nowhere->ptx, i, ADDRESS_SPACE_GRANULE);
     }
     *ret = library->nowhere;
     pthread_mutex_unlock(&library->making);

@@ -136,8 +136,8 @@ static CUresult fill_all(const struct module *module) {
         const struct variable *variable = &module->variables[i];
 
         if (variable->bytes &&
-            ptx_module_image(module->code->ptx, i, window_bytes(variable->address), variable->bytes,
-                             NULL) < 0)
+            ptx_module_image(module->code->ptx, i, address_space_bytes(variable->address),
+                             variable->bytes, NULL) < 0)
             return CUDA_ERROR_INVALID_PTX;
     }
     return CUDA_SUCCESS;

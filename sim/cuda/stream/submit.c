@@ -369,7 +369,7 @@ bool stream_idle(struct stream *stream) {
 void stream_settle(struct context *context) {
     print_flush(context);
     DRIVER_LOCKED();
-    pools_settle(context->device);
+    pool_settle_all(context->device);
 }
 
 CUresult stream_wait(CUstream handle) {

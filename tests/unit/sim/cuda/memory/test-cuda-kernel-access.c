@@ -39,7 +39,7 @@ static CUresult touch_from(CUdevice device, CUdeviceptr address, bool write, CUc
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, device));
     if (peer)
         ck_assert_cuda_ok(CU(cuCtxEnablePeerAccess)(peer, 0));
-    function = kernel_of("reach.O3.ptx", write ? "write_int" : "read_int");
+    function = kernel_of("kernel_access.O3.ptx", write ? "write_int" : "read_int");
     out = cuda_library_alloc(4);
     ck_assert_cuda_ok(
         CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, NULL, write ? to_write : to_read, NULL));
@@ -237,7 +237,7 @@ static int importer(struct sim_box *unused, void *argument) {
     cuda_library_use(0);
     cuda_library_receive(pair->to_child[1], &handle, sizeof(handle));
     ck_assert_cuda_ok(CU(cuIpcOpenMemHandle_v2)(&a, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    function = kernel_of("reach.O3.ptx", "write_int");
+    function = kernel_of("kernel_access.O3.ptx", "write_int");
     ck_assert_cuda_ok(CU(cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     cuda_library_send(pair->to_parent[1], &value, 1);
@@ -321,11 +321,11 @@ START_TEST(an_error_stays_in_its_context) {
 
     cuda_library_init(&s, &two_a100);
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&good, 0, 1));
-    fine = kernel_of("reach.O3.ptx", "write_int");
+    fine = kernel_of("kernel_access.O3.ptx", "write_int");
     p = cuda_library_alloc(4);
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&bad, 0));
     ck_assert_cuda_ok(CU(cuCtxPushCurrent_v2)(bad));
-    wild = kernel_of("reach.O3.ptx", "write_int");
+    wild = kernel_of("kernel_access.O3.ptx", "write_int");
     ck_assert_cuda_ok(CU(cuLaunchKernel)(wild, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     ck_assert_cuda(CU(cuCtxSynchronize)(), CUDA_ERROR_ILLEGAL_ADDRESS);
     ck_assert_cuda_ok(CU(cuCtxPopCurrent_v2)(NULL));
@@ -337,8 +337,8 @@ START_TEST(an_error_stays_in_its_context) {
     ck_assert_cuda_ok(CU(cuDevicePrimaryCtxRetain)(&bad, 0));
     ck_assert_cuda_ok(CU(cuCtxSetCurrent)(bad));
     p = cuda_library_alloc(4);
-    ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("reach.O3.ptx", "write_int"), 1, 1, 1, 1, 1, 1,
-                                         0, NULL, right, NULL));
+    ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("kernel_access.O3.ptx", "write_int"), 1, 1, 1, 1,
+                                         1, 1, 0, NULL, right, NULL));
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
     sim_box_done(&s);
 }
@@ -410,8 +410,8 @@ START_TEST(memory_that_a_running_kernel_of_another_device_uses_is_freed_safely) 
     *flag = 0;
     ck_assert_cuda_ok(CU(cuCtxCreate_v2)(&context, 0, 1));
     done = cuda_library_alloc(4);
-    ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("reach.O3.ptx", "wait_for"), 1, 1, 1, 1, 1, 1, 0,
-                                         NULL, params, NULL));
+    ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("kernel_access.O3.ptx", "wait_for"), 1, 1, 1, 1,
+                                         1, 1, 0, NULL, params, NULL));
     usleep(20000);
     ck_assert_cuda_ok(CU(cuCtxPopCurrent_v2)(NULL)); /* to the first one, which has no work */
     ck_assert_cuda_ok(CU(cuMemFreeHost)(flag));
@@ -480,8 +480,8 @@ START_TEST(allocating_beside_a_running_kernel_is_fine) {
     ck_assert_cuda_ok(CU(cuMemHostAlloc)((void **)&flag, 4096, CU_MEMHOSTALLOC_PORTABLE));
     *flag = 0;
     done = cuda_library_alloc(4);
-    ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("reach.O3.ptx", "wait_for"), 1, 1, 1, 1, 1, 1, 0,
-                                         NULL, params, NULL));
+    ck_assert_cuda_ok(CU(cuLaunchKernel)(kernel_of("kernel_access.O3.ptx", "wait_for"), 1, 1, 1, 1,
+                                         1, 1, 0, NULL, params, NULL));
     pthread_create(&thread, NULL, allocate, first);
     pthread_join(thread, NULL);
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
@@ -492,12 +492,12 @@ START_TEST(allocating_beside_a_running_kernel_is_fine) {
 }
 END_TEST
 
-SUITE_TIMEOUT("cuda-kernel-access", 60, small_allocations_are_exact, the_rest_of_a_unit_belongs_to_nobody,
-              large_allocations_end_where_they_end, mappings_have_rights,
-              peers_are_reached_when_enabled, host_memory_is_reached_when_locked,
-              managed_memory_moves_to_who_touches_it, memory_of_another_process_is_written,
-              faults_have_their_codes, an_error_stays_in_its_context,
-              a_kernel_that_runs_away_ends_with_its_context,
+SUITE_TIMEOUT("cuda-kernel-access", 60, small_allocations_are_exact,
+              the_rest_of_a_unit_belongs_to_nobody, large_allocations_end_where_they_end,
+              mappings_have_rights, peers_are_reached_when_enabled,
+              host_memory_is_reached_when_locked, managed_memory_moves_to_who_touches_it,
+              memory_of_another_process_is_written, faults_have_their_codes,
+              an_error_stays_in_its_context, a_kernel_that_runs_away_ends_with_its_context,
               a_process_can_end_while_its_kernel_runs,
               memory_that_a_running_kernel_of_another_device_uses_is_freed_safely,
               the_report_names_kernel_thread_address_and_neighbour,
