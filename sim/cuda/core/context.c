@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda/core/device.h"
 #include "sim/cuda/module/launch.h"
 #include "sim/cuda/memory/managed.h"
 #include "sim/cuda/memory/memory.h"

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/cuda/core/device.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/gpuid.h"
+#include "sim/box/charge.h"
+#include "sim/box/proc.h"
 #include "sim/cuda/core/driver.h"
 
 /* nvml.h: GeForce cards do not reach each other over PCIe. */
@@ -18,6 +21,47 @@
         if (!(device))                                                                             \
             return CUDA_ERROR_INVALID_DEVICE;                                                      \
     } while (0)
+
+bool device_lost(const struct device *device) {
+    return __atomic_load_n(&driver.box->file->gpu[device->part.gpu].lost, __ATOMIC_RELAXED);
+}
+
+CUresult device_take(const struct device *device, uint64_t bytes) {
+    int r = box_lock(driver.box);
+
+    if (r < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    r = charge_take(driver.box, driver.slot, device->part, bytes, NULL);
+    box_unlock(driver.box);
+    if (r == 0)
+        return CUDA_SUCCESS;
+    return r == -ENODEV ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void device_give(const struct device *device, uint64_t bytes) {
+    if (box_lock(driver.box) < 0)
+        return;
+    charge_give(driver.box, driver.slot, device->part, bytes);
+    box_unlock(driver.box);
+}
+
+void device_count_context(const struct device *device, int delta) {
+    struct box_usage *usage;
+
+    if (box_lock(driver.box) < 0)
+        return;
+    usage = &driver.box->file->proc[driver.slot].usage[device->part.gpu];
+    usage->contexts += (uint32_t)delta;
+    if (usage->contexts > 0) {
+        usage->kinds |= PROC_COMPUTE;
+        usage->gi_id = device->gi_id;
+        usage->ci_id = device->ci_id;
+    } else {
+        usage->kinds &= ~(uint32_t)PROC_COMPUTE;
+        usage->gi_id = usage->ci_id = UINT32_MAX;
+    }
+    box_unlock(driver.box);
+}
 
 static bool is_mig(const struct device *device) {
     return device->part.part != 0;

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/cuda/core/api.h"
+
 struct device;
 
 /* Whether code on `device` can reach the memory of `peer`. A device is no peer of itself. */
@@ -14,3 +16,12 @@ bool device_can_access(const struct device *device, const struct device *peer);
 unsigned device_nvlinks(const struct device *a, const struct device *b);
 /* Bytes of L2 that can be set aside for persisting accesses; 0: the architecture cannot. */
 uint64_t device_persisting_l2(const struct device *device);
+
+/* Whether the GPU fell off the bus. */
+bool device_lost(const struct device *device);
+
+/* Take `bytes` of the device's memory for this process, or give them back. */
+CUresult device_take(const struct device *device, uint64_t bytes);
+void device_give(const struct device *device, uint64_t bytes);
+/* A context more or less, for the lists that NVML shows. */
+void device_count_context(const struct device *device, int delta);

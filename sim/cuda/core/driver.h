@@ -100,13 +100,6 @@ static inline CUresult driver_enter(const char *call, int gpu) {
 static inline struct device *device_get(CUdevice ordinal) {
     return ordinal >= 0 && ordinal < driver.n_devices ? &driver.devices[ordinal] : NULL;
 }
-bool device_lost(const struct device *device);
-
-/* Take `bytes` of the device's memory for this process, or give them back. */
-CUresult device_take(const struct device *device, uint64_t bytes);
-void device_give(const struct device *device, uint64_t bytes);
-/* A context more or less, for the lists that NVML shows. */
-void device_count_context(const struct device *device, int delta);
 
 /* Round up to a multiple of `to`, a power of two; 0 if that overflows. */
 static inline uint64_t round_up(uint64_t bytes, uint64_t to) {

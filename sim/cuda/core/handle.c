@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "sim/cuda/core/device.h"
 #include "sim/cuda/memory/managed.h"
 #include "sim/cuda/memory/segment.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "sim/box/charge.h"
+#include "sim/cuda/core/device.h"
 #include "sim/cuda/memory/memory.h"
 #include "sim/cuda/stream/submit.h"
 
