@@ -157,8 +157,8 @@ static CUresult context_begin(struct context *context) {
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     TRY(admit(device));
     TRY(managed_make_room(device, device->model->context_bytes));
-    if (streams_begin(context) != CUDA_SUCCESS) {
-        streams_end(context);
+    if (stream_context_begin(context) != CUDA_SUCCESS) {
+        stream_context_end(context);
         device_give(device, device->model->context_bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -191,9 +191,9 @@ static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
  * on nobody finds the context any more.
  */
 static void context_end(struct context *context) {
-    streams_lock(); /* whoever submits has seen it alive, and we see what he submitted */
+    stream_lock(); /* whoever submits has seen it alive, and we see what he submitted */
     atomic_store(&context->id, 0);
-    streams_unlock();
+    stream_unlock();
     context->ending = true;
     driver_unlock();
     launches_end(context);
@@ -201,8 +201,8 @@ static void context_end(struct context *context) {
     print_end(context);
     driver_lock();
 
-    streams_end(context);
-    events_end(context);
+    stream_context_end(context);
+    event_context_end(context);
     modules_end(context);
     kernel_access_context_end(context);
     array_context_end(context);

@@ -15,6 +15,7 @@
 
 struct ptx_memory;
 struct stream;
+struct work;
 
 /* What kernels printed, see sim/cuda/module/print.c. */
 struct print {
@@ -73,6 +74,18 @@ int context_gpu(void);
         TRY(context_current(&(context)));                                                          \
     } while (0)
 
+/* A sticky error: `context` answers `error` to everything from now on, unless it has one. */
+void context_fail(struct context *context, CUresult error);
+/* A point in all streams of the context: done when everything submitted so far is. Wants
+ * stream_lock(). */
+CUresult context_mark(struct context *context, struct work **ret);
+/* Sleep until all work of a context is done, whatever state it is in. Without any lock. */
+void context_drain(struct context *context);
+/* The same for two contexts (the second may be NULL): memory of theirs is to be freed. */
+void context_wait_users(struct context *context, struct context *owner);
+/* Whether all work of a context is done. Without any lock. */
+bool context_idle(struct context *context);
+
 /* Ranges outside the heap that end with the context. Want driver.lock. */
 void context_link(struct context *context, struct range *range);
 void context_unlink(struct context *context, struct range *range);
@@ -80,6 +93,6 @@ void context_unlink(struct context *context, struct range *range);
 /* The primary context of a device, alive or not; NULL: nobody used it yet. */
 struct context *context_primary(const struct device *device);
 /* For what other files have in a context: called, with the lock, when it ends. */
-void events_end(struct context *context);
+void event_context_end(struct context *context);
 void array_context_end(struct context *context);
 void host_context_end(struct context *context);

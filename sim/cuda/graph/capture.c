@@ -18,7 +18,7 @@ struct capture {
     pthread_t thread; /* that began it */
 };
 
-static struct list captures = LIST_INIT(captures); /* streams_lock() */
+static struct list captures = LIST_INIT(captures); /* stream_lock() */
 static _Atomic unsigned n_captures;
 static uint64_t last_id;
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -33,7 +33,7 @@ static void leave(struct stream *stream) {
 
 /* All its streams go on as before. The graph is the caller's. */
 static void capture_end(struct capture *capture) {
-    for (struct stream *stream = streams_next(NULL); stream; stream = streams_next(stream))
+    for (struct stream *stream = stream_next(NULL); stream; stream = stream_next(stream))
         if (stream->capture == capture)
             leave(stream);
     capture->graph->captures--;
@@ -87,12 +87,12 @@ CUresult capture_admit(struct stream *stream, bool *ret_captured) {
 }
 
 bool stream_captured(struct stream *stream) {
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     return stream->capture;
 }
 
 CUresult capture_refuse(struct stream *stream) {
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     return stream->capture ? invalidate(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
                            : CUDA_SUCCESS;
 }
@@ -101,7 +101,7 @@ CUresult capture_forbid_wait(struct stream *stream) {
     if (!atomic_load(&n_captures))
         return CUDA_SUCCESS;
     TRY(capture_refuse(stream));
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     return check_legacy(stream);
 }
 
@@ -111,7 +111,7 @@ CUresult capture_forbid_unsafe(void) {
 
     if (!atomic_load(&n_captures) || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_SUCCESS;
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     list_foreach (capture, &captures, in_all) {
         const bool mine = pthread_equal(capture->thread, pthread_self());
 
@@ -191,15 +191,15 @@ CUresult capture_content(struct stream *stream, const struct node_content *conte
     return CUDA_SUCCESS;
 }
 
-CUresult capture_task(struct stream *stream, struct task *task) {
+CUresult capture_task(struct stream *stream, struct submit_task *task) {
     const struct node_content content = { .type = task->order.type, .task = task };
     CUresult r;
 
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     r = capture_content(stream, &content, NULL);
     if (r == CUDA_SUCCESS)
-        task_ref(task);
+        submit_task_ref(task);
     return r;
 }
 
@@ -211,7 +211,7 @@ CUresult capture_alloc(struct stream *stream, struct device *device, uint64_t by
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     TRY(graph_memory_new(device, bytes, &content.memory));
     r = capture_content(stream, &content, NULL);
     if (r == CUDA_SUCCESS)
@@ -226,7 +226,7 @@ CUresult capture_free(struct stream *stream, CUdeviceptr base) {
     CUresult r;
 
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     content.memory = graph_memory_find(base);
     if (!content.memory)
         return CUDA_ERROR_INVALID_VALUE;
@@ -294,7 +294,7 @@ static CUresult begin(CUstream handle, struct graph *into, struct graph_node *co
     if (stream->kind == STREAM_LEGACY)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     for (size_t i = 0; i < n_before; i++)
@@ -383,7 +383,7 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
         return CUDA_ERROR_INVALID_VALUE;
     TRY(stream_find(hStream, &stream, NULL));
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     *phGraph = NULL;
     capture = stream->capture;
     if (!capture)
@@ -417,7 +417,7 @@ static CUresult info(CUstream handle, CUstreamCaptureStatus *ret_status, cuuint6
     if (!ret_status)
         return CUDA_ERROR_INVALID_VALUE;
     TRY(stream_find(handle, &stream, NULL));
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     TRY(check_legacy(stream));
     capture = stream->capture;
     *ret_status = !capture          ? CU_STREAM_CAPTURE_STATUS_NONE
@@ -489,7 +489,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *depend
         return CUDA_ERROR_INVALID_VALUE;
     TRY(stream_find(hStream, &stream, NULL));
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (!stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (!stream->capture->valid)

@@ -15,7 +15,7 @@
 
 struct graph_node;
 struct node_content;
-struct task;
+struct submit_task;
 
 /* Where an event was recorded that was captured: which nodes come before it. */
 struct capture_point {
@@ -25,16 +25,16 @@ struct capture_point {
 };
 void capture_point_done(struct capture_point *point);
 
-/* May `stream` be given work, and is that captured? Wants streams_lock(). */
+/* May `stream` be given work, and is that captured? Wants stream_lock(). */
 CUresult capture_admit(struct stream *stream, bool *ret_captured);
 /* Whether work for `stream` is captured, for calls that differ then. Without any lock. */
 bool stream_captured(struct stream *stream);
 /* Add a node to what `stream` is captured into; `content` is taken over on success. Wants
- * driver.lock and streams_lock(). */
+ * driver.lock and stream_lock(). */
 CUresult capture_content(struct stream *stream, const struct node_content *content,
                          struct graph_node **ret);
 /* Add a node that does `task`, which is referenced. Without any lock. */
-CUresult capture_task(struct stream *stream, struct task *task);
+CUresult capture_task(struct stream *stream, struct submit_task *task);
 /* Memory that the graph allocates and frees. Without any lock. */
 CUresult capture_alloc(struct stream *stream, struct device *device, uint64_t bytes,
                        CUdeviceptr *ret);
@@ -47,9 +47,9 @@ CUresult capture_forbid_wait(struct stream *stream);
  * Without any lock. */
 CUresult capture_forbid_unsafe(void);
 
-/* The event was recorded in a stream that is captured. Wants streams_lock(). */
+/* The event was recorded in a stream that is captured. Wants stream_lock(). */
 CUresult capture_record(struct stream *stream, struct capture_point *ret);
-/* `stream` waits for a point of a capture, which it joins. Wants streams_lock(). */
+/* `stream` waits for a point of a capture, which it joins. Wants stream_lock(). */
 CUresult capture_wait(struct stream *stream, const struct capture_point *point);
-/* The stream ends, and its capture with it. Wants streams_lock(). */
+/* The stream ends, and its capture with it. Wants stream_lock(). */
 void capture_leave(struct stream *stream);

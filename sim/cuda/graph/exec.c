@@ -182,13 +182,13 @@ static CUresult make_lanes(struct exec *exec) {
                      : i == first             ? 0
                                               : n++;
     }
-    exec->lanes = calloc(n, sizeof(struct lane));
+    exec->lanes = calloc(n, sizeof(struct stream_lane));
     exec->last = calloc(exec->n_steps + 1, sizeof(struct work *));
     if (!exec->lanes || !exec->last)
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec->n_lanes = n;
     for (size_t i = 1; i < n; i++)
-        exec->lanes[i].number = lane_new();
+        exec->lanes[i].number = stream_lane_new();
     return CUDA_SUCCESS;
 }
 
@@ -221,7 +221,7 @@ static CUresult make_rooms(struct exec *exec) {
     for (size_t i = 0; i < exec->n_steps; i++) /* the marks are gone when we return */
         if (exec->steps[i].content.memory)
             graph_memory_set_mark(exec->steps[i].content.memory, NULL);
-    exec->memory_lane.number = lane_new();
+    exec->memory_lane.number = stream_lane_new();
     exec->rooms = calloc((size_t)driver.n_devices, sizeof(struct graph_room *));
     if (!exec->rooms)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -247,7 +247,7 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
     if (flags & ~known)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (!graph_get(handle) || graph_get(handle)->captures)
         return CUDA_ERROR_INVALID_VALUE;
     exec = slab_new(&execs);
@@ -324,7 +324,7 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
     ENTER(-1);
     for (;;) {
         DRIVER_LOCKED();
-        STREAMS_LOCKED();
+        STREAM_LOCKED();
         last = work_unref(driver.executor, last);
         exec = exec_get(hGraphExec);
         if (!exec)
@@ -337,11 +337,11 @@ CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
             exec_free(exec);
             return CUDA_SUCCESS;
         }
-        streams_unlock();
+        stream_unlock();
         driver_unlock();
         work_join(driver.executor, last);
         driver_lock();
-        streams_lock();
+        stream_lock();
     }
 }
 
@@ -358,7 +358,7 @@ CUresult graph_exec_set(CUgraphExec handle, CUgraphNode node, const struct node_
     struct step *step;
 
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     step = find_step(handle, node);
     if (!step || step->content.type != content->type)
         return CUDA_ERROR_INVALID_VALUE;
@@ -372,7 +372,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 
     ENTER(-1);
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     step = find_step(hGraphExec, hNode);
     if (!step || (step->content.type != CU_GRAPH_NODE_TYPE_KERNEL &&
                   step->content.type != CU_GRAPH_NODE_TYPE_MEMCPY &&
@@ -430,7 +430,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
         return CUDA_ERROR_INVALID_VALUE;
     *resultInfo = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_ERROR };
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     exec = exec_get(hGraphExec);
     if (!exec || !graph_get(hGraph))
         return CUDA_ERROR_INVALID_VALUE;

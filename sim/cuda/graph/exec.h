@@ -39,14 +39,14 @@ struct exec {
     unsigned long long flags;
     struct step *steps;
     size_t n_steps, n_allocated;
-    struct lane *lanes; /* of lane 0 only the place is used */
+    struct stream_lane *lanes; /* of lane 0 only the place is used */
     size_t n_lanes;
     struct work **last; /* leaves of the last launch: one launch at a time */
     size_t n_last;
     bool has_memory;
     struct graph_room **rooms; /* what it allocates and frees again, for each device */
     size_t n_rooms;
-    struct lane memory_lane; /* where launches give them back */
+    struct stream_lane memory_lane; /* where launches give them back */
 };
 
 /* The live one of a handle; NULL: there is none. */

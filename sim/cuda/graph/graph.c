@@ -19,7 +19,7 @@ struct graph_node *graph_node_get(CUgraphNode handle) {
 }
 
 void content_done(struct node_content *content) {
-    task_unref(content->task);
+    submit_task_unref(content->task);
     graph_free(content->child);
     graph_memory_unref(content->memory);
     *content = (struct node_content){ .type = content->type };
@@ -33,7 +33,7 @@ CUresult content_copy(const struct node_content *content, struct node_content *r
     if (copy.child)
         copy.child->is_child = true;
     if (copy.task)
-        task_ref(copy.task);
+        submit_task_ref(copy.task);
     if (copy.memory)
         graph_memory_ref(copy.memory);
     *ret = copy;
@@ -42,11 +42,11 @@ CUresult content_copy(const struct node_content *content, struct node_content *r
 
 CUresult content_of_order(struct context *context, const struct stream_order *order,
                           struct node_content *ret) {
-    struct task *task;
+    struct submit_task *task;
 
     if (!context)
         TRY(context_current(&context));
-    TRY(task_new(context, order, &task));
+    TRY(submit_task_new(context, order, &task));
     *ret = (struct node_content){ .type = order->type, .task = task };
     return CUDA_SUCCESS;
 }
@@ -145,7 +145,7 @@ CUresult graph_add(CUgraph handle, const CUgraphNode *before, size_t n_before,
     if (!ret || (n_before && !before))
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     graph = graph_get(handle);
     if (!graph)
         return CUDA_ERROR_INVALID_VALUE;
@@ -157,7 +157,7 @@ CUresult graph_set(CUgraphNode handle, const struct node_content *content) {
     struct graph_node *node;
 
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     node = graph_node_get(handle);
     if (!node || node->content.type != content->type)
         return CUDA_ERROR_INVALID_VALUE;
@@ -216,7 +216,7 @@ CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
     if (!phGraph || flags)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     return graph_new((struct graph **)phGraph);
 }
 
@@ -225,7 +225,7 @@ CUresult cuGraphDestroy(CUgraph hGraph) {
 
     ENTER(-1);
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     graph = graph_get(hGraph);
     if (!graph || graph->is_child || graph->captures)
         return CUDA_ERROR_INVALID_VALUE;
@@ -238,7 +238,7 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
     if (!phGraphClone)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (!graph_get(originalGraph))
         return CUDA_ERROR_INVALID_VALUE;
     /* The memory of a graph is in one place: two of them could not both have it. */
@@ -283,7 +283,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
 
     ENTER(-1);
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     node = graph_node_get(hNode);
     if (!node || node->graph->captures)
         return CUDA_ERROR_INVALID_VALUE;
@@ -443,7 +443,7 @@ CUresult cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, cons
     if (!plain_edges(edgeData, numDependencies))
         return CUDA_ERROR_NOT_SUPPORTED;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     for (size_t i = 0; i < numDependencies; i++) {
         struct graph_node *a = graph_node_get(from[i]), *b = graph_node_get(to[i]);
 
@@ -469,7 +469,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
     if (!plain_edges(edgeData, numDependencies))
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     for (size_t i = 0; i < numDependencies; i++) {
         struct graph_node *a = graph_node_get(from[i]), *b = graph_node_get(to[i]);
         size_t at = 0;

@@ -3,12 +3,13 @@
 /*
  * Graph: work described once, to be launched as often as one likes.
  *
- * A node does what its content says; contents share what they do (struct task) between a graph, its
- * clones and its executable forms, for it never changes: new parameters are a new task. A kind of
- * node is added by filling in a content and calling graph_add(), its parameters are changed by
- * graph_set() and graph_exec_set(); see sim/cuda/graph/node.c, where all of them but kernels are.
+ * A node does what its content says; contents share what they do (struct submit_task) between a
+ * graph, its clones and its executable forms, for it never changes: new parameters are a new task.
+ * A kind of node is added by filling in a content and calling graph_add(), its parameters are
+ * changed by graph_set() and graph_exec_set(); see sim/cuda/graph/node.c, where all of them but
+ * kernels are.
  *
- * Guarded by driver.lock and streams_lock() together to change, either of them to look.
+ * Guarded by driver.lock and stream_lock() together to change, either of them to look.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@ struct graph_memory;
 
 struct node_content {
     CUgraphNodeType type;
-    struct task *task;           /* what it does; NULL: nothing */
+    struct submit_task *task;    /* what it does; NULL: nothing */
     CUevent event;               /* of nodes that record one or wait for one */
     struct graph *child;         /* owned; not in an executable graph */
     struct graph_memory *memory; /* of nodes that allocate or free */
@@ -127,7 +128,7 @@ struct graph_room *graph_room_free(struct graph_room *room);
 CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct berth **ret);
 void graph_room_give(struct graph_room *room, struct berth *berth);
 
-/* What the event of a handle stands for, as a launch sees it. Want streams_lock(). */
+/* What the event of a handle stands for, as a launch sees it. Want stream_lock(). */
 struct work *event_work(CUevent event);                /* borrowed; NULL: nothing */
 void event_set_work(CUevent event, struct work *work); /* referenced */
 bool event_live(CUevent event);

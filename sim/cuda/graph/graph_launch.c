@@ -34,7 +34,7 @@ static CUresult check_launch(const struct exec *exec) {
 
 /* What a step does to memory, as a task; `*ret` is NULL for steps without any. */
 static CUresult memory_task(const struct step *step, const struct stream *stream,
-                            struct task **ret) {
+                            struct submit_task **ret) {
     struct graph_memory *memory = step->content.memory;
     struct stream_order order;
     CUresult r;
@@ -47,41 +47,42 @@ static CUresult memory_task(const struct step *step, const struct stream *stream
                             : step->within                                     ? GRAPH_MEMORY_ENDS
                                                                                : GRAPH_MEMORY_FREED,
                             &order));
-    r = task_new(stream->context, &order, ret);
+    r = submit_task_new(stream->context, &order, ret);
     if (r != CUDA_SUCCESS)
         graph_memory_change_undo(&order);
     return r;
 }
 
-static void task_unrefp(struct task **task) {
-    task_unref(*task);
+static void task_unrefp(struct submit_task **task) {
+    submit_task_unref(*task);
 }
 
 static CUresult launch_step(struct exec *exec, struct step *step, const struct stream *stream,
-                            const struct work_list *first, struct work *const *works,
+                            const struct submit_list *first, struct work *const *works,
                             struct work **ret) {
-    cleanup(work_list_done) struct work_list after = { 0 };
-    cleanup(task_unrefp) struct task *of_memory = NULL;
-    struct task *task = step->disabled ? NULL : step->content.task;
+    cleanup(submit_list_done) struct submit_list after = { 0 };
+    cleanup(task_unrefp) struct submit_task *of_memory = NULL;
+    struct submit_task *task = step->disabled ? NULL : step->content.task;
     struct work *before = step->follows != NO_STEP ? works[step->follows]
                           : step->lane == 0        ? stream->tail
                                                    : NULL;
 
     for (size_t i = 0; i < step->n_before; i++)
         if (step->before[i] != step->follows)
-            TRY(work_list_add(&after, works[step->before[i]]));
+            TRY(submit_list_add(&after, works[step->before[i]]));
     if (!step->n_before) {
         for (size_t i = 0; i < first->n; i++)
-            TRY(work_list_add(&after, first->at[i]));
+            TRY(submit_list_add(&after, first->at[i]));
         for (size_t i = 0; i < exec->n_last; i++)
-            TRY(work_list_add(&after, exec->last[i]));
+            TRY(submit_list_add(&after, exec->last[i]));
         if (stream->tail && before != stream->tail)
-            TRY(work_list_add(&after, stream->tail));
+            TRY(submit_list_add(&after, stream->tail));
     }
     if (step->content.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT && event_work(step->content.event))
-        TRY(work_list_add(&after, event_work(step->content.event)));
+        TRY(submit_list_add(&after, event_work(step->content.event)));
     TRY(memory_task(step, stream, &of_memory));
-    TRY(lane_submit(&exec->lanes[step->lane], of_memory ? of_memory : task, before, &after, ret));
+    TRY(submit_to_lane(&exec->lanes[step->lane], of_memory ? of_memory : task, before, &after,
+                       ret));
     if (step->content.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
         event_set_work(step->content.event, *ret);
     if (step->content.type == CU_GRAPH_NODE_TYPE_MEM_FREE && !step->within)
@@ -151,19 +152,20 @@ static CUresult stay_begin(struct exec *exec, const struct stream *stream, struc
 /* Let everything go when all leaves of the launch are done; `stay` is taken over on success. */
 static CUresult stay_submit(struct exec *exec, const struct stream *stream, struct stay *stay,
                             struct work **ret) {
-    cleanup(work_list_done) struct work_list leaves = { 0 };
-    struct task *task;
+    cleanup(submit_list_done) struct submit_list leaves = { 0 };
+    struct submit_task *task;
     CUresult r;
 
     for (size_t i = 0; i < exec->n_last; i++)
-        TRY(work_list_add(&leaves, exec->last[i]));
-    TRY(task_new(stream->context,
-                 &(struct stream_order){
-                     .run = stay_end, .argument = stay, .release = free, .regardless = true },
-                 &task));
-    r = lane_submit(&exec->memory_lane, task, NULL, &leaves, ret);
+        TRY(submit_list_add(&leaves, exec->last[i]));
+    TRY(submit_task_new(
+        stream->context,
+        &(struct stream_order){
+            .run = stay_end, .argument = stay, .release = free, .regardless = true },
+        &task));
+    r = submit_to_lane(&exec->memory_lane, task, NULL, &leaves, ret);
     if (r == CUDA_SUCCESS)
-        task_unref(task);
+        submit_task_unref(task);
     else
         free(task); /* not its argument, which is still the caller's */
     return r;
@@ -171,7 +173,7 @@ static CUresult stay_submit(struct exec *exec, const struct stream *stream, stru
 
 /* Wants both locks. */
 static CUresult launch(struct exec *exec, struct stream *stream) {
-    cleanup(work_list_done) struct work_list first = { 0 };
+    cleanup(submit_list_done) struct submit_list first = { 0 };
     cleanup(freep) struct work **works = calloc(exec->n_steps + 1, sizeof(*works));
     struct work *tail = NULL, *end = NULL;
     struct stay *stay = NULL;
@@ -261,12 +263,12 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
     ENTER(context_gpu());
     TRY(stream_find(hStream, &stream, NULL));
     driver_lock();
-    streams_lock();
+    stream_lock();
     exec = exec_get(hGraphExec);
     r = exec ? capture_admit(stream, &captured) : CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)
         r = captured ? launch_captured(exec, stream) : launch(exec, stream);
-    streams_unlock();
+    stream_unlock();
     driver_unlock();
     if (r == CUDA_SUCCESS)
         executor_throttle(driver.executor);

@@ -61,7 +61,7 @@ static CUresult content_of(const CUDA_KERNEL_NODE_PARAMS *params,
 static CUresult drop(struct node_content *content, CUresult r) {
     if (r != CUDA_SUCCESS) {
         DRIVER_LOCKED();
-        STREAMS_LOCKED();
+        STREAM_LOCKED();
         content_done(content);
     }
     return r;

@@ -37,7 +37,7 @@ static CUresult put(const struct place *place, struct node_content *content) {
 
     if (r != CUDA_SUCCESS) {
         DRIVER_LOCKED();
-        STREAMS_LOCKED();
+        STREAM_LOCKED();
         content_done(content);
     }
     return r;
@@ -274,7 +274,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
     ENTER(-1);
     driver_lock();
-    streams_lock();
+    stream_lock();
     CUresult r =
         graph_get(childGraph) && childGraph != hGraph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (r == CUDA_SUCCESS)
@@ -286,7 +286,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         r = graph_clone(graph_get(childGraph), &content.child);
     if (r == CUDA_SUCCESS)
         content.child->is_child = true;
-    streams_unlock();
+    stream_unlock();
     driver_unlock();
     return r == CUDA_SUCCESS ? put(ADD(hGraph, dependencies, numDependencies), &content) : r;
 }

@@ -119,12 +119,12 @@ CUresult deferred_free_add(const struct allocation *allocation, CUstream handle)
 
 /* Whether what comes next in `stream` comes after the entry was freed. */
 static bool is_before(const struct entry *entry, struct stream *stream) {
-    cleanup(work_list_done) struct work_list works = { 0 };
+    cleanup(submit_list_done) struct submit_list works = { 0 };
     bool found = entry->stream == stream->number;
 
     if (found || !entry->work || !entry->pool->reuse[POOL_FOLLOW_EVENTS])
         return found;
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (stream_awaits(stream, &works) != CUDA_SUCCESS)
         return false;
     if (stream->tail)
@@ -136,7 +136,7 @@ static bool is_before(const struct entry *entry, struct stream *stream) {
 
 /* Let `stream` wait for the entry to be freed. */
 static bool await_entry(struct stream *stream, const struct entry *entry) {
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     return entry->work && stream_await(stream, entry->work) == CUDA_SUCCESS;
 }
 

@@ -17,25 +17,25 @@ struct event {
     struct slab_head head;
     struct context *context;
     unsigned flags;
-    struct work *work;             /* the last record; NULL: never recorded. streams_lock() */
-    struct capture_point captured; /* the last record, if that was captured. streams_lock() */
-    struct ipc_event *shared;      /* with other processes; NULL: not. streams_lock() */
-    uint64_t record;               /* of these, the one that `work` stands for. streams_lock() */
-    struct lane lane;              /* of what is done for them */
+    struct work *work;             /* the last record; NULL: never recorded. stream_lock() */
+    struct capture_point captured; /* the last record, if that was captured. stream_lock() */
+    struct ipc_event *shared;      /* with other processes; NULL: not. stream_lock() */
+    uint64_t record;               /* of these, the one that `work` stands for. stream_lock() */
+    struct stream_lane lane;       /* of what is done for them */
 };
 
 static struct slab events = SLAB(struct event);
 
 /* Wants driver.lock. */
 static void event_free(struct event *event) {
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     event->work = work_unref(driver.executor, event->work);
     capture_point_done(&event->captured);
     event->shared = ipc_event_unref(event->shared);
     slab_free(&events, event);
 }
 
-void events_end(struct context *context) {
+void event_context_end(struct context *context) {
     for (struct event *event = slab_next(&events, NULL), *next; event; event = next) {
         next = slab_next(&events, event);
         if (event->context == context)
@@ -123,35 +123,35 @@ static void shared_release(void *argument) {
 }
 
 /* Work that reaches a record of ours once `after` is done, or is done once another's is reached.
- * Wants streams_lock(). */
+ * Wants stream_lock(). */
 static CUresult shared_work(struct event *event, uint64_t number, struct work *after,
                             struct work **ret) {
     struct shared_record *record = malloc(sizeof(*record));
     struct work *list[] = { after };
-    struct task *task;
+    struct submit_task *task;
     CUresult r;
 
     if (!record)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *record = (struct shared_record){ ipc_event_ref(event->shared), number, 0 };
-    r = task_new(event->context,
-                 &(struct stream_order){ .run = after ? shared_reach : NULL,
-                                         .poll = after ? NULL : shared_reached,
-                                         .argument = record,
-                                         .release = shared_release,
-                                         .regardless = true },
-                 &task);
+    r = submit_task_new(event->context,
+                        &(struct stream_order){ .run = after ? shared_reach : NULL,
+                                                .poll = after ? NULL : shared_reached,
+                                                .argument = record,
+                                                .release = shared_release,
+                                                .regardless = true },
+                        &task);
     if (r != CUDA_SUCCESS) {
         shared_release(record);
         return r;
     }
-    r = lane_submit(&event->lane, task, NULL, &(struct work_list){ .at = list, .n = after != NULL },
-                    ret);
-    task_unref(task);
+    r = submit_to_lane(&event->lane, task, NULL,
+                       &(struct submit_list){ .at = list, .n = after != NULL }, ret);
+    submit_task_unref(task);
     return r;
 }
 
-/* `event` was recorded here, as `work`: tell the others. Wants streams_lock(). */
+/* `event` was recorded here, as `work`: tell the others. Wants stream_lock(). */
 static CUresult share_record(struct event *event) {
     uint64_t number;
     struct work *reach;
@@ -168,7 +168,7 @@ static CUresult share_record(struct event *event) {
     return CUDA_SUCCESS;
 }
 
-/* Follow what others recorded since. Wants streams_lock(). */
+/* Follow what others recorded since. Wants stream_lock(). */
 static CUresult follow(struct event *event) {
     struct work *reached;
     uint64_t last;
@@ -211,7 +211,7 @@ static CUresult record(struct event *event, struct stream *stream, bool external
     bool captured;
 
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     TRY(capture_admit(stream, &captured));
     if (captured && external)
         return capture_content(stream,
@@ -252,7 +252,7 @@ PTSZ(cuEventRecord, (CUevent e, CUstream s), e, stream_own(s))
 
 /* A reference to what was recorded last; NULL: nothing. Not for one that was captured. */
 static CUresult recorded(struct event *event, struct work **ret) {
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (event->captured.id)
         return CUDA_ERROR_CAPTURED_EVENT;
     TRY(follow(event));
@@ -265,7 +265,7 @@ static void unrefp(struct work **work) {
 }
 
 static bool shared_is_reached(struct event *event) {
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     return event->shared && ipc_event_reached(event->shared, event->record, false);
 }
 
@@ -336,7 +336,7 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     TRY(stream_find(hStream, &stream, &context));
     TRY(find(hEvent, &event));
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     TRY(capture_admit(stream, &captured));
     TRY(follow(event));
     if (captured && Flags & CU_EVENT_WAIT_EXTERNAL)
@@ -362,7 +362,7 @@ CUresult cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent) {
     TRY(find(hEvent, &event));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     TRY(context_mark(context, &work));
     set_work(event, work);
     return event->shared ? share_record(event) : CUDA_SUCCESS;
@@ -378,7 +378,7 @@ CUresult cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent) {
         return CUDA_ERROR_INVALID_CONTEXT;
     TRY(context_check(context));
     TRY(find(hEvent, &event));
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     TRY(follow(event));
     for (struct stream *stream = context->streams; stream && event->work; stream = stream->next)
         TRY(stream_await(stream, event->work));
@@ -396,10 +396,10 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent hEvent) {
     if (!(event->flags & CU_EVENT_INTERPROCESS))
         return CUDA_ERROR_INVALID_HANDLE;
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (!event->shared) {
         TRY(ipc_event_new(&event->shared));
-        event->lane.number = lane_new();
+        event->lane.number = stream_lane_new();
         if (event->work) /* recorded before others could know */
             TRY(share_record(event));
     }
@@ -421,11 +421,11 @@ CUresult cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
         ipc_event_unref(shared);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     event->context = context;
     event->flags = CU_EVENT_DISABLE_TIMING;
     event->shared = shared;
-    event->lane.number = lane_new();
+    event->lane.number = stream_lane_new();
     slab_publish(event);
     *phEvent = (CUevent)event;
     return CUDA_SUCCESS;

@@ -12,21 +12,21 @@
 static struct slab streams = SLAB(struct stream);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_id;
-static uint32_t last_number; /* streams_lock() */
+static uint32_t last_number; /* stream_lock() */
 
-void streams_lock(void) {
+void stream_lock(void) {
     pthread_mutex_lock(&lock);
 }
 
-void streams_unlock(void) {
+void stream_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
-uint32_t lane_new(void) {
+uint32_t stream_lane_new(void) {
     return ++last_number;
 }
 
-/* Wants driver.lock and streams_lock(). */
+/* Wants driver.lock and stream_lock(). */
 static struct stream *stream_new(struct context *context, enum stream_kind kind, unsigned flags,
                                  int priority) {
     struct stream *stream = slab_new(&streams);
@@ -38,7 +38,7 @@ static struct stream *stream_new(struct context *context, enum stream_kind kind,
     stream->flags = flags;
     stream->priority = priority;
     stream->policy.syncPolicy = CU_SYNC_POLICY_AUTO;
-    stream->number = lane_new();
+    stream->number = stream_lane_new();
     stream->next = context->streams;
     if (stream->next)
         stream->next->previous = stream;
@@ -59,14 +59,14 @@ static void stream_free(struct stream *stream) {
     slab_free(&streams, stream);
 }
 
-struct stream *streams_next(struct stream *stream) {
+struct stream *stream_next(struct stream *stream) {
     return slab_next(&streams, stream);
 }
 
-CUresult streams_begin(struct context *context) {
+CUresult stream_context_begin(struct context *context) {
     static const unsigned hidden_flags[] = { CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING };
 
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     context->streams = NULL;
     context->legacy = stream_new(context, STREAM_LEGACY, CU_STREAM_DEFAULT, 0);
     if (!context->legacy)
@@ -79,8 +79,8 @@ CUresult streams_begin(struct context *context) {
     return CUDA_SUCCESS;
 }
 
-void streams_end(struct context *context) {
-    STREAMS_LOCKED();
+void stream_context_end(struct context *context) {
+    STREAM_LOCKED();
     while (context->streams) {
         stream_drop(context->streams);
         stream_free(context->streams);
@@ -108,7 +108,7 @@ static void own_end(void *argument) {
 
     for (size_t i = 0; i < own->n && atomic_load(&driver.state) == DRIVER_READY; i++) {
         DRIVER_LOCKED();
-        STREAMS_LOCKED();
+        STREAM_LOCKED();
         if (atomic_load(&own->at[i].context->id) != own->at[i].life)
             continue;
         stream_retire(own->at[i].stream);
@@ -156,7 +156,7 @@ static CUresult own_find(struct context *context, struct stream **ret) {
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (!life || atomic_load(&context->id) != life)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ret = stream_new(context, STREAM_THREAD, CU_STREAM_DEFAULT, 0);
@@ -200,7 +200,7 @@ CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int 
     priority = MIN(priority, (int)STREAM_LEAST_PRIORITY);
     priority = MAX(priority, (int)STREAM_GREATEST_PRIORITY);
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     stream = stream_new(context, STREAM_MADE, flags, priority);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -218,7 +218,7 @@ CUresult cuStreamDestroy_v2(CUstream hStream) {
 
     ENTER(context_gpu());
     DRIVER_LOCKED();
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     if (!slab_live(&streams, stream) || stream->kind != STREAM_MADE)
         return CUDA_ERROR_INVALID_HANDLE;
     stream_retire(stream);

@@ -7,15 +7,18 @@
  * context it uses; the others are made by the program. Streams that were destroyed while busy leave
  * what they still had to do to hidden ones, of which a context has two.
  *
- * What is marked so is guarded by streams_lock(), which is taken inside driver.lock, never around
+ * What is marked so is guarded by stream_lock(), which is taken inside driver.lock, never around
  * it, and never by work that runs. The rest does not change while the stream lives.
  */
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sim/cuda/core/context.h"
 
 struct capture;
 struct graph_node;
+struct submit_list;
 struct work;
 
 enum {
@@ -34,13 +37,13 @@ struct stream {
     struct slab_head head;
     enum stream_kind kind;
     struct context *context;
-    struct stream *previous, *next; /* of the context; streams_lock() */
+    struct stream *previous, *next; /* of the context; stream_lock() */
     unsigned flags;
     int priority;
     uint64_t id;
     CUstreamAttrValue window, policy, domain, domain_map; /* kept for those who ask */
 
-    /* streams_lock() from here on */
+    /* stream_lock() from here on */
     uint32_t number;       /* in the timeline */
     uint64_t sequence;     /* of `tail` in the timeline */
     struct work *tail;     /* the last piece of work; NULL: none yet */
@@ -65,15 +68,15 @@ static inline CUstream stream_own(CUstream handle) {
         return name(__VA_ARGS__);                                                                  \
     }
 
-void streams_lock(void);
-void streams_unlock(void);
-static inline void streams_unlockp(int *unused) {
+void stream_lock(void);
+void stream_unlock(void);
+static inline void stream_unlockp(int *unused) {
     (void)unused;
-    streams_unlock();
+    stream_unlock();
 }
 /* Hold the lock until the end of the scope. */
-#define STREAMS_LOCKED()                                                                           \
-    cleanup(streams_unlockp) __attribute__((unused)) int streams_locked_ = (streams_lock(), 0)
+#define STREAM_LOCKED()                                                                            \
+    cleanup(stream_unlockp) __attribute__((unused)) int stream_locked_ = (stream_lock(), 0)
 
 /*
  * The stream of a handle; for the default ones, that of the current context. `*ret_context`: its
@@ -81,10 +84,39 @@ static inline void streams_unlockp(int *unused) {
  */
 CUresult stream_find(CUstream handle, struct stream **ret, struct context **ret_context);
 /* The live stream after `stream` (NULL: the first). Wants driver.lock. */
-struct stream *streams_next(struct stream *stream);
+struct stream *stream_next(struct stream *stream);
 /* Bring the streams of a context to life, and end them: want driver.lock. */
-CUresult streams_begin(struct context *context);
-void streams_end(struct context *context);
+CUresult stream_context_begin(struct context *context);
+void stream_context_end(struct context *context);
 
+/* Sleep until everything in the stream is done, and let the host clock go on. */
+CUresult stream_wait(CUstream handle);
+/* Whether everything in the stream has been executed. */
+bool stream_idle(struct stream *stream);
+/* The next work of `stream` comes after `work` too. Wants stream_lock(). */
+CUresult stream_await(struct stream *stream, struct work *work);
+/* A point in the stream: done when everything submitted so far is. Wants stream_lock(). */
+CUresult stream_mark(struct stream *stream, struct work **ret);
+/* Somebody waited in the context: what kernels printed is written, pools give back what they need
+ * not keep. Without any lock. */
+void stream_settle(struct context *context);
+/* Leave what `stream` still has to do to a hidden one. Wants stream_lock(). */
+void stream_retire(struct stream *stream);
+/* Forget it, also what is not done. Wants stream_lock(). */
+void stream_drop(struct stream *stream);
 /* Wait for all work of a context. What pools need not keep goes back to the device. */
 CUresult stream_wait_context(struct context *context);
+
+/* A place in the timeline's order: of a stream, or of what goes on beside it. */
+struct stream_lane {
+    uint32_t number;
+    int priority;
+    uint64_t sequence; /* of the last work in it */
+};
+/* A number that no stream has. Wants stream_lock(). */
+uint32_t stream_lane_new(void);
+/* What the next work of `stream` comes after besides its tail. Wants stream_lock(). */
+CUresult stream_awaits(const struct stream *stream, struct submit_list *list);
+/* Everything awaited is behind us, and `tail` (taken over; NULL: as it was), at `sequence`, is the
+ * last work now. Wants stream_lock(). */
+void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence);

@@ -25,7 +25,7 @@ void context_fail(struct context *context, CUresult error) {
 }
 
 static uint64_t task_run(void *argument) {
-    const struct task *task = argument;
+    const struct submit_task *task = argument;
     const struct stream_order *order = &task->order;
     uint64_t cost_ns, began_ns;
 
@@ -45,17 +45,18 @@ static uint64_t task_run(void *argument) {
 
 /* A context in error waits for nothing. */
 static bool task_poll(void *argument) {
-    const struct task *task = argument;
+    const struct submit_task *task = argument;
 
     return context_check(task->context) != CUDA_SUCCESS || task->order.poll(task->order.argument);
 }
 
-CUresult task_new(struct context *context, const struct stream_order *order, struct task **ret) {
-    struct task *task = malloc(sizeof(*task));
+CUresult submit_task_new(struct context *context, const struct stream_order *order,
+                         struct submit_task **ret) {
+    struct submit_task *task = malloc(sizeof(*task));
 
     if (!task)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *task = (struct task){ .context = context, .life = context->id, .order = *order };
+    *task = (struct submit_task){ .context = context, .life = context->id, .order = *order };
     task->refs = 1;
     if (!task->order.device)
         task->order.device = context->device;
@@ -63,12 +64,12 @@ CUresult task_new(struct context *context, const struct stream_order *order, str
     return CUDA_SUCCESS;
 }
 
-struct task *task_ref(struct task *task) {
+struct submit_task *submit_task_ref(struct submit_task *task) {
     atomic_fetch_add(&task->refs, 1);
     return task;
 }
 
-struct task *task_unref(struct task *task) {
+struct submit_task *submit_task_unref(struct submit_task *task) {
     if (!task || atomic_fetch_sub(&task->refs, 1) > 1)
         return NULL;
     if (task->order.release)
@@ -78,14 +79,14 @@ struct task *task_unref(struct task *task) {
 }
 
 static void task_release(void *argument) {
-    task_unref(argument);
+    submit_task_unref(argument);
 }
 
-void work_list_done(struct work_list *list) {
+void submit_list_done(struct submit_list *list) {
     free(list->at);
 }
 
-CUresult work_list_add(struct work_list *list, struct work *work) {
+CUresult submit_list_add(struct submit_list *list, struct work *work) {
     if (list->n == list->n_allocated) {
         const size_t wanted = MAX(2 * list->n, (size_t)8);
         struct work **larger = reallocarray(list->at, wanted, sizeof(*larger));
@@ -99,16 +100,16 @@ CUresult work_list_add(struct work_list *list, struct work *work) {
     return CUDA_SUCCESS;
 }
 
-static CUresult add_awaited(struct work_list *list, const struct stream *stream) {
+static CUresult add_awaited(struct submit_list *list, const struct stream *stream) {
     for (size_t i = 0; i < stream->n_awaited; i++)
-        TRY(work_list_add(list, stream->awaited[i]));
+        TRY(submit_list_add(list, stream->awaited[i]));
     return CUDA_SUCCESS;
 }
 
 /* Everything in `stream` so far. */
-static CUresult add_all_of(struct work_list *list, const struct stream *stream) {
+static CUresult add_all_of(struct submit_list *list, const struct stream *stream) {
     if (stream->tail)
-        TRY(work_list_add(list, stream->tail));
+        TRY(submit_list_add(list, stream->tail));
     return add_awaited(list, stream);
 }
 
@@ -117,7 +118,7 @@ static bool is_blocking(const struct stream *stream) {
 }
 
 /* What the legacy stream and the blocking ones owe each other. */
-static CUresult add_legacy(struct work_list *list, const struct stream *stream) {
+static CUresult add_legacy(struct submit_list *list, const struct stream *stream) {
     const struct context *context = stream->context;
 
     if (!is_blocking(stream))
@@ -132,7 +133,7 @@ static CUresult add_legacy(struct work_list *list, const struct stream *stream) 
     return CUDA_SUCCESS;
 }
 
-CUresult stream_awaits(const struct stream *stream, struct work_list *list) {
+CUresult stream_awaits(const struct stream *stream, struct submit_list *list) {
     TRY(add_awaited(list, stream));
     return add_legacy(list, stream);
 }
@@ -168,8 +169,8 @@ static CUresult result_of(int r) {
     return r == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
-                     const struct work_list *after, struct work **ret) {
+CUresult submit_to_lane(struct stream_lane *lane, struct submit_task *task, struct work *before,
+                        const struct submit_list *after, struct work **ret) {
     const struct stream_order *order = task ? &task->order : &(struct stream_order){ .run = NULL };
     const bool on_link = order->engine != TIMELINE_NOTHING && order->engine != TIMELINE_COMPUTE;
     const struct device *device = order->device;
@@ -200,7 +201,7 @@ CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
     if (r < 0)
         return result_of(r);
     if (task)
-        task_ref(task);
+        submit_task_ref(task);
     lane->sequence++;
     return CUDA_SUCCESS;
 }
@@ -217,13 +218,13 @@ void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence)
 }
 
 /* Put `task` (NULL: nothing) at the end of `stream`. Wants the lock. */
-static CUresult submit(struct stream *stream, struct task *task, struct work **ret) {
-    cleanup(work_list_done) struct work_list after = { 0 };
-    struct lane lane = { stream->number, stream->priority, stream->sequence };
+static CUresult submit(struct stream *stream, struct submit_task *task, struct work **ret) {
+    cleanup(submit_list_done) struct submit_list after = { 0 };
+    struct stream_lane lane = { stream->number, stream->priority, stream->sequence };
     struct work *work;
 
     TRY(stream_awaits(stream, &after));
-    TRY(lane_submit(&lane, task, stream->tail, &after, &work));
+    TRY(submit_to_lane(&lane, task, stream->tail, &after, &work));
     stream_advance(stream, work, lane.sequence);
     if (ret)
         *ret = work_ref(work);
@@ -233,18 +234,18 @@ static CUresult submit(struct stream *stream, struct task *task, struct work **r
 CUresult stream_submit(CUstream handle, const struct stream_order *order, struct work **ret) {
     struct context *context;
     struct stream *stream;
-    struct task *task;
+    struct submit_task *task;
     bool captured;
     CUresult r;
 
     TRY(stream_find(handle, &stream, &context));
-    TRY(task_new(context, order, &task));
-    streams_lock();
+    TRY(submit_task_new(context, order, &task));
+    stream_lock();
     r = atomic_load(&context->id) ? capture_admit(stream, &captured)
                                   : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (r == CUDA_SUCCESS && !captured)
         r = submit(stream, task, ret);
-    streams_unlock();
+    stream_unlock();
     if (r == CUDA_SUCCESS && captured) {
         if (ret)
             *ret = NULL;
@@ -254,7 +255,7 @@ CUresult stream_submit(CUstream handle, const struct stream_order *order, struct
         free(task); /* not its argument, which is still the caller's */
         return r;
     }
-    task_unref(task);
+    submit_task_unref(task);
     if (!captured && !order->caller_waits)
         executor_throttle(driver.executor);
     return CUDA_SUCCESS;
@@ -300,7 +301,7 @@ CUresult stream_await(struct stream *stream, struct work *work) {
 }
 
 /* A point after everything in the list. */
-static CUresult mark(const struct stream *stream, const struct work_list *after,
+static CUresult mark(const struct stream *stream, const struct submit_list *after,
                      struct work **ret) {
     return result_of(executor_submit(driver.executor,
                                      &(struct work_order){
@@ -315,7 +316,7 @@ static CUresult mark(const struct stream *stream, const struct work_list *after,
 }
 
 CUresult stream_mark(struct stream *stream, struct work **ret) {
-    cleanup(work_list_done) struct work_list after = { 0 };
+    cleanup(submit_list_done) struct submit_list after = { 0 };
 
     TRY(add_all_of(&after, stream));
     TRY(add_legacy(&after, stream));
@@ -323,7 +324,7 @@ CUresult stream_mark(struct stream *stream, struct work **ret) {
 }
 
 CUresult context_mark(struct context *context, struct work **ret) {
-    cleanup(work_list_done) struct work_list after = { 0 };
+    cleanup(submit_list_done) struct submit_list after = { 0 };
 
     for (const struct stream *stream = context->streams; stream; stream = stream->next)
         TRY(add_all_of(&after, stream));
@@ -332,7 +333,7 @@ CUresult context_mark(struct context *context, struct work **ret) {
 
 /* Everything that has to be done for `stream` to be idle. The legacy stream is idle when all
  * blocking ones are, as its next work will wait for theirs. Wants the lock. */
-static CUresult add_pending(struct work_list *list, const struct stream *stream) {
+static CUresult add_pending(struct submit_list *list, const struct stream *stream) {
     TRY(add_all_of(list, stream));
     if (stream->kind != STREAM_LEGACY)
         return CUDA_SUCCESS;
@@ -343,12 +344,12 @@ static CUresult add_pending(struct work_list *list, const struct stream *stream)
 }
 
 /* Want the list's works to outlive the lock. */
-static void ref_all(struct work_list *list) {
+static void ref_all(struct submit_list *list) {
     for (size_t i = 0; i < list->n; i++)
         work_ref(list->at[i]);
 }
 
-static void wait_for_all(struct work_list *list) {
+static void wait_for_all(struct submit_list *list) {
     for (size_t i = 0; i < list->n; i++) {
         work_wait(driver.executor, list->at[i]);
         work_unref(driver.executor, list->at[i]);
@@ -356,10 +357,10 @@ static void wait_for_all(struct work_list *list) {
 }
 
 bool stream_idle(struct stream *stream) {
-    cleanup(work_list_done) struct work_list works = { 0 };
+    cleanup(submit_list_done) struct submit_list works = { 0 };
     bool idle;
 
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     idle = add_pending(&works, stream) == CUDA_SUCCESS;
     for (size_t i = 0; i < works.n && idle; i++)
         idle = work_is_done(driver.executor, works.at[i]);
@@ -373,31 +374,31 @@ void stream_settle(struct context *context) {
 }
 
 CUresult stream_wait(CUstream handle) {
-    cleanup(work_list_done) struct work_list works = { 0 };
+    cleanup(submit_list_done) struct submit_list works = { 0 };
     struct context *context;
     struct stream *stream;
     CUresult r;
 
     TRY(stream_find(handle, &stream, &context));
     TRY(capture_forbid_wait(stream));
-    streams_lock();
+    stream_lock();
     r = add_pending(&works, stream);
     ref_all(&works);
-    streams_unlock();
+    stream_unlock();
     wait_for_all(&works);
     stream_settle(context);
     return r == CUDA_SUCCESS ? context_check(context) : r;
 }
 
 void context_drain(struct context *context) {
-    cleanup(work_list_done) struct work_list works = { 0 };
+    cleanup(submit_list_done) struct submit_list works = { 0 };
 
-    streams_lock();
+    stream_lock();
     for (const struct stream *stream = context->streams; stream; stream = stream->next)
         if (add_all_of(&works, stream) != CUDA_SUCCESS)
             break;
     ref_all(&works);
-    streams_unlock();
+    stream_unlock();
     wait_for_all(&works);
 }
 
@@ -408,10 +409,10 @@ void context_wait_users(struct context *context, struct context *owner) {
 }
 
 bool context_idle(struct context *context) {
-    cleanup(work_list_done) struct work_list works = { 0 };
+    cleanup(submit_list_done) struct submit_list works = { 0 };
     bool done = true;
 
-    STREAMS_LOCKED();
+    STREAM_LOCKED();
     for (const struct stream *stream = context->streams; stream && done; stream = stream->next)
         done = add_all_of(&works, stream) == 0;
     for (size_t i = 0; i < works.n && done; i++)

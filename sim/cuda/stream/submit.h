@@ -66,70 +66,32 @@ CUresult stream_submit(CUstream handle, const struct stream_order *order, struct
  * end. The answer is the context's; `argument` is taken over in any case. Not while captured:
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED. */
 CUresult stream_submit_wait(CUstream handle, const struct stream_order *order);
-/* Sleep until everything in the stream is done, and let the host clock go on. */
-CUresult stream_wait(CUstream handle);
-/* Whether everything in the stream has been executed. */
-bool stream_idle(struct stream *stream);
-/* The next work of `stream` comes after `work` too. Wants streams_lock(). */
-CUresult stream_await(struct stream *stream, struct work *work);
-/* A point in the stream: done when everything submitted so far is. Wants streams_lock(). */
-CUresult stream_mark(struct stream *stream, struct work **ret);
-/* The same for all streams of a context. Wants streams_lock(). */
-CUresult context_mark(struct context *context, struct work **ret);
-/* Somebody waited in the context: what kernels printed is written, pools give back what they need
- * not keep. Without any lock. */
-void stream_settle(struct context *context);
-/* Leave what `stream` still has to do to a hidden one. Wants streams_lock(). */
-void stream_retire(struct stream *stream);
-/* Forget it, also what is not done. Wants streams_lock(). */
-void stream_drop(struct stream *stream);
-/* Sleep until all work of a context is done, whatever state it is in. Without any lock. */
-void context_drain(struct context *context);
-/* The same for two contexts (the second may be NULL): memory of theirs is to be freed. */
-void context_wait_users(struct context *context, struct context *owner);
-/* Whether all work of a context is done. Without any lock. */
-bool context_idle(struct context *context);
 
 /*
  * Below stream_submit(), for graphs: an order with its context, and where it goes.
  */
-struct task {
+struct submit_task {
     _Atomic unsigned refs;
     struct context *context;
     uint64_t life; /* of the context */
     struct stream_order order;
 };
 /* `order->argument` is taken over on success. */
-CUresult task_new(struct context *context, const struct stream_order *order, struct task **ret);
-struct task *task_ref(struct task *task);
-struct task *task_unref(struct task *task); /* accepts NULL */
+CUresult submit_task_new(struct context *context, const struct stream_order *order,
+                         struct submit_task **ret);
+struct submit_task *submit_task_ref(struct submit_task *task);
+struct submit_task *submit_task_unref(struct submit_task *task); /* accepts NULL */
 
-struct work_list {
+struct submit_list {
     struct work **at; /* borrowed */
     size_t n, n_allocated;
 };
-CUresult work_list_add(struct work_list *list, struct work *work);
-void work_list_done(struct work_list *list);
+CUresult submit_list_add(struct submit_list *list, struct work *work);
+void submit_list_done(struct submit_list *list);
 
-/* A place in the timeline's order: of a stream, or of what goes on beside it. */
-struct lane {
-    uint32_t number;
-    int priority;
-    uint64_t sequence; /* of the last work in it */
-};
-/* A number that no stream has. Wants streams_lock(). */
-uint32_t lane_new(void);
 /* Hand `task` (NULL: nothing to do; else referenced) to the executor, next in `lane`. */
-CUresult lane_submit(struct lane *lane, struct task *task, struct work *before,
-                     const struct work_list *after, struct work **ret);
-/* What the next work of `stream` comes after besides its tail. Wants streams_lock(). */
-CUresult stream_awaits(const struct stream *stream, struct work_list *list);
-/* Everything awaited is behind us, and `tail` (taken over; NULL: as it was), at `sequence`, is the
- * last work now. Wants streams_lock(). */
-void stream_advance(struct stream *stream, struct work *tail, uint64_t sequence);
-
-/* A sticky error: `context` answers `error` to everything from now on, unless it has one. */
-void context_fail(struct context *context, CUresult error);
+CUresult submit_to_lane(struct stream_lane *lane, struct submit_task *task, struct work *before,
+                        const struct submit_list *after, struct work **ret);
 
 /* What the cost model wants to know about a device. */
 static inline struct cost_device device_cost(const struct device *device) {
