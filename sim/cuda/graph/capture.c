@@ -86,7 +86,7 @@ CUresult capture_admit(struct stream *stream, bool *ret_captured) {
     return check_legacy(stream);
 }
 
-bool stream_captured(struct stream *stream) {
+bool capture_is_active(struct stream *stream) {
     STREAM_LOCKED();
     return stream->capture;
 }
@@ -171,7 +171,7 @@ static CUresult add_captured(struct stream *stream, struct graph_node *const *no
     return CUDA_SUCCESS;
 }
 
-CUresult capture_content(struct stream *stream, const struct node_content *content,
+CUresult capture_content(struct stream *stream, const struct graph_content *content,
                          struct graph_node **ret) {
     struct graph_node *node;
 
@@ -192,7 +192,7 @@ CUresult capture_content(struct stream *stream, const struct node_content *conte
 }
 
 CUresult capture_task(struct stream *stream, struct submit_task *task) {
-    const struct node_content content = { .type = task->order.type, .task = task };
+    const struct graph_content content = { .type = task->order.type, .task = task };
     CUresult r;
 
     DRIVER_LOCKED();
@@ -205,7 +205,7 @@ CUresult capture_task(struct stream *stream, struct submit_task *task) {
 
 CUresult capture_alloc(struct stream *stream, struct device *device, uint64_t bytes,
                        CUdeviceptr *ret) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC };
+    struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC };
     CUresult r;
 
     if (!device)
@@ -222,7 +222,7 @@ CUresult capture_alloc(struct stream *stream, struct device *device, uint64_t by
 }
 
 CUresult capture_free(struct stream *stream, CUdeviceptr base) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_FREE };
+    struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_FREE };
     CUresult r;
 
     DRIVER_LOCKED();

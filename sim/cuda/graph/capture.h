@@ -14,7 +14,7 @@
 #include "sim/cuda/stream/stream.h"
 
 struct graph_node;
-struct node_content;
+struct graph_content;
 struct submit_task;
 
 /* Where an event was recorded that was captured: which nodes come before it. */
@@ -28,10 +28,10 @@ void capture_point_done(struct capture_point *point);
 /* May `stream` be given work, and is that captured? Wants stream_lock(). */
 CUresult capture_admit(struct stream *stream, bool *ret_captured);
 /* Whether work for `stream` is captured, for calls that differ then. Without any lock. */
-bool stream_captured(struct stream *stream);
+bool capture_is_active(struct stream *stream);
 /* Add a node to what `stream` is captured into; `content` is taken over on success. Wants
  * driver.lock and stream_lock(). */
-CUresult capture_content(struct stream *stream, const struct node_content *content,
+CUresult capture_content(struct stream *stream, const struct graph_content *content,
                          struct graph_node **ret);
 /* Add a node that does `task`, which is referenced. Without any lock. */
 CUresult capture_task(struct stream *stream, struct submit_task *task);

@@ -19,7 +19,7 @@ void exec_forget_last(struct exec *exec) {
 
 static void steps_done(struct step *steps, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        content_done(&steps[i].content);
+        graph_content_done(&steps[i].content);
         free(steps[i].before);
     }
     free(steps);
@@ -61,7 +61,7 @@ static CUresult add_step(struct exec *exec, const struct graph_node *source, con
     }
     step->n_before = n_before;
     if (source) {
-        CUresult r = content_copy(&source->content, &step->content);
+        CUresult r = graph_content_copy(&source->content, &step->content);
 
         if (r != CUDA_SUCCESS) {
             free(step->before);
@@ -354,7 +354,7 @@ static struct step *find_step(CUgraphExec handle, CUgraphNode node) {
     return NULL;
 }
 
-CUresult graph_exec_set(CUgraphExec handle, CUgraphNode node, const struct node_content *content) {
+CUresult graph_exec_set(CUgraphExec handle, CUgraphNode node, const struct graph_content *content) {
     struct step *step;
 
     DRIVER_LOCKED();
@@ -362,7 +362,7 @@ CUresult graph_exec_set(CUgraphExec handle, CUgraphNode node, const struct node_
     step = find_step(handle, node);
     if (!step || step->content.type != content->type)
         return CUDA_ERROR_INVALID_VALUE;
-    content_done(&step->content);
+    graph_content_done(&step->content);
     step->content = *content;
     return CUDA_SUCCESS;
 }
@@ -443,7 +443,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
             r = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
-        struct node_content old = exec->steps[i].content;
+        struct graph_content old = exec->steps[i].content;
 
         /* Nodes of the graph that it was made from still name its steps. */
         exec->steps[i].content = fresh.steps[i].content;

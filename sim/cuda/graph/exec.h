@@ -21,7 +21,7 @@
 
 struct step {
     const struct graph_node *source; /* only to compare; NULL: the end of a child graph */
-    struct node_content content;
+    struct graph_content content;
     size_t *before;
     size_t n_before;
     size_t follows; /* of these; NO_STEP: it begins a lane */

@@ -18,15 +18,15 @@ struct graph_node *graph_node_get(CUgraphNode handle) {
     return slab_live(&nodes, handle) ? (struct graph_node *)handle : NULL;
 }
 
-void content_done(struct node_content *content) {
+void graph_content_done(struct graph_content *content) {
     submit_task_unref(content->task);
     graph_free(content->child);
     graph_memory_unref(content->memory);
-    *content = (struct node_content){ .type = content->type };
+    *content = (struct graph_content){ .type = content->type };
 }
 
-CUresult content_copy(const struct node_content *content, struct node_content *ret) {
-    struct node_content copy = *content;
+CUresult graph_content_copy(const struct graph_content *content, struct graph_content *ret) {
+    struct graph_content copy = *content;
 
     if (content->child)
         TRY(graph_clone(content->child, &copy.child));
@@ -40,14 +40,14 @@ CUresult content_copy(const struct node_content *content, struct node_content *r
     return CUDA_SUCCESS;
 }
 
-CUresult content_of_order(struct context *context, const struct stream_order *order,
-                          struct node_content *ret) {
+CUresult graph_content_of_order(struct context *context, const struct stream_order *order,
+                                struct graph_content *ret) {
     struct submit_task *task;
 
     if (!context)
         TRY(context_current(&context));
     TRY(submit_task_new(context, order, &task));
-    *ret = (struct node_content){ .type = order->type, .task = task };
+    *ret = (struct graph_content){ .type = order->type, .task = task };
     return CUDA_SUCCESS;
 }
 
@@ -73,7 +73,7 @@ CUresult graph_new(struct graph **ret) {
 static void node_free(struct graph_node *node) {
     list_remove(&node->in_graph);
     node->graph->n_nodes--;
-    content_done(&node->content);
+    graph_content_done(&node->content);
     free(node->before);
     slab_free(&nodes, node);
 }
@@ -111,7 +111,7 @@ static CUresult depend(struct graph_node *node, struct graph_node *before) {
 }
 
 CUresult graph_add_locked(struct graph *graph, struct graph_node *const *before, size_t n_before,
-                          const struct node_content *content, struct graph_node **ret) {
+                          const struct graph_content *content, struct graph_node **ret) {
     struct graph_node *node;
 
     for (size_t i = 0; i < n_before; i++)
@@ -139,7 +139,7 @@ CUresult graph_add_locked(struct graph *graph, struct graph_node *const *before,
 }
 
 CUresult graph_add(CUgraph handle, const CUgraphNode *before, size_t n_before,
-                   const struct node_content *content, CUgraphNode *ret) {
+                   const struct graph_content *content, CUgraphNode *ret) {
     struct graph *graph;
 
     if (!ret || (n_before && !before))
@@ -153,7 +153,7 @@ CUresult graph_add(CUgraph handle, const CUgraphNode *before, size_t n_before,
                             (struct graph_node **)ret);
 }
 
-CUresult graph_set(CUgraphNode handle, const struct node_content *content) {
+CUresult graph_set(CUgraphNode handle, const struct graph_content *content) {
     struct graph_node *node;
 
     DRIVER_LOCKED();
@@ -161,7 +161,7 @@ CUresult graph_set(CUgraphNode handle, const struct node_content *content) {
     node = graph_node_get(handle);
     if (!node || node->content.type != content->type)
         return CUDA_ERROR_INVALID_VALUE;
-    content_done(&node->content);
+    graph_content_done(&node->content);
     node->content = *content;
     return CUDA_SUCCESS;
 }
@@ -177,15 +177,15 @@ CUresult graph_clone(const struct graph *graph, struct graph **ret) {
     copies = calloc(MAX(graph->n_nodes, (size_t)1), sizeof(struct graph_node *));
     r = copies ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     list_foreach (node, &graph->nodes, in_graph) {
-        struct node_content content;
+        struct graph_content content;
 
         if (r != CUDA_SUCCESS)
             break;
-        r = content_copy(&node->content, &content);
+        r = graph_content_copy(&node->content, &content);
         if (r == CUDA_SUCCESS) {
             r = graph_add_locked(clone, NULL, 0, &content, &copy);
             if (r != CUDA_SUCCESS)
-                content_done(&content);
+                graph_content_done(&content);
         }
         if (r != CUDA_SUCCESS)
             break;

@@ -20,7 +20,7 @@
 
 struct graph_memory;
 
-struct node_content {
+struct graph_content {
     CUgraphNodeType type;
     struct submit_task *task;    /* what it does; NULL: nothing */
     CUevent event;               /* of nodes that record one or wait for one */
@@ -28,14 +28,14 @@ struct node_content {
     struct graph_memory *memory; /* of nodes that allocate or free */
 };
 /* Another reference to the same, and the end of one. */
-CUresult content_copy(const struct node_content *content, struct node_content *ret);
-void content_done(struct node_content *content);
+CUresult graph_content_copy(const struct graph_content *content, struct graph_content *ret);
+void graph_content_done(struct graph_content *content);
 
 struct graph_node {
     struct slab_head head;
     struct graph *graph;
     struct list in_graph;
-    struct node_content content;
+    struct graph_content content;
     struct graph_node **before; /* what it depends on */
     size_t n_before, n_before_allocated;
     struct graph_node *follows; /* of these, the one before it in its stream; NULL: none, or any */
@@ -64,22 +64,22 @@ CUresult graph_clone(const struct graph *graph, struct graph **ret);
 
 /* Add a node; `content` is taken over on success. For API calls: takes the locks. */
 CUresult graph_add(CUgraph graph, const CUgraphNode *before, size_t n_before,
-                   const struct node_content *content, CUgraphNode *ret);
+                   const struct graph_content *content, CUgraphNode *ret);
 /* The same with both locks held. */
 CUresult graph_add_locked(struct graph *graph, struct graph_node *const *before, size_t n_before,
-                          const struct node_content *content, struct graph_node **ret);
+                          const struct graph_content *content, struct graph_node **ret);
 /* Other parameters for a node of the same type; `content` is taken over on success. Take the
  * locks. */
-CUresult graph_set(CUgraphNode node, const struct node_content *content);
-CUresult graph_exec_set(CUgraphExec exec, CUgraphNode node, const struct node_content *content);
+CUresult graph_set(CUgraphNode node, const struct graph_content *content);
+CUresult graph_exec_set(CUgraphExec exec, CUgraphNode node, const struct graph_content *content);
 
 /*
  * A content for an order that works in `context` (NULL: the current one). On success `argument` is
  * taken over. What a node of `type` does, for those who ask for its parameters: NULL if it is no
  * node, or of another type.
  */
-CUresult content_of_order(struct context *context, const struct stream_order *order,
-                          struct node_content *ret);
+CUresult graph_content_of_order(struct context *context, const struct stream_order *order,
+                                struct graph_content *ret);
 const struct stream_order *graph_node_order(CUgraphNode node, CUgraphNodeType type);
 
 /*
@@ -122,11 +122,11 @@ CUresult graph_memory_free_async(struct graph_memory *memory, CUstream handle);
 
 /* What a graph allocates and frees again, of one device: charged while launches are under way. */
 struct graph_room;
-struct berth;
+struct graph_room_share;
 CUresult graph_room_new(struct device *device, uint64_t bytes, struct graph_room **ret);
 struct graph_room *graph_room_free(struct graph_room *room);
-CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct berth **ret);
-void graph_room_give(struct graph_room *room, struct berth *berth);
+CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct graph_room_share **ret);
+void graph_room_give(struct graph_room *room, struct graph_room_share *share);
 
 /* What the event of a handle stands for, as a launch sees it. Want stream_lock(). */
 struct work *event_work(CUevent event);                /* borrowed; NULL: nothing */

@@ -13,7 +13,7 @@
 /* Everything must still be there that the graph works with. */
 static CUresult check_launch(const struct exec *exec) {
     for (size_t i = 0; i < exec->n_steps; i++) {
-        const struct node_content *content = &exec->steps[i].content;
+        const struct graph_content *content = &exec->steps[i].content;
 
         if (content->task) {
             if (atomic_load(&content->task->context->id) != content->task->life)
@@ -95,14 +95,14 @@ struct stay {
     size_t n;
     struct {
         struct graph_room *room; /* of an executable graph that waits for us before it goes */
-        struct berth *berth;
+        struct graph_room_share *share;
     } at[];
 };
 
 static void stay_give(struct stay *stay) {
     while (stay->n) {
         stay->n--;
-        graph_room_give(stay->at[stay->n].room, stay->at[stay->n].berth);
+        graph_room_give(stay->at[stay->n].room, stay->at[stay->n].share);
     }
 }
 
@@ -129,7 +129,7 @@ static CUresult stay_begin(struct exec *exec, const struct stream *stream, struc
 
     for (size_t i = 0; i < exec->n_rooms && r == CUDA_SUCCESS; i++) {
         stay->at[i].room = exec->rooms[i];
-        r = graph_room_take(exec->rooms[i], stream->number, &stay->at[i].berth);
+        r = graph_room_take(exec->rooms[i], stream->number, &stay->at[i].share);
         stay->n += r == CUDA_SUCCESS;
     }
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
@@ -225,23 +225,24 @@ static CUresult launch(struct exec *exec, struct stream *stream) {
 
 /* A launch into a stream that is captured becomes a child graph there. */
 static CUresult launch_captured(struct exec *exec, struct stream *stream) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
+    struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
     cleanup(freep) struct graph_node **nodes = calloc(exec->n_steps + 1, sizeof(*nodes));
     cleanup(freep) struct graph_node **before = calloc(exec->n_steps + 1, sizeof(*before));
     CUresult r = nodes && before ? graph_new(&content.child) : CUDA_ERROR_OUT_OF_MEMORY;
 
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
         const struct step *step = &exec->steps[i];
-        struct node_content copy;
+        struct graph_content copy;
 
         for (size_t k = 0; k < step->n_before; k++)
             before[k] = nodes[step->before[k]];
-        r = step->content.memory ? CUDA_ERROR_NOT_SUPPORTED : content_copy(&step->content, &copy);
+        r = step->content.memory ? CUDA_ERROR_NOT_SUPPORTED
+                                 : graph_content_copy(&step->content, &copy);
         if (r != CUDA_SUCCESS)
             break;
         r = graph_add_locked(content.child, before, step->n_before, &copy, &nodes[i]);
         if (r != CUDA_SUCCESS)
-            content_done(&copy);
+            graph_content_done(&copy);
         else if (step->follows != NO_STEP)
             nodes[i]->follows = nodes[step->follows];
     }

@@ -10,7 +10,7 @@
  * Two kinds of charge. Memory that a launch leaves allocated is held by itself, until it is freed
  * in whatever way. What a graph allocates and frees again is a room, as large as the graph needs at
  * once in the order of its steps; launches in the same stream come one after the other and share
- * one berth, as large as the largest of their rooms. Both come out of a pool of the device that
+ * one share, as large as the largest of their rooms. Both come out of a pool of the device that
  * programs do not see.
  */
 #include <stdlib.h>
@@ -40,8 +40,8 @@ struct graph_room {
     unsigned n_pending;
 };
 
-struct berth {
-    struct list in_berths;
+struct graph_room_share {
+    struct list in_shares;
     const struct device *device;
     uint32_t stream;
     uint64_t bytes;
@@ -51,7 +51,7 @@ struct berth {
 static struct pool *of_device[DRIVER_MAX_DEVICES];
 static struct map by_base;
 static struct list rooms = LIST_INIT(rooms);
-static struct list berths = LIST_INIT(berths);
+static struct list shares = LIST_INIT(shares);
 
 /* Addresses cost nothing. */
 static CUresult no_take(struct heap *heap, uint64_t bytes) {
@@ -320,13 +320,13 @@ struct graph_room *graph_room_free(struct graph_room *room) {
     return NULL;
 }
 
-CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct berth **ret) {
+CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct graph_room_share **ret) {
     struct pool *pool = of_device[room->device->ordinal];
-    struct berth *berth, *found = NULL;
+    struct graph_room_share *share, *found = NULL;
 
-    list_foreach (berth, &berths, in_berths) {
-        if (berth->device == room->device && berth->stream == stream)
-            found = berth;
+    list_foreach (share, &shares, in_shares) {
+        if (share->device == room->device && share->stream == stream)
+            found = share;
     }
     if (!found) {
         found = calloc(1, sizeof(*found));
@@ -334,14 +334,14 @@ CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct berth 
             return CUDA_ERROR_OUT_OF_MEMORY;
         found->device = room->device;
         found->stream = stream;
-        list_append(&berths, &found->in_berths);
+        list_append(&shares, &found->in_shares);
     }
     if (room->bytes > found->bytes) {
         CUresult r = charge(pool, room->bytes - found->bytes);
 
         if (r != CUDA_SUCCESS) {
             if (!found->n_pending) {
-                list_remove(&found->in_berths);
+                list_remove(&found->in_shares);
                 free(found);
             }
             return r;
@@ -355,13 +355,13 @@ CUresult graph_room_take(struct graph_room *room, uint32_t stream, struct berth 
     return CUDA_SUCCESS;
 }
 
-void graph_room_give(struct graph_room *room, struct berth *berth) {
+void graph_room_give(struct graph_room *room, struct graph_room_share *share) {
     room->n_pending--;
-    if (--berth->n_pending)
+    if (--share->n_pending)
         return;
-    pool_uncharge(of_device[berth->device->ordinal], berth->bytes);
-    list_remove(&berth->in_berths);
-    free(berth);
+    pool_uncharge(of_device[share->device->ordinal], share->bytes);
+    list_remove(&share->in_shares);
+    free(share);
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice dev) {

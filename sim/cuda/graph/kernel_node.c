@@ -31,7 +31,7 @@ static CUresult function_of(const CUDA_KERNEL_NODE_PARAMS *params, struct functi
 
 /* What a node that launches so consists of. `attributes` (may be NULL) come from the old one. */
 static CUresult content_of(const CUDA_KERNEL_NODE_PARAMS *params,
-                           const struct launch_shape *attributes, struct node_content *ret) {
+                           const struct launch_shape *attributes, struct graph_content *ret) {
     struct launch_shape shape = { 0 };
     struct function *function;
     struct stream_order order;
@@ -52,17 +52,17 @@ static CUresult content_of(const CUDA_KERNEL_NODE_PARAMS *params,
     TRY(function_of(params, &function));
     TRY(launch_new(&launch, function, &shape, params->kernelParams, params->extra));
     order = launch_order(launch);
-    r = content_of_order(launch->context, &order, ret);
+    r = graph_content_of_order(launch->context, &order, ret);
     if (r != CUDA_SUCCESS)
         launch_free(launch);
     return r;
 }
 
-static CUresult drop(struct node_content *content, CUresult r) {
+static CUresult drop(struct graph_content *content, CUresult r) {
     if (r != CUDA_SUCCESS) {
         DRIVER_LOCKED();
         STREAM_LOCKED();
-        content_done(content);
+        graph_content_done(content);
     }
     return r;
 }
@@ -79,7 +79,7 @@ static struct launch_shape shape_of(CUgraphNode node) {
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
                                  const CUgraphNode *dependencies, size_t numDependencies,
                                  const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
-    struct node_content content;
+    struct graph_content content;
 
     ENTER(context_gpu());
     if (!phGraphNode || !graph_get(hGraph))
@@ -114,7 +114,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAM
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
                                        const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
     const struct launch_shape attributes = shape_of(hNode);
-    struct node_content content;
+    struct graph_content content;
 
     ENTER(-1);
     TRY(content_of(nodeParams, &attributes, &content));
@@ -124,7 +124,7 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                            const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
     const struct launch_shape attributes = shape_of(hNode);
-    struct node_content content;
+    struct graph_content content;
 
     ENTER(-1);
     TRY(content_of(nodeParams, &attributes, &content));
@@ -211,7 +211,7 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID att
 
 /* The node launches the same with other attributes. */
 static CUresult set_shape(CUgraphNode hNode, const struct launch_shape *shape) {
-    struct node_content content;
+    struct graph_content content;
     CUDA_KERNEL_NODE_PARAMS params;
 
     TRY(cuGraphKernelNodeGetParams_v2(hNode, &params));

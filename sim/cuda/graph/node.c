@@ -29,7 +29,7 @@ struct place {
     CUgraphNode node;
 };
 
-static CUresult put(const struct place *place, struct node_content *content) {
+static CUresult put(const struct place *place, struct graph_content *content) {
     CUresult r = place->graph
                      ? graph_add(place->graph, place->before, place->n_before, content, place->ret)
                  : place->exec ? graph_exec_set(place->exec, place->node, content)
@@ -38,15 +38,15 @@ static CUresult put(const struct place *place, struct node_content *content) {
     if (r != CUDA_SUCCESS) {
         DRIVER_LOCKED();
         STREAM_LOCKED();
-        content_done(content);
+        graph_content_done(content);
     }
     return r;
 }
 
 static CUresult put_order(const struct place *place, struct context *context,
                           const struct stream_order *order) {
-    struct node_content content;
-    CUresult r = content_of_order(context, order, &content);
+    struct graph_content content;
+    CUresult r = graph_content_of_order(context, order, &content);
 
     if (r != CUDA_SUCCESS) {
         if (order->release)
@@ -223,11 +223,11 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                              const CUgraphNode *dependencies, size_t numDependencies) {
     ENTER(-1);
     return graph_add(hGraph, dependencies, numDependencies,
-                     &(struct node_content){ .type = CU_GRAPH_NODE_TYPE_EMPTY }, phGraphNode);
+                     &(struct graph_content){ .type = CU_GRAPH_NODE_TYPE_EMPTY }, phGraphNode);
 }
 
 static CUresult put_event(const struct place *place, CUgraphNodeType type, CUevent event) {
-    struct node_content content = { .type = type, .event = event };
+    struct graph_content content = { .type = type, .event = event };
 
     TRY(check_place(place));
     if (!event_live(event))
@@ -269,7 +269,7 @@ EVENT_NODE(Wait, CU_GRAPH_NODE_TYPE_WAIT_EVENT)
 CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   const CUgraphNode *dependencies, size_t numDependencies,
                                   CUgraph childGraph) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
+    struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
     struct graph_node *node;
 
     ENTER(-1);
@@ -303,7 +303,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph) {
 CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                 const CUgraphNode *dependencies, size_t numDependencies,
                                 CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC };
+    struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC };
     CUdeviceptr base;
     CUresult r;
 
@@ -348,7 +348,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PAR
 CUresult cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                const CUgraphNode *dependencies, size_t numDependencies,
                                CUdeviceptr dptr) {
-    struct node_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_FREE };
+    struct graph_content content = { .type = CU_GRAPH_NODE_TYPE_MEM_FREE };
 
     ENTER(-1);
     if (!hGraph)

@@ -344,7 +344,7 @@ CUresult copy_submit(const struct copy *copy, CUstream handle, bool blocking) {
     CUresult r;
 
     TRY(stream_find(handle, &stream, &context));
-    captured = !blocking && stream_captured(stream);
+    captured = !blocking && capture_is_active(stream);
     TRY(job_new(copy, context, !blocking && !captured, &order, &job));
     if (!job)
         return CUDA_SUCCESS;

@@ -250,7 +250,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
     TRY(stream_find(hStream, &stream, &context));
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream_captured(stream))
+    if (capture_is_active(stream))
         return capture_alloc(stream, pool_get(handle) ? pool_get(handle)->device : NULL, bytesize,
                              dptr);
     DRIVER_LOCKED();
@@ -273,7 +273,7 @@ CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
     TRY(stream_find(hStream, &stream, &context));
     if (!dptr || bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream_captured(stream))
+    if (capture_is_active(stream))
         return capture_alloc(stream, context->device, bytesize, dptr);
     DRIVER_LOCKED();
     pool = current_of(context->device);
@@ -313,7 +313,7 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     TRY(stream_find(hStream, &stream, &context));
     if (dptr == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream_captured(stream))
+    if (capture_is_active(stream))
         return capture_free(stream, dptr);
     DRIVER_LOCKED();
     if (!memory_find(dptr, &found))

@@ -215,8 +215,8 @@ static CUresult record(struct event *event, struct stream *stream, bool external
     TRY(capture_admit(stream, &captured));
     if (captured && external)
         return capture_content(stream,
-                               &(struct node_content){ .type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-                                                       .event = (CUevent)event },
+                               &(struct graph_content){ .type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                                                        .event = (CUevent)event },
                                NULL);
     if (captured)
         return capture_record(stream, &event->captured);
@@ -342,7 +342,8 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     if (captured && Flags & CU_EVENT_WAIT_EXTERNAL)
         return capture_content(
             stream,
-            &(struct node_content){ .type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .event = hEvent }, NULL);
+            &(struct graph_content){ .type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .event = hEvent },
+            NULL);
     if (event->captured.id || (captured && event->work))
         return capture_wait(stream, &event->captured);
     return event->work ? stream_await(stream, event->work) : CUDA_SUCCESS;
