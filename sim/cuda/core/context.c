@@ -196,14 +196,14 @@ static void context_end(struct context *context) {
     stream_unlock();
     context->ending = true;
     driver_unlock();
-    launches_end(context);
+    launch_context_end(context);
     context_drain(context);
     print_end(context);
     driver_lock();
 
     stream_context_end(context);
     event_context_end(context);
-    modules_end(context);
+    module_context_end(context);
     kernel_access_context_end(context);
     array_context_end(context);
     host_context_end(context);

@@ -26,7 +26,7 @@ static CUresult function_of(const CUDA_KERNEL_NODE_PARAMS *params, struct functi
         TRY(context_current(&context));
     else if (!(context = context_get(params->ctx)))
         return CUDA_ERROR_INVALID_CONTEXT;
-    return kernel_function(params->kern, context, ret);
+    return library_kernel_function(params->kern, context, ret);
 }
 
 /* What a node that launches so consists of. `attributes` (may be NULL) come from the old one. */

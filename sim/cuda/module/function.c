@@ -14,7 +14,7 @@
 
 static struct slab functions = SLAB(struct function);
 
-void settings_init(struct function_settings *settings) {
+void function_settings_init(struct function_settings *settings) {
     *settings = (struct function_settings){ .max_dynamic_shared = -1, .carveout = -1 };
 }
 
@@ -29,7 +29,7 @@ CUresult function_new(struct function **ret, struct module *module, size_t index
             return CUDA_ERROR_OUT_OF_MEMORY;
         function->module = module;
         function->code = ptx_module_kernel(module->code->ptx, index);
-        settings_init(&function->settings);
+        function_settings_init(&function->settings);
         module->functions[index] = function;
         slab_publish(function);
     }
@@ -38,7 +38,7 @@ CUresult function_new(struct function **ret, struct module *module, size_t index
 }
 
 void function_free(struct function *function) {
-    free(function->old);
+    free(function->legacy);
     slab_free(&functions, function);
 }
 
@@ -57,8 +57,8 @@ static unsigned registers(const struct ptx_attributes *attributes, unsigned max_
     return MAX(n, (unsigned)MIN_REGISTERS);
 }
 
-CUresult attributes_read(struct ptx_function *code, unsigned max_registers,
-                         struct ptx_attributes *ret) {
+CUresult function_attributes_read(struct ptx_function *code, unsigned max_registers,
+                                  struct ptx_attributes *ret) {
     int r = ptx_function_attributes(code, ret, NULL);
 
     if (r < 0)
@@ -72,7 +72,8 @@ CUresult function_load(struct function *function) {
 
     if (atomic_load_explicit(&function->loaded, memory_order_acquire))
         return CUDA_SUCCESS;
-    TRY(attributes_read(function->code, function->module->code->max_registers, &attributes));
+    TRY(function_attributes_read(function->code, function->module->code->max_registers,
+                                 &attributes));
     DRIVER_LOCKED();
     if (!atomic_load(&function->loaded)) {
         function->attributes = attributes;
@@ -88,10 +89,10 @@ CUresult function_get(CUfunction handle, struct function **ret) {
         *ret = (struct function *)handle;
         return CUDA_SUCCESS;
     }
-    if (!kernel_is(handle))
+    if (!library_is_kernel(handle))
         return CUDA_ERROR_INVALID_HANDLE;
     TRY(context_current(&context));
-    return kernel_function((CUkernel)handle, context, ret);
+    return library_kernel_function((CUkernel)handle, context, ret);
 }
 
 static int default_dynamic_shared(const struct ptx_attributes *attributes,
@@ -108,9 +109,10 @@ int function_max_dynamic_shared(const struct function *function) {
                default_dynamic_shared(&function->attributes, function->module->context->device));
 }
 
-CUresult attribute_get(const struct ptx_attributes *attributes,
-                       const struct function_settings *settings, const struct device *device,
-                       CUfunction_attribute attribute, int *ret) {
+CUresult function_attribute_get(const struct ptx_attributes *attributes,
+                                const struct function_settings *settings,
+                                const struct device *device, CUfunction_attribute attribute,
+                                int *ret) {
     switch ((int)attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
         *ret = (int)attributes->max_threads;
@@ -162,8 +164,9 @@ CUresult attribute_get(const struct ptx_attributes *attributes,
     }
 }
 
-CUresult attribute_set(const struct ptx_attributes *attributes, struct function_settings *settings,
-                       const struct device *device, CUfunction_attribute attribute, int value) {
+CUresult function_attribute_set(const struct ptx_attributes *attributes,
+                                struct function_settings *settings, const struct device *device,
+                                CUfunction_attribute attribute, int value) {
     const unsigned most = device->model->shared_bytes_per_block_optin;
 
     switch ((int)attribute) {
@@ -208,8 +211,8 @@ CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfu
     TRY(function_get(hfunc, &function));
     TRY(function_load(function));
     DRIVER_LOCKED();
-    return attribute_get(&function->attributes, &function->settings,
-                         function->module->context->device, attrib, pi);
+    return function_attribute_get(&function->attributes, &function->settings,
+                                  function->module->context->device, attrib, pi);
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
@@ -220,8 +223,8 @@ CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int v
     TRY(function_get(hfunc, &function));
     TRY(function_load(function));
     DRIVER_LOCKED();
-    return attribute_set(&function->attributes, &function->settings,
-                         function->module->context->device, attrib, value);
+    return function_attribute_set(&function->attributes, &function->settings,
+                                  function->module->context->device, attrib, value);
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config) {

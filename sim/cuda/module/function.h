@@ -28,7 +28,7 @@ struct function {
     struct ptx_attributes attributes; /* n_regs as reported, see function_load() */
     struct function_settings settings;
     CUfunc_cache cache;
-    struct old_launch *old; /* what cuParamSet…() said; NULL: nothing */
+    struct legacy_launch *legacy; /* what cuParamSet…() said; NULL: nothing */
 };
 
 /* The function of kernel `index`. Without driver.lock. */
@@ -40,19 +40,21 @@ CUresult function_get(CUfunction handle, struct function **ret);
 /* Translate it, if nobody did: only then are its attributes known. */
 CUresult function_load(struct function *function);
 /* The function of a library's kernel in `context`; see sim/cuda/module/library.c. */
-CUresult kernel_function(CUkernel handle, struct context *context, struct function **ret);
+CUresult library_kernel_function(CUkernel handle, struct context *context, struct function **ret);
 /* Whether it is a kernel of a library. No lock. */
-bool kernel_is(const void *handle);
+bool library_is_kernel(const void *handle);
 
 /* Attributes of code on a device, for functions and kernels alike. */
-CUresult attribute_get(const struct ptx_attributes *attributes,
-                       const struct function_settings *settings, const struct device *device,
-                       CUfunction_attribute attribute, int *ret);
-CUresult attribute_set(const struct ptx_attributes *attributes, struct function_settings *settings,
-                       const struct device *device, CUfunction_attribute attribute, int value);
-void settings_init(struct function_settings *settings);
+CUresult function_attribute_get(const struct ptx_attributes *attributes,
+                                const struct function_settings *settings,
+                                const struct device *device, CUfunction_attribute attribute,
+                                int *ret);
+CUresult function_attribute_set(const struct ptx_attributes *attributes,
+                                struct function_settings *settings, const struct device *device,
+                                CUfunction_attribute attribute, int value);
+void function_settings_init(struct function_settings *settings);
 /* The attributes of `code`, registers as this driver would give them. */
-CUresult attributes_read(struct ptx_function *code, unsigned max_registers,
-                         struct ptx_attributes *ret);
+CUresult function_attributes_read(struct ptx_function *code, unsigned max_registers,
+                                  struct ptx_attributes *ret);
 /* How much dynamic shared memory a launch may ask for. */
 int function_max_dynamic_shared(const struct function *function);

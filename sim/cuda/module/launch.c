@@ -138,7 +138,7 @@ CUresult launch_new(struct launch **ret, struct function *function,
         return CUDA_ERROR_OUT_OF_MEMORY;
     launch->context = function->module->context;
     launch->function = function;
-    launch->code = code_ref(function->module->code);
+    launch->code = module_code_ref(function->module->code);
     launch->kernel = function->code;
     launch->shape = *shape;
     launch->param_bytes = function->attributes.param_bytes;
@@ -163,7 +163,7 @@ void launch_free(void *argument) {
 
     if (!launch)
         return;
-    code_unref(launch->code);
+    module_code_unref(launch->code);
     free(launch);
 }
 
@@ -279,7 +279,7 @@ uint64_t launch_run(void *argument) {
 /* ---- streams ----------------------------------------------------------------------------------
  */
 
-void launches_end(struct context *context) {
+void launch_context_end(struct context *context) {
     const struct timespec pause = { .tv_nsec = 1000000 };
     const uint64_t until_ns = box_now_ns() + GRACE_SECONDS * UINT64_C(1000000000);
 

@@ -23,7 +23,7 @@ struct launch_shape {
 struct launch {
     struct context *context;
     struct function *function; /* as it was named; may be gone, never looked into by launch_run() */
-    struct code *code;         /* a reference */
+    struct module_code *code;  /* a reference */
     struct ptx_function *kernel;
     struct launch_shape shape;
     size_t param_bytes;
@@ -51,4 +51,4 @@ uint64_t launch_run(void *launch);
 CUresult launch_submit(struct launch *launch, CUstream stream);
 
 /* Kernels of a context that ends get some time to come to their end, then they are ended. */
-void launches_end(struct context *context);
+void launch_context_end(struct context *context);

@@ -13,7 +13,7 @@ enum {
     MOST_ARGUMENT_BYTES = 4096,
 };
 
-struct old_launch {
+struct legacy_launch {
     unsigned block[3];
     unsigned shared_bytes;
     unsigned n_bytes; /* of the arguments */
@@ -21,21 +21,21 @@ struct old_launch {
 };
 
 /* What was set so far for a function. Wants driver.lock. */
-static CUresult old_of(struct function *function, struct old_launch **ret) {
-    if (!function->old) {
-        function->old = calloc(1, sizeof(*function->old));
-        if (!function->old)
+static CUresult old_of(struct function *function, struct legacy_launch **ret) {
+    if (!function->legacy) {
+        function->legacy = calloc(1, sizeof(*function->legacy));
+        if (!function->legacy)
             return CUDA_ERROR_OUT_OF_MEMORY;
         for (int i = 0; i < 3; i++)
-            function->old->block[i] = 1;
+            function->legacy->block[i] = 1;
     }
-    *ret = function->old;
+    *ret = function->legacy;
     return CUDA_SUCCESS;
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
     struct function *function;
-    struct old_launch *old;
+    struct legacy_launch *old;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -52,7 +52,7 @@ CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
     struct function *function;
-    struct old_launch *old;
+    struct legacy_launch *old;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -65,7 +65,7 @@ CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
     struct function *function;
-    struct old_launch *old;
+    struct legacy_launch *old;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -80,7 +80,7 @@ CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes) {
     struct function *function;
-    struct old_launch *old;
+    struct legacy_launch *old;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -104,7 +104,7 @@ CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
     struct launch_shape shape = { .grid = { 0, 0, 1 } };
-    struct old_launch *old;
+    struct legacy_launch *old;
     unsigned char arguments[MOST_ARGUMENT_BYTES];
     size_t n_bytes;
     void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,

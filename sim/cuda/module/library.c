@@ -26,9 +26,10 @@ struct kernel {
 struct library {
     struct slab_head head;
     struct image image;
-    struct code *code;    /* for names */
-    bool code_used;       /* by a module, too; driver.lock */
-    struct code *nowhere; /* for attributes where there is no context; NULL: not needed yet */
+    struct module_code *code; /* for names */
+    bool code_used;           /* by a module, too; driver.lock */
+    struct module_code
+        *nowhere; /* for attributes where there is no context; NULL: not needed yet */
     struct kernel **kernels;
     size_t n_kernels;
     struct library_module {
@@ -43,7 +44,7 @@ struct library {
 static struct slab libraries = SLAB(struct library);
 static struct slab kernels = SLAB(struct kernel);
 
-DEFINE_FREEP(struct code, code_unrefp, code_unref)
+DEFINE_FREEP(struct module_code, module_code_unrefp, module_code_unref)
 
 static struct library *library_get(CUlibrary handle) {
     return handle && slab_live(&libraries, handle) ? (struct library *)handle : NULL;
@@ -53,7 +54,7 @@ static struct kernel *kernel_get(CUkernel handle) {
     return handle && slab_live(&kernels, handle) ? (struct kernel *)handle : NULL;
 }
 
-bool kernel_is(const void *handle) {
+bool library_is_kernel(const void *handle) {
     return handle && slab_live(&kernels, handle);
 }
 
@@ -65,20 +66,20 @@ static void library_free(struct library *library) {
     free(library->kernels);
     free(library->modules);
     image_done(&library->image);
-    library->code = code_unref(library->code);
-    library->nowhere = code_unref(library->nowhere);
+    library->code = module_code_unref(library->code);
+    library->nowhere = module_code_unref(library->nowhere);
     pthread_mutex_destroy(&library->making);
     slab_free(&libraries, library);
 }
 
 static CUresult library_new(struct library **ret, struct image *image, struct jit *jit) {
-    cleanup(code_unrefp) struct code *code = NULL;
+    cleanup(module_code_unrefp) struct module_code *code = NULL;
     struct context *context;
     struct library *library;
     const struct device *device =
         context_current(&context) == CUDA_SUCCESS ? context->device : NULL;
 
-    TRY(code_new(&code, image, device, jit));
+    TRY(module_code_new(&code, image, device, jit));
     DRIVER_LOCKED();
     library = slab_new(&libraries);
     if (!library)
@@ -99,7 +100,7 @@ static CUresult library_new(struct library **ret, struct image *image, struct ji
         kernel->library = library;
         kernel->index = i;
         for (int d = 0; d < DRIVER_MAX_DEVICES; d++)
-            settings_init(&kernel->settings[d]);
+            function_settings_init(&kernel->settings[d]);
         slab_publish(kernel);
         library->kernels[i] = kernel;
     }
@@ -122,7 +123,7 @@ static struct module *find_module(const struct library *library, const struct co
 }
 
 /* Code for one more module. */
-static CUresult take_code(struct library *library, struct code **ret) {
+static CUresult take_code(struct library *library, struct module_code **ret) {
     bool used;
 
     driver_lock();
@@ -130,16 +131,16 @@ static CUresult take_code(struct library *library, struct code **ret) {
     library->code_used = true;
     driver_unlock();
     if (!used) {
-        *ret = code_ref(library->code);
+        *ret = module_code_ref(library->code);
         return CUDA_SUCCESS;
     }
-    TRY(code_new(ret, &library->image, NULL, NULL));
+    TRY(module_code_new(ret, &library->image, NULL, NULL));
     (*ret)->max_registers = library->code->max_registers;
     return CUDA_SUCCESS;
 }
 
 static CUresult make_module(struct library *library, struct context *context, struct module **ret) {
-    cleanup(code_unrefp) struct code *code = NULL;
+    cleanup(module_code_unrefp) struct module_code *code = NULL;
     struct library_module *larger;
     struct module *module;
 
@@ -183,12 +184,12 @@ static CUresult library_module(struct library *library, struct context *context,
 }
 
 /* Code that no context has: its variables are nowhere, but it can be translated. */
-static CUresult code_nowhere(struct library *library, struct code **ret) {
+static CUresult code_nowhere(struct library *library, struct module_code **ret) {
     CUresult r = CUDA_SUCCESS;
 
     pthread_mutex_lock(&library->making);
     if (!library->nowhere) {
-        r = code_new(&library->nowhere, &library->image, NULL, NULL);
+        r = module_code_new(&library->nowhere, &library->image, NULL, NULL);
         if (r == CUDA_SUCCESS)
             for (size_t i = 0; i < ptx_module_n_variables(library->nowhere->ptx); i++)
                 ptx_module_place(library->nowhere->ptx, i, ADDRESS_SPACE_GRANULE);
@@ -204,18 +205,18 @@ static CUresult kernel_attributes(const struct kernel *kernel, struct ptx_attrib
     struct library *library = kernel->library;
     struct context *context;
     struct module *module;
-    struct code *code;
+    struct module_code *code;
 
     if (context_current(&context) == CUDA_SUCCESS &&
         library_module(library, context, &module) == CUDA_SUCCESS)
         code = module->code;
     else
         TRY(code_nowhere(library, &code));
-    return attributes_read(ptx_module_kernel(code->ptx, kernel->index),
-                           library->code->max_registers, ret);
+    return function_attributes_read(ptx_module_kernel(code->ptx, kernel->index),
+                                    library->code->max_registers, ret);
 }
 
-CUresult kernel_function(CUkernel handle, struct context *context, struct function **ret) {
+CUresult library_kernel_function(CUkernel handle, struct context *context, struct function **ret) {
     struct kernel *kernel = kernel_get(handle);
     struct module *module;
 
@@ -407,7 +408,7 @@ CUresult cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
     ENTER_CONTEXT(context);
     if (!pFunc)
         return CUDA_ERROR_INVALID_VALUE;
-    TRY(kernel_function(kernel, context, &function));
+    TRY(library_kernel_function(kernel, context, &function));
     *pFunc = (CUfunction)function;
     return CUDA_SUCCESS;
 }
@@ -476,7 +477,7 @@ CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel han
         return CUDA_ERROR_INVALID_VALUE;
     TRY(kernel_attributes(kernel, &attributes));
     DRIVER_LOCKED();
-    return attribute_get(&attributes, &kernel->settings[dev], device_get(dev), attrib, pi);
+    return function_attribute_get(&attributes, &kernel->settings[dev], device_get(dev), attrib, pi);
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel handle, CUdevice dev) {
@@ -493,7 +494,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel han
     library = kernel->library;
     TRY(kernel_attributes(kernel, &attributes));
     DRIVER_LOCKED();
-    TRY(attribute_set(&attributes, &kernel->settings[dev], device_get(dev), attrib, val));
+    TRY(function_attribute_set(&attributes, &kernel->settings[dev], device_get(dev), attrib, val));
     for (size_t i = 0; i < library->n_modules; i++) { /* functions that are there already */
         const struct library_module *in = &library->modules[i];
 

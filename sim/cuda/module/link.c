@@ -156,7 +156,7 @@ CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
 }
 
 CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut) {
-    struct code *code;
+    struct module_code *code;
     struct link *link;
     size_t bytes;
     CUresult r;
@@ -167,11 +167,11 @@ CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut) {
         return CUDA_ERROR_INVALID_HANDLE;
     if (!cubinOut || link->cubin || link->image.n_inputs == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    r = code_new(&code, &link->image, link->device, &link->jit);
+    r = module_code_new(&code, &link->image, link->device, &link->jit);
     jit_finish(&link->jit);
     if (r != CUDA_SUCCESS)
         return r;
-    code_unref(code);
+    module_code_unref(code);
     link->cubin = image_pack(&link->image, &bytes);
     if (!link->cubin)
         return CUDA_ERROR_OUT_OF_MEMORY;

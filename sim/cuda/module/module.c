@@ -17,19 +17,19 @@
 
 static struct slab modules = SLAB(struct module);
 
-struct code *code_ref(struct code *code) {
+struct module_code *module_code_ref(struct module_code *code) {
     atomic_fetch_add_explicit(&code->refs, 1, memory_order_relaxed);
     return code;
 }
 
-struct code *code_unref(struct code *code) {
+struct module_code *module_code_unref(struct module_code *code) {
     if (code && atomic_fetch_sub_explicit(&code->refs, 1, memory_order_acq_rel) == 1) {
         ptx_module_free(code->ptx);
         free(code);
     }
     return NULL;
 }
-DEFINE_FREEP(struct code, code_unrefp, code_unref)
+DEFINE_FREEP(struct module_code, module_code_unrefp, module_code_unref)
 
 /* "name, line 12: what" becomes "ptxas name, line 12; error   : what", as ptxas says it. */
 static void tell(struct jit *jit, const char *text) {
@@ -44,7 +44,7 @@ static void tell(struct jit *jit, const char *text) {
     jit_error(jit, "ptxas fatal   : Ptx assembly aborted due to errors\n");
 }
 
-static CUresult parse(struct code *code, const struct image *image, struct jit *jit) {
+static CUresult parse(struct module_code *code, const struct image *image, struct jit *jit) {
     struct allot_error err = { 0 };
     int r = ptx_module_new(&code->ptx);
 
@@ -61,9 +61,9 @@ static CUresult parse(struct code *code, const struct image *image, struct jit *
     return CUDA_ERROR_INVALID_PTX;
 }
 
-CUresult code_new(struct code **ret, const struct image *image, const struct device *device,
-                  struct jit *jit) {
-    cleanup(code_unrefp) struct code *code = NULL;
+CUresult module_code_new(struct module_code **ret, const struct image *image,
+                         const struct device *device, struct jit *jit) {
+    cleanup(module_code_unrefp) struct module_code *code = NULL;
 
     TRY(image_check(image, device, jit));
     code = calloc(1, sizeof(*code));
@@ -99,7 +99,7 @@ void module_free(struct module *module) {
         free_variable(&module->variables[i]);
     free(module->functions);
     free(module->variables);
-    code_unref(module->code);
+    module_code_unref(module->code);
     slab_free(&modules, module);
 }
 
@@ -143,7 +143,7 @@ static CUresult fill_all(const struct module *module) {
     return CUDA_SUCCESS;
 }
 
-CUresult module_new(struct module **ret, struct context *context, struct code *code,
+CUresult module_new(struct module **ret, struct context *context, struct module_code *code,
                     struct library *library) {
     struct module *module;
     CUresult r;
@@ -156,7 +156,7 @@ CUresult module_new(struct module **ret, struct context *context, struct code *c
     }
     module->context = context;
     module->library = library;
-    module->code = code_ref(code);
+    module->code = module_code_ref(code);
     module->n_functions = ptx_module_n_kernels(code->ptx);
     module->n_variables = ptx_module_n_variables(code->ptx);
     module->functions = calloc(module->n_functions + 1, sizeof(*module->functions));
@@ -176,7 +176,7 @@ CUresult module_new(struct module **ret, struct context *context, struct code *c
     return r;
 }
 
-void modules_end(struct context *context) {
+void module_context_end(struct context *context) {
     for (struct module *module = slab_next(&modules, NULL), *next; module; module = next) {
         next = slab_next(&modules, module);
         if (module->context == context)
@@ -204,11 +204,11 @@ CUresult module_variable(const struct module *module, const char *name, bool man
 /* What cuModuleLoad…() have in common, once the image was read. */
 static CUresult load(CUmodule *ret, struct context *context, const struct image *image,
                      struct jit *jit) {
-    cleanup(code_unrefp) struct code *code = NULL;
+    cleanup(module_code_unrefp) struct module_code *code = NULL;
     struct module *module;
 
     print_flush(context);
-    TRY(code_new(&code, image, context->device, jit));
+    TRY(module_code_new(&code, image, context->device, jit));
     TRY(module_new(&module, context, code, NULL));
     *ret = (CUmodule)module;
     return CUDA_SUCCESS;

@@ -21,17 +21,17 @@ struct jit;
 struct library;
 
 /* Parsed and linked PTX; shared. */
-struct code {
+struct module_code {
     _Atomic unsigned refs;
     struct ptx_module *ptx;
     unsigned max_registers; /* asked for; 0: no limit */
 };
 
 /* Parse and link. What is wrong is told to `jit` (may be NULL). */
-CUresult code_new(struct code **ret, const struct image *image, const struct device *device,
-                  struct jit *jit);
-struct code *code_ref(struct code *code);
-struct code *code_unref(struct code *code); /* accepts NULL, returns NULL */
+CUresult module_code_new(struct module_code **ret, const struct image *image,
+                         const struct device *device, struct jit *jit);
+struct module_code *module_code_ref(struct module_code *code);
+struct module_code *module_code_unref(struct module_code *code); /* accepts NULL, returns NULL */
 
 /* A variable of a module, in device memory. */
 struct variable {
@@ -43,7 +43,7 @@ struct variable {
 struct module {
     struct slab_head head;
     struct context *context;
-    struct code *code;
+    struct module_code *code;
     struct library *library;     /* that it belongs to; NULL: none */
     struct function **functions; /* by the index of the kernel; NULL: not asked for yet; lock */
     size_t n_functions;
@@ -52,7 +52,7 @@ struct module {
 };
 
 /* Give `code` a place in `context`; takes over no reference. Without any lock. */
-CUresult module_new(struct module **ret, struct context *context, struct code *code,
+CUresult module_new(struct module **ret, struct context *context, struct module_code *code,
                     struct library *library);
 /* The live module of a handle; NULL: it is none. No lock. */
 struct module *module_get(CUmodule handle);
@@ -63,4 +63,4 @@ CUresult module_variable(const struct module *module, const char *name, bool man
                          CUdeviceptr *ret_address, size_t *ret_bytes);
 
 /* The context ends. Wants driver.lock. */
-void modules_end(struct context *context);
+void module_context_end(struct context *context);
