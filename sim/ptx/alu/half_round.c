@@ -45,22 +45,3 @@ int ptx_half_from_double(double value, bool bf16, uint8_t flags) {
         bits += (exponent - lowest) << mantissa;
     return sign | bits;
 }
-
-bool ptx_cvt_known(const struct ptx_opcode *opcode) {
-    const struct ptx_mods *m = &opcode->mods;
-
-    if (opcode->n_types != 2 || PTX_HAS(m, satfinite))
-        return false;
-    for (int i = 0; i < 2; i++) {
-        enum ptx_type type = opcode->types[i];
-        uint32_t bytes = ptx_type_bytes(type);
-        char class = ptx_type_class(type);
-
-        if (type == PTX_tf32 && !i)
-            continue;
-        if (type == PTX_e4m3x2 || type == PTX_e5m2x2 || type == PTX_u16x2 || type == PTX_s16x2 ||
-            class == 'p' || class == 'b' || bytes > 8 || (class == 'h' && bytes != 2))
-            return false;
-    }
-    return true;
-}

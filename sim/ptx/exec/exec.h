@@ -250,8 +250,6 @@ struct ptx_isa {
 };
 const struct ptx_isa *ptx_isa_get(void);
 const struct ptx_alu *ptx_isa_find(const struct ptx_isa *isa, const char *key);
-/* Whether the general conversion does it. */
-bool ptx_cvt_known(const struct ptx_opcode *opcode);
 
 /* An access of the lanes in `mask`, for the statistics. */
 static inline void ptx_count_access(struct ptx_warp *w, const struct ptx_code *in,
@@ -301,7 +299,6 @@ void ptx_frame_release(struct ptx_warp *w, struct ptx_frame *frame);
 /* Function behind a pointer value; NULL: none. */
 struct ptx_function *ptx_function_at(const struct ptx_module *module, uint64_t pointer);
 int ptx_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args);
-uint64_t ptx_clock_ns(void);
 
 /* Arrive at a barrier; both in ptx_block.c. */
 void ptx_block_arrive(struct ptx_block *block, unsigned id, uint32_t expected, uint32_t n_threads);

@@ -8,6 +8,8 @@
  * they go to a scratch register first and are merged by mask.
  */
 #include "sim/ptx/exec/control.h"
+
+#include "base/clock.h"
 #include "sim/ptx/build/build.h"
 #include "sim/ptx/alu/lanes.h"
 
@@ -314,10 +316,10 @@ RUN(sreg) {
     case PTX_SREG_clock:
     case PTX_SREG_clock_hi:
     case PTX_SREG_clock64:
-        value = ptx_clock_ns();
+        value = clock_nsec(CLOCK_MONOTONIC);
         break;
     default:
-        value = w->worker->launch->clock_base + ptx_clock_ns();
+        value = w->worker->launch->clock_base + clock_nsec(CLOCK_MONOTONIC);
     }
     if (in->op == PTX_SREG_clock_hi || in->op == PTX_SREG_globaltimer_hi)
         value >>= 32;

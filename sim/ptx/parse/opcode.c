@@ -233,6 +233,26 @@ static bool uses_carry(const struct ptx_opcode *opcode) {
            PTX_HAS(&opcode->mods, cc);
 }
 
+/* Whether the general conversion does it. */
+static bool conversion_known(const struct ptx_opcode *opcode) {
+    const struct ptx_mods *m = &opcode->mods;
+
+    if (opcode->n_types != 2 || PTX_HAS(m, satfinite))
+        return false;
+    for (int i = 0; i < 2; i++) {
+        enum ptx_type type = opcode->types[i];
+        uint32_t bytes = ptx_type_bytes(type);
+        char class = ptx_type_class(type);
+
+        if (type == PTX_tf32 && !i)
+            continue;
+        if (type == PTX_e4m3x2 || type == PTX_e5m2x2 || type == PTX_u16x2 || type == PTX_s16x2 ||
+            class == 'p' || class == 'b' || bytes > 8 || (class == 'h' && bytes != 2))
+            return false;
+    }
+    return true;
+}
+
 static int find_arithmetic(struct ptx_opcode *opcode, struct allot_error *err) {
     const struct ptx_isa *isa = ptx_isa_get();
     char key[96];
@@ -252,7 +272,7 @@ static int find_arithmetic(struct ptx_opcode *opcode, struct allot_error *err) {
         else
             return bad(opcode, err, "");
         opcode->alu = ptx_isa_find(isa, key);
-        if (!opcode->alu && !ptx_cvt_known(opcode))
+        if (!opcode->alu && !conversion_known(opcode))
             return bad(opcode, err, "");
         return 0;
     case PTX_OP_mov:
