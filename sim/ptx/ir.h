@@ -338,9 +338,9 @@ int ptx_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes);
 
 uint32_t ptx_type_bytes(enum ptx_type type);
 /* Whether it takes more arguments than it names. */
-bool ptx_function_variadic(const struct ptx_function *f);
+bool ptx_link_variadic(const struct ptx_function *f);
 /* Whether a call with so many arguments is one of it: the rest may be missing. */
-bool ptx_function_takes(const struct ptx_function *f, uint32_t n_args);
+bool ptx_link_takes(const struct ptx_function *f, uint32_t n_args);
 char ptx_type_class(enum ptx_type type);
 const char *ptx_type_name(enum ptx_type type);
 const char *ptx_op_name(enum ptx_op op);
@@ -355,7 +355,7 @@ int ptx_opcode_get(struct ptx_module *module, const char *text, size_t n,
 int ptx_rules_check(struct ptx_opcode *opcode, struct allot_error *err);
 
 /* Follow externs and aliases. */
-struct ptx_symbol *ptx_symbol_resolve(struct ptx_symbol *sym);
+struct ptx_symbol *ptx_link_resolve(struct ptx_symbol *sym);
 /* Add what the module calls of CUDA's device runtime, where it is ours to bring. */
 int ptx_runtime_add(struct ptx_module *module, struct allot_error *err);
 /* Functions that the executor brings along: vprintf, malloc, free, __assertfail. 0: none. */

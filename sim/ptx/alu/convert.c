@@ -72,8 +72,8 @@ ALU(cvt_f16x2_f32) {
 
     if (in->flags & PTX_RZ)
         for (int i = 0; i < PTX_LANES; i++)
-            d[i] = (u32)ptx_half_from_double(relu(x[i], in->flags), false, PTX_RZ) << 16 |
-                   (u32)ptx_half_from_double(relu(y[i], in->flags), false, PTX_RZ);
+            d[i] = (u32)ptx_half_round(relu(x[i], in->flags), false, PTX_RZ) << 16 |
+                   (u32)ptx_half_round(relu(y[i], in->flags), false, PTX_RZ);
     else
         LANES d[i] = (u32)half_from_float(relu(x[i], in->flags)) << 16 |
                      half_from_float(relu(y[i], in->flags));
@@ -84,8 +84,8 @@ ALU(cvt_bf16x2_f32) {
 
     if (in->flags & PTX_RZ)
         for (int i = 0; i < PTX_LANES; i++)
-            d[i] = (u32)ptx_half_from_double(relu(x[i], in->flags), true, PTX_RZ) << 16 |
-                   (u32)ptx_half_from_double(relu(y[i], in->flags), true, PTX_RZ);
+            d[i] = (u32)ptx_half_round(relu(x[i], in->flags), true, PTX_RZ) << 16 |
+                   (u32)ptx_half_round(relu(y[i], in->flags), true, PTX_RZ);
     else
         LANES d[i] = (u32)bf16_from_float(relu(x[i], in->flags)) << 16 |
                      bf16_from_float(relu(y[i], in->flags));
@@ -302,7 +302,7 @@ static u64 float_bits(f64 x, const struct ptx_convert *cvt) {
     switch (cvt->to) {
     case PTX_f16:
     case PTX_bf16:
-        return (u64)ptx_half_from_double(x, cvt->to == PTX_bf16, (u8)round_flags(cvt->round));
+        return (u64)ptx_half_round(x, cvt->to == PTX_bf16, (u8)round_flags(cvt->round));
     case PTX_tf32: /* 10 bits of mantissa in an f32; ties away from zero for .rna */
         single = (f32)x;
         if ((bits_of(single) & 0x7f800000) == 0x7f800000)

@@ -4,7 +4,7 @@
 
 #include "sim/ptx/exec/exec.h"
 
-int ptx_half_from_double(double value, bool bf16, uint8_t flags) {
+int ptx_half_round(double value, bool bf16, uint8_t flags) {
     int mantissa = bf16 ? 7 : 10, lowest = bf16 ? -126 : -14, highest = bf16 ? 127 : 15;
     int inf = bf16 ? 0x7f80 : 0x7c00, sign = signbit(value) ? 0x8000 : 0, exponent, bits;
     double magnitude = fabs(value), unit, scaled, whole;

@@ -101,7 +101,7 @@ static uint64_t number_bits(const struct ptx_operand *o, uint32_t width, enum pt
         return bits;
     }
     if (width == 2)
-        return (uint64_t)ptx_half_from_double(wide, type == PTX_bf16, 0);
+        return (uint64_t)ptx_half_round(wide, type == PTX_bf16, 0);
     narrow = (float)wide;
     bits = 0;
     memcpy(&bits, &narrow, 4);
@@ -508,7 +508,7 @@ static int build_inst(struct ptx_builder *b, const struct ptx_inst *inst, struct
     }
 }
 
-int64_t ptx_code_map(const struct ptx_function *f, uint32_t *code_of) {
+int64_t ptx_build_code_map(const struct ptx_function *f, uint32_t *code_of) {
     cleanup(freep) uint8_t *labelled = calloc(f->n_insts + 1, 1);
     uint32_t n = 0;
 
@@ -517,21 +517,21 @@ int64_t ptx_code_map(const struct ptx_function *f, uint32_t *code_of) {
     for (uint32_t i = 0; i < f->n_labels; i++)
         labelled[f->labels[i]] = 1;
     for (uint32_t i = 0; i <= f->n_insts; i++) {
-        if (labelled[i] && i && !ptx_inst_ends(&f->insts[i - 1]))
+        if (labelled[i] && i && !ptx_flow_ends(&f->insts[i - 1]))
             n++; /* the join before it */
         code_of[i] = n++;
     }
     return n;
 }
 
-int ptx_program_build(struct ptx_function *f, struct ptx_program *program,
+int ptx_build_program(struct ptx_function *f, struct ptx_program *program,
                       struct allot_error *err) {
     struct ptx_builder b = { .f = f, .program = program, .isa = ptx_isa_get(), .err = err };
     int64_t n;
-    int r = ptx_layout_make(f, &b.layout);
+    int r = ptx_flow_layout_make(f, &b.layout);
 
     b.code_of = calloc(f->n_insts + 1, sizeof(*b.code_of));
-    n = r == 0 && b.code_of ? ptx_code_map(f, b.code_of) : -ENOMEM;
+    n = r == 0 && b.code_of ? ptx_build_code_map(f, b.code_of) : -ENOMEM;
     if (n < 0) {
         r = error_set(err, -ENOMEM, "out of memory");
         goto done;
@@ -594,6 +594,6 @@ done:
     free(b.consts);
     free(b.table);
     free(b.code_of);
-    ptx_layout_done(&b.layout);
+    ptx_flow_layout_done(&b.layout);
     return r;
 }

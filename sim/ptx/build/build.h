@@ -8,7 +8,7 @@
 struct ptx_builder {
     const struct ptx_function *f;
     struct ptx_program *program;
-    struct ptx_layout layout;
+    struct ptx_flow_layout layout;
     const struct ptx_isa *isa;
     struct allot_error *err;
     uint32_t *code_of; /* instruction → code; n_insts + 1 */
@@ -47,11 +47,11 @@ int ptx_build_bar(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx
 int ptx_build_call(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 
 /* The whole function; `program` is freed by the caller when it fails. */
-int ptx_program_build(struct ptx_function *f, struct ptx_program *program, struct allot_error *err);
+int ptx_build_program(struct ptx_function *f, struct ptx_program *program, struct allot_error *err);
 
 /* Where the code of each instruction is, and (at n_insts) that of the end: how many there are in
  * all, or -ENOMEM. */
-int64_t ptx_code_map(const struct ptx_function *f, uint32_t *code_of);
+int64_t ptx_build_code_map(const struct ptx_function *f, uint32_t *code_of);
 
 /* How run_address makes an address: code->op. */
 enum { PTX_ADDRESS_LOCAL, PTX_ADDRESS_SHARED, PTX_ADDRESS_ADD };

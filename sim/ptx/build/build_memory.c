@@ -20,7 +20,7 @@ static int unplaced(struct ptx_builder *b, const struct ptx_symbol *sym) {
 /* The base of [base+offset] into code->a and what goes with it. */
 static int build_base(struct ptx_builder *b, const struct ptx_operand *o, enum ptx_ir_space space,
                       struct ptx_code *code, struct ptx_access *access, int32_t *ref) {
-    struct ptx_symbol *sym = o->sym ? ptx_symbol_resolve(o->sym) : NULL;
+    struct ptx_symbol *sym = o->sym ? ptx_link_resolve(o->sym) : NULL;
 
     access->space = (uint8_t)(space == PTX_IN_CONST ? PTX_IN_GLOBAL : space);
     access->address_bytes = 8;
@@ -266,7 +266,7 @@ int ptx_build_address(struct ptx_builder *b, const struct ptx_inst *inst, struct
     const struct ptx_operand *o = b->f->operands + inst->operands;
     bool cvta = opcode->op == PTX_OP_cvta, to = PTX_HAS(&opcode->mods, to);
     enum ptx_ir_space space = opcode->space;
-    struct ptx_symbol *sym = o[1].kind == PTX_OPERAND_SYM ? ptx_symbol_resolve(o[1].sym) : NULL;
+    struct ptx_symbol *sym = o[1].kind == PTX_OPERAND_SYM ? ptx_link_resolve(o[1].sym) : NULL;
     uint64_t add = 0;
 
     code->d = ptx_build_reg(b, o[0].reg);
@@ -356,7 +356,7 @@ int ptx_build_call(struct ptx_builder *b, const struct ptx_inst *inst, struct pt
         code->a = ptx_build_reg(b, o[at].reg);
         return 0;
     }
-    call->callee = ptx_symbol_resolve(o[at].sym)->function;
+    call->callee = ptx_link_resolve(o[at].sym)->function;
     if (!call->callee->defined) {
         static const uint8_t n_args[] = {
             [PTX_VPRINTF] = 2, [PTX_MALLOC] = 1, [PTX_FREE] = 1, [PTX_ASSERTFAIL] = 5
@@ -366,7 +366,7 @@ int ptx_build_call(struct ptx_builder *b, const struct ptx_inst *inst, struct pt
         if (!call->builtin || call->n_args != n_args[call->builtin])
             return error_set(b->err, -EBADMSG, "line %u: no function '%s' of these arguments",
                              inst->line, call->callee->name);
-    } else if (!ptx_function_takes(call->callee, call->n_args)) {
+    } else if (!ptx_link_takes(call->callee, call->n_args)) {
         return error_set(b->err, -EBADMSG, "line %u: '%s' takes other arguments", inst->line,
                          call->callee->name);
     }

@@ -37,7 +37,7 @@ struct flow {
     uint32_t *start, *end; /* per register, in half instructions; end 0: never seen */
 };
 
-uint32_t ptx_inst_writes(const struct ptx_inst *inst, const struct ptx_operand *operands) {
+uint32_t ptx_flow_writes(const struct ptx_inst *inst, const struct ptx_operand *operands) {
     switch (inst->opcode->op) {
     case PTX_OP_st:
     case PTX_OP_red:
@@ -66,7 +66,7 @@ uint32_t ptx_inst_writes(const struct ptx_inst *inst, const struct ptx_operand *
     }
 }
 
-bool ptx_inst_ends(const struct ptx_inst *inst) {
+bool ptx_flow_ends(const struct ptx_inst *inst) {
     if (inst->guard >= 0)
         return false;
     switch (inst->opcode->op) {
@@ -101,7 +101,7 @@ static void visit_inst(struct flow *flow, uint32_t i, visit_fn visit, void *ctx)
     const struct ptx_function *f = flow->f;
     const struct ptx_inst *inst = &f->insts[i];
     const struct ptx_operand *o = f->operands + inst->operands;
-    uint32_t writes = ptx_inst_writes(inst, o);
+    uint32_t writes = ptx_flow_writes(inst, o);
     uint32_t at = 2 * i + 2, written_at = lane_by_lane(inst) ? at + 1 : at;
 
     if (inst->guard >= 0)
@@ -216,7 +216,7 @@ static bool update(struct flow *flow, uint32_t b) {
         for (int32_t i = 1; i <= list[0]; i++)
             join_label(flow, block, list[i]);
     }
-    if (!ptx_inst_ends(last) && b + 1 < flow->n_blocks)
+    if (!ptx_flow_ends(last) && b + 1 < flow->n_blocks)
         join(block->out, flow->blocks[b + 1].in, flow->n_words);
     for (uint32_t i = 0; i < flow->n_words; i++) {
         uint64_t in = block->use[i] | (block->out[i] & ~block->def[i]);
@@ -350,7 +350,7 @@ static uint32_t heap_pop(struct heap *heap, const uint32_t *end) {
     return top;
 }
 
-int ptx_layout_make(const struct ptx_function *f, struct ptx_layout *ret) {
+int ptx_flow_layout_make(const struct ptx_function *f, struct ptx_flow_layout *ret) {
     static const uint32_t units[4] = { 1, 1, 2, 4 }; /* 32-bit registers */
     struct flow flow = { .f = f };
     struct heap heaps[4] = { 0 };
@@ -359,7 +359,7 @@ int ptx_layout_make(const struct ptx_function *f, struct ptx_layout *ret) {
     int32_t *slots = NULL;
     int r = -ENOMEM;
 
-    *ret = (struct ptx_layout){ .offsets = calloc(f->n_regs + 1, sizeof(int32_t)) };
+    *ret = (struct ptx_flow_layout){ .offsets = calloc(f->n_regs + 1, sizeof(int32_t)) };
     flow.start = calloc(f->n_regs + 1, sizeof(uint32_t));
     flow.end = calloc(f->n_regs + 1, sizeof(uint32_t));
     order = calloc(f->n_regs + 1, sizeof(*order));
@@ -436,11 +436,11 @@ done:
         free(free_slots[c]);
     }
     if (r < 0)
-        ptx_layout_done(ret);
+        ptx_flow_layout_done(ret);
     return r;
 }
 
-void ptx_layout_done(struct ptx_layout *layout) {
+void ptx_flow_layout_done(struct ptx_flow_layout *layout) {
     free(layout->offsets);
-    *layout = (struct ptx_layout){ 0 };
+    *layout = (struct ptx_flow_layout){ 0 };
 }

@@ -9,7 +9,7 @@
  */
 #include "sim/ptx/ir.h"
 
-struct ptx_layout {
+struct ptx_flow_layout {
     int32_t *offsets;     /* per register: byte offset in the frame */
     uint32_t frame_bytes; /* predicates, then registers by width */
     uint32_t n_live_regs; /* in 32-bit units */
@@ -17,10 +17,10 @@ struct ptx_layout {
 
 #define PTX_CARRY_OFFSET 4 /* of the carry flags' word; word 0 is always 0 */
 
-int ptx_layout_make(const struct ptx_function *function, struct ptx_layout *ret);
-void ptx_layout_done(struct ptx_layout *layout);
+int ptx_flow_layout_make(const struct ptx_function *function, struct ptx_flow_layout *ret);
+void ptx_flow_layout_done(struct ptx_flow_layout *layout);
 
 /* Which operands an instruction writes: a bit per operand (list elements count as their list). */
-uint32_t ptx_inst_writes(const struct ptx_inst *inst, const struct ptx_operand *operands);
+uint32_t ptx_flow_writes(const struct ptx_inst *inst, const struct ptx_operand *operands);
 /* Control never goes on to the next instruction. */
-bool ptx_inst_ends(const struct ptx_inst *inst);
+bool ptx_flow_ends(const struct ptx_inst *inst);

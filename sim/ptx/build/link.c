@@ -66,7 +66,7 @@ struct ptx_module *ptx_module_free(struct ptx_module *module) {
     return NULL;
 }
 
-struct ptx_symbol *ptx_symbol_resolve(struct ptx_symbol *sym) {
+struct ptx_symbol *ptx_link_resolve(struct ptx_symbol *sym) {
     for (int i = 0; sym->target && i < 8; i++)
         sym = sym->target;
     return sym;
@@ -116,10 +116,10 @@ static int resolve(struct ptx_module *module, struct allot_error *err) {
         if (name && name->sym->kind == sym->kind)
             sym->target = name->sym;
         if (sym->target && sym->kind == PTX_SYM_FUNCTION &&
-            sym->function->n_params != ptx_symbol_resolve(sym)->function->n_params)
+            sym->function->n_params != ptx_link_resolve(sym)->function->n_params)
             r = error_set(err, -EINVAL, "%s: '%s' takes other arguments in %s",
                           sym->function->input->name, sym->name,
-                          ptx_symbol_resolve(sym)->function->input->name);
+                          ptx_link_resolve(sym)->function->input->name);
         else if (sym->target)
             continue;
         else if (sym->kind == PTX_SYM_VARIABLE || !ptx_builtin_find(sym->name))
@@ -143,7 +143,7 @@ static bool reaches_shared(struct ptx_function *f, unsigned depth) {
     for (uint32_t i = 0; i < f->n_operands + f->n_elems; i++) {
         const struct ptx_operand *o =
             i < f->n_operands ? &f->operands[i] : &f->elems[i - f->n_operands];
-        struct ptx_symbol *sym = o->kind == PTX_OPERAND_SYM ? ptx_symbol_resolve(o->sym) : NULL;
+        struct ptx_symbol *sym = o->kind == PTX_OPERAND_SYM ? ptx_link_resolve(o->sym) : NULL;
 
         if (!sym)
             continue;
@@ -275,7 +275,7 @@ int ptx_module_image(const struct ptx_module *module, size_t i, void *bytes, siz
         memcpy(bytes, sym->init, sym->n_init);
     for (size_t k = 0; k < sym->n_relocs; k++) {
         const struct ptx_reloc *reloc = &sym->relocs[k];
-        struct ptx_symbol *to = ptx_symbol_resolve(reloc->sym);
+        struct ptx_symbol *to = ptx_link_resolve(reloc->sym);
         uint64_t value = (uint64_t)reloc->addend;
 
         if (to->kind == PTX_SYM_FUNCTION)
@@ -324,7 +324,7 @@ void ptx_function_param(const struct ptx_function *function, size_t i, struct pt
                                .align = param->align };
 }
 
-struct ptx_function *ptx_function_at(const struct ptx_module *module, uint64_t pointer) {
+struct ptx_function *ptx_link_function_at(const struct ptx_module *module, uint64_t pointer) {
     uint64_t index = (pointer - PTX_CODE_BASE) >> 4;
 
     if (pointer < PTX_CODE_BASE || pointer & 15 || index >= module->n_functions)
@@ -357,10 +357,10 @@ int ptx_function_attributes(struct ptx_function *function, struct ptx_attributes
     return 0;
 }
 
-bool ptx_function_variadic(const struct ptx_function *f) {
+bool ptx_link_variadic(const struct ptx_function *f) {
     return f->n_params && f->params[f->n_params - 1]->rest;
 }
 
-bool ptx_function_takes(const struct ptx_function *f, uint32_t n_args) {
-    return n_args == f->n_params || (ptx_function_variadic(f) && n_args + 1 == f->n_params);
+bool ptx_link_takes(const struct ptx_function *f, uint32_t n_args) {
+    return n_args == f->n_params || (ptx_link_variadic(f) && n_args + 1 == f->n_params);
 }

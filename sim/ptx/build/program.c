@@ -37,7 +37,7 @@ int ptx_program_get(struct ptx_function *function, const struct ptx_program **re
         program = calloc(1, sizeof(*program));
         if (program) {
             program->function = function;
-            r = ptx_program_build(function, program, err);
+            r = ptx_build_program(function, program, err);
         } else {
             r = error_set(err, -ENOMEM, "out of memory");
         }

@@ -25,7 +25,7 @@ static uint16_t half_apply(unsigned op, bool bf16, uint16_t old, uint16_t arg) {
     double a = half_value(old, bf16), b = half_value(arg, bf16);
     double r = op == PTX_MOD_add ? a + b : op == PTX_MOD_min ? fmin(a, b) : fmax(a, b);
 
-    return (uint16_t)ptx_half_from_double(r, bf16, 0);
+    return (uint16_t)ptx_half_round(r, bf16, 0);
 }
 
 static float as_float(uint32_t bits) {

@@ -244,10 +244,10 @@ static struct ptx_function *callee_of(struct ptx_warp *w, const struct ptx_code 
 
     if (call->callee)
         return call->callee;
-    f = ptx_function_at(w->worker->program->function->module, pointers[first]);
+    f = ptx_link_function_at(w->worker->program->function->module, pointers[first]);
     if (f)
-        f = ptx_symbol_resolve(f->sym)->function;
-    if (!f || !f->defined || f->entry || !ptx_function_takes(f, call->n_args) ||
+        f = ptx_link_resolve(f->sym)->function;
+    if (!f || !f->defined || f->entry || !ptx_link_takes(f, call->n_args) ||
         f->n_rets < call->n_rets) {
         ptx_fault(w, in, PTX_FAULT_INSTRUCTION, first, pointers[first],
                   "call through a pointer to no such function");
@@ -308,7 +308,7 @@ PTX_HANDLER(stack) {
 
 /* Bytes that a call brings beyond the parameters that have names: they lie behind the frame. */
 static uint32_t rest_bytes(const struct ptx_function *f, const struct ptx_call *call) {
-    if (!ptx_function_variadic(f) || call->n_args < f->n_params)
+    if (!ptx_link_variadic(f) || call->n_args < f->n_params)
         return 0;
     return (call->args[f->n_params - 1].bytes + 15) & ~15U;
 }

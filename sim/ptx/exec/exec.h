@@ -297,7 +297,7 @@ int ptx_local_reserve(struct ptx_warp *w, uint32_t bytes);
 struct ptx_frame *ptx_frame_new(struct ptx_warp *w, const struct ptx_program *program);
 void ptx_frame_release(struct ptx_warp *w, struct ptx_frame *frame);
 /* Function behind a pointer value; NULL: none. */
-struct ptx_function *ptx_function_at(const struct ptx_module *module, uint64_t pointer);
+struct ptx_function *ptx_link_function_at(const struct ptx_module *module, uint64_t pointer);
 int ptx_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args);
 
 /* Arrive at a barrier; both in ptx_block.c. */
@@ -307,7 +307,7 @@ void ptx_block_exit(struct ptx_warp *w, uint32_t mask);
 uint64_t ptx_memory_enter(struct ptx_memory *memory, struct ptx_reader *reader);
 void ptx_memory_leave(struct ptx_memory *memory, struct ptx_reader *reader);
 uint64_t ptx_memory_generation(struct ptx_memory *memory);
-int ptx_half_from_double(double value, bool bf16, uint8_t flags);
+int ptx_half_round(double value, bool bf16, uint8_t flags);
 
 /* What the general conversion needs. */
 enum { PTX_ROUND_N, PTX_ROUND_Z, PTX_ROUND_M, PTX_ROUND_P, PTX_ROUND_A };

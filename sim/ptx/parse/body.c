@@ -355,7 +355,7 @@ int ptx_parse_body(struct ptx_parser *p, struct ptx_function *function) {
             r = read_body_statement(p, local_marks);
         }
     }
-    if (ptx_function_variadic(function)) /* after all else: where its frame ends */
+    if (ptx_link_variadic(function)) /* after all else: where its frame ends */
         function->params[function->n_params - 1]->address = (function->local_bytes + 15) & ~15U;
     ptx_names_drop(&p->names, 0);
     p->function = NULL;

@@ -379,7 +379,7 @@ static int check_arguments(const struct check *c, unsigned at) {
 
     if (callee->entry)
         return bad(c, "a kernel cannot be called", at);
-    if (!ptx_function_takes(callee, c->n > at + 1 ? c->o[at + 1].count : 0) ||
+    if (!ptx_link_takes(callee, c->n > at + 1 ? c->o[at + 1].count : 0) ||
         (at ? c->o[0].count : 0) != callee->n_rets)
         return bad(c, "other arguments than the function was declared with", at);
     for (unsigned i = 0; i < c->n; i++) {

@@ -147,7 +147,7 @@ static bool each_reg(struct search *search, struct ptx_part *part, const struct 
                      bool written) {
     const struct ptx_function *f = part->function;
     const struct ptx_operand *o = f->operands + inst->operands;
-    const uint32_t writes = ptx_inst_writes(inst, o);
+    const uint32_t writes = ptx_flow_writes(inst, o);
     bool any = false;
 
     for (uint32_t k = 0; k < inst->n_operands; k++) {

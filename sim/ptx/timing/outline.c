@@ -84,7 +84,7 @@ struct ptx_function *ptx_callee_of(const struct ptx_function *f, const struct pt
     const struct ptx_operand *o = f->operands + inst->operands;
 
     o += o[0].kind == PTX_OPERAND_LIST;
-    return o->kind == PTX_OPERAND_SYM ? ptx_symbol_resolve(o->sym)->function : NULL;
+    return o->kind == PTX_OPERAND_SYM ? ptx_link_resolve(o->sym)->function : NULL;
 }
 
 struct ptx_part *ptx_part_of(const struct ptx_outline *outline, const struct ptx_function *f) {
@@ -226,7 +226,7 @@ static int add_part(struct ptx_outline *outline, struct ptx_function *f) {
     part->code_of = calloc(f->n_insts + 1, sizeof(*part->code_of));
     part->program = calloc(1, sizeof(*part->program));
     if (!part->needed || !part->deciding || !part->base || !part->loops || !part->code_of ||
-        !part->program || ptx_code_map(f, part->code_of) < 0)
+        !part->program || ptx_build_code_map(f, part->code_of) < 0)
         return -ENOMEM;
     *part->program = *part->whole; /* constants and all */
     part->program->arena = (struct ptx_arena){ 0 };
