@@ -80,7 +80,7 @@ static __attribute__((noinline)) enum shape locate_slowly(struct ptx_warp *w,
                       "%s of %u bytes at a misaligned address", store ? "store" : "load", bytes);
             return FAULTED;
         }
-        host = ptx_resolve(w, (unsigned)lane, at[i] + window, bytes, store, &unbacked);
+        host = ptx_memory_resolve(w, (unsigned)lane, at[i] + window, bytes, store, &unbacked);
         if (!host && !unbacked) {
             ptx_fault(w, in, PTX_FAULT_ADDRESS, (unsigned)lane, at[i] + window, "%s of %u bytes",
                       store ? "store" : "load", bytes);
@@ -194,7 +194,7 @@ static inline enum shape locate(struct ptx_warp *w, const struct ptx_code *in,
         shape = locate_in(at, slot->base, slot->bytes, slot->host, bytes);
         if (shape != FAULTED)
             return shape;
-        if (!ptx_extent_lookup(w->worker, slot, at[__builtin_ctz(mask)], bytes, store)) {
+        if (!ptx_memory_lookup(w->worker, slot, at[__builtin_ctz(mask)], bytes, store)) {
             shape = locate_in(at, slot->base, slot->bytes, slot->host, bytes);
             if (shape != FAULTED)
                 return shape;
@@ -349,7 +349,7 @@ const struct ptx_code *ISA(ptx_run_ld)(struct ptx_warp *w, const struct ptx_code
         return NULL;
     ptx_count_access(w, in, access, mask, false);
     if (in->flags) {
-        ptx_warp_polls(w, in, access, mask);
+        ptx_control_polls(w, in, access, mask);
         if (++w->spins >= N_SPINS)
             w->fuel = 1;
     }

@@ -167,8 +167,8 @@ static uint64_t window_of(const struct ptx_access *access) {
                                            : 0;
 }
 
-uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
-                          int64_t offset, unsigned lane) {
+uint64_t ptx_control_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
+                             int64_t offset, unsigned lane) {
     const char *a = w->base[ref & 3] + (ref & ~3);
     uint64_t base =
         access->address_bytes == 8 ? ((const uint64_t *)a)[lane] : ((const uint32_t *)a)[lane];
@@ -177,8 +177,8 @@ uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *acc
 }
 
 /* The host address of one lane's access; NULL: it faulted, or has no bytes behind it. */
-static unsigned char *reach(struct ptx_warp *w, const struct ptx_code *in, unsigned lane,
-                            uint64_t address, uint32_t bytes, bool store, bool *unbacked) {
+static unsigned char *resolve(struct ptx_warp *w, const struct ptx_code *in, unsigned lane,
+                              uint64_t address, uint32_t bytes, bool store, bool *unbacked) {
     struct ptx_extent *slot = &w->worker->cache[in->slot];
     unsigned char *host;
 
@@ -191,17 +191,17 @@ static unsigned char *reach(struct ptx_warp *w, const struct ptx_code *in, unsig
         *unbacked = !slot->host;
         return slot->host ? slot->host + (address - slot->base) : NULL;
     }
-    if (address < PTX_SHARED_BASE && !ptx_extent_lookup(w->worker, slot, address, bytes, store)) {
+    if (address < PTX_SHARED_BASE && !ptx_memory_lookup(w->worker, slot, address, bytes, store)) {
         *unbacked = !slot->host;
         return slot->host ? slot->host + (address - slot->base) : NULL;
     }
-    host = ptx_resolve(w, lane, address, bytes, store, unbacked);
+    host = ptx_memory_resolve(w, lane, address, bytes, store, unbacked);
     if (!host && !*unbacked)
         ptx_fault(w, in, PTX_FAULT_ADDRESS, lane, address, "access of %u bytes", bytes);
     return host;
 }
 
-void ptx_warp_spins(struct ptx_warp *w) {
+void ptx_control_spin(struct ptx_warp *w) {
     w->spins = N_SPINS;
     w->fuel = 1;
 }
@@ -219,9 +219,9 @@ PTX_HANDLER(atom) {
         w->fuel = 1;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         unsigned lane = (unsigned)__builtin_ctz(rest);
-        uint64_t address = ptx_lane_address(w, access, in->a, in->imm, lane), old = 0;
+        uint64_t address = ptx_control_address(w, access, in->a, in->imm, lane), old = 0;
         bool unbacked;
-        unsigned char *p = reach(w, in, lane, address, n, true, &unbacked);
+        unsigned char *p = resolve(w, in, lane, address, n, true, &unbacked);
 
         if (!p && !unbacked)
             return NULL;
@@ -260,8 +260,8 @@ PTX_HANDLER(cp_async) {
     memcpy(&to_offset, &to->refs[2], sizeof(to_offset));
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         unsigned lane = (unsigned)__builtin_ctz(rest);
-        uint64_t target = ptx_lane_address(w, to, to->refs[0], to_offset, lane);
-        uint64_t origin = ptx_lane_address(w, from, in->a, in->imm, lane);
+        uint64_t target = ptx_control_address(w, to, to->refs[0], to_offset, lane);
+        uint64_t origin = ptx_control_address(w, from, in->a, in->imm, lane);
         uint32_t bytes =
             in->b >= 0 ? ((const uint32_t *)(w->base[in->b & 3] + (in->b & ~3)))[lane] : in->bytes;
         unsigned char *p, *q;
@@ -272,7 +272,7 @@ PTX_HANDLER(cp_async) {
             ptx_fault(w, in, PTX_FAULT_MISALIGNED, lane, target, "cp.async of %u bytes", in->bytes);
             return NULL;
         }
-        p = ptx_resolve(w, lane, target, in->bytes, true, &unbacked);
+        p = ptx_memory_resolve(w, lane, target, in->bytes, true, &unbacked);
         if (!p) {
             ptx_fault(w, in, PTX_FAULT_ADDRESS, lane, target, "cp.async of %u bytes", in->bytes);
             return NULL;
@@ -280,7 +280,7 @@ PTX_HANDLER(cp_async) {
         memset(p, 0, in->bytes);
         if (!bytes)
             continue;
-        q = reach(w, in, lane, origin, in->bytes, false, &nothing);
+        q = resolve(w, in, lane, origin, in->bytes, false, &nothing);
         if (!q && !nothing)
             return NULL;
         if (q)

@@ -25,7 +25,7 @@ static void *get_lanes(size_t bytes) {
     return p;
 }
 
-struct ptx_frame *ptx_frame_new(struct ptx_warp *w, const struct ptx_program *program) {
+struct ptx_frame *ptx_block_frame_new(struct ptx_warp *w, const struct ptx_program *program) {
     struct ptx_frame *frame = NULL;
 
     for (struct ptx_frame **p = &w->free_frames; *p; p = &(*p)->next_free)
@@ -55,12 +55,12 @@ struct ptx_frame *ptx_frame_new(struct ptx_warp *w, const struct ptx_program *pr
     return frame;
 }
 
-void ptx_frame_release(struct ptx_warp *w, struct ptx_frame *frame) {
+void ptx_block_frame_release(struct ptx_warp *w, struct ptx_frame *frame) {
     frame->next_free = w->free_frames;
     w->free_frames = frame;
 }
 
-int ptx_local_reserve(struct ptx_warp *w, uint32_t bytes) {
+int ptx_block_local_reserve(struct ptx_warp *w, uint32_t bytes) {
     const struct ptx_launch *launch = w->worker->launch;
     uint32_t limit =
         w->worker->program->local_bytes + (launch->stack_bytes ? launch->stack_bytes : STACK_BYTES);
@@ -88,7 +88,7 @@ static void warp_free(struct ptx_warp *w) {
     if (!w)
         return;
     if (w->kernel_frame)
-        ptx_frame_release(w, w->kernel_frame);
+        ptx_block_frame_release(w, w->kernel_frame);
     for (uint32_t i = 0; i < w->n_splits; i++) /* a launch that was cut short */
         for (struct ptx_frame *f = w->splits[i].frame; f && f != w->kernel_frame;) {
             struct ptx_frame *parent = f->parent;
@@ -98,7 +98,7 @@ static void warp_free(struct ptx_warp *w) {
                 for (struct ptx_frame *g = w->splits[k].frame; g; g = g->parent)
                     shared |= g == f;
             if (!shared)
-                ptx_frame_release(w, f);
+                ptx_block_frame_release(w, f);
             f = parent;
         }
     while (w->free_frames) {
@@ -126,9 +126,9 @@ static struct ptx_warp *warp_new(struct ptx_block *block, uint32_t index) {
     w->index = index;
     w->fuel = FUEL;
     w->specials = get_lanes(4 * 4 * PTX_LANES);
-    w->kernel_frame = ptx_frame_new(w, block->worker->program);
+    w->kernel_frame = ptx_block_frame_new(w, block->worker->program);
     if (!w->specials || !w->kernel_frame ||
-        ptx_local_reserve(w, MAX(block->worker->program->local_bytes, 16U)) < 0) {
+        ptx_block_local_reserve(w, MAX(block->worker->program->local_bytes, 16U)) < 0) {
         warp_free(w);
         return NULL;
     }
@@ -366,7 +366,7 @@ enum ptx_block_end ptx_block_run(struct ptx_block *block) {
         }
         n_spins = all_spin ? n_spins + 1 : 0;
         if (!all_spin && worker->idle)
-            ptx_worker_idle(worker, false);
+            ptx_launch_idle(worker, false);
         if (n_spins >= SPIN_ROUNDS)
             return PTX_BLOCK_WAITS;
     }

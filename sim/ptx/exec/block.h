@@ -58,7 +58,7 @@ struct ptx_run {
 };
 
 /* All blocks of the worker only poll, or no longer. */
-void ptx_worker_idle(struct ptx_worker *worker, bool idle);
+void ptx_launch_idle(struct ptx_worker *worker, bool idle);
 
 /* Run fn(arg, index) on the calling thread and up to n - 1 others at once; returns when all have.
  */

@@ -45,7 +45,7 @@ static void give(struct ptx_warp *w, const struct ptx_call *call, unsigned lane,
 
 static bool read_bytes(struct ptx_warp *w, unsigned lane, uint64_t address, void *to, uint32_t n) {
     bool unbacked;
-    const unsigned char *from = ptx_resolve(w, lane, address, n, false, &unbacked);
+    const unsigned char *from = ptx_memory_resolve(w, lane, address, n, false, &unbacked);
 
     if (from)
         memcpy(to, from, n);
@@ -187,7 +187,7 @@ bad:
 }
 #pragma GCC diagnostic pop
 
-int ptx_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args) {
+int ptx_builtin_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args) {
     const struct ptx_launch *launch = w->worker->launch;
     char text[MAX_FORMAT];
     struct output out;
@@ -237,7 +237,7 @@ bool ptx_builtin_run(struct ptx_warp *w, const struct ptx_code *in, uint32_t mas
 
         switch (call->builtin) {
         case PTX_VPRINTF:
-            if (ptx_vprintf(w, lane, first, argument(w, call, 1, lane)) < 0) {
+            if (ptx_builtin_vprintf(w, lane, first, argument(w, call, 1, lane)) < 0) {
                 ptx_fault(w, in, PTX_FAULT_ADDRESS, lane, first, "printf");
                 return false;
             }

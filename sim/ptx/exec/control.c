@@ -47,7 +47,7 @@ static void load_split(struct ptx_warp *w, uint32_t i) {
     w->base[PTX_REF_CONST] = s->frame->program->consts;
 }
 
-void ptx_warp_park(struct ptx_warp *w, const struct ptx_code *pc, enum ptx_split_state state) {
+void ptx_control_park(struct ptx_warp *w, const struct ptx_code *pc, enum ptx_split_state state) {
     struct ptx_split *s = &w->splits[w->current];
 
     s->pc = pc;
@@ -87,7 +87,7 @@ static bool release_sync(struct ptx_warp *w) {
     return true;
 }
 
-const struct ptx_code *ptx_warp_next(struct ptx_warp *w) {
+const struct ptx_code *ptx_control_next(struct ptx_warp *w) {
     int best = -1;
 
     if (w->resume) {
@@ -116,11 +116,11 @@ const struct ptx_code *ptx_warp_next(struct ptx_warp *w) {
     return w->splits[best].pc;
 }
 
-const struct ptx_code *ptx_warp_meet(struct ptx_warp *w, const struct ptx_code *pc) {
+const struct ptx_code *ptx_control_meet(struct ptx_warp *w, const struct ptx_code *pc) {
     if (w->n_splits == 1)
         return pc;
-    ptx_warp_park(w, pc, PTX_READY);
-    return ptx_warp_next(w);
+    ptx_control_park(w, pc, PTX_READY);
+    return ptx_control_next(w);
 }
 
 /* The fuel is used up, and the running split has been put down: let the rest of the block run. When
@@ -130,7 +130,7 @@ static const struct ptx_code *take_breath(struct ptx_warp *w) {
     w->yielded = true;
     w->spinning = w->spins >= N_SPINS;
     w->spins = 0;
-    if (ptx_poll(w))
+    if (ptx_memory_poll(w))
         return NULL;
     if (w->n_splits > 1 && (w->spinning || ++w->n_stale >= STALE_POLLS)) {
         w->n_stale = 0;
@@ -162,7 +162,7 @@ PTX_HANDLER(join) {
     w->n_warp_instructions--;
     if (!w->poll.away)
         w->poll.n += (uint64_t)__builtin_popcount(mask);
-    return ptx_warp_meet(w, in + 1);
+    return ptx_control_meet(w, in + 1);
 }
 
 PTX_HANDLER(bra) {
@@ -171,13 +171,13 @@ PTX_HANDLER(bra) {
     split_off(w, mask, in + 1);
 
     if (!--w->fuel) {
-        ptx_warp_park(w, target, PTX_READY);
+        ptx_control_park(w, target, PTX_READY);
         return take_breath(w);
     }
     if (w->n_splits == 1)
         return target;
-    ptx_warp_park(w, target, PTX_READY);
-    return ptx_warp_next(w);
+    ptx_control_park(w, target, PTX_READY);
+    return ptx_control_next(w);
 }
 
 PTX_HANDLER(brx) {
@@ -204,12 +204,12 @@ PTX_HANDLER(brx) {
                 (struct ptx_split){ .pc = targets[index[lane]], .frame = w->frame, .mask = same };
         } else {
             w->active = same;
-            ptx_warp_park(w, targets[index[lane]], PTX_READY);
+            ptx_control_park(w, targets[index[lane]], PTX_READY);
         }
     }
     if (!--w->fuel)
         return take_breath(w);
-    return ptx_warp_next(w);
+    return ptx_control_next(w);
 }
 
 static char *place_of(const struct ptx_warp *w, const struct ptx_frame *frame,
@@ -280,7 +280,7 @@ PTX_HANDLER(alloca) {
         uint64_t at = (base + w->frame->grown[lane] + align - 1) & ~(align - 1);
 
         if (bytes[lane] > UINT32_MAX / 2 || at > UINT32_MAX / 2 ||
-            ptx_local_reserve(w, (uint32_t)(at + bytes[lane])) < 0) {
+            ptx_block_local_reserve(w, (uint32_t)(at + bytes[lane])) < 0) {
             ptx_fault(w, in, PTX_FAULT_STACK, lane, 0, "stack overflow, alloca of %llu bytes",
                       (unsigned long long)bytes[lane]);
             return NULL;
@@ -325,7 +325,7 @@ PTX_HANDLER(call) {
         split_off(w, mask, in + 1);
         if (!ptx_builtin_run(w, in, mask))
             return NULL;
-        return ptx_warp_meet(w, in + 1);
+        return ptx_control_meet(w, in + 1);
     }
     f = callee_of(w, in, &callers);
     if (!f)
@@ -341,13 +341,13 @@ PTX_HANDLER(call) {
     split_off(w, mask, in + 1);
     split_off(w, callers, in);
     rest = rest_bytes(f, call);
-    frame = caller->depth < MAX_DEPTH ? ptx_frame_new(w, program) : NULL;
+    frame = caller->depth < MAX_DEPTH ? ptx_block_frame_new(w, program) : NULL;
     if (frame) {
         frame->local = caller->local + caller->program->local_bytes + most_grown(caller);
         for (int i = 0; rest && i < PTX_LANES; i++)
             frame->grown[i] = rest;
-        if (ptx_local_reserve(w, frame->local + program->local_bytes + rest) < 0) {
-            ptx_frame_release(w, frame);
+        if (ptx_block_local_reserve(w, frame->local + program->local_bytes + rest) < 0) {
+            ptx_block_frame_release(w, frame);
             frame = NULL;
         }
     }
@@ -363,10 +363,10 @@ PTX_HANDLER(call) {
     frame->lanes = callers;
     copy_values(w, frame, program->params, caller, call->args, call->n_args, callers);
     w->frame = frame;
-    ptx_warp_park(w, program->code, PTX_READY);
+    ptx_control_park(w, program->code, PTX_READY);
     if (!--w->fuel)
         return take_breath(w);
-    return ptx_warp_next(w);
+    return ptx_control_next(w);
 }
 
 static const struct ptx_code *leave_kernel(struct ptx_warp *w, const struct ptx_code *in,
@@ -379,16 +379,16 @@ static const struct ptx_code *leave_kernel(struct ptx_warp *w, const struct ptx_
 
         frame->lanes &= ~mask;
         if (parent && !frame->lanes)
-            ptx_frame_release(w, frame);
+            ptx_block_frame_release(w, frame);
         frame = parent;
     }
     w->active &= ~mask;
     if (w->active)
-        ptx_warp_park(w, in + 1, PTX_READY);
+        ptx_control_park(w, in + 1, PTX_READY);
     else
         remove_split(w, w->current);
     ptx_block_exit(w, mask);
-    return w->n_splits ? ptx_warp_next(w) : NULL;
+    return w->n_splits ? ptx_control_next(w) : NULL;
 }
 
 PTX_HANDLER(ret) {
@@ -402,11 +402,11 @@ PTX_HANDLER(ret) {
     copy_values(w, frame->parent, call->rets, frame, frame->program->rets,
                 MIN(call->n_rets, frame->program->n_rets), mask);
     w->frame = frame->parent;
-    ptx_warp_park(w, frame->return_to, PTX_READY);
+    ptx_control_park(w, frame->return_to, PTX_READY);
     frame->lanes &= ~mask;
     if (!frame->lanes)
-        ptx_frame_release(w, frame);
-    return ptx_warp_next(w);
+        ptx_block_frame_release(w, frame);
+    return ptx_control_next(w);
 }
 
 PTX_HANDLER(exit) {
@@ -425,10 +425,10 @@ PTX_HANDLER(fence) {
     return in + 1;
 }
 
-void ptx_warp_polls(struct ptx_warp *w, const struct ptx_code *in, const struct ptx_access *access,
-                    uint32_t mask) {
+void ptx_control_polls(struct ptx_warp *w, const struct ptx_code *in,
+                       const struct ptx_access *access, uint32_t mask) {
     const uint64_t address =
-        ptx_lane_address(w, access, in->a, in->imm, (unsigned)__builtin_ctz(mask));
+        ptx_control_address(w, access, in->a, in->imm, (unsigned)__builtin_ctz(mask));
     struct ptx_run *run = w->worker->run;
 
     if (access->counts_as == PTX_IN_SHARED || access->counts_as == PTX_IN_LOCAL)
@@ -451,7 +451,7 @@ void ptx_warp_polls(struct ptx_warp *w, const struct ptx_code *in, const struct 
 
 PTX_HANDLER(nanosleep) {
     split_off(w, mask, in + 1);
-    ptx_warp_park(w, in + 1, PTX_READY);
+    ptx_control_park(w, in + 1, PTX_READY);
     w->spins = N_SPINS;
     return take_breath(w);
 }

@@ -33,16 +33,16 @@ PTX_HANDLER(stack);
 PTX_HANDLER(cluster);
 
 /* The generic address of one lane's access. */
-uint64_t ptx_lane_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
-                          int64_t offset, unsigned lane);
+uint64_t ptx_control_address(const struct ptx_warp *w, const struct ptx_access *access, int32_t ref,
+                             int64_t offset, unsigned lane);
 /* The running lanes poll: let others run soon. */
-void ptx_warp_spins(struct ptx_warp *w);
+void ptx_control_spin(struct ptx_warp *w);
 
 /* Pick up the split that should run, merging those that met; NULL: none can. */
-const struct ptx_code *ptx_warp_next(struct ptx_warp *w);
+const struct ptx_code *ptx_control_next(struct ptx_warp *w);
 /* The running split is at `pc`: perhaps others wait there, or should go first. */
-const struct ptx_code *ptx_warp_meet(struct ptx_warp *w, const struct ptx_code *pc);
+const struct ptx_code *ptx_control_meet(struct ptx_warp *w, const struct ptx_code *pc);
 /* Put the running split down at `pc` in `state`. */
-void ptx_warp_park(struct ptx_warp *w, const struct ptx_code *pc, enum ptx_split_state state);
+void ptx_control_park(struct ptx_warp *w, const struct ptx_code *pc, enum ptx_split_state state);
 /* A call of a function that the executor brings along; false: it faulted. */
 bool ptx_builtin_run(struct ptx_warp *w, const struct ptx_code *in, uint32_t mask);

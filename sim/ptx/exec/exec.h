@@ -219,7 +219,7 @@ struct ptx_worker {
     struct ptx_reader reader;
     bool stop; /* a fault, or cancelled */
     bool cancelled;
-    bool idle;          /* see ptx_worker_idle() */
+    bool idle;          /* see ptx_launch_idle() */
     unsigned n_in_vain; /* blocks in a row that only polled */
     uint64_t n_calls;
     unsigned index;
@@ -282,23 +282,23 @@ __attribute__((format(printf, 6, 7))) void ptx_fault(struct ptx_warp *w, const s
 /* Lanes load what others may write. Rounds of waiting are not what a kernel costs, as how many
  * there are is up to the host: of loads of one place with nothing done in between only the last
  * counts. */
-void ptx_warp_polls(struct ptx_warp *w, const struct ptx_code *in, const struct ptx_access *access,
-                    uint32_t mask);
+void ptx_control_polls(struct ptx_warp *w, const struct ptx_code *in,
+                       const struct ptx_access *access, uint32_t mask);
 /* Cancel flag, memory generation. True: the warp must stop. */
-bool ptx_poll(struct ptx_warp *w);
-void ptx_worker_refresh(struct ptx_worker *worker); /* between blocks */
+bool ptx_memory_poll(struct ptx_warp *w);
+void ptx_launch_refresh(struct ptx_worker *worker); /* between blocks */
 /* The extent of an access, into the cache slot. -EFAULT: none; -EACCES: may not be written. */
-int ptx_extent_lookup(struct ptx_worker *worker, struct ptx_extent *slot, uint64_t address,
+int ptx_memory_lookup(struct ptx_worker *worker, struct ptx_extent *slot, uint64_t address,
                       uint32_t bytes, bool store);
 /* Host address of any generic address of one lane, NULL if there is none. */
-unsigned char *ptx_resolve(struct ptx_warp *w, unsigned lane, uint64_t address, uint32_t bytes,
-                           bool store, bool *ret_unbacked);
-int ptx_local_reserve(struct ptx_warp *w, uint32_t bytes);
-struct ptx_frame *ptx_frame_new(struct ptx_warp *w, const struct ptx_program *program);
-void ptx_frame_release(struct ptx_warp *w, struct ptx_frame *frame);
+unsigned char *ptx_memory_resolve(struct ptx_warp *w, unsigned lane, uint64_t address,
+                                  uint32_t bytes, bool store, bool *ret_unbacked);
+int ptx_block_local_reserve(struct ptx_warp *w, uint32_t bytes);
+struct ptx_frame *ptx_block_frame_new(struct ptx_warp *w, const struct ptx_program *program);
+void ptx_block_frame_release(struct ptx_warp *w, struct ptx_frame *frame);
 /* Function behind a pointer value; NULL: none. */
 struct ptx_function *ptx_link_function_at(const struct ptx_module *module, uint64_t pointer);
-int ptx_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args);
+int ptx_builtin_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args);
 
 /* Arrive at a barrier; both in ptx_block.c. */
 void ptx_block_arrive(struct ptx_block *block, unsigned id, uint32_t expected, uint32_t n_threads);

@@ -15,7 +15,7 @@
 #define MORE_FIRST       UINT64_C(64)
 #define MAX_RESIDENT     64 /* blocks put aside by one thread, unless the launch is cooperative */
 
-void ptx_worker_refresh(struct ptx_worker *worker) {
+void ptx_launch_refresh(struct ptx_worker *worker) {
     const struct ptx_launch *launch = worker->launch;
     uint64_t generation;
 
@@ -40,7 +40,7 @@ static void add_stats(struct ptx_stats *to, const struct ptx_stats *from) {
 }
 
 /* Blocks of a worker: one that runs, and those put aside because they wait for others. */
-struct shelf {
+struct resident {
     struct ptx_block *waiting, **last; /* oldest first */
     struct ptx_block *spare;
     unsigned n_waiting;
@@ -79,13 +79,13 @@ static void weigh(struct ptx_worker *worker, const struct ptx_block *block,
 }
 
 /* A block to run: a new one as long as there are any and room, else the oldest that waits. */
-static struct ptx_block *pick(struct ptx_worker *worker, struct shelf *shelf) {
+static struct ptx_block *pick(struct ptx_worker *worker, struct resident *resident) {
     struct ptx_block *block;
     uint64_t number;
 
-    if ((worker->launch->cooperative || shelf->n_waiting < MAX_RESIDENT) &&
+    if ((worker->launch->cooperative || resident->n_waiting < MAX_RESIDENT) &&
         next_number(worker->run, &number)) {
-        block = shelf->spare ? TAKE(shelf->spare) : ptx_block_new(worker);
+        block = resident->spare ? TAKE(resident->spare) : ptx_block_new(worker);
         if (!block) {
             atomic_store(&worker->run->error, -ENOMEM);
             atomic_store(&worker->run->stop, true);
@@ -94,17 +94,17 @@ static struct ptx_block *pick(struct ptx_worker *worker, struct shelf *shelf) {
         ptx_block_start(block, number);
         return block;
     }
-    block = shelf->waiting;
+    block = resident->waiting;
     if (block) {
-        shelf->waiting = block->next;
-        if (!shelf->waiting)
-            shelf->last = &shelf->waiting;
-        shelf->n_waiting--;
+        resident->waiting = block->next;
+        if (!resident->waiting)
+            resident->last = &resident->waiting;
+        resident->n_waiting--;
     }
     return block;
 }
 
-void ptx_worker_idle(struct ptx_worker *worker, bool idle) {
+void ptx_launch_idle(struct ptx_worker *worker, bool idle) {
     struct ptx_run *run = worker->run;
 
     worker->n_in_vain = 0;
@@ -123,7 +123,7 @@ void ptx_worker_idle(struct ptx_worker *worker, bool idle) {
 static void work(void *arg, unsigned index) {
     struct ptx_run *run = arg;
     struct ptx_worker *worker = aligned_alloc(64, (sizeof(*worker) + 63) & ~(size_t)63);
-    struct shelf shelf = { .last = &shelf.waiting };
+    struct resident resident = { .last = &resident.waiting };
     struct ptx_block *block;
 
     if (!worker) {
@@ -137,36 +137,36 @@ static void work(void *arg, unsigned index) {
     worker->index = index;
     atomic_fetch_add(&run->n_workers, 1);
     worker->seen = ptx_memory_enter(run->launch->memory, &worker->reader);
-    ptx_worker_refresh(worker);
-    while (!worker->stop && (block = pick(worker, &shelf))) {
+    ptx_launch_refresh(worker);
+    while (!worker->stop && (block = pick(worker, &resident))) {
         const struct ptx_stats before = worker->stats;
         enum ptx_block_end end = ptx_block_run(block);
 
         if (run->samples.n)
             weigh(worker, block, &before);
         if (end != PTX_BLOCK_WAITS)
-            ptx_worker_idle(worker, false);
+            ptx_launch_idle(worker, false);
         else if (++worker->n_in_vain >= IN_VAIN)
-            ptx_worker_idle(worker, true);
+            ptx_launch_idle(worker, true);
         if (end == PTX_BLOCK_WAITS) {
             block->next = NULL;
-            *shelf.last = block;
-            shelf.last = &block->next;
-            shelf.n_waiting++;
-            if (shelf.n_waiting == 1 && atomic_load(&run->next) >= run->n_wanted)
+            *resident.last = block;
+            resident.last = &block->next;
+            resident.n_waiting++;
+            if (resident.n_waiting == 1 && atomic_load(&run->next) >= run->n_wanted)
                 sched_yield(); /* what it waits for runs on another thread */
         } else {
             worker->stats.n_blocks += end == PTX_BLOCK_DONE;
             if (worker->cancelled)
                 ptx_fault(block->warps[0], NULL, PTX_FAULT_CANCELLED, 0, 0, "cancelled");
-            if (shelf.spare)
+            if (resident.spare)
                 ptx_block_free(block);
             else
-                shelf.spare = block;
+                resident.spare = block;
         }
-        ptx_worker_refresh(worker);
+        ptx_launch_refresh(worker);
     }
-    ptx_worker_idle(worker, false);
+    ptx_launch_idle(worker, false);
     atomic_fetch_sub(&run->n_workers, 1);
     ptx_memory_leave(run->launch->memory, &worker->reader);
     pthread_mutex_lock(&run->lock);
@@ -176,10 +176,10 @@ static void work(void *arg, unsigned index) {
                                                  .kernel = run->program->function->name,
                                                  .text = "cancelled" };
     pthread_mutex_unlock(&run->lock);
-    ptx_block_free(shelf.spare);
-    while (shelf.waiting) {
-        block = shelf.waiting;
-        shelf.waiting = block->next;
+    ptx_block_free(resident.spare);
+    while (resident.waiting) {
+        block = resident.waiting;
+        resident.waiting = block->next;
         ptx_block_free(block);
     }
     free(worker);

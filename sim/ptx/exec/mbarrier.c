@@ -122,13 +122,13 @@ PTX_HANDLER(mbarrier) {
             ((uint32_t *)d)[lane] = (uint32_t)take_apart(argument).pending;
             continue;
         }
-        address = ptx_lane_address(w, access, in->a, in->imm, lane);
+        address = ptx_control_address(w, access, in->a, in->imm, lane);
         if (address & 7) {
             ptx_fault(w, in, PTX_FAULT_MISALIGNED, lane, address, "access of 8 bytes");
             return NULL;
         }
         p = address - PTX_SHARED_BASE < PTX_WINDOW
-                ? ptx_resolve(w, lane, address, 8, true, &unbacked)
+                ? ptx_memory_resolve(w, lane, address, 8, true, &unbacked)
                 : NULL;
         if (!p) {
             ptx_fault(w, in, PTX_FAULT_ADDRESS, lane, address, "access of 8 bytes");
@@ -153,7 +153,7 @@ PTX_HANDLER(mbarrier) {
 
         *word = (*word & ~mask) | yes;
         if (yes != mask) /* a loop around it polls for others */
-            ptx_warp_spins(w);
+            ptx_control_spin(w);
     }
     return in + 1;
 }

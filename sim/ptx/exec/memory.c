@@ -335,7 +335,7 @@ void ptx_memory_leave(struct ptx_memory *memory, struct ptx_reader *reader) {
 /* ---- for the executor --------------------------------------------------------------------------
  */
 
-int ptx_extent_lookup(struct ptx_worker *worker, struct ptx_extent *slot, uint64_t address,
+int ptx_memory_lookup(struct ptx_worker *worker, struct ptx_extent *slot, uint64_t address,
                       uint32_t bytes, bool store) {
     struct ptx_extent extent;
 
@@ -348,8 +348,8 @@ int ptx_extent_lookup(struct ptx_worker *worker, struct ptx_extent *slot, uint64
     return 0;
 }
 
-unsigned char *ptx_resolve(struct ptx_warp *w, unsigned lane, uint64_t address, uint32_t bytes,
-                           bool store, bool *ret_unbacked) {
+unsigned char *ptx_memory_resolve(struct ptx_warp *w, unsigned lane, uint64_t address,
+                                  uint32_t bytes, bool store, bool *ret_unbacked) {
     struct ptx_extent extent;
     uint64_t at;
 
@@ -375,7 +375,7 @@ unsigned char *ptx_resolve(struct ptx_warp *w, unsigned lane, uint64_t address, 
             return NULL;
         }
     }
-    if (ptx_extent_lookup(w->worker, &extent, address, bytes, store) < 0)
+    if (ptx_memory_lookup(w->worker, &extent, address, bytes, store) < 0)
         return NULL;
     if (!extent.host) {
         *ret_unbacked = true;
@@ -384,9 +384,9 @@ unsigned char *ptx_resolve(struct ptx_warp *w, unsigned lane, uint64_t address, 
     return extent.host + (address - extent.base);
 }
 
-bool ptx_poll(struct ptx_warp *w) {
+bool ptx_memory_poll(struct ptx_warp *w) {
     struct ptx_worker *worker = w->worker;
 
-    ptx_worker_refresh(worker);
+    ptx_launch_refresh(worker);
     return worker->stop;
 }

@@ -40,8 +40,8 @@ static bool must_wait(struct ptx_warp *w, const struct ptx_code *in, uint32_t ma
         named |= members[__builtin_ctz(rest)];
     if (!(named & w->live & ~w->active))
         return false;
-    ptx_warp_park(w, in, PTX_AT_SYNC);
-    *ret = ptx_warp_next(w);
+    ptx_control_park(w, in, PTX_AT_SYNC);
+    *ret = ptx_control_next(w);
     return true;
 }
 
@@ -258,10 +258,10 @@ PTX_HANDLER(bar) {
             (struct ptx_split){ .pc = in + 1, .frame = w->frame, .mask = rest };
         w->active = mask;
     }
-    ptx_warp_park(w, in + 1, PTX_AT_BARRIER);
+    ptx_control_park(w, in + 1, PTX_AT_BARRIER);
     w->splits[w->current].barrier = (uint8_t)id;
     ptx_block_arrive(block, id, expected, n);
-    return ptx_warp_next(w);
+    return ptx_control_next(w);
 }
 
 /*
@@ -289,7 +289,7 @@ PTX_HANDLER(cluster) {
             (struct ptx_split){ .pc = in + 1, .frame = w->frame, .mask = rest };
         w->active = early;
     }
-    ptx_warp_park(w, in + 1, PTX_AT_BARRIER);
+    ptx_control_park(w, in + 1, PTX_AT_BARRIER);
     w->splits[w->current].barrier = PTX_N_BARRIERS;
-    return ptx_warp_next(w);
+    return ptx_control_next(w);
 }

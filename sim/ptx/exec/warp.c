@@ -46,14 +46,14 @@ void ISA(ptx_warp_run)(struct ptx_warp *w) {
     u64 n_threads = 0, n_warps = 0;
 
     w->n_now = 0;
-    in = ptx_warp_next(w);
+    in = ptx_control_next(w);
     while (in) {
         u32 mask = w->active & (*(const u32 *)(w->base[0] + in->guard) ^ in->guard_flip);
 
         n_warps++;
         if (!mask) {
             w->n_now = n_threads;
-            in = w->n_splits > 1 ? ptx_warp_meet(w, in + 1) : in + 1;
+            in = w->n_splits > 1 ? ptx_control_meet(w, in + 1) : in + 1;
             continue;
         }
         n_threads += (u64)__builtin_popcount(mask);

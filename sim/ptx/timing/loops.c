@@ -145,7 +145,7 @@ static const struct ptx_code *run_loop(struct ptx_warp *w, const struct ptx_code
     /* a branch that is not taken does not count */
     w->worker->stats.n_thread_instructions -= (uint64_t)__builtin_popcount(mask);
     *pred = (*pred & ~mask) | (in->guard_flip & mask);
-    return ptx_warp_meet(w, in + 1);
+    return ptx_control_meet(w, in + 1);
 }
 
 /* ---- finding them ------------------------------------------------------------------------------

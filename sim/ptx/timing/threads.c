@@ -156,7 +156,7 @@ static void follow(void *arg, unsigned index) {
         run_block(walk, block);
         if (walk->costs)
             walk->costs[unit] = (double)(worker->stats.n_thread_instructions - before);
-        ptx_worker_refresh(worker);
+        ptx_launch_refresh(worker);
         worker->stop |= atomic_load(&walk->over) || atomic_load(&walk->run.error);
     }
     pthread_mutex_lock(&walk->run.lock);
