@@ -222,14 +222,14 @@ struct ptx_symbol {
     uint64_t words; /* that this needs: a bit for each of the first 63, and one for the rest */
 };
 
-struct ptx_arena_block;
-struct ptx_arena {
-    struct ptx_arena_block *blocks;
+struct ptx_ir_arena_block;
+struct ptx_ir_arena {
+    struct ptx_ir_arena_block *blocks;
     char *at;
     size_t left;
 };
-void *ptx_arena_get(struct ptx_arena *arena, size_t bytes); /* zeroed; NULL: no memory */
-void ptx_arena_done(struct ptx_arena *arena);
+void *ptx_ir_arena_get(struct ptx_ir_arena *arena, size_t bytes); /* zeroed; NULL: no memory */
+void ptx_ir_arena_done(struct ptx_ir_arena *arena);
 
 /* Name → thing, for one scope chain. Later entries hide earlier ones. */
 struct ptx_name {
@@ -248,11 +248,11 @@ struct ptx_names {
     size_t n_buckets, n;
     struct ptx_name *latest;
 };
-uint32_t ptx_hash(const char *text, size_t n);
+uint32_t ptx_ir_hash(const char *text, size_t n);
 struct ptx_name *ptx_names_find(const struct ptx_names *names, const char *text, size_t n);
-struct ptx_name *ptx_names_add(struct ptx_names *names, struct ptx_arena *arena, const char *text,
-                               size_t n);                /* NULL: no memory */
-void ptx_names_drop(struct ptx_names *names, int depth); /* those deeper than `depth` */
+struct ptx_name *ptx_names_add(struct ptx_names *names, struct ptx_ir_arena *arena,
+                               const char *text, size_t n); /* NULL: no memory */
+void ptx_names_drop(struct ptx_names *names, int depth);    /* those deeper than `depth` */
 void ptx_names_done(struct ptx_names *names);
 
 /* A growing array inside a function; freed with it. */
@@ -311,7 +311,7 @@ struct ptx_input {
 };
 
 struct ptx_module {
-    struct ptx_arena arena;
+    struct ptx_ir_arena arena;
     struct ptx_input **inputs;
     size_t n_inputs;
     struct ptx_symbol **symbols; /* in order of appearance, all inputs */
@@ -334,18 +334,18 @@ struct ptx_module {
 };
 
 /* Grow `*array` to hold one more than `n`; -ENOMEM, or -E2BIG beyond 2^26 elements. */
-int ptx_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes);
+int ptx_ir_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes);
 
-uint32_t ptx_type_bytes(enum ptx_type type);
+uint32_t ptx_ir_type_bytes(enum ptx_type type);
 /* Whether it takes more arguments than it names. */
 bool ptx_link_variadic(const struct ptx_function *f);
 /* Whether a call with so many arguments is one of it: the rest may be missing. */
 bool ptx_link_takes(const struct ptx_function *f, uint32_t n_args);
-char ptx_type_class(enum ptx_type type);
-const char *ptx_type_name(enum ptx_type type);
+char ptx_ir_type_class(enum ptx_type type);
+const char *ptx_ir_type_name(enum ptx_type type);
 const char *ptx_op_name(enum ptx_op op);
 /* 0 if `text` is no type (without its dot). */
-enum ptx_type ptx_type_find(const char *text, size_t n);
+enum ptx_type ptx_ir_type_find(const char *text, size_t n);
 
 /* The opcode spelled so, from the module's table. -EINVAL, -EOPNOTSUPP with the reason in err. */
 int ptx_opcode_get(struct ptx_module *module, const char *text, size_t n,
@@ -360,4 +360,4 @@ struct ptx_symbol *ptx_link_resolve(struct ptx_symbol *sym);
 int ptx_runtime_add(struct ptx_module *module, struct allot_error *err);
 /* Functions that the executor brings along: vprintf, malloc, free, __assertfail. 0: none. */
 enum ptx_builtin { PTX_NOT_BUILTIN, PTX_VPRINTF, PTX_MALLOC, PTX_FREE, PTX_ASSERTFAIL };
-enum ptx_builtin ptx_builtin_find(const char *name);
+enum ptx_builtin ptx_ir_builtin_find(const char *name);

@@ -214,13 +214,13 @@ static u64 read_lane(const void *from, unsigned bytes, int lane) {
 }
 
 static u64 narrow(u64 value, enum ptx_type type) {
-    switch (ptx_type_bytes(type)) {
+    switch (ptx_ir_type_bytes(type)) {
     case 1:
-        return ptx_type_class(type) == 's' ? (u64)(s64)(s8)value : (u8)value;
+        return ptx_ir_type_class(type) == 's' ? (u64)(s64)(s8)value : (u8)value;
     case 2:
-        return ptx_type_class(type) == 's' ? (u64)(s64)(s16)value : (u16)value;
+        return ptx_ir_type_class(type) == 's' ? (u64)(s64)(s16)value : (u16)value;
     case 4:
-        return ptx_type_class(type) == 's' ? (u64)(s64)(s32)value : (u32)value;
+        return ptx_ir_type_class(type) == 's' ? (u64)(s64)(s32)value : (u32)value;
     default:
         return value;
     }
@@ -253,8 +253,8 @@ static f64 to_whole(f64 x, unsigned round) {
 }
 
 static u64 whole_to_int(f64 x, enum ptx_type from, enum ptx_type type) {
-    unsigned bits = ptx_type_bytes(type) * 8;
-    bool sign = ptx_type_class(type) == 's';
+    unsigned bits = ptx_ir_type_bytes(type) * 8;
+    bool sign = ptx_ir_type_class(type) == 's';
     f64 high = ldexp(1, (int)(sign ? bits - 1 : bits)), low = sign ? -high : 0;
 
     if (x != x) /* as the manual has it */
@@ -269,8 +269,8 @@ static u64 whole_to_int(f64 x, enum ptx_type from, enum ptx_type type) {
 }
 
 static u64 clamp_int(u64 value, enum ptx_type from, enum ptx_type to) {
-    bool from_s = ptx_type_class(from) == 's', to_s = ptx_type_class(to) == 's';
-    unsigned bits = ptx_type_bytes(to) * 8;
+    bool from_s = ptx_ir_type_class(from) == 's', to_s = ptx_ir_type_class(to) == 's';
+    unsigned bits = ptx_ir_type_bytes(to) * 8;
     u64 high = to_s         ? (UINT64_C(1) << (bits - 1)) - 1
                : bits == 64 ? ~UINT64_C(0)
                             : (UINT64_C(1) << bits) - 1;
@@ -325,7 +325,7 @@ static u64 float_bits(f64 x, const struct ptx_convert *cvt) {
 }
 
 static u64 int_to_float(u64 value, const struct ptx_convert *cvt) {
-    bool sign = ptx_type_class(cvt->from) == 's';
+    bool sign = ptx_ir_type_class(cvt->from) == 's';
     f64 wide;
     f32 single;
     int mode;
@@ -347,7 +347,7 @@ static u64 int_to_float(u64 value, const struct ptx_convert *cvt) {
 }
 
 static bool real(enum ptx_type type) {
-    char class = ptx_type_class(type);
+    char class = ptx_ir_type_class(type);
 
     return class == 'f' || class == 'h';
 }

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 
 void *ptx_build_get(struct ptx_builder *b, size_t bytes) {
-    void *p = ptx_arena_get(&b->program->arena, bytes);
+    void *p = ptx_ir_arena_get(&b->program->arena, bytes);
 
     if (!p)
         error_set(b->err, -ENOMEM, "out of memory");
@@ -83,7 +83,7 @@ static uint64_t number_bits(const struct ptx_operand *o, uint32_t width, enum pt
     float narrow;
 
     if (!o->is_float) {
-        if (ptx_type_class(type) != 'f')
+        if (ptx_ir_type_class(type) != 'f')
             return bits;
         wide = (double)o->imm;
     } else if (o->is_single) {
@@ -138,7 +138,7 @@ static uint32_t sig_bytes(char sig) {
 }
 
 static uint8_t reg_bytes(const struct ptx_builder *b, const struct ptx_operand *o) {
-    return o->kind == PTX_OPERAND_REG ? (uint8_t)MAX(ptx_type_bytes(b->f->reg_types[o->reg]), 2U)
+    return o->kind == PTX_OPERAND_REG ? (uint8_t)MAX(ptx_ir_type_bytes(b->f->reg_types[o->reg]), 2U)
                                       : 0;
 }
 
@@ -157,9 +157,9 @@ static int build_alu(struct ptx_builder *b, const struct ptx_inst *inst, struct 
         if (i >= ELEMENTSOF(refs))
             return -EINVAL;
         /* only a source that has the instruction's own width can be its kind of float */
-        *refs[i] =
-            ptx_build_source(b, &o[i], sig_bytes(alu->sig[i]),
-                             sig_bytes(alu->sig[i]) == ptx_type_bytes(type) ? type : PTX_TYPE_NONE);
+        *refs[i] = ptx_build_source(
+            b, &o[i], sig_bytes(alu->sig[i]),
+            sig_bytes(alu->sig[i]) == ptx_ir_type_bytes(type) ? type : PTX_TYPE_NONE);
     }
     if (strlen(alu->sig) == 5 && alu->sig[4] != 'i') {
         code->run = b->isa->runs[PTX_RUN_alu];
@@ -218,7 +218,7 @@ static int build_compare(struct ptx_builder *b, const struct ptx_inst *inst,
         ptx_build_pred(b, &o[at + 2], &code->c, &flip);
     code->imm = flip;
     if (set) { /* what "true" is, in code->line's neighbour fields */
-        code->d_bytes = (uint8_t)ptx_type_bytes(to);
+        code->d_bytes = (uint8_t)ptx_ir_type_bytes(to);
         code->slot = to == PTX_f16 ? 0x3c00 : to == PTX_bf16 ? 0x3f80 : to == PTX_f32 ? 1 : 0xffff;
     }
     return 0;
@@ -260,7 +260,7 @@ static int build_selp(struct ptx_builder *b, const struct ptx_inst *inst, struct
     uint32_t flip;
 
     code->run = b->isa->runs[PTX_RUN_selp];
-    code->d_bytes = (uint8_t)ptx_type_bytes(type);
+    code->d_bytes = (uint8_t)ptx_ir_type_bytes(type);
     code->d = ptx_build_reg(b, o[0].reg);
     code->a = ptx_build_source(b, &o[1], code->d_bytes, type);
     code->b = ptx_build_source(b, &o[2], code->d_bytes, type);
@@ -285,8 +285,8 @@ static int build_mov(struct ptx_builder *b, const struct ptx_inst *inst, struct 
         code->run = b->isa->runs[pack ? PTX_RUN_pack : PTX_RUN_unpack];
         code->aux = access;
         code->n = vec->count;
-        code->bytes = (uint8_t)(ptx_type_bytes(type) / vec->count);
-        code->d_bytes = (uint8_t)ptx_type_bytes(type);
+        code->bytes = (uint8_t)(ptx_ir_type_bytes(type) / vec->count);
+        code->d_bytes = (uint8_t)ptx_ir_type_bytes(type);
         for (uint32_t i = 0; i < vec->count; i++) {
             const struct ptx_operand *e = &b->f->elems[vec->reg + (int32_t)i];
 
@@ -300,10 +300,10 @@ static int build_mov(struct ptx_builder *b, const struct ptx_inst *inst, struct 
     if (o[1].kind == PTX_OPERAND_SYM)
         return ptx_build_address(b, inst, code);
     if (o[1].kind == PTX_OPERAND_SREG &&
-        (o[1].reg >= PTX_N_LANE_SREGS || ptx_type_bytes(type) == 8)) {
+        (o[1].reg >= PTX_N_LANE_SREGS || ptx_ir_type_bytes(type) == 8)) {
         code->run = b->isa->runs[PTX_RUN_sreg];
         code->d = ptx_build_reg(b, o[0].reg);
-        code->d_bytes = (uint8_t)ptx_type_bytes(type);
+        code->d_bytes = (uint8_t)ptx_ir_type_bytes(type);
         code->op = (uint16_t)o[1].reg;
         code->a = o[1].reg < PTX_N_LANE_SREGS ? special_ref(o[1].reg) : 0;
         return 0;
@@ -316,7 +316,7 @@ static int build_cvt(struct ptx_builder *b, const struct ptx_inst *inst, struct 
     const struct ptx_operand *o = b->f->operands + inst->operands;
     const struct ptx_mods *m = &opcode->mods;
     struct ptx_convert *cvt;
-    uint32_t from = MAX(ptx_type_bytes(opcode->types[1]), 2U);
+    uint32_t from = MAX(ptx_ir_type_bytes(opcode->types[1]), 2U);
 
     if (opcode->alu &&
         (opcode->alu->sig[2] ||
@@ -353,7 +353,7 @@ static int build_carry(struct ptx_builder *b, const struct ptx_inst *inst, struc
     const struct ptx_opcode *opcode = inst->opcode;
     const struct ptx_operand *o = b->f->operands + inst->operands;
     enum ptx_type type = opcode->types[0];
-    uint32_t width = ptx_type_bytes(type);
+    uint32_t width = ptx_ir_type_bytes(type);
     bool mad = opcode->op == PTX_OP_mad || opcode->op == PTX_OP_madc;
 
     code->run = b->isa->runs[PTX_RUN_carry];
@@ -362,12 +362,12 @@ static int build_carry(struct ptx_builder *b, const struct ptx_inst *inst, struc
     code->b = ptx_build_source(b, &o[2], width, type);
     code->c = mad ? ptx_build_source(b, &o[3], width, type) : 0;
     code->d_bytes = (uint8_t)width;
-    code->op =
-        (uint16_t)((opcode->op == PTX_OP_addc || opcode->op == PTX_OP_subc ||
-                    opcode->op == PTX_OP_madc) |
-                   PTX_HAS(&opcode->mods, cc) << 1 |
-                   (opcode->op == PTX_OP_sub || opcode->op == PTX_OP_subc) << 2 |
-                   PTX_HAS(&opcode->mods, hi) << 3 | mad << 4 | (ptx_type_class(type) == 's') << 5);
+    code->op = (uint16_t)((opcode->op == PTX_OP_addc || opcode->op == PTX_OP_subc ||
+                           opcode->op == PTX_OP_madc) |
+                          PTX_HAS(&opcode->mods, cc) << 1 |
+                          (opcode->op == PTX_OP_sub || opcode->op == PTX_OP_subc) << 2 |
+                          PTX_HAS(&opcode->mods, hi) << 3 | mad << 4 |
+                          (ptx_ir_type_class(type) == 's') << 5);
     return 0;
 }
 

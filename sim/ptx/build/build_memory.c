@@ -28,7 +28,7 @@ static int build_base(struct ptx_builder *b, const struct ptx_operand *o, enum p
     if (space == PTX_IN_PARAM && !(b->f->entry && (!sym || sym->formal)))
         access->space = PTX_IN_LOCAL;
     if (o->kind == PTX_OPERAND_REG) {
-        access->address_bytes = (uint8_t)ptx_type_bytes(b->f->reg_types[o->reg]);
+        access->address_bytes = (uint8_t)ptx_ir_type_bytes(b->f->reg_types[o->reg]);
         *ref = ptx_build_reg(b, o->reg);
         return 0;
     }
@@ -87,11 +87,11 @@ int ptx_build_access(struct ptx_builder *b, const struct ptx_inst *inst, struct 
         return -ENOMEM;
     code->run = b->isa->runs[store ? PTX_RUN_st : PTX_RUN_ld];
     code->aux = access;
-    code->bytes = (uint8_t)ptx_type_bytes(type);
+    code->bytes = (uint8_t)ptx_ir_type_bytes(type);
     code->n = opcode->vec;
     code->slot = (uint16_t)((2 * b->n_accesses++ + store) % PTX_N_CACHED); /* never shared */
     code->flags = ordered(&opcode->mods) && opcode->space != PTX_IN_PARAM;
-    access->sign = ptx_type_class(type) == 's';
+    access->sign = ptx_ir_type_class(type) == 's';
     access->type = (uint8_t)type;
     r = build_base(b, base, opcode->space, code, access, &code->a);
     if (r < 0)
@@ -104,7 +104,7 @@ int ptx_build_access(struct ptx_builder *b, const struct ptx_inst *inst, struct 
         if (e->kind == PTX_OPERAND_SINK)
             continue;
         access->reg_bytes[i] = e->kind == PTX_OPERAND_REG
-                                   ? (uint8_t)MAX(ptx_type_bytes(b->f->reg_types[e->reg]), 2U)
+                                   ? (uint8_t)MAX(ptx_ir_type_bytes(b->f->reg_types[e->reg]), 2U)
                                    : (uint8_t)MAX(code->bytes, 2);
         access->refs[i] = ptx_build_source(b, e, access->reg_bytes[i], type);
         if (access->refs[i] == INT32_MIN)
@@ -146,7 +146,7 @@ int ptx_build_atomic(struct ptx_builder *b, const struct ptx_inst *inst, struct 
         }
     code->run = b->isa->runs[PTX_RUN_atom];
     code->aux = access;
-    code->bytes = (uint8_t)ptx_type_bytes(type);
+    code->bytes = (uint8_t)ptx_ir_type_bytes(type);
     code->n = 1;
     code->slot = (uint16_t)((2 * b->n_accesses++ + 1) % PTX_N_CACHED);
     access->type = (uint8_t)type;
@@ -194,7 +194,7 @@ int ptx_build_cp(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_
         b->f->reg_types[o[3].reg] == PTX_pred)
         code->c = b->layout.offsets[o[3].reg];
     else if (inst->n_operands > 3 &&
-             (o[3].kind != PTX_OPERAND_REG || ptx_type_bytes(b->f->reg_types[o[3].reg]) == 4))
+             (o[3].kind != PTX_OPERAND_REG || ptx_ir_type_bytes(b->f->reg_types[o[3].reg]) == 4))
         code->b = ptx_build_source(b, &o[3], 4, PTX_u32);
     return 0;
 }
@@ -270,7 +270,7 @@ int ptx_build_address(struct ptx_builder *b, const struct ptx_inst *inst, struct
     uint64_t add = 0;
 
     code->d = ptx_build_reg(b, o[0].reg);
-    code->d_bytes = (uint8_t)ptx_type_bytes(opcode->types[0]);
+    code->d_bytes = (uint8_t)ptx_ir_type_bytes(opcode->types[0]);
     if (space == PTX_IN_PARAM && !b->f->entry)
         space = PTX_IN_LOCAL;
     if (cvta)
@@ -326,7 +326,7 @@ static int build_copies(struct ptx_builder *b, const struct ptx_operand *list, u
             copy->ref = (int32_t)e->sym->address;
             copy->bytes = (uint32_t)e->sym->bytes;
         } else if (e->kind == PTX_OPERAND_REG) {
-            copy->bytes = MAX(ptx_type_bytes(b->f->reg_types[e->reg]), 2U);
+            copy->bytes = MAX(ptx_ir_type_bytes(b->f->reg_types[e->reg]), 2U);
             copy->ref = ptx_build_reg(b, e->reg);
         } else {
             copy->bytes = 8;
@@ -362,7 +362,7 @@ int ptx_build_call(struct ptx_builder *b, const struct ptx_inst *inst, struct pt
             [PTX_VPRINTF] = 2, [PTX_MALLOC] = 1, [PTX_FREE] = 1, [PTX_ASSERTFAIL] = 5
         };
 
-        call->builtin = ptx_builtin_find(call->callee->name);
+        call->builtin = ptx_ir_builtin_find(call->callee->name);
         if (!call->builtin || call->n_args != n_args[call->builtin])
             return error_set(b->err, -EBADMSG, "line %u: no function '%s' of these arguments",
                              inst->line, call->callee->name);

@@ -16,7 +16,7 @@ int ptx_build_sync(struct ptx_builder *b, const struct ptx_inst *inst, struct pt
     code->e = at == 2 ? ptx_build_pred_word(b, &o[1]) : -1;
     code->d_bytes = 4;
     code->flags = sync;
-    code->bytes = (uint8_t)ptx_type_bytes(type);
+    code->bytes = (uint8_t)ptx_ir_type_bytes(type);
     switch (opcode->op) {
     case PTX_OP_shfl:
         code->run = b->isa->runs[PTX_RUN_shfl];

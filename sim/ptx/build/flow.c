@@ -291,7 +291,7 @@ static void pin_formals(struct flow *flow) {
 }
 
 static int width_class(enum ptx_type type) {
-    switch (ptx_type_bytes(type)) {
+    switch (ptx_ir_type_bytes(type)) {
     case 0:
         return -1;
     case 1:

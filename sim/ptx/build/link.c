@@ -60,7 +60,7 @@ struct ptx_module *ptx_module_free(struct ptx_module *module) {
     free(module->variables);
     free(module->kernels);
     free(module->opcodes);
-    ptx_arena_done(&module->arena);
+    ptx_ir_arena_done(&module->arena);
     pthread_mutex_destroy(&module->lock);
     free(module);
     return NULL;
@@ -122,7 +122,7 @@ static int resolve(struct ptx_module *module, struct allot_error *err) {
                           ptx_link_resolve(sym)->function->input->name);
         else if (sym->target)
             continue;
-        else if (sym->kind == PTX_SYM_VARIABLE || !ptx_builtin_find(sym->name))
+        else if (sym->kind == PTX_SYM_VARIABLE || !ptx_ir_builtin_find(sym->name))
             r = error_set(err, -ENOENT, "unresolved extern %s '%s'",
                           sym->kind == PTX_SYM_VARIABLE ? "variable" : "function", sym->name);
     }

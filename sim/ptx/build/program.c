@@ -12,7 +12,7 @@ void ptx_program_free(struct ptx_program *program) {
         return;
     free(program->code);
     free(program->consts);
-    ptx_arena_done(&program->arena);
+    ptx_ir_arena_done(&program->arena);
     free(program);
 }
 

@@ -108,7 +108,7 @@ struct ptx_program {
     /* Formals, for calls: in the callee's frame. */
     struct ptx_call_copy *params, *rets;
     uint32_t n_params, n_rets;
-    struct ptx_arena arena;
+    struct ptx_ir_arena arena;
 };
 /* Translate a function, or wait for whoever does. */
 int ptx_program_get(struct ptx_function *function, const struct ptx_program **ret,

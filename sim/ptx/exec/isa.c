@@ -39,7 +39,7 @@ static void choose(void) {
 #endif
     for (const struct ptx_alu *const *table = chosen->tables; *table; table++)
         for (const struct ptx_alu *alu = *table; alu->key; alu++) {
-            size_t at = ptx_hash(alu->key, strlen(alu->key)) % N_BUCKETS;
+            size_t at = ptx_ir_hash(alu->key, strlen(alu->key)) % N_BUCKETS;
 
             while (buckets[at])
                 at = (at + 1) % N_BUCKETS;
@@ -53,7 +53,7 @@ const struct ptx_isa *ptx_isa_get(void) {
 }
 
 const struct ptx_alu *ptx_isa_find(const struct ptx_isa *isa, const char *key) {
-    size_t at = ptx_hash(key, strlen(key)) % N_BUCKETS;
+    size_t at = ptx_ir_hash(key, strlen(key)) % N_BUCKETS;
 
     for (; buckets[at]; at = (at + 1) % N_BUCKETS)
         if (!strcmp(buckets[at]->key, key))

@@ -139,7 +139,7 @@ static int read_instruction(struct ptx_parser *p) {
     r = ptx_check_inst(p, &inst);
     if (r < 0)
         return r;
-    if (ptx_grow(&f->insts, &f->cap_insts, f->n_insts, sizeof(inst)) < 0)
+    if (ptx_ir_grow(&f->insts, &f->cap_insts, f->n_insts, sizeof(inst)) < 0)
         return no_memory(p);
     f->insts[f->n_insts++] = inst;
     return 0;
@@ -148,7 +148,7 @@ static int read_instruction(struct ptx_parser *p) {
 static int add_target(struct ptx_parser *p, int32_t value) {
     struct ptx_function *f = p->function;
 
-    if (ptx_grow(&f->targets, &f->cap_targets, f->n_targets, sizeof(*f->targets)) < 0)
+    if (ptx_ir_grow(&f->targets, &f->cap_targets, f->n_targets, sizeof(*f->targets)) < 0)
         return no_memory(p);
     f->targets[f->n_targets++] = value;
     return 0;
@@ -200,7 +200,7 @@ static int read_label(struct ptx_parser *p) {
         return ptx_parse_bad(p, "label '%.*s' is defined twice", (int)MIN(label.n, (size_t)64),
                              label.text);
     name = new_name(p, label.text, label.n, PTX_NAME_LABEL);
-    if (!name || ptx_grow(&f->labels, &f->cap_labels, f->n_labels, sizeof(*f->labels)) < 0)
+    if (!name || ptx_ir_grow(&f->labels, &f->cap_labels, f->n_labels, sizeof(*f->labels)) < 0)
         return no_memory(p);
     name->value = (int32_t)f->n_labels;
     f->labels[f->n_labels++] = f->n_insts;
@@ -298,7 +298,7 @@ static int read_body_statement(struct ptx_parser *p, uint32_t local_marks[MAX_SC
 /* Formals are names of the body. A device function's live in its frame's local memory. */
 static int enter_formals(struct ptx_parser *p, struct ptx_symbol **formals, uint32_t n,
                          int32_t **ret_regs) {
-    *ret_regs = ptx_arena_get(&p->module->arena, n * sizeof(int32_t));
+    *ret_regs = ptx_ir_arena_get(&p->module->arena, n * sizeof(int32_t));
     if (!*ret_regs)
         return no_memory(p);
     for (uint32_t i = 0; i < n; i++) {

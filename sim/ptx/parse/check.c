@@ -39,7 +39,7 @@ static int unsupported(const struct check *c) {
 static uint32_t width(const struct check *c, const struct ptx_operand *o) {
     enum ptx_type type = c->f->reg_types[o->reg];
 
-    return type == PTX_pred ? 0 : MAX(ptx_type_bytes(type), 2U);
+    return type == PTX_pred ? 0 : MAX(ptx_ir_type_bytes(type), 2U);
 }
 
 static bool is_pred(const struct check *c, const struct ptx_operand *o) {
@@ -80,7 +80,7 @@ static uint32_t sig_bytes(char sig) {
 /* Whether a register of one type may stand for another: bits go with everything, integers with
  * integers, floats with their own kind. Widths are checked elsewhere. */
 static bool types_agree(enum ptx_type declared, enum ptx_type wanted) {
-    char a = ptx_type_class(declared), b = ptx_type_class(wanted);
+    char a = ptx_ir_type_class(declared), b = ptx_ir_type_class(wanted);
 
     if (a == 'b' || b == 'b' || declared == wanted)
         return true;
@@ -89,7 +89,7 @@ static bool types_agree(enum ptx_type declared, enum ptx_type wanted) {
 
 /* The same for an operand: a register, or a number. */
 static bool agrees(const struct check *c, const struct ptx_operand *o, enum ptx_type wanted) {
-    char class = ptx_type_class(wanted);
+    char class = ptx_ir_type_class(wanted);
 
     if (o->kind == PTX_OPERAND_REG && !o->address)
         return c->f->reg_types[o->reg] == PTX_pred || types_agree(c->f->reg_types[o->reg], wanted);
@@ -144,7 +144,7 @@ static int check_compare(const struct check *c) {
             return unsupported(c);
         if (combine && c->inst->opcode->alu->fn)
             return unsupported(c);
-        if (!is_reg(c, 0, ptx_type_bytes(type)))
+        if (!is_reg(c, 0, ptx_ir_type_bytes(type)))
             return bad(c, "wrong kind or width", 0);
     } else {
         if (!c->n || (!is_pred(c, &c->o[0]) && c->o[0].kind != PTX_OPERAND_SINK))
@@ -193,7 +193,7 @@ static int check_vector(const struct check *c, const struct ptx_operand *o, unsi
 
 static int check_mov(const struct check *c) {
     enum ptx_type type = c->inst->opcode->types[0];
-    uint32_t bytes = ptx_type_bytes(type);
+    uint32_t bytes = ptx_ir_type_bytes(type);
     const struct ptx_operand *o = c->o;
 
     if (c->n != 2)
@@ -253,7 +253,7 @@ static int check_access(const struct check *c) {
     const struct ptx_opcode *opcode = c->inst->opcode;
     bool store = opcode->op == PTX_OP_st;
     unsigned data = store ? 1 : 0, at = store ? 0 : 1;
-    uint32_t bytes = opcode->n_types ? ptx_type_bytes(opcode->types[0]) : 0;
+    uint32_t bytes = opcode->n_types ? ptx_ir_type_bytes(opcode->types[0]) : 0;
     const struct ptx_operand *o = &c->o[data];
     int r;
 
@@ -299,9 +299,9 @@ static int check_atomic(const struct check *c) {
     bool red = opcode->op == PTX_OP_red;
     int op = atomic_op(opcode), r;
     enum ptx_type type = opcode->n_types ? opcode->types[opcode->n_types - 1] : PTX_TYPE_NONE;
-    uint32_t bytes = ptx_type_bytes(type);
+    uint32_t bytes = ptx_ir_type_bytes(type);
     unsigned at = red ? 0 : 1, sources = op == PTX_MOD_cas ? 2 : 1;
-    char class = ptx_type_class(type);
+    char class = ptx_ir_type_class(type);
 
     if (op < 0 || opcode->n_types != 1 || bytes < 2 || opcode->vec > 1 ||
         (red && op == PTX_MOD_cas))
@@ -341,7 +341,7 @@ static int check_cvt(const struct check *c) {
     if (c->n != 2)
         return bad_count(c);
     for (unsigned i = 0; i < 2; i++) {
-        uint32_t bytes = ptx_type_bytes(opcode->types[i]);
+        uint32_t bytes = ptx_ir_type_bytes(opcode->types[i]);
 
         if (i && c->o[i].kind == PTX_OPERAND_IMM)
             continue;
@@ -359,7 +359,7 @@ static int check_cvt(const struct check *c) {
 static int check_carry(const struct check *c) {
     enum ptx_op op = c->inst->opcode->op;
     unsigned n = op == PTX_OP_mad || op == PTX_OP_madc ? 4 : 3;
-    uint32_t bytes = ptx_type_bytes(c->inst->opcode->types[0]);
+    uint32_t bytes = ptx_ir_type_bytes(c->inst->opcode->types[0]);
 
     if (op != PTX_OP_add && op != PTX_OP_addc && op != PTX_OP_sub && op != PTX_OP_subc && n == 3)
         return unsupported(c);
@@ -621,15 +621,15 @@ static int check_other(const struct check *c) {
             return unsupported(c);
         return check_list(c, PTX_HAS(m, ballot) ? (sync ? "wpw" : "wp") : (sync ? "ppw" : "pp"));
     case PTX_OP_shfl:
-        if (ptx_type_bytes(type) != 4)
+        if (ptx_ir_type_bytes(type) != 4)
             return unsupported(c);
         return check_list(c, sync ? "w|wwww" : "w|www");
     case PTX_OP_match:
-        if (ptx_type_bytes(type) != 4 && ptx_type_bytes(type) != 8)
+        if (ptx_ir_type_bytes(type) != 4 && ptx_ir_type_bytes(type) != 8)
             return unsupported(c);
-        return check_list(c, ptx_type_bytes(type) == 8 ? "w|qw" : "w|ww");
+        return check_list(c, ptx_ir_type_bytes(type) == 8 ? "w|qw" : "w|ww");
     case PTX_OP_redux:
-        if (ptx_type_bytes(type) != 4)
+        if (ptx_ir_type_bytes(type) != 4)
             return unsupported(c);
         return check_list(c, "www");
     case PTX_OP_elect:

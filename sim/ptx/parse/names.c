@@ -7,18 +7,18 @@
 #include "base/cleanup.h"
 #include "sim/ptx/ir.h"
 
-struct ptx_arena_block {
-    struct ptx_arena_block *next;
+struct ptx_ir_arena_block {
+    struct ptx_ir_arena_block *next;
     _Alignas(16) char bytes[];
 };
 
-void *ptx_arena_get(struct ptx_arena *arena, size_t bytes) {
+void *ptx_ir_arena_get(struct ptx_ir_arena *arena, size_t bytes) {
     void *p;
 
     bytes = (bytes + 16) & ~(size_t)15; /* never nothing: a NULL would mean no memory */
     if (bytes > arena->left) {
         size_t room = MAX(bytes, (size_t)64 << 10);
-        struct ptx_arena_block *block = calloc(1, sizeof(*block) + room);
+        struct ptx_ir_arena_block *block = calloc(1, sizeof(*block) + room);
 
         if (!block)
             return NULL;
@@ -33,17 +33,17 @@ void *ptx_arena_get(struct ptx_arena *arena, size_t bytes) {
     return p;
 }
 
-void ptx_arena_done(struct ptx_arena *arena) {
+void ptx_ir_arena_done(struct ptx_ir_arena *arena) {
     while (arena->blocks) {
-        struct ptx_arena_block *block = arena->blocks;
+        struct ptx_ir_arena_block *block = arena->blocks;
 
         arena->blocks = block->next;
         free(block);
     }
-    *arena = (struct ptx_arena){ 0 };
+    *arena = (struct ptx_ir_arena){ 0 };
 }
 
-int ptx_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes) {
+int ptx_ir_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes) {
     void **p = array;
     uint32_t more;
     void *grown;
@@ -62,7 +62,7 @@ int ptx_grow(void *array, uint32_t *cap, uint32_t n, size_t element_bytes) {
     return 0;
 }
 
-uint32_t ptx_hash(const char *text, size_t n) {
+uint32_t ptx_ir_hash(const char *text, size_t n) {
     uint32_t h = 2166136261U;
 
     for (size_t i = 0; i < n; i++)
@@ -71,7 +71,7 @@ uint32_t ptx_hash(const char *text, size_t n) {
 }
 
 struct ptx_name *ptx_names_find(const struct ptx_names *names, const char *text, size_t n) {
-    uint32_t hash = ptx_hash(text, n);
+    uint32_t hash = ptx_ir_hash(text, n);
 
     if (!names->n_buckets)
         return NULL;
@@ -113,16 +113,16 @@ static int rehash(struct ptx_names *names) {
     return 0;
 }
 
-struct ptx_name *ptx_names_add(struct ptx_names *names, struct ptx_arena *arena, const char *text,
-                               size_t n) {
+struct ptx_name *ptx_names_add(struct ptx_names *names, struct ptx_ir_arena *arena,
+                               const char *text, size_t n) {
     struct ptx_name *name, **bucket;
 
     if (names->n >= names->n_buckets && rehash(names) < 0)
         return NULL;
-    name = ptx_arena_get(arena, sizeof(*name));
+    name = ptx_ir_arena_get(arena, sizeof(*name));
     if (!name)
         return NULL;
-    *name = (struct ptx_name){ .text = text, .bytes = (uint32_t)n, .hash = ptx_hash(text, n) };
+    *name = (struct ptx_name){ .text = text, .bytes = (uint32_t)n, .hash = ptx_ir_hash(text, n) };
     bucket = &names->buckets[name->hash & (names->n_buckets - 1)];
     name->next = *bucket;
     *bucket = name;
@@ -157,19 +157,19 @@ static const struct {
 #undef X
 };
 
-uint32_t ptx_type_bytes(enum ptx_type type) {
+uint32_t ptx_ir_type_bytes(enum ptx_type type) {
     return types[type].bytes;
 }
 
-char ptx_type_class(enum ptx_type type) {
+char ptx_ir_type_class(enum ptx_type type) {
     return types[type].class;
 }
 
-const char *ptx_type_name(enum ptx_type type) {
+const char *ptx_ir_type_name(enum ptx_type type) {
     return types[type].name;
 }
 
-enum ptx_type ptx_type_find(const char *text, size_t n) {
+enum ptx_type ptx_ir_type_find(const char *text, size_t n) {
     for (size_t i = 1; i < ELEMENTSOF(types); i++)
         if (!strncmp(types[i].name, text, n) && !types[i].name[n])
             return (enum ptx_type)i;
@@ -183,7 +183,7 @@ static const char *const builtins[] = {
     [PTX_ASSERTFAIL] = "__assertfail",
 };
 
-enum ptx_builtin ptx_builtin_find(const char *name) {
+enum ptx_builtin ptx_ir_builtin_find(const char *name) {
     for (size_t i = 1; i < ELEMENTSOF(builtins); i++)
         if (!strcmp(builtins[i], name))
             return (enum ptx_builtin)i;

@@ -98,7 +98,7 @@ static int take_piece(struct ptx_opcode *opcode, const char *piece, size_t n,
     char name[40];
     size_t used = 0;
     int mod;
-    enum ptx_type type = ptx_type_find(piece, n);
+    enum ptx_type type = ptx_ir_type_find(piece, n);
 
     if (type) {
         if (opcode->n_types == ELEMENTSOF(opcode->types))
@@ -184,7 +184,7 @@ static int compare_key(const struct ptx_opcode *opcode, char *key, size_t n, enu
             bool pair = type == PTX_f16x2 || type == PTX_bf16x2;
 
             snprintf(key, n, "%s.%s%s.%s", pair ? "pair" : "setp", compares[i].name,
-                     x && !pair ? ".x" : "", ptx_type_name(type));
+                     x && !pair ? ".x" : "", ptx_ir_type_name(type));
             return 0;
         }
     return -EINVAL;
@@ -192,7 +192,7 @@ static int compare_key(const struct ptx_opcode *opcode, char *key, size_t n, enu
 
 static void arithmetic_key(const struct ptx_opcode *opcode, char *key, size_t n) {
     size_t used = (size_t)snprintf(key, n, "%s", op_names[opcode->op]);
-    char class = opcode->n_types ? ptx_type_class(opcode->types[0]) : 'b';
+    char class = opcode->n_types ? ptx_ir_type_class(opcode->types[0]) : 'b';
     bool real = class == 'f' || class == 'h';
 
     for (size_t i = 0; i < ELEMENTSOF(key_mods); i++)
@@ -205,7 +205,7 @@ static void arithmetic_key(const struct ptx_opcode *opcode, char *key, size_t n)
     else if (!real && PTX_HAS(&opcode->mods, relu))
         used += (size_t)snprintf(key + used, n - used, ".relu");
     for (size_t i = 0; i < opcode->n_types; i++)
-        used += (size_t)snprintf(key + used, n - used, ".%s", ptx_type_name(opcode->types[i]));
+        used += (size_t)snprintf(key + used, n - used, ".%s", ptx_ir_type_name(opcode->types[i]));
 }
 
 /* cvt.rni.s32.f32 has a function of its own; what has none goes the general way. */
@@ -213,14 +213,14 @@ static void convert_key(const struct ptx_opcode *opcode, char *key, size_t n) {
     const struct ptx_mods *m = &opcode->mods;
     const char *round = PTX_HAS(m, rni) ? ".rni" : PTX_HAS(m, rzi) ? ".rzi" : "";
 
-    if ((ptx_type_bytes(opcode->types[0]) == 4 && ptx_type_class(opcode->types[0]) == 'h') ||
+    if ((ptx_ir_type_bytes(opcode->types[0]) == 4 && ptx_ir_type_class(opcode->types[0]) == 'h') ||
         opcode->types[0] == PTX_e4m3x2 || opcode->types[0] == PTX_e5m2x2)
         round = ""; /* a pair: its function looks at the flags */
     else if ((ptx_opcode_flags(opcode) & ~PTX_RZ) || PTX_HAS(m, rna) ||
              (PTX_HAS(m, rz) || PTX_HAS(m, satfinite)))
         round = ".none";
-    snprintf(key, n, "cvt%s.%s.%s", round, ptx_type_name(opcode->types[0]),
-             ptx_type_name(opcode->types[1]));
+    snprintf(key, n, "cvt%s.%s.%s", round, ptx_ir_type_name(opcode->types[0]),
+             ptx_ir_type_name(opcode->types[1]));
 }
 
 static int bad(const struct ptx_opcode *opcode, struct allot_error *err, const char *why) {
@@ -241,8 +241,8 @@ static bool conversion_known(const struct ptx_opcode *opcode) {
         return false;
     for (int i = 0; i < 2; i++) {
         enum ptx_type type = opcode->types[i];
-        uint32_t bytes = ptx_type_bytes(type);
-        char class = ptx_type_class(type);
+        uint32_t bytes = ptx_ir_type_bytes(type);
+        char class = ptx_ir_type_class(type);
 
         if (type == PTX_tf32 && !i)
             continue;
@@ -277,15 +277,15 @@ static int find_arithmetic(struct ptx_opcode *opcode, struct allot_error *err) {
         return 0;
     case PTX_OP_mov:
     case PTX_OP_selp:
-        if (opcode->n_types != 1 || ptx_type_bytes(opcode->types[0]) == 1)
+        if (opcode->n_types != 1 || ptx_ir_type_bytes(opcode->types[0]) == 1)
             return bad(opcode, err, "");
-        snprintf(key, sizeof(key), "mov.b%u", ptx_type_bytes(opcode->types[0]) * 8);
+        snprintf(key, sizeof(key), "mov.b%u", ptx_ir_type_bytes(opcode->types[0]) * 8);
         opcode->alu = ptx_isa_find(isa, key); /* none for .pred */
         return 0;
     default:
         if (uses_carry(opcode)) {
-            if (opcode->n_types != 1 ||
-                (ptx_type_bytes(opcode->types[0]) != 4 && ptx_type_bytes(opcode->types[0]) != 8))
+            if (opcode->n_types != 1 || (ptx_ir_type_bytes(opcode->types[0]) != 4 &&
+                                         ptx_ir_type_bytes(opcode->types[0]) != 8))
                 return bad(opcode, err, "");
             return 0;
         }
@@ -395,7 +395,7 @@ static int grow_table(struct ptx_module *module) {
         struct ptx_opcode *opcode = module->opcodes[i];
 
         if (opcode) {
-            size_t at = ptx_hash(opcode->text, opcode->text_bytes) & (n - 1);
+            size_t at = ptx_ir_hash(opcode->text, opcode->text_bytes) & (n - 1);
 
             while (table[at])
                 at = (at + 1) & (n - 1);
@@ -421,7 +421,7 @@ int ptx_opcode_get(struct ptx_module *module, const char *text, size_t n,
         if (r < 0)
             return r;
     }
-    at = ptx_hash(text, n) & (module->n_opcode_buckets - 1);
+    at = ptx_ir_hash(text, n) & (module->n_opcode_buckets - 1);
     for (; module->opcodes[at]; at = (at + 1) & (module->n_opcode_buckets - 1)) {
         opcode = module->opcodes[at];
         if (opcode->text_bytes == n && !memcmp(opcode->text, text, n)) {
@@ -429,7 +429,7 @@ int ptx_opcode_get(struct ptx_module *module, const char *text, size_t n,
             return 0;
         }
     }
-    opcode = ptx_arena_get(&module->arena, sizeof(*opcode));
+    opcode = ptx_ir_arena_get(&module->arena, sizeof(*opcode));
     if (!opcode)
         return -ENOMEM;
     opcode->text = text;

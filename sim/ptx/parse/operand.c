@@ -127,7 +127,7 @@ static int read_special(struct ptx_parser *p, struct ptx_operand *o) {
 static int add_elem(struct ptx_parser *p, const struct ptx_operand *o) {
     struct ptx_function *f = p->function;
 
-    if (ptx_grow(&f->elems, &f->cap_elems, f->n_elems, sizeof(*o)) < 0)
+    if (ptx_ir_grow(&f->elems, &f->cap_elems, f->n_elems, sizeof(*o)) < 0)
         return no_memory(p);
     f->elems[f->n_elems++] = *o;
     return 0;
@@ -159,7 +159,7 @@ static int read_number(struct ptx_parser *p, struct ptx_operand *o) {
 
 int ptx_parse_pend(struct ptx_parser *p, const struct ptx_token *token, uint32_t where,
                    bool in_targets) {
-    if (ptx_grow(&p->pending, &p->cap_pending, p->n_pending, sizeof(*p->pending)) < 0)
+    if (ptx_ir_grow(&p->pending, &p->cap_pending, p->n_pending, sizeof(*p->pending)) < 0)
         return no_memory(p);
     p->pending[p->n_pending++] = (struct ptx_pending){ .text = token->text,
                                                        .bytes = (uint32_t)token->n,
@@ -323,7 +323,7 @@ static int add_operand(struct ptx_parser *p, struct ptx_inst *inst, const struct
 
     if (inst->n_operands == 255)
         return ptx_parse_bad(p, "too many operands");
-    if (ptx_grow(&f->operands, &f->cap_operands, f->n_operands, sizeof(*o)) < 0)
+    if (ptx_ir_grow(&f->operands, &f->cap_operands, f->n_operands, sizeof(*o)) < 0)
         return no_memory(p);
     f->operands[f->n_operands++] = *o;
     inst->n_operands++;

@@ -47,7 +47,7 @@ int ptx_parse_uint(struct ptx_parser *p, uint64_t max, uint64_t *ret) {
 }
 
 const char *ptx_parse_text(struct ptx_parser *p, const char *text, size_t n) {
-    char *copy = ptx_arena_get(&p->module->arena, n + 1);
+    char *copy = ptx_ir_arena_get(&p->module->arena, n + 1);
 
     if (copy)
         memcpy(copy, text, n);
@@ -82,9 +82,9 @@ int ptx_parse_new_symbol(struct ptx_parser *p, const char *text, size_t n,
         *ret = name->sym;
         return 0;
     }
-    r = ptx_grow(&module->symbols, &cap, (uint32_t)module->n_symbols, sizeof(*module->symbols));
+    r = ptx_ir_grow(&module->symbols, &cap, (uint32_t)module->n_symbols, sizeof(*module->symbols));
     module->cap_symbols = cap;
-    sym = ptx_arena_get(&module->arena, sizeof(*sym));
+    sym = ptx_ir_arena_get(&module->arena, sizeof(*sym));
     name = sym ? ptx_names_add(&p->input->names, &module->arena, text, n) : NULL;
     if (r < 0 || !name || !(sym->name = ptx_parse_text(p, text, n)))
         return error_set(p->err, -ENOMEM, "out of memory");
@@ -105,7 +105,7 @@ static int read_formals(struct ptx_parser *p, bool may_vary, struct ptx_symbol *
 
     while (!r && !ptx_lex_is(&p->lexer, ')')) {
         struct ptx_declarator d = { 0 };
-        struct ptx_symbol *sym = ptx_arena_get(&p->module->arena, sizeof(*sym));
+        struct ptx_symbol *sym = ptx_ir_arena_get(&p->module->arena, sizeof(*sym));
         bool reg = ptx_lex_is_directive(&p->lexer, "reg");
 
         if (!reg && !ptx_lex_is_directive(&p->lexer, "param")) {
@@ -119,7 +119,7 @@ static int read_formals(struct ptx_parser *p, bool may_vary, struct ptx_symbol *
         r = ptx_parse_declarator(p, &d);
         if (r < 0)
             break;
-        r = ptx_grow(&formals, &cap, n, sizeof(*formals));
+        r = ptx_ir_grow(&formals, &cap, n, sizeof(*formals));
         if (r < 0 || !sym || !(sym->name = ptx_parse_text(p, d.name, d.n_name))) {
             r = error_set(p->err, -ENOMEM, "out of memory");
             break;
@@ -143,7 +143,7 @@ static int read_formals(struct ptx_parser *p, bool may_vary, struct ptx_symbol *
     if (!r)
         ptx_lex_next(&p->lexer);
     if (!r) {
-        *ret = ptx_arena_get(&p->module->arena, n * sizeof(**ret));
+        *ret = ptx_ir_arena_get(&p->module->arena, n * sizeof(**ret));
         if (!*ret)
             r = error_set(p->err, -ENOMEM, "out of memory");
         else if (n)
@@ -226,10 +226,10 @@ static int read_directives(struct ptx_parser *p, struct ptx_function *f) {
 
 static int new_function(struct ptx_parser *p, struct ptx_symbol *sym) {
     struct ptx_module *module = p->module;
-    struct ptx_function *f = ptx_arena_get(&module->arena, sizeof(*f));
+    struct ptx_function *f = ptx_ir_arena_get(&module->arena, sizeof(*f));
     uint32_t cap = (uint32_t)module->cap_functions;
-    int r = ptx_grow(&module->functions, &cap, (uint32_t)module->n_functions,
-                     sizeof(*module->functions));
+    int r = ptx_ir_grow(&module->functions, &cap, (uint32_t)module->n_functions,
+                        sizeof(*module->functions));
 
     module->cap_functions = cap;
     if (!f || r < 0)
@@ -463,7 +463,7 @@ int ptx_module_add(struct ptx_module *module, const char *name, const char *text
     p.err->code = 0;
     if (module->linked)
         return error_set(err, -EINVAL, "%s: the module is linked already", name);
-    input = ptx_arena_get(&module->arena, sizeof(*input));
+    input = ptx_ir_arena_get(&module->arena, sizeof(*input));
     inputs = realloc(module->inputs, (module->n_inputs + 1) * sizeof(*inputs));
     if (inputs)
         module->inputs = inputs;

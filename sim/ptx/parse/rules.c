@@ -28,7 +28,7 @@ static int wrong(const struct ptx_opcode *opcode, struct allot_error *err, const
 }
 
 static bool is_float(enum ptx_type type) {
-    return ptx_type_class(type) == 'f' || ptx_type_class(type) == 'h';
+    return ptx_ir_type_class(type) == 'f' || ptx_ir_type_class(type) == 'h';
 }
 
 static const uint8_t to_float[] = { PTX_MOD_rn, PTX_MOD_rz, PTX_MOD_rm, PTX_MOD_rp, PTX_MOD_rna };
@@ -158,7 +158,7 @@ static int check_compare(const struct ptx_opcode *opcode, struct allot_error *er
                                           PTX_MOD_gtu, PTX_MOD_geu, PTX_MOD_num, PTX_MOD_nan };
     static const uint8_t ordered[] = { PTX_MOD_lt, PTX_MOD_le, PTX_MOD_gt, PTX_MOD_ge };
     const enum ptx_type type = opcode->n_types ? opcode->types[opcode->n_types - 1] : 0;
-    const char class = ptx_type_class(type);
+    const char class = ptx_ir_type_class(type);
 
     if ((opcode->op != PTX_OP_setp && opcode->op != PTX_OP_set) || !type)
         return 0;
@@ -196,7 +196,7 @@ static bool takes_flush(const struct ptx_opcode *opcode) {
 /* What changes the result, and the types that have such a variant. */
 static int check_variants(const struct ptx_opcode *opcode, struct allot_error *err) {
     const enum ptx_type type = opcode->n_types ? opcode->types[0] : PTX_TYPE_NONE;
-    const char class = ptx_type_class(type);
+    const char class = ptx_ir_type_class(type);
 
     if (has(opcode, PTX_MOD_ftz) && !takes_flush(opcode))
         return wrong(opcode, err, "illegal modifier '.ftz'");

@@ -20,7 +20,7 @@ int ptx_parse_attributes(struct ptx_parser *p, struct ptx_declarator *d) {
     int r;
 
     while (lexer->token.kind == PTX_TOKEN_DIRECTIVE) {
-        enum ptx_type type = ptx_type_find(lexer->token.text, lexer->token.n);
+        enum ptx_type type = ptx_ir_type_find(lexer->token.text, lexer->token.n);
 
         if (type) {
             if (d->type)
@@ -78,7 +78,7 @@ int ptx_parse_declarator(struct ptx_parser *p, struct ptx_declarator *d) {
         return ptx_parse_bad(p, "type expected");
     d->name = lexer->token.text;
     d->n_name = lexer->token.n;
-    d->bytes = (uint64_t)ptx_type_bytes(d->type) * MAX(d->vec, 1);
+    d->bytes = (uint64_t)ptx_ir_type_bytes(d->type) * MAX(d->vec, 1);
     if (!d->align)
         d->align = (uint32_t)MIN(d->bytes, (uint64_t)16);
     d->unsized = false;
@@ -117,7 +117,7 @@ static int put(struct ptx_parser *p, struct image *image, const void *bytes, uin
     int r;
 
     for (uint32_t i = 0; i < n; i++) {
-        r = ptx_grow(&image->bytes, &image->cap, image->n, 1);
+        r = ptx_ir_grow(&image->bytes, &image->cap, image->n, 1);
         if (r < 0)
             return error_set(p->err, r, "out of memory");
         image->bytes[image->n++] = ((const unsigned char *)bytes)[i];
@@ -150,7 +150,7 @@ static int read_address(struct ptx_parser *p, struct image *image, uint8_t shift
         if (r < 0)
             return r;
     }
-    r = ptx_grow(&image->relocs, &image->cap_relocs, image->n_relocs, sizeof(*reloc));
+    r = ptx_ir_grow(&image->relocs, &image->cap_relocs, image->n_relocs, sizeof(*reloc));
     if (r < 0)
         return error_set(p->err, r, "out of memory");
     reloc = &image->relocs[image->n_relocs++];
@@ -237,12 +237,12 @@ static int read_initialiser(struct ptx_parser *p, struct image *image, unsigned 
 }
 
 static int initialise(struct ptx_parser *p, struct ptx_symbol *sym) {
-    struct image image = { .sym = sym, .element = ptx_type_bytes(sym->type) };
+    struct image image = { .sym = sym, .element = ptx_ir_type_bytes(sym->type) };
     int r = read_initialiser(p, &image, 0);
 
     if (!r) {
-        sym->init = ptx_arena_get(&p->module->arena, image.n);
-        sym->relocs = ptx_arena_get(&p->module->arena, image.n_relocs * sizeof(*image.relocs));
+        sym->init = ptx_ir_arena_get(&p->module->arena, image.n);
+        sym->relocs = ptx_ir_arena_get(&p->module->arena, image.n_relocs * sizeof(*image.relocs));
         if (!sym->init || !sym->relocs) {
             r = error_set(p->err, -ENOMEM, "out of memory");
         } else if (image.n > sym->bytes) {
@@ -276,16 +276,16 @@ static int declare_inner(struct ptx_parser *p, struct ptx_symbol *sym) {
         p->local_at = (uint32_t)(at + sym->bytes);
         f->local_bytes = MAX(f->local_bytes, p->local_at);
     } else if (sym->space == PTX_IN_SHARED && f->entry && !sym->dynamic) {
-        r = ptx_grow(&f->shared_vars, &f->cap_shared_vars, f->n_shared_vars,
-                     sizeof(*f->shared_vars));
+        r = ptx_ir_grow(&f->shared_vars, &f->cap_shared_vars, f->n_shared_vars,
+                        sizeof(*f->shared_vars));
         if (r < 0)
             return error_set(p->err, r, "out of memory");
         f->shared_vars[f->n_shared_vars++] = sym;
     } else {
         uint32_t cap = (uint32_t)p->module->cap_symbols;
 
-        r = ptx_grow(&p->module->symbols, &cap, (uint32_t)p->module->n_symbols,
-                     sizeof(*p->module->symbols));
+        r = ptx_ir_grow(&p->module->symbols, &cap, (uint32_t)p->module->n_symbols,
+                        sizeof(*p->module->symbols));
         p->module->cap_symbols = cap;
         if (r < 0)
             return error_set(p->err, r, "out of memory");
@@ -306,7 +306,7 @@ static int declare(struct ptx_parser *p, const struct ptx_declarator *d, enum pt
     int r;
 
     if (p->function) {
-        sym = ptx_arena_get(&p->module->arena, sizeof(*sym));
+        sym = ptx_ir_arena_get(&p->module->arena, sizeof(*sym));
         if (!sym || !(sym->name = ptx_parse_text(p, d->name, d->n_name)))
             return error_set(p->err, -ENOMEM, "out of memory");
         sym->line = line;

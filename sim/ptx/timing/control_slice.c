@@ -109,7 +109,7 @@ static void need_words(struct search *search, struct ptx_symbol *sym, uint64_t w
 
 /* Those that an access touches. */
 static uint64_t words_at(const struct ptx_opcode *opcode, int64_t offset) {
-    const int64_t bytes = (int64_t)ptx_type_bytes(opcode->types[0]) * opcode->vec;
+    const int64_t bytes = (int64_t)ptx_ir_type_bytes(opcode->types[0]) * opcode->vec;
     uint64_t words = 0;
 
     for (int64_t i = offset / 4; i <= (offset + bytes - 1) / 4; i++)
@@ -207,7 +207,7 @@ static void need_param(struct search *search, const struct ptx_function *f,
         base->kind == PTX_OPERAND_SYM ? (int64_t)base->sym->address + base->imm : 0;
     const int64_t to =
         base->kind == PTX_OPERAND_SYM
-            ? from + (int64_t)ptx_type_bytes(inst->opcode->types[0]) * inst->opcode->vec
+            ? from + (int64_t)ptx_ir_type_bytes(inst->opcode->types[0]) * inst->opcode->vec
             : f->param_bytes;
 
     for (int64_t i = MAX(from, 0); i < MIN(to, (int64_t)f->param_bytes); i++)

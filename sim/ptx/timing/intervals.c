@@ -105,9 +105,9 @@ static struct value as_unsigned(struct value v, unsigned bits) {
 }
 
 static struct value seen_as(struct value v, enum ptx_type type) {
-    const unsigned bits = ptx_type_bytes(type) * 8;
+    const unsigned bits = ptx_ir_type_bytes(type) * 8;
 
-    return ptx_type_class(type) == 's' ? as_signed(v, bits) : as_unsigned(v, bits);
+    return ptx_ir_type_class(type) == 's' ? as_signed(v, bits) : as_unsigned(v, bits);
 }
 
 /* ---- operands ----------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ static struct value operand(const struct ranger *r, const struct ptx_operand *o,
     switch (o->kind) {
     case PTX_OPERAND_REG:
         v = r->regs[o->reg];
-        if (ptx_type_bytes(r->f->reg_types[o->reg]) == 0 && o->negate && v.known)
+        if (ptx_ir_type_bytes(r->f->reg_types[o->reg]) == 0 && o->negate && v.known)
             return (struct value){ 1 - v.hi, 1 - v.lo, true, v.by };
         return v;
     case PTX_OPERAND_SREG:
@@ -291,7 +291,7 @@ static struct value both(enum ptx_op op, struct value a, struct value b) {
 }
 
 static bool is_integer(enum ptx_type type) {
-    const char class = ptx_type_class(type);
+    const char class = ptx_ir_type_class(type);
 
     return (class == 'u' || class == 's' || class == 'b') && type != PTX_u16x2 &&
            type != PTX_s16x2 && type != PTX_b128;
@@ -316,7 +316,7 @@ static bool can_evaluate(const struct ptx_function *f, const struct ptx_inst *in
     switch (opcode->op) {
     case PTX_OP_ld:
         return opcode->vec == 1 && o[1].kind == PTX_OPERAND_SYM && o[1].sym->formal &&
-               ptx_type_bytes(opcode->types[0]) > 1;
+               ptx_ir_type_bytes(opcode->types[0]) > 1;
     case PTX_OP_mul:
     case PTX_OP_mad:
         return !PTX_HAS(m, hi);
@@ -351,7 +351,7 @@ static bool can_evaluate(const struct ptx_function *f, const struct ptx_inst *in
 
 static struct value param(const struct ranger *r, const struct ptx_operand *base,
                           enum ptx_type type) {
-    const uint32_t bytes = ptx_type_bytes(type);
+    const uint32_t bytes = ptx_ir_type_bytes(type);
     const int64_t at = (int64_t)base->sym->address + base->imm;
     uint64_t x = 0;
 
@@ -373,10 +373,10 @@ static struct value compare(const struct ranger *r, const struct ptx_inst *inst)
     const struct ptx_operand *o = r->f->operands + inst->operands;
     const struct ptx_mods *m = &inst->opcode->mods;
     const enum ptx_type type = inst->opcode->types[inst->opcode->n_types - 1];
-    const unsigned bits = ptx_type_bytes(type) * 8;
+    const unsigned bits = ptx_ir_type_bytes(type) * 8;
     /* names of comparisons that are unsigned whatever the type is */
     const bool plain = PTX_HAS(m, lo) || PTX_HAS(m, ls) || PTX_HAS(m, hi) || PTX_HAS(m, hs) ||
-                       ptx_type_class(type) != 's';
+                       ptx_ir_type_class(type) != 's';
     struct value a = operand(r, &o[1], bits), b = operand(r, &o[2], bits), v;
 
     a = plain ? as_unsigned(a, bits) : as_signed(a, bits);
@@ -395,7 +395,7 @@ static struct value evaluate(const struct ranger *r, const struct ptx_inst *inst
     const struct ptx_operand *o = r->f->operands + inst->operands;
     const enum ptx_type type = opcode->types[opcode->n_types - 1];
     const bool pred = type == PTX_pred;
-    const unsigned bits = pred ? 1 : ptx_type_bytes(type) * 8;
+    const unsigned bits = pred ? 1 : ptx_ir_type_bytes(type) * 8;
     const unsigned to_bits = PTX_HAS(&opcode->mods, wide) ? bits * 2 : bits;
     struct value a, b, c = single(0);
 
@@ -423,11 +423,11 @@ static struct value evaluate(const struct ranger *r, const struct ptx_inst *inst
     case PTX_OP_shl:
         return shifted(PTX_OP_shl, a, b, bits);
     case PTX_OP_cvt: { /* the source may be a wider register: only its low bits count */
-        const unsigned from = ptx_type_bytes(opcode->types[1]) * 8;
+        const unsigned from = ptx_ir_type_bytes(opcode->types[1]) * 8;
 
         a = a.known ? fit(a.lo, a.hi, from, a.by) : a;
         a = seen_as(a, opcode->types[1]);
-        a = a.known ? fit(a.lo, a.hi, ptx_type_bytes(opcode->types[0]) * 8, a.by) : a;
+        a = a.known ? fit(a.lo, a.hi, ptx_ir_type_bytes(opcode->types[0]) * 8, a.by) : a;
         return seen_as(a, opcode->types[0]); /* as it is extended to the register */
     }
     default:

@@ -203,10 +203,10 @@ static bool add_counter(const struct ptx_part *part, uint32_t first, uint32_t la
     const bool sub = inst->opcode->op == PTX_OP_sub;
     const bool swapped = !sub && !(o[1].kind == PTX_OPERAND_REG && o[1].reg == o[0].reg);
     const struct ptx_operand *from = &o[swapped ? 2 : 1], *step = &o[swapped ? 1 : 2];
-    const uint32_t bytes = ptx_type_bytes(type);
+    const uint32_t bytes = ptx_ir_type_bytes(type);
 
     if (loop->n_counters == PTX_MAX_COUNTERS || inst->opcode->mods.bits[0] ||
-        (ptx_type_class(type) != 's' && ptx_type_class(type) != 'u') || !code->alu ||
+        (ptx_ir_type_class(type) != 's' && ptx_ir_type_class(type) != 'u') || !code->alu ||
         (type != PTX_s32 && type != PTX_u32 && type != PTX_s64 && type != PTX_u64) ||
         from->kind != PTX_OPERAND_REG || from->reg != o[0].reg || !stays(part, first, last, step))
         return false;
@@ -241,7 +241,8 @@ static bool set_bound(const struct ptx_part *part, uint32_t first, uint32_t last
 
             if (o[side].kind != PTX_OPERAND_REG || o[side].reg != loop->counters[k].reg)
                 continue;
-            if (!stays(part, first, last, bound) || ptx_type_bytes(type) != loop->counters[k].bytes)
+            if (!stays(part, first, last, bound) ||
+                ptx_ir_type_bytes(type) != loop->counters[k].bytes)
                 return false;
             loop->compared = k;
             loop->bound = *bound;
@@ -251,8 +252,8 @@ static bool set_bound(const struct ptx_part *part, uint32_t first, uint32_t last
                 loop->going = mirrored(loop->going);
             if (branch->guard_negate)
                 loop->going = opposite(loop->going);
-            loop->is_signed = ptx_type_class(type) == 's' && !PTX_HAS(m, lo) && !PTX_HAS(m, ls) &&
-                              !PTX_HAS(m, hi) && !PTX_HAS(m, hs);
+            loop->is_signed = ptx_ir_type_class(type) == 's' && !PTX_HAS(m, lo) &&
+                              !PTX_HAS(m, ls) && !PTX_HAS(m, hi) && !PTX_HAS(m, hs);
             for (uint32_t at = first; at < i; at++) /* was the counter stepped before? */
                 loop->compared_after |=
                     part->deciding[at] && f->operands[f->insts[at].operands].reg == o[side].reg;
@@ -312,7 +313,7 @@ int ptx_loop_find(struct ptx_part *part) {
             straight &= !labelled[i];
         if (first >= last || !straight || !describe(part, first, last, &loop))
             continue;
-        part->loops[last] = ptx_arena_get(&part->program->arena, sizeof(loop));
+        part->loops[last] = ptx_ir_arena_get(&part->program->arena, sizeof(loop));
         if (!part->loops[last])
             return -ENOMEM;
         *part->loops[last] = loop;

@@ -130,7 +130,8 @@ static int redirect(const struct ptx_outline *outline, const struct ptx_part *pa
         code->aux = copy->code + ((const struct ptx_code *)code->aux - part->whole->code);
     } else if (inst->opcode->op == PTX_OP_brx) {
         const struct ptx_code *const *from = code->aux;
-        const struct ptx_code **to = ptx_arena_get(&copy->arena, (size_t)code->imm * sizeof(*to));
+        const struct ptx_code **to =
+            ptx_ir_arena_get(&copy->arena, (size_t)code->imm * sizeof(*to));
 
         if (!to)
             return -ENOMEM;
@@ -138,7 +139,7 @@ static int redirect(const struct ptx_outline *outline, const struct ptx_part *pa
             to[i] = copy->code + (from[i] - part->whole->code);
         code->aux = to;
     } else if (inst->opcode->op == PTX_OP_call) {
-        struct ptx_call *call = ptx_arena_get(&copy->arena, sizeof(*call));
+        struct ptx_call *call = ptx_ir_arena_get(&copy->arena, sizeof(*call));
 
         if (!call)
             return -ENOMEM;
@@ -172,7 +173,7 @@ static int bundle(struct ptx_program *program) {
         }
         if (n < 2)
             continue;
-        bundle = ptx_arena_get(&program->arena, sizeof(*bundle));
+        bundle = ptx_ir_arena_get(&program->arena, sizeof(*bundle));
         if (!bundle)
             return -ENOMEM;
         *bundle = (struct bundle){ .n = n, .each = worker.stats };
@@ -211,7 +212,7 @@ static int add_part(struct ptx_outline *outline, struct ptx_function *f) {
 
     if (outline->n_parts == MAX_PARTS)
         return -EOPNOTSUPP;
-    r = ptx_grow(&outline->parts, &outline->cap_parts, outline->n_parts, sizeof(*part));
+    r = ptx_ir_grow(&outline->parts, &outline->cap_parts, outline->n_parts, sizeof(*part));
     if (r < 0)
         return r;
     part = &outline->parts[outline->n_parts++];
@@ -229,7 +230,7 @@ static int add_part(struct ptx_outline *outline, struct ptx_function *f) {
         !part->program || ptx_build_code_map(f, part->code_of) < 0)
         return -ENOMEM;
     *part->program = *part->whole; /* constants and all */
-    part->program->arena = (struct ptx_arena){ 0 };
+    part->program->arena = (struct ptx_ir_arena){ 0 };
     part->program->code = malloc(part->whole->n_code * sizeof(*part->program->code));
     if (!part->program->code)
         return -ENOMEM;
@@ -268,7 +269,7 @@ void ptx_outline_free(struct ptx_outline *outline) {
 
         if (part->program) {
             free(part->program->code);
-            ptx_arena_done(&part->program->arena);
+            ptx_ir_arena_done(&part->program->arena);
         }
         free(part->program);
         free(part->needed);

@@ -11,12 +11,12 @@
 #define HAS(name) PTX_HAS(&opcode->mods, name)
 
 uint64_t ptx_arithmetic_extend(uint64_t bits, enum ptx_type type) {
-    unsigned n = ptx_type_bytes(type) * 8;
+    unsigned n = ptx_ir_type_bytes(type) * 8;
 
     if (n == 0 || n >= 64)
         return bits;
     bits &= (UINT64_C(1) << n) - 1;
-    if (ptx_type_class(type) == 's' && bits >> (n - 1))
+    if (ptx_ir_type_class(type) == 's' && bits >> (n - 1))
         bits |= ~UINT64_C(0) << n;
     return bits;
 }
@@ -241,7 +241,7 @@ static double least(double a, double b) {
 static int float_op(const struct ptx_opcode *opcode, const uint64_t in[4], enum ptx_type type,
                     uint64_t *ret) {
     double x[3], r;
-    unsigned n = ptx_type_bytes(type) * 8;
+    unsigned n = ptx_ir_type_bytes(type) * 8;
     uint64_t sign = UINT64_C(1) << (n - 1);
     int error = 0;
 
@@ -293,9 +293,9 @@ static int float_op(const struct ptx_opcode *opcode, const uint64_t in[4], enum 
 
 static int convert(const struct ptx_opcode *opcode, uint64_t in, uint64_t *ret) {
     enum ptx_type to = opcode->types[0], from = opcode->types[1];
-    char to_class = ptx_type_class(to), from_class = ptx_type_class(from);
+    char to_class = ptx_ir_type_class(to), from_class = ptx_ir_type_class(from);
     bool to_real = to_class == 'f' || to_class == 'h';
-    unsigned n = ptx_type_bytes(to) * 8;
+    unsigned n = ptx_ir_type_bytes(to) * 8;
     double x;
 
     in = ptx_arithmetic_extend(in, from);
@@ -369,14 +369,14 @@ static int convert(const struct ptx_opcode *opcode, uint64_t in, uint64_t *ret) 
 
 enum ptx_type ptx_arithmetic_result(const struct ptx_opcode *opcode) {
     enum ptx_type type = opcode->types[0];
-    bool sign = ptx_type_class(type) == 's';
+    bool sign = ptx_ir_type_class(type) == 's';
 
     switch (opcode->op) {
     case PTX_OP_mul:
     case PTX_OP_mad:
         if (HAS(wide))
-            return ptx_type_bytes(type) == 2 ? (sign ? PTX_s32 : PTX_u32)
-                                             : (sign ? PTX_s64 : PTX_u64);
+            return ptx_ir_type_bytes(type) == 2 ? (sign ? PTX_s32 : PTX_u32)
+                                                : (sign ? PTX_s64 : PTX_u64);
         return type;
     case PTX_OP_popc:
     case PTX_OP_clz:
@@ -402,8 +402,8 @@ static uint64_t bit_field(uint64_t a, unsigned pos, unsigned len, unsigned n, bo
 
 static int integer_op(const struct ptx_opcode *opcode, const uint64_t in[4], uint64_t *ret) {
     enum ptx_type type = opcode->types[0];
-    unsigned n = ptx_type_bytes(type) * 8;
-    bool sign = ptx_type_class(type) == 's';
+    unsigned n = ptx_ir_type_bytes(type) * 8;
+    bool sign = ptx_ir_type_class(type) == 's';
     uint64_t a = ptx_arithmetic_extend(in[0], type), b = ptx_arithmetic_extend(in[1], type);
     uint64_t c = ptx_arithmetic_extend(in[2], type), r = 0;
     int64_t sa = (int64_t)a, sb = (int64_t)b;
@@ -547,7 +547,7 @@ static int integer_op(const struct ptx_opcode *opcode, const uint64_t in[4], uin
 
 int ptx_arithmetic(const struct ptx_opcode *opcode, const uint64_t in[4], uint64_t *ret) {
     enum ptx_type type = opcode->types[0];
-    char class = ptx_type_class(type);
+    char class = ptx_ir_type_class(type);
 
     if (opcode->op == PTX_OP_cvt)
         return convert(opcode, in[0], ret);
@@ -578,7 +578,7 @@ int ptx_arithmetic(const struct ptx_opcode *opcode, const uint64_t in[4], uint64
 
 bool ptx_arithmetic_compare(const struct ptx_opcode *opcode, enum ptx_type type, uint64_t a,
                             uint64_t b) {
-    char class = ptx_type_class(type);
+    char class = ptx_ir_type_class(type);
 
     if (class == 'f' || class == 'h') {
         double x = ptx_arithmetic_real(a, type), y = ptx_arithmetic_real(b, type);

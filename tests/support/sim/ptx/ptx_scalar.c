@@ -94,14 +94,14 @@ static uint64_t value(const struct world *w, const struct thread *t, const struc
     case PTX_OPERAND_SYM:
         return (o->sym->dynamic ? w->dynamic_at : o->sym->address) + bits;
     default:
-        if (!o->is_float || (o->is_single && ptx_type_bytes(type) <= 4))
+        if (!o->is_float || (o->is_single && ptx_ir_type_bytes(type) <= 4))
             return bits;
         memcpy(&wide, &bits, 8);
         if (o->is_single) {
             memcpy(&narrow, &low, 4);
             wide = narrow;
             memcpy(&bits, &wide, 8);
-        } else if (ptx_type_bytes(type) == 4) {
+        } else if (ptx_ir_type_bytes(type) == 4) {
             narrow = (float)wide;
             memcpy(&low, &narrow, 4);
             bits = low;
@@ -123,7 +123,7 @@ static void set(struct world *w, struct thread *t, const struct ptx_operand *o, 
         return;
     }
     bits = ptx_arithmetic_extend(bits, type);
-    bytes = ptx_type_bytes(reg) < 2 ? 2 : ptx_type_bytes(reg);
+    bytes = ptx_ir_type_bytes(reg) < 2 ? 2 : ptx_ir_type_bytes(reg);
     t->regs[o->reg] = bytes == 8 ? bits : bits & ((UINT64_C(1) << 8 * bytes) - 1);
 }
 
@@ -159,7 +159,7 @@ static int access_memory(struct world *w, struct thread *t, const struct ptx_ins
     bool store = inst->opcode->op == PTX_OP_st;
     const struct ptx_operand *data = operand(w, inst, store ? 1 : 0);
     enum ptx_type type = inst->opcode->types[0];
-    uint32_t bytes = ptx_type_bytes(type), n = inst->opcode->vec;
+    uint32_t bytes = ptx_ir_type_bytes(type), n = inst->opcode->vec;
     unsigned char *p = reach(w, t, inst, operand(w, inst, store ? 0 : 1), bytes * n);
 
     if (!p)
@@ -184,7 +184,7 @@ static int do_atomic(struct world *w, struct thread *t, const struct ptx_inst *i
     bool red = inst->opcode->op == PTX_OP_red;
     const struct ptx_mods *m = &inst->opcode->mods;
     enum ptx_type type = inst->opcode->types[0];
-    uint32_t bytes = ptx_type_bytes(type);
+    uint32_t bytes = ptx_ir_type_bytes(type);
     unsigned char *p = reach(w, t, inst, operand(w, inst, !red), bytes);
     uint64_t old = 0, b, next;
 
@@ -225,14 +225,14 @@ static int do_mov(struct world *w, struct thread *t, const struct ptx_inst *inst
     uint64_t bits = 0;
 
     if (a->kind == PTX_OPERAND_VEC) {
-        uint32_t width = ptx_type_bytes(type) * 8 / a->count;
+        uint32_t width = ptx_ir_type_bytes(type) * 8 / a->count;
 
         for (uint32_t k = a->count; k-- > 0;)
             bits = bits << width | (value(w, t, &w->f->elems[a->reg + (int32_t)k], PTX_b64) &
                                     ((UINT64_C(1) << width) - 1));
         set(w, t, d, bits, type);
     } else if (d->kind == PTX_OPERAND_VEC) {
-        uint32_t width = ptx_type_bytes(type) * 8 / d->count;
+        uint32_t width = ptx_ir_type_bytes(type) * 8 / d->count;
 
         bits = value(w, t, a, type);
         for (uint32_t k = 0; k < d->count; k++)
@@ -283,7 +283,7 @@ static int do_compare(struct world *w, struct thread *t, const struct ptx_inst *
 static int do_carry(struct world *w, struct thread *t, const struct ptx_inst *inst) {
     const struct ptx_opcode *opcode = inst->opcode;
     enum ptx_type type = opcode->types[0];
-    unsigned bits = ptx_type_bytes(type) * 8;
+    unsigned bits = ptx_ir_type_bytes(type) * 8;
     unsigned __int128 a = value(w, t, operand(w, inst, 1), type);
     unsigned __int128 b = value(w, t, operand(w, inst, 2), type), r;
     bool sub = opcode->op == PTX_OP_sub || opcode->op == PTX_OP_subc;
