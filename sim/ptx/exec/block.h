@@ -28,15 +28,15 @@ struct ptx_samples {
 };
 void ptx_sample(struct ptx_samples *samples, const uint32_t grid[3], unsigned n);
 /* The i-th; and which one a block is, and for how many it stands. */
-uint64_t ptx_samples_number(const struct ptx_samples *samples, uint64_t i);
-uint64_t ptx_samples_find(const struct ptx_samples *samples, uint64_t number, uint64_t *ret_weight);
+uint64_t ptx_sample_number(const struct ptx_samples *samples, uint64_t i);
+uint64_t ptx_sample_find(const struct ptx_samples *samples, uint64_t number, uint64_t *ret_weight);
 /* Whether the few that ran are so different that others may be too. */
-bool ptx_samples_differ(const struct ptx_samples *samples);
+bool ptx_sample_differ(const struct ptx_samples *samples);
 /* A place in the i-th of n stretches of n_all. */
-uint64_t ptx_stretch_pick(uint64_t n_all, uint64_t n, uint64_t i);
+uint64_t ptx_sample_pick(uint64_t n_all, uint64_t n, uint64_t i);
 /* Three standard deviations of the sum, as a part of it: stretches that follow each other are alike
  * but for what happens inside of them. */
-double ptx_uncertainty(const double *costs, uint64_t n);
+double ptx_sample_uncertainty(const double *costs, uint64_t n);
 
 struct ptx_run {
     const struct ptx_launch *launch;

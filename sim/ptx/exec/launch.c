@@ -51,7 +51,7 @@ static bool next_number(struct ptx_run *run, uint64_t *ret) {
 
     if (i >= run->n_wanted)
         return false;
-    *ret = run->samples.n ? ptx_samples_number(&run->samples, i) : i;
+    *ret = run->samples.n ? ptx_sample_number(&run->samples, i) : i;
     return true;
 }
 
@@ -65,7 +65,7 @@ static void weigh(struct ptx_worker *worker, const struct ptx_block *block,
     uint64_t *now = (uint64_t *)&worker->stats;
     const uint64_t *then = (const uint64_t *)before;
     uint64_t weight, spent = worker->stats.n_warp_instructions - before->n_warp_instructions;
-    const uint64_t i = ptx_samples_find(samples, number, &weight);
+    const uint64_t i = ptx_sample_find(samples, number, &weight);
 
     (samples->costs ? samples->costs : samples->cost)[i] +=
         (double)(worker->stats.n_thread_instructions - before->n_thread_instructions);
@@ -257,7 +257,7 @@ static int sample_more(struct ptx_run *first) {
     const uint64_t limit = launch->sample_limit ? launch->sample_limit : MORE_SPENT;
     uint64_t spent = atomic_load(&first->n_spent), n_before = first->samples.n;
 
-    if (first->result->fault.kind != PTX_FAULT_NONE || !ptx_samples_differ(&first->samples))
+    if (first->result->fault.kind != PTX_FAULT_NONE || !ptx_sample_differ(&first->samples))
         return 0;
     for (int step = 0; step < 2; step++) {
         const double affordable = (double)n_before * (double)limit / (double)(spent + 1);
@@ -292,7 +292,7 @@ static int sample_more(struct ptx_run *first) {
         /* In several directions the ends of the grid were told apart, and here only if all ran. */
         if (one_way || n == all)
             first->result->stats = result.stats;
-        if (n == all || ptx_uncertainty(costs, n) <= PTX_SAMPLES_ALIKE)
+        if (n == all || ptx_sample_uncertainty(costs, n) <= PTX_SAMPLES_ALIKE)
             return 0;
         n_before = n;
         spent = atomic_load(&run.n_spent);

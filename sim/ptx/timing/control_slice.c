@@ -170,10 +170,10 @@ static bool each_reg(struct search *search, struct ptx_part *part, const struct 
 
 /* What the callee gives back and is given, on both sides. */
 static void cross_call(struct search *search, struct ptx_part *part, const struct ptx_inst *inst) {
-    const struct ptx_function *f = part->function, *callee = ptx_callee_of(f, inst);
+    const struct ptx_function *f = part->function, *callee = ptx_outline_callee(f, inst);
     const struct ptx_operand *o = f->operands + inst->operands;
     const uint32_t at = o[0].kind == PTX_OPERAND_LIST;
-    struct ptx_part *other = ptx_part_of(search->outline, callee);
+    struct ptx_part *other = ptx_outline_part(search->outline, callee);
 
     for (uint32_t k = 0; at && k < o[0].count; k++) {
         const struct ptx_operand *e = &f->elems[o[0].reg + (int32_t)k];
@@ -361,7 +361,7 @@ static void find_escaped(struct search *search, struct ptx_part *part) {
     }
 }
 
-bool ptx_outline_decide(struct ptx_outline *outline) {
+bool ptx_control_slice_find(struct ptx_outline *outline) {
     static uint64_t n_searches; /* under the lock */
     struct search search = { .outline = outline, .mark = ++n_searches, .changed = true };
 
@@ -376,8 +376,9 @@ bool ptx_outline_decide(struct ptx_outline *outline) {
 
             if (inst->guard >= 0)
                 need_reg(&search, part, inst->guard);
-            part->deciding[i] = is_control(inst) || (inst->opcode->op == PTX_OP_call &&
-                                                     ptx_part_of(outline, ptx_callee_of(f, inst)));
+            part->deciding[i] =
+                is_control(inst) || (inst->opcode->op == PTX_OP_call &&
+                                     ptx_outline_part(outline, ptx_outline_callee(f, inst)));
             if (part->deciding[i] && inst->opcode->op == PTX_OP_brx)
                 each_reg(&search, part, inst, false);
         }

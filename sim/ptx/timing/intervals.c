@@ -39,7 +39,7 @@ struct box {
     uint32_t lo[6], hi[6]; /* threads x y z, blocks x y z; inclusive */
 };
 
-struct ranger {
+struct intervals {
     const struct ptx_outline *outline;
     const struct ptx_part *part;
     const struct ptx_function *f;
@@ -113,7 +113,7 @@ static struct value seen_as(struct value v, enum ptx_type type) {
 /* ---- operands ----------------------------------------------------------------------------------
  */
 
-static struct value direction(const struct ranger *r, unsigned i) {
+static struct value direction(const struct intervals *r, unsigned i) {
     const bool same = r->box->lo[i] == r->box->hi[i];
 
     return (struct value){ r->box->lo[i], r->box->hi[i], true, same ? 0 : (uint8_t)(1 << i) };
@@ -124,7 +124,7 @@ static bool known_special(int sreg) {
            sreg == PTX_SREG_dynamic_smem_size || sreg == PTX_SREG_zero || sreg == PTX_SREG_one;
 }
 
-static struct value special(const struct ranger *r, int sreg) {
+static struct value special(const struct intervals *r, int sreg) {
     const struct ptx_launch *launch = r->launch;
 
     if (sreg >= PTX_SREG_tid_x && sreg <= PTX_SREG_tid_z)
@@ -145,7 +145,7 @@ static struct value special(const struct ranger *r, int sreg) {
     }
 }
 
-static struct value operand(const struct ranger *r, const struct ptx_operand *o, unsigned bits) {
+static struct value operand(const struct intervals *r, const struct ptx_operand *o, unsigned bits) {
     struct value v;
 
     switch (o->kind) {
@@ -349,7 +349,7 @@ static bool can_evaluate(const struct ptx_function *f, const struct ptx_inst *in
     }
 }
 
-static struct value param(const struct ranger *r, const struct ptx_operand *base,
+static struct value param(const struct intervals *r, const struct ptx_operand *base,
                           enum ptx_type type) {
     const uint32_t bytes = ptx_ir_type_bytes(type);
     const int64_t at = (int64_t)base->sym->address + base->imm;
@@ -369,7 +369,7 @@ static struct value chosen(struct value p, struct value a, struct value b) {
     return (struct value){ MIN(a.lo, b.lo), MAX(a.hi, b.hi), true, (uint8_t)(p.by | a.by | b.by) };
 }
 
-static struct value compare(const struct ranger *r, const struct ptx_inst *inst) {
+static struct value compare(const struct intervals *r, const struct ptx_inst *inst) {
     const struct ptx_operand *o = r->f->operands + inst->operands;
     const struct ptx_mods *m = &inst->opcode->mods;
     const enum ptx_type type = inst->opcode->types[inst->opcode->n_types - 1];
@@ -390,7 +390,7 @@ static struct value compare(const struct ranger *r, const struct ptx_inst *inst)
     return v;
 }
 
-static struct value evaluate(const struct ranger *r, const struct ptx_inst *inst) {
+static struct value evaluate(const struct intervals *r, const struct ptx_inst *inst) {
     const struct ptx_opcode *opcode = inst->opcode;
     const struct ptx_operand *o = r->f->operands + inst->operands;
     const enum ptx_type type = opcode->types[opcode->n_types - 1];
@@ -457,7 +457,8 @@ static struct value evaluate(const struct ranger *r, const struct ptx_inst *inst
 }
 
 /* The rounds that are left of a loop that counts, at once: false if they are not known. */
-static bool pass_loop(struct ranger *r, const struct ptx_loop *loop, const struct ptx_inst *inst) {
+static bool pass_loop(struct intervals *r, const struct ptx_loop *loop,
+                      const struct ptx_inst *inst) {
     const struct ptx_counter *counter = &loop->counters[loop->compared];
     const unsigned bits = counter->bytes * 8U;
     const uint64_t *each = (const uint64_t *)&loop->each;
@@ -470,7 +471,7 @@ static bool pass_loop(struct ranger *r, const struct ptx_loop *loop, const struc
     if (!x.known || !bound.known || !step.known || x.lo != x.hi || bound.lo != bound.hi ||
         step.lo != step.hi || step.lo == INT64_MIN)
         return false;
-    rounds = ptx_loop_rounds(loop, x.lo, counter->subtracted ? -step.lo : step.lo, bound.lo);
+    rounds = ptx_loops_rounds(loop, x.lo, counter->subtracted ? -step.lo : step.lo, bound.lo);
     if (!rounds || rounds > INT64_MAX)
         return false;
     for (uint32_t i = 0; i < loop->n_counters; i++) {
@@ -492,7 +493,7 @@ static bool pass_loop(struct ranger *r, const struct ptx_loop *loop, const struc
  */
 
 /* One box to its end: 0, or -EAGAIN with the directions to cut it along. */
-static int follow_box(struct ranger *r, uint8_t *ret_by) {
+static int follow_box(struct intervals *r, uint8_t *ret_by) {
     const struct ptx_program *program = r->part->program;
     uint32_t at = 0;
 
@@ -568,7 +569,7 @@ static bool cut(struct box *box, uint8_t by, struct box *rest) {
     return true;
 }
 
-static void add_box(const struct ranger *r, struct ptx_stats *to) {
+static void add_box(const struct intervals *r, struct ptx_stats *to) {
     const uint64_t *from = (const uint64_t *)&r->worker.stats;
     uint64_t *sums = (uint64_t *)to, n = 1;
 
@@ -578,7 +579,7 @@ static void add_box(const struct ranger *r, struct ptx_stats *to) {
         sums[i] += from[i] * n;
 }
 
-static int cover(struct ranger *r, struct ptx_stats *ret) {
+static int cover(struct intervals *r, struct ptx_stats *ret) {
     struct box boxes[MAX_BOXES];
     uint32_t n = 1;
 
@@ -609,12 +610,12 @@ static int cover(struct ranger *r, struct ptx_stats *ret) {
     return 0;
 }
 
-int ptx_range_cost(const struct ptx_outline *outline, const struct ptx_launch *launch,
-                   struct ptx_stats *ret) {
+int ptx_intervals_cost(const struct ptx_outline *outline, const struct ptx_launch *launch,
+                       struct ptx_stats *ret) {
     const struct ptx_part *part = &outline->parts[0];
     const struct ptx_function *f = part->function;
     struct ptx_stats stats = { 0 };
-    struct ranger *r;
+    struct intervals *r;
     int e;
 
     if (outline->n_parts > 1 || outline->whole_warps || outline->by_lane)

@@ -34,8 +34,8 @@ static bool goes_on(enum ptx_mod going, __int128 x, __int128 bound) {
     }
 }
 
-uint64_t ptx_loop_rounds(const struct ptx_loop *loop, int64_t counter, int64_t step,
-                         int64_t limit) {
+uint64_t ptx_loops_rounds(const struct ptx_loop *loop, int64_t counter, int64_t step,
+                          int64_t limit) {
     const unsigned bits = loop->counters[loop->compared].bytes * 8U;
     const __int128 all = (__int128)1 << bits;
     const __int128 least = loop->is_signed ? -(all / 2) : 0, most = least + all - 1;
@@ -102,9 +102,10 @@ static int64_t lane_step(struct ptx_warp *w, const struct ptx_counter *counter, 
 static uint64_t lane_rounds(struct ptx_warp *w, const struct ptx_loop *loop, unsigned lane) {
     const struct ptx_counter *counter = &loop->counters[loop->compared];
 
-    return ptx_loop_rounds(loop, lane_value(w, counter->ref, lane, counter->bytes, loop->is_signed),
-                           lane_step(w, counter, lane),
-                           lane_value(w, loop->bound_ref, lane, counter->bytes, loop->is_signed));
+    return ptx_loops_rounds(loop,
+                            lane_value(w, counter->ref, lane, counter->bytes, loop->is_signed),
+                            lane_step(w, counter, lane),
+                            lane_value(w, loop->bound_ref, lane, counter->bytes, loop->is_signed));
 }
 
 static void advance(struct ptx_warp *w, const struct ptx_counter *counter, unsigned lane,
@@ -291,7 +292,7 @@ static bool describe(const struct ptx_part *part, uint32_t first, uint32_t last,
     return compare != last && loop->n_counters && set_bound(part, first, last, compare, loop);
 }
 
-int ptx_loop_find(struct ptx_part *part) {
+int ptx_loops_find(struct ptx_part *part) {
     const struct ptx_function *f = part->function;
     cleanup(freep) uint8_t *labelled = calloc(f->n_insts + 1, 1);
 

@@ -80,14 +80,14 @@ static const struct ptx_code *count_bundle(struct ptx_warp *w, const struct ptx_
 /* ---- parts: the kernel and what it calls --------------------------------------------------------
  */
 
-struct ptx_function *ptx_callee_of(const struct ptx_function *f, const struct ptx_inst *inst) {
+struct ptx_function *ptx_outline_callee(const struct ptx_function *f, const struct ptx_inst *inst) {
     const struct ptx_operand *o = f->operands + inst->operands;
 
     o += o[0].kind == PTX_OPERAND_LIST;
     return o->kind == PTX_OPERAND_SYM ? ptx_link_resolve(o->sym)->function : NULL;
 }
 
-struct ptx_part *ptx_part_of(const struct ptx_outline *outline, const struct ptx_function *f) {
+struct ptx_part *ptx_outline_part(const struct ptx_outline *outline, const struct ptx_function *f) {
     for (uint32_t i = 0; i < outline->n_parts; i++)
         if (outline->parts[i].function == f)
             return &outline->parts[i];
@@ -144,7 +144,7 @@ static int redirect(const struct ptx_outline *outline, const struct ptx_part *pa
         if (!call)
             return -ENOMEM;
         *call = *(const struct ptx_call *)code->aux;
-        call->program = ptx_part_of(outline, call->callee)->program;
+        call->program = ptx_outline_part(outline, call->callee)->program;
         code->aux = call;
     } else if (inst->opcode->op == PTX_OP_trap || inst->opcode->op == PTX_OP_brkpt) {
         code->run = ptx_isa_get()->runs[PTX_RUN_exit];
@@ -199,7 +199,7 @@ static int reduce_part(const struct ptx_outline *outline, struct ptx_part *part)
         if (r < 0)
             return r;
     }
-    r = ptx_loop_find(part);
+    r = ptx_loops_find(part);
     return r < 0 ? r : bundle(part->program);
 }
 
@@ -251,10 +251,10 @@ static int find_parts(struct ptx_outline *outline, struct ptx_function *kernel) 
 
             if (f->insts[i].opcode->op != PTX_OP_call)
                 continue;
-            callee = ptx_callee_of(f, &f->insts[i]);
+            callee = ptx_outline_callee(f, &f->insts[i]);
             if (!callee)
                 return -EOPNOTSUPP;
-            if (callee->defined && !ptx_part_of(outline, callee))
+            if (callee->defined && !ptx_outline_part(outline, callee))
                 r = add_part(outline, callee);
         }
     }
@@ -280,7 +280,7 @@ void ptx_outline_free(struct ptx_outline *outline) {
     }
     free(outline->parts);
     free(outline->param_mask);
-    ptx_memo_free(outline->memo);
+    ptx_threads_memo_free(outline->memo);
     pthread_mutex_destroy(&outline->lock);
     free(outline);
 }
@@ -294,7 +294,7 @@ static int build(struct ptx_function *kernel, struct ptx_outline **ret) {
     pthread_mutex_init(&outline->lock, NULL);
     outline->param_mask = calloc(1, kernel->param_bytes + 1);
     r = outline->param_mask ? find_parts(outline, kernel) : -ENOMEM;
-    if (!r && !ptx_outline_decide(outline))
+    if (!r && !ptx_control_slice_find(outline))
         r = -EOPNOTSUPP;
     for (uint32_t i = 0; !r && i < outline->n_parts; i++)
         r = reduce_part(outline, &outline->parts[i]);

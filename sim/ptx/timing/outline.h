@@ -5,8 +5,8 @@
  *
  * Modelled time is made of sums over threads: instructions, and bytes of accesses. Where the way of
  * every thread follows from parameters and from the numbers of threads and blocks, these sums can
- * be had without computing: see ptx_outline.c for what is left of a kernel then, ptx_range.c and
- * ptx_follow.c for the two ways to add up.
+ * be had without computing: see ptx_outline.c for what is left of a kernel then,
+ * sim/ptx/timing/intervals.c and sim/ptx/timing/threads.c for the two ways to add up.
  */
 #include "sim/ptx/exec/block.h"
 
@@ -63,7 +63,7 @@ struct ptx_part {
     bool carry;                  /* a deciding one reads the carry */
 };
 
-struct ptx_memo; /* what launches cost, by all that it depends on */
+struct ptx_threads_memo; /* what launches cost, by all that it depends on */
 struct ptx_outline {
     struct ptx_part *parts;
     uint32_t n_parts, cap_parts;
@@ -73,7 +73,7 @@ struct ptx_outline {
     uint8_t
         *param_mask; /* per byte of the kernel's parameters: 0xff where a branch depends on it */
     pthread_mutex_t lock; /* of the memo */
-    struct ptx_memo *memo;
+    struct ptx_threads_memo *memo;
 };
 
 /* NULL: the way that threads take depends on data, or there is no memory. Lives with the module. */
@@ -81,10 +81,10 @@ struct ptx_outline *ptx_outline_get(struct ptx_function *kernel);
 void ptx_outline_free(struct ptx_outline *outline);
 
 /* Find what decides in all parts; false: data does. Its caller holds the lock of all outlines. */
-bool ptx_outline_decide(struct ptx_outline *outline);
+bool ptx_control_slice_find(struct ptx_outline *outline);
 /* What a call calls; NULL: a register tells. */
-struct ptx_function *ptx_callee_of(const struct ptx_function *f, const struct ptx_inst *inst);
-struct ptx_part *ptx_part_of(const struct ptx_outline *outline, const struct ptx_function *f);
+struct ptx_function *ptx_outline_callee(const struct ptx_function *f, const struct ptx_inst *inst);
+struct ptx_part *ptx_outline_part(const struct ptx_outline *outline, const struct ptx_function *f);
 
 /*
  * What the launch of `run` costs, over all of its blocks. -EOPNOTSUPP: it cannot be told this way
@@ -93,16 +93,16 @@ struct ptx_part *ptx_part_of(const struct ptx_outline *outline, const struct ptx
 int ptx_outline_cost(struct ptx_outline *outline, const struct ptx_run *run, struct ptx_stats *ret);
 
 /* Find the loops that count, and let the reduced program pass them at once. -ENOMEM. */
-int ptx_loop_find(struct ptx_part *part);
+int ptx_loops_find(struct ptx_part *part);
 /* How often one is gone round again whose counter is `x` at its branch, which is taken; 0: that
  * cannot be said. Numbers are of the counter's width, signed or not as they are compared. */
-uint64_t ptx_loop_rounds(const struct ptx_loop *loop, int64_t x, int64_t step, int64_t bound);
+uint64_t ptx_loops_rounds(const struct ptx_loop *loop, int64_t x, int64_t step, int64_t bound);
 
 /* The two ways. By ranges of blocks and threads that all go the same way: -E2BIG if there are too
  * many of these, -EOPNOTSUPP if it cannot be said. */
-int ptx_range_cost(const struct ptx_outline *outline, const struct ptx_launch *launch,
-                   struct ptx_stats *ret);
+int ptx_intervals_cost(const struct ptx_outline *outline, const struct ptx_launch *launch,
+                       struct ptx_stats *ret);
 /* By following every thread, or beyond a limit some of them. */
-int ptx_follow_cost(const struct ptx_outline *outline, const struct ptx_run *run,
-                    struct ptx_stats *ret);
-void ptx_memo_free(struct ptx_memo *memo);
+int ptx_threads_cost(const struct ptx_outline *outline, const struct ptx_run *run,
+                     struct ptx_stats *ret);
+void ptx_threads_memo_free(struct ptx_threads_memo *memo);

@@ -35,13 +35,13 @@ static uint64_t stretch_start(uint64_t n_all, uint64_t n, uint64_t i) {
     return (uint64_t)((unsigned __int128)n_all * i / n);
 }
 
-uint64_t ptx_stretch_pick(uint64_t n_all, uint64_t n, uint64_t i) {
+uint64_t ptx_sample_pick(uint64_t n_all, uint64_t n, uint64_t i) {
     const uint64_t from = stretch_start(n_all, n, i), to = stretch_start(n_all, n, i + 1);
 
     return n == n_all ? i : from + scatter(i) % (to - from);
 }
 
-double ptx_uncertainty(const double *costs, uint64_t n) {
+double ptx_sample_uncertainty(const double *costs, uint64_t n) {
     double sum = costs[0], squares = 0;
 
     if (n < 2)
@@ -53,12 +53,11 @@ double ptx_uncertainty(const double *costs, uint64_t n) {
     return sum > 0 ? 3 * sqrt(squares / 2 * (double)n / (double)(n - 1)) / sum : 0;
 }
 
-uint64_t ptx_samples_number(const struct ptx_samples *samples, uint64_t i) {
-    return samples->costs ? ptx_stretch_pick(samples->n_all, samples->n, i) : samples->number[i];
+uint64_t ptx_sample_number(const struct ptx_samples *samples, uint64_t i) {
+    return samples->costs ? ptx_sample_pick(samples->n_all, samples->n, i) : samples->number[i];
 }
 
-uint64_t ptx_samples_find(const struct ptx_samples *samples, uint64_t number,
-                          uint64_t *ret_weight) {
+uint64_t ptx_sample_find(const struct ptx_samples *samples, uint64_t number, uint64_t *ret_weight) {
     uint64_t i = 0;
 
     if (!samples->costs) {
@@ -73,7 +72,7 @@ uint64_t ptx_samples_find(const struct ptx_samples *samples, uint64_t number,
     return i;
 }
 
-bool ptx_samples_differ(const struct ptx_samples *samples) {
+bool ptx_sample_differ(const struct ptx_samples *samples) {
     double least = INFINITY, most = 0;
 
     for (uint64_t i = 0; i < samples->n; i++)

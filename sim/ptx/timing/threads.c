@@ -50,7 +50,7 @@ struct walk {
 };
 
 static uint64_t picked_kind(const struct plan *plan, uint64_t i) {
-    return ptx_stretch_pick(plan->n_kinds, plan->n_picked, i);
+    return ptx_sample_pick(plan->n_kinds, plan->n_picked, i);
 }
 
 /* The numbers of the first block of a kind. */
@@ -216,7 +216,7 @@ static int walk_plan(const struct plan *plan, const struct ptx_run *like, uint64
     if (ret_used)
         *ret_used = atomic_load(&walk.used);
     if (ret_uncertainty)
-        *ret_uncertainty = ptx_uncertainty(costs, plan->n_units);
+        *ret_uncertainty = ptx_sample_uncertainty(costs, plan->n_units);
     *ret = walk.stats;
     weigh(ret, plan);
     ret->n_barriers = (ret->n_barriers + PTX_LANES - 1) / PTX_LANES;
@@ -258,8 +258,8 @@ static int estimate(struct plan *plan, const struct ptx_run *run, struct ptx_sta
     return r == -E2BIG ? -EOPNOTSUPP : r;
 }
 
-int ptx_follow_cost(const struct ptx_outline *outline, const struct ptx_run *run,
-                    struct ptx_stats *ret) {
+int ptx_threads_cost(const struct ptx_outline *outline, const struct ptx_run *run,
+                     struct ptx_stats *ret) {
     const struct ptx_launch *launch = run->launch;
     struct plan plan = { .outline = outline, .launch = launch, .n_kinds = 1, .n_each = 1 };
     int r;
@@ -286,13 +286,13 @@ struct key {
     uint32_t dynamic_shared_bytes, n_sms, cooperative, unused;
 };
 
-struct ptx_memo {
+struct ptx_threads_memo {
     unsigned n, oldest;
     struct ptx_stats stats[N_MEMOS];
     unsigned char keys[]; /* all as long as the kernel's parameters make them */
 };
 
-void ptx_memo_free(struct ptx_memo *memo) {
+void ptx_threads_memo_free(struct ptx_threads_memo *memo) {
     free(memo);
 }
 
@@ -329,16 +329,16 @@ int ptx_outline_cost(struct ptx_outline *outline, const struct ptx_run *run,
     pthread_mutex_unlock(&outline->lock);
     if (found)
         return 0;
-    r = ptx_range_cost(outline, launch, ret);
+    r = ptx_intervals_cost(outline, launch, ret);
     if (r == -E2BIG || r == -EOPNOTSUPP)
-        r = ptx_follow_cost(outline, run, ret);
+        r = ptx_threads_cost(outline, run, ret);
     if (r < 0)
         return r;
     pthread_mutex_lock(&outline->lock);
     if (!outline->memo)
         outline->memo = calloc(1, sizeof(*outline->memo) + N_MEMOS * bytes);
     if (outline->memo) {
-        struct ptx_memo *memo = outline->memo;
+        struct ptx_threads_memo *memo = outline->memo;
         const unsigned at = memo->n < N_MEMOS ? memo->n++ : memo->oldest++ % N_MEMOS;
 
         memcpy(memo->keys + at * bytes, key, bytes);
