@@ -89,10 +89,10 @@ static inline bool is_consumer(const struct target *target) {
            target->model->nvml_brand == NVML_BRAND_GEFORCE_RTX;
 }
 
-/* nvml_power.c: what was set, or what the model has. */
+/* power.c: what was set, or what the model has. */
 unsigned power_limit_mw(const struct target *target);
 
-/* nvml_core.c */
+/* core.c */
 struct box *core_box(void);  /* NULL: not initialised */
 uint32_t core_visible(void); /* bit per GPU that this process may open */
 nvmlReturn_t core_lock(struct box *box);
@@ -104,7 +104,7 @@ nvmlReturn_t core_give_text(char *to, unsigned length, const char *text);
  */
 nvmlReturn_t core_give_list(unsigned *count, const void *array, unsigned n);
 
-/* nvml_handle.c: handles are addresses in tables of their own; what they say is their location. */
+/* handle.c: handles are addresses in tables of their own; what they say is their location. */
 nvmlDevice_t handle_of_gpu(unsigned gpu);
 nvmlDevice_t handle_of_mig(unsigned gpu, unsigned gi, unsigned ci); /* slots, not ids */
 nvmlGpuInstance_t handle_of_gi(unsigned gpu, unsigned gi);
@@ -118,7 +118,7 @@ bool handle_locate_device(nvmlDevice_t device, struct handle_location *ret);
 bool handle_locate_gi(nvmlGpuInstance_t instance, struct handle_location *ret);
 bool handle_locate_ci(nvmlComputeInstance_t instance, struct handle_location *ret);
 
-/* nvml_process.c */
+/* process.c */
 struct process_row {
     unsigned pid;
     uint64_t used_bytes;
@@ -134,7 +134,7 @@ nvmlReturn_t process_collect(struct target *target, unsigned kinds,
 /* The program of `pid`, cut to `length`. NOT_FOUND: no such process. */
 nvmlReturn_t process_name(unsigned pid, char *name, unsigned length);
 
-/* nvml_nvlink.c */
+/* nvlink.c */
 struct nvlink_end {
     bool active;
     bool to_switch;
@@ -144,5 +144,5 @@ struct nvlink_end {
 /* Where link `link` of GPU `gpu` leads; false: the model has no such link. */
 bool nvlink_end(const struct box *box, unsigned gpu, unsigned link, struct nvlink_end *ret);
 
-/* nvml_clock.c: clocks as they are after what the administrator set. */
+/* clock.c: clocks as they are after what the administrator set. */
 void clock_read(struct target *target, struct utilization_readings *ret);

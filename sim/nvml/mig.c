@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MIG devices: the mode of a GPU, and the pairs of GPU instance and compute instance in it that a
- * program can run on. What they are cut from is in nvml_instance.c.
+ * program can run on. What they are cut from is in instance.c.
  */
 #include "sim/nvml/core.h"
 

@@ -298,7 +298,7 @@ struct ptx_function {
 
     uint8_t shares; /* link: reaches module-level shared memory: 0 unknown, 1 no, 2 yes, 3 busy */
     struct ptx_program *_Atomic program;
-    struct ptx_outline *outline; /* see ptx_outline.h, for its lock too */
+    struct ptx_outline *outline; /* see sim/ptx/timing/outline.h, for its lock too */
     bool outlined;               /* it was tried */
 };
 

@@ -21,7 +21,7 @@ struct legacy_launch {
 };
 
 /* What was set so far for a function. Wants driver.lock. */
-static CUresult old_of(struct function *function, struct legacy_launch **ret) {
+static CUresult legacy_of(struct function *function, struct legacy_launch **ret) {
     if (!function->legacy) {
         function->legacy = calloc(1, sizeof(*function->legacy));
         if (!function->legacy)
@@ -35,7 +35,7 @@ static CUresult old_of(struct function *function, struct legacy_launch **ret) {
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
     struct function *function;
-    struct legacy_launch *old;
+    struct legacy_launch *legacy;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -43,29 +43,29 @@ CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
         return CUDA_ERROR_INVALID_VALUE;
     TRY(function_get(hfunc, &function));
     DRIVER_LOCKED();
-    TRY(old_of(function, &old));
-    old->block[0] = (unsigned)x;
-    old->block[1] = (unsigned)y;
-    old->block[2] = (unsigned)z;
+    TRY(legacy_of(function, &legacy));
+    legacy->block[0] = (unsigned)x;
+    legacy->block[1] = (unsigned)y;
+    legacy->block[2] = (unsigned)z;
     return CUDA_SUCCESS;
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
     struct function *function;
-    struct legacy_launch *old;
+    struct legacy_launch *legacy;
     struct context *context;
 
     ENTER_CONTEXT(context);
     TRY(function_get(hfunc, &function));
     DRIVER_LOCKED();
-    TRY(old_of(function, &old));
-    old->shared_bytes = bytes;
+    TRY(legacy_of(function, &legacy));
+    legacy->shared_bytes = bytes;
     return CUDA_SUCCESS;
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
     struct function *function;
-    struct legacy_launch *old;
+    struct legacy_launch *legacy;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -73,14 +73,14 @@ CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
         return CUDA_ERROR_INVALID_VALUE;
     TRY(function_get(hfunc, &function));
     DRIVER_LOCKED();
-    TRY(old_of(function, &old));
-    old->n_bytes = numbytes;
+    TRY(legacy_of(function, &legacy));
+    legacy->n_bytes = numbytes;
     return CUDA_SUCCESS;
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes) {
     struct function *function;
-    struct legacy_launch *old;
+    struct legacy_launch *legacy;
     struct context *context;
 
     ENTER_CONTEXT(context);
@@ -89,8 +89,8 @@ CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numby
         return CUDA_ERROR_INVALID_VALUE;
     TRY(function_get(hfunc, &function));
     DRIVER_LOCKED();
-    TRY(old_of(function, &old));
-    memcpy(old->arguments + offset, ptr, numbytes);
+    TRY(legacy_of(function, &legacy));
+    memcpy(legacy->arguments + offset, ptr, numbytes);
     return CUDA_SUCCESS;
 }
 
@@ -104,7 +104,7 @@ CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
     struct launch_shape shape = { .grid = { 0, 0, 1 } };
-    struct legacy_launch *old;
+    struct legacy_launch *legacy;
     unsigned char arguments[MOST_ARGUMENT_BYTES];
     size_t n_bytes;
     void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,
@@ -118,16 +118,16 @@ CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstre
     TRY(function_get(f, &function));
     TRY(context_check(function->module->context));
     driver_lock();
-    if (old_of(function, &old) != CUDA_SUCCESS) {
+    if (legacy_of(function, &legacy) != CUDA_SUCCESS) {
         driver_unlock();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     shape.grid[0] = (unsigned)grid_width;
     shape.grid[1] = (unsigned)grid_height;
-    memcpy(shape.block, old->block, sizeof(shape.block));
-    shape.shared_bytes = old->shared_bytes;
-    n_bytes = old->n_bytes;
-    memcpy(arguments, old->arguments, n_bytes);
+    memcpy(shape.block, legacy->block, sizeof(shape.block));
+    shape.shared_bytes = legacy->shared_bytes;
+    n_bytes = legacy->n_bytes;
+    memcpy(arguments, legacy->arguments, n_bytes);
     driver_unlock();
     TRY(launch_new(&launch, function, &shape, NULL, extra));
     return launch_submit(launch, hStream);

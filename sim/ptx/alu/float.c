@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* f32 and f64 arithmetic that rounds exactly. The approximations are in ptx_alu_math.c. */
+/* f32 and f64 arithmetic that rounds exactly. The approximations are in math.c. */
 #include "sim/ptx/alu/round.h"
 
 extern const struct ptx_alu ISA(ptx_alu_float)[];

@@ -188,7 +188,7 @@ OP3(bfe_s32, s32, s32, u32, u32, extract_s32(a, b & 255, c & 255))
 OP3(bfe_u64, u64, u64, u32, u32, extract_u64(a, b & 255, c & 255))
 OP3(bfe_s64, s64, s64, u32, u32, extract_s64(a, b & 255, c & 255))
 
-/* c holds position and length: see alu4 in ptx_warp.c */
+/* c holds position and length: see alu4 in sim/ptx/exec/warp.c */
 #define INSERT(U, bits)                                                                            \
     U pos = c & 255, len = c >> 8 & 255;                                                           \
     U m = len >= bits ? ~(U)0 : ((U)1 << (len & (bits - 1))) - 1

@@ -36,7 +36,7 @@ void ptx_build_pred(struct ptx_builder *b, const struct ptx_operand *o, int32_t 
                     uint32_t *flip);
 void *ptx_build_get(struct ptx_builder *b, size_t bytes); /* zeroed, lives with the program */
 
-/* ld, st, atom, red, cp.async, and addresses of symbols; in ptx_build_mem.c. */
+/* ld, st, atom, red, cp.async, and addresses of symbols; in build_memory.c. */
 int ptx_build_access(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 int ptx_build_atomic(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);
 int ptx_build_mbarrier(struct ptx_builder *b, const struct ptx_inst *inst, struct ptx_code *code);

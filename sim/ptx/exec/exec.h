@@ -300,7 +300,7 @@ void ptx_block_frame_release(struct ptx_warp *w, struct ptx_frame *frame);
 struct ptx_function *ptx_link_function_at(const struct ptx_module *module, uint64_t pointer);
 int ptx_builtin_vprintf(struct ptx_warp *w, unsigned lane, uint64_t format, uint64_t args);
 
-/* Arrive at a barrier; both in ptx_block.c. */
+/* Arrive at a barrier; both in block.c. */
 void ptx_block_arrive(struct ptx_block *block, unsigned id, uint32_t expected, uint32_t n_threads);
 void ptx_block_exit(struct ptx_warp *w, uint32_t mask);
 

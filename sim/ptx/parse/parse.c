@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parser, module level: directives, functions and their signatures. Bodies are in ptx_body.c. */
+/* Parser, module level: directives, functions and their signatures. Bodies are in body.c. */
 #include "sim/ptx/parse/parse.h"
 
 #include <errno.h>

@@ -69,7 +69,7 @@ int ptx_parse_new_symbol(struct ptx_parser *p, const char *text, size_t n,
 /* The current token is the body's '{'. */
 int ptx_parse_body(struct ptx_parser *p, struct ptx_function *function);
 int ptx_parse_skip_line(struct ptx_parser *p);
-/* ptx_operand.c: all operands up to and with the semicolon. */
+/* operand.c: all operands up to and with the semicolon. */
 int ptx_parse_operands(struct ptx_parser *p, struct ptx_inst *inst);
 /* A register by its name; -1: none. A vector's is its first, and the name is in *ret_vector. */
 int32_t ptx_parse_reg(struct ptx_parser *p, const char *text, size_t n,

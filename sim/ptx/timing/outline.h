@@ -5,8 +5,8 @@
  *
  * Modelled time is made of sums over threads: instructions, and bytes of accesses. Where the way of
  * every thread follows from parameters and from the numbers of threads and blocks, these sums can
- * be had without computing: see ptx_outline.c for what is left of a kernel then,
- * sim/ptx/timing/intervals.c and sim/ptx/timing/threads.c for the two ways to add up.
+ * be had without computing: see outline.c for what is left of a kernel then,
+ * intervals.c and threads.c for the two ways to add up.
  */
 #include "sim/ptx/exec/block.h"
 
