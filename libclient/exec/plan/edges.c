@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 /* How many steps back to look from each that an item waits for, and more where edges are few: so
  * many in all cost no more than a millisecond or two. */

@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "libclient/core/tensor.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 enum { HOST = 0 };
 

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 /* The inputs of ApplyGradientDescent, and of what it is joined to. */
 enum { VARIABLE, RATE, GRADIENT, N_INPUTS };

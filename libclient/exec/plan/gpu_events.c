@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 #include "libclient/exec/run/queue.h"
 
 /* Copies from pageable memory up to this size are done when the driver has read them, before it

@@ -8,7 +8,7 @@
  * packed by allocator/plan.h.
  *
  * With one thread the order of the items is the order in time. With several, or with GPUs beside
- * it, an item is over when the first begins that, by the plan (exec/plan/simulate.h), begins after
+ * it, an item is over when the first begins that, by the plan (place/simulate.h), begins after
  * its end. A storage may only be written when everybody has done with what lay there before; where
  * the edges do not say so already, more are added. They all go forward in the order of the items,
  * so they close no circle; and the times of the plan keep them all, so that waiting for them costs
@@ -21,7 +21,7 @@
 
 #include "allocator/plan.h"
 #include "base/cleanup.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 /* How much later than by the plan items are taken to end, in nanoseconds, and up to how many bytes
  * of a value. */

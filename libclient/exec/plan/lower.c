@@ -17,7 +17,7 @@
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 enum { HOST = 0 };
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 static void compile_done(struct compile *compile) {
     uint32_t n_ports = compile->first_port ? compile->first_port[compile->n_nodes] : 0;

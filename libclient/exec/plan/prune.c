@@ -14,7 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "libclient/core/tensor.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 #include "libclient/graph/topo.h"
 
 /* Values that are known ahead have at most so many elements: more is data, not shape. */

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Schedule: puts the items into the order in which they need least memory (exec/plan/order.h);
+ * Schedule: puts the items into the order in which they need least memory (place/order.h);
  * where several run at once, on threads or on GPUs, tells when they would run
- * (exec/plan/simulate.h).
+ * (place/simulate.h).
  *
  * Running more at once needs more memory. How much more is worth it is settled by the costs that
- * kernels tell: the least memory with which the play takes at most SLOWER_PERCENT longer than with
- * all that it could use, but never more memory than ops that run as soon as they are ready.
+ * kernels tell: the least memory with which the simulated run takes at most SLOWER_PERCENT longer
+ * than with all that it could use, but never more memory than ops that run as soon as they are
+ * ready.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "libclient/exec/plan/build.h"
-#include "libclient/exec/plan/order.h"
+#include "libclient/exec/plan/compile.h"
+#include "libclient/place/order.h"
 #include "libclient/exec/run/queue.h"
-#include "libclient/exec/plan/simulate.h"
+#include "libclient/place/simulate.h"
 
 /* Below this it does not matter, and the order of the graph is the one people expect. */
 enum { WORTH_BYTES = 64 << 10 };
@@ -171,14 +172,14 @@ static int work_make(const struct compile *compile, struct work *work) {
     return 0;
 }
 
-static void times_done(struct timetable *times) {
+static void times_done(struct simulate_result *times) {
     free(times->sequence);
     free(times->begin);
     free(times->end);
 }
 
-static int times_init(struct timetable *times, uint32_t n) {
-    *times = (struct timetable){
+static int times_init(struct simulate_result *times, uint32_t n) {
+    *times = (struct simulate_result){
         .sequence = malloc((n + 1) * sizeof(*times->sequence)),
         .begin = malloc((n + 1) * sizeof(*times->begin)),
         .end = malloc((n + 1) * sizeof(*times->end)),
@@ -186,8 +187,8 @@ static int times_init(struct timetable *times, uint32_t n) {
     return times->sequence && times->begin && times->end ? 0 : -ENOMEM;
 }
 
-static void swap(struct timetable *a, struct timetable *b) {
-    struct timetable kept = *a;
+static void swap(struct simulate_result *a, struct simulate_result *b) {
+    struct simulate_result kept = *a;
 
     *a = *b;
     *b = kept;
@@ -195,16 +196,16 @@ static void swap(struct timetable *a, struct timetable *b) {
 
 /* The least memory with which it does not take longer than `nsec`, which `best` does with as much
  * as there may be; `alone_bytes` are not enough. */
-static int find_least(const struct timetable_problem *problem, const uint32_t *sequence,
-                      uint64_t alone_bytes, uint64_t nsec, struct timetable *best,
-                      struct timetable *other) {
+static int find_least(const struct simulate_problem *problem, const uint32_t *sequence,
+                      uint64_t alone_bytes, uint64_t nsec, struct simulate_result *best,
+                      struct simulate_result *other) {
     uint64_t low = alone_bytes, high = best->bytes;
     int r = 0;
 
     for (int i = 0; r == 0 && i < HALVINGS && low < high; i++) {
         uint64_t middle = low + (high - low) / 2;
 
-        r = timetable_within(problem, sequence, middle, other);
+        r = simulate_within(problem, sequence, middle, other);
         if (r == 0 && other->nsec <= nsec && other->bytes < best->bytes) {
             swap(best, other);
             high = best->bytes;
@@ -215,29 +216,29 @@ static int find_least(const struct timetable_problem *problem, const uint32_t *s
 }
 
 /* When items run, into `best`; `other` is room. */
-static int find_times(const struct timetable_problem *problem, const uint32_t *sequence,
-                      uint64_t alone_bytes, uint64_t *ret_ready_bytes, struct timetable *best,
-                      struct timetable *other) {
+static int find_times(const struct simulate_problem *problem, const uint32_t *sequence,
+                      uint64_t alone_bytes, uint64_t *ret_ready_bytes, struct simulate_result *best,
+                      struct simulate_result *other) {
     uint64_t nsec, most_bytes;
-    int r = timetable_ready(problem, other);
+    int r = simulate_ready(problem, other);
 
     if (r < 0)
         return r;
     *ret_ready_bytes = other->bytes;
     nsec = other->nsec;
     most_bytes = MAX(other->bytes, alone_bytes);
-    r = timetable_within(problem, sequence, UINT64_MAX, best);
+    r = simulate_within(problem, sequence, UINT64_MAX, best);
     if (r < 0 || best->bytes <= alone_bytes)
         return r;
     nsec = MIN(nsec, best->nsec);
     nsec += nsec * SLOWER_PERCENT / 100;
-    r = timetable_within(problem, sequence, alone_bytes, other);
+    r = simulate_within(problem, sequence, alone_bytes, other);
     if (r == 0 && other->nsec <= nsec) {
         swap(best, other);
         return 0;
     }
     if (r == 0 && best->bytes > most_bytes)
-        r = timetable_within(problem, sequence, most_bytes, best);
+        r = simulate_within(problem, sequence, most_bytes, best);
     return r < 0 ? r
                  : find_least(problem, sequence, alone_bytes, MAX(nsec, best->nsec), best, other);
 }
@@ -246,9 +247,9 @@ static int find_times(const struct timetable_problem *problem, const uint32_t *s
 static int plan_times(struct compile *compile, const struct order_problem *order, bool is_worth,
                       uint32_t *sequence, uint64_t alone_bytes) {
     struct program *program = compile->program;
-    cleanup(times_done) struct timetable best = { 0 }, other = { 0 };
+    cleanup(times_done) struct simulate_result best = { 0 }, other = { 0 };
     cleanup(work_done) struct work work = { 0 };
-    struct timetable_problem problem = { .order = order };
+    struct simulate_problem problem = { .order = order };
     int r = work_make(compile, &work);
 
     if (r == 0)
@@ -264,7 +265,7 @@ static int plan_times(struct compile *compile, const struct order_problem *order
     problem.n_queues = work.n_queues;
     r = is_worth ? find_times(&problem, sequence, alone_bytes, &program->ready_order_bytes, &best,
                               &other)
-                 : timetable_within(&problem, sequence, UINT64_MAX, &best);
+                 : simulate_within(&problem, sequence, UINT64_MAX, &best);
     if (r < 0)
         return r;
     memcpy(sequence, best.sequence, program->n_items * sizeof(*sequence));

@@ -11,7 +11,7 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
-#include "libclient/exec/plan/build.h"
+#include "libclient/exec/plan/compile.h"
 
 /* What was last done to a variable. Reads since the last write are a list through `next`. */
 struct last {

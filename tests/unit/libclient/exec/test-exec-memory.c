@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "libclient/allot/train.h"
-#include "libclient/exec/plan/simulate.h"
+#include "libclient/place/simulate.h"
 #include "tests/support/libclient/exec/step_plan.h"
 #include "tests/support/suite.h"
 
@@ -98,9 +98,10 @@ static uint64_t played(const struct program *program, uint32_t n_threads, uint32
     uint32_t *first_before = calloc(n + 2, sizeof(*first_before)), *before, *after;
     uint32_t *width = calloc(2 * (size_t)n + 2, sizeof(*width)), *as_they_stand = width + n + 1;
     uint64_t *nsec = calloc(3 * (size_t)n + 3, sizeof(*nsec));
-    struct timetable times = { calloc(n + 1, sizeof(uint32_t)), nsec + n + 1, nsec + 2 * n + 2 };
+    struct simulate_result times = { calloc(n + 1, sizeof(uint32_t)), nsec + n + 1,
+                                     nsec + 2 * n + 2 };
     struct order_problem order = { .n_jobs = n };
-    struct timetable_problem problem = { &order, nsec, queue, width, &n_threads, 1 };
+    struct simulate_problem problem = { &order, nsec, queue, width, &n_threads, 1 };
 
     for (uint32_t i = 0; i < n; i++)
         n_edges += program->items[i].n_successors;
@@ -124,7 +125,7 @@ static uint64_t played(const struct program *program, uint32_t n_threads, uint32
     order.after = (struct order_lists){ first, after };
     order.makes = order.uses = (struct order_lists){ none, none };
     order.n_users = none; /* there are no buffers */
-    ck_assert_int_eq(timetable_within(&problem, as_they_stand, UINT64_MAX, &times), 0);
+    ck_assert_int_eq(simulate_within(&problem, as_they_stand, UINT64_MAX, &times), 0);
     free(first);
     free(first_before);
     free(before);

@@ -11,7 +11,7 @@
  * register rule): the branch with the largest need beyond its result goes first. Jobs come out in
  * postorder from the last ones back.
  */
-#include "libclient/exec/plan/order.h"
+#include "libclient/place/order.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -20,24 +20,24 @@
 
 #include "base/cleanup.h"
 #include "base/halt.h"
-#include "libclient/exec/plan/heap.h"
-#include "libclient/exec/plan/live_bytes.h"
+#include "libclient/place/heap.h"
+#include "libclient/place/live_bytes.h"
 
 int order_profile(const struct order_problem *problem, const uint32_t *sequence,
                   uint64_t *ret_most_bytes, uint64_t *ret_bytes) {
-    struct ledger ledger;
-    int r = ledger_init(&ledger, problem);
+    struct live_bytes live;
+    int r = live_bytes_init(&live, problem);
 
     if (r < 0)
         return r;
     for (uint32_t s = 0; s < problem->n_jobs && !halt_is_set(problem->halt); s++) {
-        ledger_begin(&ledger, sequence[s]);
+        live_bytes_begin(&live, sequence[s]);
         if (ret_bytes)
-            ret_bytes[s] = ledger.now_bytes;
-        ledger_end(&ledger, sequence[s]);
+            ret_bytes[s] = live.now_bytes;
+        live_bytes_end(&live, sequence[s]);
     }
-    *ret_most_bytes = ledger.peak_bytes;
-    ledger_done(&ledger);
+    *ret_most_bytes = live.peak_bytes;
+    live_bytes_done(&live);
     return halt_is_set(problem->halt) ? -ECANCELED : 0;
 }
 

@@ -7,47 +7,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libclient/exec/plan/simulate.h"
-#include "tests/support/libclient/exec/order_fixture.h"
+#include "libclient/place/simulate.h"
+#include "tests/support/libclient/place/order_fixture.h"
 #include "tests/support/suite.h"
 
 enum { JOBS_MAX = 400, QUEUES = 2 };
 
 /* Jobs of an order, with who does them and how long it takes. */
 struct world {
-    struct orderworld order;
+    struct order_fixture order;
     uint64_t nsec[JOBS_MAX];
     uint32_t queue[JOBS_MAX], width[JOBS_MAX], n_lanes[QUEUES];
-    struct timetable_problem problem;
+    struct simulate_problem problem;
     uint32_t sequence[JOBS_MAX];
     uint64_t begin[JOBS_MAX], end[JOBS_MAX];
-    struct timetable times;
+    struct simulate_result times;
 };
 
 static void settle(struct world *world, uint32_t n) {
-    orderworld_settle(&world->order, n);
-    world->problem =
-        (struct timetable_problem){ &world->order.problem, world->nsec,    world->queue,
-                                    world->width,          world->n_lanes, QUEUES };
-    world->times =
-        (struct timetable){ .sequence = world->sequence, .begin = world->begin, .end = world->end };
+    order_fixture_settle(&world->order, n);
+    world->problem = (struct simulate_problem){ &world->order.problem, world->nsec,    world->queue,
+                                                world->width,          world->n_lanes, QUEUES };
+    world->times = (struct simulate_result){ .sequence = world->sequence,
+                                             .begin = world->begin,
+                                             .end = world->end };
 }
 
 static void make_random(struct world *world, uint64_t *random, uint32_t n) {
-    orderworld_random(&world->order, random, n);
+    order_fixture_random(&world->order, random, n);
     for (uint32_t job = 0; job < n; job++) {
-        world->nsec[job] = 1 + orderworld_below(random, 1000);
-        world->queue[job] = orderworld_below(random, 8) == 0;
-        world->width[job] = orderworld_below(random, 6) ? 1 : 1 + orderworld_below(random, 8);
+        world->nsec[job] = 1 + order_fixture_below(random, 1000);
+        world->queue[job] = order_fixture_below(random, 8) == 0;
+        world->width[job] = order_fixture_below(random, 6) ? 1 : 1 + order_fixture_below(random, 8);
     }
-    world->n_lanes[0] = 1 + orderworld_below(random, 8);
+    world->n_lanes[0] = 1 + order_fixture_below(random, 8);
     world->n_lanes[1] = 1;
     settle(world, n);
 }
 
 /* What lives, and how many jobs of a queue go on, at the moment when `job` has begun. */
 static void check_moment(const struct world *world, uint32_t job, uint64_t *most) {
-    const struct timetable *times = &world->times;
+    const struct simulate_result *times = &world->times;
     uint64_t now = times->begin[job], bytes = 0;
     uint32_t n_running[QUEUES] = { 0 };
 
@@ -65,7 +65,7 @@ static void check_moment(const struct world *world, uint32_t job, uint64_t *most
 }
 
 static void check_times(const struct world *world) {
-    const struct timetable *times = &world->times;
+    const struct simulate_result *times = &world->times;
     uint64_t most = 0, last = 0, before = 0;
 
     for (uint32_t s = 0; s < world->order.problem.n_jobs; s++) {
@@ -94,18 +94,18 @@ START_TEST(whatever_the_limit_it_is_kept_and_the_end_is_reached) {
         uint32_t sequence[JOBS_MAX];
         uint64_t alone, free_bytes;
 
-        make_random(&world, &random, 1 + orderworld_below(&random, JOBS_MAX - 1));
+        make_random(&world, &random, 1 + order_fixture_below(&random, JOBS_MAX - 1));
         ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
-        ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+        ck_assert_int_eq(simulate_ready(&world.problem, &world.times), 0);
         check_times(&world);
-        ck_assert_int_eq(timetable_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
+        ck_assert_int_eq(simulate_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
         check_times(&world);
         free_bytes = world.times.bytes;
         for (int part = 0; part <= 4; part++) {
             uint64_t limit =
                 free_bytes > alone ? alone + (free_bytes - alone) * (uint64_t)part / 4 : alone;
 
-            ck_assert_int_eq(timetable_within(&world.problem, sequence, limit, &world.times), 0);
+            ck_assert_int_eq(simulate_within(&world.problem, sequence, limit, &world.times), 0);
             check_times(&world);
             ck_assert_uint_le(world.times.bytes, limit);
         }
@@ -125,7 +125,7 @@ START_TEST(one_lane_keeps_the_sequence) {
         memset(world.queue, 0, sizeof(world.queue));
         world.n_lanes[0] = 1;
         ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
-        ck_assert_int_eq(timetable_within(&world.problem, sequence, alone, &world.times), 0);
+        ck_assert_int_eq(simulate_within(&world.problem, sequence, alone, &world.times), 0);
         ck_assert_uint_le(world.times.bytes, alone);
         for (uint32_t job = 0; job < 100; job++)
             sum += world.nsec[job];
@@ -157,13 +157,13 @@ START_TEST(memory_and_time_are_traded) {
     make_branches(&world, 10, 1);
     ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
     ck_assert_uint_eq(alone, 1001);
-    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+    ck_assert_int_eq(simulate_ready(&world.problem, &world.times), 0);
     ck_assert_uint_eq(world.times.nsec, 1000);
     ck_assert_uint_eq(world.times.bytes, 10002); /* all of the large ones, and two small */
-    ck_assert_int_eq(timetable_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
+    ck_assert_int_eq(simulate_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
     ck_assert_uint_eq(world.times.nsec, 1000);
     ck_assert_uint_eq(world.times.bytes, 2002); /* two branches at once */
-    ck_assert_int_eq(timetable_within(&world.problem, sequence, alone, &world.times), 0);
+    ck_assert_int_eq(simulate_within(&world.problem, sequence, alone, &world.times), 0);
     ck_assert_uint_eq(world.times.bytes, 1001); /* one after the other */
     ck_assert_uint_gt(world.times.nsec, 1000);
 }
@@ -177,7 +177,7 @@ START_TEST(wide_jobs_run_one_after_the_other) {
 
     make_branches(&world, 10, 2);
     ck_assert_int_eq(order_find(&world.order.problem, sequence, &alone), 0);
-    ck_assert_int_eq(timetable_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
+    ck_assert_int_eq(simulate_within(&world.problem, sequence, UINT64_MAX, &world.times), 0);
     ck_assert_uint_eq(world.times.nsec, 1000);
     ck_assert_uint_eq(world.times.bytes, 1001);
 }
@@ -192,7 +192,7 @@ START_TEST(a_wide_job_takes_the_lanes_that_become_free) {
     world.width[1] = 2;
     world.nsec[1] = 500;
     settle(&world, 2);
-    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+    ck_assert_int_eq(simulate_ready(&world.problem, &world.times), 0);
     ck_assert_uint_eq(world.times.end[0], 100);
     ck_assert_uint_eq(world.times.end[1], 300); /* 100 of one lane, 400 of both */
 }
@@ -223,9 +223,9 @@ START_TEST(what_is_written_over_takes_no_bytes) {
     ck_assert_int_eq(order_profile(&world.order.problem, sequence, &bytes, NULL), 0);
     ck_assert_uint_eq(bytes, 101);
     /* Beside 3, the second may not: its bytes are still read. */
-    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+    ck_assert_int_eq(simulate_ready(&world.problem, &world.times), 0);
     ck_assert_uint_eq(world.times.bytes, 201);
-    ck_assert_int_eq(timetable_within(&world.problem, sequence, 101, &world.times), 0);
+    ck_assert_int_eq(simulate_within(&world.problem, sequence, 101, &world.times), 0);
     ck_assert_uint_eq(world.times.bytes, 101);
 }
 END_TEST
@@ -237,14 +237,14 @@ START_TEST(a_play_is_called_off) {
 
     make_random(&world, &random, 100);
     world.order.problem.halt = &halt;
-    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), -ECANCELED);
+    ck_assert_int_eq(simulate_ready(&world.problem, &world.times), -ECANCELED);
     halt = false;
-    ck_assert_int_eq(timetable_ready(&world.problem, &world.times), 0);
+    ck_assert_int_eq(simulate_ready(&world.problem, &world.times), 0);
     check_times(&world);
 }
 END_TEST
 
-SUITE("exec-timetable", whatever_the_limit_it_is_kept_and_the_end_is_reached,
-      one_lane_keeps_the_sequence, memory_and_time_are_traded, wide_jobs_run_one_after_the_other,
+SUITE("simulate", whatever_the_limit_it_is_kept_and_the_end_is_reached, one_lane_keeps_the_sequence,
+      memory_and_time_are_traded, wide_jobs_run_one_after_the_other,
       a_wide_job_takes_the_lanes_that_become_free, what_is_written_over_takes_no_bytes,
       a_play_is_called_off)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/libclient/exec/order_fixture.h"
+#include "tests/support/libclient/place/order_fixture.h"
 #include "tests/support/suite.h"
 
 /* The least that any sequence needs, by trying all. */
@@ -48,7 +48,7 @@ static void check_sequence(const struct order_problem *problem, const uint32_t *
 }
 
 START_TEST(small_graphs_come_close_to_the_least) {
-    static struct orderworld world;
+    static struct order_fixture world;
     uint64_t random = 7;
     uint64_t found_sum = 0, least_sum = 0;
     int n_exact = 0;
@@ -57,7 +57,7 @@ START_TEST(small_graphs_come_close_to_the_least) {
         uint32_t sequence[8], scratch[8];
         uint64_t found, best;
 
-        orderworld_random(&world, &random, 2 + orderworld_below(&random, 6));
+        order_fixture_random(&world, &random, 2 + order_fixture_below(&random, 6));
         ck_assert_int_eq(order_find(&world.problem, sequence, &found), 0);
         check_sequence(&world.problem, sequence);
         best = least(&world.problem, scratch, 0, 0, UINT64_MAX);
@@ -72,14 +72,14 @@ START_TEST(small_graphs_come_close_to_the_least) {
 END_TEST
 
 START_TEST(never_more_than_first_ready_first) {
-    static struct orderworld world;
-    static uint32_t sequence[ORDERWORLD_JOBS_MAX], ready[ORDERWORLD_JOBS_MAX];
+    static struct order_fixture world;
+    static uint32_t sequence[ORDER_FIXTURE_JOBS_MAX], ready[ORDER_FIXTURE_JOBS_MAX];
     uint64_t random = 11;
 
     for (int round = 0; round < 20; round++) {
         uint64_t found, plain;
 
-        orderworld_random(&world, &random, 300);
+        order_fixture_random(&world, &random, 300);
         ck_assert_int_eq(order_find(&world.problem, sequence, &found), 0);
         ck_assert_int_eq(order_ready(&world.problem, ready), 0);
         ck_assert_int_eq(order_profile(&world.problem, ready, &plain, NULL), 0);
@@ -93,8 +93,8 @@ END_TEST
 /* The guide's case: many branches that each start large and end small. First ready first has all of
  * the large ones at once. */
 START_TEST(hungry_branches_one_after_the_other) {
-    static struct orderworld world;
-    static uint32_t sequence[ORDERWORLD_JOBS_MAX];
+    static struct order_fixture world;
+    static uint32_t sequence[ORDER_FIXTURE_JOBS_MAX];
     uint64_t found, plain;
     enum { BRANCHES = 50 };
 
@@ -106,7 +106,7 @@ START_TEST(hungry_branches_one_after_the_other) {
         world.n_inputs[BRANCHES + b] = 1;
         world.inputs[BRANCHES + b][0] = b;
     }
-    orderworld_settle(&world, 2 * BRANCHES);
+    order_fixture_settle(&world, 2 * BRANCHES);
     ck_assert_int_eq(order_find(&world.problem, sequence, &found), 0);
     ck_assert_int_eq(order_ready(&world.problem, sequence), 0);
     ck_assert_int_eq(order_profile(&world.problem, sequence, &plain, NULL), 0);
@@ -116,23 +116,23 @@ START_TEST(hungry_branches_one_after_the_other) {
 END_TEST
 
 START_TEST(nothing_is_a_graph_too) {
-    static struct orderworld world;
+    static struct order_fixture world;
     uint32_t sequence[1];
     uint64_t bytes;
 
-    orderworld_settle(&world, 0);
+    order_fixture_settle(&world, 0);
     ck_assert_int_eq(order_find(&world.problem, sequence, &bytes), 0);
     ck_assert_uint_eq(bytes, 0);
 }
 END_TEST
 
 START_TEST(an_order_is_called_off) {
-    static struct orderworld world;
-    static uint32_t sequence[ORDERWORLD_JOBS_MAX];
+    static struct order_fixture world;
+    static uint32_t sequence[ORDER_FIXTURE_JOBS_MAX];
     atomic_bool halt = true;
     uint64_t random = 3, bytes;
 
-    orderworld_random(&world, &random, 500);
+    order_fixture_random(&world, &random, 500);
     world.problem.halt = &halt;
     ck_assert_int_eq(order_find(&world.problem, sequence, &bytes), -ECANCELED);
     halt = false;
@@ -143,5 +143,5 @@ START_TEST(an_order_is_called_off) {
 }
 END_TEST
 
-SUITE("exec-order", small_graphs_come_close_to_the_least, never_more_than_first_ready_first,
+SUITE("order", small_graphs_come_close_to_the_least, never_more_than_first_ready_first,
       hungry_branches_one_after_the_other, nothing_is_a_graph_too, an_order_is_called_off)

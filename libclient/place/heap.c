@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "libclient/exec/plan/heap.h"
+#include "libclient/place/heap.h"
 
 #include <stdbool.h>
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/libclient/exec/order_fixture.h"
+#include "tests/support/libclient/place/order_fixture.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/random.h"
 
-uint32_t orderworld_below(uint64_t *random, uint32_t n) {
+uint32_t order_fixture_below(uint64_t *random, uint32_t n) {
     return (uint32_t)(random_next(random) % n);
 }
 
-void orderworld_settle(struct orderworld *world, uint32_t n) {
+void order_fixture_settle(struct order_fixture *world, uint32_t n) {
     uint32_t n_before = 0, n_after = 0;
 
     memset(world->n_users, 0, sizeof(world->n_users));
@@ -44,13 +44,13 @@ void orderworld_settle(struct orderworld *world, uint32_t n) {
     };
 }
 
-void orderworld_random(struct orderworld *world, uint64_t *random, uint32_t n) {
+void order_fixture_random(struct order_fixture *world, uint64_t *random, uint32_t n) {
     for (uint32_t job = 0; job < n; job++) {
-        world->bytes[job] = 1 + orderworld_below(random, 100);
+        world->bytes[job] = 1 + order_fixture_below(random, 100);
         world->n_inputs[job] = 0;
-        for (uint32_t i = 0; i < ORDERWORLD_INPUTS && job > 0; i++) {
-            uint32_t input = orderworld_below(random, job);
-            bool is_new = orderworld_below(random, 2) == 0;
+        for (uint32_t i = 0; i < ORDER_FIXTURE_INPUTS && job > 0; i++) {
+            uint32_t input = order_fixture_below(random, job);
+            bool is_new = order_fixture_below(random, 2) == 0;
 
             for (uint32_t k = 0; k < world->n_inputs[job]; k++)
                 is_new = is_new && world->inputs[job][k] != input;
@@ -58,5 +58,5 @@ void orderworld_random(struct orderworld *world, uint64_t *random, uint32_t n) {
                 world->inputs[job][world->n_inputs[job]++] = input;
         }
     }
-    orderworld_settle(world, n);
+    order_fixture_settle(world, n);
 }
