@@ -203,8 +203,8 @@ static int fill(const struct variable *variable, struct buffer *buffer, const vo
 /* New bytes, which become the variable's when they are filled: others read and write the old ones
  * meanwhile. They are waited for as those of any run. */
 static int put_anew(struct variable *variable, const void *data, struct allot_error *err) {
-    struct tenant nobodys = { 0 };
-    const struct spare_wait wait = { .tenant = &nobodys };
+    struct memory_user nobodys = { 0 };
+    const struct alloc_wait wait = { .user = &nobodys };
     struct buffer *fresh, *old;
     int r = variable_fresh(variable, &wait, &fresh, err);
 

@@ -14,7 +14,7 @@
 #include "libclient/exec/memory/memory_user.h"
 
 /* Try `call`, an expression, again and again, unless it asks for more than there is in all. */
-#define SPARE_ON_HOST(host, bytes, call)                                                           \
+#define ALLOC_ON_HOST(host, bytes, call)                                                           \
     ({                                                                                             \
         int r_;                                                                                    \
                                                                                                    \
@@ -28,24 +28,24 @@ static bool reclaim(void *device) {
     return cache_reclaim(device);
 }
 
-int spare_alloc(struct device *device, uint64_t bytes, const char *tag,
-                const struct spare_wait *wait, struct device_block *ret, struct allot_error *err) {
-    struct spare_part part = { .device = device, .bytes = bytes, .tag = tag };
+int alloc_block(struct device *device, uint64_t bytes, const char *tag,
+                const struct alloc_wait *wait, struct device_block *ret, struct allot_error *err) {
+    struct alloc_part part = { .device = device, .bytes = bytes, .tag = tag };
     uint32_t failed;
     int r;
 
     if (!device->gpu)
-        return SPARE_ON_HOST(device, bytes, device_host_alloc(bytes, tag, ret, err));
-    r = spare_alloc_all(&part, 1, wait, &failed, err);
+        return ALLOC_ON_HOST(device, bytes, device_host_alloc(bytes, tag, ret, err));
+    r = alloc_all(&part, 1, wait, &failed, err);
     if (r == 0)
         *ret = part.block;
     return r;
 }
 
-int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
-                     const struct spare_wait *wait, struct buffer **ret, struct allot_error *err) {
+int alloc_buffer(struct device *device, uint64_t bytes, const char *tag,
+                 const struct alloc_wait *wait, struct buffer **ret, struct allot_error *err) {
     struct device_block block;
-    int r = spare_alloc(device, bytes, tag, wait, &block, err);
+    int r = alloc_block(device, bytes, tag, wait, &block, err);
 
     return r < 0 ? r : device_buffer_of(device, &block, bytes, tag, ret, err);
 }
@@ -55,11 +55,11 @@ int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
 
 /* Parts of one device that are side by side. */
 struct group {
-    struct spare_part *parts;
+    struct alloc_part *parts;
     uint32_t n;
 };
 
-static struct group group_of(struct spare_part *parts, uint32_t n, uint32_t at) {
+static struct group group_of(struct alloc_part *parts, uint32_t n, uint32_t at) {
     uint32_t first = at, end = at;
 
     while (first > 0 && parts[first - 1].device == parts[at].device)
@@ -83,7 +83,7 @@ static void give_group(const struct group *group) {
 }
 
 /* One attempt, with what is idle in the process; unless it is hasty, in the daemon's line. */
-static int try_group(const struct group *group, const struct spare_wait *wait, bool is_hasty,
+static int try_group(const struct group *group, const struct alloc_wait *wait, bool is_hasty,
                      uint32_t *ret_failed, struct allot_error *err) {
     struct device *device = group->parts[0].device;
     struct gpu_memory_part *parts = calloc(group->n, sizeof(*parts));
@@ -118,13 +118,13 @@ struct attempt {
     uint32_t *ret_failed;
 };
 
-static int try_again(void *userdata, const struct spare_wait *wait, struct allot_error *err) {
+static int try_again(void *userdata, const struct alloc_wait *wait, struct allot_error *err) {
     const struct attempt *attempt = userdata;
 
     return try_group(attempt->group, wait, false, attempt->ret_failed, err);
 }
 
-static int take_group(const struct group *group, const struct spare_wait *wait, bool is_hasty,
+static int take_group(const struct group *group, const struct alloc_wait *wait, bool is_hasty,
                       uint32_t *ret_failed, struct allot_error *err) {
     struct device *device = group->parts[0].device;
     struct attempt attempt = { group, ret_failed };
@@ -133,12 +133,12 @@ static int take_group(const struct group *group, const struct spare_wait *wait, 
     /* More than there is in all is nobody's to give back. */
     if (is_hasty || group_bytes(group) > device->memory_limit_bytes)
         return try_group(group, wait, is_hasty, ret_failed, err);
-    return relay_take(device->gpu, wait, try_again, &attempt, err);
+    return alloc_wait_for(device->gpu, wait, try_again, &attempt, err);
 }
 
 /* That of parts[first] is waited for, unless it is hasty; the others are not. */
-static int take_all(struct spare_part *parts, uint32_t n, uint32_t first,
-                    const struct spare_wait *wait, bool is_hasty, uint32_t *ret_failed,
+static int take_all(struct alloc_part *parts, uint32_t n, uint32_t first,
+                    const struct alloc_wait *wait, bool is_hasty, uint32_t *ret_failed,
                     struct allot_error *err) {
     struct group waited = group_of(parts, n, first), group;
     int r = take_group(&waited, wait, is_hasty, ret_failed, err);
@@ -170,22 +170,22 @@ static int take_all(struct spare_part *parts, uint32_t n, uint32_t first,
 }
 
 /* Wait for one of them after the other, each time with nothing, until all are there at once. */
-static int take_in_turn(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
+static int take_in_turn(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wait,
                         uint32_t *ret_failed, struct allot_error *err) {
     uint64_t until_nsec = gpu_memory_patience(parts[0].device->gpu, wait ? wait->until_nsec : 0);
-    struct spare_wait own = wait ? *wait : (struct spare_wait){ 0 };
-    struct claim claim;
+    struct alloc_wait own = wait ? *wait : (struct alloc_wait){ 0 };
+    struct ticket ticket;
     uint32_t first;
     int r;
 
     own.until_nsec = until_nsec;
     if (until_nsec == 0)
         return take_all(parts, n, *ret_failed, wait, false, ret_failed, err);
-    if (own.tenant)
-        tenant_stands(own.tenant);
-    r = claim_take(&claim, NULL, own.stopped, until_nsec);
-    if (own.tenant)
-        tenant_goes_on(own.tenant);
+    if (own.user)
+        memory_user_queue(own.user);
+    r = ticket_take(&ticket, NULL, own.stopped, until_nsec);
+    if (own.user)
+        memory_user_resume(own.user);
     /* Not before its end: what was refused first has said why. */
     if (r < 0)
         return r == -ECANCELED
@@ -195,12 +195,12 @@ static int take_in_turn(struct spare_part *parts, uint32_t n, const struct spare
         first = *ret_failed;
         r = take_all(parts, n, first, &own, false, ret_failed, err);
     } while (r == -ENOMEM && parts[*ret_failed].device != parts[first].device);
-    claim_pass(&claim);
+    ticket_release(&ticket);
     return r;
 }
 
-int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
-                    uint32_t *ret_failed, struct allot_error *err) {
+int alloc_all(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wait,
+              uint32_t *ret_failed, struct allot_error *err) {
     bool are_several = n > 0 && parts[0].device != parts[n - 1].device;
     int r = n > 0 ? take_all(parts, n, 0, wait, are_several, ret_failed, err) : 0;
 
@@ -210,7 +210,7 @@ int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wai
     return r == -ENOBUFS || r == -ETIMEDOUT ? -ENOMEM : r;
 }
 
-int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
-                     struct allot_error *err) {
-    return SPARE_ON_HOST(host, bytes, gpu_host_alloc(gpu, bytes, ret, err));
+int alloc_pinned(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
+                 struct allot_error *err) {
+    return ALLOC_ON_HOST(host, bytes, gpu_host_alloc(gpu, bytes, ret, err));
 }

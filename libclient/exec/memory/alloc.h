@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Spare: memory of devices as device/device.h has it; but where there is none, what is idle in this
+ * Alloc: memory of devices as device/device.h has it; but where there is none, what is idle in this
  * process is given back first, the longest unused before others, and others are waited for, if they
  * may be, when that was not enough. What becomes idle in the process meanwhile ends the wait, too;
  * and what runs of the process itself have is waited for until they end (exec/memory/alloc_wait.h).
@@ -16,14 +16,14 @@
 struct allot_error;
 struct buffer;
 struct gpu;
-struct tenant;
+struct memory_user;
 
 /* For whom it waits. */
-struct spare_wait {
+struct alloc_wait {
     uint64_t until_nsec; /* not longer than until then, of CLOCK_MONOTONIC; 0: no limit */
     const atomic_bool
-        *stopped;          /* of a stop (exec/stop/stop.h): set, it is -ECANCELED; NULL: never */
-    struct tenant *tenant; /* the run; NULL: it waits for no other one of the process */
+        *stopped;             /* of a stop (exec/stop/stop.h): set, it is -ECANCELED; NULL: never */
+    struct memory_user *user; /* the run; NULL: it waits for no other one of the process */
     /* Whether it is no longer needed, asked when something was given back: -ECANCELED then. NULL:
      * it always is. */
     bool (*is_moot)(void *userdata);
@@ -31,13 +31,13 @@ struct spare_wait {
 };
 
 /* `wait` NULL: nobody ends it. -ENOMEM, -ECANCELED. */
-int spare_alloc(struct device *device, uint64_t bytes, const char *tag,
-                const struct spare_wait *wait, struct device_block *ret, struct allot_error *err);
-int spare_buffer_new(struct device *device, uint64_t bytes, const char *tag,
-                     const struct spare_wait *wait, struct buffer **ret, struct allot_error *err);
+int alloc_block(struct device *device, uint64_t bytes, const char *tag,
+                const struct alloc_wait *wait, struct device_block *ret, struct allot_error *err);
+int alloc_buffer(struct device *device, uint64_t bytes, const char *tag,
+                 const struct alloc_wait *wait, struct buffer **ret, struct allot_error *err);
 
 /* One of several blocks, of whatever devices; those of one are side by side. */
-struct spare_part {
+struct alloc_part {
     struct device *device;
     uint64_t bytes;
     const char *tag;
@@ -47,8 +47,8 @@ struct spare_part {
 /* All of them or none, and none is held while another is waited for, of the same device or not:
  * runs that fit one by one get through one by one. `*ret_failed`: the one that the error is about.
  */
-int spare_alloc_all(struct spare_part *parts, uint32_t n, const struct spare_wait *wait,
-                    uint32_t *ret_failed, struct allot_error *err);
+int alloc_all(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wait,
+              uint32_t *ret_failed, struct allot_error *err);
 /* Pinned memory of `host` for copies from and to `gpu`. */
-int spare_host_alloc(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
-                     struct allot_error *err);
+int alloc_pinned(const struct device *host, struct gpu *gpu, uint64_t bytes, void **ret,
+                 struct allot_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Relay: memory of a GPU that is refused by the process's own limit, or by a driver without a
+ * Alloc wait: memory of a GPU that is refused by the process's own limit, or by a driver without a
  * daemon, because runs of this process have it, is waited for until they end. (What the lease
  * refuses because of others is waited for in the daemon's line, device/gpu_memory.h.)
  *
@@ -13,13 +13,14 @@
 
 struct gpu;
 
-/* As spare_alloc(): tries once, with what is there, and says in words what lacks. */
-typedef int (*relay_fn)(void *userdata, const struct spare_wait *wait, struct allot_error *err);
+/* As alloc_block(): tries once, with what is there, and says in words what lacks. */
+typedef int (*alloc_wait_fn)(void *userdata, const struct alloc_wait *wait,
+                             struct allot_error *err);
 
 /*
  * Call `try` until it gives another answer than -ENOMEM, or there is nothing to wait for: nobody
  * else who has memory of `gpu` will give it back, or it is not to be waited for at all. -ENOMEM,
  * with the words of the last time; -ECANCELED.
  */
-int relay_take(struct gpu *gpu, const struct spare_wait *wait, relay_fn try, void *userdata,
-               struct allot_error *err);
+int alloc_wait_for(struct gpu *gpu, const struct alloc_wait *wait, alloc_wait_fn try,
+                   void *userdata, struct allot_error *err);

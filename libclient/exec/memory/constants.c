@@ -153,7 +153,7 @@ void constants_drop(struct program *program) {
 /* ---- Who has them ------------------------------------------------------------------------------
  */
 
-int constants_begin(struct cache *cache, struct cache_entry *entry, const struct spare_wait *wait,
+int constants_begin(struct cache *cache, struct cache_entry *entry, const struct alloc_wait *wait,
                     bool *ret_mine, struct allot_error *err) {
     bool is_there;
 

@@ -15,7 +15,7 @@ struct cache;
 struct cache_entry;
 struct node;
 struct program;
-struct spare_wait;
+struct alloc_wait;
 
 bool constants_are_any(const struct program *program);
 
@@ -44,6 +44,6 @@ void constants_drop(struct program *program);
  * does, whoever lacks memory may have it, this run as well. So it is asked then whether they are
  * there; if so the run keeps them until the use ends.
  */
-int constants_begin(struct cache *cache, struct cache_entry *entry, const struct spare_wait *wait,
+int constants_begin(struct cache *cache, struct cache_entry *entry, const struct alloc_wait *wait,
                     bool *ret_mine, struct allot_error *err);
 bool constants_end(struct cache *cache, struct cache_entry *entry, bool is_mine, bool are_brought);

@@ -8,14 +8,14 @@
 
 static struct {
     pthread_mutex_t lock;
-    struct list tenants;
+    struct list users;
     unsigned generation; /* of processes: raised in the child of each fork */
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .tenants = LIST_INIT(all.tenants) };
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .users = LIST_INIT(all.users) };
 
 /* The parent's runs are none of the child's. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
-    list_init(&all.tenants);
+    list_init(&all.users);
     all.generation++;
 }
 
@@ -23,37 +23,37 @@ static void watch_forks(void) {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-void tenant_begin(struct tenant *tenant, const struct program *program, bool has_memory) {
+void memory_user_begin(struct memory_user *user, const struct program *program, bool has_memory) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    *tenant = (struct tenant){ 0 };
+    *user = (struct memory_user){ 0 };
     if (!program->has_gpu)
         return;
     pthread_once(&once, watch_forks);
-    tenant->program = program;
-    tenant->has_memory = has_memory;
-    tenant->generation = all.generation;
+    user->program = program;
+    user->has_memory = has_memory;
+    user->generation = all.generation;
     pthread_mutex_lock(&all.lock);
-    list_append(&all.tenants, &tenant->link);
+    list_append(&all.users, &user->link);
     pthread_mutex_unlock(&all.lock);
 }
 
-void tenant_end(struct tenant *tenant) {
-    const struct program *program = tenant->program;
+void memory_user_end(struct memory_user *user) {
+    const struct program *program = user->program;
 
-    if (!program || tenant->generation != all.generation)
+    if (!program || user->generation != all.generation)
         return;
     /* Told with the lock: who no longer finds it here has been told. */
     pthread_mutex_lock(&all.lock);
-    list_remove(&tenant->link);
-    tenant->program = NULL;
+    list_remove(&user->link);
+    user->program = NULL;
     cache_tell_idle(program);
     pthread_mutex_unlock(&all.lock);
 }
 
 /* Whether a run of the program has, or will have, some of the GPU's memory; be it the bytes of a
  * variable, which nobody can write in place while it reads them. */
-static bool lives_on(const struct program *program, const struct gpu *gpu) {
+static bool is_of_this_process(const struct program *program, const struct gpu *gpu) {
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu == gpu && program->slab_bytes[d] > 0)
             return true;
@@ -68,35 +68,38 @@ static bool lives_on(const struct program *program, const struct gpu *gpu) {
     return false;
 }
 
-/* What one who has no memory waits for comes, also from a tenant that waits; one who has some may
- * be what that one waits for. */
-static enum tenant_hope hope_for(const struct tenant *other, const struct tenant *to) {
+/* What one who has no memory waits for comes, also from a memory user that waits; one who has some
+ * may be what that one waits for. */
+static enum memory_user_release release_by_others(const struct memory_user *other,
+                                                  const struct memory_user *to) {
     if (other->has_memory)
-        return other->n_waiting == 0 || !to->has_memory ? TENANT_END : TENANT_NO_HOPE;
-    return other->n_waiting == 0 ? TENANT_MOMENT : TENANT_NO_HOPE;
+        return other->n_waiting == 0 || !to->has_memory ? MEMORY_USER_RELEASES_AT_END
+                                                        : MEMORY_USER_RELEASES_NONE;
+    return other->n_waiting == 0 ? MEMORY_USER_RELEASES_SOON : MEMORY_USER_RELEASES_NONE;
 }
 
-enum tenant_hope tenant_waits(struct tenant *tenant, const struct gpu *gpu) {
-    enum tenant_hope hope = TENANT_NO_HOPE;
-    const struct tenant *other;
+enum memory_user_release memory_user_wait(struct memory_user *user, const struct gpu *gpu) {
+    enum memory_user_release release = MEMORY_USER_RELEASES_NONE;
+    const struct memory_user *other;
 
     pthread_mutex_lock(&all.lock);
-    list_foreach (other, &all.tenants, link)
-        if (other != tenant && hope_for(other, tenant) > hope && lives_on(other->program, gpu))
-            hope = hope_for(other, tenant);
-    tenant->n_waiting += hope != TENANT_NO_HOPE;
+    list_foreach (other, &all.users, link)
+        if (other != user && release_by_others(other, user) > release &&
+            is_of_this_process(other->program, gpu))
+            release = release_by_others(other, user);
+    user->n_waiting += release != MEMORY_USER_RELEASES_NONE;
     pthread_mutex_unlock(&all.lock);
-    return hope;
+    return release;
 }
 
-void tenant_stands(struct tenant *tenant) {
+void memory_user_queue(struct memory_user *user) {
     pthread_mutex_lock(&all.lock);
-    tenant->n_waiting++;
+    user->n_waiting++;
     pthread_mutex_unlock(&all.lock);
 }
 
-void tenant_goes_on(struct tenant *tenant) {
+void memory_user_resume(struct memory_user *user) {
     pthread_mutex_lock(&all.lock);
-    tenant->n_waiting--;
+    user->n_waiting--;
     pthread_mutex_unlock(&all.lock);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Tenant: a run that has memory of GPUs, or is about to, and gives it back by itself when it is
- * over. Whoever lacks memory that the process's own limit, or the driver, refuses waits while there
- * is one (exec/memory/alloc_wait.h).
+ * Memory user: a run that has memory of GPUs, or is about to, and gives it back by itself when it
+ * is over. Whoever lacks memory that the process's own limit, or the driver, refuses waits while
+ * there is one (exec/memory/alloc_wait.h).
  *
- * So that nobody misses one, a run is a tenant before it takes memory, and until that can be had by
- * others; its end is told to those who wait (device/wakeup.h). Any thread, with any lock.
+ * So that nobody misses one, a run is a memory user before it takes memory, and until that can be
+ * had by others; its end is told to those who wait (device/wakeup.h). Any thread, with any lock.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 struct gpu;
 struct program;
 
-struct tenant {
+struct memory_user {
     struct list link;
     const struct program *program; /* NULL: it is none */
     bool has_memory;               /* else it is about to take some, and has none while it waits */
@@ -24,23 +24,25 @@ struct tenant {
     unsigned generation;           /* of the process that it is one of */
 };
 
-/* A program that has nothing to do with GPUs has no tenants: then it is left as it is, zeroed. */
-void tenant_begin(struct tenant *tenant, const struct program *program, bool has_memory);
-void tenant_end(struct tenant *tenant); /* also of one that is none */
+/* A program that has nothing to do with GPUs has no memory users: then it is left as it is, zeroed.
+ */
+void memory_user_begin(struct memory_user *user, const struct program *program, bool has_memory);
+void memory_user_end(struct memory_user *user); /* also of one that is none */
 
 /* What one who lacks memory may hope for. */
-enum tenant_hope {
-    TENANT_NO_HOPE, /* nobody else has any, or all who have some wait themselves */
-    TENANT_MOMENT,  /* somebody is about to take some, or to find that there is none: look again */
-    TENANT_END,     /* somebody who has some will end */
+enum memory_user_release {
+    MEMORY_USER_RELEASES_NONE,   /* nobody else has any, or all who have some wait themselves */
+    MEMORY_USER_RELEASES_SOON,   /* somebody is about to take some, or to find that there is none:
+                                    look again */
+    MEMORY_USER_RELEASES_AT_END, /* somebody who has some will end */
 };
 
 /*
- * Before a thread of `tenant` waits for memory of `gpu`. Without hope it does not wait. Of those
- * who have memory and wait for each other the last one to ask has none; it ends, and the others get
- * on.
+ * Before a thread of `memory user` waits for memory of `gpu`. Without hope it does not wait. Of
+ * those who have memory and wait for each other the last one to ask has none; it ends, and the
+ * others get on.
  */
-enum tenant_hope tenant_waits(struct tenant *tenant, const struct gpu *gpu);
+enum memory_user_release memory_user_wait(struct memory_user *user, const struct gpu *gpu);
 /* A thread of it waits behind others who lack memory, and has none itself. */
-void tenant_stands(struct tenant *tenant);
-void tenant_goes_on(struct tenant *tenant); /* after either, but for no hope */
+void memory_user_queue(struct memory_user *user);
+void memory_user_resume(struct memory_user *user); /* after either, but for no hope */

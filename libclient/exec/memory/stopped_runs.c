@@ -5,27 +5,27 @@
 #include "libclient/exec/run/run_state.h"
 #include "libclient/exec/stop/stop_scope.h"
 
-void leftovers_keep(struct cache *cache, struct cache_entry *entry, struct frame *frame) {
+void stopped_runs_keep(struct cache *cache, struct cache_entry *entry, struct frame *frame) {
     frame->entry = entry;
     frame->is_listed = true;
     frame->used = cache_count_use();
     pthread_mutex_lock(&cache->lock);
-    frame->next = cache->leftovers;
-    cache->leftovers = frame;
-    atomic_fetch_add(&cache->n_leftovers, 1);
+    frame->next = cache->stopped_runs;
+    cache->stopped_runs = frame;
+    atomic_fetch_add(&cache->n_stopped_runs, 1);
     pthread_mutex_unlock(&cache->lock);
     /* Its work may have ended just now, when nobody would have found it here. */
     cache_tell_idle(entry->program);
 }
 
 static void unlist(struct cache *cache, struct frame *frame) {
-    struct frame **at = &cache->leftovers;
+    struct frame **at = &cache->stopped_runs;
 
     while (*at != frame)
         at = &(*at)->next;
     *at = frame->next;
     frame->is_listed = false;
-    atomic_fetch_sub(&cache->n_leftovers, 1);
+    atomic_fetch_sub(&cache->n_stopped_runs, 1);
 }
 
 /* With the lock held, which is let go of meanwhile: this thread no longer watches a frame. Whoever
@@ -58,15 +58,15 @@ static int await(struct frame *frame, uint64_t until_nsec, struct cancel *cancel
     return r ? why : 0;
 }
 
-int leftovers_settle(struct cache *cache, uint64_t until_nsec, struct cancel *cancel,
-                     struct allot_error *err) {
+int stopped_runs_await(struct cache *cache, uint64_t until_nsec, struct cancel *cancel,
+                       struct allot_error *err) {
     int r = 0;
 
-    if (atomic_load(&cache->n_leftovers) == 0)
+    if (atomic_load(&cache->n_stopped_runs) == 0)
         return 0;
     pthread_mutex_lock(&cache->lock);
-    while (r == 0 && cache->leftovers) {
-        struct frame *frame = cache->leftovers;
+    while (r == 0 && cache->stopped_runs) {
+        struct frame *frame = cache->stopped_runs;
 
         frame->n_watchers++;
         pthread_mutex_unlock(&cache->lock);

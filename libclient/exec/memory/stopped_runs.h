@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Leftovers: the frames of runs that were stopped, whose work on GPUs is not over
+ * Stopped runs: the frames of runs that were stopped, whose work on GPUs is not over
  * (exec/run/run_state.h). Who comes behind them in the session waits, and what is over goes back to
  * the cache. Where memory lacks, what is over is reclaimed from here as well (exec/plan/cache.h),
  * whoever runs or does not.
@@ -15,11 +15,11 @@ struct cancel;
 struct frame;
 
 /* Keep a frame that is out, and the use of its plan. */
-void leftovers_keep(struct cache *cache, struct cache_entry *entry, struct frame *frame);
+void stopped_runs_keep(struct cache *cache, struct cache_entry *entry, struct frame *frame);
 
 /*
  * Any thread: wait for all that there are, until `until_nsec` (0: as long as it takes) or a
  * cancellation (NULL: none). -ETIMEDOUT and -ECANCELED without words; -EAGAIN.
  */
-int leftovers_settle(struct cache *cache, uint64_t until_nsec, struct cancel *cancel,
-                     struct allot_error *err);
+int stopped_runs_await(struct cache *cache, uint64_t until_nsec, struct cancel *cancel,
+                       struct allot_error *err);

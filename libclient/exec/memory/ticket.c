@@ -10,14 +10,14 @@
 /* All lines in one list: the first of each has it. */
 static struct {
     pthread_mutex_t lock;
-    struct list claims;
+    struct list tickets;
     atomic_uint n; /* may be read without the lock */
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .claims = LIST_INIT(all.claims) };
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .tickets = LIST_INIT(all.tickets) };
 
 /* In the child of a fork nobody waits. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
-    list_init(&all.claims);
+    list_init(&all.tickets);
     atomic_store(&all.n, 0);
 }
 
@@ -26,64 +26,64 @@ static void watch_forks(void) {
 }
 
 /* With the lock. NULL: nobody is in that line. */
-static const struct claim *first_of(const struct gpu *gpu) {
-    const struct claim *claim;
+static const struct ticket *first_of(const struct gpu *gpu) {
+    const struct ticket *ticket;
 
-    list_foreach (claim, &all.claims, link)
-        if (claim->gpu == gpu)
-            return claim;
+    list_foreach (ticket, &all.tickets, link)
+        if (ticket->gpu == gpu)
+            return ticket;
     return NULL;
 }
 
-static bool is_first(const struct claim *claim) {
+static bool is_first(const struct ticket *ticket) {
     bool is;
 
     pthread_mutex_lock(&all.lock);
-    is = first_of(claim->gpu) == claim;
+    is = first_of(ticket->gpu) == ticket;
     pthread_mutex_unlock(&all.lock);
     return is;
 }
 
-int claim_take(struct claim *claim, const struct gpu *gpu, const atomic_bool *stopped,
-               uint64_t until_nsec) {
+int ticket_take(struct ticket *ticket, const struct gpu *gpu, const atomic_bool *stopped,
+                uint64_t until_nsec) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, watch_forks);
-    claim->gpu = gpu;
-    want_begin(&claim->want, NULL, stopped);
+    ticket->gpu = gpu;
+    want_begin(&ticket->want, NULL, stopped);
     pthread_mutex_lock(&all.lock);
-    list_append(&all.claims, &claim->link);
+    list_append(&all.tickets, &ticket->link);
     atomic_fetch_add(&all.n, 1);
     pthread_mutex_unlock(&all.lock);
-    while (!is_first(claim)) {
+    while (!is_first(ticket)) {
         int r = halt_is_set(stopped)                        ? -ECANCELED
                 : clock_nsec(CLOCK_MONOTONIC) >= until_nsec ? -ENOMEM
                                                             : 0;
 
         if (r < 0) {
-            claim_pass(claim);
+            ticket_release(ticket);
             return r;
         }
-        want_sleep(&claim->want, until_nsec);
-        want_lower(&claim->want);
+        want_sleep(&ticket->want, until_nsec);
+        want_lower(&ticket->want);
     }
     return 0;
 }
 
-void claim_pass(struct claim *claim) {
-    const struct claim *first;
+void ticket_release(struct ticket *ticket) {
+    const struct ticket *first;
 
     pthread_mutex_lock(&all.lock);
-    list_remove(&claim->link);
+    list_remove(&ticket->link);
     atomic_fetch_sub(&all.n, 1);
-    first = first_of(claim->gpu);
+    first = first_of(ticket->gpu);
     if (first)
         want_raise(&first->want);
     pthread_mutex_unlock(&all.lock);
-    want_end(&claim->want);
+    want_end(&ticket->want);
 }
 
-bool claim_is_any(const struct gpu *gpu) {
+bool ticket_is_any(const struct gpu *gpu) {
     bool is_any;
 
     if (atomic_load(&all.n) == 0)

@@ -236,7 +236,7 @@ struct frame *cache_take_frame(struct cache *cache, struct cache_entry *entry) {
     if (frame) {
         entry->idle = frame->next;
         entry->n_idle--;
-        tenant_begin(&frame->tenant, entry->program, true);
+        memory_user_begin(&frame->user, entry->program, true);
     }
     pthread_mutex_unlock(&cache->lock);
     return frame;
@@ -252,7 +252,7 @@ void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct fra
         frame->next = entry->idle;
         entry->idle = frame;
         entry->n_idle++;
-        tenant_end(&frame->tenant); /* who waits for memory is told that it can have this */
+        memory_user_end(&frame->user); /* who waits for memory is told that it can have this */
     }
     pthread_mutex_unlock(&cache->lock);
     if (is_one_more)
@@ -287,7 +287,7 @@ struct victim {
     struct cache *cache;
     struct cache_entry *entry;
     struct frame **at;  /* in the list that it is in; NULL: the plan */
-    bool is_left;       /* that of the leftovers */
+    bool is_left;       /* that of the stopped runs */
     bool are_constants; /* of the plan, which stays */
     uint64_t used;
 };
@@ -307,7 +307,7 @@ static void look_for_frame(struct victim *victim, struct cache *cache,
         if ((*at)->used < victim->used)
             *victim = (struct victim){ cache, entry, at, .used = (*at)->used };
     }
-    for (struct frame **at = &cache->leftovers; *at; at = &(*at)->next)
+    for (struct frame **at = &cache->stopped_runs; *at; at = &(*at)->next)
         if ((*at)->used < victim->used && (*at)->n_watchers == 0 &&
             atomic_load(&(*at)->n_awaited) == 0 && has_slab((*at)->program, device))
             *victim = (struct victim){ cache, (*at)->entry, at, true, .used = (*at)->used };
@@ -350,7 +350,7 @@ static struct frame *take(const struct victim *victim) {
         *victim->at = frame->next;
         if (victim->is_left) {
             frame->is_listed = false;
-            atomic_fetch_sub(&cache->n_leftovers, 1);
+            atomic_fetch_sub(&cache->n_stopped_runs, 1);
         } else {
             victim->entry->n_idle--;
             victim->entry->n_users++; /* as long as the frame is there; one left has its own */

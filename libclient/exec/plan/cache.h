@@ -43,9 +43,9 @@ struct cache {
     pthread_cond_t news;  /* constants are there, or away again; a guest has left */
     struct list entries;
     uint32_t n, n_max;
-    uint32_t n_guests;            /* threads that take something back, whoever they lack it for */
-    struct frame *leftovers;      /* exec/memory/stopped_runs.h */
-    _Atomic uint32_t n_leftovers; /* may be read without the lock */
+    uint32_t n_guests;          /* threads that take something back, whoever they lack it for */
+    struct frame *stopped_runs; /* exec/memory/stopped_runs.h */
+    _Atomic uint32_t n_stopped_runs; /* may be read without the lock */
 };
 
 void cache_init(struct cache *cache, uint32_t n_max);

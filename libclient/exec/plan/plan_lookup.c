@@ -91,14 +91,14 @@ static int make_frame(struct engine *engine, struct cache_entry *entry,
                       const struct engine_run *run, struct frame **ret, struct allot_error *err) {
     atomic_bool is_stopped = false;
     const struct stop stop = { &is_stopped, &engine->cache.lock, &engine->cache.news };
-    const struct spare_wait wait = { .until_nsec = run->until_nsec, .stopped = &is_stopped };
+    const struct alloc_wait wait = { .until_nsec = run->until_nsec, .stopped = &is_stopped };
     struct allot_error where = { 0 };
     struct guard guard;
     int r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err), why;
 
     if (r < 0)
         return r;
-    r = outfit_new(ret, &engine->cache, entry, &engine->variables, &wait, &where);
+    r = run_memory_new(ret, &engine->cache, entry, &engine->variables, &wait, &where);
     why = guard_end(&guard);
     if (r == -ECANCELED && why < 0)
         return engine_stopped(run, why, where.text, err);

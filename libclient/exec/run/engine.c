@@ -130,7 +130,7 @@ struct engine *engine_free(struct engine *engine) {
     is_fork = engine_check(engine, NULL) < 0;
     visit = gpus_visit_begin(is_fork ? NULL : engine->gpus);
     if (!is_fork)
-        leftovers_settle(&engine->cache, 0, NULL, NULL);
+        stopped_runs_await(&engine->cache, 0, NULL, NULL);
     cache_done(&engine->cache, is_fork);
     placement_done(&engine->placement);
     variables_done(&engine->variables);
@@ -331,7 +331,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     if (r < 0)
         save_failed(run, trace, err);
     if (frame->is_out) {
-        leftovers_keep(&engine->cache, entry, frame);
+        stopped_runs_keep(&engine->cache, entry, frame);
         return r;
     }
     cache_give_frame(&engine->cache, entry, frame);
@@ -376,7 +376,7 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
     run->is_traced = false;
     if (run->trace_file)
         trace_forget(run->trace_file);
-    r = leftovers_settle(&engine->cache, run->until_nsec, run->cancel, &why);
+    r = stopped_runs_await(&engine->cache, run->until_nsec, run->cancel, &why);
     if (r == -ETIMEDOUT || r == -ECANCELED)
         engine_stopped(run, r, NULL, &why);
     else if (r == 0)

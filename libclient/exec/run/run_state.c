@@ -100,10 +100,10 @@ static uint32_t own_pins(const struct frame *frame, const struct program_item *i
     return n;
 }
 
-static struct spare_wait wait_of(struct frame *frame) {
-    return (struct spare_wait){ .until_nsec = frame->until_nsec,
+static struct alloc_wait wait_of(struct frame *frame) {
+    return (struct alloc_wait){ .until_nsec = frame->until_nsec,
                                 .stopped = &frame->cancelled,
-                                .tenant = &frame->tenant };
+                                .user = &frame->user };
 }
 
 /* With the locks held: the first that lacks bytes to be written and has no fresh ones; `n`: none.
@@ -177,7 +177,7 @@ static bool no_longer_lacks(void *userdata) {
 static int lock_with_fresh(struct frame *frame, const struct program_item *item,
                            struct variable *const *variables, uint32_t n, struct buffer **fresh) {
     struct lack lack = { frame, item, variables, fresh, n, n };
-    struct spare_wait wait = wait_of(frame);
+    struct alloc_wait wait = wait_of(frame);
     struct allot_error err = { 0 };
     int r = 0;
 
@@ -339,9 +339,9 @@ static int take_slabs(struct frame *frame, const struct device_block *slabs,
     const struct program *program = frame->program;
     uint64_t bytes = program->slab_bytes[0];
     int r = bytes == 0         ? 0
-            : program->has_gpu ? spare_host_alloc(program->devices[0], first_gpu(program), bytes,
-                                                  &frame->slabs[0].data, err)
-                               : spare_alloc(program->devices[0], bytes, "step memory", NULL,
+            : program->has_gpu ? alloc_pinned(program->devices[0], first_gpu(program), bytes,
+                                              &frame->slabs[0].data, err)
+                               : alloc_block(program->devices[0], bytes, "step memory", NULL,
                                              &frame->slabs[0], err);
 
     if (r < 0)
@@ -373,16 +373,16 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     const struct program_item *item = item_of(frame, run);
     uint32_t value = program->args[item->first_arg + item->n_inputs + i];
     int64_t count = shape_count(shape);
-    const struct spare_wait wait = wait_of(frame);
+    const struct alloc_wait wait = wait_of(frame);
     struct allot_error err = { 0 };
     struct buffer *buffer;
     int r;
 
     if (count < 0)
         return kernel_fail(-EOVERFLOW, "an output that is too large");
-    r = spare_buffer_new(program->devices[item->device],
-                         (uint64_t)count * dtype_bytes(program->values[value].dtype),
-                         item->node->name, &wait, &buffer, &err);
+    r = alloc_buffer(program->devices[item->device],
+                     (uint64_t)count * dtype_bytes(program->values[value].dtype), item->node->name,
+                     &wait, &buffer, &err);
     if (r < 0)
         return kernel_fail(r, "%s", err.text);
     pin(frame, value, buffer);
@@ -485,7 +485,7 @@ struct frame *frame_free(struct frame *frame) {
             gpu_host_free(first_gpu(frame->program), frame->slabs[d].data);
         else if (frame->slabs[d].data)
             device_dealloc(frame->program->devices[d], &frame->slabs[d]);
-    tenant_end(&frame->tenant);
+    memory_user_end(&frame->user);
     crew_free(frame->crew);
     free(frame->args);
     free(frame->items);
@@ -552,7 +552,7 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
             for (uint32_t p = program->first_place[v]; p < program->first_place[v + 1]; p++)
                 frame->args[program->places[p]] = tensor_data(feeds[value->index]);
         } else if (value->where == VALUE_FETCH) {
-            r = spare_buffer_new(program->devices[0], value->bytes, "fetch", NULL, &buffer, err);
+            r = alloc_buffer(program->devices[0], value->bytes, "fetch", NULL, &buffer, err);
             if (r < 0) {
                 if (value->node)
                     r = error_wrap(err, r, "'%s' (%s)", value->node->name, value->node->op->name);

@@ -25,7 +25,7 @@ struct cache_entry;
 struct crew;
 struct frame_end;
 struct frame_event;
-struct spare_wait;
+struct alloc_wait;
 struct trace;
 
 struct frame_item {
@@ -43,7 +43,7 @@ struct frame {
     struct frame *next;          /* of those that are idle, or out; for the owner */
     uint64_t used;               /* for the owner: the higher, the later */
     struct cache_entry *entry;   /* for the owner */
-    struct tenant tenant;        /* as long as a run has it, or it is out */
+    struct memory_user user;     /* as long as a run has it, or it is out */
     bool is_listed;              /* for the owner: among those that are out */
     uint32_t n_watchers;         /* for the owner: who waits until it is no longer out */
     void **args;                 /* addresses, as program.args */

@@ -69,10 +69,9 @@ bool variable_lacks(const struct variable *variable, uint32_t n_own) {
     return !variable->buffer || atomic_load(&variable->buffer->refs) > 1 + n_own;
 }
 
-int variable_fresh(const struct variable *variable, const struct spare_wait *wait,
+int variable_fresh(const struct variable *variable, const struct alloc_wait *wait,
                    struct buffer **ret, struct allot_error *err) {
-    return spare_buffer_new(variable->device, variable->bytes, variable->node->name, wait, ret,
-                            err);
+    return alloc_buffer(variable->device, variable->bytes, variable->node->name, wait, ret, err);
 }
 
 int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct buffer **fresh,

@@ -21,7 +21,7 @@ struct allot_error;
 struct allot_tensor;
 struct device;
 struct node;
-struct spare_wait;
+struct alloc_wait;
 
 struct variable {
     pthread_mutex_t lock;
@@ -55,7 +55,7 @@ int variable_read(struct variable *variable, struct buffer **ret, bool *ret_sett
  * are none. */
 bool variable_lacks(const struct variable *variable, uint32_t n_own);
 /* Without the lock, as it may wait: bytes to change instead. */
-int variable_fresh(const struct variable *variable, const struct spare_wait *wait,
+int variable_fresh(const struct variable *variable, const struct alloc_wait *wait,
                    struct buffer **ret, struct allot_error *err);
 /*
  * With the lock held: make `variable->buffer` one that may be changed: the same, or `*fresh`, which

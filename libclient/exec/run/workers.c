@@ -46,7 +46,7 @@ struct crew {
     struct frame *frame;
     struct pool *pool;
     uint32_t n_workers;
-    struct worker *workers; /* 0: the caller; the last, n_workers: nobody, see crew_tell() */
+    struct worker *list;    /* 0: the caller; the last, n_workers: nobody, see crew_tell() */
     uint32_t *later;        /* of a crew of one: items that have the host wait, first come first */
     uint32_t first_later, n_later;
     _Atomic uint32_t *waits; /* by item: predecessors that are not done */
@@ -122,7 +122,7 @@ static bool find_any(struct worker *worker, uint32_t *ret) {
     struct crew *crew = worker->crew;
 
     for (uint32_t i = 1; i <= crew->n_workers; i++)
-        if (steal(worker, &crew->workers[(worker->index + i) % (crew->n_workers + 1)], ret))
+        if (steal(worker, &crew->list[(worker->index + i) % (crew->n_workers + 1)], ret))
             return true;
     return false;
 }
@@ -139,7 +139,7 @@ static bool find_later(struct crew *crew, uint32_t *ret) {
 
 static bool has_work(const struct crew *crew) {
     for (uint32_t i = 0; i <= crew->n_workers; i++)
-        if (atomic_load(&crew->workers[i].n) > 0)
+        if (atomic_load(&crew->list[i].n) > 0)
             return true;
     return false;
 }
@@ -159,7 +159,7 @@ static void wake_caller(struct crew *crew) {
 static void call_helper(struct crew *crew) {
     wake_caller(crew);
     for (uint32_t i = 1; i < crew->n_workers; i++) {
-        struct worker *helper = &crew->workers[i];
+        struct worker *helper = &crew->list[i];
         bool in = false;
 
         if (!atomic_load_explicit(&helper->is_out, memory_order_relaxed) &&
@@ -290,7 +290,7 @@ static bool enter(struct crew *crew) {
 
 void crew_tell(struct crew *crew, uint32_t event) {
     const struct program *program = crew->frame->program;
-    struct worker *nobody = &crew->workers[crew->n_workers];
+    struct worker *nobody = &crew->list[crew->n_workers];
     uint32_t n_ready = 0;
     bool is_asleep;
 
@@ -328,7 +328,7 @@ static void sleep_until_news(struct crew *crew) {
 
 bool crew_run(struct crew *crew) {
     const struct program *program = crew->frame->program;
-    struct worker *caller = &crew->workers[0];
+    struct worker *caller = &crew->list[0];
 
     for (uint32_t i = 0; i < program->n_items; i++) {
         const struct program_item *item = &program->items[i];
@@ -337,7 +337,7 @@ bool crew_run(struct crew *crew) {
         atomic_store_explicit(&crew->waits[i], item->n_predecessors + n_told, memory_order_relaxed);
     }
     for (uint32_t i = 0; i <= crew->n_workers; i++)
-        atomic_store_explicit(&crew->workers[i].n, 0, memory_order_relaxed);
+        atomic_store_explicit(&crew->list[i].n, 0, memory_order_relaxed);
     crew->first_later = crew->n_later = 0;
     crew->is_closed = false;
     atomic_store(&crew->left, program->n_items);
@@ -367,16 +367,16 @@ int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t
         return -ENOMEM;
     *crew = (struct crew){ .frame = frame, .pool = pool, .n_workers = n_threads };
     crew->waits = calloc(n_items + 1, sizeof(*crew->waits));
-    crew->workers = aligned_alloc(64, (n_threads + 1) * sizeof(*crew->workers));
-    if (crew->workers)
-        memset(crew->workers, 0, (n_threads + 1) * sizeof(*crew->workers));
+    crew->list = aligned_alloc(64, (n_threads + 1) * sizeof(*crew->list));
+    if (crew->list)
+        memset(crew->list, 0, (n_threads + 1) * sizeof(*crew->list));
     crew->later = n_threads == 1 ? malloc((n_items + 1) * sizeof(*crew->later)) : NULL;
-    if (!crew->waits || !crew->workers || (n_threads == 1 && !crew->later)) {
+    if (!crew->waits || !crew->list || (n_threads == 1 && !crew->later)) {
         crew_free(crew);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i <= n_threads; i++) {
-        struct worker *worker = &crew->workers[i];
+        struct worker *worker = &crew->list[i];
 
         worker->crew = crew;
         worker->index = i;
@@ -394,9 +394,9 @@ int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t
 struct crew *crew_free(struct crew *crew) {
     if (!crew)
         return NULL;
-    for (uint32_t i = 0; crew->workers && i <= crew->n_workers; i++)
-        free(crew->workers[i].stack);
-    free(crew->workers);
+    for (uint32_t i = 0; crew->list && i <= crew->n_workers; i++)
+        free(crew->list[i].stack);
+    free(crew->list);
     free(crew->later);
     free(crew->waits);
     free(crew);

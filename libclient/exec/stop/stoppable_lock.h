@@ -10,7 +10,7 @@
 #include "libclient/exec/stop/stop.h"
 
 struct turn {
-    pthread_mutex_t lock;
+    pthread_mutex_t mutex;
     pthread_cond_t news; /* it is free, or somebody who waits is stopped */
     bool is_taken;
 };

@@ -45,7 +45,7 @@ static void open_leased(struct gpus_options options) {
 }
 
 static bool is_in_line(void) {
-    return claim_is_any(bench.engine->devices[1]->gpu);
+    return ticket_is_any(bench.engine->devices[1]->gpu);
 }
 
 static void await_in_line(void) {
@@ -306,7 +306,7 @@ START_TEST(so_it_is_with_two_gpus) {
         runner_begin(&holder, 0);
         await_held(n + 1);
         runner_begin(&both, 0);
-        while (!claim_is_any(NULL))
+        while (!ticket_is_any(NULL))
             nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
         if (round == 0)
             runner_cancel(&both);
