@@ -38,7 +38,7 @@ enum memory_user_release {
 };
 
 /*
- * Before a thread of `memory user` waits for memory of `gpu`. Without hope it does not wait. Of
+ * Before a thread of `user` waits for memory of `gpu`. Without hope it does not wait. Of
  * those who have memory and wait for each other the last one to ask has none; it ends, and the
  * others get on.
  */

@@ -48,13 +48,13 @@ static int await(struct frame *frame, uint64_t until_nsec, struct cancel *cancel
                  struct allot_error *err) {
     atomic_bool is_stopped = false;
     const struct stop stop = { &is_stopped, &frame->lock, &frame->news };
-    struct guard guard;
-    int r = guard_begin(&guard, until_nsec, cancel, &stop, err), why;
+    struct stop_scope scope;
+    int r = stop_scope_begin(&scope, until_nsec, cancel, &stop, err), why;
 
     if (r < 0)
         return r;
     r = frame_await(frame, &is_stopped) ? 0 : 1;
-    why = guard_end(&guard);
+    why = stop_scope_end(&scope);
     return r ? why : 0;
 }
 

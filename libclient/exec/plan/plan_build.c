@@ -18,11 +18,11 @@ int maker_place(struct engine *engine, uint32_t node, struct device **ret,
                 struct allot_error *err) {
     int r;
 
-    turn_take(&engine->turn, NULL);
+    stoppable_lock_take(&engine->plan_lock, NULL);
     r = place(engine, NULL, err);
     if (r == 0)
         *ret = engine->devices[engine->placement.devices[node]];
-    turn_give(&engine->turn);
+    stoppable_lock_give(&engine->plan_lock);
     return r;
 }
 
@@ -58,18 +58,18 @@ int maker_entry(struct engine *engine, const struct program_request *asked,
                 const unsigned char *key, size_t key_bytes, struct engine_run *run,
                 struct cache_entry **ret, struct allot_error *err) {
     atomic_bool is_stopped = false;
-    const struct stop stop = turn_stop(&engine->turn, &is_stopped);
-    struct guard guard;
-    int r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err), why;
+    const struct stop stop = stoppable_lock_stop(&engine->plan_lock, &is_stopped);
+    struct stop_scope scope;
+    int r = stop_scope_begin(&scope, run->until_nsec, run->cancel, &stop, err), why;
 
     if (r < 0)
         return r;
-    r = turn_take(&engine->turn, &is_stopped);
+    r = stoppable_lock_take(&engine->plan_lock, &is_stopped);
     if (r == 0) {
         r = make_entry(engine, asked, key, key_bytes, &is_stopped, run, ret, err);
-        turn_give(&engine->turn);
+        stoppable_lock_give(&engine->plan_lock);
     }
-    why = guard_end(&guard);
+    why = stop_scope_end(&scope);
     if (why == 0 || (r < 0 && r != -ECANCELED))
         return r;
     if (r == 0)

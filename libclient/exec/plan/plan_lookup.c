@@ -93,13 +93,13 @@ static int make_frame(struct engine *engine, struct cache_entry *entry,
     const struct stop stop = { &is_stopped, &engine->cache.lock, &engine->cache.news };
     const struct alloc_wait wait = { .until_nsec = run->until_nsec, .stopped = &is_stopped };
     struct allot_error where = { 0 };
-    struct guard guard;
-    int r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err), why;
+    struct stop_scope scope;
+    int r = stop_scope_begin(&scope, run->until_nsec, run->cancel, &stop, err), why;
 
     if (r < 0)
         return r;
     r = run_memory_new(ret, &engine->cache, entry, &engine->variables, &wait, &where);
-    why = guard_end(&guard);
+    why = stop_scope_end(&scope);
     if (r == -ECANCELED && why < 0)
         return engine_stopped(run, why, where.text, err);
     return r < 0 ? error_set(err, r, "%s", where.text) : 0;

@@ -98,7 +98,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
         engine->options.seed = (uintptr_t)engine;
     variables_init(&engine->variables);
-    turn_init(&engine->turn);
+    stoppable_lock_init(&engine->plan_lock);
     cache_init(&engine->cache, PLANS_MAX);
     r = start(engine, err);
     if (r < 0) {
@@ -143,7 +143,7 @@ struct engine *engine_free(struct engine *engine) {
     threads_put(engine->inter);
     graph_unref(engine->graph);
     if (!is_fork) /* where somebody may have waited, who is not here */
-        turn_done(&engine->turn);
+        stoppable_lock_done(&engine->plan_lock);
     free(engine);
     return NULL;
 }
@@ -198,16 +198,16 @@ static void save_failed(struct engine_run *run, const struct trace *trace,
 }
 
 /* The run itself, with what may stop it, until the GPUs are through with it, too. */
-static int run_guarded(struct engine *engine, struct frame *frame, const struct engine_run *run,
-                       struct allot_error *err) {
+static int run_stoppable(struct engine *engine, struct frame *frame, const struct engine_run *run,
+                         struct allot_error *err) {
     const struct stop stop = { &frame->cancelled, &frame->lock, &frame->news };
     struct allot_error late = { 0 };
-    struct guard guard;
+    struct stop_scope scope;
     int r, why;
 
     frame->until_nsec = run->until_nsec;
-    frame->is_guarded = run->until_nsec || run->cancel;
-    r = guard_begin(&guard, run->until_nsec, run->cancel, &stop, err);
+    frame->is_stoppable = run->until_nsec || run->cancel;
+    r = stop_scope_begin(&scope, run->until_nsec, run->cancel, &stop, err);
     if (r < 0)
         return r;
     r = run_frame(frame, engine->inter, engine->options.inter_threads);
@@ -216,7 +216,7 @@ static int run_guarded(struct engine *engine, struct frame *frame, const struct 
         if (!frame->is_out && frame->failure.code == 0)
             frame->failure = late;
     }
-    why = guard_end(&guard);
+    why = stop_scope_end(&scope);
     if (r < 0)
         return error_set(err, r, "no host memory for a run");
     /* A run that was over before the word came is not disturbed by it; an op that heard it and
@@ -235,7 +235,7 @@ static int run_in(struct engine *engine, struct frame *frame, struct engine_run 
 
     frame->trace = run->trace;
     r = frame_begin(frame, feeds, run->step, err);
-    if (r == 0 && run_guarded(engine, frame, run, &why) < 0)
+    if (r == 0 && run_stoppable(engine, frame, run, &why) < 0)
         frame->failure = why;
     r = r < 0 ? r : frame_end(frame, ret_fetches, err);
     frame->trace = NULL;

@@ -43,8 +43,8 @@ struct engine {
     struct variables variables;
     _Atomic uint64_t n_steps;
 
-    struct turn turn;           /* of who makes a plan */
-    struct placement placement; /* of whose turn it is */
+    struct stoppable_lock plan_lock; /* of who makes a plan */
+    struct placement placement;      /* of whose turn it is */
 
     struct cache cache;
 };

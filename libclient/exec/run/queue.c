@@ -414,7 +414,7 @@ int queue_finish(struct frame *frame, struct allot_error *err) {
     if (!frame->program->has_gpu)
         return 0;
     /* Who may be stopped, or was, does not sleep in the driver, which hears of nothing. */
-    if (frame->is_guarded || atomic_load(&frame->cancelled))
+    if (frame->is_stoppable || atomic_load(&frame->cancelled))
         are_marked = ask_waiters(frame) == 0;
     if (are_marked && !frame_await(frame, &frame->cancelled)) {
         frame->is_out = true;

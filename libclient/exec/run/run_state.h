@@ -64,7 +64,7 @@ struct frame {
     struct allot_error failure;   /* its words */
     bool has_ended;               /* every item of this run was done, on the GPUs too */
     uint64_t until_nsec;          /* when this run has to be over; 0: never */
-    bool is_guarded;              /* somebody may set `cancelled` while this run waits */
+    bool is_stoppable;            /* somebody may set `cancelled` while this run waits */
     bool is_out;                  /* see above */
     pthread_mutex_t lock;
     pthread_cond_t news;        /* for those who wait for something of this run */

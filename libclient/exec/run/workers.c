@@ -46,8 +46,8 @@ struct crew {
     struct frame *frame;
     struct pool *pool;
     uint32_t n_workers;
-    struct worker *list;    /* 0: the caller; the last, n_workers: nobody, see crew_tell() */
-    uint32_t *later;        /* of a crew of one: items that have the host wait, first come first */
+    struct worker *list; /* 0: the caller; the last, n_workers: nobody, see crew_tell() */
+    uint32_t *later;     /* of a crew of one: items that have the host wait, first come first */
     uint32_t first_later, n_later;
     _Atomic uint32_t *waits; /* by item: predecessors that are not done */
     _Alignas(64) _Atomic uint32_t left;
@@ -131,7 +131,7 @@ static bool find_any(struct worker *worker, uint32_t *ret) {
 static bool find_later(struct crew *crew, uint32_t *ret) {
     if (crew->first_later == crew->n_later)
         return false;
-    if (crew->frame->is_guarded && !queue_await(crew->frame, crew->later[crew->first_later]))
+    if (crew->frame->is_stoppable && !queue_await(crew->frame, crew->later[crew->first_later]))
         return false;
     *ret = crew->later[crew->first_later++];
     return true;
@@ -273,7 +273,7 @@ static void helper_main(struct pool_task *task) {
 }
 
 bool crew_asks(const struct crew *crew) {
-    return !crew->later || crew->frame->is_guarded;
+    return !crew->later || crew->frame->is_stoppable;
 }
 
 /* Come in, unless all is over. */

@@ -12,11 +12,11 @@
 struct cancel {
     pthread_mutex_t lock;
     bool is_given;
-    struct list seats;
+    struct list listeners;
 };
 
 /* A run that hears it. */
-struct cancel_seat {
+struct cancel_listener {
     struct list link;
     struct stop stop;
 };
@@ -25,6 +25,6 @@ void cancel_init(struct cancel *cancel);
 void cancel_done(struct cancel *cancel);
 void cancel_give(struct cancel *cancel);
 
-void cancel_join(struct cancel *cancel, struct cancel_seat *seat, const struct stop *stop);
+void cancel_join(struct cancel *cancel, struct cancel_listener *listener, const struct stop *stop);
 /* Whether it was given; afterwards what was to be stopped is left alone. */
-bool cancel_leave(struct cancel *cancel, struct cancel_seat *seat);
+bool cancel_leave(struct cancel *cancel, struct cancel_listener *listener);

@@ -6,25 +6,25 @@
 
 #include "base/error.h"
 
-int guard_begin(struct guard *guard, uint64_t until_nsec, struct cancel *cancel,
-                const struct stop *stop, struct allot_error *err) {
-    guard->cancel = cancel;
-    guard->has_deadline = until_nsec > 0;
-    if (guard->has_deadline) {
-        int r = deadline_set(&guard->deadline, until_nsec, stop);
+int stop_scope_begin(struct stop_scope *scope, uint64_t until_nsec, struct cancel *cancel,
+                     const struct stop *stop, struct allot_error *err) {
+    scope->cancel = cancel;
+    scope->has_deadline = until_nsec > 0;
+    if (scope->has_deadline) {
+        int r = deadline_set(&scope->deadline, until_nsec, stop);
 
         if (r < 0)
             return error_set(err, r, "no thread to keep the time limit: %s", strerror(-r));
     }
     if (cancel)
-        cancel_join(cancel, &guard->seat, stop);
+        cancel_join(cancel, &scope->listener, stop);
     return 0;
 }
 
-int guard_end(struct guard *guard) {
-    bool is_cancelled = guard->cancel && cancel_leave(guard->cancel, &guard->seat);
+int stop_scope_end(struct stop_scope *scope) {
+    bool is_cancelled = scope->cancel && cancel_leave(scope->cancel, &scope->listener);
 
-    if (guard->has_deadline && deadline_end(&guard->deadline))
+    if (scope->has_deadline && deadline_end(&scope->deadline))
         return -ETIMEDOUT;
     return is_cancelled ? -ECANCELED : 0;
 }

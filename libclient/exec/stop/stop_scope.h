@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Guard: what may stop a run from outside, a time or a cancellation, while it does one thing.
+ * Stop scope: what may stop a run from outside, a time or a cancellation, while it does one thing.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,15 +11,15 @@
 
 struct allot_error;
 
-struct guard {
+struct stop_scope {
     struct cancel *cancel; /* NULL: none */
-    struct cancel_seat seat;
+    struct cancel_listener listener;
     bool has_deadline;
     struct deadline deadline;
 };
 
 /* `until_nsec` of CLOCK_MONOTONIC, 0: no limit; `cancel` may be NULL. -EAGAIN. */
-int guard_begin(struct guard *guard, uint64_t until_nsec, struct cancel *cancel,
-                const struct stop *stop, struct allot_error *err);
+int stop_scope_begin(struct stop_scope *scope, uint64_t until_nsec, struct cancel *cancel,
+                     const struct stop *stop, struct allot_error *err);
 /* -ETIMEDOUT, -ECANCELED, or 0: nobody has said a word. */
-int guard_end(struct guard *guard);
+int stop_scope_end(struct stop_scope *scope);

@@ -5,39 +5,39 @@
 
 #include "base/halt.h"
 
-void turn_init(struct turn *turn) {
-    pthread_mutex_init(&turn->mutex, NULL);
-    pthread_cond_init(&turn->news, NULL);
-    turn->is_taken = false;
+void stoppable_lock_init(struct stoppable_lock *lock) {
+    pthread_mutex_init(&lock->mutex, NULL);
+    pthread_cond_init(&lock->news, NULL);
+    lock->is_taken = false;
 }
 
-void turn_done(struct turn *turn) {
-    pthread_cond_destroy(&turn->news);
-    pthread_mutex_destroy(&turn->mutex);
+void stoppable_lock_done(struct stoppable_lock *lock) {
+    pthread_cond_destroy(&lock->news);
+    pthread_mutex_destroy(&lock->mutex);
 }
 
-struct stop turn_stop(struct turn *turn, atomic_bool *flag) {
-    return (struct stop){ flag, &turn->mutex, &turn->news };
+struct stop stoppable_lock_stop(struct stoppable_lock *lock, atomic_bool *flag) {
+    return (struct stop){ flag, &lock->mutex, &lock->news };
 }
 
-int turn_take(struct turn *turn, const atomic_bool *stopped) {
+int stoppable_lock_take(struct stoppable_lock *lock, const atomic_bool *stopped) {
     int r = 0;
 
-    pthread_mutex_lock(&turn->mutex);
-    while (turn->is_taken && !halt_is_set(stopped))
-        pthread_cond_wait(&turn->news, &turn->mutex);
+    pthread_mutex_lock(&lock->mutex);
+    while (lock->is_taken && !halt_is_set(stopped))
+        pthread_cond_wait(&lock->news, &lock->mutex);
     if (halt_is_set(stopped))
         r = -ECANCELED;
     else
-        turn->is_taken = true;
-    pthread_mutex_unlock(&turn->mutex);
+        lock->is_taken = true;
+    pthread_mutex_unlock(&lock->mutex);
     return r;
 }
 
-void turn_give(struct turn *turn) {
-    pthread_mutex_lock(&turn->mutex);
-    turn->is_taken = false;
+void stoppable_lock_give(struct stoppable_lock *lock) {
+    pthread_mutex_lock(&lock->mutex);
+    lock->is_taken = false;
     /* All: one that is woken and stopped at once would leave the others asleep. */
-    pthread_cond_broadcast(&turn->news);
-    pthread_mutex_unlock(&turn->mutex);
+    pthread_cond_broadcast(&lock->news);
+    pthread_mutex_unlock(&lock->mutex);
 }
