@@ -232,7 +232,7 @@ static int put(struct engine *engine, const struct node *node, const void *data,
 
     if (r < 0)
         return r;
-    r = variables_get(&engine->variables, node, device, &variable);
+    r = variable_table_get(&engine->variables, node, device, &variable);
     if (r < 0)
         return error_set(err, r, "no host memory for variable '%s'", node->name);
     /* Where it is, if nobody is at it. */

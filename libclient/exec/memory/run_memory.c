@@ -70,7 +70,7 @@ static int name(const struct run_memory *memory, uint32_t part, int r, struct al
     while (memory->program->devices[d] != memory->parts[part].device)
         d++;
     return memory->constants[d] == part ? constants_name(&memory->needs[d], r, err)
-                                        : frame_no_slab(memory->program, d, r, err);
+                                        : run_state_no_slab(memory->program, d, r, err);
 }
 
 /* What was had may have been given back on the compute stream, by who has work queued there that
@@ -121,10 +121,10 @@ static void give_slabs(const struct run_memory *memory) {
 }
 
 /* -EAGAIN: the constants are gone. */
-static int take(struct frame **ret, struct cache *cache, struct cache_entry *entry, bool is_mine,
-                struct variables *variables, const struct alloc_wait *given,
+static int take(struct run_state **ret, struct cache *cache, struct cache_entry *entry,
+                bool is_mine, struct variable_table *variables, const struct alloc_wait *given,
                 struct allot_error *err) {
-    struct memory_user user; /* until the frame is one */
+    struct memory_user user; /* until the run state is one */
     const struct alloc_wait wait = { .until_nsec = given->until_nsec,
                                      .stopped = given->stopped,
                                      .user = &user };
@@ -142,7 +142,7 @@ static int take(struct frame **ret, struct cache *cache, struct cache_entry *ent
     if (!constants_end(cache, entry, is_mine, r == 0) && r == 0)
         r = -EAGAIN;
     if (r == 0)
-        r = frame_new(ret, entry->program, variables, memory.slabs, err);
+        r = run_state_new(ret, entry->program, variables, memory.slabs, err);
     if (r == 0)
         memory_user_begin(&(*ret)->user, entry->program, true);
     else if (memory.slabs)
@@ -152,8 +152,8 @@ static int take(struct frame **ret, struct cache *cache, struct cache_entry *ent
     return r;
 }
 
-int run_memory_new(struct frame **ret, struct cache *cache, struct cache_entry *entry,
-                   struct variables *variables, const struct alloc_wait *wait,
+int run_memory_new(struct run_state **ret, struct cache *cache, struct cache_entry *entry,
+                   struct variable_table *variables, const struct alloc_wait *wait,
                    struct allot_error *err) {
     bool is_mine;
     int r;

@@ -12,7 +12,7 @@
 #include "libclient/exec/memory/constants.h"
 #include "libclient/exec/run/run_state.h"
 
-/* Idle frames that are kept for runs at the same time: each has a slab. */
+/* Idle run states that are kept for runs at the same time: each has a slab. */
 enum { IDLE_MAX = 4 };
 
 /* Locks: `all` before those of caches, and these in the order of the list. */
@@ -21,7 +21,7 @@ static struct {
     struct list caches;
 } all = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(all.caches) };
 
-static _Atomic uint64_t n_uses; /* of frames and plans of all caches, so far */
+static _Atomic uint64_t n_uses; /* of run states and plans of all caches, so far */
 
 static void lock_all(void) {
     pthread_mutex_lock(&all.lock);
@@ -56,10 +56,10 @@ void cache_init(struct cache *cache, uint32_t n_max) {
 
 static void entry_free(struct cache_entry *entry) {
     while (entry->idle) {
-        struct frame *frame = entry->idle;
+        struct run_state *state = entry->idle;
 
-        entry->idle = frame->next;
-        frame_free(frame);
+        entry->idle = state->next;
+        run_state_free(state);
     }
     program_free(entry->program);
     free(entry);
@@ -228,35 +228,35 @@ void cache_release(struct cache *cache, struct cache_entry *entry) {
     entries_free(&old);
 }
 
-struct frame *cache_take_frame(struct cache *cache, struct cache_entry *entry) {
-    struct frame *frame;
+struct run_state *cache_take_state(struct cache *cache, struct cache_entry *entry) {
+    struct run_state *state;
 
     pthread_mutex_lock(&cache->lock);
-    frame = entry->idle;
-    if (frame) {
-        entry->idle = frame->next;
+    state = entry->idle;
+    if (state) {
+        entry->idle = state->next;
         entry->n_idle--;
-        memory_user_begin(&frame->user, entry->program, true);
+        memory_user_begin(&state->user, entry->program, true);
     }
     pthread_mutex_unlock(&cache->lock);
-    return frame;
+    return state;
 }
 
-void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct frame *frame) {
+void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run_state *state) {
     bool is_one_more;
 
     pthread_mutex_lock(&cache->lock);
     is_one_more = entry->n_idle >= IDLE_MAX;
     if (!is_one_more) {
-        frame->used = cache_count_use();
-        frame->next = entry->idle;
-        entry->idle = frame;
+        state->used = cache_count_use();
+        state->next = entry->idle;
+        entry->idle = state;
         entry->n_idle++;
-        memory_user_end(&frame->user); /* who waits for memory is told that it can have this */
+        memory_user_end(&state->user); /* who waits for memory is told that it can have this */
     }
     pthread_mutex_unlock(&cache->lock);
     if (is_one_more)
-        frame_free(frame);
+        run_state_free(state);
 }
 
 /* ---- Reclaim ------------------------------------------------------------------------------------
@@ -282,23 +282,23 @@ static bool has_constants(const struct program *program, const struct device *de
     return false;
 }
 
-/* What is to go: a frame, a whole plan, or its constants alone. */
+/* What is to go: a run state, a whole plan, or its constants alone. */
 struct victim {
     struct cache *cache;
     struct cache_entry *entry;
-    struct frame **at;  /* in the list that it is in; NULL: the plan */
-    bool is_left;       /* that of the stopped runs */
-    bool are_constants; /* of the plan, which stays */
+    struct run_state **at; /* in the list that it is in; NULL: the plan */
+    bool is_left;          /* that of the stopped runs */
+    bool are_constants;    /* of the plan, which stays */
     uint64_t used;
 };
 
-/* With the lock of the cache. Idle frames lie with the one used last first. */
-static void look_for_frame(struct victim *victim, struct cache *cache,
+/* With the lock of the cache. Idle run states lie with the one used last first. */
+static void look_for_state(struct victim *victim, struct cache *cache,
                            const struct device *device) {
     struct cache_entry *entry;
 
     list_foreach (entry, &cache->entries, link) {
-        struct frame **at = &entry->idle;
+        struct run_state **at = &entry->idle;
 
         if (!entry->idle || !has_slab(entry->program, device))
             continue;
@@ -307,7 +307,7 @@ static void look_for_frame(struct victim *victim, struct cache *cache,
         if ((*at)->used < victim->used)
             *victim = (struct victim){ cache, entry, at, .used = (*at)->used };
     }
-    for (struct frame **at = &cache->stopped_runs; *at; at = &(*at)->next)
+    for (struct run_state **at = &cache->stopped_runs; *at; at = &(*at)->next)
         if ((*at)->used < victim->used && (*at)->n_watchers == 0 &&
             atomic_load(&(*at)->n_awaited) == 0 && has_slab((*at)->program, device))
             *victim = (struct victim){ cache, (*at)->entry, at, true, .used = (*at)->used };
@@ -336,46 +336,46 @@ static void look_for_constants(struct victim *victim, struct cache *cache,
 }
 
 /* With the lock of its cache, which is given up: off its list, for the caller to free. */
-static struct frame *take(const struct victim *victim) {
+static struct run_state *take(const struct victim *victim) {
     struct cache *cache = victim->cache;
-    struct frame *frame = victim->at ? *victim->at : NULL;
+    struct run_state *state = victim->at ? *victim->at : NULL;
 
     if (victim->are_constants) {
         victim->entry->constants = CONSTANTS_ON_THEIR_WAY;
         victim->entry->n_users++;
-    } else if (!frame) {
+    } else if (!state) {
         list_remove(&victim->entry->link);
         cache->n--;
     } else {
-        *victim->at = frame->next;
+        *victim->at = state->next;
         if (victim->is_left) {
-            frame->is_listed = false;
+            state->is_listed = false;
             atomic_fetch_sub(&cache->n_stopped_runs, 1);
         } else {
             victim->entry->n_idle--;
-            victim->entry->n_users++; /* as long as the frame is there; one left has its own */
+            victim->entry->n_users++; /* as long as the run state is there; one left has its own */
         }
     }
     cache->n_guests++;
     pthread_mutex_unlock(&cache->lock);
-    return frame;
+    return state;
 }
 
 /* Without locks, as the last user of what it was fed with may be anybody's. */
-static void end(const struct victim *victim, struct frame *frame) {
+static void end(const struct victim *victim, struct run_state *state) {
     if (victim->are_constants)
         constants_drop(victim->entry->program);
-    else if (!frame)
+    else if (!state)
         entry_free(victim->entry);
     else {
         if (victim->is_left)
-            frame_retire(frame);
-        frame_free(frame);
+            run_state_retire(state);
+        run_state_free(state);
     }
     pthread_mutex_lock(&victim->cache->lock);
     if (victim->are_constants)
         victim->entry->constants = CONSTANTS_AWAY;
-    if (frame || victim->are_constants)
+    if (state || victim->are_constants)
         victim->entry->n_users--;
     victim->cache->n_guests--;
     pthread_cond_broadcast(&victim->cache->news);
@@ -403,19 +403,19 @@ static void search(struct victim *victim, const struct device *device,
 
 bool cache_reclaim(const struct device *device) {
     struct victim victim = { .used = UINT64_MAX };
-    struct frame *frame = NULL;
+    struct run_state *state = NULL;
 
     pthread_mutex_lock(&all.lock);
-    search(&victim, device, look_for_frame);
+    search(&victim, device, look_for_state);
     if (!victim.cache)
         search(&victim, device, look_for_plan);
     if (!victim.cache)
         search(&victim, device, look_for_constants);
     if (victim.cache)
-        frame = take(&victim);
+        state = take(&victim);
     pthread_mutex_unlock(&all.lock);
     if (!victim.cache)
         return false;
-    end(&victim, frame);
+    end(&victim, state);
     return true;
 }

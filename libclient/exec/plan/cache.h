@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Cache: the programs of a session by what they are for, with their idle frames, and questions; of
- * those that nobody runs, the longest unused make way. Any thread; its lock is never held for
+ * Cache: the programs of a session by what they are for, with their idle run states, and questions;
+ * of those that nobody runs, the longest unused make way. Any thread; its lock is never held for
  * longer than a list takes.
  *
  * The caches of all sessions of the process know each other: where memory lacks, what is idle in
@@ -18,7 +18,7 @@
 #include "libclient/exec/plan/program.h"
 
 struct device;
-struct frame;
+struct run_state;
 
 /* Of a program that has constants on GPUs, see exec/memory/constants.h. */
 enum cache_constants { CONSTANTS_AWAY, CONSTANTS_ON_THEIR_WAY, CONSTANTS_THERE };
@@ -28,7 +28,7 @@ struct cache_entry {
     uint64_t hash;    /* of the key: there are few, and most differ here */
     struct program *program;
     enum cache_constants constants;
-    struct frame *idle;
+    struct run_state *idle;
     uint32_t n_idle;
     uint64_t used;       /* the higher, the later it was last released */
     uint32_t n_users;    /* runs under way */
@@ -43,8 +43,8 @@ struct cache {
     pthread_cond_t news;  /* constants are there, or away again; a guest has left */
     struct list entries;
     uint32_t n, n_max;
-    uint32_t n_guests;          /* threads that take something back, whoever they lack it for */
-    struct frame *stopped_runs; /* exec/memory/stopped_runs.h */
+    uint32_t n_guests;              /* threads that take something back, whoever they lack it for */
+    struct run_state *stopped_runs; /* exec/memory/stopped_runs.h */
     _Atomic uint32_t n_stopped_runs; /* may be read without the lock */
 };
 
@@ -64,10 +64,10 @@ int cache_add(struct cache *cache, const unsigned char *key, size_t key_bytes,
               struct program *program, struct cache_entry **ret);
 void cache_release(struct cache *cache, struct cache_entry *entry);
 
-/* A frame that is idle; NULL: none. */
-struct frame *cache_take_frame(struct cache *cache, struct cache_entry *entry);
+/* A run state that is idle; NULL: none. */
+struct run_state *cache_take_state(struct cache *cache, struct cache_entry *entry);
 /* Keep it for the next run, or free it if there are enough. It was used until now. */
-void cache_give_frame(struct cache *cache, struct cache_entry *entry, struct frame *frame);
+void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run_state *state);
 
 /* A number that is higher each time. */
 uint64_t cache_count_use(void);
@@ -75,9 +75,9 @@ uint64_t cache_count_use(void);
 void cache_tell_idle(const struct program *program);
 
 /*
- * Without any lock, any thread: free the frame, of any session, that has memory where `device` has,
- * is idle, or left over with its work done, and was not used for longest; where there is none, such
- * a plan with its constants; then the constants of a plan whose runs all stand by. False: there was
- * nothing.
+ * Without any lock, any thread: free the run state, of any session, that has memory where `device`
+ * has, is idle, or left over with its work done, and was not used for longest; where there is none,
+ * such a plan with its constants; then the constants of a plan whose runs all stand by. False:
+ * there was nothing.
  */
 bool cache_reclaim(const struct device *device);

@@ -87,8 +87,9 @@ static int find_plan(struct engine *engine, const struct program_request *asked,
 }
 
 /* Memory for a run, which may have to be waited for: then the run can be stopped. */
-static int make_frame(struct engine *engine, struct cache_entry *entry,
-                      const struct engine_run *run, struct frame **ret, struct allot_error *err) {
+static int make_state(struct engine *engine, struct cache_entry *entry,
+                      const struct engine_run *run, struct run_state **ret,
+                      struct allot_error *err) {
     atomic_bool is_stopped = false;
     const struct stop stop = { &is_stopped, &engine->cache.lock, &engine->cache.news };
     const struct alloc_wait wait = { .until_nsec = run->until_nsec, .stopped = &is_stopped };
@@ -108,7 +109,7 @@ static int make_frame(struct engine *engine, struct cache_entry *entry,
 int planner_take(struct engine *engine, const struct engine_call *call,
                  const struct cache_entry *before, struct allot_tensor *const *feeds,
                  const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
-                 struct frame **ret_frame, struct allot_error *err) {
+                 struct run_state **ret_state, struct allot_error *err) {
     const struct program_request request = {
         .graph = engine->graph,
         .feeds = call->feeds,
@@ -130,7 +131,7 @@ int planner_take(struct engine *engine, const struct engine_call *call,
         .seed = engine->options.seed,
     };
     struct cache_entry *entry;
-    struct frame *frame;
+    struct run_state *state;
     int r;
 
     /* The host's memory alone: no plan takes any of a GPU. */
@@ -139,14 +140,14 @@ int planner_take(struct engine *engine, const struct engine_call *call,
     while (r == -ENOMEM && cache_reclaim(engine->devices[0]));
     if (r < 0)
         return r;
-    frame = cache_take_frame(&engine->cache, entry);
-    if (!frame)
-        r = make_frame(engine, entry, run, &frame, err);
+    state = cache_take_state(&engine->cache, entry);
+    if (!state)
+        r = make_state(engine, entry, run, &state, err);
     if (r < 0) {
         cache_release(&engine->cache, entry);
         return r;
     }
     *ret = entry;
-    *ret_frame = frame;
+    *ret_state = state;
     return 0;
 }

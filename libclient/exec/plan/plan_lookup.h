@@ -12,14 +12,14 @@ struct cache_entry;
 struct engine;
 struct engine_call;
 struct engine_run;
-struct frame;
+struct run_state;
 
 /*
- * The entry of the plan, with one more user, and a frame of it. `before`: the stage before; NULL:
- * this is the first. `shapes` are of the feeds. -ENOMEM; -ETIMEDOUT and -ECANCELED of the run, with
- * the op and the bytes that it waited for.
+ * The entry of the plan, with one more user, and a run state of it. `before`: the stage before;
+ * NULL: this is the first. `shapes` are of the feeds. -ENOMEM; -ETIMEDOUT and -ECANCELED of the
+ * run, with the op and the bytes that it waited for.
  */
 int planner_take(struct engine *engine, const struct engine_call *call,
                  const struct cache_entry *before, struct allot_tensor *const *feeds,
                  const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
-                 struct frame **ret_frame, struct allot_error *err);
+                 struct run_state **ret_state, struct allot_error *err);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Engine: a run finds its plan (or makes it, once), takes an idle frame of it (or makes one) and
- * runs it; only to make a plan takes the lock. So any number of runs go on at once, each with
+ * Engine: a run finds its plan (or makes it, once), takes an idle run state of it (or makes one)
+ * and runs it; only to make a plan takes the lock. So any number of runs go on at once, each with
  * memory of its own, and none of them waits for another's.
  *
- * A run that is stopped leaves what it has queued on GPUs, with its frame. The next one begins when
- * that is over, or is itself stopped first: it would be behind it on the streams, and may read what
- * was being written.
+ * A run that is stopped leaves what it has queued on GPUs, with its run state. The next one begins
+ * when that is over, or is itself stopped first: it would be behind it on the streams, and may read
+ * what was being written.
  */
 #include "libclient/exec/run/engine.h"
 
@@ -97,7 +97,7 @@ int engine_new(struct engine **ret, struct allot_graph *graph, const struct engi
     engine->generation = atomic_load(&generation);
     if (!options->seed && getrandom(&engine->options.seed, sizeof(engine->options.seed), 0) < 0)
         engine->options.seed = (uintptr_t)engine;
-    variables_init(&engine->variables);
+    variable_table_init(&engine->variables);
     stoppable_lock_init(&engine->plan_lock);
     cache_init(&engine->cache, PLANS_MAX);
     r = start(engine, err);
@@ -133,7 +133,7 @@ struct engine *engine_free(struct engine *engine) {
         stopped_runs_await(&engine->cache, 0, NULL, NULL);
     cache_done(&engine->cache, is_fork);
     placement_done(&engine->placement);
-    variables_done(&engine->variables);
+    variable_table_done(&engine->variables);
     for (uint32_t i = 0; i < engine->n_devices; i++)
         device_unref(engine->devices[i]);
     free(engine->devices);
@@ -198,52 +198,52 @@ static void save_failed(struct engine_run *run, const struct trace *trace,
 }
 
 /* The run itself, with what may stop it, until the GPUs are through with it, too. */
-static int run_stoppable(struct engine *engine, struct frame *frame, const struct engine_run *run,
-                         struct allot_error *err) {
-    const struct stop stop = { &frame->cancelled, &frame->lock, &frame->news };
+static int run_stoppable(struct engine *engine, struct run_state *state,
+                         const struct engine_run *run, struct allot_error *err) {
+    const struct stop stop = { &state->cancelled, &state->lock, &state->news };
     struct allot_error late = { 0 };
     struct stop_scope scope;
     int r, why;
 
-    frame->until_nsec = run->until_nsec;
-    frame->is_stoppable = run->until_nsec || run->cancel;
+    state->until_nsec = run->until_nsec;
+    state->is_stoppable = run->until_nsec || run->cancel;
     r = stop_scope_begin(&scope, run->until_nsec, run->cancel, &stop, err);
     if (r < 0)
         return r;
-    r = run_frame(frame, engine->inter, engine->options.inter_threads);
-    if (queue_finish(frame, &late) < 0) {
-        frame->has_ended = false;
-        if (!frame->is_out && frame->failure.code == 0)
-            frame->failure = late;
+    r = run_program(state, engine->inter, engine->options.inter_threads);
+    if (queue_finish(state, &late) < 0) {
+        state->has_ended = false;
+        if (!state->is_out && state->failure.code == 0)
+            state->failure = late;
     }
     why = stop_scope_end(&scope);
     if (r < 0)
         return error_set(err, r, "no host memory for a run");
     /* A run that was over before the word came is not disturbed by it; an op that heard it and
      * ended has not failed. */
-    if (!frame->has_ended && why < 0 &&
-        (frame->failure.code == 0 || frame->failure.code == -ECANCELED))
-        return engine_stopped(run, why, frame->failure.text, err);
+    if (!state->has_ended && why < 0 &&
+        (state->failure.code == 0 || state->failure.code == -ECANCELED))
+        return engine_stopped(run, why, state->failure.text, err);
     return 0;
 }
 
-static int run_in(struct engine *engine, struct frame *frame, struct engine_run *run,
+static int run_in(struct engine *engine, struct run_state *state, struct engine_run *run,
                   struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                   struct allot_error *err) {
     struct allot_error why = { 0 };
     int r;
 
-    frame->trace = run->trace;
-    r = frame_begin(frame, feeds, run->step, err);
-    if (r == 0 && run_stoppable(engine, frame, run, &why) < 0)
-        frame->failure = why;
-    r = r < 0 ? r : frame_end(frame, ret_fetches, err);
-    frame->trace = NULL;
-    if (r < 0 || !run->trace || frame->program->has_next)
+    state->trace = run->trace;
+    r = run_state_begin(state, feeds, run->step, err);
+    if (r == 0 && run_stoppable(engine, state, run, &why) < 0)
+        state->failure = why;
+    r = r < 0 ? r : run_state_end(state, ret_fetches, err);
+    state->trace = NULL;
+    if (r < 0 || !run->trace || state->program->has_next)
         return r;
     run->is_traced = true;
     r = trace_save(run->trace, run->trace_file, &why, err);
-    for (uint32_t i = 0; r < 0 && i < frame->program->n_fetches; i++)
+    for (uint32_t i = 0; r < 0 && i < state->program->n_fetches; i++)
         allot_tensor_unref(ret_fetches[i]);
     return r;
 }
@@ -257,9 +257,9 @@ static int run_next(struct engine *engine, const struct engine_call *call,
                     const struct cache_entry *entry, struct engine_run *run,
                     struct allot_tensor *const *feeds, struct allot_tensor *const *fetched,
                     struct allot_tensor **ret_fetches, struct allot_error *err) {
-    struct next_call next = { 0 };
+    struct next_stage next = { 0 };
     uint32_t n = 0;
-    int r = next_call_make(&next, entry->program, call, feeds, fetched);
+    int r = next_stage_make(&next, entry->program, call, feeds, fetched);
 
     if (r < 0)
         error_set(err, r, "no host memory for a run");
@@ -268,7 +268,7 @@ static int run_next(struct engine *engine, const struct engine_call *call,
     for (uint32_t i = 0; r == 0 && i < call->n_fetches; i++)
         if (entry->program->fetch_of[i] == PROGRAM_NONE)
             ret_fetches[i] = next.fetched[n++];
-    next_call_done(&next);
+    next_stage_done(&next);
     return r;
 }
 
@@ -309,14 +309,14 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
     cleanup(freep) struct allot_tensor **many_fetched = NULL;
     cleanup(trace_freep) struct trace *trace = NULL;
     struct cache_entry *entry;
-    struct frame *frame;
+    struct run_state *state;
     int r;
 
     if (call->n_feeds > 16 && !(shapes = many = calloc(call->n_feeds, sizeof(*many))))
         return error_set(err, -ENOMEM, "no host memory for a run");
     r = check_feeds(engine, call, feeds, shapes, err);
     if (r == 0)
-        r = planner_take(engine, call, before, feeds, shapes, run, &entry, &frame, err);
+        r = planner_take(engine, call, before, feeds, shapes, run, &entry, &state, err);
     if (r < 0)
         return was_late(run, r, err);
     count(run, entry->program);
@@ -327,14 +327,14 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
         r = error_set(err, -ENOMEM, "no host memory for a trace");
     run->trace = trace;
     if (r == 0)
-        r = was_late(run, run_in(engine, frame, run, feeds, fetched, err), err);
+        r = was_late(run, run_in(engine, state, run, feeds, fetched, err), err);
     if (r < 0)
         save_failed(run, trace, err);
-    if (frame->is_out) {
-        stopped_runs_keep(&engine->cache, entry, frame);
+    if (state->is_out) {
+        stopped_runs_keep(&engine->cache, entry, state);
         return r;
     }
-    cache_give_frame(&engine->cache, entry, frame);
+    cache_give_state(&engine->cache, entry, state);
     if (r == 0)
         r = hand_over(engine, call, entry, run, feeds, fetched, ret_fetches, err);
     if (r < 0)

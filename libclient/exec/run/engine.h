@@ -40,7 +40,7 @@ struct engine {
     const struct gpus *gpus; /* NULL: none */
     struct device **devices; /* 0: the CPU */
     uint32_t n_devices;
-    struct variables variables;
+    struct variable_table variables;
     _Atomic uint64_t n_steps;
 
     struct stoppable_lock plan_lock; /* of who makes a plan */

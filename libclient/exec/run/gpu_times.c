@@ -11,33 +11,33 @@
 #include "libclient/exec/run/queue.h"
 #include "libclient/exec/run/trace.h"
 
-struct stopwatch {
+struct gpu_times {
     const struct program *program;
     pthread_mutex_t *locks; /* by queue */
     uint32_t n_locks;
-    struct stopwatch_item {
+    struct gpu_times_item {
         CUevent begin, end;           /* NULL: it did not */
         int64_t begin_nsec, end_nsec; /* where it is reached: after some other of its GPU */
         bool is_reached;
     } items[];
 };
 
-int stopwatch_new(struct stopwatch **ret, const struct program *program) {
-    struct stopwatch *stopwatch =
-        calloc(1, sizeof(*stopwatch) + program->n_items * sizeof(stopwatch->items[0]));
+int gpu_times_new(struct gpu_times **ret, const struct program *program) {
+    struct gpu_times *gpu_times =
+        calloc(1, sizeof(*gpu_times) + program->n_items * sizeof(gpu_times->items[0]));
 
-    if (!stopwatch)
+    if (!gpu_times)
         return -ENOMEM;
-    stopwatch->program = program;
-    stopwatch->n_locks = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
-    stopwatch->locks = calloc(stopwatch->n_locks, sizeof(*stopwatch->locks));
-    if (!stopwatch->locks) {
-        free(stopwatch);
+    gpu_times->program = program;
+    gpu_times->n_locks = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
+    gpu_times->locks = calloc(gpu_times->n_locks, sizeof(*gpu_times->locks));
+    if (!gpu_times->locks) {
+        free(gpu_times);
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < stopwatch->n_locks; i++)
-        pthread_mutex_init(&stopwatch->locks[i], NULL);
-    *ret = stopwatch;
+    for (uint32_t i = 0; i < gpu_times->n_locks; i++)
+        pthread_mutex_init(&gpu_times->locks[i], NULL);
+    *ret = gpu_times;
     return 0;
 }
 
@@ -50,36 +50,36 @@ static void destroy(struct gpu *gpu, CUevent event) {
         cuda_event_destroy(gpu->cuda, NULL, event);
 }
 
-struct stopwatch *stopwatch_free(struct stopwatch *stopwatch) {
-    for (uint32_t i = 0; stopwatch && i < stopwatch->program->n_items; i++) {
-        struct gpu *gpu = gpu_of(stopwatch->program, i);
+struct gpu_times *gpu_times_free(struct gpu_times *gpu_times) {
+    for (uint32_t i = 0; gpu_times && i < gpu_times->program->n_items; i++) {
+        struct gpu *gpu = gpu_of(gpu_times->program, i);
 
-        destroy(gpu, stopwatch->items[i].begin);
-        destroy(gpu, stopwatch->items[i].end);
+        destroy(gpu, gpu_times->items[i].begin);
+        destroy(gpu, gpu_times->items[i].end);
     }
-    for (uint32_t i = 0; stopwatch && i < stopwatch->n_locks; i++)
-        pthread_mutex_destroy(&stopwatch->locks[i]);
-    if (stopwatch)
-        free(stopwatch->locks);
-    free(stopwatch);
+    for (uint32_t i = 0; gpu_times && i < gpu_times->n_locks; i++)
+        pthread_mutex_destroy(&gpu_times->locks[i]);
+    if (gpu_times)
+        free(gpu_times->locks);
+    free(gpu_times);
     return NULL;
 }
 
-void stopwatch_lock(struct stopwatch *stopwatch, uint32_t i) {
-    pthread_mutex_lock(&stopwatch->locks[stopwatch->program->items[i].queue]);
+void gpu_times_lock(struct gpu_times *gpu_times, uint32_t i) {
+    pthread_mutex_lock(&gpu_times->locks[gpu_times->program->items[i].queue]);
 }
 
-void stopwatch_unlock(struct stopwatch *stopwatch, uint32_t i) {
-    pthread_mutex_unlock(&stopwatch->locks[stopwatch->program->items[i].queue]);
+void gpu_times_unlock(struct gpu_times *gpu_times, uint32_t i) {
+    pthread_mutex_unlock(&gpu_times->locks[gpu_times->program->items[i].queue]);
 }
 
-int stopwatch_mark(struct stopwatch *stopwatch, uint32_t i, bool is_end, struct allot_error *err) {
-    CUevent *event = is_end ? &stopwatch->items[i].end : &stopwatch->items[i].begin;
-    struct gpu *gpu = gpu_of(stopwatch->program, i);
+int gpu_times_mark(struct gpu_times *gpu_times, uint32_t i, bool is_end, struct allot_error *err) {
+    CUevent *event = is_end ? &gpu_times->items[i].end : &gpu_times->items[i].begin;
+    struct gpu *gpu = gpu_of(gpu_times->program, i);
     int r = cuda_event_create(gpu->cuda, err, event, CU_EVENT_DEFAULT);
 
     return r < 0 ? r
-                 : cuda_event_record(gpu->cuda, err, *event, queue_stream(stopwatch->program, i));
+                 : cuda_event_record(gpu->cuda, err, *event, queue_stream(gpu_times->program, i));
 }
 
 /* Where `event` lies before `last`, which was at `last_nsec`. */
@@ -93,9 +93,9 @@ static int read_event(struct gpu *gpu, CUevent event, CUevent last, uint64_t las
     return r;
 }
 
-static int read_device(const struct stopwatch *stopwatch, uint32_t device, struct trace *trace,
+static int read_device(const struct gpu_times *gpu_times, uint32_t device, struct trace *trace,
                        struct allot_error *err) {
-    const struct program *program = stopwatch->program;
+    const struct program *program = gpu_times->program;
     struct gpu *gpu = program->devices[device]->gpu;
     uint64_t last_nsec;
     CUevent last;
@@ -112,12 +112,12 @@ static int read_device(const struct stopwatch *stopwatch, uint32_t device, struc
     for (uint32_t i = 0; r == 0 && i < program->n_items; i++) {
         struct trace_event *event = &trace->events[i];
 
-        if (program->items[i].device != device || !stopwatch->items[i].end)
+        if (program->items[i].device != device || !gpu_times->items[i].end)
             continue;
-        r = read_event(gpu, stopwatch->items[i].begin, last, last_nsec, &event->gpu_begin_nsec,
+        r = read_event(gpu, gpu_times->items[i].begin, last, last_nsec, &event->gpu_begin_nsec,
                        err);
         if (r == 0)
-            r = read_event(gpu, stopwatch->items[i].end, last, last_nsec, &event->gpu_end_nsec,
+            r = read_event(gpu, gpu_times->items[i].end, last, last_nsec, &event->gpu_end_nsec,
                            err);
     }
     cuda_event_destroy(gpu->cuda, NULL, last);
@@ -126,14 +126,14 @@ static int read_device(const struct stopwatch *stopwatch, uint32_t device, struc
 
 /* Times after the first that is reached. What the host knows of them: the latest that any of them
  * can have been 0. */
-static void read_items(struct stopwatch *stopwatch, uint32_t device, const struct trace *trace,
+static void read_items(struct gpu_times *gpu_times, uint32_t device, const struct trace *trace,
                        int64_t *ret_zero_nsec) {
-    const struct program *program = stopwatch->program;
+    const struct program *program = gpu_times->program;
     const struct cuda *cuda = program->devices[device]->gpu->cuda;
     CUevent first = NULL;
 
     for (uint32_t i = 0; i < program->n_items; i++) {
-        struct stopwatch_item *item = &stopwatch->items[i];
+        struct gpu_times_item *item = &gpu_times->items[i];
         float begin_msec, end_msec;
 
         if (program->items[i].device != device || !item->end ||
@@ -151,17 +151,17 @@ static void read_items(struct stopwatch *stopwatch, uint32_t device, const struc
     }
 }
 
-void stopwatch_read_reached(struct stopwatch *stopwatch, struct trace *trace) {
-    const struct program *program = stopwatch->program;
+void gpu_times_read_reached(struct gpu_times *gpu_times, struct trace *trace) {
+    const struct program *program = gpu_times->program;
 
     for (uint32_t d = 0; d < program->n_devices; d++) {
         int64_t zero_nsec = 0;
 
         if (!program->devices[d]->gpu || gpu_enter(program->devices[d]->gpu, NULL) < 0)
             continue;
-        read_items(stopwatch, d, trace, &zero_nsec);
+        read_items(gpu_times, d, trace, &zero_nsec);
         for (uint32_t i = 0; i < program->n_items; i++) {
-            const struct stopwatch_item *item = &stopwatch->items[i];
+            const struct gpu_times_item *item = &gpu_times->items[i];
 
             if (program->items[i].device != d || !item->is_reached)
                 continue;
@@ -171,12 +171,12 @@ void stopwatch_read_reached(struct stopwatch *stopwatch, struct trace *trace) {
     }
 }
 
-int stopwatch_read(const struct stopwatch *stopwatch, struct trace *trace,
+int gpu_times_read(const struct gpu_times *gpu_times, struct trace *trace,
                    struct allot_error *err) {
     int r = 0;
 
-    for (uint32_t d = 0; r == 0 && d < stopwatch->program->n_devices; d++)
-        if (stopwatch->program->devices[d]->gpu)
-            r = read_device(stopwatch, d, trace, err);
+    for (uint32_t d = 0; r == 0 && d < gpu_times->program->n_devices; d++)
+        if (gpu_times->program->devices[d]->gpu)
+            r = read_device(gpu_times, d, trace, err);
     return r;
 }

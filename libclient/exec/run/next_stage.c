@@ -6,7 +6,7 @@
 
 #include "libclient/exec/plan/program.h"
 
-void next_call_done(struct next_call *next) {
+void next_stage_done(struct next_stage *next) {
     free(next->feeds);
     free(next->fetches);
     free(next->targets);
@@ -15,9 +15,9 @@ void next_call_done(struct next_call *next) {
     free(next->fetched);
 }
 
-int next_call_make(struct next_call *next, const struct program *program,
-                   const struct engine_call *call, struct allot_tensor *const *feeds,
-                   struct allot_tensor *const *fetched) {
+int next_stage_make(struct next_stage *next, const struct program *program,
+                    const struct engine_call *call, struct allot_tensor *const *feeds,
+                    struct allot_tensor *const *fetched) {
     uint32_t n_own = 0, n_feeds = call->n_feeds, n_fetches = 0, n_targets = 0;
 
     next->feeds = calloc(call->n_feeds + program->n_fetches + 1, sizeof(*next->feeds));

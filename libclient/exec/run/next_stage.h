@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Next call: what the next stage of a run is asked for, made from what this one was and what came
+ * Next stage: what the next stage of a run is asked for, made from what this one was and what came
  * out of it (exec/plan/program.h). Owned by the run; one thread.
  */
 #include "libclient/exec/run/engine.h"
 
 struct program;
 
-struct next_call {
+struct next_stage {
     struct edge *feeds, *fetches;
     uint32_t *targets;
     struct allot_tensor **tensors, **known; /* of the feeds; borrowed */
@@ -16,8 +16,8 @@ struct next_call {
     struct engine_call call;
 };
 
-/* `fetched` are the program's own; all is borrowed until next_call_done(). -ENOMEM. */
-int next_call_make(struct next_call *next, const struct program *program,
-                   const struct engine_call *call, struct allot_tensor *const *feeds,
-                   struct allot_tensor *const *fetched);
-void next_call_done(struct next_call *next); /* also of one that could not be made, or is zeros */
+/* `fetched` are the program's own; all is borrowed until next_stage_done(). -ENOMEM. */
+int next_stage_make(struct next_stage *next, const struct program *program,
+                    const struct engine_call *call, struct allot_tensor *const *feeds,
+                    struct allot_tensor *const *fetched);
+void next_stage_done(struct next_stage *next); /* also of one that could not be made, or is zeros */

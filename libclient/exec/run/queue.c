@@ -21,24 +21,24 @@
  * copying for long. */
 enum { PIECE_BYTES = 64 << 20 };
 
-/* One event of a frame. */
-struct frame_event {
+/* One event of a run state. */
+struct run_state_event {
     CUevent event;
     _Atomic uint64_t waited; /* bit per queue: its stream waits for it already in this run */
     struct waiter_entry entry;
-    struct frame *frame;
-    bool is_reached; /* a waiter has told of it in this run; frame->lock */
+    struct run_state *state;
+    bool is_reached; /* a waiter has told of it in this run; state->lock */
 };
 
 /* The end of what a run queued on one stream. */
-struct frame_end {
+struct run_state_stream {
     struct gpu *gpu;
     CUstream stream;
     struct waiter *waiter; /* of that stream */
     CUevent event;         /* for the waiter, who sleeps meanwhile; NULL until the first such run */
     CUevent own_event;     /* for who waits itself, as the driver thinks best; likewise */
     struct waiter_entry entry;
-    struct frame *frame;
+    struct run_state *state;
 };
 
 static struct gpu *gpu_of(const struct program *program, uint32_t item) {
@@ -62,15 +62,15 @@ static int fail(int r, const struct allot_error *err) {
 }
 
 /* A stream that has been told to wait for an event once has all that comes later behind it. */
-static int stream_wait(struct frame *frame, uint32_t i, struct frame_event *event,
+static int stream_wait(struct run_state *state, uint32_t i, struct run_state_event *event,
                        struct allot_error *err) {
-    uint32_t queue = frame->program->items[i].queue;
+    uint32_t queue = state->program->items[i].queue;
     uint64_t bit = queue < 64 ? (uint64_t)1 << queue : 0;
     int r;
 
     if (atomic_load_explicit(&event->waited, memory_order_acquire) & bit)
         return 0;
-    r = cuda_stream_wait_event(gpu_of(frame->program, i)->cuda, err, stream_of(frame->program, i),
+    r = cuda_stream_wait_event(gpu_of(state->program, i)->cuda, err, stream_of(state->program, i),
                                event->event, 0);
     if (r == 0)
         atomic_fetch_or_explicit(&event->waited, bit, memory_order_release);
@@ -79,13 +79,13 @@ static int stream_wait(struct frame *frame, uint32_t i, struct frame_event *even
 
 /* Let the item's stream wait, or this thread: it will not have to wait long, as whoever let it run
  * has heard that the event is reached, but the driver says here whether all went well. */
-static int wait_before(struct frame *frame, uint32_t i) {
-    const struct program *program = frame->program;
+static int wait_before(struct run_state *state, uint32_t i) {
+    const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
 
     for (uint32_t w = 0; w < item->n_waits; w++) {
         uint32_t before = program->waits[item->first_wait + w];
-        struct frame_event *event = &frame->events[program->items[before].event];
+        struct run_state_event *event = &state->events[program->items[before].event];
         struct gpu *gpu = gpu_of(program, before);
         struct allot_error err;
         int r;
@@ -95,88 +95,89 @@ static int wait_before(struct frame *frame, uint32_t i) {
             if (r == 0)
                 r = cuda_event_synchronize(gpu->cuda, &err, event->event);
         } else
-            r = stream_wait(frame, i, event, &err);
+            r = stream_wait(state, i, event, &err);
         if (r < 0)
             return fail(r, &err);
     }
     return 0;
 }
 
-/* A waiter has told of a mark, and leaves the frame. */
-static void count_told(struct frame *frame, bool *ret_reached) {
-    pthread_mutex_lock(&frame->lock);
+/* A waiter has told of a mark, and leaves the run state. */
+static void count_told(struct run_state *state, bool *ret_reached) {
+    pthread_mutex_lock(&state->lock);
     *ret_reached = true;
     /* With the last of them what a run that was stopped has left can be reclaimed. */
-    if (atomic_fetch_sub(&frame->n_awaited, 1) == 1)
-        cache_tell_idle(frame->program);
-    pthread_cond_broadcast(&frame->news);
-    pthread_mutex_unlock(&frame->lock);
+    if (atomic_fetch_sub(&state->n_awaited, 1) == 1)
+        cache_tell_idle(state->program);
+    pthread_cond_broadcast(&state->news);
+    pthread_mutex_unlock(&state->lock);
 }
 
 static void tell(struct waiter_entry *entry) {
-    struct frame_event *event =
-        (struct frame_event *)((char *)entry - offsetof(struct frame_event, entry));
+    struct run_state_event *event =
+        (struct run_state_event *)((char *)entry - offsetof(struct run_state_event, entry));
 
-    crew_tell(event->frame->crew, (uint32_t)(event - event->frame->events));
-    count_told(event->frame, &event->is_reached);
+    workers_tell(event->state->workers, (uint32_t)(event - event->state->events));
+    count_told(event->state, &event->is_reached);
 }
 
 static void tell_end(struct waiter_entry *entry) {
-    struct frame_end *end = (struct frame_end *)((char *)entry - offsetof(struct frame_end, entry));
+    struct run_state_stream *end =
+        (struct run_state_stream *)((char *)entry - offsetof(struct run_state_stream, entry));
     bool ignored;
 
-    count_told(end->frame, &ignored);
+    count_told(end->state, &ignored);
 }
 
-static bool is_reached(const struct frame *frame, const struct program_item *item) {
-    const struct program *program = frame->program;
+static bool is_reached(const struct run_state *state, const struct program_item *item) {
+    const struct program *program = state->program;
 
     for (uint32_t w = 0; w < item->n_waits; w++)
-        if (!frame->events[program->items[program->waits[item->first_wait + w]].event].is_reached)
+        if (!state->events[program->items[program->waits[item->first_wait + w]].event].is_reached)
             return false;
     return true;
 }
 
-bool queue_await(struct frame *frame, uint32_t item) {
+bool queue_await(struct run_state *state, uint32_t item) {
     bool is_stopped;
 
-    pthread_mutex_lock(&frame->lock);
-    while (!(is_stopped = atomic_load(&frame->cancelled)) &&
-           !is_reached(frame, &frame->program->items[item]))
-        pthread_cond_wait(&frame->news, &frame->lock);
-    pthread_mutex_unlock(&frame->lock);
+    pthread_mutex_lock(&state->lock);
+    while (!(is_stopped = atomic_load(&state->cancelled)) &&
+           !is_reached(state, &state->program->items[item]))
+        pthread_cond_wait(&state->news, &state->lock);
+    pthread_mutex_unlock(&state->lock);
     return !is_stopped;
 }
 
 /* On a stream; or, where there is nothing to wait for, on one that has nothing to do. */
-static int mark_end(struct frame *frame, uint32_t i, bool is_over) {
-    const struct program *program = frame->program;
+static int mark_end(struct run_state *state, uint32_t i, bool is_over) {
+    const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
     struct gpu *gpu = gpu_of(program, i);
-    struct frame_event *event;
+    struct run_state_event *event;
     struct allot_error err;
     int r;
 
     if (item->event == PROGRAM_NONE)
         return 0;
-    event = &frame->events[item->event];
+    event = &state->events[item->event];
     r = cuda_event_record(gpu->cuda, &err, event->event,
                           is_over ? gpu->idle : stream_of(program, i));
     if (r < 0)
         return fail(r, &err);
     if (program->first_told[item->event] == program->first_told[item->event + 1] ||
-        !crew_asks(frame->crew))
+        !workers_ask(state->workers))
         return 0;
-    atomic_fetch_add(&frame->n_awaited, 1);
+    atomic_fetch_add(&state->n_awaited, 1);
     /* Without a thread to wait, those who are told wait themselves. */
     if (is_over || waiter_post(&gpu->waiters[queue_stream_number(item)], &event->entry) < 0)
         tell(&event->entry);
     return 0;
 }
 
-static int copy_piece(struct frame *frame, uint32_t i, char *to, const char *from, uint64_t bytes,
-                      struct allot_error *err) {
-    const struct program *program = frame->program;
+static int copy_piece(struct run_state *state, uint32_t i, char *to, const char *from,
+                      uint64_t bytes, struct allot_error *err) {
+    const struct program *program = state->program;
     const uint32_t *args = &program->args[program->items[i].first_arg];
     uint32_t from_space = program->values[args[0]].space, to_space = program->values[args[1]].space;
     struct gpu *gpu = gpu_of(program, i);
@@ -190,8 +191,8 @@ static int copy_piece(struct frame *frame, uint32_t i, char *to, const char *fro
                                 program->devices[from_space]->gpu->context, bytes, stream);
 }
 
-static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
-    const struct program *program = frame->program;
+static int copy(struct run_state *state, uint32_t i, const struct kernel_run *run) {
+    const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
     uint64_t bytes = program->values[program->args[item->first_arg]].bytes;
     bool is_pageable = queue_stream_number(item) >= GPU_PAGEABLE_TO_HOST;
@@ -201,9 +202,9 @@ static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
     for (uint64_t at = 0; r == 0 && at < bytes;) {
         uint64_t n = is_pageable && bytes - at > PIECE_BYTES ? PIECE_BYTES : bytes - at;
 
-        if (at > 0 && atomic_load_explicit(&frame->cancelled, memory_order_relaxed))
+        if (at > 0 && atomic_load_explicit(&state->cancelled, memory_order_relaxed))
             return kernel_fail(-ECANCELED, "the run is over");
-        r = copy_piece(frame, i, (char *)run->outputs[0] + at, (char *)run->inputs[0] + at, n,
+        r = copy_piece(state, i, (char *)run->outputs[0] + at, (char *)run->inputs[0] + at, n,
                        &err);
         at += n;
     }
@@ -211,69 +212,69 @@ static int copy(struct frame *frame, uint32_t i, const struct kernel_run *run) {
 }
 
 /* Wait, and queue, between two marks where it is timed (NULL: it is not). */
-static int launch(struct frame *frame, uint32_t i, const struct kernel_run *run,
-                  struct stopwatch *stopwatch) {
-    const struct program_item *item = &frame->program->items[i];
+static int launch(struct run_state *state, uint32_t i, const struct kernel_run *run,
+                  struct gpu_times *gpu_times) {
+    const struct program_item *item = &state->program->items[i];
     struct allot_error err;
     int r;
 
     if (item->n_waits > 0) {
-        r = wait_before(frame, i);
+        r = wait_before(state, i);
         if (r < 0)
             return r;
-        if (gpu_enter(gpu_of(frame->program, i), &err) <
+        if (gpu_enter(gpu_of(state->program, i), &err) <
             0) /* it may have been with another one's */
             return fail(err.code, &err);
     }
-    if (stopwatch && stopwatch_mark(stopwatch, i, false, &err) < 0)
+    if (gpu_times && gpu_times_mark(gpu_times, i, false, &err) < 0)
         return fail(err.code, &err);
-    r = item->kind == ITEM_COPY ? copy(frame, i, run) : frame_plain_function(item)(run);
-    if (r == 0 && stopwatch && stopwatch_mark(stopwatch, i, true, &err) < 0)
+    r = item->kind == ITEM_COPY ? copy(state, i, run) : run_state_plain_function(item)(run);
+    if (r == 0 && gpu_times && gpu_times_mark(gpu_times, i, true, &err) < 0)
         return fail(err.code, &err);
     return r;
 }
 
 /* Everything on a GPU: wait, queue, mark. */
 static int run_on_gpu(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    uint32_t i = frame_item_of(frame, run);
+    struct run_state *state = run_state_of(run);
+    uint32_t i = run_state_item_of(state, run);
     struct allot_error err;
-    int r = gpu_enter(gpu_of(frame->program, i), &err);
+    int r = gpu_enter(gpu_of(state->program, i), &err);
 
     if (r < 0)
         return fail(r, &err);
-    if (frame->trace) {
-        stopwatch_lock(frame->trace->stopwatch, i);
-        r = launch(frame, i, run, frame->trace->stopwatch);
-        stopwatch_unlock(frame->trace->stopwatch, i);
+    if (state->trace) {
+        gpu_times_lock(state->trace->gpu_times, i);
+        r = launch(state, i, run, state->trace->gpu_times);
+        gpu_times_unlock(state->trace->gpu_times, i);
     } else
-        r = launch(frame, i, run, NULL);
-    return r < 0 ? r : mark_end(frame, i, false);
+        r = launch(state, i, run, NULL);
+    return r < 0 ? r : mark_end(state, i, false);
 }
 
 /* A read of a variable, for which another stream, or the host, waits: behind what other runs have
  * queued to write it, if there is any. */
 static int run_marked_read(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    uint32_t i = frame_item_of(frame, run);
+    struct run_state *state = run_state_of(run);
+    uint32_t i = run_state_item_of(state, run);
     bool is_settled = false;
     struct allot_error err;
-    int r = wait_before(frame, i);
+    int r = wait_before(state, i);
 
     if (r == 0)
-        r = frame_read(run, &is_settled);
-    if (r == 0 && gpu_enter(gpu_of(frame->program, i), &err) < 0)
+        r = run_state_read(run, &is_settled);
+    if (r == 0 && gpu_enter(gpu_of(state->program, i), &err) < 0)
         return fail(err.code, &err);
-    return r < 0 ? r : mark_end(frame, i, is_settled && frame->program->items[i].n_waits == 0);
+    return r < 0 ? r : mark_end(state, i, is_settled && state->program->items[i].n_waits == 0);
 }
 
 /* What the host does after work of a GPU. */
 static int run_after_gpu(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    uint32_t i = frame_item_of(frame, run);
-    int r = wait_before(frame, i);
+    struct run_state *state = run_state_of(run);
+    uint32_t i = run_state_item_of(state, run);
+    int r = wait_before(state, i);
 
-    return r < 0 ? r : frame_plain_function(&frame->program->items[i])(run);
+    return r < 0 ? r : run_state_plain_function(&state->program->items[i])(run);
 }
 
 kernel_run_fn queue_function(const struct program *program, const struct program_item *item) {
@@ -282,14 +283,14 @@ kernel_run_fn queue_function(const struct program *program, const struct program
     return item->waits_on_host ? run_after_gpu : NULL;
 }
 
-static int make_events(struct frame *frame, struct allot_error *err) {
-    const struct program *program = frame->program;
+static int make_events(struct run_state *state, struct allot_error *err) {
+    const struct program *program = state->program;
 
-    frame->events = calloc(program->n_events + 1, sizeof(*frame->events));
-    if (!frame->events)
+    state->events = calloc(program->n_events + 1, sizeof(*state->events));
+    if (!state->events)
         return error_set(err, -ENOMEM, "no host memory for a run");
     for (uint32_t e = 0; e < program->n_events; e++) {
-        struct frame_event *event = &frame->events[e];
+        struct run_state_event *event = &state->events[e];
         struct gpu *gpu = gpu_of(program, program->event_items[e]);
         bool is_told = program->first_told[e] < program->first_told[e + 1];
         int r = gpu_enter(gpu, err);
@@ -301,7 +302,7 @@ static int make_events(struct frame *frame, struct allot_error *err) {
                                       (is_told ? CU_EVENT_BLOCKING_SYNC : CU_EVENT_DEFAULT));
         if (r < 0)
             return r;
-        event->frame = frame;
+        event->state = state;
         event->entry = (struct waiter_entry){ .event = event->event, .tell = tell };
     }
     return 0;
@@ -309,15 +310,15 @@ static int make_events(struct frame *frame, struct allot_error *err) {
 
 /* The streams that some item is queued on: copies to the device first, as the others wait for them.
  */
-static int list_ends(struct frame *frame, struct allot_error *err) {
+static int list_ends(struct run_state *state, struct allot_error *err) {
     static const enum gpu_stream order[] = { GPU_PAGEABLE_TO_DEVICE, GPU_TO_DEVICE, GPU_COMPUTE,
                                              GPU_TO_HOST, GPU_PAGEABLE_TO_HOST };
-    const struct program *program = frame->program;
+    const struct program *program = state->program;
     uint32_t n_queues = QUEUE_FIRST + program->n_devices * N_GPU_STREAMS;
     bool *is_used = calloc(n_queues, sizeof(*is_used));
 
-    frame->ends = calloc(n_queues, sizeof(*frame->ends));
-    if (!is_used || !frame->ends) {
+    state->ends = calloc(n_queues, sizeof(*state->ends));
+    if (!is_used || !state->ends) {
         free(is_used);
         return error_set(err, -ENOMEM, "no host memory for a run");
     }
@@ -327,36 +328,36 @@ static int list_ends(struct frame *frame, struct allot_error *err) {
     for (uint32_t d = 0; d < program->n_devices; d++)
         for (size_t s = 0; s < ELEMENTSOF(order); s++)
             if (is_used[QUEUE_FIRST + d * N_GPU_STREAMS + order[s]])
-                frame->ends[frame->n_ends++] = (struct frame_end){
+                state->ends[state->n_ends++] = (struct run_state_stream){
                     .gpu = program->devices[d]->gpu,
                     .stream = program->devices[d]->gpu->streams[order[s]],
                     .waiter = &program->devices[d]->gpu->waiters[order[s]],
-                    .frame = frame,
+                    .state = state,
                 };
     free(is_used);
     return 0;
 }
 
-int queue_begin(struct frame *frame, struct allot_error *err) {
-    const struct program *program = frame->program;
+int queue_begin(struct run_state *state, struct allot_error *err) {
+    const struct program *program = state->program;
     int r = 0;
 
     if (!program->has_gpu)
         return 0;
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu)
-            frame->steps[d].step.stream = program->devices[d]->gpu->compute;
-    for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
-        atomic_store_explicit(&frame->events[e].waited, 0, memory_order_relaxed);
-        frame->events[e].is_reached = false;
+            state->steps[d].step.stream = program->devices[d]->gpu->compute;
+    for (uint32_t e = 0; state->events && e < program->n_events; e++) {
+        atomic_store_explicit(&state->events[e].waited, 0, memory_order_relaxed);
+        state->events[e].is_reached = false;
     }
-    if (!frame->ends)
-        r = list_ends(frame, err);
-    return r < 0 || frame->events ? r : make_events(frame, err);
+    if (!state->ends)
+        r = list_ends(state, err);
+    return r < 0 || state->events ? r : make_events(state, err);
 }
 
 /* What other runs queue on the stream from now on is not waited for. */
-static int mark_stream(const struct frame_end *end, CUevent *event, unsigned flags,
+static int mark_stream(const struct run_state_stream *end, CUevent *event, unsigned flags,
                        struct allot_error *err) {
     int r = gpu_enter(end->gpu, err);
 
@@ -366,11 +367,11 @@ static int mark_stream(const struct frame_end *end, CUevent *event, unsigned fla
 }
 
 /* Wait in the driver until all streams are through, as it says then whether all went well. */
-static int synchronise(struct frame *frame, bool are_marked, struct allot_error *err) {
+static int synchronise(struct run_state *state, bool are_marked, struct allot_error *err) {
     int first = 0;
 
-    for (uint32_t e = 0; e < frame->n_ends; e++) {
-        struct frame_end *end = &frame->ends[e];
+    for (uint32_t e = 0; e < state->n_ends; e++) {
+        struct run_state_stream *end = &state->ends[e];
         struct allot_error *why = first < 0 ? NULL : err;
         int r = are_marked ? gpu_enter(end->gpu, why) : mark_stream(end, &end->own_event, 0, why);
 
@@ -385,70 +386,70 @@ static int synchronise(struct frame *frame, bool are_marked, struct allot_error 
     return first;
 }
 
-static int ask_waiter(struct frame_end *end) {
+static int ask_waiter(struct run_state_stream *end) {
     int r = mark_stream(end, &end->event, CU_EVENT_BLOCKING_SYNC, NULL);
 
     if (r < 0)
         return r;
     end->entry = (struct waiter_entry){ .event = end->event, .tell = tell_end };
-    atomic_fetch_add(&end->frame->n_awaited, 1);
+    atomic_fetch_add(&end->state->n_awaited, 1);
     r = waiter_post(end->waiter, &end->entry);
     if (r < 0)
-        atomic_fetch_sub(&end->frame->n_awaited, 1);
+        atomic_fetch_sub(&end->state->n_awaited, 1);
     return r;
 }
 
 /* Have waiters say when all streams are through. */
-static int ask_waiters(struct frame *frame) {
+static int ask_waiters(struct run_state *state) {
     int r = 0;
 
-    for (uint32_t e = 0; r == 0 && e < frame->n_ends; e++)
-        r = ask_waiter(&frame->ends[e]);
+    for (uint32_t e = 0; r == 0 && e < state->n_ends; e++)
+        r = ask_waiter(&state->ends[e]);
     return r;
 }
 
-int queue_finish(struct frame *frame, struct allot_error *err) {
+int queue_finish(struct run_state *state, struct allot_error *err) {
     bool are_marked = false;
     int r;
 
-    if (!frame->program->has_gpu)
+    if (!state->program->has_gpu)
         return 0;
     /* Who may be stopped, or was, does not sleep in the driver, which hears of nothing. */
-    if (frame->is_stoppable || atomic_load(&frame->cancelled))
-        are_marked = ask_waiters(frame) == 0;
-    if (are_marked && !frame_await(frame, &frame->cancelled)) {
-        frame->is_out = true;
-        if (frame->trace)
-            stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
+    if (state->is_stoppable || atomic_load(&state->cancelled))
+        are_marked = ask_waiters(state) == 0;
+    if (are_marked && !run_state_await(state, &state->cancelled)) {
+        state->is_out = true;
+        if (state->trace)
+            gpu_times_read_reached(state->trace->gpu_times, state->trace);
         return error_set(err, -EINPROGRESS, "the run is over, but its work on GPUs is not");
     }
-    r = synchronise(frame, are_marked, err);
-    frame_await(frame, NULL);
+    r = synchronise(state, are_marked, err);
+    run_state_await(state, NULL);
     /* Of a GPU that failed there may be nothing to be had any more. */
-    if (r < 0 && frame->trace)
-        stopwatch_read_reached(frame->trace->stopwatch, frame->trace);
-    else if (frame->trace)
-        r = stopwatch_read(frame->trace->stopwatch, frame->trace, err);
+    if (r < 0 && state->trace)
+        gpu_times_read_reached(state->trace->gpu_times, state->trace);
+    else if (state->trace)
+        r = gpu_times_read(state->trace->gpu_times, state->trace, err);
     return r;
 }
 
-void queue_done(struct frame *frame) {
-    const struct program *program = frame->program;
+void queue_done(struct run_state *state) {
+    const struct program *program = state->program;
 
-    for (uint32_t e = 0; e < frame->n_ends; e++) {
-        const struct frame_end *end = &frame->ends[e];
+    for (uint32_t e = 0; e < state->n_ends; e++) {
+        const struct run_state_stream *end = &state->ends[e];
 
         if (end->event && gpu_enter(end->gpu, NULL) == 0)
             cuda_event_destroy(end->gpu->cuda, NULL, end->event);
         if (end->own_event && gpu_enter(end->gpu, NULL) == 0)
             cuda_event_destroy(end->gpu->cuda, NULL, end->own_event);
     }
-    free(frame->ends);
-    for (uint32_t e = 0; frame->events && e < program->n_events; e++) {
+    free(state->ends);
+    for (uint32_t e = 0; state->events && e < program->n_events; e++) {
         struct gpu *gpu = gpu_of(program, program->event_items[e]);
 
-        if (frame->events[e].event && gpu_enter(gpu, NULL) == 0)
-            cuda_event_destroy(gpu->cuda, NULL, frame->events[e].event);
+        if (state->events[e].event && gpu_enter(gpu, NULL) == 0)
+            cuda_event_destroy(gpu->cuda, NULL, state->events[e].event);
     }
-    free(frame->events);
+    free(state->events);
 }

@@ -24,21 +24,21 @@ static inline bool queue_has_work(const struct program_item *item) {
 uint32_t queue_stream_number(const struct program_item *item);
 void *queue_stream(const struct program *program, uint32_t item);
 
-/* The function of a frame's item where a GPU has a part in it; NULL: it is the host's alone. */
+/* The function of a run state's item where a GPU has a part in it; NULL: it is the host's alone. */
 kernel_run_fn queue_function(const struct program *program, const struct program_item *item);
 
-/* Events and streams of a frame. */
-int queue_begin(struct frame *frame, struct allot_error *err);
+/* Events and streams of a run state. */
+int queue_begin(struct run_state *state, struct allot_error *err);
 /* Wait for what the host needs before it does `item`, of a run that may be stopped: false if it was
  * first. */
-bool queue_await(struct frame *frame, uint32_t item);
+bool queue_await(struct run_state *state, uint32_t item);
 /*
  * At the end of a run, well or not: wait for all that it queued. -errno with the words of the
  * driver if any of it failed. -EINPROGRESS: the run was stopped, and something is still under way;
- * the frame is out.
+ * the run state is out.
  */
-int queue_finish(struct frame *frame, struct allot_error *err);
-void queue_done(struct frame *frame);
+int queue_finish(struct run_state *state, struct allot_error *err);
+void queue_done(struct run_state *state);
 
 /* Who does an item, for plans: 0 are the host's threads, others a stream each. */
 uint32_t queue_number(const struct program *program, const struct program_item *item);

@@ -9,51 +9,52 @@
 #include "libclient/exec/run/run_state.h"
 #include "libclient/exec/run/trace.h"
 
-static void run_in_order(struct frame *frame) {
-    uint32_t n = frame->program->n_items;
+static void run_in_order(struct run_state *state) {
+    uint32_t n = state->program->n_items;
 
     for (uint32_t i = 0; i < n; i++) {
-        const struct frame_item *item = &frame->items[i];
+        const struct run_state_item *item = &state->items[i];
         int r;
 
-        if (__builtin_expect(atomic_load_explicit(&frame->cancelled, memory_order_relaxed), 0))
+        if (__builtin_expect(atomic_load_explicit(&state->cancelled, memory_order_relaxed), 0))
             return;
         r = item->fn(&item->run);
         if (__builtin_expect(r < 0, 0)) {
-            frame_fail(frame, i, r);
+            run_state_fail(state, i, r);
             return;
         }
     }
-    frame->has_ended = true;
+    state->has_ended = true;
 }
 
-static void run_traced(struct frame *frame) {
-    uint32_t n = frame->program->n_items, i;
+static void run_traced(struct run_state *state) {
+    uint32_t n = state->program->n_items, i;
 
-    for (i = 0; i < n && !atomic_load(&frame->cancelled); i++) {
-        int r = trace_item(frame->trace, frame, i, 0);
+    for (i = 0; i < n && !atomic_load(&state->cancelled); i++) {
+        int r = trace_item(state->trace, state, i, 0);
 
         if (r < 0)
-            frame_fail(frame, i, r);
+            run_state_fail(state, i, r);
     }
-    frame->has_ended = i == n && frame->failure.code == 0;
+    state->has_ended = i == n && state->failure.code == 0;
 }
 
-int run_frame(struct frame *frame, struct pool *inter, uint32_t n_threads) {
-    /* What the host waits for must not hold up the rest: that is for a crew, if of one. */
-    if (n_threads <= 1 && frame->program->n_told == 0) {
-        if (frame->trace)
-            run_traced(frame);
+int run_program(struct run_state *state, struct pool *inter, uint32_t n_threads) {
+    /* What the host waits for must not hold up the rest: that is for workers, if only the caller.
+     */
+    if (n_threads <= 1 && state->program->n_told == 0) {
+        if (state->trace)
+            run_traced(state);
         else
-            run_in_order(frame);
+            run_in_order(state);
         return 0;
     }
-    if (!frame->crew) {
-        int r = crew_new(&frame->crew, frame, inter, n_threads);
+    if (!state->workers) {
+        int r = workers_new(&state->workers, state, inter, n_threads);
 
         if (r < 0)
             return r;
     }
-    frame->has_ended = crew_run(frame->crew);
+    state->has_ended = workers_run(state->workers);
     return 0;
 }

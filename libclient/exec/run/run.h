@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Run: do everything that a frame's program says, once.
+ * Run: do everything that a run state's program says, once.
  */
 #include <stdint.h>
 
-struct frame;
+struct run_state;
 struct pool;
 
 /*
- * Between frame_begin() and frame_end(), by one thread. `n_threads`: how many may work on it, the
- * caller and helpers from `inter`. What goes wrong is in the frame. -ENOMEM: nothing was run.
+ * Between run_state_begin() and run_state_end(), by one thread. `n_threads`: how many may work on
+ * it, the caller and helpers from `inter`. What goes wrong is in the run state. -ENOMEM: nothing
+ * was run.
  */
-int run_frame(struct frame *frame, struct pool *inter, uint32_t n_threads);
+int run_program(struct run_state *state, struct pool *inter, uint32_t n_threads);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frame: most items are kernels that are called with what was laid out before; a few do something
- * with the frame itself. Those have the same type of function, and find their frame through the
- * step.
+ * Run state: most items are kernels that are called with what was laid out before; a few do
+ * something with the run state itself. Those have the same type of function, and find their run
+ * state through the step.
  */
 #include "libclient/exec/run/run_state.h"
 
@@ -18,29 +18,31 @@
 #include "libclient/exec/run/queue.h"
 #include "libclient/exec/memory/alloc.h"
 
-struct frame *frame_of(const struct kernel_run *run) {
-    return ((struct frame_step *)((char *)run->step - offsetof(struct frame_step, step)))->frame;
+struct run_state *run_state_of(const struct kernel_run *run) {
+    return ((struct run_state_step *)((char *)run->step - offsetof(struct run_state_step, step)))
+        ->state;
 }
 
-uint32_t frame_item_of(const struct frame *frame, const struct kernel_run *run) {
-    const struct frame_item *item =
-        (const struct frame_item *)((const char *)run - offsetof(struct frame_item, run));
+uint32_t run_state_item_of(const struct run_state *state, const struct kernel_run *run) {
+    const struct run_state_item *item =
+        (const struct run_state_item *)((const char *)run - offsetof(struct run_state_item, run));
 
-    return (uint32_t)(item - frame->items);
+    return (uint32_t)(item - state->items);
 }
 
-static const struct program_item *item_of(const struct frame *frame, const struct kernel_run *run) {
-    return &frame->program->items[frame_item_of(frame, run)];
+static const struct program_item *item_of(const struct run_state *state,
+                                          const struct kernel_run *run) {
+    return &state->program->items[run_state_item_of(state, run)];
 }
 
 /* A value of this run lies in `buffer`, whose reference is handed over. */
-static void pin(struct frame *frame, uint32_t value, struct buffer *buffer) {
-    const struct program *program = frame->program;
+static void pin(struct run_state *state, uint32_t value, struct buffer *buffer) {
+    const struct program *program = state->program;
 
-    buffer_unref(frame->pins[value]);
-    frame->pins[value] = buffer;
+    buffer_unref(state->pins[value]);
+    state->pins[value] = buffer;
     for (uint32_t p = program->first_place[value]; p < program->first_place[value + 1]; p++)
-        frame->args[program->places[p]] = buffer->data;
+        state->args[program->places[p]] = buffer->data;
 }
 
 static int fail_uninitialised(const struct variable *variable) {
@@ -49,16 +51,16 @@ static int fail_uninitialised(const struct variable *variable) {
                        variable->node->name);
 }
 
-int frame_read(const struct kernel_run *run, bool *ret_settled) {
-    struct frame *frame = frame_of(run);
-    const struct program *program = frame->program;
-    const uint32_t *args = &program->args[item_of(frame, run)->first_arg];
-    struct variable *variable = frame->variables[program->values[args[0]].index];
+int run_state_read(const struct kernel_run *run, bool *ret_settled) {
+    struct run_state *state = run_state_of(run);
+    const struct program *program = state->program;
+    const uint32_t *args = &program->args[item_of(state, run)->first_arg];
+    struct variable *variable = state->variables[program->values[args[0]].index];
     struct buffer *buffer;
 
     if (variable_read(variable, &buffer, ret_settled) < 0)
         return fail_uninitialised(variable);
-    pin(frame, args[1], buffer);
+    pin(state, args[1], buffer);
     return 0;
 }
 
@@ -66,24 +68,24 @@ int frame_read(const struct kernel_run *run, bool *ret_settled) {
 static int run_read(const struct kernel_run *run) {
     bool ignored;
 
-    return frame_read(run, &ignored);
+    return run_state_read(run, &ignored);
 }
 
 /* Variables that an item writes, each once, in the order in which everybody locks them. */
-static uint32_t written(const struct frame *frame, const struct program_item *item,
+static uint32_t written(const struct run_state *state, const struct program_item *item,
                         struct variable *ret[static 32], uint32_t ret_args[static 32]) {
-    const struct program *program = frame->program;
+    const struct program *program = state->program;
     uint32_t n = 0;
 
     for (uint32_t writes = item->kernel->writes; writes; writes &= writes - 1) {
         uint32_t arg = (uint32_t)__builtin_ctz(writes), at;
         uint32_t index = program->values[program->args[item->first_arg + arg]].index;
 
-        for (at = n; at > 0 && ret[at - 1] > frame->variables[index]; at--) {
+        for (at = n; at > 0 && ret[at - 1] > state->variables[index]; at--) {
             ret[at] = ret[at - 1];
             ret_args[at] = ret_args[at - 1];
         }
-        ret[at] = frame->variables[index];
+        ret[at] = state->variables[index];
         ret_args[at] = arg;
         n++;
     }
@@ -91,24 +93,24 @@ static uint32_t written(const struct frame *frame, const struct program_item *it
 }
 
 /* References to the variable's bytes that this run took and no longer needs. */
-static uint32_t own_pins(const struct frame *frame, const struct program_item *item,
+static uint32_t own_pins(const struct run_state *state, const struct program_item *item,
                          const struct variable *variable) {
     uint32_t n = 0;
 
     for (uint32_t p = item->first_pin; p < item->first_pin + item->n_pins; p++)
-        n += variable->buffer && frame->pins[frame->program->pins[p]] == variable->buffer;
+        n += variable->buffer && state->pins[state->program->pins[p]] == variable->buffer;
     return n;
 }
 
-static struct alloc_wait wait_of(struct frame *frame) {
-    return (struct alloc_wait){ .until_nsec = frame->until_nsec,
-                                .stopped = &frame->cancelled,
-                                .user = &frame->user };
+static struct alloc_wait wait_of(struct run_state *state) {
+    return (struct alloc_wait){ .until_nsec = state->until_nsec,
+                                .stopped = &state->cancelled,
+                                .user = &state->user };
 }
 
 /* With the locks held: the first that lacks bytes to be written and has no fresh ones; `n`: none.
  */
-static uint32_t lacking(const struct frame *frame, const struct program_item *item,
+static uint32_t lacking(const struct run_state *state, const struct program_item *item,
                         struct variable *const *variables, uint32_t n,
                         struct buffer *const *fresh) {
     bool keep = !(item->kernel->flags & KERNEL_INITIALISES);
@@ -116,26 +118,26 @@ static uint32_t lacking(const struct frame *frame, const struct program_item *it
 
     while (i < n && (fresh[i] || (i > 0 && variables[i] == variables[i - 1]) ||
                      (keep && !variables[i]->buffer) ||
-                     !variable_lacks(variables[i], own_pins(frame, item, variables[i]))))
+                     !variable_lacks(variables[i], own_pins(state, item, variables[i]))))
         i++;
     return i;
 }
 
-static int prepare_variables(struct frame *frame, const struct program_item *item,
+static int prepare_variables(struct run_state *state, const struct program_item *item,
                              struct variable *const *variables, const uint32_t *args, uint32_t n,
                              struct buffer **fresh) {
     bool keep = !(item->kernel->flags & KERNEL_INITIALISES);
 
     for (uint32_t i = 0; i < n; i++) {
         struct allot_error err = { 0 };
-        int r = variable_prepare(variables[i], own_pins(frame, item, variables[i]), keep, &fresh[i],
+        int r = variable_prepare(variables[i], own_pins(state, item, variables[i]), keep, &fresh[i],
                                  &err);
 
         if (r == -ENODATA)
             return fail_uninitialised(variables[i]);
         if (r < 0)
             return kernel_fail(r, "%s", err.text);
-        frame->args[item->first_arg + args[i]] = variables[i]->buffer->data;
+        state->args[item->first_arg + args[i]] = variables[i]->buffer->data;
     }
     return 0;
 }
@@ -154,7 +156,7 @@ static void unlock_variables(struct variable *const *variables, uint32_t n) {
 
 /* A variable that fresh bytes are waited for. */
 struct lack {
-    const struct frame *frame;
+    const struct run_state *state;
     const struct program_item *item;
     struct variable *const *variables;
     struct buffer *const *fresh;
@@ -167,17 +169,17 @@ static bool no_longer_lacks(void *userdata) {
     bool lacks;
 
     lock_variables(lack->variables, lack->n);
-    lacks = lacking(lack->frame, lack->item, lack->variables, lack->n, lack->fresh) == lack->which;
+    lacks = lacking(lack->state, lack->item, lack->variables, lack->n, lack->fresh) == lack->which;
     unlock_variables(lack->variables, lack->n);
     return !lacks;
 }
 
 /* Lock what is to be written, with fresh bytes at hand for those that need some: these may have to
  * be waited for, which nobody does with a lock. */
-static int lock_with_fresh(struct frame *frame, const struct program_item *item,
+static int lock_with_fresh(struct run_state *state, const struct program_item *item,
                            struct variable *const *variables, uint32_t n, struct buffer **fresh) {
-    struct lack lack = { frame, item, variables, fresh, n, n };
-    struct alloc_wait wait = wait_of(frame);
+    struct lack lack = { state, item, variables, fresh, n, n };
+    struct alloc_wait wait = wait_of(state);
     struct allot_error err = { 0 };
     int r = 0;
 
@@ -187,7 +189,7 @@ static int lock_with_fresh(struct frame *frame, const struct program_item *item,
         uint32_t before = lack.which;
 
         lock_variables(variables, n);
-        lack.which = lacking(frame, item, variables, n, fresh);
+        lack.which = lacking(state, item, variables, n, fresh);
         if (lack.which == n)
             return 0;
         unlock_variables(variables, n);
@@ -199,13 +201,13 @@ static int lock_with_fresh(struct frame *frame, const struct program_item *item,
 }
 
 /* With the locks held: until the run is over only the compute stream is behind what it queues. */
-static void note_written(struct frame *frame, const struct program_item *item,
+static void note_written(struct run_state *state, const struct program_item *item,
                          struct variable *const *variables, const uint32_t *args, uint32_t n) {
-    const struct program *program = frame->program;
+    const struct program *program = state->program;
 
     for (uint32_t i = 0; i < n; i++) {
         bool *has =
-            &frame->has_written[program->values[program->args[item->first_arg + args[i]]].index];
+            &state->has_written[program->values[program->args[item->first_arg + args[i]]].index];
 
         if (!variables[i]->device->gpu || *has)
             continue;
@@ -223,29 +225,29 @@ static void put_back(struct variable *variable, struct buffer *old, struct buffe
 }
 
 static int run_write(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    const struct program_item *item = item_of(frame, run);
-    const uint32_t *outputs = &frame->program->args[item->first_arg + item->n_inputs];
+    struct run_state *state = run_state_of(run);
+    const struct program_item *item = item_of(state, run);
+    const uint32_t *outputs = &state->program->args[item->first_arg + item->n_inputs];
     struct buffer *fresh[32] = { 0 }, *old[32];
     struct variable *variables[32];
-    uint32_t args[32], n = written(frame, item, variables, args);
-    int r = lock_with_fresh(frame, item, variables, n, fresh);
+    uint32_t args[32], n = written(state, item, variables, args);
+    int r = lock_with_fresh(state, item, variables, n, fresh);
 
     if (r == 0) {
         for (uint32_t i = 0; i < n; i++)
             old[i] = variables[i]->buffer;
-        note_written(frame, item, variables, args, n);
-        r = prepare_variables(frame, item, variables, args, n, fresh);
+        note_written(state, item, variables, args, n);
+        r = prepare_variables(state, item, variables, args, n, fresh);
         if (r == 0)
             r = item->run(run);
         for (uint32_t i = 0; r < 0 && i < n; i++)
             put_back(variables[i], old[i], &fresh[i]);
         for (uint32_t o = 0; r == 0 && o < item->n_outputs; o++) {
             uint32_t first = (uint32_t)__builtin_ctz(item->kernel->writes);
-            uint32_t handle = frame->program->args[item->first_arg + first];
+            uint32_t handle = state->program->args[item->first_arg + first];
 
-            pin(frame, outputs[o],
-                buffer_ref(frame->variables[frame->program->values[handle].index]->buffer));
+            pin(state, outputs[o],
+                buffer_ref(state->variables[state->program->values[handle].index]->buffer));
         }
         unlock_variables(variables, n);
     }
@@ -255,11 +257,11 @@ static int run_write(const struct kernel_run *run) {
 }
 
 static int run_copy(const struct kernel_run *run) {
-    struct frame *frame = frame_of(run);
-    const struct program_item *item = item_of(frame, run);
+    struct run_state *state = run_state_of(run);
+    const struct program_item *item = item_of(state, run);
 
     memcpy(run->outputs[0], run->inputs[0],
-           frame->program->values[frame->program->args[item->first_arg]].bytes);
+           state->program->values[state->program->args[item->first_arg]].bytes);
     return 0;
 }
 
@@ -267,7 +269,7 @@ static int run_nothing(const struct kernel_run *run) {
     return 0;
 }
 
-kernel_run_fn frame_plain_function(const struct program_item *item) {
+kernel_run_fn run_state_plain_function(const struct program_item *item) {
     switch (item->kind) {
     case ITEM_KERNEL:
         return item->run;
@@ -286,16 +288,16 @@ kernel_run_fn frame_plain_function(const struct program_item *item) {
 static kernel_run_fn function_of(const struct program *program, const struct program_item *item) {
     kernel_run_fn queued = program->has_gpu ? queue_function(program, item) : NULL;
 
-    return queued ? queued : frame_plain_function(item);
+    return queued ? queued : run_state_plain_function(item);
 }
 
-static void *address_of(const struct frame *frame, uint32_t value) {
+static void *address_of(const struct run_state *state, uint32_t value) {
     const struct program_value *v;
 
     if (value == PROGRAM_NONE)
         return NULL;
-    v = &frame->program->values[value];
-    return v->where == VALUE_SLAB       ? (char *)frame->slabs[v->space].data + v->offset
+    v = &state->program->values[value];
+    return v->where == VALUE_SLAB       ? (char *)state->slabs[v->space].data + v->offset
            : v->where == VALUE_CONSTANT ? v->address
                                         : NULL;
 }
@@ -322,7 +324,8 @@ static const struct node *largest(const struct program *program, uint32_t device
     return found ? found->node : NULL;
 }
 
-int frame_no_slab(const struct program *program, uint32_t device, int r, struct allot_error *err) {
+int run_state_no_slab(const struct program *program, uint32_t device, int r,
+                      struct allot_error *err) {
     const struct node *node = largest(program, device);
     struct allot_error why;
 
@@ -334,30 +337,30 @@ int frame_no_slab(const struct program *program, uint32_t device, int r, struct 
 
 /* The host's comes last. What flows between it and devices must be pinned, so that copies run
  * beside other work. */
-static int take_slabs(struct frame *frame, const struct device_block *slabs,
+static int take_slabs(struct run_state *state, const struct device_block *slabs,
                       struct allot_error *err) {
-    const struct program *program = frame->program;
+    const struct program *program = state->program;
     uint64_t bytes = program->slab_bytes[0];
     int r = bytes == 0         ? 0
             : program->has_gpu ? alloc_pinned(program->devices[0], first_gpu(program), bytes,
-                                              &frame->slabs[0].data, err)
+                                              &state->slabs[0].data, err)
                                : alloc_block(program->devices[0], bytes, "step memory", NULL,
-                                             &frame->slabs[0], err);
+                                             &state->slabs[0], err);
 
     if (r < 0)
-        return frame_no_slab(program, 0, r, err);
+        return run_state_no_slab(program, 0, r, err);
     for (uint32_t d = 1; slabs && d < program->n_devices; d++)
-        frame->slabs[d] = slabs[d];
+        state->slabs[d] = slabs[d];
     return 0;
 }
 
-static int find_variables(struct frame *frame, struct variables *variables,
+static int find_variables(struct run_state *state, struct variable_table *variables,
                           const uint32_t *space_of) {
-    const struct program *program = frame->program;
+    const struct program *program = state->program;
 
     for (uint32_t i = 0; i < program->n_variables; i++) {
-        int r = variables_get(variables, graph_node(program->graph, program->variables[i]),
-                              program->devices[space_of[i]], &frame->variables[i]);
+        int r = variable_table_get(variables, graph_node(program->graph, program->variables[i]),
+                                   program->devices[space_of[i]], &state->variables[i]);
 
         if (r < 0)
             return r;
@@ -368,12 +371,12 @@ static int find_variables(struct frame *frame, struct variables *variables,
 /* An output whose shape is known only now. */
 static int output_new(const struct kernel_run *run, uint32_t i, const struct shape *shape,
                       void **ret) {
-    struct frame *frame = frame_of(run);
-    const struct program *program = frame->program;
-    const struct program_item *item = item_of(frame, run);
+    struct run_state *state = run_state_of(run);
+    const struct program *program = state->program;
+    const struct program_item *item = item_of(state, run);
     uint32_t value = program->args[item->first_arg + item->n_inputs + i];
     int64_t count = shape_count(shape);
-    const struct alloc_wait wait = wait_of(frame);
+    const struct alloc_wait wait = wait_of(state);
     struct allot_error err = { 0 };
     struct buffer *buffer;
     int r;
@@ -385,15 +388,15 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
                      &wait, &buffer, &err);
     if (r < 0)
         return kernel_fail(r, "%s", err.text);
-    pin(frame, value, buffer);
-    frame->open_shapes[value] = *shape;
+    pin(state, value, buffer);
+    state->open_shapes[value] = *shape;
     *ret = buffer->data;
     return 0;
 }
 
-static int fill(struct frame *frame, struct variables *variables, const struct device_block *slabs,
-                struct allot_error *err) {
-    const struct program *program = frame->program;
+static int fill(struct run_state *state, struct variable_table *variables,
+                const struct device_block *slabs, struct allot_error *err) {
+    const struct program *program = state->program;
     uint32_t *space_of = calloc(program->n_variables + 1, sizeof(*space_of));
     int r;
 
@@ -402,63 +405,64 @@ static int fill(struct frame *frame, struct variables *variables, const struct d
     for (uint32_t v = 0; v < program->n_values; v++)
         if (program->values[v].where == VALUE_HANDLE)
             space_of[program->values[v].index] = program->values[v].space;
-    r = find_variables(frame, variables, space_of);
+    r = find_variables(state, variables, space_of);
     free(space_of);
     if (r == 0)
-        r = take_slabs(frame, slabs, err);
+        r = take_slabs(state, slabs, err);
     if (r < 0)
         return r;
     for (uint32_t d = 0; d < program->n_devices; d++)
-        frame->steps[d] = (struct frame_step){
-            .step = { .cancelled = &frame->cancelled,
+        state->steps[d] = (struct run_state_step){
+            .step = { .cancelled = &state->cancelled,
                       .deterministic = program->deterministic,
                       .output_new = output_new },
-            .frame = frame,
+            .state = state,
         };
     for (uint32_t a = 0; a < program->n_args; a++)
-        frame->args[a] = address_of(frame, program->args[a]);
+        state->args[a] = address_of(state, program->args[a]);
     for (uint32_t i = 0; i < program->n_items; i++) {
         const struct program_item *item = &program->items[i];
 
-        frame->items[i] = (struct frame_item){
+        state->items[i] = (struct run_state_item){
             .run = { .state = item->state,
-                     .inputs = &frame->args[item->first_arg],
-                     .outputs = &frame->args[item->first_arg + item->n_inputs],
-                     .scratch = address_of(frame, item->scratch),
+                     .inputs = &state->args[item->first_arg],
+                     .outputs = &state->args[item->first_arg + item->n_inputs],
+                     .scratch = address_of(state, item->scratch),
                      .pool = program->devices[item->device]->intra,
-                     .step = &frame->steps[item->device].step },
+                     .step = &state->steps[item->device].step },
             .fn = function_of(program, item),
         };
     }
     return 0;
 }
 
-int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
-              const struct device_block *slabs, struct allot_error *err) {
-    struct frame *frame = calloc(1, sizeof(*frame));
+int run_state_new(struct run_state **ret, const struct program *program,
+                  struct variable_table *variables, const struct device_block *slabs,
+                  struct allot_error *err) {
+    struct run_state *state = calloc(1, sizeof(*state));
     int r = -ENOMEM;
 
-    if (!frame)
+    if (!state)
         return error_set(err, -ENOMEM, "no host memory for a run");
-    frame->program = program;
-    pthread_mutex_init(&frame->lock, NULL);
-    pthread_cond_init(&frame->news, NULL);
-    frame->args = calloc(program->n_args + 1, sizeof(*frame->args));
-    frame->items = calloc(program->n_items + 1, sizeof(*frame->items));
-    frame->steps = calloc(program->n_devices + 1, sizeof(*frame->steps));
-    frame->slabs = calloc(program->n_devices + 1, sizeof(*frame->slabs));
-    frame->variables = calloc(program->n_variables + 1, sizeof(struct variable *));
-    frame->has_written = calloc(program->n_variables + 1, sizeof(*frame->has_written));
-    frame->pins = calloc(program->n_values + 1, sizeof(struct buffer *));
-    frame->feeds = program->has_gpu ? calloc(program->n_feeds + 1, sizeof(*frame->feeds)) : NULL;
-    frame->open_shapes =
+    state->program = program;
+    pthread_mutex_init(&state->lock, NULL);
+    pthread_cond_init(&state->news, NULL);
+    state->args = calloc(program->n_args + 1, sizeof(*state->args));
+    state->items = calloc(program->n_items + 1, sizeof(*state->items));
+    state->steps = calloc(program->n_devices + 1, sizeof(*state->steps));
+    state->slabs = calloc(program->n_devices + 1, sizeof(*state->slabs));
+    state->variables = calloc(program->n_variables + 1, sizeof(struct variable *));
+    state->has_written = calloc(program->n_variables + 1, sizeof(*state->has_written));
+    state->pins = calloc(program->n_values + 1, sizeof(struct buffer *));
+    state->feeds = program->has_gpu ? calloc(program->n_feeds + 1, sizeof(*state->feeds)) : NULL;
+    state->open_shapes =
         program->has_open ? calloc(program->n_values + 1, sizeof(struct shape)) : NULL;
-    if (frame->args && frame->items && frame->steps && frame->slabs && frame->variables &&
-        frame->has_written && frame->pins && (frame->open_shapes || !program->has_open) &&
-        (frame->feeds || !program->has_gpu)) {
+    if (state->args && state->items && state->steps && state->slabs && state->variables &&
+        state->has_written && state->pins && (state->open_shapes || !program->has_open) &&
+        (state->feeds || !program->has_gpu)) {
         struct allot_error own = { 0 };
 
-        r = fill(frame, variables, slabs, &own);
+        r = fill(state, variables, slabs, &own);
         if (r < 0 && own.code)
             error_set(err, r, "%s", own.text);
         else if (r < 0)
@@ -466,83 +470,83 @@ int frame_new(struct frame **ret, const struct program *program, struct variable
     } else
         error_set(err, r, "no host memory for a run");
     if (r < 0) {
-        frame_free(frame);
+        run_state_free(state);
         return r;
     }
-    *ret = frame;
+    *ret = state;
     return 0;
 }
 
-struct frame *frame_free(struct frame *frame) {
-    if (!frame)
+struct run_state *run_state_free(struct run_state *state) {
+    if (!state)
         return NULL;
     /* Whoever told of the last mark has left when the lock can be had. */
-    pthread_mutex_lock(&frame->lock);
-    pthread_mutex_unlock(&frame->lock);
-    queue_done(frame);
-    for (uint32_t d = 0; frame->slabs && d < frame->program->n_devices; d++)
-        if (frame->slabs[d].data && d == 0 && frame->program->has_gpu)
-            gpu_host_free(first_gpu(frame->program), frame->slabs[d].data);
-        else if (frame->slabs[d].data)
-            device_dealloc(frame->program->devices[d], &frame->slabs[d]);
-    memory_user_end(&frame->user);
-    crew_free(frame->crew);
-    free(frame->args);
-    free(frame->items);
-    free(frame->steps);
-    free(frame->slabs);
-    free(frame->variables);
-    free(frame->has_written);
-    free(frame->pins);
-    free(frame->open_shapes);
-    free(frame->feeds);
-    pthread_cond_destroy(&frame->news);
-    pthread_mutex_destroy(&frame->lock);
-    free(frame);
+    pthread_mutex_lock(&state->lock);
+    pthread_mutex_unlock(&state->lock);
+    queue_done(state);
+    for (uint32_t d = 0; state->slabs && d < state->program->n_devices; d++)
+        if (state->slabs[d].data && d == 0 && state->program->has_gpu)
+            gpu_host_free(first_gpu(state->program), state->slabs[d].data);
+        else if (state->slabs[d].data)
+            device_dealloc(state->program->devices[d], &state->slabs[d]);
+    memory_user_end(&state->user);
+    workers_free(state->workers);
+    free(state->args);
+    free(state->items);
+    free(state->steps);
+    free(state->slabs);
+    free(state->variables);
+    free(state->has_written);
+    free(state->pins);
+    free(state->open_shapes);
+    free(state->feeds);
+    pthread_cond_destroy(&state->news);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
     return NULL;
 }
 
-void frame_retire(struct frame *frame) {
-    frame->is_out = false;
-    for (uint32_t i = 0; frame->feeds && i < frame->program->n_feeds; i++)
-        frame->feeds[i] = allot_tensor_unref(frame->feeds[i]);
-    for (uint32_t l = 0; l < frame->program->n_late; l++) {
-        struct buffer **at = &frame->pins[frame->program->late[l]];
+void run_state_retire(struct run_state *state) {
+    state->is_out = false;
+    for (uint32_t i = 0; state->feeds && i < state->program->n_feeds; i++)
+        state->feeds[i] = allot_tensor_unref(state->feeds[i]);
+    for (uint32_t l = 0; l < state->program->n_late; l++) {
+        struct buffer **at = &state->pins[state->program->late[l]];
 
         *at = buffer_unref(*at);
     }
-    for (uint32_t i = 0; i < frame->program->n_variables; i++) {
-        if (!frame->has_written[i])
+    for (uint32_t i = 0; i < state->program->n_variables; i++) {
+        if (!state->has_written[i])
             continue;
-        frame->has_written[i] = false;
-        atomic_fetch_sub(&frame->variables[i]->n_unsettled, 1);
+        state->has_written[i] = false;
+        atomic_fetch_sub(&state->variables[i]->n_unsettled, 1);
     }
 }
 
-bool frame_await(struct frame *frame, const atomic_bool *stopped) {
+bool run_state_await(struct run_state *state, const atomic_bool *stopped) {
     bool is_over;
 
-    if (atomic_load(&frame->n_awaited) == 0)
+    if (atomic_load(&state->n_awaited) == 0)
         return true;
-    pthread_mutex_lock(&frame->lock);
-    while (atomic_load(&frame->n_awaited) > 0 && !(stopped && atomic_load(stopped)))
-        pthread_cond_wait(&frame->news, &frame->lock);
-    is_over = atomic_load(&frame->n_awaited) == 0;
-    pthread_mutex_unlock(&frame->lock);
+    pthread_mutex_lock(&state->lock);
+    while (atomic_load(&state->n_awaited) > 0 && !(stopped && atomic_load(stopped)))
+        pthread_cond_wait(&state->news, &state->lock);
+    is_over = atomic_load(&state->n_awaited) == 0;
+    pthread_mutex_unlock(&state->lock);
     return is_over;
 }
 
-int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t step_number,
-                struct allot_error *err) {
-    const struct program *program = frame->program;
+int run_state_begin(struct run_state *state, struct allot_tensor *const *feeds,
+                    uint64_t step_number, struct allot_error *err) {
+    const struct program *program = state->program;
     int r = 0;
 
-    atomic_store(&frame->cancelled, false);
-    frame->has_ended = false;
-    atomic_store(&frame->failed_item, PROGRAM_NONE);
-    frame->failure = (struct allot_error){ 0 };
+    atomic_store(&state->cancelled, false);
+    state->has_ended = false;
+    atomic_store(&state->failed_item, PROGRAM_NONE);
+    state->failure = (struct allot_error){ 0 };
     for (uint32_t d = 0; d < program->n_devices; d++)
-        frame->steps[d].step.number = step_number;
+        state->steps[d].step.number = step_number;
     for (uint32_t l = 0; l < program->n_late; l++) {
         uint32_t v = program->late[l];
         const struct program_value *value = &program->values[v];
@@ -550,7 +554,7 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
 
         if (value->where == VALUE_FEED) {
             for (uint32_t p = program->first_place[v]; p < program->first_place[v + 1]; p++)
-                frame->args[program->places[p]] = tensor_data(feeds[value->index]);
+                state->args[program->places[p]] = tensor_data(feeds[value->index]);
         } else if (value->where == VALUE_FETCH) {
             r = alloc_buffer(program->devices[0], value->bytes, "fetch", NULL, &buffer, err);
             if (r < 0) {
@@ -558,32 +562,33 @@ int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t
                     r = error_wrap(err, r, "'%s' (%s)", value->node->name, value->node->op->name);
                 break;
             }
-            pin(frame, v, buffer);
+            pin(state, v, buffer);
         }
     }
     if (r == 0)
-        r = queue_begin(frame, err);
-    for (uint32_t i = 0; r == 0 && frame->feeds && i < program->n_feeds; i++)
-        frame->feeds[i] = allot_tensor_ref(feeds[i]);
+        r = queue_begin(state, err);
+    for (uint32_t i = 0; r == 0 && state->feeds && i < program->n_feeds; i++)
+        state->feeds[i] = allot_tensor_ref(feeds[i]);
     if (r < 0)
-        frame_retire(frame);
+        run_state_retire(state);
     return r;
 }
 
-int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct allot_error *err) {
-    const struct program *program = frame->program;
-    int r = frame->failure.code;
+int run_state_end(struct run_state *state, struct allot_tensor **ret_fetches,
+                  struct allot_error *err) {
+    const struct program *program = state->program;
+    int r = state->failure.code;
     uint32_t i;
 
     if (r < 0)
-        error_set(err, r, "%s", frame->failure.text);
+        error_set(err, r, "%s", state->failure.text);
     for (i = 0; r == 0 && i < program->n_fetches; i++) {
         const struct program_fetch *fetch = &program->fetches[i];
-        struct buffer *buffer = buffer_ref(frame->pins[fetch->value]);
+        struct buffer *buffer = buffer_ref(state->pins[fetch->value]);
 
         r = tensor_of_buffer(&ret_fetches[i], fetch->dtype,
                              program->values[fetch->value].where == VALUE_OPEN
-                                 ? &frame->open_shapes[fetch->value]
+                                 ? &state->open_shapes[fetch->value]
                                  : &fetch->shape,
                              buffer, 0);
         if (r < 0) {
@@ -594,20 +599,20 @@ int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct all
             break;
         }
     }
-    if (!frame->is_out)
-        frame_retire(frame);
+    if (!state->is_out)
+        run_state_retire(state);
     return r;
 }
 
-void frame_fail(struct frame *frame, uint32_t item, int code) {
-    const struct program_item *failed = &frame->program->items[item];
+void run_state_fail(struct run_state *state, uint32_t item, int code) {
+    const struct program_item *failed = &state->program->items[item];
     uint32_t none = PROGRAM_NONE;
 
-    if (atomic_compare_exchange_strong(&frame->failed_item, &none, item))
-        error_set(&frame->failure, code, "'%s' (%s) on %s: %s",
+    if (atomic_compare_exchange_strong(&state->failed_item, &none, item))
+        error_set(&state->failure, code, "'%s' (%s) on %s: %s",
                   failed->node ? failed->node->name : "copy",
                   failed->node ? failed->node->op->name : "Copy",
-                  frame->program->devices[failed->device]->name, kernel_failure()->text);
-    atomic_store(&frame->cancelled, true);
-    want_stop(&frame->cancelled);
+                  state->program->devices[failed->device]->name, kernel_failure()->text);
+    atomic_store(&state->cancelled, true);
+    want_stop(&state->cancelled);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Frame: the memory and the addresses of one run of a program.
+ * Run state: the memory and the addresses of one run of a program.
  *
  * Made once, used by one run at a time, and again by the next: all addresses that do not change
  * from run to run are filled in when it is made.
  *
- * A run that is stopped does not wait for what it has queued on GPUs: then the frame stays *out*,
- * with all that this work may touch, until the last of it is over (frame_await()).
+ * A run that is stopped does not wait for what it has queued on GPUs: then the run state stays
+ * *out*, with all that this work may touch, until the last of it is over (run_state_await()).
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,43 +22,43 @@
 
 struct allot_tensor;
 struct cache_entry;
-struct crew;
-struct frame_end;
-struct frame_event;
+struct workers;
+struct run_state_stream;
+struct run_state_event;
 struct alloc_wait;
 struct trace;
 
-struct frame_item {
+struct run_state_item {
     struct kernel_run run;
     kernel_run_fn fn; /* the kernel, or what stands for another kind of item */
 };
 
-struct frame_step {
+struct run_state_step {
     struct kernel_step step;
-    struct frame *frame;
+    struct run_state *state;
 };
 
-struct frame {
+struct run_state {
     const struct program *program;
-    struct frame *next;          /* of those that are idle, or out; for the owner */
-    uint64_t used;               /* for the owner: the higher, the later */
-    struct cache_entry *entry;   /* for the owner */
-    struct memory_user user;     /* as long as a run has it, or it is out */
-    bool is_listed;              /* for the owner: among those that are out */
-    uint32_t n_watchers;         /* for the owner: who waits until it is no longer out */
-    void **args;                 /* addresses, as program.args */
-    struct frame_item *items;    /* as program.items */
-    struct frame_step *steps;    /* by device */
-    struct device_block *slabs;  /* by device; data NULL: none */
-    struct variable **variables; /* as program.variables; borrowed from the session */
-    bool *has_written;           /* by variable: this run has, and is counted there; on a GPU */
-    struct buffer **pins;        /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
-    struct shape *open_shapes;   /* by value: of VALUE_OPEN; NULL: there is none */
+    struct run_state *next;       /* of those that are idle, or out; for the owner */
+    uint64_t used;                /* for the owner: the higher, the later */
+    struct cache_entry *entry;    /* for the owner */
+    struct memory_user user;      /* as long as a run has it, or it is out */
+    bool is_listed;               /* for the owner: among those that are out */
+    uint32_t n_watchers;          /* for the owner: who waits until it is no longer out */
+    void **args;                  /* addresses, as program.args */
+    struct run_state_item *items; /* as program.items */
+    struct run_state_step *steps; /* by device */
+    struct device_block *slabs;   /* by device; data NULL: none */
+    struct variable **variables;  /* as program.variables; borrowed from the session */
+    bool *has_written;            /* by variable: this run has, and is counted there; on a GPU */
+    struct buffer **pins;         /* by value: of VALUE_READ, VALUE_FETCH and VALUE_OPEN */
+    struct shape *open_shapes;    /* by value: of VALUE_OPEN; NULL: there is none */
     struct allot_tensor **feeds; /* of this run, one reference each, where it has GPUs; else NULL */
-    struct frame_event *events;  /* as program.event_items; NULL until the first run */
-    struct frame_end *ends;      /* of the streams that it uses; NULL until the first run */
+    struct run_state_event *events; /* as program.event_items; NULL until the first run */
+    struct run_state_stream *ends;  /* of the streams that it uses; NULL until the first run */
     uint32_t n_ends;
-    struct crew *crew;            /* for several threads; NULL until the first such run */
+    struct workers *workers;      /* for several threads; NULL until the first such run */
     atomic_bool cancelled;        /* stop: an error, a cancellation, a time limit */
     _Atomic uint32_t failed_item; /* the first; PROGRAM_NONE */
     struct allot_error failure;   /* its words */
@@ -73,35 +73,38 @@ struct frame {
 };
 
 /* Memory for one run, of a program whose constants are there. `variables` is borrowed. `slabs`, by
- * device, are its memory on GPUs, which becomes the frame's where there is one; NULL: it needs
+ * device, are its memory on GPUs, which becomes the run state's where there is one; NULL: it needs
  * none. That of the host is taken now: it is not held while GPUs' is waited for. -ENOMEM. */
-int frame_new(struct frame **ret, const struct program *program, struct variables *variables,
-              const struct device_block *slabs, struct allot_error *err);
+int run_state_new(struct run_state **ret, const struct program *program,
+                  struct variable_table *variables, const struct device_block *slabs,
+                  struct allot_error *err);
 /* What is said of a slab that cannot be had: it is for many nodes, and the message begins with the
  * one that needs the most. Returns `r`. */
-int frame_no_slab(const struct program *program, uint32_t device, int r, struct allot_error *err);
-struct frame *frame_free(struct frame *frame); /* accepts and returns NULL */
+int run_state_no_slab(const struct program *program, uint32_t device, int r,
+                      struct allot_error *err);
+struct run_state *run_state_free(struct run_state *state); /* accepts and returns NULL */
 
 /* Before a run: the feeds' addresses, memory for the fetches, nothing failed yet. */
-int frame_begin(struct frame *frame, struct allot_tensor *const *feeds, uint64_t step_number,
-                struct allot_error *err);
+int run_state_begin(struct run_state *state, struct allot_tensor *const *feeds,
+                    uint64_t step_number, struct allot_error *err);
 /* After one: references of the run are given back, unless it is out. Where it went well, tensors
  * for the fetches. */
-int frame_end(struct frame *frame, struct allot_tensor **ret_fetches, struct allot_error *err);
+int run_state_end(struct run_state *state, struct allot_tensor **ret_fetches,
+                  struct allot_error *err);
 
 /* Wait until nothing that was queued is under way any more, or until `*stopped` is set and told of
- * by `frame->news` (NULL: never): whether it is over. Any thread. */
-bool frame_await(struct frame *frame, const atomic_bool *stopped);
-/* Give back what a frame that is no longer out was out with. */
-void frame_retire(struct frame *frame);
+ * by `state->news` (NULL: never): whether it is over. Any thread. */
+bool run_state_await(struct run_state *state, const atomic_bool *stopped);
+/* Give back what a run state that is no longer out was out with. */
+void run_state_retire(struct run_state *state);
 
-/* The frame, and the number of the item, that a kernel's run belongs to. */
-struct frame *frame_of(const struct kernel_run *run);
-uint32_t frame_item_of(const struct frame *frame, const struct kernel_run *run);
+/* The run state, and the number of the item, that a kernel's run belongs to. */
+struct run_state *run_state_of(const struct kernel_run *run);
+uint32_t run_state_item_of(const struct run_state *state, const struct kernel_run *run);
 /* What is called for an item, where only the host, or only the compute stream, has a part in it. */
-kernel_run_fn frame_plain_function(const struct program_item *item);
+kernel_run_fn run_state_plain_function(const struct program_item *item);
 /* A read of a variable, with what variable_read() says. */
-int frame_read(const struct kernel_run *run, bool *ret_settled);
+int run_state_read(const struct kernel_run *run, bool *ret_settled);
 
 /* An item went wrong with `code` and kernel_failure(): the first one is kept, and the run stops. */
-void frame_fail(struct frame *frame, uint32_t item, int code);
+void run_state_fail(struct run_state *state, uint32_t item, int code);

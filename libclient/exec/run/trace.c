@@ -27,7 +27,7 @@ int trace_new(struct trace **ret, const struct program *program, const struct tr
     trace->program = program;
     trace->before = before;
     trace->n_events = program->n_items;
-    if (program->has_gpu && stopwatch_new(&trace->stopwatch, program) < 0) {
+    if (program->has_gpu && gpu_times_new(&trace->gpu_times, program) < 0) {
         trace_free(trace);
         return -ENOMEM;
     }
@@ -37,18 +37,18 @@ int trace_new(struct trace **ret, const struct program *program, const struct tr
 
 struct trace *trace_free(struct trace *trace) {
     if (trace)
-        stopwatch_free(trace->stopwatch);
+        gpu_times_free(trace->gpu_times);
     free(trace);
     return NULL;
 }
 
-int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread) {
+int trace_item(struct trace *trace, struct run_state *state, uint32_t i, uint32_t thread) {
     struct trace_event *event = &trace->events[i];
     int r;
 
     event->thread = thread;
     event->begin_nsec = clock_nsec(CLOCK_MONOTONIC);
-    r = frame->items[i].fn(&frame->items[i].run);
+    r = state->items[i].fn(&state->items[i].run);
     event->end_nsec = clock_nsec(CLOCK_MONOTONIC);
     event->code = r;
     return r;

@@ -12,22 +12,22 @@
 #include "base/cleanup.h"
 
 struct allot_error;
-struct frame;
+struct run_state;
 struct program;
-struct stopwatch;
+struct gpu_times;
 
 /* All times by CLOCK_MONOTONIC. */
 struct trace_event {
     uint64_t begin_nsec, end_nsec;         /* on the host, if only to queue it; 0: it did not run */
     uint64_t gpu_begin_nsec, gpu_end_nsec; /* on the GPU; 0: it is the host's */
-    uint32_t thread;                       /* of the crew; 0 is the caller */
+    uint32_t thread;                       /* of the workers; 0 is the caller */
     int code;                              /* what came of it on the host; 0: it went well */
 };
 
 struct trace {
     const struct program *program; /* borrowed */
     const struct trace *before;    /* of the stage before; NULL: this is the first */
-    struct stopwatch *stopwatch;   /* NULL: no GPU has a part in it */
+    struct gpu_times *gpu_times;   /* NULL: no GPU has a part in it */
     uint32_t n_events;
     struct trace_event events[]; /* as program.items */
 };
@@ -37,8 +37,8 @@ int trace_new(struct trace **ret, const struct program *program, const struct tr
 struct trace *trace_free(struct trace *trace); /* accepts and returns NULL */
 DEFINE_FREEP(struct trace, trace_freep, trace_free)
 
-/* Run item `i` of the frame and note it; what the item returned. */
-int trace_item(struct trace *trace, struct frame *frame, uint32_t i, uint32_t thread);
+/* Run item `i` of the run state and note it; what the item returned. */
+int trace_item(struct trace *trace, struct run_state *state, uint32_t i, uint32_t thread);
 
 /* The file of a run before must not be taken for that of the one that begins: it is emptied. */
 void trace_forget(const char *path);

@@ -10,11 +10,11 @@
 #include "libclient/exec/memory/alloc.h"
 #include "libclient/graph/graph.h"
 
-void variables_init(struct variables *variables) {
-    *variables = (struct variables){ .lock = PTHREAD_MUTEX_INITIALIZER };
+void variable_table_init(struct variable_table *variables) {
+    *variables = (struct variable_table){ .lock = PTHREAD_MUTEX_INITIALIZER };
 }
 
-void variables_done(struct variables *variables) {
+void variable_table_done(struct variable_table *variables) {
     struct variable *variable;
 
     for (size_t pos = 0; (variable = map_next(&variables->by_node, &pos));) {
@@ -27,8 +27,8 @@ void variables_done(struct variables *variables) {
     pthread_mutex_destroy(&variables->lock);
 }
 
-int variables_get(struct variables *variables, const struct node *node, struct device *device,
-                  struct variable **ret) {
+int variable_table_get(struct variable_table *variables, const struct node *node,
+                       struct device *device, struct variable **ret) {
     struct variable *variable;
     int r = 0;
 

@@ -34,16 +34,16 @@ struct variable {
 };
 
 /* Those of a session. */
-struct variables {
+struct variable_table {
     pthread_mutex_t lock;
     struct map by_node;
 };
 
-void variables_init(struct variables *variables);
-void variables_done(struct variables *variables);
+void variable_table_init(struct variable_table *variables);
+void variable_table_done(struct variable_table *variables);
 /* The one of this node, made where it is not there yet. -ENOMEM. */
-int variables_get(struct variables *variables, const struct node *node, struct device *device,
-                  struct variable **ret);
+int variable_table_get(struct variable_table *variables, const struct node *node,
+                       struct device *device, struct variable **ret);
 
 /* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised.
  * `*ret_settled`: nothing that is queued writes them; else the compute stream alone is behind all

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Crew: how helpers come and go.
+ * Workers: how helpers come and go.
  *
  * A helper that finds no work leaves; one that makes more work than it can do itself calls another.
  * Whoever leaves looks once more after it has said that it is gone, so that work which was put out
@@ -37,23 +37,23 @@ struct worker {
     _Atomic uint32_t n; /* items on the stack */
     uint32_t *stack;    /* room for all items */
     struct pool_task task;
-    struct crew *crew;
+    struct workers *workers;
     uint32_t index;
     atomic_bool is_out; /* called, and not gone again */
 };
 
-struct crew {
-    struct frame *frame;
+struct workers {
+    struct run_state *state;
     struct pool *pool;
     uint32_t n_workers;
-    struct worker *list; /* 0: the caller; the last, n_workers: nobody, see crew_tell() */
-    uint32_t *later;     /* of a crew of one: items that have the host wait, first come first */
+    struct worker *list; /* 0: the caller; the last, n_workers: nobody, see workers_tell() */
+    uint32_t *later;     /* of a lone caller: items that have the host wait, first come first */
     uint32_t first_later, n_later;
     _Atomic uint32_t *waits; /* by item: predecessors that are not done */
     _Alignas(64) _Atomic uint32_t left;
     _Atomic uint32_t inside; /* helpers, and waiters who call some, who may still touch this */
-    bool is_closed;          /* nobody may come in any more; frame->lock */
-    atomic_bool is_asleep;   /* the caller, on frame->news */
+    bool is_closed;          /* nobody may come in any more; state->lock */
+    atomic_bool is_asleep;   /* the caller, on state->news */
 };
 
 static void worker_lock(struct worker *worker) {
@@ -119,53 +119,54 @@ static bool steal(struct worker *thief, struct worker *victim, uint32_t *ret) {
 }
 
 static bool find_any(struct worker *worker, uint32_t *ret) {
-    struct crew *crew = worker->crew;
+    struct workers *workers = worker->workers;
 
-    for (uint32_t i = 1; i <= crew->n_workers; i++)
-        if (steal(worker, &crew->list[(worker->index + i) % (crew->n_workers + 1)], ret))
+    for (uint32_t i = 1; i <= workers->n_workers; i++)
+        if (steal(worker, &workers->list[(worker->index + i) % (workers->n_workers + 1)], ret))
             return true;
     return false;
 }
 
 /* An item that has this thread wait, where that is all there is to do. */
-static bool find_later(struct crew *crew, uint32_t *ret) {
-    if (crew->first_later == crew->n_later)
+static bool find_later(struct workers *workers, uint32_t *ret) {
+    if (workers->first_later == workers->n_later)
         return false;
-    if (crew->frame->is_stoppable && !queue_await(crew->frame, crew->later[crew->first_later]))
+    if (workers->state->is_stoppable &&
+        !queue_await(workers->state, workers->later[workers->first_later]))
         return false;
-    *ret = crew->later[crew->first_later++];
+    *ret = workers->later[workers->first_later++];
     return true;
 }
 
-static bool has_work(const struct crew *crew) {
-    for (uint32_t i = 0; i <= crew->n_workers; i++)
-        if (atomic_load(&crew->list[i].n) > 0)
+static bool has_work(const struct workers *workers) {
+    for (uint32_t i = 0; i <= workers->n_workers; i++)
+        if (atomic_load(&workers->list[i].n) > 0)
             return true;
     return false;
 }
 
-static bool is_over(const struct crew *crew) {
-    return atomic_load(&crew->left) == 0 || atomic_load(&crew->frame->cancelled);
+static bool is_over(const struct workers *workers) {
+    return atomic_load(&workers->left) == 0 || atomic_load(&workers->state->cancelled);
 }
 
-static void wake_caller(struct crew *crew) {
-    if (!atomic_load(&crew->is_asleep))
+static void wake_caller(struct workers *workers) {
+    if (!atomic_load(&workers->is_asleep))
         return;
-    pthread_mutex_lock(&crew->frame->lock);
-    pthread_cond_signal(&crew->frame->news);
-    pthread_mutex_unlock(&crew->frame->lock);
+    pthread_mutex_lock(&workers->state->lock);
+    pthread_cond_signal(&workers->state->news);
+    pthread_mutex_unlock(&workers->state->lock);
 }
 
-static void call_helper(struct crew *crew) {
-    wake_caller(crew);
-    for (uint32_t i = 1; i < crew->n_workers; i++) {
-        struct worker *helper = &crew->list[i];
+static void call_helper(struct workers *workers) {
+    wake_caller(workers);
+    for (uint32_t i = 1; i < workers->n_workers; i++) {
+        struct worker *helper = &workers->list[i];
         bool in = false;
 
         if (!atomic_load_explicit(&helper->is_out, memory_order_relaxed) &&
             atomic_compare_exchange_strong(&helper->is_out, &in, true)) {
-            atomic_fetch_add(&crew->inside, 1);
-            pool_run(crew->pool, &helper->task);
+            atomic_fetch_add(&workers->inside, 1);
+            pool_run(workers->pool, &helper->task);
             return;
         }
     }
@@ -174,8 +175,8 @@ static void call_helper(struct crew *crew) {
 /* Those that `item` was the last to keep waiting: the first is to be run next, the others go on the
  * stack. PROGRAM_NONE: none. */
 static uint32_t release(struct worker *worker, const struct program_item *item) {
-    struct crew *crew = worker->crew;
-    const struct program *program = crew->frame->program;
+    struct workers *workers = worker->workers;
+    const struct program *program = workers->state->program;
     uint32_t ready[64], n_ready = 0, next = PROGRAM_NONE;
     uint64_t cost = 0;
     bool pushed = false;
@@ -183,10 +184,10 @@ static uint32_t release(struct worker *worker, const struct program_item *item) 
     for (uint32_t s = 0; s < item->n_successors; s++) {
         uint32_t then = program->successors[item->first_successor + s];
 
-        if (atomic_fetch_sub_explicit(&crew->waits[then], 1, memory_order_acq_rel) != 1)
+        if (atomic_fetch_sub_explicit(&workers->waits[then], 1, memory_order_acq_rel) != 1)
             continue;
-        if (crew->later && program->items[then].waits_on_host) {
-            crew->later[crew->n_later++] = then;
+        if (workers->later && program->items[then].waits_on_host) {
+            workers->later[workers->n_later++] = then;
             continue;
         }
         if (next == PROGRAM_NONE) {
@@ -206,100 +207,100 @@ static uint32_t release(struct worker *worker, const struct program_item *item) 
         pushed = true;
     }
     if (pushed && cost >= WORTH_NSEC)
-        call_helper(crew);
+        call_helper(workers);
     return next;
 }
 
 static void run_item(struct worker *worker, uint32_t i) {
-    struct frame *frame = worker->crew->frame;
-    struct frame_item *item = &frame->items[i];
+    struct run_state *state = worker->workers->state;
+    struct run_state_item *item = &state->items[i];
     int r;
 
-    if (frame->trace)
-        r = trace_item(frame->trace, frame, i, worker->index);
+    if (state->trace)
+        r = trace_item(state->trace, state, i, worker->index);
     else
         r = item->fn(&item->run);
     if (r < 0)
-        frame_fail(frame, i, r);
+        run_state_fail(state, i, r);
 }
 
 /* Work until there is none to be found; how many items were done. */
 static void work(struct worker *worker) {
-    struct crew *crew = worker->crew;
-    const struct program *program = crew->frame->program;
+    struct workers *workers = worker->workers;
+    const struct program *program = workers->state->program;
     uint32_t n_done = 0, item = PROGRAM_NONE;
 
-    while (!atomic_load_explicit(&crew->frame->cancelled, memory_order_relaxed)) {
+    while (!atomic_load_explicit(&workers->state->cancelled, memory_order_relaxed)) {
         if (item == PROGRAM_NONE && !pop(worker, &item) && !find_any(worker, &item) &&
-            !find_later(crew, &item))
+            !find_later(workers, &item))
             break;
         run_item(worker, item);
         n_done++;
-        if (atomic_load_explicit(&crew->frame->cancelled, memory_order_relaxed))
+        if (atomic_load_explicit(&workers->state->cancelled, memory_order_relaxed))
             break;
         item = release(worker, &program->items[item]);
     }
-    if (n_done > 0 && atomic_fetch_sub(&crew->left, n_done) == n_done)
-        wake_caller(crew);
-    else if (atomic_load(&crew->frame->cancelled))
-        wake_caller(crew);
+    if (n_done > 0 && atomic_fetch_sub(&workers->left, n_done) == n_done)
+        wake_caller(workers);
+    else if (atomic_load(&workers->state->cancelled))
+        wake_caller(workers);
 }
 
 /* Under the lock, so that the caller does not end it all between the two. */
-static void leave(struct crew *crew) {
-    struct frame *frame = crew->frame;
+static void leave(struct workers *workers) {
+    struct run_state *state = workers->state;
 
-    pthread_mutex_lock(&frame->lock);
-    if (atomic_fetch_sub(&crew->inside, 1) == 1)
-        pthread_cond_signal(&frame->news);
-    pthread_mutex_unlock(&frame->lock);
+    pthread_mutex_lock(&state->lock);
+    if (atomic_fetch_sub(&workers->inside, 1) == 1)
+        pthread_cond_signal(&state->news);
+    pthread_mutex_unlock(&state->lock);
 }
 
 static void helper_main(struct pool_task *task) {
     struct worker *worker = (struct worker *)((char *)task - offsetof(struct worker, task));
-    struct crew *crew = worker->crew;
+    struct workers *workers = worker->workers;
 
     for (;;) {
         bool in = false;
 
-        for (unsigned look = 0; look < LOOKS && !is_over(crew); look++)
+        for (unsigned look = 0; look < LOOKS && !is_over(workers); look++)
             work(worker);
         atomic_store(&worker->is_out, false);
-        if (is_over(crew) || !has_work(crew) ||
+        if (is_over(workers) || !has_work(workers) ||
             !atomic_compare_exchange_strong(&worker->is_out, &in, true))
             break;
     }
-    leave(crew);
+    leave(workers);
 }
 
-bool crew_asks(const struct crew *crew) {
-    return !crew->later || crew->frame->is_stoppable;
+bool workers_ask(const struct workers *workers) {
+    return !workers->later || workers->state->is_stoppable;
 }
 
 /* Come in, unless all is over. */
-static bool enter(struct crew *crew) {
+static bool enter(struct workers *workers) {
     bool may;
 
-    pthread_mutex_lock(&crew->frame->lock);
-    may = !crew->is_closed;
+    pthread_mutex_lock(&workers->state->lock);
+    may = !workers->is_closed;
     if (may)
-        atomic_fetch_add(&crew->inside, 1);
-    pthread_mutex_unlock(&crew->frame->lock);
+        atomic_fetch_add(&workers->inside, 1);
+    pthread_mutex_unlock(&workers->state->lock);
     return may;
 }
 
-void crew_tell(struct crew *crew, uint32_t event) {
-    const struct program *program = crew->frame->program;
-    struct worker *nobody = &crew->list[crew->n_workers];
+void workers_tell(struct workers *workers, uint32_t event) {
+    const struct program *program = workers->state->program;
+    struct worker *nobody = &workers->list[workers->n_workers];
     uint32_t n_ready = 0;
     bool is_asleep;
 
-    if (crew->later || !enter(crew))
+    if (workers->later || !enter(workers))
         return;
     for (uint32_t t = program->first_told[event]; t < program->first_told[event + 1]; t++) {
         uint32_t item = program->told[t];
 
-        if (atomic_fetch_sub_explicit(&crew->waits[item], 1, memory_order_acq_rel) != 1)
+        if (atomic_fetch_sub_explicit(&workers->waits[item], 1, memory_order_acq_rel) != 1)
             continue;
         push(nobody, &item, 1);
         n_ready++;
@@ -307,98 +308,101 @@ void crew_tell(struct crew *crew, uint32_t event) {
     if (n_ready > 0) {
         /* Under the lock, as nobody looks again for us: either the caller sees the work before it
          * sleeps, or it is woken. */
-        pthread_mutex_lock(&crew->frame->lock);
-        is_asleep = atomic_load(&crew->is_asleep);
-        pthread_cond_signal(&crew->frame->news);
-        pthread_mutex_unlock(&crew->frame->lock);
+        pthread_mutex_lock(&workers->state->lock);
+        is_asleep = atomic_load(&workers->is_asleep);
+        pthread_cond_signal(&workers->state->news);
+        pthread_mutex_unlock(&workers->state->lock);
         if (!is_asleep || n_ready > 1)
-            call_helper(crew);
+            call_helper(workers);
     }
-    leave(crew);
+    leave(workers);
 }
 
-static void sleep_until_news(struct crew *crew) {
-    pthread_mutex_lock(&crew->frame->lock);
-    atomic_store(&crew->is_asleep, true);
-    while (!is_over(crew) && !has_work(crew))
-        pthread_cond_wait(&crew->frame->news, &crew->frame->lock);
-    atomic_store(&crew->is_asleep, false);
-    pthread_mutex_unlock(&crew->frame->lock);
+static void sleep_until_news(struct workers *workers) {
+    pthread_mutex_lock(&workers->state->lock);
+    atomic_store(&workers->is_asleep, true);
+    while (!is_over(workers) && !has_work(workers))
+        pthread_cond_wait(&workers->state->news, &workers->state->lock);
+    atomic_store(&workers->is_asleep, false);
+    pthread_mutex_unlock(&workers->state->lock);
 }
 
-bool crew_run(struct crew *crew) {
-    const struct program *program = crew->frame->program;
-    struct worker *caller = &crew->list[0];
+bool workers_run(struct workers *workers) {
+    const struct program *program = workers->state->program;
+    struct worker *caller = &workers->list[0];
 
     for (uint32_t i = 0; i < program->n_items; i++) {
         const struct program_item *item = &program->items[i];
-        uint32_t n_told = item->waits_on_host && !crew->later ? item->n_waits : 0;
+        uint32_t n_told = item->waits_on_host && !workers->later ? item->n_waits : 0;
 
-        atomic_store_explicit(&crew->waits[i], item->n_predecessors + n_told, memory_order_relaxed);
+        atomic_store_explicit(&workers->waits[i], item->n_predecessors + n_told,
+                              memory_order_relaxed);
     }
-    for (uint32_t i = 0; i <= crew->n_workers; i++)
-        atomic_store_explicit(&crew->list[i].n, 0, memory_order_relaxed);
-    crew->first_later = crew->n_later = 0;
-    crew->is_closed = false;
-    atomic_store(&crew->left, program->n_items);
+    for (uint32_t i = 0; i <= workers->n_workers; i++)
+        atomic_store_explicit(&workers->list[i].n, 0, memory_order_relaxed);
+    workers->first_later = workers->n_later = 0;
+    workers->is_closed = false;
+    atomic_store(&workers->left, program->n_items);
     push(caller, program->ready, program->n_ready);
     if (program->n_ready > 1)
-        call_helper(crew);
-    while (!is_over(crew)) {
+        call_helper(workers);
+    while (!is_over(workers)) {
         work(caller);
-        for (unsigned look = 0; look < LOOKS && !is_over(crew) && !has_work(crew); look++)
+        for (unsigned look = 0; look < LOOKS && !is_over(workers) && !has_work(workers); look++)
             __builtin_ia32_pause();
-        if (!is_over(crew) && !has_work(crew))
-            sleep_until_news(crew);
+        if (!is_over(workers) && !has_work(workers))
+            sleep_until_news(workers);
     }
-    pthread_mutex_lock(&crew->frame->lock);
-    while (atomic_load(&crew->inside) > 0)
-        pthread_cond_wait(&crew->frame->news, &crew->frame->lock);
-    crew->is_closed = true;
-    pthread_mutex_unlock(&crew->frame->lock);
-    return atomic_load(&crew->left) == 0 && atomic_load(&crew->frame->failed_item) == PROGRAM_NONE;
+    pthread_mutex_lock(&workers->state->lock);
+    while (atomic_load(&workers->inside) > 0)
+        pthread_cond_wait(&workers->state->news, &workers->state->lock);
+    workers->is_closed = true;
+    pthread_mutex_unlock(&workers->state->lock);
+    return atomic_load(&workers->left) == 0 &&
+           atomic_load(&workers->state->failed_item) == PROGRAM_NONE;
 }
 
-int crew_new(struct crew **ret, struct frame *frame, struct pool *pool, uint32_t n_threads) {
-    struct crew *crew = aligned_alloc(64, (sizeof(*crew) + 63) / 64 * 64);
-    uint32_t n_items = frame->program->n_items;
+int workers_new(struct workers **ret, struct run_state *state, struct pool *pool,
+                uint32_t n_threads) {
+    struct workers *workers = aligned_alloc(64, (sizeof(*workers) + 63) / 64 * 64);
+    uint32_t n_items = state->program->n_items;
 
-    if (!crew)
+    if (!workers)
         return -ENOMEM;
-    *crew = (struct crew){ .frame = frame, .pool = pool, .n_workers = n_threads };
-    crew->waits = calloc(n_items + 1, sizeof(*crew->waits));
-    crew->list = aligned_alloc(64, (n_threads + 1) * sizeof(*crew->list));
-    if (crew->list)
-        memset(crew->list, 0, (n_threads + 1) * sizeof(*crew->list));
-    crew->later = n_threads == 1 ? malloc((n_items + 1) * sizeof(*crew->later)) : NULL;
-    if (!crew->waits || !crew->list || (n_threads == 1 && !crew->later)) {
-        crew_free(crew);
+    *workers = (struct workers){ .state = state, .pool = pool, .n_workers = n_threads };
+    workers->waits = calloc(n_items + 1, sizeof(*workers->waits));
+    workers->list = aligned_alloc(64, (n_threads + 1) * sizeof(*workers->list));
+    if (workers->list)
+        memset(workers->list, 0, (n_threads + 1) * sizeof(*workers->list));
+    workers->later = n_threads == 1 ? malloc((n_items + 1) * sizeof(*workers->later)) : NULL;
+    if (!workers->waits || !workers->list || (n_threads == 1 && !workers->later)) {
+        workers_free(workers);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i <= n_threads; i++) {
-        struct worker *worker = &crew->list[i];
+        struct worker *worker = &workers->list[i];
 
-        worker->crew = crew;
+        worker->workers = workers;
         worker->index = i;
         worker->task.run = helper_main;
         worker->stack = malloc((n_items + 1) * sizeof(*worker->stack));
         if (!worker->stack) {
-            crew_free(crew);
+            workers_free(workers);
             return -ENOMEM;
         }
     }
-    *ret = crew;
+    *ret = workers;
     return 0;
 }
 
-struct crew *crew_free(struct crew *crew) {
-    if (!crew)
+struct workers *workers_free(struct workers *workers) {
+    if (!workers)
         return NULL;
-    for (uint32_t i = 0; crew->list && i <= crew->n_workers; i++)
-        free(crew->list[i].stack);
-    free(crew->list);
-    free(crew->later);
-    free(crew->waits);
-    free(crew);
+    for (uint32_t i = 0; workers->list && i <= workers->n_workers; i++)
+        free(workers->list[i].stack);
+    free(workers->list);
+    free(workers->later);
+    free(workers->waits);
+    free(workers);
     return NULL;
 }

@@ -51,7 +51,7 @@ static void line_check(struct bench *bench, const struct line *line) {
     ck_assert_msg(r == 0, "%s", bench->err.text);
 }
 
-/* How many frames the plan for this line has idle; -1: there is no such plan. */
+/* How many run states the plan for this line has idle; -1: there is no such plan. */
 static int n_idle(const struct bench *bench, const struct line *line) {
     struct cache_entry *entry;
 

@@ -246,7 +246,7 @@ static bool is_in_slab(uint32_t value) {
 }
 
 static int run_watched(const struct kernel_run *run) {
-    uint32_t i = frame_item_of(frame_of(run), run);
+    uint32_t i = run_state_item_of(run_state_of(run), run);
     const struct program_item *item = &shadow.program->items[i];
     const uint32_t *args = &shadow.program->args[item->first_arg];
     uint32_t taken = PROGRAM_NONE;
@@ -276,26 +276,26 @@ static int run_watched(const struct kernel_run *run) {
 
 static void run_in_shadow(const struct shape_of_row *shape, const struct program *program,
                           struct stepplan *plan, uint32_t n_threads, float *value) {
-    struct variables variables;
+    struct variable_table variables;
     struct allot_tensor *fetched;
-    struct frame *frame;
+    struct run_state *state;
 
-    variables_init(&variables);
-    ck_assert_int_eq(frame_new(&frame, program, &variables, NULL, NULL), 0);
+    variable_table_init(&variables);
+    ck_assert_int_eq(run_state_new(&state, program, &variables, NULL, NULL), 0);
     shadow.program = program;
     shadow.owners = calloc(program->slab_bytes[0] / UNIT + 1, sizeof(*shadow.owners));
     shadow.fns = calloc(program->n_items + 1, sizeof(*shadow.fns));
     for (uint32_t i = 0; i < program->n_items; i++) {
-        shadow.fns[i] = frame->items[i].fn;
-        frame->items[i].fn = run_watched;
+        shadow.fns[i] = state->items[i].fn;
+        state->items[i].fn = run_watched;
     }
     for (int round = 0; round < 3; round++) {
         float now;
 
-        ck_assert_int_eq(frame_begin(frame, shape->feed_tensors, 0, NULL), 0);
-        ck_assert_int_eq(run_frame(frame, plan->inter, n_threads), 0);
-        ck_assert(frame->has_ended);
-        ck_assert_int_eq(frame_end(frame, &fetched, NULL), 0);
+        ck_assert_int_eq(run_state_begin(state, shape->feed_tensors, 0, NULL), 0);
+        ck_assert_int_eq(run_program(state, plan->inter, n_threads), 0);
+        ck_assert(state->has_ended);
+        ck_assert_int_eq(run_state_end(state, &fetched, NULL), 0);
         now = *(const float *)tensor_data(fetched);
         if (*value != *value) /* the first of all */
             *value = now;
@@ -305,8 +305,8 @@ static void run_in_shadow(const struct shape_of_row *shape, const struct program
     ck_assert_uint_eq(shadow.n_wrong, 0);
     free(shadow.owners);
     free(shadow.fns);
-    frame_free(frame);
-    variables_done(&variables);
+    run_state_free(state);
+    variable_table_done(&variables);
 }
 
 START_TEST(what_shares_bytes_is_never_needed_at_once) {

@@ -65,8 +65,8 @@ static void let_go(void) {
 static struct variable *variable_now(void) {
     struct variable *variable;
 
-    ck_assert_int_eq(variables_get(&bench.engine->variables, graph_node(bench.graph, v.node),
-                                   bench.engine->devices[1], &variable),
+    ck_assert_int_eq(variable_table_get(&bench.engine->variables, graph_node(bench.graph, v.node),
+                                        bench.engine->devices[1], &variable),
                      0);
     return variable;
 }
