@@ -250,7 +250,7 @@ static int make_session(struct kind *kind, struct allot_error *err) {
 
 static int place(struct kind *kind, uint32_t node, struct allot_error *err) {
     struct device *device;
-    int r = maker_place(kind->session->engine, node, &device, err);
+    int r = plan_build_place(kind->session->engine, node, &device, err);
 
     if (r == 0)
         kind->where = device->name;

@@ -228,7 +228,7 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     struct variable *variable;
     struct device *device;
     bool is_free;
-    int r = maker_place(engine, node->id, &device, err);
+    int r = plan_build_place(engine, node->id, &device, err);
 
     if (r < 0)
         return r;

@@ -38,7 +38,7 @@ struct compile {
     bool *is_later;      /* by local: the next stage's */
     bool *is_control;    /* by local: some node waits for it by a control edge */
     bool asks;           /* the program must be told what is fed: some port is_asked */
-    uint8_t *later_uses; /* by local, of a variable: what the next stage does to it, select.c's */
+    uint8_t *later_uses; /* by local, of a variable: what the next stage does to it, prune.c's */
 
     uint32_t n_values_max, n_items_max, n_args_max;
     struct precedence *edges;
@@ -47,7 +47,7 @@ struct compile {
     struct kernel_value *values; /* room for the inputs and outputs of the largest node */
     uint32_t *arguments;         /* likewise, for their values */
     /* By item, as they stand: when it would run, in nanoseconds, if several are to run at once;
-     * made by compile_order(). NULL: one after the other. */
+     * made by compile_schedule(). NULL: one after the other. */
     uint64_t *begin, *end;
     /* Who reads each value, made by compile_uses(). */
     uint32_t *first_use, *uses;
@@ -63,11 +63,11 @@ static inline int compile_check(const struct compile *compile) {
     return halt_is_set(compile->request->halt) ? -ECANCELED : 0;
 }
 
-/* select.c: which nodes, and the shape of everything. */
-int compile_select(struct compile *compile, struct allot_error *err);
+/* prune.c: which nodes, and the shape of everything. */
+int compile_prune(struct compile *compile, struct allot_error *err);
 int compile_shapes(struct compile *compile, struct allot_error *err);
-/* items.c: items, values and edges, in graph order. */
-int compile_items(struct compile *compile, struct allot_error *err);
+/* lower.c: items, values and edges, in graph order. */
+int compile_lower(struct compile *compile, struct allot_error *err);
 int compile_edge(struct compile *compile, uint32_t first, uint32_t then); /* -ENOMEM */
 /* An item that copies `from`, once `after` has run, into a new value. */
 int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum value_where where,
@@ -82,12 +82,12 @@ int compile_read(struct compile *compile, struct port *port, const struct node *
 int compile_fetches(struct compile *compile, struct allot_error *err);
 /* Items that read each value, in order. */
 int compile_uses(struct compile *compile); /* -ENOMEM */
-/* join.c: products that are taken off a variable as they are computed. */
-int compile_join(struct compile *compile); /* -ENOMEM */
+/* fuse_update.c: products that are taken off a variable as they are computed. */
+int compile_fuse_update(struct compile *compile); /* -ENOMEM */
 /* variables.c: edges that keep reads and writes of a variable as the graph was written. */
 int compile_variables(struct compile *compile);
-/* order.c: another order of the items, with less memory. */
-int compile_order(struct compile *compile);
+/* schedule.c: another order of the items, with less memory. */
+int compile_schedule(struct compile *compile);
 /* layout.c: where values lie. */
 int compile_layout(struct compile *compile);
 /* edges.c: the edges as lists, each edge once; those before an item in their order. `first_*` have
@@ -99,8 +99,8 @@ int compile_edges(const struct compile *compile, struct compile_edges *ret); /* 
 void compile_edges_done(struct compile_edges *edges);
 /* Leave out edges that others imply, many of them at least. -ENOMEM. */
 int compile_edges_reduce(const struct compile *compile, struct compile_edges *edges);
-/* marks.c: who waits for work on devices. */
-int compile_queues(struct compile *compile, const struct compile_edges *edges);
+/* gpu_events.c: who waits for work on devices. */
+int compile_gpu_events(struct compile *compile, const struct compile_edges *edges);
 
 /* Room for one more in an array that grows; -ENOMEM. */
 int compile_room(void *array, uint32_t *n_max, uint32_t n, size_t element_bytes);

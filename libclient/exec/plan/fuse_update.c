@@ -69,7 +69,7 @@ static uint32_t find_product(const struct compile *compile, const uint32_t *foll
                : PROGRAM_NONE;
 }
 
-static int join(struct compile *compile, struct program_item *step, struct program_item *product) {
+static int fuse(struct compile *compile, struct program_item *step, struct program_item *product) {
     struct program *program = compile->program;
     const uint32_t first = program->n_args, n = N_INPUTS - 1 + product->n_inputs + step->n_outputs;
 
@@ -105,7 +105,7 @@ static int join(struct compile *compile, struct program_item *step, struct progr
     return 0;
 }
 
-int compile_join(struct compile *compile) {
+int compile_fuse_update(struct compile *compile) {
     struct program *program = compile->program;
     cleanup(freep) uint32_t *follower = list_followers(compile);
 
@@ -115,7 +115,7 @@ int compile_join(struct compile *compile) {
         uint32_t product = find_product(compile, follower, i);
         int r = product == PROGRAM_NONE
                     ? 0
-                    : join(compile, &program->items[i], &program->items[product]);
+                    : fuse(compile, &program->items[i], &program->items[product]);
 
         if (r < 0)
             return r;

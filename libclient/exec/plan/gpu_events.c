@@ -190,7 +190,7 @@ static void queue_reads(struct program *program) {
     }
 }
 
-int compile_queues(struct compile *compile, const struct compile_edges *edges) {
+int compile_gpu_events(struct compile *compile, const struct compile_edges *edges) {
     struct program *program = compile->program;
     cleanup(freep) uint32_t *mark = calloc(program->n_items + 1, sizeof(*mark));
     struct waits waits = { compile, mark, 0, 0 };

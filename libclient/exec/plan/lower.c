@@ -506,7 +506,7 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
     return node_kernel(compile, local, node, kernel, ports, err);
 }
 
-int compile_items(struct compile *compile, struct allot_error *err) {
+int compile_lower(struct compile *compile, struct allot_error *err) {
     const struct allot_graph *graph = compile->request->graph;
     size_t most = 1;
 

@@ -14,8 +14,8 @@ static int place(struct engine *engine, const atomic_bool *halt, struct allot_er
                             err);
 }
 
-int maker_place(struct engine *engine, uint32_t node, struct device **ret,
-                struct allot_error *err) {
+int plan_build_place(struct engine *engine, uint32_t node, struct device **ret,
+                     struct allot_error *err) {
     int r;
 
     stoppable_lock_take(&engine->plan_lock, NULL);
@@ -54,9 +54,9 @@ static int make_entry(struct engine *engine, const struct program_request *asked
     return 0;
 }
 
-int maker_entry(struct engine *engine, const struct program_request *asked,
-                const unsigned char *key, size_t key_bytes, struct engine_run *run,
-                struct cache_entry **ret, struct allot_error *err) {
+int plan_build_entry(struct engine *engine, const struct program_request *asked,
+                     const unsigned char *key, size_t key_bytes, struct engine_run *run,
+                     struct cache_entry **ret, struct allot_error *err) {
     atomic_bool is_stopped = false;
     const struct stop stop = stoppable_lock_stop(&engine->plan_lock, &is_stopped);
     struct stop_scope scope;

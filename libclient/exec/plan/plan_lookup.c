@@ -24,7 +24,7 @@ static int find_entry(struct engine *engine, const struct program_request *asked
     if (cache_key(asked, &key, &key_bytes) < 0)
         return error_set(err, -ENOMEM, "no host memory for a run");
     *ret = cache_find(&engine->cache, key, key_bytes);
-    return *ret ? 0 : maker_entry(engine, asked, key, key_bytes, run, ret, err);
+    return *ret ? 0 : plan_build_entry(engine, asked, key, key_bytes, run, ret, err);
 }
 
 /* What a plan asks for, of feeds that belong to the caller: copies. */
@@ -106,10 +106,10 @@ static int make_state(struct engine *engine, struct cache_entry *entry,
     return r < 0 ? error_set(err, r, "%s", where.text) : 0;
 }
 
-int planner_take(struct engine *engine, const struct engine_call *call,
-                 const struct cache_entry *before, struct allot_tensor *const *feeds,
-                 const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
-                 struct run_state **ret_state, struct allot_error *err) {
+int plan_lookup_take(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *before, struct allot_tensor *const *feeds,
+                     const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
+                     struct run_state **ret_state, struct allot_error *err) {
     const struct program_request request = {
         .graph = engine->graph,
         .feeds = call->feeds,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Planner: the plan for a call, and memory to run it in. A plan is made once, by one thread of a
- * session at a time; memory is taken, and waited for, without any lock. Any thread.
+ * Plan lookup: the plan for a call, and memory to run it in. A plan is made once, by one thread of
+ * a session at a time; memory is taken, and waited for, without any lock. Any thread.
  */
 #include "libclient/graph/graph.h"
 
@@ -19,7 +19,7 @@ struct run_state;
  * NULL: this is the first. `shapes` are of the feeds. -ENOMEM; -ETIMEDOUT and -ECANCELED of the
  * run, with the op and the bytes that it waited for.
  */
-int planner_take(struct engine *engine, const struct engine_call *call,
-                 const struct cache_entry *before, struct allot_tensor *const *feeds,
-                 const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
-                 struct run_state **ret_state, struct allot_error *err);
+int plan_lookup_take(struct engine *engine, const struct engine_call *call,
+                     const struct cache_entry *before, struct allot_tensor *const *feeds,
+                     const struct shape *shapes, struct engine_run *run, struct cache_entry **ret,
+                     struct run_state **ret_state, struct allot_error *err);

@@ -61,7 +61,7 @@ static int settle_edges(struct compile *compile) {
         if (item->n_predecessors == 0)
             program->ready[program->n_ready++] = i;
     }
-    r = compile_queues(compile, &edges);
+    r = compile_gpu_events(compile, &edges);
     program->successors = TAKE(edges.after);
     compile_edges_done(&edges);
     return r;
@@ -135,17 +135,17 @@ static int settle_feeds(struct compile *compile) {
 
 static int make(struct compile *compile, struct allot_error *err) {
     static int (*const steps[])(struct compile * compile) = {
-        compile_join,   compile_uses, compile_variables, compile_order, compile_uses,
-        compile_layout, settle_edges, settle_places,     settle_feeds,
+        compile_fuse_update, compile_uses, compile_variables, compile_schedule, compile_uses,
+        compile_layout,      settle_edges, settle_places,     settle_feeds,
     };
-    int r = compile_select(compile, err);
+    int r = compile_prune(compile, err);
 
     if (r == 0)
         r = compile_shapes(compile, err);
     if (r < 0 || compile->asks)
         return r;
     if (r == 0)
-        r = compile_items(compile, err);
+        r = compile_lower(compile, err);
     if (r == 0)
         r = compile_fetches(compile, err);
     for (size_t i = 0; r == 0 && i < ELEMENTSOF(steps); i++) {

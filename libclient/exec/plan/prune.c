@@ -104,7 +104,7 @@ static int mark_feeds(struct compile *compile, struct allot_error *err) {
     return 0;
 }
 
-int compile_select(struct compile *compile, struct allot_error *err) {
+int compile_prune(struct compile *compile, struct allot_error *err) {
     const struct allot_graph *graph = compile->request->graph;
     uint32_t n_graph = graph_n_nodes(graph), n_ports;
     size_t n;

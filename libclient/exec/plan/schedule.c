@@ -319,7 +319,7 @@ static int find_order(struct compile *compile, const struct compile_edges *edges
     return r < 0 ? r : permute(compile, sequence);
 }
 
-int compile_order(struct compile *compile) {
+int compile_schedule(struct compile *compile) {
     const struct program *program = compile->program;
     struct compile_edges edges = { 0 };
     struct flow flow = { 0 };

@@ -316,7 +316,7 @@ static int run_stage(struct engine *engine, const struct engine_call *call,
         return error_set(err, -ENOMEM, "no host memory for a run");
     r = check_feeds(engine, call, feeds, shapes, err);
     if (r == 0)
-        r = planner_take(engine, call, before, feeds, shapes, run, &entry, &state, err);
+        r = plan_lookup_take(engine, call, before, feeds, shapes, run, &entry, &state, err);
     if (r < 0)
         return was_late(run, r, err);
     count(run, entry->program);

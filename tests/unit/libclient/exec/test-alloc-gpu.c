@@ -229,7 +229,7 @@ START_TEST(sixteen_threads_have_addresses_of_their_own) {
 }
 END_TEST
 
-SUITE_TIMEOUT("spare-gpu", 300, many_kinds_of_runs_use_the_same_memory,
+SUITE_TIMEOUT("alloc-gpu", 300, many_kinds_of_runs_use_the_same_memory,
               the_longest_unused_goes_first_and_no_more_than_needed,
               sessions_make_way_for_each_other, constants_of_idle_plans_make_way,
               variables_get_what_is_idle_too, what_can_not_be_had_is_refused,

@@ -387,5 +387,5 @@ START_TEST(nor_is_it_in_the_graphs_of_the_benchmark) {
 }
 END_TEST
 
-SUITE_TIMEOUT("exec-shadow", 300, what_shares_bytes_is_never_needed_at_once,
+SUITE_TIMEOUT("exec-buffers", 300, what_shares_bytes_is_never_needed_at_once,
               nor_is_it_in_the_graphs_of_the_benchmark)

@@ -108,4 +108,5 @@ START_TEST(each_allocation_fails_once_in_stages) {
 }
 END_TEST
 
-SUITE_TIMEOUT("exec-scarce", 300, each_allocation_fails_once, each_allocation_fails_once_in_stages)
+SUITE_TIMEOUT("exec-failing-malloc", 300, each_allocation_fails_once,
+              each_allocation_fails_once_in_stages)

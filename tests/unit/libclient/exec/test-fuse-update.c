@@ -164,7 +164,7 @@ START_TEST(it_is_one_call_where_nobody_sees_the_product) {
 END_TEST
 
 START_TEST(a_trace_shows_the_product_and_who_did_it) {
-    char path[] = "/tmp/allot-join.XXXXXX", text[1 << 14];
+    char path[] = "/tmp/allot-fuse.XXXXXX", text[1 << 14];
     struct world world;
     FILE *file;
     size_t n;
@@ -185,5 +185,5 @@ START_TEST(a_trace_shows_the_product_and_who_did_it) {
 }
 END_TEST
 
-SUITE("join", the_bits_are_those_of_product_and_step, it_is_one_call_where_nobody_sees_the_product,
-      a_trace_shows_the_product_and_who_did_it)
+SUITE("fuse-update", the_bits_are_those_of_product_and_step,
+      it_is_one_call_where_nobody_sees_the_product, a_trace_shows_the_product_and_who_did_it)

@@ -326,6 +326,6 @@ START_TEST(others_run_or_are_stopped_while_a_plan_is_made) {
 }
 END_TEST
 
-SUITE_TIMEOUT("exec-maker", 240, a_time_limit_ends_a_plan_and_the_next_run_makes_it,
+SUITE_TIMEOUT("plan-build", 240, a_time_limit_ends_a_plan_and_the_next_run_makes_it,
               a_cancellation_ends_a_plan, a_plan_takes_time_in_proportion_to_its_graph,
               others_run_or_are_stopped_while_a_plan_is_made)
