@@ -129,11 +129,11 @@ int device_copy_within(struct device *device, void *to, const void *from, uint64
 }
 
 int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err) {
-    return device->gpu ? mark_await(&device->gpu->mark, stopped, err) : 0;
+    return device->gpu ? stream_progress_await(&device->gpu->progress, stopped, err) : 0;
 }
 
 bool device_is_idle(const struct device *device) {
-    return !device->gpu || mark_look(&device->gpu->mark, NULL) != -EAGAIN;
+    return !device->gpu || stream_progress_query(&device->gpu->progress, NULL) != -EAGAIN;
 }
 
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,

@@ -52,7 +52,7 @@ int device_buffer_of(struct device *device, const struct device_block *block, ui
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
                        struct allot_error *err);
 /* Wait until a GPU is past all that is queued on its compute stream now, whose memory others may
- * have had before. -ECANCELED: `stopped` was set, and want_stop() called; NULL: nobody does. */
+ * have had before. -ECANCELED: `stopped` was set, and wakeup_stop() called; NULL: nobody does. */
 int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err);
 /* Whether it would not have to wait. */
 bool device_is_idle(const struct device *device);

@@ -92,7 +92,7 @@ static int make_streams(struct gpu *gpu, struct allot_error *err) {
     if (r == 0)
         r = cuda_stream_create(gpu->cuda, err, &gpu->idle, CU_STREAM_NON_BLOCKING);
     if (r == 0)
-        mark_init(&gpu->mark, gpu);
+        stream_progress_init(&gpu->progress, gpu);
     return r;
 }
 
@@ -163,7 +163,7 @@ struct gpu *gpu_close(struct gpu *gpu) {
         gpu_enter(gpu, NULL);
         for (int i = 0; i < N_GPU_STREAMS; i++)
             waiter_done(&gpu->waiters[i]);
-        mark_done(&gpu->mark);
+        stream_progress_done(&gpu->progress);
         gpu_memory_free(gpu);
         if (gpu->cublas) {
             cublas_destroy(gpu->cublas, NULL, gpu->blas);

@@ -45,7 +45,7 @@ struct gpu {
     };
     struct waiter waiters[N_GPU_STREAMS]; /* for the marks on each */
     CUstream idle;                        /* never has anything to do: marks on it are reached */
-    struct mark mark;                     /* on `compute` */
+    struct stream_progress progress;      /* on `compute` */
     struct cublas *cublas;                /* NULL: there is none, and kernels of our own are used */
     cublasHandle_t blas;                  /* on `compute`; host pointers for scalars */
     char name[128];                       /* "NVIDIA A100-SXM4-80GB" */

@@ -45,7 +45,7 @@
 /* Who was stopped waits no longer than this for the daemon to hear what it gives back. */
 #define STOPPED_USEC UINT64_C(200000)
 
-struct errand {
+struct allocation {
     struct gpu_memory *memory;
     struct gpu_memory_part *parts, *part; /* the one that the arena is asked for now */
     uint32_t n_parts, failed;             /* the first that lacked, the last time */
@@ -59,22 +59,22 @@ struct errand {
     bool may_ask;               /* the source says what is missing; else it just refuses */
     bool is_first;              /* the arena is being made: nobody stands behind its source */
 
-    bool has_want; /* the lease was asked: what others have to tell is heard meanwhile */
-    struct want want;
+    bool has_wakeup; /* the lease was asked: what others have to tell is heard meanwhile */
+    struct wakeup wakeup;
     bool has_heard;        /* while it gave back: it has still to look */
     uint64_t tried_usec;   /* when it began to try without waiting, the last time */
     uint64_t waited_bytes; /* for which it stands in line */
     bool is_done;          /* the parts are there: nothing has to be waited for any more */
     bool is_stopped, is_moot;
-    bool is_late;            /* it waited, and the time is over */
-    struct patience_log log; /* what was said of the wait */
+    bool is_late;                  /* it waited, and the time is over */
+    struct wait_limits_logged log; /* what was said of the wait */
 };
 
 /* The one that this thread is on: what the arena calls has no other way to it. */
-static _Thread_local struct errand *errand;
+static _Thread_local struct allocation *allocation;
 
 struct allot_error *gpu_memory_refused(void) {
-    return errand ? &errand->refused : NULL;
+    return allocation ? &allocation->refused : NULL;
 }
 
 /* ---- What the source is given ------------------------------------------------------------------
@@ -96,21 +96,21 @@ int gpu_memory_take(struct gpu_memory *memory, uint64_t bytes) {
 
     if (!memory->options.lease)
         return 0;
-    if (!errand)
+    if (!allocation)
         return -ENOSPC;
-    if (errand->is_first)
+    if (allocation->is_first)
         return take_first(memory, bytes);
-    missing = bytes - MIN(bytes, errand->credit_bytes);
+    missing = bytes - MIN(bytes, allocation->credit_bytes);
     if (missing == 0 || take_owed(memory, missing)) {
-        errand->credit_bytes -= bytes - missing;
-        errand->took_bytes += bytes;
+        allocation->credit_bytes -= bytes - missing;
+        allocation->took_bytes += bytes;
         return 0;
     }
-    if (bytes < errand->part->need_bytes || errand->part->need_bytes == 0)
-        errand->part->need_bytes = bytes;
-    if (!errand->may_ask || bytes >= errand->part->refused_bytes)
+    if (bytes < allocation->part->need_bytes || allocation->part->need_bytes == 0)
+        allocation->part->need_bytes = bytes;
+    if (!allocation->may_ask || bytes >= allocation->part->refused_bytes)
         return -ENOSPC;
-    errand->part->need_bytes = bytes;
+    allocation->part->need_bytes = bytes;
     return -EAGAIN;
 }
 
@@ -121,17 +121,17 @@ void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes) {
 
 /* Whether it is to go on, as nobody has stopped it and it is still needed. */
 static bool hear(void *userdata) {
-    const struct gpu_memory_terms *terms = errand->terms;
+    const struct gpu_memory_terms *terms = allocation->terms;
 
-    want_lower(&errand->want);
-    errand->is_stopped = terms->stopped && atomic_load(terms->stopped);
-    errand->is_moot = terms->is_moot && terms->is_moot(terms->moot_userdata);
-    return !errand->is_stopped && !errand->is_moot;
+    wakeup_lower(&allocation->wakeup);
+    allocation->is_stopped = terms->stopped && atomic_load(terms->stopped);
+    allocation->is_moot = terms->is_moot && terms->is_moot(terms->moot_userdata);
+    return !allocation->is_stopped && !allocation->is_moot;
 }
 
 /* The same, by who cannot look just now. */
 static bool hear_aside(void *userdata) {
-    errand->has_heard = true;
+    allocation->has_heard = true;
     return hear(userdata);
 }
 
@@ -142,20 +142,20 @@ static void settle(struct gpu_memory *memory) {
 
     if (bytes == 0)
         return;
-    patience.hangs_usec = memory->options.patience.hangs_usec;
-    if (errand && errand->is_stopped) {
+    patience.hangs_usec = memory->options.limits.hangs_usec;
+    if (allocation && allocation->is_stopped) {
         patience.hangs_usec = STOPPED_USEC;
-    } else if (errand && errand->has_want) {
-        patience.cancel_fd = errand->want.fd;
+    } else if (allocation && allocation->has_wakeup) {
+        patience.cancel_fd = allocation->wakeup.fd;
         patience.go_on = hear_aside;
     }
     /* A daemon that does not answer is told when the process attaches anew, with what it then
      * holds. What could not be said for want of something here is said the next time. */
     if (lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &patience, NULL) < 0)
         gpu_memory_give(memory, bytes);
-    if (errand && errand->has_heard) {
-        errand->has_heard = false;
-        want_raise(&errand->want);
+    if (allocation && allocation->has_heard) {
+        allocation->has_heard = false;
+        wakeup_raise(&allocation->wakeup);
     }
 }
 
@@ -184,8 +184,8 @@ static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
     return last <= now ? 1 : MIN(usec, (last - now + 999) / 1000);
 }
 
-uint64_t gpu_memory_patience(const struct gpu *gpu, uint64_t until_nsec) {
-    uint64_t usec = gpu->memory->options.patience.memory_usec;
+uint64_t gpu_memory_wait_until(const struct gpu *gpu, uint64_t until_nsec) {
+    uint64_t usec = gpu->memory->options.limits.memory_usec;
     uint64_t now = clock_nsec(CLOCK_MONOTONIC), last = until_nsec ? until_nsec : UINT64_MAX;
 
     if (usec == 0)
@@ -194,34 +194,34 @@ uint64_t gpu_memory_patience(const struct gpu *gpu, uint64_t until_nsec) {
 }
 
 /* As long as the options, and the terms of this errand, say. */
-static struct allot_lease_patience patience_now(const struct gpu_memory *memory) {
+static struct allot_lease_patience lease_patience_now(const struct gpu_memory *memory) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
-    uint64_t away_usec = memory->options.patience.away_usec;
+    uint64_t away_usec = memory->options.limits.away_usec;
 
-    if (memory->options.patience.memory_usec)
-        patience.timeout_usec = left(memory->options.patience.memory_usec, errand->terms);
+    if (memory->options.limits.memory_usec)
+        patience.timeout_usec = left(memory->options.limits.memory_usec, allocation->terms);
     /* A daemon that did not answer when it was tried has had that time already. */
-    if (errand->refused.code == -ENOTCONN && away_usec > 0)
-        away_usec -= MIN(clock_usec(CLOCK_MONOTONIC) - errand->tried_usec, away_usec - 1);
-    patience.reconnect_usec = left(away_usec, errand->terms);
-    patience.hangs_usec = memory->options.patience.hangs_usec;
-    patience.progress = patience_say;
+    if (allocation->refused.code == -ENOTCONN && away_usec > 0)
+        away_usec -= MIN(clock_usec(CLOCK_MONOTONIC) - allocation->tried_usec, away_usec - 1);
+    patience.reconnect_usec = left(away_usec, allocation->terms);
+    patience.hangs_usec = memory->options.limits.hangs_usec;
+    patience.progress = wait_limits_log;
     return patience;
 }
 
 static int lease_grow(const struct gpu_memory *memory, uint64_t bytes,
                       const struct allot_lease_patience *patience) {
-    errand->refused = (struct allot_error){ 0 };
+    allocation->refused = (struct allot_error){ 0 };
     return allot_lease_grow_with(memory->options.lease, memory->gpu->uuid, bytes, patience,
-                                 &errand->refused);
+                                 &allocation->refused);
 }
 
 /* From now on it is heard. */
 static void listen(const struct gpu_memory *memory) {
-    if (!errand->terms || errand->has_want)
+    if (!allocation->terms || allocation->has_wakeup)
         return;
-    want_begin(&errand->want, memory->gpu, errand->terms->stopped);
-    errand->has_want = true;
+    wakeup_begin(&allocation->wakeup, memory->gpu, allocation->terms->stopped);
+    allocation->has_wakeup = true;
 }
 
 /* As lease_grow(), while somebody may stop it: also a daemon that hangs keeps no run. */
@@ -229,69 +229,70 @@ static int lease_grow_until_stopped(const struct gpu_memory *memory, uint64_t by
                                     struct allot_lease_patience patience,
                                     bool (*go_on)(void *userdata)) {
     listen(memory);
-    if (errand->has_want) {
-        patience.cancel_fd = errand->want.fd;
+    if (allocation->has_wakeup) {
+        patience.cancel_fd = allocation->wakeup.fd;
         patience.go_on = go_on;
     }
     return lease_grow(memory, bytes, &patience);
 }
 
 static int take_first(struct gpu_memory *memory, uint64_t bytes) {
-    struct allot_lease_patience patience = patience_now(memory);
+    struct allot_lease_patience patience = lease_patience_now(memory);
 
-    patience.userdata = &errand->log;
+    patience.userdata = &allocation->log;
     return lease_grow(memory, bytes, &patience);
 }
 
 /* What it has credit for and did not use. */
 static void drop_credit(void) {
-    gpu_memory_give(errand->memory, errand->credit_bytes);
-    errand->credit_bytes = 0;
+    gpu_memory_give(allocation->memory, allocation->credit_bytes);
+    allocation->credit_bytes = 0;
 }
 
 /* Under the lock: all parts that are to be had; else an error, or -EAGAIN if one more look
  * is all that is needed. Those behind one that lacks are taken too, to know what lacks in all. */
 static int alloc_parts(struct allot_error *err) {
-    struct arena *arena = errand->memory->gpu->arena;
+    struct arena *arena = allocation->memory->gpu->arena;
     int r = 0;
 
-    errand->need_bytes = 0;
-    for (uint32_t i = 0; i < errand->n_parts; i++) {
-        struct gpu_memory_part *part = &errand->parts[i];
+    allocation->need_bytes = 0;
+    for (uint32_t i = 0; i < allocation->n_parts; i++) {
+        struct gpu_memory_part *part = &allocation->parts[i];
         const struct arena_request request = { .bytes = part->bytes,
-                                               .stream = errand->memory->stream,
+                                               .stream = allocation->memory->stream,
                                                .tag = part->tag_number };
         bool is_spoken_of;
         int one;
 
-        errand->part = part;
+        allocation->part = part;
         part->need_bytes = 0;
         /* Of those that lack, the (first) largest is the one that is spoken of. */
-        is_spoken_of = r == 0 || part->bytes > errand->parts[errand->failed].bytes;
+        is_spoken_of = r == 0 || part->bytes > allocation->parts[allocation->failed].bytes;
         one = arena_alloc(arena, &request, &part->block, is_spoken_of ? err : NULL);
         part->is_there = one == 0;
         if (one == 0)
             continue;
-        errand->need_bytes += part->need_bytes;
+        allocation->need_bytes += part->need_bytes;
         if (is_spoken_of)
-            errand->failed = i;
+            allocation->failed = i;
         if (r == 0 || one == -EAGAIN)
             r = one;
     }
-    for (uint32_t i = 0; r < 0 && i < errand->n_parts; i++)
-        if (errand->parts[i].is_there)
-            arena_dealloc_on(arena, errand->parts[i].block.handle, &errand->memory->stream, 1);
+    for (uint32_t i = 0; r < 0 && i < allocation->n_parts; i++)
+        if (allocation->parts[i].is_there)
+            arena_dealloc_on(arena, allocation->parts[i].block.handle, &allocation->memory->stream,
+                             1);
     return r;
 }
 
 /* One allocation of the arena, without asking the lease for anything. Nobody comes upon memory that
  * a part has and another part will give back. */
 static int alloc_with(bool may_ask, struct allot_error *err) {
-    pthread_rwlock_t *lock = &errand->memory->gathering;
+    pthread_rwlock_t *lock = &allocation->memory->gathering;
     int r;
 
-    errand->may_ask = may_ask;
-    if (errand->n_parts > 1)
+    allocation->may_ask = may_ask;
+    if (allocation->n_parts > 1)
         pthread_rwlock_wrlock(lock);
     else
         pthread_rwlock_rdlock(lock);
@@ -302,9 +303,9 @@ static int alloc_with(bool may_ask, struct allot_error *err) {
 
 /* The lease has refused what the parts need together: each is to try with less. */
 static void refuse_parts(void) {
-    errand->is_refused = true;
-    for (uint32_t i = 0; i < errand->n_parts; i++) {
-        struct gpu_memory_part *part = &errand->parts[i];
+    allocation->is_refused = true;
+    for (uint32_t i = 0; i < allocation->n_parts; i++) {
+        struct gpu_memory_part *part = &allocation->parts[i];
 
         if (!part->is_there && part->need_bytes)
             part->refused_bytes = MIN(part->refused_bytes, part->need_bytes);
@@ -313,26 +314,26 @@ static void refuse_parts(void) {
 
 /* Without waiting: -ENOMEM, and the least that lacks; -ECANCELED. */
 static int try(void) {
-    struct gpu_memory *memory = errand->memory;
+    struct gpu_memory *memory = allocation->memory;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     int r;
 
     /* A daemon that is away is not waited for. */
     patience.reconnect_usec = 1;
-    patience.hangs_usec = memory->options.patience.hangs_usec;
-    for (uint32_t i = 0; i < errand->n_parts; i++)
-        errand->parts[i].refused_bytes = UINT64_MAX;
-    errand->is_refused = false;
-    errand->refused = (struct allot_error){ 0 };
+    patience.hangs_usec = memory->options.limits.hangs_usec;
+    for (uint32_t i = 0; i < allocation->n_parts; i++)
+        allocation->parts[i].refused_bytes = UINT64_MAX;
+    allocation->is_refused = false;
+    allocation->refused = (struct allot_error){ 0 };
     while ((r = alloc_with(true, NULL)) == -EAGAIN) {
-        uint64_t missing = errand->need_bytes - errand->credit_bytes;
+        uint64_t missing = allocation->need_bytes - allocation->credit_bytes;
 
         listen(memory);
         settle(memory);
         if (lease_grow_until_stopped(memory, missing, patience, hear) == 0)
-            errand->credit_bytes += missing;
-        else if (errand->is_stopped || errand->is_moot)
-            return errand->is_stopped ? -ECANCELED : -EALREADY;
+            allocation->credit_bytes += missing;
+        else if (allocation->is_stopped || allocation->is_moot)
+            return allocation->is_stopped ? -ECANCELED : -EALREADY;
         else
             refuse_parts();
     }
@@ -340,10 +341,10 @@ static int try(void) {
 }
 
 static int try_and_reclaim(void) {
-    const struct gpu_memory_terms *terms = errand->terms;
+    const struct gpu_memory_terms *terms = allocation->terms;
     int r;
 
-    errand->tried_usec = clock_usec(CLOCK_MONOTONIC);
+    allocation->tried_usec = clock_usec(CLOCK_MONOTONIC);
     do
         r = try();
     while (r == -ENOMEM && terms && terms->reclaim && terms->reclaim(terms->userdata));
@@ -357,17 +358,19 @@ bool gpu_memory_is_on_its_way(struct gpu *gpu) {
     struct arena_stats stats;
 
     arena_get_stats(gpu->arena, &stats);
-    return stats.pending_bytes > 0 && mark_set(&gpu->mark);
+    return stats.pending_bytes > 0 && stream_progress_mark(&gpu->progress);
 }
 
 /* Not enough by itself: what has become free since is given back, for the daemon to give to whoever
  * is next, once the caller has told it. Less than that is not: the wait is for what lacks beside
  * it. */
 static void give_back(struct gpu_memory *memory) {
-    uint64_t more = errand->waited_bytes - MIN(errand->need_bytes, errand->waited_bytes), gone = 0;
+    uint64_t more =
+                 allocation->waited_bytes - MIN(allocation->need_bytes, allocation->waited_bytes),
+             gone = 0;
     struct arena_stats stats;
 
-    if (errand->need_bytes == 0 || more == 0)
+    if (allocation->need_bytes == 0 || more == 0)
         return;
     arena_get_stats(memory->gpu->arena, &stats);
     arena_trim(memory->gpu->arena, stats.reserved_bytes - MIN(more, stats.reserved_bytes), &gone);
@@ -377,76 +380,81 @@ static void give_back(struct gpu_memory *memory) {
 
 /* Somebody has news: true, if they are not the end of the wait. */
 static bool look(void *userdata) {
-    const struct gpu_memory_terms *terms = errand->terms;
+    const struct gpu_memory_terms *terms = allocation->terms;
 
     if (!hear(userdata))
         return false;
     do
-        errand->is_done = alloc_with(false, NULL) == 0;
-    while (!errand->is_done && terms->reclaim && terms->reclaim(terms->userdata));
-    if (!errand->is_done) {
-        give_back(errand->memory);
-        settle(errand->memory); /* what the look itself made idle, too: others are in line for it */
+        allocation->is_done = alloc_with(false, NULL) == 0;
+    while (!allocation->is_done && terms->reclaim && terms->reclaim(terms->userdata));
+    if (!allocation->is_done) {
+        give_back(allocation->memory);
+        settle(allocation
+                   ->memory); /* what the look itself made idle, too: others are in line for it */
     }
-    return !errand->is_done;
+    return !allocation->is_done;
 }
 
 static void say(void *userdata, uint64_t place, const char *reason) {
-    patience_say(&errand->log, place, reason);
+    wait_limits_log(&allocation->log, place, reason);
 }
 
 /* What a grant has to be for the parts to be there with it: what lacks, and what the errand took
  * for some of them, as this goes back, to the arena at once and from there to the lease; but not
  * more than they need where nothing is. */
 static uint64_t bytes_in_line(void) {
-    uint64_t page = errand->memory->page_bytes, whole = 0;
+    uint64_t page = allocation->memory->page_bytes, whole = 0;
 
-    for (uint32_t i = 0; i < errand->n_parts; i++)
-        whole += (errand->parts[i].bytes + page - 1) / page * page;
-    whole = MIN(whole, errand->need_bytes + errand->took_bytes);
-    return MAX(whole, errand->need_bytes);
+    for (uint32_t i = 0; i < allocation->n_parts; i++)
+        whole += (allocation->parts[i].bytes + page - 1) / page * page;
+    whole = MIN(whole, allocation->need_bytes + allocation->took_bytes);
+    return MAX(whole, allocation->need_bytes);
 }
 
 /* In line. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else what the lease says. */
 static int stand_in_line(void) {
-    struct gpu_memory *memory = errand->memory;
-    struct allot_lease_patience patience = patience_now(memory);
+    struct gpu_memory *memory = allocation->memory;
+    struct allot_lease_patience patience = lease_patience_now(memory);
     int r;
 
     /* Who holds a part while it waits for the rest may keep another from ending its wait. */
     drop_credit();
     settle(memory);
-    if (errand->want.fd < 0)
-        return error_set(&errand->refused, -EMFILE,
+    if (allocation->wakeup.fd < 0)
+        return error_set(&allocation->refused, -EMFILE,
                          "it cannot be waited for without a descriptor: raise their number "
                          "(ulimit -n)");
-    errand->waited_bytes = bytes_in_line();
-    errand->took_bytes = 0;
+    allocation->waited_bytes = bytes_in_line();
+    allocation->took_bytes = 0;
     patience.progress = say;
-    want_raise(&errand->want); /* what came since it was tried is not missed */
-    r = lease_grow_until_stopped(memory, errand->waited_bytes, patience, look);
+    wakeup_raise(&allocation->wakeup); /* what came since it was tried is not missed */
+    r = lease_grow_until_stopped(memory, allocation->waited_bytes, patience, look);
     if (r == 0)
-        errand->credit_bytes += errand->waited_bytes;
-    errand->is_late = errand->refused.code == -ETIMEDOUT || errand->refused.code == -ENOTCONN;
-    return errand->is_done ? 0 : errand->is_stopped ? -ECANCELED : errand->is_moot ? -EALREADY : r;
+        allocation->credit_bytes += allocation->waited_bytes;
+    allocation->is_late =
+        allocation->refused.code == -ETIMEDOUT || allocation->refused.code == -ENOTCONN;
+    return allocation->is_done      ? 0
+           : allocation->is_stopped ? -ECANCELED
+           : allocation->is_moot    ? -EALREADY
+                                    : r;
 }
 
 /* Others may give back what lacks: the lease refused, not the driver or the cap; and it is a matter
  * of time. */
 static bool can_wait(void) {
-    const struct patience *patience = &errand->memory->options.patience;
+    const struct wait_limits *limits = &allocation->memory->options.limits;
 
-    return errand->terms && !errand->terms->is_hasty && errand->is_refused && errand->need_bytes &&
-           (patience->memory_usec || errand->refused.code == -ENOTCONN);
+    return allocation->terms && !allocation->terms->is_hasty && allocation->is_refused &&
+           allocation->need_bytes && (limits->memory_usec || allocation->refused.code == -ENOTCONN);
 }
 
 static int stopped(struct allot_error *err) {
-    const struct gpu_memory_part *part = &errand->parts[errand->failed];
+    const struct gpu_memory_part *part = &allocation->parts[allocation->failed];
     char asked[UNITS_TEXT_SIZE];
 
     return error_set(err, -ECANCELED, "stopped while waiting for memory of %s, %s for %s%s%s",
-                     errand->memory->gpu->name, units_format_bytes(part->bytes, asked), part->tag,
-                     *errand->log.reason ? ": " : "", errand->log.reason);
+                     allocation->memory->gpu->name, units_format_bytes(part->bytes, asked),
+                     part->tag, *allocation->log.reason ? ": " : "", allocation->log.reason);
 }
 
 static int run_errand(struct allot_error *err) {
@@ -454,7 +462,7 @@ static int run_errand(struct allot_error *err) {
 
     while (r == -ENOMEM && can_wait()) {
         r = stand_in_line();
-        if (r < 0 || errand->is_done)
+        if (r < 0 || allocation->is_done)
             break;
         r = try_and_reclaim();
     }
@@ -464,25 +472,25 @@ static int run_errand(struct allot_error *err) {
         return r;
     /* The last time, for the arena's words. */
     r = alloc_with(false, err);
-    return r == -ENOMEM && errand->is_late ? -ETIMEDOUT : r;
+    return r == -ENOMEM && allocation->is_late ? -ETIMEDOUT : r;
 }
 
 int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
                          const struct gpu_memory_terms *terms, uint32_t *ret_failed,
                          struct allot_error *err) {
-    struct errand *outer = errand; /* what is reclaimed may end in the caller's functions */
-    struct errand own = { .memory = gpu->memory, .parts = parts, .n_parts = n, .terms = terms };
+    struct allocation *outer = allocation; /* what is reclaimed may end in the caller's functions */
+    struct allocation own = { .memory = gpu->memory, .parts = parts, .n_parts = n, .terms = terms };
     int r;
 
     for (uint32_t i = 0; i < n; i++)
         parts[i].tag_number = arena_tag(gpu->arena, parts[i].tag);
-    errand = &own;
+    allocation = &own;
     r = run_errand(err);
     drop_credit();
     settle(gpu->memory);
-    if (own.has_want)
-        want_end(&own.want);
-    errand = outer;
+    if (own.has_wakeup)
+        wakeup_end(&own.wakeup);
+    allocation = outer;
     if (r < 0)
         *ret_failed = own.failed;
     return r;
@@ -490,7 +498,7 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
 
 void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
     arena_dealloc_on(gpu->arena, handle, &gpu->memory->stream, 1);
-    want_news(gpu);
+    wakeup_news(gpu);
 }
 
 /* ---- Life --------------------------------------------------------------------------------------
@@ -498,7 +506,7 @@ void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
 
 int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
                    struct allot_error *err) {
-    struct errand first = { .is_first = true };
+    struct allocation first = { .is_first = true };
     size_t total_bytes;
     int r = cuda_device_total_mem(gpu->cuda, err, &total_bytes, gpu->device);
 
@@ -510,13 +518,13 @@ int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
     pthread_rwlock_init(&gpu->memory->gathering, NULL);
     gpu->memory->gpu = gpu;
     gpu->memory->options = *options;
-    errand = &first;
+    allocation = &first;
     r = gpu_source_reserve(gpu->memory, total_bytes);
     if (r < 0)
         error_set(err, r, "no host memory for the arena of %s", gpu->name);
     if (r == 0)
         r = gpu_source_open(gpu->memory, total_bytes, err);
-    errand = NULL;
+    allocation = NULL;
     settle(gpu->memory);
     if (r < 0)
         gpu_memory_free(gpu);

@@ -19,7 +19,7 @@ struct gpu_memory_options {
     struct allot_lease *lease; /* borrowed; NULL: unmanaged */
     uint64_t cap_bytes;        /* of the arena; 0: all of the device */
     bool take_all;             /* the whole cap at once, instead of growing */
-    struct patience patience;  /* of each allocation that has to grow */
+    struct wait_limits limits; /* of each allocation that has to grow */
 };
 
 /* Make gpu->arena and what is under it. -ENOMEM with the lease's words. */
@@ -32,9 +32,9 @@ void gpu_memory_free(struct gpu *gpu);
 struct gpu_memory_terms {
     uint64_t until_nsec; /* it waits until then at most, of CLOCK_MONOTONIC; 0: as long as the
                             options say */
-    const atomic_bool *stopped; /* it does not wait once that is set, and want_stop() was called;
+    const atomic_bool *stopped; /* it does not wait once that is set, and wakeup_stop() was called;
                                    NULL: nobody stops it */
-    /* Whether it is no longer needed, asked while it waits and want_news() was called: -EALREADY.
+    /* Whether it is no longer needed, asked while it waits and wakeup_news() was called: -EALREADY.
      * NULL: it always is. */
     bool (*is_moot)(void *userdata);
     void *moot_userdata;
@@ -46,7 +46,7 @@ struct gpu_memory_terms {
 
 /* How long a wait that begins now may last, of CLOCK_MONOTONIC: at most until `until_nsec`, 0: as
  * the options say; UINT64_MAX: no limit. 0: it does not wait. */
-uint64_t gpu_memory_patience(const struct gpu *gpu, uint64_t until_nsec);
+uint64_t gpu_memory_wait_until(const struct gpu *gpu, uint64_t until_nsec);
 
 /* One of the blocks that are had together. */
 struct gpu_memory_part {

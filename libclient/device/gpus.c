@@ -55,23 +55,23 @@ static struct allot_lease_amount amount_of(const struct gpus_options *options) {
 
 /* 0 with a lease, or 0 without: unmanaged. That is for boxes without a daemon: where one is there
  * and does not answer, others may have leases on what would be taken. */
-static int lease_get(const struct gpus_options *options, const struct choice *choice,
+static int lease_get(const struct gpus_options *options, const struct device_visible *chosen,
                      struct allot_error *err) {
-    const struct patience patience = patience_of(options->no_wait, options->wait_usec);
+    const struct wait_limits limits = wait_limits_of(options->no_wait, options->wait_usec);
     struct allot_lease_options lease = ALLOT_LEASE_OPTIONS_INIT;
-    struct patience_log waits = { 0 };
+    struct wait_limits_logged waits = { 0 };
     struct allot_error refused = { 0 };
     int r;
 
     lease.tier = TIER_ARENAS;
-    lease.reconnect_usec = patience.away_usec;
-    lease.progress = patience_say;
+    lease.reconnect_usec = limits.away_usec;
+    lease.progress = wait_limits_log;
     lease.userdata = &waits;
     r = allot_lease_attach(&process.lease, 0, NULL, &lease, &refused);
     if (r == -ENOENT && !getenv("ALLOT_LEASE")) {
         lease.amount = amount_of(options);
         lease.gpus = options->n_gpus ? options->n_gpus : 1;
-        lease.visible_devices = choice->uuids;
+        lease.visible_devices = chosen->uuids;
         lease.no_wait = options->no_wait;
         lease.timeout_usec = options->wait_usec;
         r = allot_lease_acquire(&process.lease, &lease, &refused);
@@ -119,7 +119,7 @@ static int start_memory(struct gpu *gpu, const struct gpus_options *options,
         .lease = process.lease,
         .cap_bytes = cap_of(gpu, options),
         .take_all = options->no_growth,
-        .patience = patience_of(options->no_wait, options->wait_usec),
+        .limits = wait_limits_of(options->no_wait, options->wait_usec),
     };
 
     if (share) {
@@ -217,12 +217,12 @@ static int too_few(const struct gpus_options *options, const struct cuda *cuda, 
         options->visible_devices ? "\"" : "", "; ask for fewer, or show more");
 }
 
-static int fill_set(struct cuda *cuda, const struct choice *choice,
+static int fill_set(struct cuda *cuda, const struct device_visible *chosen,
                     const struct gpus_options *options, struct allot_error *err) {
-    int r = lease_get(options, choice, err);
+    int r = lease_get(options, chosen, err);
 
-    for (size_t i = 0; r == 0 && i < choice->n; i++)
-        r = add_gpu(cuda, choice->numbers[i], options, err);
+    for (size_t i = 0; r == 0 && i < chosen->n; i++)
+        r = add_gpu(cuda, chosen->numbers[i], options, err);
     if (r == 0 && process.set.n == 0)
         r = error_set(err, -ENODEV,
                       "the lease names no device that this process can see: CUDA_VISIBLE_DEVICES "
@@ -239,7 +239,7 @@ static int fill_set(struct cuda *cuda, const struct choice *choice,
 static int make_set(const struct gpus_options *options, struct allot_error *err) {
     struct driver_options driver = driver_options_read(DRIVER_AUTO);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
-    cleanup(choice_done) struct choice choice = { 0 };
+    cleanup(device_visible_done) struct device_visible chosen = { 0 };
     struct gpu_visit visit;
     int r = cuda_open(&cuda, &driver, err);
 
@@ -247,17 +247,17 @@ static int make_set(const struct gpus_options *options, struct allot_error *err)
         say_without(r, options, err->text);
         return 0;
     }
-    r = choice_make(&choice, cuda, options->visible_devices, err);
+    r = device_visible_make(&chosen, cuda, options->visible_devices, err);
     if (r < 0)
         return r;
-    if (choice.n == 0) {
+    if (chosen.n == 0) {
         say_without(-ENODEV, options, "visible_devices is empty");
         return 0;
     }
-    if (choice.n < options->n_gpus)
-        return too_few(options, cuda, choice.n, "there are", err);
+    if (chosen.n < options->n_gpus)
+        return too_few(options, cuda, chosen.n, "there are", err);
     visit = gpu_visit_begin(cuda);
-    r = fill_set(cuda, &choice, options, err);
+    r = fill_set(cuda, &chosen, options, err);
     gpu_visit_end(&visit);
     return r;
 }
@@ -336,13 +336,14 @@ static void look_at_set(struct gpus_seen **ret, size_t *ret_n) {
 static void look_at_driver(struct gpus_seen **ret, size_t *ret_n, const char *visible) {
     struct driver_options driver = driver_options_read(DRIVER_AUTO);
     cleanup(cuda_closep) struct cuda *cuda = NULL;
-    cleanup(choice_done) struct choice choice = { 0 };
+    cleanup(device_visible_done) struct device_visible chosen = { 0 };
 
-    if (cuda_open(&cuda, &driver, NULL) < 0 || choice_make(&choice, cuda, visible, NULL) < 0)
+    if (cuda_open(&cuda, &driver, NULL) < 0 ||
+        device_visible_make(&chosen, cuda, visible, NULL) < 0)
         return;
-    *ret = calloc(choice.n + 1, sizeof(**ret));
-    for (size_t i = 0; *ret && i < choice.n; i++) {
-        struct gpu gpu = { .cuda = cuda, .number = choice.numbers[i] };
+    *ret = calloc(chosen.n + 1, sizeof(**ret));
+    for (size_t i = 0; *ret && i < chosen.n; i++) {
+        struct gpu gpu = { .cuda = cuda, .number = chosen.numbers[i] };
         size_t total = 0;
 
         if (gpu_identify(&gpu, NULL) < 0 ||

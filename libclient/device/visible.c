@@ -60,8 +60,8 @@ static int shown_make(struct shown *ret, struct cuda *cuda, struct allot_error *
     return 0;
 }
 
-static int take(struct choice *ret, const struct shown *shown, const struct visible_list *list,
-                struct allot_error *err) {
+static int take(struct device_visible *ret, const struct shown *shown,
+                const struct visible_list *list, struct allot_error *err) {
     ret->numbers = calloc(list->n_devices + 1, sizeof(*ret->numbers));
     ret->uuids = calloc(list->n_devices + 1, GPUID_TEXT_SIZE + 1);
     if (!ret->numbers || !ret->uuids)
@@ -76,7 +76,7 @@ static int take(struct choice *ret, const struct shown *shown, const struct visi
 }
 
 /* All of a list is meant: what the driver would drop in silence is an error here. */
-static int choose(struct choice *ret, struct cuda *cuda, const char *text,
+static int choose(struct device_visible *ret, struct cuda *cuda, const char *text,
                   struct allot_error *err) {
     const struct visible_env env = visible_env(text, NULL);
     cleanup(shown_done) struct shown shown = { 0 };
@@ -101,31 +101,32 @@ static int choose(struct choice *ret, struct cuda *cuda, const char *text,
     return take(ret, &shown, list, err);
 }
 
-int choice_make(struct choice *ret, struct cuda *cuda, const char *list, struct allot_error *err) {
-    struct choice choice = { 0 };
+int device_visible_make(struct device_visible *ret, struct cuda *cuda, const char *list,
+                        struct allot_error *err) {
+    struct device_visible chosen = { 0 };
     int r = 0;
 
     if (list) {
-        r = choose(&choice, cuda, list, err);
+        r = choose(&chosen, cuda, list, err);
     } else {
-        choice.numbers = calloc((size_t)cuda->n_devices + 1, sizeof(*choice.numbers));
-        if (!choice.numbers)
+        chosen.numbers = calloc((size_t)cuda->n_devices + 1, sizeof(*chosen.numbers));
+        if (!chosen.numbers)
             r = error_set(err, -ENOMEM, "no host memory for a list of devices");
-        while (r == 0 && choice.n < (size_t)cuda->n_devices) {
-            choice.numbers[choice.n] = (int)choice.n;
-            choice.n++;
+        while (r == 0 && chosen.n < (size_t)cuda->n_devices) {
+            chosen.numbers[chosen.n] = (int)chosen.n;
+            chosen.n++;
         }
     }
     if (r < 0) {
-        choice_done(&choice);
+        device_visible_done(&chosen);
         return r;
     }
-    *ret = choice;
+    *ret = chosen;
     return 0;
 }
 
-void choice_done(struct choice *choice) {
-    free(choice->numbers);
-    free(choice->uuids);
-    *choice = (struct choice){ 0 };
+void device_visible_done(struct device_visible *chosen) {
+    free(chosen->numbers);
+    free(chosen->uuids);
+    *chosen = (struct device_visible){ 0 };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Choice: which of the devices that the driver shows this process is to use, by a list that is
+ * Visible: which of the devices that the driver shows this process is to use, by a list that is
  * written as CUDA_VISIBLE_DEVICES is. Its numbers count what the driver shows, so that the list
  * narrows further what the environment has narrowed.
  *
@@ -14,7 +14,7 @@
 struct allot_error;
 struct cuda;
 
-struct choice {
+struct device_visible {
     int *numbers; /* of the devices, as the driver counts them, in the order that was asked for */
     size_t n;
     char *uuids; /* the same in words, for the lease; NULL: no list was given */
@@ -24,5 +24,6 @@ struct choice {
  * `list` NULL: all. "" is none, and no error. -ENODEV for a list that names what is not there,
  * -ENOMEM.
  */
-int choice_make(struct choice *ret, struct cuda *cuda, const char *list, struct allot_error *err);
-void choice_done(struct choice *choice);
+int device_visible_make(struct device_visible *ret, struct cuda *cuda, const char *list,
+                        struct allot_error *err);
+void device_visible_done(struct device_visible *chosen);

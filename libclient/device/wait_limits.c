@@ -12,17 +12,17 @@
 #define AWAY_USEC    UINT64_C(60000000) /* and one that somebody has to start is, by then */
 #define HANGS_USEC   UINT64_C(2000000)  /* it answers in milliseconds, on a busy box in a second */
 
-struct patience patience_of(bool no_wait, uint64_t wait_usec) {
+struct wait_limits wait_limits_of(bool no_wait, uint64_t wait_usec) {
     if (no_wait)
-        return (struct patience){ 0, RESTART_USEC, HANGS_USEC };
+        return (struct wait_limits){ 0, RESTART_USEC, HANGS_USEC };
     if (wait_usec)
-        return (struct patience){ wait_usec, MIN(wait_usec, AWAY_USEC),
-                                  MIN(wait_usec, HANGS_USEC) };
-    return (struct patience){ UINT64_MAX, AWAY_USEC, HANGS_USEC };
+        return (struct wait_limits){ wait_usec, MIN(wait_usec, AWAY_USEC),
+                                     MIN(wait_usec, HANGS_USEC) };
+    return (struct wait_limits){ UINT64_MAX, AWAY_USEC, HANGS_USEC };
 }
 
-void patience_say(void *userdata, uint64_t place, const char *reason) {
-    struct patience_log *log = userdata;
+void wait_limits_log(void *userdata, uint64_t place, const char *reason) {
+    struct wait_limits_logged *log = userdata;
 
     if (log->place == place && strncmp(log->reason, reason, sizeof(log->reason) - 1) == 0)
         return;

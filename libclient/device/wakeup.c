@@ -12,14 +12,14 @@
 
 static struct {
     pthread_mutex_t lock;
-    struct list wants;
+    struct list wakeups;
     atomic_uint n; /* may be read without the lock */
-} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .wants = LIST_INIT(all.wants) };
+} all = { .lock = PTHREAD_MUTEX_INITIALIZER, .wakeups = LIST_INIT(all.wakeups) };
 
 /* In the child of a fork nobody waits. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
-    list_init(&all.wants);
+    list_init(&all.wakeups);
     atomic_store(&all.n, 0);
 }
 
@@ -27,70 +27,71 @@ static void watch_forks(void) {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-void want_begin(struct want *want, const struct gpu *gpu, const atomic_bool *stopped) {
+void wakeup_begin(struct wakeup *wakeup, const struct gpu *gpu, const atomic_bool *stopped) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
     pthread_once(&once, watch_forks);
-    *want = (struct want){ .gpu = gpu, .stopped = stopped };
-    want->fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    *wakeup = (struct wakeup){ .gpu = gpu, .stopped = stopped };
+    wakeup->fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_lock(&all.lock);
-    list_append(&all.wants, &want->link);
+    list_append(&all.wakeups, &wakeup->link);
     atomic_fetch_add(&all.n, 1);
     pthread_mutex_unlock(&all.lock);
 }
 
-void want_end(struct want *want) {
+void wakeup_end(struct wakeup *wakeup) {
     pthread_mutex_lock(&all.lock);
-    list_remove(&want->link);
+    list_remove(&wakeup->link);
     atomic_fetch_sub(&all.n, 1);
     pthread_mutex_unlock(&all.lock);
-    if (want->fd >= 0)
-        close(want->fd);
+    if (wakeup->fd >= 0)
+        close(wakeup->fd);
 }
 
-void want_raise(const struct want *want) {
-    if (want->fd >= 0)
-        eventfd_write(want->fd, 1);
+void wakeup_raise(const struct wakeup *wakeup) {
+    if (wakeup->fd >= 0)
+        eventfd_write(wakeup->fd, 1);
 }
 
-void want_lower(const struct want *want) {
+void wakeup_lower(const struct wakeup *wakeup) {
     eventfd_t ignored;
 
-    if (want->fd >= 0)
-        eventfd_read(want->fd, &ignored);
+    if (wakeup->fd >= 0)
+        eventfd_read(wakeup->fd, &ignored);
 }
 
-bool want_is_raised(const struct want *want) {
-    return poll(&(struct pollfd){ .fd = want->fd, .events = POLLIN }, 1, 0) > 0;
+bool wakeup_is_raised(const struct wakeup *wakeup) {
+    return poll(&(struct pollfd){ .fd = wakeup->fd, .events = POLLIN }, 1, 0) > 0;
 }
 
-void want_sleep(const struct want *want, uint64_t until_nsec) {
+void wakeup_sleep(const struct wakeup *wakeup, uint64_t until_nsec) {
     /* Without a descriptor it looks now and then. */
-    uint64_t nsec = want->fd >= 0 ? UINT64_C(3600000000000) : 10000000;
+    uint64_t nsec = wakeup->fd >= 0 ? UINT64_C(3600000000000) : 10000000;
     uint64_t now = clock_nsec(CLOCK_MONOTONIC);
 
     until_nsec = MAX(now, until_nsec);
     nsec = MIN(nsec, until_nsec - now);
-    poll(&(struct pollfd){ .fd = want->fd, .events = POLLIN }, 1, (int)((nsec + 999999) / 1000000));
+    poll(&(struct pollfd){ .fd = wakeup->fd, .events = POLLIN }, 1,
+         (int)((nsec + 999999) / 1000000));
 }
 
 static void wake(const atomic_bool *stopped, const struct gpu *gpu) {
-    struct want *want;
+    struct wakeup *wakeup;
 
     if (atomic_load(&all.n) == 0)
         return;
     pthread_mutex_lock(&all.lock);
-    list_foreach (want, &all.wants, link) {
-        if ((stopped && want->stopped == stopped) || (gpu && want->gpu == gpu))
-            want_raise(want);
+    list_foreach (wakeup, &all.wakeups, link) {
+        if ((stopped && wakeup->stopped == stopped) || (gpu && wakeup->gpu == gpu))
+            wakeup_raise(wakeup);
     }
     pthread_mutex_unlock(&all.lock);
 }
 
-void want_stop(const atomic_bool *stopped) {
+void wakeup_stop(const atomic_bool *stopped) {
     wake(stopped, NULL);
 }
 
-void want_news(const struct gpu *gpu) {
+void wakeup_news(const struct gpu *gpu) {
     wake(NULL, gpu);
 }

@@ -172,7 +172,7 @@ static int take_all(struct alloc_part *parts, uint32_t n, uint32_t first,
 /* Wait for one of them after the other, each time with nothing, until all are there at once. */
 static int take_in_turn(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wait,
                         uint32_t *ret_failed, struct allot_error *err) {
-    uint64_t until_nsec = gpu_memory_patience(parts[0].device->gpu, wait ? wait->until_nsec : 0);
+    uint64_t until_nsec = gpu_memory_wait_until(parts[0].device->gpu, wait ? wait->until_nsec : 0);
     struct alloc_wait own = wait ? *wait : (struct alloc_wait){ 0 };
     struct ticket ticket;
     uint32_t first;

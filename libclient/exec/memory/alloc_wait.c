@@ -24,9 +24,9 @@ enum { PASSES_MAX = 3 };
 struct waiting {
     struct gpu *gpu;
     struct alloc_wait wait; /* with its end in any case */
-    struct want want;
+    struct wakeup wakeup;
     unsigned n_passes;
-    struct patience_log log;
+    struct wait_limits_logged log;
 };
 
 /* Sleep until something has changed. False: nothing will. */
@@ -34,24 +34,25 @@ static bool comes(struct waiting *waiting) {
     uint64_t now = clock_nsec(CLOCK_MONOTONIC), until = waiting->wait.until_nsec;
     enum memory_user_release release;
 
-    if (waiting->want.fd < 0 || halt_is_set(waiting->wait.stopped) || now >= until)
+    if (waiting->wakeup.fd < 0 || halt_is_set(waiting->wait.stopped) || now >= until)
         return false;
     release = memory_user_wait(waiting->wait.user, waiting->gpu);
     if (release != MEMORY_USER_RELEASES_NONE) {
         waiting->n_passes = 0;
         if (release == MEMORY_USER_RELEASES_AT_END)
-            patience_say(&waiting->log, 0, "other runs of this process have it, until they end");
-        want_sleep(&waiting->want,
-                   release == MEMORY_USER_RELEASES_AT_END ? until : MIN(until, now + MOMENT_NSEC));
+            wait_limits_log(&waiting->log, 0, "other runs of this process have it, until they end");
+        wakeup_sleep(&waiting->wakeup, release == MEMORY_USER_RELEASES_AT_END
+                                           ? until
+                                           : MIN(until, now + MOMENT_NSEC));
         memory_user_resume(waiting->wait.user);
         return true;
     }
     /* The last of them may have ended since it was tried. */
-    if (want_is_raised(&waiting->want))
+    if (wakeup_is_raised(&waiting->wakeup))
         return true;
     if (waiting->n_passes++ >= PASSES_MAX || !gpu_memory_is_on_its_way(waiting->gpu))
         return false;
-    want_sleep(&waiting->want, until);
+    wakeup_sleep(&waiting->wakeup, until);
     return true;
 }
 
@@ -61,17 +62,17 @@ static int try_until(struct waiting *waiting, alloc_wait_fn try, void *userdata,
     const char *more = "";
     int r;
 
-    want_begin(&waiting->want, waiting->gpu, waiting->wait.stopped);
+    wakeup_begin(&waiting->wakeup, waiting->gpu, waiting->wait.stopped);
     do {
-        want_lower(&waiting->want);
+        wakeup_lower(&waiting->wakeup);
         r = try(userdata, &waiting->wait, &last);
         if (r == -ENOMEM && waiting->wait.is_moot && waiting->wait.is_moot(waiting->wait.userdata))
             r = -EALREADY;
     } while (r == -ENOMEM && comes(waiting));
-    if (waiting->want.fd < 0)
+    if (waiting->wakeup.fd < 0)
         more = "; other runs cannot be waited for without a descriptor: raise their number "
                "(ulimit -n)";
-    want_end(&waiting->want);
+    wakeup_end(&waiting->wakeup);
     if (r == -ENOMEM && halt_is_set(waiting->wait.stopped))
         return error_set(err, -ECANCELED, "stopped while other runs have it: %s", last.text);
     return r < 0 ? error_set(err, r, "%s%s", last.text, r == -ENOMEM ? more : "") : 0;
@@ -110,7 +111,7 @@ int alloc_wait_for(struct gpu *gpu, const struct alloc_wait *wait, alloc_wait_fn
 
     if (may_wait) {
         waiting.wait = *wait;
-        waiting.wait.until_nsec = gpu_memory_patience(gpu, wait->until_nsec);
+        waiting.wait.until_nsec = gpu_memory_wait_until(gpu, wait->until_nsec);
         may_wait = waiting.wait.until_nsec > 0;
     }
     if (!may_wait || has_memory || !ticket_is_any(gpu))

@@ -50,7 +50,7 @@ int ticket_take(struct ticket *ticket, const struct gpu *gpu, const atomic_bool 
 
     pthread_once(&once, watch_forks);
     ticket->gpu = gpu;
-    want_begin(&ticket->want, NULL, stopped);
+    wakeup_begin(&ticket->wakeup, NULL, stopped);
     pthread_mutex_lock(&all.lock);
     list_append(&all.tickets, &ticket->link);
     atomic_fetch_add(&all.n, 1);
@@ -64,8 +64,8 @@ int ticket_take(struct ticket *ticket, const struct gpu *gpu, const atomic_bool 
             ticket_release(ticket);
             return r;
         }
-        want_sleep(&ticket->want, until_nsec);
-        want_lower(&ticket->want);
+        wakeup_sleep(&ticket->wakeup, until_nsec);
+        wakeup_lower(&ticket->wakeup);
     }
     return 0;
 }
@@ -78,9 +78,9 @@ void ticket_release(struct ticket *ticket) {
     atomic_fetch_sub(&all.n, 1);
     first = first_of(ticket->gpu);
     if (first)
-        want_raise(&first->want);
+        wakeup_raise(&first->wakeup);
     pthread_mutex_unlock(&all.lock);
-    want_end(&ticket->want);
+    wakeup_end(&ticket->wakeup);
 }
 
 bool ticket_is_any(const struct gpu *gpu) {

@@ -17,7 +17,7 @@ struct gpu;
 struct ticket {
     struct list link;
     const struct gpu *gpu; /* whose line; NULL: that for several */
-    struct want want;
+    struct wakeup wakeup;
 };
 
 /* Wait for it. 0; -ECANCELED: `stopped` was set; -ENOMEM: not until `until_nsec`, of

@@ -210,7 +210,7 @@ uint64_t cache_count_use(void) {
 void cache_tell_idle(const struct program *program) {
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu)
-            want_news(program->devices[d]->gpu);
+            wakeup_news(program->devices[d]->gpu);
 }
 
 void cache_release(struct cache *cache, struct cache_entry *entry) {

@@ -614,5 +614,5 @@ void run_state_fail(struct run_state *state, uint32_t item, int code) {
                   failed->node ? failed->node->op->name : "Copy",
                   state->program->devices[failed->device]->name, kernel_failure()->text);
     atomic_store(&state->cancelled, true);
-    want_stop(&state->cancelled);
+    wakeup_stop(&state->cancelled);
 }

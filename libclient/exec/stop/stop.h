@@ -19,7 +19,7 @@ struct stop {
 /* Without `lock`. */
 static inline void stop_give(const struct stop *stop) {
     atomic_store(stop->flag, true);
-    want_stop(stop->flag);
+    wakeup_stop(stop->flag);
     pthread_mutex_lock(stop->lock);
     pthread_cond_broadcast(stop->news);
     pthread_mutex_unlock(stop->lock);
