@@ -158,7 +158,7 @@ static int ask(struct client *client, const struct wire_request *request, struct
     *failure = (struct failure){ 0 };
     r = client_send(client, WIRE_METHOD_ACQUIRE, &call, VARLINK_MORE, err);
     if (r >= 0)
-        r = lease_first_sign(client, WIRE_METHOD_ACQUIRE, wait, reply, failure, err);
+        r = lease_first_answer(client, WIRE_METHOD_ACQUIRE, wait, reply, failure, err);
     while (r > 0) {
         wait->in_line = true;
         if (wait->progress)
@@ -329,8 +329,8 @@ int allot_lease_attach(struct allot_lease **ret, uint64_t id, const char *token,
     wait.progress = options.progress;
     wait.userdata = options.userdata;
     wait.cancel_fd = options.cancel_fd;
-    charger = id == job ? joint_charger(lease) : NULL;
-    r = charger ? joint_hold(lease, charger, err) : lease_hold(lease, &wait, err);
+    charger = id == job ? via_guard_charger(lease) : NULL;
+    r = charger ? via_guard_hold(lease, charger, err) : lease_hold(lease, &wait, err);
     if (r < 0)
         return r;
     *ret = TAKE(lease);

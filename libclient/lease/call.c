@@ -387,7 +387,7 @@ static int call_guard(struct allot_lease *lease, enum wire_method method, const 
     pthread_mutex_unlock(&lease->lock);
     if (r < 0)
         return r;
-    r = joint_call(lease, method, parameters, wait, ret, err);
+    r = via_guard_call(lease, method, parameters, wait, ret, err);
     pthread_mutex_lock(&lease->lock);
     count_after(lease, method, parameters, r);
     pthread_mutex_unlock(&lease->lock);

@@ -90,7 +90,7 @@ static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct 
     if (r < 0)
         return r;
     if (wait)
-        r = lease_first_sign(lease->holder, WIRE_METHOD_ATTACH, wait, &reply, failure, err);
+        r = lease_first_answer(lease->holder, WIRE_METHOD_ATTACH, wait, &reply, failure, err);
     else
         r = client_receive(lease->holder, WIRE_METHOD_ATTACH, ATTACH_USEC, lease->wake_fd, &reply,
                            failure, err);
@@ -317,7 +317,7 @@ int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_
 
 void lease_let_go(struct allot_lease *lease) {
     if (lease->charger)
-        joint_let_go(lease);
+        via_guard_let_go(lease);
     if (lease->has_thread) {
         pthread_mutex_lock(&lease->lock);
         lease->stop = true;

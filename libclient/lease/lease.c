@@ -214,7 +214,8 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
     for (size_t i = 0; i < lease->n_shares; i++)
         lease->shares[i].held_bytes = 0;
     wait = lease_wait_begin(lease);
-    return lease->charger ? joint_hold(lease, lease->charger, err) : lease_hold(lease, &wait, err);
+    return lease->charger ? via_guard_hold(lease, lease->charger, err)
+                          : lease_hold(lease, &wait, err);
 }
 
 uint64_t allot_lease_id(const struct allot_lease *lease) {

@@ -21,7 +21,8 @@
  * new one goes after it.
  *
  * Where the guard is in the process and the lease is the job's, the guard is the holder: the lease
- * has a *seat* there (joint.c) instead of a holder connection and a thread, and is ATTACHED always.
+ * has a *seat* there (via_guard.c) instead of a holder connection and a thread, and is ATTACHED
+ * always.
  */
 #include <pthread.h>
 #include <sys/types.h>
@@ -124,20 +125,21 @@ void lease_let_go(struct allot_lease *lease);
  * anew. Locked. */
 void lease_suspect(struct allot_lease *lease, bool silent);
 
-/* ---- joint.c -------------------------------------------------------------------------------- */
+/* ---- via_guard.c --------------------------------------------------------------------------------
+ */
 
 /* The guard of this process, where it is the one to charge what `lease` asks for; else NULL. */
-const struct allot_charger *joint_charger(const struct allot_lease *lease);
+const struct allot_charger *via_guard_charger(const struct allot_lease *lease);
 
 /* Take a seat at it and the shares over; what was declared is 0. */
-int joint_hold(struct allot_lease *lease, const struct allot_charger *charger,
-               struct allot_error *err);
+int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charger,
+                   struct allot_error *err);
 /* Give back all that was declared, and leave. */
-void joint_let_go(struct allot_lease *lease);
+void via_guard_let_go(struct allot_lease *lease);
 
 /* Grow and Shrink, counted by the caller. */
-int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
+int via_guard_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
+                   const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
 
 /* ---- grow.c --------------------------------------------------------------------------------- */
 
@@ -185,7 +187,8 @@ uint64_t lease_left(uint64_t deadline_usec);
 void lease_calls_free(struct allot_lease *lease);    /* the idle connections */
 void lease_calls_abandon(struct allot_lease *lease); /* the same in a child */
 
-/* ---- sign.c --------------------------------------------------------------------------------- */
+/* ---- liveness.c ---------------------------------------------------------------------------------
+ */
 
 /* Tell `wait`, once, that the daemon is away, or hangs (`silent`), and waited for. */
 void lease_tell_away(const char *path, bool silent, struct lease_wait *wait);
@@ -197,8 +200,8 @@ int lease_reach(struct client *client, struct lease_wait *wait, struct allot_err
 /* As client_receive() for the first answer to a call. A daemon that gives none for LEASE_HANGS_USEC
  * hangs: that is told, and it is waited for as one that is away; -ENOTCONN, and the connection is
  * still there. */
-int lease_first_sign(struct client *client, enum wire_method method, struct lease_wait *wait,
-                     union wire_reply *ret, struct failure *failure, struct allot_error *err);
+int lease_first_answer(struct client *client, enum wire_method method, struct lease_wait *wait,
+                       union wire_reply *ret, struct failure *failure, struct allot_error *err);
 
 /* Whether anybody listens at `socket` (NULL: the default), be it one that hangs. */
 bool lease_daemon_is_there(const char *socket);

@@ -39,8 +39,8 @@ int lease_reach(struct client *client, struct lease_wait *wait, struct allot_err
     return err ? (err->code = -ENOTCONN) : -ENOTCONN;
 }
 
-int lease_first_sign(struct client *client, enum wire_method method, struct lease_wait *wait,
-                     union wire_reply *ret, struct failure *failure, struct allot_error *err) {
+int lease_first_answer(struct client *client, enum wire_method method, struct lease_wait *wait,
+                       union wire_reply *ret, struct failure *failure, struct allot_error *err) {
     uint64_t until = MIN(lease_deadline(LEASE_HANGS_USEC), wait->away_usec);
 
     for (;;) {

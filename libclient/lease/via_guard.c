@@ -9,7 +9,7 @@
 
 enum { TIER_GUARD = 3 };
 
-const struct allot_charger *joint_charger(const struct allot_lease *lease) {
+const struct allot_charger *via_guard_charger(const struct allot_lease *lease) {
     const struct allot_charger *charger;
 
     /* The guard itself holds by a lease of ours. */
@@ -19,8 +19,8 @@ const struct allot_charger *joint_charger(const struct allot_lease *lease) {
     return charger && charger->version == ALLOT_CHARGER_VERSION ? charger : NULL;
 }
 
-int joint_hold(struct allot_lease *lease, const struct allot_charger *charger,
-               struct allot_error *err) {
+int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charger,
+                   struct allot_error *err) {
     struct allot_lease_share *shares;
     size_t n;
     int r;
@@ -44,15 +44,15 @@ int joint_hold(struct allot_lease *lease, const struct allot_charger *charger,
     return 0;
 }
 
-void joint_let_go(struct allot_lease *lease) {
+void via_guard_let_go(struct allot_lease *lease) {
     for (size_t i = 0; i < lease->n_shares; i++)
         lease->charger->unreserve(lease->shares[i].device, lease->shares[i].held_bytes);
     lease->charger->leave(lease->seat);
     lease->charger = NULL;
 }
 
-int joint_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
-               const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err) {
+int via_guard_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
+                   const struct lease_wait *wait, union wire_reply *ret, struct allot_error *err) {
     const struct wire_shrink *shrink = parameters;
     const struct wire_grow *grow = parameters;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
