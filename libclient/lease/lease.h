@@ -125,8 +125,7 @@ void lease_let_go(struct allot_lease *lease);
  * anew. Locked. */
 void lease_suspect(struct allot_lease *lease, bool silent);
 
-/* ---- via_guard.c --------------------------------------------------------------------------------
- */
+/* ---- via_guard.c ---------------------------------------------------------------------------- */
 
 /* The guard of this process, where it is the one to charge what `lease` asks for; else NULL. */
 const struct allot_charger *via_guard_charger(const struct allot_lease *lease);
@@ -187,8 +186,7 @@ uint64_t lease_left(uint64_t deadline_usec);
 void lease_calls_free(struct allot_lease *lease);    /* the idle connections */
 void lease_calls_abandon(struct allot_lease *lease); /* the same in a child */
 
-/* ---- liveness.c ---------------------------------------------------------------------------------
- */
+/* ---- liveness.c ----------------------------------------------------------------------------- */
 
 /* Tell `wait`, once, that the daemon is away, or hangs (`silent`), and waited for. */
 void lease_tell_away(const char *path, bool silent, struct lease_wait *wait);
