@@ -220,7 +220,7 @@ int allot_op_finish(struct allot_op *op, struct allot_node **ret, struct allot_e
         .colocate = op->colocate.ids,
         .n_colocate = op->colocate.n,
     };
-    r = graph_add(op->graph, &request, &id, err);
+    r = build_add(op->graph, &request, &id, err);
     if (r == 0 && ret)
         *ret = handle_of(graph_node(op->graph, id));
     allot_op_cancel(op);

@@ -366,7 +366,7 @@ int allot_op_register(const struct allot_op_options *options, struct allot_error
     int r = ops_register_all(err);
 
     if (r == 0)
-        r = kernels_register_all(err);
+        r = kernel_register_all(err);
     if (r < 0)
         return r;
     if (!options)

@@ -93,7 +93,7 @@ int allot_graph_save(const struct allot_graph *graph, const char *path, struct a
 
     if (r == 0 && !path)
         r = error_null(err, "path of a file");
-    return r < 0 ? r : graph_save(graph, path, err);
+    return r < 0 ? r : graph_file_save(graph, path, err);
 }
 
 int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_error *err) {
@@ -101,7 +101,7 @@ int allot_graph_load(struct allot_graph **ret, const char *path, struct allot_er
             : !path ? error_null(err, "path of a file")
                     : ops_register_all(err);
 
-    return r < 0 ? r : graph_load(ret, path, err);
+    return r < 0 ? r : graph_file_load(ret, path, err);
 }
 
 /* ---- Looking --------------------------------------------------------------------------------- */

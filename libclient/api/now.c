@@ -231,7 +231,7 @@ static int build(struct kind *kind, struct allot_output *feeds, size_t *ret_n_fe
         if (!kind->known[i])
             feeds[(*ret_n_feeds)++] = input;
     }
-    return r < 0 ? r : graph_add(kind->graph, &request, ret, err);
+    return r < 0 ? r : build_add(kind->graph, &request, ret, err);
 }
 
 static int make_session(struct kind *kind, struct allot_error *err) {

@@ -82,7 +82,7 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
         edges[i] = handle_edge(inputs[i]);
     request.inputs = edges;
     if (r == 0)
-        r = graph_add(graph, &request, &id, &err);
+        r = build_add(graph, &request, &id, &err);
     if (r < 0) {
         handle_fail(graph, &err);
         return none;

@@ -338,8 +338,8 @@ struct allot_output allot_read(struct allot_output variable) {
                   allot_node_name(variable.node), allot_node_op(variable.node));
         return failed(graph, &err);
     }
-    r = next ? graph_read_named(graph, handle_edge(variable), next, &edge, &err)
-             : graph_read(graph, handle_edge(variable), true, &edge, &err);
+    r = next ? build_read_named(graph, handle_edge(variable), next, &edge, &err)
+             : build_read(graph, handle_edge(variable), true, &edge, &err);
     if (r < 0)
         return failed(graph, &err);
     return handle_output(graph, edge);

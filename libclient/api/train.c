@@ -77,7 +77,7 @@ int allot_gradients(const struct allot_output *ys, size_t n_ys, const struct all
     made = malloc((n_xs ? n_xs : 1) * sizeof(made[0]));
     if (!y || !x || !made || (ys_grad && !grad))
         return error_set(err, -ENOMEM, "no memory for gradients");
-    r = graph_gradients(graph, y, n_ys, x, n_xs, grad, made, err);
+    r = grad_add(graph, y, n_ys, x, n_xs, grad, made, err);
     for (size_t i = 0; i < n_xs && r == 0; i++)
         ret[i] = handle_output(graph, made[i]);
     return r;

@@ -150,7 +150,7 @@ static int take_input(struct draft *draft, const struct opdef_arg *arg, struct e
                       graph_node(graph, input->node)->name, input->output,
                       graph_node(graph, input->node)->op->name);
     if (output->is_variable && !arg->is_variable) {
-        r = graph_read(graph, *input, false, input, draft->err);
+        r = build_read(graph, *input, false, input, draft->err);
         if (r < 0)
             return r;
         output = graph_output(graph, *input);
@@ -328,7 +328,7 @@ static int infer(struct draft *draft, struct node *node) {
         return no_memory(draft);
     for (size_t i = 0; i < n_in; i++) {
         shapes[i] = graph_output(draft->graph, node->inputs[i])->shape;
-        values[i] = graph_known(draft->graph, node->inputs[i]);
+        values[i] = build_known(draft->graph, node->inputs[i]);
     }
     for (size_t i = 0; i < n_out; i++)
         shapes[n_in + i] = shape_unknown();
@@ -412,7 +412,7 @@ static int draft_make(struct draft *draft, uint32_t *ret) {
     return 0;
 }
 
-int graph_add(struct allot_graph *graph, const struct build_node *request, uint32_t *ret,
+int build_add(struct allot_graph *graph, const struct build_node *request, uint32_t *ret,
               struct allot_error *err) {
     struct allot_error words;
     struct draft draft = { .graph = graph, .request = request, .err = err ? err : &words };
@@ -438,14 +438,14 @@ static int read_new(struct allot_graph *graph, struct edge variable, const char 
 
     if (r < 0)
         return r;
-    r = graph_add(graph, &request, &id, err);
+    r = build_add(graph, &request, &id, err);
     scope_pop(graph);
     if (r == 0)
         *ret = (struct edge){ id, 0 };
     return r;
 }
 
-int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
+int build_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
                struct allot_error *err) {
     const struct node *node = graph_node(graph, variable.node);
     struct graph_variable *known = graph_variable(graph, variable.node);
@@ -468,16 +468,16 @@ int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, stru
     return r;
 }
 
-int graph_read_named(struct allot_graph *graph, struct edge variable, const char *name,
+int build_read_named(struct allot_graph *graph, struct edge variable, const char *name,
                      struct edge *ret, struct allot_error *err) {
     return read_new(graph, variable, name, false, ret, err);
 }
 
-const struct allot_tensor *graph_known(const struct allot_graph *graph, struct edge edge) {
+const struct allot_tensor *build_known(const struct allot_graph *graph, struct edge edge) {
     const struct node *node = graph_node(graph, edge.node);
 
     while (node->n_inputs == 1 &&
            (strcmp(node->op->name, "Identity") == 0 || strcmp(node->op->name, "StopGradient") == 0))
         node = graph_node(graph, node->inputs[0].node);
-    return strcmp(node->op->name, "Const") == 0 ? node_attr(node, "value")->tensor : NULL;
+    return strcmp(node->op->name, "Const") == 0 ? graph_node_attr(node, "value")->tensor : NULL;
 }

@@ -34,21 +34,21 @@ struct build_node {
 };
 
 /* -EINVAL with a sentence that names node, op, and what does not fit; -ENOENT: no such op. */
-int graph_add(struct allot_graph *graph, const struct build_node *request, uint32_t *ret,
+int build_add(struct allot_graph *graph, const struct build_node *request, uint32_t *ret,
               struct allot_error *err);
 
 /*
  * The value of a variable: outside of control scopes one node that all share, else a new one, so
  * that it is read after what the scope names. `fresh`: a new one in any case.
  */
-int graph_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
+int build_read(struct allot_graph *graph, struct edge variable, bool fresh, struct edge *ret,
                struct allot_error *err);
 /* A new one that is called `name`, not after the variable. */
-int graph_read_named(struct allot_graph *graph, struct edge variable, const char *name,
+int build_read_named(struct allot_graph *graph, struct edge variable, const char *name,
                      struct edge *ret, struct allot_error *err);
 
 /* The value that an output always has: of a Const, or what passes one on. NULL: not known. */
-const struct allot_tensor *graph_known(const struct allot_graph *graph, struct edge edge);
+const struct allot_tensor *build_known(const struct allot_graph *graph, struct edge edge);
 
 /* A tensor of one number all over. -EOVERFLOW, -ENOMEM. */
 int constant_new(struct allot_tensor **ret, enum dtype dtype, const struct shape *shape,

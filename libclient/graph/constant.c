@@ -76,7 +76,7 @@ struct edge build_n(struct build *build, const char *op, const struct edge *inpu
     for (size_t i = 0; i < n_inputs; i++)
         if (edge_is_none(inputs[i]))
             return GRAPH_NO_EDGE;
-    build->r = graph_add(build->graph, &request, &id, build->err);
+    build->r = build_add(build->graph, &request, &id, build->err);
     return build->r < 0 ? GRAPH_NO_EDGE : (struct edge){ id, 0 };
 }
 

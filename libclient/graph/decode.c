@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Decode: a graph from bytes that may be anybody's. Nothing is allocated by a number in the file
- * that the bytes behind it do not bear out, and each node is made by graph_add(): a file cannot
+ * that the bytes behind it do not bear out, and each node is made by build_add(): a file cannot
  * hold what a program could not build. A file of later nodes as inputs, of two nodes of one name,
  * or of a node that would be another than it says is refused.
  */
@@ -244,7 +244,7 @@ static int make(struct allot_graph *graph, struct reader *reader, const struct d
     if (!name)
         return error_set(err, -ENOMEM, "no memory for a graph");
     request.name = name;
-    r = graph_add(graph, &request, &id, err);
+    r = build_add(graph, &request, &id, err);
     if (r == -EINVAL)
         return error_wrap(err, -EBADMSG, "node %u of the file", expected);
     if (r < 0)

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "libclient/core/whole.h"
 
-int graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err) {
+int graph_file_save(const struct allot_graph *graph, const char *path, struct allot_error *err) {
     cleanup(freep) uint8_t *bytes = NULL;
     struct whole file;
     size_t size;
@@ -57,7 +57,7 @@ static int read_all(int fd, uint8_t **ret, size_t *ret_size) {
     return 0;
 }
 
-int graph_load(struct allot_graph **ret, const char *path, struct allot_error *err) {
+int graph_file_load(struct allot_graph **ret, const char *path, struct allot_error *err) {
     cleanup(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     cleanup(freep) uint8_t *bytes = NULL;
     struct allot_error words = { 0 };

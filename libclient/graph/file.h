@@ -15,5 +15,5 @@ int graph_decode(struct allot_graph **ret, const uint8_t *bytes, size_t size,
                  struct allot_error *err);
 
 /* To a new file beside it, synced and renamed: the old one stays until the new one is whole. */
-int graph_save(const struct allot_graph *graph, const char *path, struct allot_error *err);
-int graph_load(struct allot_graph **ret, const char *path, struct allot_error *err);
+int graph_file_save(const struct allot_graph *graph, const char *path, struct allot_error *err);
+int graph_file_load(struct allot_graph **ret, const char *path, struct allot_error *err);

@@ -317,9 +317,8 @@ static int run(struct sweep *sweep, const struct edge *ys, size_t n_ys, const st
     return 0;
 }
 
-int graph_gradients(struct allot_graph *graph, const struct edge *ys, size_t n_ys,
-                    const struct edge *xs, size_t n_xs, const struct edge *ys_grad,
-                    struct edge *ret, struct allot_error *err) {
+int grad_add(struct allot_graph *graph, const struct edge *ys, size_t n_ys, const struct edge *xs,
+             size_t n_xs, const struct edge *ys_grad, struct edge *ret, struct allot_error *err) {
     struct allot_error words;
     struct sweep sweep = { .graph = graph,
                            .err = err ? err : &words,

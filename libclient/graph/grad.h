@@ -22,6 +22,5 @@ struct graph_gradient {
  * ret[i] is GRAPH_NO_EDGE where y does not depend on it. -EINVAL: an op on the way has no gradient,
  * or a type that has none; the sentence names it.
  */
-int graph_gradients(struct allot_graph *graph, const struct edge *ys, size_t n_ys,
-                    const struct edge *xs, size_t n_xs, const struct edge *ys_grad,
-                    struct edge *ret, struct allot_error *err);
+int grad_add(struct allot_graph *graph, const struct edge *ys, size_t n_ys, const struct edge *xs,
+             size_t n_xs, const struct edge *ys_grad, struct edge *ret, struct allot_error *err);

@@ -96,7 +96,7 @@ struct graph_variable *graph_variable(const struct allot_graph *graph, uint32_t 
     return map_find(&graph->variables, id);
 }
 
-const struct attr *node_attr(const struct node *node, const char *name) {
+const struct attr *graph_node_attr(const struct node *node, const char *name) {
     int i = opdef_attr_index(node->op, name);
 
     assert(i >= 0);

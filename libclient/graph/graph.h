@@ -106,15 +106,15 @@ static inline const struct node_output *graph_output(const struct allot_graph *g
 }
 
 /* Attributes by name; the op has one of that name and kind, or it is our own mistake. */
-const struct attr *node_attr(const struct node *node, const char *name);
+const struct attr *graph_node_attr(const struct node *node, const char *name);
 static inline int64_t node_int(const struct node *node, const char *name) {
-    return node_attr(node, name)->i;
+    return graph_node_attr(node, name)->i;
 }
 static inline bool node_bool(const struct node *node, const char *name) {
-    return node_attr(node, name)->b;
+    return graph_node_attr(node, name)->b;
 }
 static inline double node_float(const struct node *node, const char *name) {
-    return node_attr(node, name)->f;
+    return graph_node_attr(node, name)->f;
 }
 
 /* The dtype and shape that come in through input `i`. */

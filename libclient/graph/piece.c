@@ -38,8 +38,8 @@ static int one(struct piece *piece, int d, int64_t length, int64_t begin, int64_
 
 int piece_of(struct piece *ret, const struct node *node, const struct shape *x,
              struct allot_error *err) {
-    const struct attr *begin = node_attr(node, "begin"), *end = node_attr(node, "end"),
-                      *strides = node_attr(node, "strides");
+    const struct attr *begin = graph_node_attr(node, "begin"), *end = graph_node_attr(node, "end"),
+                      *strides = graph_node_attr(node, "strides");
     int64_t open_begin = node_int(node, "begin_mask"), open_end = node_int(node, "end_mask"),
             shrink = node_int(node, "shrink_axis_mask");
     struct piece piece = { .rank = x->rank };

@@ -25,8 +25,8 @@ static bool is_fed(const struct topo_request *request, const uint8_t *marks, str
     return false;
 }
 
-int graph_prune(const struct allot_graph *graph, const struct topo_request *request, uint32_t **ret,
-                size_t *ret_n, struct allot_error *err) {
+int topo_prune(const struct allot_graph *graph, const struct topo_request *request, uint32_t **ret,
+               size_t *ret_n, struct allot_error *err) {
     uint32_t n_nodes = graph_n_nodes(graph), *ids;
     cleanup(freep) uint8_t *marks = calloc((size_t)n_nodes + 1, 1);
     size_t n = 0;

@@ -22,5 +22,5 @@ struct topo_request {
  * another of them is wanted, if it is a target or if somebody has a control edge from it. -EINVAL:
  * an output or a node that there is not; -ENOMEM.
  */
-int graph_prune(const struct allot_graph *graph, const struct topo_request *request, uint32_t **ret,
-                size_t *ret_n, struct allot_error *err);
+int topo_prune(const struct allot_graph *graph, const struct topo_request *request, uint32_t **ret,
+               size_t *ret_n, struct allot_error *err);

@@ -18,21 +18,21 @@
 #include "libclient/kernels/family.h"
 
 static int run_moves(const struct kernel_run *run) {
-    const struct array *array = run->state;
+    const struct cpu_array *array = run->state;
 
     for (uint32_t i = 0; i < array->n; i++) {
-        const struct move *move = &array->moves[i];
+        const struct cpu_array_move *move = &array->moves[i];
 
-        copy_run(&move->copy, run->pool, run->outputs[move->output],
-                 move->input == FROM_NUMBER ? &array->number : run->inputs[move->input]);
+        cpu_copy_run(&move->copy, run->pool, run->outputs[move->output],
+                     move->input == FROM_NUMBER ? &array->number : run->inputs[move->input]);
     }
     return 0;
 }
 
 /* Room for `n` moves; the first one begins. */
-static int array_new(struct array **ret, struct kernel_plan *plan, size_t n,
+static int array_new(struct cpu_array **ret, struct kernel_plan *plan, size_t n,
                      struct allot_error *err) {
-    struct array *array = calloc(1, sizeof(*array) + n * sizeof(array->moves[0]));
+    struct cpu_array *array = calloc(1, sizeof(*array) + n * sizeof(array->moves[0]));
 
     if (!array)
         return error_set(err, -ENOMEM, "no memory for the plan of an op");
@@ -41,29 +41,29 @@ static int array_new(struct array **ret, struct kernel_plan *plan, size_t n,
     return 0;
 }
 
-static struct copy *array_move(struct array *array, const struct kernel_plan *plan, int32_t input,
-                               uint32_t output) {
-    struct move *move = &array->moves[array->n++];
+static struct cpu_copy *array_move(struct cpu_array *array, const struct kernel_plan *plan,
+                                   int32_t input, uint32_t output) {
+    struct cpu_array_move *move = &array->moves[array->n++];
 
     move->input = input;
     move->output = output;
-    copy_init(&move->copy, dtype_bytes(plan->outputs[output].dtype));
+    cpu_copy_init(&move->copy, dtype_bytes(plan->outputs[output].dtype));
     return &move->copy;
 }
 
-static void array_settle(struct array *array, struct kernel_plan *plan) {
+static void array_settle(struct cpu_array *array, struct kernel_plan *plan) {
     for (uint32_t i = 0; i < array->n; i++) {
-        copy_settle(&array->moves[i].copy);
+        cpu_copy_settle(&array->moves[i].copy);
         plan->cost += array->moves[i].copy.cost;
         plan->pooled |= array->moves[i].copy.grain > 0;
     }
 }
 
-static void fill_output(struct array *array, const struct kernel_plan *plan, double value) {
-    struct copy *copy = array_move(array, plan, FROM_NUMBER, 0);
+static void fill_output(struct cpu_array *array, const struct kernel_plan *plan, double value) {
+    struct cpu_copy *copy = array_move(array, plan, FROM_NUMBER, 0);
 
-    each_number(plan->outputs[0].dtype, value, &array->number);
-    copy_dim(copy, shape_count(&plan->outputs[0].shape), 0, (int64_t)copy->bytes);
+    cpu_each_number(plan->outputs[0].dtype, value, &array->number);
+    cpu_copy_dim(copy, shape_count(&plan->outputs[0].shape), 0, (int64_t)copy->bytes);
 }
 
 static int64_t product(const struct shape *shape, int begin, int end) {
@@ -88,15 +88,15 @@ static int run_same(const struct kernel_run *run) {
 }
 
 static int prepare_same(struct kernel_plan *plan, struct allot_error *err) {
-    struct array *array = NULL;
-    struct copy *copy;
+    struct cpu_array *array = NULL;
+    struct cpu_copy *copy;
     int r = array_new(&array, plan, 1, err);
 
     if (r < 0)
         return r;
     copy = array_move(array, plan, 0, 0);
-    copy_dim(copy, shape_count(&plan->outputs[0].shape), (int64_t)copy->bytes,
-             (int64_t)copy->bytes);
+    cpu_copy_dim(copy, shape_count(&plan->outputs[0].shape), (int64_t)copy->bytes,
+                 (int64_t)copy->bytes);
     array_settle(array, plan);
     plan->run = run_same;
     return 0;
@@ -107,7 +107,7 @@ static int prepare_same(struct kernel_plan *plan, struct allot_error *err) {
 
 /* `which`: the number. */
 static int prepare_number(struct kernel_plan *plan, struct allot_error *err) {
-    struct array *array = NULL;
+    struct cpu_array *array = NULL;
     int r = array_new(&array, plan, 1, err);
 
     if (r < 0)
@@ -118,14 +118,14 @@ static int prepare_number(struct kernel_plan *plan, struct allot_error *err) {
 }
 
 static int prepare_fill(struct kernel_plan *plan, struct allot_error *err) {
-    struct array *array = NULL;
-    struct copy *copy;
+    struct cpu_array *array = NULL;
+    struct cpu_copy *copy;
     int r = array_new(&array, plan, 1, err);
 
     if (r < 0)
         return r;
     copy = array_move(array, plan, 1, 0);
-    copy_dim(copy, shape_count(&plan->outputs[0].shape), 0, (int64_t)copy->bytes);
+    cpu_copy_dim(copy, shape_count(&plan->outputs[0].shape), 0, (int64_t)copy->bytes);
     array_settle(array, plan);
     return 0;
 }
@@ -137,17 +137,17 @@ static int prepare_fill(struct kernel_plan *plan, struct allot_error *err) {
 static int stretch(struct kernel_plan *plan, const struct shape *shape, struct allot_error *err) {
     const struct shape *output = &plan->outputs[0].shape;
     int64_t from[SHAPE_RANK_MAX], to[SHAPE_RANK_MAX];
-    struct array *array = NULL;
-    struct copy *copy;
+    struct cpu_array *array = NULL;
+    struct cpu_copy *copy;
     int r = array_new(&array, plan, 1, err);
 
     if (r < 0)
         return r;
     copy = array_move(array, plan, 0, 0);
-    copy_steps(from, shape, copy->bytes);
-    copy_steps(to, output, copy->bytes);
+    cpu_copy_steps(from, shape, copy->bytes);
+    cpu_copy_steps(to, output, copy->bytes);
     for (int i = 0; i < output->rank; i++)
-        copy_dim(copy, output->dims[i], shape->dims[i] == 1 ? 0 : from[i], to[i]);
+        cpu_copy_dim(copy, output->dims[i], shape->dims[i] == 1 ? 0 : from[i], to[i]);
     array_settle(array, plan);
     return 0;
 }
@@ -162,7 +162,7 @@ static int prepare_broadcast(struct kernel_plan *plan, struct allot_error *err) 
 }
 
 static int prepare_broadcast_like(struct kernel_plan *plan, struct allot_error *err) {
-    const struct attr *axes = node_attr(plan->node, "axes");
+    const struct attr *axes = graph_node_attr(plan->node, "axes");
     const struct shape *x = &plan->inputs[0].shape;
     struct shape shape = { .rank = plan->outputs[0].shape.rank };
     unsigned put_in = 0;
@@ -183,40 +183,40 @@ static int prepare_broadcast_like(struct kernel_plan *plan, struct allot_error *
 static int prepare_tile(struct kernel_plan *plan, struct allot_error *err) {
     const struct shape *x = &plan->inputs[0].shape, *output = &plan->outputs[0].shape;
     int64_t from[SHAPE_RANK_MAX], to[SHAPE_RANK_MAX];
-    struct array *array = NULL;
-    struct copy *copy;
+    struct cpu_array *array = NULL;
+    struct cpu_copy *copy;
     int r = array_new(&array, plan, 1, err);
 
     if (r < 0)
         return r;
     copy = array_move(array, plan, 0, 0);
-    copy_steps(from, x, copy->bytes);
-    copy_steps(to, output, copy->bytes);
+    cpu_copy_steps(from, x, copy->bytes);
+    cpu_copy_steps(to, output, copy->bytes);
     for (int i = 0; i < x->rank; i++) {
-        copy_dim(copy, x->dims[i] ? output->dims[i] / x->dims[i] : 0, 0, to[i] * x->dims[i]);
-        copy_dim(copy, x->dims[i], from[i], to[i]);
+        cpu_copy_dim(copy, x->dims[i] ? output->dims[i] / x->dims[i] : 0, 0, to[i] * x->dims[i]);
+        cpu_copy_dim(copy, x->dims[i], from[i], to[i]);
     }
     array_settle(array, plan);
     return 0;
 }
 
 static int prepare_transpose(struct kernel_plan *plan, struct allot_error *err) {
-    const struct attr *perm = node_attr(plan->node, "perm");
+    const struct attr *perm = graph_node_attr(plan->node, "perm");
     const struct shape *x = &plan->inputs[0].shape, *output = &plan->outputs[0].shape;
     int64_t from[SHAPE_RANK_MAX], to[SHAPE_RANK_MAX];
-    struct array *array = NULL;
-    struct copy *copy;
+    struct cpu_array *array = NULL;
+    struct cpu_copy *copy;
     int r = array_new(&array, plan, 1, err);
 
     if (r < 0)
         return r;
     copy = array_move(array, plan, 0, 0);
-    copy_steps(from, x, copy->bytes);
-    copy_steps(to, output, copy->bytes);
+    cpu_copy_steps(from, x, copy->bytes);
+    cpu_copy_steps(to, output, copy->bytes);
     for (int i = 0; i < output->rank; i++) {
         int64_t source = perm->ints.n ? perm->ints.values[i] : output->rank - 1 - i;
 
-        copy_dim(copy, output->dims[i], from[source < 0 ? source + x->rank : source], to[i]);
+        cpu_copy_dim(copy, output->dims[i], from[source < 0 ? source + x->rank : source], to[i]);
     }
     array_settle(array, plan);
     return 0;
@@ -235,7 +235,7 @@ static int prepare_join(struct kernel_plan *plan, struct allot_error *err) {
     const int axis = axis_of(plan, one->rank);
     const int64_t outer = product(one, 0, axis), row = product(one, axis, one->rank);
     int64_t done = 0;
-    struct array *array = NULL;
+    struct cpu_array *array = NULL;
     int r = array_new(&array, plan, n, err);
 
     if (r < 0)
@@ -243,11 +243,11 @@ static int prepare_join(struct kernel_plan *plan, struct allot_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         /* The part of a row of the one that comes from, or goes to, this of the many. */
         const int64_t part = product(&many[i].shape, axis, many[i].shape.rank);
-        struct copy *copy = array_move(array, plan, joins ? (int32_t)i : 0, joins ? 0 : i);
+        struct cpu_copy *copy = array_move(array, plan, joins ? (int32_t)i : 0, joins ? 0 : i);
         const int64_t bytes = (int64_t)copy->bytes;
 
-        copy_dim(copy, outer, (joins ? part : row) * bytes, (joins ? row : part) * bytes);
-        copy_dim(copy, part, bytes, bytes);
+        cpu_copy_dim(copy, outer, (joins ? part : row) * bytes, (joins ? row : part) * bytes);
+        cpu_copy_dim(copy, part, bytes, bytes);
         *(joins ? &copy->to_offset : &copy->from_offset) = done * bytes;
         done += part;
     }
@@ -280,8 +280,8 @@ static int move_piece(struct kernel_plan *plan, bool into, double rest, const ch
     const struct shape *part = into ? &plan->inputs[0].shape : &plan->outputs[0].shape;
     int64_t steps[SHAPE_RANK_MAX], dense, offset = 0, count = 1;
     struct piece piece;
-    struct array *array = NULL;
-    struct copy *copy;
+    struct cpu_array *array = NULL;
+    struct cpu_copy *copy;
     int r = array_new(&array, plan, 2, err);
 
     if (r < 0)
@@ -289,9 +289,9 @@ static int move_piece(struct kernel_plan *plan, bool into, double rest, const ch
     if (into)
         fill_output(array, plan, rest);
     copy = array_move(array, plan, 0, 0);
-    copy_steps(steps, whole, copy->bytes);
+    cpu_copy_steps(steps, whole, copy->bytes);
     if (begins)
-        plain_piece(&piece, node_attr(plan->node, begins), whole, part);
+        plain_piece(&piece, graph_node_attr(plan->node, begins), whole, part);
     else if ((r = piece_of(&piece, plan->node, whole, err)) < 0)
         return r;
     for (int i = 0; i < whole->rank; i++) {
@@ -313,10 +313,10 @@ static int move_piece(struct kernel_plan *plan, bool into, double rest, const ch
         const int64_t step = steps[i] * piece.stride[i];
 
         dense /= piece.count[i];
-        copy_dim(copy, piece.count[i], into ? dense : step, into ? step : dense);
+        cpu_copy_dim(copy, piece.count[i], into ? dense : step, into ? step : dense);
     }
     if (!count)
-        copy_dim(copy, 0, 0, 0);
+        cpu_copy_dim(copy, 0, 0, 0);
     *(into ? &copy->to_offset : &copy->from_offset) = count ? offset : 0;
     array_settle(array, plan);
     return 0;

@@ -7,14 +7,14 @@
 
 enum { FROM_NUMBER = -1 };
 
-struct move {
+struct cpu_array_move {
     int32_t input; /* or FROM_NUMBER */
     uint32_t output;
-    struct copy copy;
+    struct cpu_copy copy;
 };
 
-struct array {
+struct cpu_array {
     uint64_t number; /* an element's bytes */
     uint32_t n;
-    struct move moves[];
+    struct cpu_array_move moves[];
 };

@@ -54,7 +54,7 @@ static void say_element(struct line *line, enum dtype dtype, const void *data, i
     switch (dtype_kind(dtype)) {
     case DTYPE_KIND_FLOAT:
         say(line, "%s",
-            number_format(text, each_value(dtype, data, i), dtype == DTYPE_F64 ? 15 : 7));
+            number_format(text, cpu_each_value(dtype, data, i), dtype == DTYPE_F64 ? 15 : 7));
         break;
     case DTYPE_KIND_TRUTH:
         say(line, "%s", ((const uint8_t *)data)[i] ? "true" : "false");
@@ -140,7 +140,7 @@ static int run_numerics(const struct kernel_run *run) {
 
     for (int64_t i = 0; i < count; i++) {
         const double value = dtype == DTYPE_F32 ? (double)((const float *)run->inputs[0])[i]
-                                                : each_value(dtype, run->inputs[0], i);
+                                                : cpu_each_value(dtype, run->inputs[0], i);
 
         if (!isfinite(value))
             return fail_numerics(check, i, value);
@@ -165,7 +165,7 @@ static void check_free(void *state) {
 static int prepare(struct kernel_plan *plan, struct allot_error *err) {
     static const kernel_run_fn runs[] = { run_print, run_assert, run_numerics };
     struct check *check = calloc(1, sizeof(*check) + plan->n_inputs * sizeof(check->inputs[0]));
-    const char *message = node_attr(plan->node, "message")->string;
+    const char *message = graph_node_attr(plan->node, "message")->string;
 
     plan->state = check;
     plan->state_free = check_free;

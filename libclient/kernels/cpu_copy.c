@@ -14,15 +14,15 @@
 
 enum { SQUARE = 32, PIECE_BYTES = 64 << 10, POOL_BYTES = 256 << 10 };
 
-void copy_init(struct copy *copy, size_t bytes) {
-    *copy = (struct copy){ .bytes = bytes };
+void cpu_copy_init(struct cpu_copy *copy, size_t bytes) {
+    *copy = (struct cpu_copy){ .bytes = bytes };
 }
 
-void copy_dim(struct copy *copy, int64_t n, int64_t from, int64_t to) {
-    copy->dims[copy->rank++] = (struct copy_dim){ n, from, to };
+void cpu_copy_dim(struct cpu_copy *copy, int64_t n, int64_t from, int64_t to) {
+    copy->dims[copy->rank++] = (struct cpu_copy_dim){ n, from, to };
 }
 
-void copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes) {
+void cpu_copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes) {
     int64_t step = (int64_t)bytes;
 
     for (int i = shape->rank; i-- > 0; step = shape_times(step, shape->dims[i]))
@@ -32,11 +32,11 @@ void copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t
 /* ---- Settle ------------------------------------------------------------------------------------
  */
 
-static void join(struct copy *copy) {
+static void join(struct cpu_copy *copy) {
     int rank = 0;
 
     for (int i = 0; i < copy->rank; i++) {
-        struct copy_dim dim = copy->dims[i];
+        struct cpu_copy_dim dim = copy->dims[i];
 
         if (dim.n == 1)
             continue;
@@ -49,21 +49,21 @@ static void join(struct copy *copy) {
 }
 
 /* Move dimension `i` inwards, to index `to`. */
-static void move_dim(struct copy *copy, int i, int to) {
-    struct copy_dim dim = copy->dims[i];
+static void move_dim(struct cpu_copy *copy, int i, int to) {
+    struct cpu_copy_dim dim = copy->dims[i];
 
     memmove(&copy->dims[i], &copy->dims[i + 1], (size_t)(to - i) * sizeof(dim));
     copy->dims[to] = dim;
 }
 
-static int find_dense(const struct copy *copy, bool source) {
+static int find_dense(const struct cpu_copy *copy, bool source) {
     for (int i = 0; i < copy->rank; i++)
         if ((source ? copy->dims[i].from : copy->dims[i].to) == (int64_t)copy->bytes)
             return i;
     return -1;
 }
 
-static void choose_kind(struct copy *copy) {
+static void choose_kind(struct cpu_copy *copy) {
     const int last = copy->rank - 1;
     int dense = find_dense(copy, false);
 
@@ -86,7 +86,7 @@ static void choose_kind(struct copy *copy) {
     }
 }
 
-void copy_settle(struct copy *copy) {
+void cpu_copy_settle(struct cpu_copy *copy) {
     int64_t total = 1, unit;
 
     for (int i = 0; i < copy->rank; i++)
@@ -95,7 +95,7 @@ void copy_settle(struct copy *copy) {
         return;
     join(copy);
     if (copy->rank == 0)
-        copy_dim(copy, 1, (int64_t)copy->bytes, (int64_t)copy->bytes);
+        cpu_copy_dim(copy, 1, (int64_t)copy->bytes, (int64_t)copy->bytes);
     choose_kind(copy);
     total *= (int64_t)copy->bytes;
     copy->cost = (uint64_t)total / (copy->kind == COPY_ROWS || copy->kind == COPY_FILL ? 10 : 2);
@@ -154,8 +154,8 @@ static void steps(char *to, const char *from, int64_t n, int64_t to_step, int64_
 }
 
 /* `rows` of the dimension in which the source is dense, all of the one of the destination. */
-static void transpose(const struct copy *copy, char *to, const char *from, int64_t rows) {
-    const struct copy_dim *inner = &copy->dims[copy->rank - 1], *outer = inner - 1;
+static void transpose(const struct cpu_copy *copy, char *to, const char *from, int64_t rows) {
+    const struct cpu_copy_dim *inner = &copy->dims[copy->rank - 1], *outer = inner - 1;
 
     for (int64_t begin = 0; begin < inner->n; begin += SQUARE) {
         const int64_t n = MIN(inner->n - begin, (int64_t)SQUARE);
@@ -175,16 +175,16 @@ static void transpose(const struct copy *copy, char *to, const char *from, int64
 }
 
 struct copy_work {
-    const struct copy *copy;
+    const struct cpu_copy *copy;
     char *to;
     const char *from;
 };
 
 static void run_units(void *userdata, size_t begin, size_t end) {
     const struct copy_work *work = userdata;
-    const struct copy *copy = work->copy;
+    const struct cpu_copy *copy = work->copy;
     const int cut = copy->rank - 1 - (copy->kind == COPY_TRANSPOSE); /* what pieces are pieces of */
-    const struct copy_dim *last = &copy->dims[cut];
+    const struct cpu_copy_dim *last = &copy->dims[cut];
     const size_t per_row = (size_t)((last->n + copy->chunk - 1) / copy->chunk);
     size_t row = begin / per_row, piece = begin % per_row, rest = row;
     int64_t at[COPY_RANK_MAX];
@@ -224,7 +224,7 @@ static void run_units(void *userdata, size_t begin, size_t end) {
     }
 }
 
-void copy_run(const struct copy *copy, struct pool *pool, void *to, const void *from) {
+void cpu_copy_run(const struct cpu_copy *copy, struct pool *pool, void *to, const void *from) {
     struct copy_work work = { copy, (char *)to + copy->to_offset,
                               (const char *)from + copy->from_offset };
 

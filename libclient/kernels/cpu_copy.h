@@ -5,8 +5,8 @@
  * concatenations, tiles and stretches are all this one thing: nested dimensions, each with a step
  * in the source and one in the destination.
  *
- * A plain value. Fill it with copy_init() and copy_dim(), then copy_settle() once, then
- * copy_run() by any thread.
+ * A plain value. Fill it with cpu_copy_init() and cpu_copy_dim(), then cpu_copy_settle() once, then
+ * cpu_copy_run() by any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,10 +26,10 @@ enum copy_kind {
     COPY_TRANSPOSE, /* along the destination in one dimension, along the source in another */
 };
 
-struct copy {
+struct cpu_copy {
     size_t bytes; /* of an element: 1, 2, 4, 8 */
     int rank;
-    struct copy_dim {
+    struct cpu_copy_dim {
         int64_t n;
         int64_t from, to; /* steps, in bytes */
     } dims[COPY_RANK_MAX];
@@ -40,11 +40,11 @@ struct copy {
     uint64_t cost;         /* nanoseconds or so */
 };
 
-void copy_init(struct copy *copy, size_t bytes);
+void cpu_copy_init(struct cpu_copy *copy, size_t bytes);
 /* One more dimension, inside those before. */
-void copy_dim(struct copy *copy, int64_t n, int64_t from, int64_t to);
-void copy_settle(struct copy *copy);
-void copy_run(const struct copy *copy, struct pool *pool, void *to, const void *from);
+void cpu_copy_dim(struct cpu_copy *copy, int64_t n, int64_t from, int64_t to);
+void cpu_copy_settle(struct cpu_copy *copy);
+void cpu_copy_run(const struct cpu_copy *copy, struct pool *pool, void *to, const void *from);
 
 /* Steps of the dimensions of a dense tensor, in bytes. */
-void copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes);
+void cpu_copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, size_t bytes);

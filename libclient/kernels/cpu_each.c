@@ -25,7 +25,7 @@ enum { HALF_BLOCK = 512 };
 
 /* ---- Run ------------------------------------------------------------------------------------- */
 
-static void call_half(const struct each *each, char *d, const char *const *in, size_t n) {
+static void call_half(const struct cpu_each *each, char *d, const char *const *in, size_t n) {
     _Alignas(64) float floats[1 + EACH_INPUTS_MAX][HALF_BLOCK];
     const struct loops *loops = loops_get();
     const char *at[EACH_INPUTS_MAX];
@@ -50,7 +50,7 @@ static void call_half(const struct each *each, char *d, const char *const *in, s
 }
 
 struct each_work {
-    const struct each *each;
+    const struct cpu_each *each;
     char *d;
     const char *in[EACH_INPUTS_MAX];
 };
@@ -58,7 +58,7 @@ struct each_work {
 /* Pieces [begin, end): first of the first row, then of the next. */
 static void run_pieces(void *userdata, size_t begin, size_t end) {
     const struct each_work *work = userdata;
-    const struct each *each = work->each;
+    const struct cpu_each *each = work->each;
     const size_t per_row = (each->n + each->chunk - 1) / each->chunk;
     size_t row = begin / per_row, piece = begin % per_row, rest = row;
     int64_t at[SHAPE_RANK_MAX];
@@ -98,7 +98,7 @@ static void run_pieces(void *userdata, size_t begin, size_t end) {
 }
 
 static int run_any(const struct kernel_run *run) {
-    const struct each *each = run->state;
+    const struct cpu_each *each = run->state;
     struct each_work work = { .each = each, .d = run->outputs[0] };
     const size_t n = each->n_rows * ((each->n + each->chunk - 1) / each->chunk);
     int r = each->check ? each->check(each, run) : 0;
@@ -116,28 +116,28 @@ static int run_any(const struct kernel_run *run) {
 
 /* A single row of one, two, three inputs, and nothing else to think of: what tiny ops are. */
 static int run_row1(const struct kernel_run *run) {
-    const struct each *each = run->state;
+    const struct cpu_each *each = run->state;
 
     each->loop(run->outputs[0], run->inputs[0], NULL, NULL, each->n, each->with);
     return 0;
 }
 
 static int run_row2(const struct kernel_run *run) {
-    const struct each *each = run->state;
+    const struct cpu_each *each = run->state;
 
     each->loop(run->outputs[0], run->inputs[0], run->inputs[1], NULL, each->n, each->with);
     return 0;
 }
 
 static int run_row3(const struct kernel_run *run) {
-    const struct each *each = run->state;
+    const struct cpu_each *each = run->state;
 
     each->loop(run->outputs[0], run->inputs[0], run->inputs[1], run->inputs[2], each->n,
                each->with);
     return 0;
 }
 
-int each_nothing(const struct kernel_run *run) {
+int cpu_each_nothing(const struct kernel_run *run) {
     return 0;
 }
 
@@ -158,7 +158,7 @@ static int64_t step_of(const struct shape *input, const struct shape *output, in
 }
 
 /* Fill in dims and steps, in elements, with neighbouring dimensions made one where they can be. */
-static void collapse(struct each *each, const struct kernel_plan *plan) {
+static void collapse(struct cpu_each *each, const struct kernel_plan *plan) {
     const struct shape *output = &plan->outputs[0].shape;
 
     for (int i = 0; i < output->rank; i++) {
@@ -180,7 +180,7 @@ static void collapse(struct each *each, const struct kernel_plan *plan) {
 }
 
 /* The innermost dimension is the row; which inputs stay the same within it, as bits. */
-static unsigned take_row(struct each *each, const struct kernel_plan *plan) {
+static unsigned take_row(struct cpu_each *each, const struct kernel_plan *plan) {
     unsigned form = 0;
 
     each->n = each->rank ? (size_t)each->dims[each->rank - 1] : 1;
@@ -204,7 +204,7 @@ static enum dtype half_of(enum dtype dtype) {
     return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
 }
 
-static void divide(struct each *each, struct kernel_plan *plan, unsigned weight) {
+static void divide(struct cpu_each *each, struct kernel_plan *plan, unsigned weight) {
     double element_ns, ns, chunk;
     unsigned bytes = each->bytes[0];
 
@@ -224,13 +224,13 @@ static void divide(struct each *each, struct kernel_plan *plan, unsigned weight)
     plan->pooled = true;
 }
 
-int each_plan(struct each **ret, struct kernel_plan *plan, uint32_t n_inputs, const loop_fn *forms,
-              unsigned weight, struct allot_error *err) {
-    cleanup(freep) struct each *each = NULL;
+int cpu_each_plan(struct cpu_each **ret, struct kernel_plan *plan, uint32_t n_inputs,
+                  const loop_fn *forms, unsigned weight, struct allot_error *err) {
+    cleanup(freep) struct cpu_each *each = NULL;
 
     *ret = NULL;
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     each = calloc(1, sizeof(*each));
@@ -258,12 +258,12 @@ int each_plan(struct each **ret, struct kernel_plan *plan, uint32_t n_inputs, co
     return 0;
 }
 
-void each_check(struct kernel_plan *plan, struct each *each, each_check_fn check) {
+void cpu_each_check(struct kernel_plan *plan, struct cpu_each *each, each_check_fn check) {
     each->check = check;
     plan->run = run_any;
 }
 
-void each_number(enum dtype dtype, double value, void *ret) {
+void cpu_each_number(enum dtype dtype, double value, void *ret) {
     const struct loops *loops = loops_get();
     float rounded;
 
@@ -275,7 +275,7 @@ void each_number(enum dtype dtype, double value, void *ret) {
     loops->narrow(ret, &rounded, 1, dtype);
 }
 
-double each_value(enum dtype dtype, const void *data, int64_t i) {
+double cpu_each_value(enum dtype dtype, const void *data, int64_t i) {
     double value;
 
     if (dtype == DTYPE_F16)

@@ -8,8 +8,8 @@
 
 #define EACH_INPUTS_MAX 3
 
-struct each;
-typedef int (*each_check_fn)(const struct each *each, const struct kernel_run *run);
+struct cpu_each;
+typedef int (*each_check_fn)(const struct cpu_each *each, const struct kernel_run *run);
 
 /*
  * What the run knows. The dimensions that every operand walks through in one go are one; the last
@@ -17,7 +17,7 @@ typedef int (*each_check_fn)(const struct each *each, const struct kernel_run *r
  *
  *     [8, 1, 3, 4] + [5, 3, 4]    rows of 12; outer 8 × 5, steps 12, 0 and 0, 12 elements
  */
-struct each {
+struct cpu_each {
     loop_fn loop;
     size_t n; /* elements of a row, > 0 */
     double with[4];
@@ -43,16 +43,16 @@ struct each {
  * *ret is the state, for the caller to add to before the plan is used; NULL where there is nothing
  * to compute.
  */
-int each_plan(struct each **ret, struct kernel_plan *plan, uint32_t n_inputs, const loop_fn *forms,
-              unsigned weight, struct allot_error *err);
+int cpu_each_plan(struct cpu_each **ret, struct kernel_plan *plan, uint32_t n_inputs,
+                  const loop_fn *forms, unsigned weight, struct allot_error *err);
 
 /* A check before all, of the whole run; nothing is computed if it fails. */
-void each_check(struct kernel_plan *plan, struct each *each, each_check_fn check);
+void cpu_each_check(struct kernel_plan *plan, struct cpu_each *each, each_check_fn check);
 
 /* A run that has nothing to do. */
-int each_nothing(const struct kernel_run *run);
+int cpu_each_nothing(const struct kernel_run *run);
 
 /* `value` as an element of that type, rounded and kept within it as casts do. */
-void each_number(enum dtype dtype, double value, void *ret);
+void cpu_each_number(enum dtype dtype, double value, void *ret);
 /* An element as a double: exact, but for 64-bit integers. */
-double each_value(enum dtype dtype, const void *data, int64_t i);
+double cpu_each_value(enum dtype dtype, const void *data, int64_t i);

@@ -26,9 +26,9 @@ static const uint8_t unary_weights[] = { UNARY_OPS(X) }, test_weights[] = { TEST
 
 static int prepare_unary(struct kernel_plan *plan, struct allot_error *err) {
     const uint32_t op = plan->kernel->which;
-    struct each *each;
-    int r = each_plan(&each, plan, 1, &loops_get()->unary[op][column(plan->inputs[0].dtype)],
-                      unary_weights[op], err);
+    struct cpu_each *each;
+    int r = cpu_each_plan(&each, plan, 1, &loops_get()->unary[op][column(plan->inputs[0].dtype)],
+                          unary_weights[op], err);
 
     if (r == 0 && each && op == UNARY_LeakyRelu)
         each->with[0] = node_float(plan->node, "alpha");
@@ -39,10 +39,10 @@ static int prepare_unary(struct kernel_plan *plan, struct allot_error *err) {
 
 static int prepare_test(struct kernel_plan *plan, struct allot_error *err) {
     const uint32_t op = plan->kernel->which;
-    struct each *each;
+    struct cpu_each *each;
 
-    return each_plan(&each, plan, 1, &loops_get()->test[op][column(plan->inputs[0].dtype)],
-                     test_weights[op], err);
+    return cpu_each_plan(&each, plan, 1, &loops_get()->test[op][column(plan->inputs[0].dtype)],
+                         test_weights[op], err);
 }
 
 /* ---- Two arguments -----------------------------------------------------------------------------
@@ -57,14 +57,14 @@ static int64_t element(enum dtype dtype, const void *data, size_t i) {
 }
 
 /* Integers have no infinity to answer a division by 0 with. */
-static int check_divisor(const struct each *each, const struct kernel_run *run) {
+static int check_divisor(const struct cpu_each *each, const struct kernel_run *run) {
     for (size_t i = 0; i < each->n_last; i++)
         if (element(each->dtype, run->inputs[1], i) == 0)
             return kernel_fail(-EDOM, "division by 0: element %zu of the divisor", i);
     return 0;
 }
 
-static int check_exponent(const struct each *each, const struct kernel_run *run) {
+static int check_exponent(const struct cpu_each *each, const struct kernel_run *run) {
     for (size_t i = 0; i < each->n_last; i++)
         if (element(each->dtype, run->inputs[1], i) < 0)
             return kernel_fail(-EDOM,
@@ -77,9 +77,9 @@ static int prepare_binary(struct kernel_plan *plan, struct allot_error *err) {
     const uint32_t op = plan->kernel->which;
     const enum dtype dtype = plan->inputs[0].dtype;
     const enum dtype_kind kind = dtype_kind(dtype);
-    struct each *each;
-    int r =
-        each_plan(&each, plan, 2, loops_get()->binary[op][column(dtype)], binary_weights[op], err);
+    struct cpu_each *each;
+    int r = cpu_each_plan(&each, plan, 2, loops_get()->binary[op][column(dtype)],
+                          binary_weights[op], err);
 
     if (r < 0 || !each)
         return r;
@@ -89,18 +89,18 @@ static int prepare_binary(struct kernel_plan *plan, struct allot_error *err) {
         each->with[0] = node_bool(plan->node, "approximate");
     if ((op == BINARY_Div || op == BINARY_FloorDiv || op == BINARY_FloorMod) &&
         kind != DTYPE_KIND_FLOAT)
-        each_check(plan, each, check_divisor);
+        cpu_each_check(plan, each, check_divisor);
     if (op == BINARY_Pow && kind == DTYPE_KIND_SIGNED)
-        each_check(plan, each, check_exponent);
+        cpu_each_check(plan, each, check_exponent);
     return 0;
 }
 
 static int prepare_compare(struct kernel_plan *plan, struct allot_error *err) {
     const uint32_t op = plan->kernel->which;
-    struct each *each;
+    struct cpu_each *each;
 
-    return each_plan(&each, plan, 2, loops_get()->compare[op][column(plan->inputs[0].dtype)],
-                     compare_weights[op], err);
+    return cpu_each_plan(&each, plan, 2, loops_get()->compare[op][column(plan->inputs[0].dtype)],
+                         compare_weights[op], err);
 }
 
 /* ---- Types and choices -------------------------------------------------------------------------
@@ -110,19 +110,19 @@ static int prepare_cast(struct kernel_plan *plan, struct allot_error *err) {
     const enum dtype from = plan->inputs[0].dtype, to = plan->outputs[0].dtype;
     const struct loops *loops = loops_get();
     const bool to_half = to == DTYPE_F16 || to == DTYPE_BF16;
-    struct each *each;
+    struct cpu_each *each;
 
-    return each_plan(&each, plan, 1,
-                     from == DTYPE_F64 && to_half ? &loops->cast_odd
-                                                  : &loops->cast[column(from)][column(to)],
-                     1, err);
+    return cpu_each_plan(&each, plan, 1,
+                         from == DTYPE_F64 && to_half ? &loops->cast_odd
+                                                      : &loops->cast[column(from)][column(to)],
+                         1, err);
 }
 
 static int prepare_select(struct kernel_plan *plan, struct allot_error *err) {
     const size_t bytes = dtype_bytes(plan->outputs[0].dtype);
-    struct each *each;
+    struct cpu_each *each;
 
-    return each_plan(&each, plan, 3, loops_get()->select[__builtin_ctzl(bytes)], 0, err);
+    return cpu_each_plan(&each, plan, 3, loops_get()->select[__builtin_ctzl(bytes)], 0, err);
 }
 
 /* ---- Sums of many ------------------------------------------------------------------------------

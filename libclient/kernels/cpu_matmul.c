@@ -38,7 +38,7 @@ enum { SMALL = 16 * 16 * 16 };
 enum { TILED_ROWS = 4, TILED_COLUMNS = 8 };
 
 struct matmul_work {
-    const struct matmul *matmul;
+    const struct cpu_matmul *matmul;
     char *c;
     const char *a, *b;
     const atomic_bool *cancelled;
@@ -48,8 +48,8 @@ struct matmul_work {
 /* ---- Run ---------------------------------------------------------------------------------------
  */
 
-static void multiply(const struct matmul *matmul, const struct gemm *gemm, void *c, const void *a,
-                     const void *b) {
+static void multiply(const struct cpu_matmul *matmul, const struct gemm *gemm, void *c,
+                     const void *a, const void *b) {
     if (!matmul->by_blas || !blas_gemm(matmul->dtype, gemm, c, a, b))
         matmul->own(gemm, c, a, b);
 }
@@ -60,7 +60,7 @@ static bool is_cancelled(const struct matmul_work *work) {
 
 static void run_pieces(void *userdata, size_t begin, size_t end) {
     const struct matmul_work *work = userdata;
-    const struct matmul *matmul = work->matmul;
+    const struct cpu_matmul *matmul = work->matmul;
     const int64_t per_batch = matmul->n_rows * matmul->n_columns;
     const int64_t bytes = (int64_t)matmul->bytes;
 
@@ -82,7 +82,7 @@ static void run_pieces(void *userdata, size_t begin, size_t end) {
     }
 }
 
-static void run_batches(const struct matmul *matmul, struct matmul_work *work,
+static void run_batches(const struct cpu_matmul *matmul, struct matmul_work *work,
                         const struct kernel_run *run) {
     const size_t n = (size_t)(matmul->n_batches * matmul->n_rows * matmul->n_columns);
     const bool alone = !matmul->pooled || pool_n_threads(run->pool) == 0;
@@ -103,14 +103,14 @@ static void run_batches(const struct matmul *matmul, struct matmul_work *work,
 }
 
 static int run_tiny(const struct kernel_run *run) {
-    const struct matmul *matmul = run->state;
+    const struct cpu_matmul *matmul = run->state;
 
     matmul->own(&matmul->gemm, run->outputs[0], run->inputs[0], run->inputs[1]);
     return 0;
 }
 
 static int run_any(const struct kernel_run *run) {
-    const struct matmul *matmul = run->state;
+    const struct cpu_matmul *matmul = run->state;
     struct matmul_work work = { matmul,         run->outputs[0],      run->inputs[0],
                                 run->inputs[1], run->step->cancelled, NULL };
 
@@ -120,7 +120,7 @@ static int run_any(const struct kernel_run *run) {
 
 /* Never cancelled: a variable has taken a step, or none. */
 static int run_descend(const struct kernel_run *run) {
-    const struct matmul *matmul = run->state;
+    const struct cpu_matmul *matmul = run->state;
     struct matmul_work work = { .matmul = matmul,
                                 .c = run->inputs[0],
                                 .rate = run->inputs[1],
@@ -132,7 +132,7 @@ static int run_descend(const struct kernel_run *run) {
 }
 
 struct convert {
-    const struct matmul *matmul;
+    const struct cpu_matmul *matmul;
     float *floats;
     uint16_t *halves;
     bool narrow;
@@ -156,15 +156,15 @@ static void convert_blocks(void *userdata, size_t begin, size_t end) {
     }
 }
 
-static void convert_all(const struct matmul *matmul, struct pool *pool, float *floats, void *halves,
-                        int64_t n, bool narrow) {
+static void convert_all(const struct cpu_matmul *matmul, struct pool *pool, float *floats,
+                        void *halves, int64_t n, bool narrow) {
     struct convert convert = { matmul, floats, halves, narrow, (size_t)n };
 
     pool_for(pool, ((size_t)n + CONVERT_BLOCK - 1) / CONVERT_BLOCK, 4, convert_blocks, &convert);
 }
 
 static int run_half(const struct kernel_run *run) {
-    const struct matmul *matmul = run->state;
+    const struct cpu_matmul *matmul = run->state;
     const int64_t c_count = matmul->n_batches * matmul->gemm.m * matmul->gemm.n;
     float *a = run->scratch, *b = a + matmul->a_count, *c = b + matmul->b_count;
     struct matmul_work work = {
@@ -181,8 +181,8 @@ static int run_half(const struct kernel_run *run) {
 /* ---- Plan --------------------------------------------------------------------------------------
  */
 
-void matmul_free(void *state) {
-    struct matmul *matmul = state;
+void cpu_matmul_free(void *state) {
+    struct cpu_matmul *matmul = state;
 
     if (matmul) {
         free(matmul->a_offset);
@@ -191,7 +191,7 @@ void matmul_free(void *state) {
     free(matmul);
 }
 
-static void describe(struct matmul *matmul, const struct kernel_plan *plan, bool trans_a,
+static void describe(struct cpu_matmul *matmul, const struct kernel_plan *plan, bool trans_a,
                      bool trans_b) {
     const struct shape *a = &plan->inputs[0].shape, *b = &plan->inputs[1].shape;
     const int64_t a_rows = a->dims[a->rank - 2], a_columns = a->dims[a->rank - 1],
@@ -211,7 +211,7 @@ static void describe(struct matmul *matmul, const struct kernel_plan *plan, bool
 }
 
 /* Where the matrices of each batch begin. */
-static int stretch_batches(struct matmul *matmul, const struct kernel_plan *plan) {
+static int stretch_batches(struct cpu_matmul *matmul, const struct kernel_plan *plan) {
     const struct shape *output = &plan->outputs[0].shape;
     int64_t *offsets[2];
 
@@ -241,13 +241,13 @@ static int stretch_batches(struct matmul *matmul, const struct kernel_plan *plan
     return 0;
 }
 
-int matmul_lay_out(struct matmul **ret, struct kernel_plan *plan, bool trans_a, bool trans_b,
-                   struct allot_error *err) {
+int cpu_matmul_lay_out(struct cpu_matmul **ret, struct kernel_plan *plan, bool trans_a,
+                       bool trans_b, struct allot_error *err) {
     const enum dtype dtype = plan->outputs[0].dtype;
-    struct matmul *matmul = calloc(1, sizeof(*matmul));
+    struct cpu_matmul *matmul = calloc(1, sizeof(*matmul));
 
     plan->state = matmul;
-    plan->state_free = matmul_free;
+    plan->state_free = cpu_matmul_free;
     if (!matmul)
         return error_set(err, -ENOMEM, "no memory for the plan of a product");
     matmul->half = dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? dtype : DTYPE_NONE;
@@ -261,7 +261,7 @@ int matmul_lay_out(struct matmul **ret, struct kernel_plan *plan, bool trans_a, 
     return 0;
 }
 
-static void divide(struct matmul *matmul, struct kernel_plan *plan) {
+static void divide(struct cpu_matmul *matmul, struct kernel_plan *plan) {
     const struct gemm *gemm = &matmul->gemm;
     const double work = (double)gemm->m * (double)gemm->n * (double)gemm->k;
     const bool by_rows = gemm->m >= 2 * PIECE;
@@ -285,14 +285,14 @@ static void divide(struct matmul *matmul, struct kernel_plan *plan) {
 }
 
 static int prepare(struct kernel_plan *plan, bool trans_a, bool trans_b, struct allot_error *err) {
-    struct matmul *matmul = NULL;
+    struct cpu_matmul *matmul = NULL;
     int r;
 
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
-    r = matmul_lay_out(&matmul, plan, trans_a, trans_b, err);
+    r = cpu_matmul_lay_out(&matmul, plan, trans_a, trans_b, err);
     if (r < 0)
         return r;
     divide(matmul, plan);

@@ -6,7 +6,7 @@
 #include "libclient/kernels/kernel.h"
 #include "libclient/kernels/loops.h"
 
-struct matmul {
+struct cpu_matmul {
     struct gemm gemm;
     enum dtype dtype; /* that is computed in */
     enum dtype half;  /* which 16-bit float it is really; or DTYPE_NONE */
@@ -23,6 +23,6 @@ struct matmul {
 };
 
 /* The state of a plan whose product has elements: gemm, types, batches and counts. */
-int matmul_lay_out(struct matmul **ret, struct kernel_plan *plan, bool trans_a, bool trans_b,
-                   struct allot_error *err);
-void matmul_free(void *state); /* accepts NULL */
+int cpu_matmul_lay_out(struct cpu_matmul **ret, struct kernel_plan *plan, bool trans_a,
+                       bool trans_b, struct allot_error *err);
+void cpu_matmul_free(void *state); /* accepts NULL */

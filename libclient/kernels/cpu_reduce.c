@@ -34,7 +34,7 @@ static int64_t outer_offset(const struct outer *outer, int64_t i) {
     return offset;
 }
 
-static void take_row(const struct reduce *reduce, void *total, const char *x, size_t n) {
+static void take_row(const struct cpu_reduce *reduce, void *total, const char *x, size_t n) {
     _Alignas(64) float floats[HALF_BLOCK];
 
     if (!reduce->half) {
@@ -48,7 +48,7 @@ static void take_row(const struct reduce *reduce, void *total, const char *x, si
     }
 }
 
-static void take_columns(const struct reduce *reduce, void *totals, const char *x, size_t n) {
+static void take_columns(const struct cpu_reduce *reduce, void *totals, const char *x, size_t n) {
     _Alignas(64) float floats[COLUMNS];
 
     if (!reduce->half) {
@@ -59,7 +59,7 @@ static void take_columns(const struct reduce *reduce, void *totals, const char *
     reduce->loops.column(totals, floats, n);
 }
 
-static void end_totals(const struct reduce *reduce, char *to, const void *totals, size_t n) {
+static void end_totals(const struct cpu_reduce *reduce, char *to, const void *totals, size_t n) {
     float floats[COLUMNS];
 
     if (reduce->half) {
@@ -72,7 +72,7 @@ static void end_totals(const struct reduce *reduce, char *to, const void *totals
 }
 
 struct reduce_work {
-    const struct reduce *reduce;
+    const struct cpu_reduce *reduce;
     const char *x;
     char *to, *partial;
 };
@@ -80,7 +80,7 @@ struct reduce_work {
 /* A unit is a block of totals of one place in the outer dimensions, and one strip. */
 static void run_units(void *userdata, size_t begin, size_t end) {
     const struct reduce_work *work = userdata;
-    const struct reduce *reduce = work->reduce;
+    const struct cpu_reduce *reduce = work->reduce;
     const int64_t n_blocks = MAX(reduce->n_blocks, (int64_t)1);
     _Alignas(64) char totals[COLUMNS * TOTAL_BYTES];
 
@@ -119,7 +119,7 @@ static void run_units(void *userdata, size_t begin, size_t end) {
 }
 
 static int run_reduce(const struct kernel_run *run) {
-    const struct reduce *reduce = run->state;
+    const struct cpu_reduce *reduce = run->state;
     struct reduce_work work = { reduce, run->inputs[0], run->outputs[0], run->scratch };
     const int64_t n_out = reduce->stays.count * MAX(reduce->n_columns, (int64_t)1);
     const size_t n =
@@ -167,7 +167,7 @@ static void add_outer(struct outer *outer, int64_t n, int64_t step) {
     outer->count *= n;
 }
 
-static void lay_out(struct reduce *reduce, const struct reduce_dims *dims) {
+static void lay_out(struct cpu_reduce *reduce, const struct reduce_dims *dims) {
     int64_t steps[REDUCE_RANK_MAX], step = 1;
     int inner = dims->rank;
 
@@ -183,7 +183,7 @@ static void lay_out(struct reduce *reduce, const struct reduce_dims *dims) {
         add_outer(dims->goes[i] ? &reduce->goes : &reduce->stays, dims->n[i], steps[i]);
 }
 
-static void divide(struct reduce *reduce, struct kernel_plan *plan) {
+static void divide(struct cpu_reduce *reduce, struct kernel_plan *plan) {
     const int64_t width = MAX(reduce->n_columns, (int64_t)1);
     const int64_t n_units = reduce->stays.count * MAX(reduce->n_blocks, (int64_t)1);
     const int64_t total = reduce->stays.count * reduce->goes.count * reduce->length * width;
@@ -206,16 +206,16 @@ static void divide(struct reduce *reduce, struct kernel_plan *plan) {
         reduce->grain = (size_t)MAX(STRIP / 4 / unit, (int64_t)1);
 }
 
-int reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
-                const struct reduce_dims *dims, struct allot_error *err) {
+int cpu_reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
+                    const struct reduce_dims *dims, struct allot_error *err) {
     const enum dtype dtype = plan->inputs[0].dtype;
     const bool is_half = dtype == DTYPE_F16 || dtype == DTYPE_BF16;
     struct reduce_dims joined;
-    struct reduce *reduce;
+    struct cpu_reduce *reduce;
     int64_t count;
 
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     reduce = calloc(1, sizeof(*reduce));
@@ -242,9 +242,9 @@ int reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
     return 0;
 }
 
-void reduce_axes(struct reduce_dims *ret, const struct kernel_plan *plan, const char *name,
-                 const struct shape *shape) {
-    const struct attr *axes = node_attr(plan->node, name);
+void cpu_reduce_axes(struct reduce_dims *ret, const struct kernel_plan *plan, const char *name,
+                     const struct shape *shape) {
+    const struct attr *axes = graph_node_attr(plan->node, name);
 
     *ret = (struct reduce_dims){ .rank = shape->rank };
     for (int i = 0; i < shape->rank; i++) {

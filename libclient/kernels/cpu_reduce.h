@@ -23,7 +23,7 @@ struct outer {
 };
 
 /* The plan, on whichever device. */
-struct reduce {
+struct cpu_reduce {
     enum reduce_op op;
     struct reduce_loops loops;
     enum dtype half; /* which 16-bit float; or DTYPE_NONE */
@@ -39,9 +39,9 @@ struct reduce {
 
 /* Set run, state, scratch and cost: input 0, seen as `dims`, into output 0. Divided by how many go
  * into one, where `mean`. */
-int reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
-                const struct reduce_dims *dims, struct allot_error *err);
+int cpu_reduce_plan(struct kernel_plan *plan, enum reduce_op op, bool mean,
+                    const struct reduce_dims *dims, struct allot_error *err);
 
 /* Those that the attribute `name` (a list) names; none are all. */
-void reduce_axes(struct reduce_dims *ret, const struct kernel_plan *plan, const char *name,
-                 const struct shape *shape);
+void cpu_reduce_axes(struct reduce_dims *ret, const struct kernel_plan *plan, const char *name,
+                     const struct shape *shape);

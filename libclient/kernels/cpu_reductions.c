@@ -23,9 +23,9 @@ static int prepare_reduce(struct kernel_plan *plan, struct allot_error *err) {
     const bool mean = plan->kernel->which == MEAN;
     struct reduce_dims dims;
 
-    reduce_axes(&dims, plan, "axes", &plan->inputs[0].shape);
-    return reduce_plan(plan, mean ? REDUCE_Sum : (enum reduce_op)plan->kernel->which, mean, &dims,
-                       err);
+    cpu_reduce_axes(&dims, plan, "axes", &plan->inputs[0].shape);
+    return cpu_reduce_plan(plan, mean ? REDUCE_Sum : (enum reduce_op)plan->kernel->which, mean,
+                           &dims, err);
 }
 
 /* All dimensions but the last. */
@@ -37,7 +37,7 @@ static int prepare_bias_grad(struct kernel_plan *plan, struct allot_error *err) 
         dims.n[i] = shape->dims[i];
         dims.goes[i] = i < shape->rank - 1;
     }
-    return reduce_plan(plan, REDUCE_Sum, false, &dims, err);
+    return cpu_reduce_plan(plan, REDUCE_Sum, false, &dims, err);
 }
 
 /* What was stretched from 1. */
@@ -51,7 +51,7 @@ static int prepare_sum_like(struct kernel_plan *plan, struct allot_error *err) {
         dims.n[i] = x->dims[i];
         dims.goes[i] = own < 0 || (like->dims[own] == 1 && x->dims[i] != 1);
     }
-    return reduce_plan(plan, REDUCE_Sum, false, &dims, err);
+    return cpu_reduce_plan(plan, REDUCE_Sum, false, &dims, err);
 }
 
 static int prepare_tile_grad(struct kernel_plan *plan, struct allot_error *err) {
@@ -63,7 +63,7 @@ static int prepare_tile_grad(struct kernel_plan *plan, struct allot_error *err) 
         dims.goes[2 * i] = true;
         dims.n[2 * i + 1] = like->dims[i];
     }
-    return reduce_plan(plan, REDUCE_Sum, false, &dims, err);
+    return cpu_reduce_plan(plan, REDUCE_Sum, false, &dims, err);
 }
 
 /* ---- Places ------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
 
     axis += axis < 0 ? shape->rank : 0;
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     if (shape->rank && shape->dims[axis] == 0)
@@ -182,7 +182,7 @@ static int64_t offset_of(int rank, const int64_t *n, const int64_t *step, int64_
  */
 static void times_element(const struct others *others, const struct kernel_run *run, int64_t at,
                           double *product) {
-    const double x = each_value(others->dtype, run->inputs[1], at);
+    const double x = cpu_each_value(others->dtype, run->inputs[1], at);
 
     /* From the largest set down: a set is made of smaller ones as they were. */
     for (uint32_t set = 1u << others->n_directions; set-- > 0;) {
@@ -190,7 +190,7 @@ static void times_element(const struct others *others, const struct kernel_run *
 
         for (uint32_t rest = set; rest; rest &= rest - 1)
             part += product[set & ~(rest & -rest)] *
-                    each_value(others->dtype, run->inputs[2 + __builtin_ctz(rest)], at);
+                    cpu_each_value(others->dtype, run->inputs[2 + __builtin_ctz(rest)], at);
         product[set] = part;
     }
 }
@@ -209,7 +209,7 @@ static int run_others(const struct kernel_run *run) {
 
     for (int64_t group = 0; group < others->n_groups; group++) {
         const int64_t first = offset_of(others->stays, others->stays_n, others->stays_step, group);
-        const double gradient = each_value(others->dtype, run->inputs[0], group);
+        const double gradient = cpu_each_value(others->dtype, run->inputs[0], group);
 
         set_one(product, n_parts);
         for (int64_t i = 0; i < others->n; i++) {
@@ -226,8 +226,8 @@ static int run_others(const struct kernel_run *run) {
 
             for (uint32_t set = 0; set < n_parts; set++)
                 all += before[i * n_parts + set] * product[n_parts - 1 - set];
-            each_number(others->dtype, gradient * all,
-                        (char *)run->outputs[0] + (size_t)at * bytes);
+            cpu_each_number(others->dtype, gradient * all,
+                            (char *)run->outputs[0] + (size_t)at * bytes);
             times_element(others, run, at, product);
         }
     }
@@ -244,7 +244,7 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
         return error_set(err, -EINVAL, "%u directions, but there can be no more than %d",
                          plan->n_inputs - 2, DIRECTIONS_MAX);
     if (shape_count(shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     others = calloc(1, sizeof(*others));
@@ -255,7 +255,7 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
     others->dtype = plan->inputs[1].dtype;
     others->n_directions = plan->n_inputs - 2;
     others->n_groups = others->n = 1;
-    reduce_axes(&dims, plan, "axes", shape);
+    cpu_reduce_axes(&dims, plan, "axes", shape);
     for (int i = 0; i < shape->rank; i++) {
         *(dims.goes[i] ? &others->n : &others->n_groups) *= shape->dims[i];
         *(dims.goes[i] ? &others->goes_n[others->goes] : &others->stays_n[others->stays]) =

@@ -159,7 +159,7 @@ static int prepare(struct kernel_plan *plan, struct allot_error *err) {
         /* Without classes a loss is a sum of nothing. */
         if (plan->kernel->which >= CROSS_ENTROPY && shape_count(&plan->outputs[0].shape))
             return error_set(err, -EINVAL, "a cross entropy over no classes");
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     softmax = calloc(1, sizeof(*softmax));

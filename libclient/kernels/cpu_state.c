@@ -23,18 +23,19 @@ enum { BLOCK = 1024, OPERANDS = 4 };
  */
 
 static int run_assign(const struct kernel_run *run) {
-    copy_run(run->state, run->pool, run->inputs[0], run->inputs[1]);
+    cpu_copy_run(run->state, run->pool, run->inputs[0], run->inputs[1]);
     return 0;
 }
 
 static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
-    struct copy *copy = calloc(1, sizeof(*copy));
+    struct cpu_copy *copy = calloc(1, sizeof(*copy));
 
     if (!copy)
         return error_set(err, -ENOMEM, "no memory for the plan of an op");
-    copy_init(copy, dtype_bytes(plan->inputs[1].dtype));
-    copy_dim(copy, shape_count(&plan->inputs[1].shape), (int64_t)copy->bytes, (int64_t)copy->bytes);
-    copy_settle(copy);
+    cpu_copy_init(copy, dtype_bytes(plan->inputs[1].dtype));
+    cpu_copy_dim(copy, shape_count(&plan->inputs[1].shape), (int64_t)copy->bytes,
+                 (int64_t)copy->bytes);
+    cpu_copy_settle(copy);
     plan->state = copy;
     plan->run = run_assign;
     plan->cost = copy->cost;
@@ -140,7 +141,7 @@ static void read_numbers(struct apply_work *work) {
     void *const *inputs = work->run->inputs;
     double x[6];
 
-#define NUMBER(i) each_value(apply->kept, inputs[i], 0)
+#define NUMBER(i) cpu_each_value(apply->kept, inputs[i], 0)
     if (apply->op == DESCENT)
         work->with[0][0] = NUMBER(1);
     if (apply->op == MOMENTUM) {

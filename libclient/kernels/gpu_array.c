@@ -44,13 +44,13 @@ static int run_moves(const struct kernel_run *run) {
                   move->to_offset;
         if (move->input != FROM_NUMBER)
             args.from = (const char *)run->inputs[move->input] + move->from_offset;
-        r = gpu_launch(array->gpu, run, move->function, move->blocks, 1, &args);
+        r = gpu_code_launch(array->gpu, run, move->function, move->blocks, 1, &args);
     }
     return r;
 }
 
 static int add_move(struct gpu_array *array, const struct kernel_plan *plan,
-                    const struct move *from, uint64_t number, struct allot_error *err) {
+                    const struct cpu_array_move *from, uint64_t number, struct allot_error *err) {
     struct gpu_array_move *move = &array->moves[array->n];
     char name[16];
 
@@ -70,7 +70,7 @@ static int add_move(struct gpu_array *array, const struct kernel_plan *plan,
         move->args.to_step[i] = from->copy.dims[i].to;
         move->args.from_step[i] = from->copy.dims[i].from;
     }
-    move->blocks = gpu_blocks(plan->gpu, move->args.n);
+    move->blocks = gpu_code_blocks(plan->gpu, move->args.n);
     snprintf(name, sizeof(name), "move_%zu", from->copy.bytes);
     return gpu_code_find(plan, GPU_move, DTYPE_NONE, name, &move->function, err);
 }
@@ -78,7 +78,7 @@ static int add_move(struct gpu_array *array, const struct kernel_plan *plan,
 /* `which`: the CPU's row. */
 static int prepare_array(struct kernel_plan *plan, struct allot_error *err) {
     const struct kernel *cpu = &kernel_family_cpu_array.rows[plan->kernel->which];
-    cleanup(freep) struct array *host = NULL;
+    cleanup(freep) struct cpu_array *host = NULL;
     struct kernel_plan host_plan = *plan;
     struct gpu_array *array;
     int r;
@@ -102,7 +102,7 @@ static int prepare_array(struct kernel_plan *plan, struct allot_error *err) {
 }
 
 static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
-    struct move move = { .input = 1 };
+    struct cpu_array_move move = { .input = 1 };
     struct gpu_array *array = calloc(1, sizeof(*array) + sizeof(array->moves[0]));
     const int64_t bytes = (int64_t)dtype_bytes(plan->inputs[1].dtype);
 
@@ -112,14 +112,14 @@ static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
     array->assigns = true;
     plan->state = array;
     plan->run = run_moves;
-    copy_init(&move.copy, (size_t)bytes);
-    copy_dim(&move.copy, shape_count(&plan->inputs[1].shape), bytes, bytes);
-    copy_settle(&move.copy);
+    cpu_copy_init(&move.copy, (size_t)bytes);
+    cpu_copy_dim(&move.copy, shape_count(&plan->inputs[1].shape), bytes, bytes);
+    cpu_copy_settle(&move.copy);
     return add_move(array, plan, &move, 0, err);
 }
 
 static int prepare_nothing(struct kernel_plan *plan, struct allot_error *err) {
-    plan->run = each_nothing;
+    plan->run = cpu_each_nothing;
     return 0;
 }
 
@@ -141,7 +141,7 @@ static int run_gather(const struct kernel_run *run) {
     args.to = run->outputs[0];
     args.from = run->inputs[0];
     args.indices = run->inputs[1];
-    return gpu_launch(index->gpu, run, index->function, index->blocks, 1, &args);
+    return gpu_code_launch(index->gpu, run, index->function, index->blocks, 1, &args);
 }
 
 static int run_one_hot(const struct kernel_run *run) {
@@ -152,7 +152,7 @@ static int run_one_hot(const struct kernel_run *run) {
     args.indices = run->inputs[0];
     args.on = run->inputs[1];
     args.off = run->inputs[2];
-    return gpu_launch(index->gpu, run, index->function, index->blocks, 1, &args);
+    return gpu_code_launch(index->gpu, run, index->function, index->blocks, 1, &args);
 }
 
 static int index_new(struct gpu_index **ret, struct kernel_plan *plan, struct allot_error *err) {
@@ -161,7 +161,7 @@ static int index_new(struct gpu_index **ret, struct kernel_plan *plan, struct al
     if (!index)
         return error_set(err, -ENOMEM, "no memory for the plan of an op");
     index->gpu = plan->gpu;
-    index->blocks = gpu_blocks(plan->gpu, (uint64_t)shape_count(&plan->outputs[0].shape));
+    index->blocks = gpu_code_blocks(plan->gpu, (uint64_t)shape_count(&plan->outputs[0].shape));
     plan->state = *ret = index;
     return 0;
 }

@@ -25,15 +25,15 @@ int gpu_code_find(const struct kernel_plan *plan, enum gpu_family family, enum d
     return gpu_function(plan->gpu, code, name, ret, err);
 }
 
-unsigned gpu_blocks(const struct gpu *gpu, uint64_t n) {
+unsigned gpu_code_blocks(const struct gpu *gpu, uint64_t n) {
     const uint64_t blocks = (n + GPU_THREADS - 1) / GPU_THREADS,
                    enough = (uint64_t)(gpu->multiprocessors > 0 ? gpu->multiprocessors : 1) * 16;
 
     return (unsigned)(blocks < 1 ? 1 : blocks < enough ? blocks : enough);
 }
 
-int gpu_launch(const struct gpu *gpu, const struct kernel_run *run, CUfunction function,
-               unsigned blocks, unsigned blocks_y, void *args) {
+int gpu_code_launch(const struct gpu *gpu, const struct kernel_run *run, CUfunction function,
+                    unsigned blocks, unsigned blocks_y, void *args) {
     struct allot_error err;
     int r = cuda_launch_kernel(gpu->cuda, &err, function, blocks, blocks_y, 1, GPU_THREADS, 1, 1, 0,
                                run->step->stream, (void *[]){ args }, NULL);

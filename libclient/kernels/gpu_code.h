@@ -57,8 +57,8 @@ int gpu_code_find(const struct kernel_plan *plan, enum gpu_family family, enum d
                   const char *name, CUfunction *ret, struct allot_error *err);
 
 /* As many blocks as `n` elements need, or as keep the device busy. */
-unsigned gpu_blocks(const struct gpu *gpu, uint64_t n);
+unsigned gpu_code_blocks(const struct gpu *gpu, uint64_t n);
 
 /* Queue it on the step's stream. What kernel_fail() returned, if that fails. */
-int gpu_launch(const struct gpu *gpu, const struct kernel_run *run, CUfunction function,
-               unsigned blocks, unsigned blocks_y, void *args);
+int gpu_code_launch(const struct gpu *gpu, const struct kernel_run *run, CUfunction function,
+                    unsigned blocks, unsigned blocks_y, void *args);

@@ -30,11 +30,11 @@ static int run_each(const struct kernel_run *run) {
     args.d = node->to_input ? run->inputs[0] : run->outputs[0];
     for (uint32_t k = 0; k < node->n_inputs; k++)
         args.in[k] = run->inputs[k];
-    return gpu_launch(node->gpu, run, node->function, node->blocks, 1, &args);
+    return gpu_code_launch(node->gpu, run, node->function, node->blocks, 1, &args);
 }
 
 /* The CPU's layout, in elements, with the row as the last dimension. */
-static void take_layout(struct gpu_each *args, const struct each *each,
+static void take_layout(struct gpu_each *args, const struct cpu_each *each,
                         const struct kernel_plan *plan) {
     args->n = (uint64_t)each->n * each->n_rows;
     memcpy(args->w, each->with, sizeof(args->w));
@@ -81,13 +81,13 @@ static enum gpu_family kernel_name(const struct kernel_plan *plan, char *name, s
 
 static int launch_plan(struct kernel_plan *plan, struct kernel_plan *host, bool to_input,
                        struct allot_error *err) {
-    cleanup(freep) struct each *each = host->state;
+    cleanup(freep) struct cpu_each *each = host->state;
     struct gpu_node *node;
     enum gpu_family family;
     char name[48];
 
     if (!each) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     node = calloc(1, sizeof(*node));
@@ -100,7 +100,7 @@ static int launch_plan(struct kernel_plan *plan, struct kernel_plan *host, bool 
     node->n_inputs = each->n_inputs;
     node->to_input = to_input;
     take_layout(&node->args, each, host);
-    node->blocks = gpu_blocks(plan->gpu, node->args.n);
+    node->blocks = gpu_code_blocks(plan->gpu, node->args.n);
     family = kernel_name(plan, name, sizeof(name));
     return gpu_code_find(plan, family, plan->inputs[0].dtype, name, &node->function, err);
 }
@@ -150,7 +150,7 @@ static int run_sum(const struct kernel_run *run) {
             args.in[args.n_inputs++] = run->outputs[0];
         while (args.n_inputs < GPU_LIST_MAX && done < sums->n_inputs)
             args.in[args.n_inputs++] = run->inputs[done++];
-        r = gpu_launch(sums->gpu, run, sums->function, sums->blocks, 1, &args);
+        r = gpu_code_launch(sums->gpu, run, sums->function, sums->blocks, 1, &args);
     }
     return r;
 }
@@ -159,7 +159,7 @@ static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
     struct gpu_sums *sums;
 
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     sums = calloc(1, sizeof(*sums));
@@ -168,7 +168,7 @@ static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
     sums->gpu = plan->gpu;
     sums->n_inputs = plan->n_inputs;
     sums->n = (uint64_t)shape_count(&plan->outputs[0].shape);
-    sums->blocks = gpu_blocks(plan->gpu, sums->n);
+    sums->blocks = gpu_code_blocks(plan->gpu, sums->n);
     plan->state = sums;
     plan->run = run_sum;
     return gpu_code_find(plan, GPU_elementwise, plan->outputs[0].dtype, "AddN", &sums->function,

@@ -31,7 +31,7 @@ static int run_reduce(const struct kernel_run *run) {
 
     args.d = run->outputs[0];
     args.x = run->inputs[0];
-    return gpu_launch(reduction->gpu, run, reduction->function, reduction->blocks, 1, &args);
+    return gpu_code_launch(reduction->gpu, run, reduction->function, reduction->blocks, 1, &args);
 }
 
 static int run_place(const struct kernel_run *run) {
@@ -40,7 +40,7 @@ static int run_place(const struct kernel_run *run) {
 
     args.to = run->outputs[0];
     args.x = run->inputs[0];
-    return gpu_launch(reduction->gpu, run, reduction->function, reduction->blocks, 1, &args);
+    return gpu_code_launch(reduction->gpu, run, reduction->function, reduction->blocks, 1, &args);
 }
 
 static int reduction_new(struct gpu_reduction **ret, struct kernel_plan *plan,
@@ -54,7 +54,7 @@ static int reduction_new(struct gpu_reduction **ret, struct kernel_plan *plan,
     return 0;
 }
 
-static void take_layout(struct gpu_reduce *args, const struct reduce *reduce) {
+static void take_layout(struct gpu_reduce *args, const struct cpu_reduce *reduce) {
     args->n_out = reduce->stays.count * MAX(reduce->n_columns, (int64_t)1);
     args->count = reduce->goes.count * reduce->length;
     args->divisor = reduce->divisor;
@@ -82,7 +82,7 @@ static int prepare_reduce(struct kernel_plan *plan, struct allot_error *err) {
 #undef X
     };
     struct kernel_plan host = *plan;
-    cleanup(freep) struct reduce *reduce = NULL;
+    cleanup(freep) struct cpu_reduce *reduce = NULL;
     struct gpu_reduction *reduction = NULL;
     char name[24];
     int r;
@@ -93,16 +93,17 @@ static int prepare_reduce(struct kernel_plan *plan, struct allot_error *err) {
     if (r < 0)
         return r;
     if (!reduce) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     r = reduction_new(&reduction, plan, err);
     if (r < 0)
         return r;
     take_layout(&reduction->args, reduce);
-    reduction->blocks = reduce->n_columns
-                            ? gpu_blocks(plan->gpu, (uint64_t)reduction->args.n_out)
-                            : gpu_blocks(plan->gpu, (uint64_t)reduction->args.n_out * GPU_THREADS);
+    reduction->blocks =
+        reduce->n_columns
+            ? gpu_code_blocks(plan->gpu, (uint64_t)reduction->args.n_out)
+            : gpu_code_blocks(plan->gpu, (uint64_t)reduction->args.n_out * GPU_THREADS);
     plan->run = run_reduce;
     plan->cost = host.cost;
     snprintf(name, sizeof(name), "%s_%s", names[reduce->op],
@@ -120,7 +121,7 @@ static int prepare_place(struct kernel_plan *plan, struct allot_error *err) {
 
     axis += axis < 0 ? shape->rank : 0;
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     if (shape->rank && shape->dims[axis] == 0)
@@ -134,7 +135,7 @@ static int prepare_place(struct kernel_plan *plan, struct allot_error *err) {
     place->smallest = (int32_t)plan->kernel->which;
     for (int i = 0; i < shape->rank; i++)
         *(i < axis ? &place->outer : i == axis ? &place->n : &place->inner) *= shape->dims[i];
-    reduction->blocks = gpu_blocks(plan->gpu, (uint64_t)(place->outer * place->inner));
+    reduction->blocks = gpu_code_blocks(plan->gpu, (uint64_t)(place->outer * place->inner));
     plan->run = run_place;
     return gpu_code_find(plan, GPU_reduce, plan->inputs[0].dtype, "place", &reduction->function,
                          err);
@@ -155,7 +156,7 @@ static int run_softmax(const struct kernel_run *run) {
         args.labels = run->inputs[1];
         args.loss = run->outputs[0];
     }
-    return gpu_launch(reduction->gpu, run, reduction->function, reduction->blocks, 1, &args);
+    return gpu_code_launch(reduction->gpu, run, reduction->function, reduction->blocks, 1, &args);
 }
 
 static int prepare_softmax(struct kernel_plan *plan, struct allot_error *err) {
@@ -167,7 +168,7 @@ static int prepare_softmax(struct kernel_plan *plan, struct allot_error *err) {
     if (count == 0) {
         if (plan->kernel->which >= CROSS_ENTROPY && shape_count(&plan->outputs[0].shape))
             return error_set(err, -EINVAL, "a cross entropy over no classes");
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     r = reduction_new(&reduction, plan, err);
@@ -178,7 +179,7 @@ static int prepare_softmax(struct kernel_plan *plan, struct allot_error *err) {
     reduction->softmax.n_rows = count / n;
     if (plan->kernel->which == SPARSE_CROSS_ENTROPY)
         reduction->softmax.wide_labels = plan->inputs[1].dtype == DTYPE_I64;
-    reduction->blocks = gpu_blocks(plan->gpu, (uint64_t)(count / n) * GPU_THREADS);
+    reduction->blocks = gpu_code_blocks(plan->gpu, (uint64_t)(count / n) * GPU_THREADS);
     plan->run = run_softmax;
     plan->cost = (uint64_t)count;
     return gpu_code_find(plan, GPU_reduce, plan->inputs[0].dtype, "softmax", &reduction->function,

@@ -23,7 +23,7 @@ struct gpu_product {
     struct gpu *gpu;
     CUfunction function; /* NULL: by cuBLAS */
     unsigned blocks, blocks_y;
-    struct matmul *matmul;
+    struct cpu_matmul *matmul;
     enum dtype dtype;
     size_t bytes;
     bool trans_a, trans_b;
@@ -33,7 +33,7 @@ static void product_free(void *state) {
     struct gpu_product *product = state;
 
     if (product)
-        matmul_free(product->matmul);
+        cpu_matmul_free(product->matmul);
     free(product);
 }
 
@@ -67,7 +67,7 @@ static int by_cublas(const struct gpu_product *product, void *c, const void *a, 
 
 static int run_product(const struct kernel_run *run) {
     const struct gpu_product *product = run->state;
-    const struct matmul *matmul = product->matmul;
+    const struct cpu_matmul *matmul = product->matmul;
     const struct gemm *gemm = &matmul->gemm;
     int r = 0;
 
@@ -86,8 +86,8 @@ static int run_product(const struct kernel_run *run) {
                                  .b_row = gemm->b_row,
                                  .b_column = gemm->b_column };
 
-        r = product->function ? gpu_launch(product->gpu, run, product->function, product->blocks,
-                                           product->blocks_y, &args)
+        r = product->function ? gpu_code_launch(product->gpu, run, product->function,
+                                                product->blocks, product->blocks_y, &args)
                               : by_cublas(product, args.c, args.a, args.b);
     }
     return r;
@@ -101,7 +101,7 @@ static int prepare_product(struct kernel_plan *plan, struct allot_error *err) {
     int r;
 
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     product = calloc(1, sizeof(*product));
@@ -114,9 +114,9 @@ static int prepare_product(struct kernel_plan *plan, struct allot_error *err) {
     product->bytes = dtype_bytes(product->dtype);
     product->trans_a = node_bool(plan->node, batch ? "adj_x" : "transpose_a");
     product->trans_b = node_bool(plan->node, batch ? "adj_y" : "transpose_b");
-    r = matmul_lay_out(&product->matmul, &host, product->trans_a, product->trans_b, err);
+    r = cpu_matmul_lay_out(&product->matmul, &host, product->trans_a, product->trans_b, err);
     if (r < 0) {
-        matmul_free(host.state);
+        cpu_matmul_free(host.state);
         return r;
     }
     gemm = &product->matmul->gemm;
@@ -155,7 +155,7 @@ static int run_apply(const struct kernel_run *run) {
     for (uint32_t i = 0; i < optimizer->n_numbers; i++)
         args.number[i] = run->inputs[optimizer->numbers[i]];
     args.gradient = run->inputs[optimizer->gradient];
-    return gpu_launch(optimizer->gpu, run, optimizer->function, optimizer->blocks, 1, &args);
+    return gpu_code_launch(optimizer->gpu, run, optimizer->function, optimizer->blocks, 1, &args);
 }
 
 enum { DESCENT, MOMENTUM, ADAM };
@@ -171,7 +171,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     struct gpu_optimizer *optimizer;
 
     if (shape_count(&plan->inputs[layouts[which].gradient].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     optimizer = calloc(1, sizeof(*optimizer));
@@ -185,7 +185,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     optimizer->args.n = (uint64_t)shape_count(&plan->inputs[optimizer->gradient].shape);
     optimizer->args.nesterov = which != DESCENT && node_bool(plan->node, "use_nesterov");
     optimizer->args.wide = plan->inputs[1].dtype != plan->inputs[0].dtype;
-    optimizer->blocks = gpu_blocks(plan->gpu, optimizer->args.n);
+    optimizer->blocks = gpu_code_blocks(plan->gpu, optimizer->args.n);
     plan->state = optimizer;
     plan->run = run_apply;
     return gpu_code_find(plan, GPU_train, plan->inputs[0].dtype, plan->kernel->op,
@@ -208,7 +208,7 @@ static int run_random(const struct kernel_run *run) {
 
     args.d = run->outputs[0];
     args.step = run->step->number;
-    return gpu_launch(dice->gpu, run, dice->function, dice->blocks, 1, &args);
+    return gpu_code_launch(dice->gpu, run, dice->function, dice->blocks, 1, &args);
 }
 
 static int prepare_random(struct kernel_plan *plan, struct allot_error *err) {
@@ -217,7 +217,7 @@ static int prepare_random(struct kernel_plan *plan, struct allot_error *err) {
     struct gpu_dice *dice;
 
     if (shape_count(&plan->outputs[0].shape) == 0) {
-        plan->run = each_nothing;
+        plan->run = cpu_each_nothing;
         return 0;
     }
     dice = calloc(1, sizeof(*dice));
@@ -229,7 +229,7 @@ static int prepare_random(struct kernel_plan *plan, struct allot_error *err) {
     dice->args.bits = dtype == DTYPE_F16 ? 11 : dtype == DTYPE_BF16 ? 8 : 24;
     dice->args.a = node_float(plan->node, uniform ? "minimum" : "mean");
     dice->args.b = node_float(plan->node, uniform ? "maximum" : "stddev");
-    dice->blocks = gpu_blocks(plan->gpu, dice->args.n);
+    dice->blocks = gpu_code_blocks(plan->gpu, dice->args.n);
     plan->state = dice;
     plan->run = run_random;
     return gpu_code_find(plan, GPU_train, dtype, plan->kernel->op, &dice->function, err);

@@ -132,4 +132,4 @@ const struct kernel *kernel_find(const struct node *node, enum kernel_device dev
 const char *kernel_device_name(enum kernel_device device);
 
 /* The rows that liballot itself brings; once per process, whoever comes first. */
-int kernels_register_all(struct allot_error *err);
+int kernel_register_all(struct allot_error *err);

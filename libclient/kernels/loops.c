@@ -23,7 +23,7 @@ const struct loops *loops_baseline(void) {
 
 const struct loops *loops_get(void) {
 #ifdef LOOPS_HAVE_V4
-    static const struct loops v4 = LEVEL_ROW(v3, .tiles = tiles_v4);
+    static const struct loops v4 = LEVEL_ROW(v3, .tiles = loops_tile_v4);
 
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

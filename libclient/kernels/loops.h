@@ -144,4 +144,4 @@ const struct loops *loops_baseline(void);
     void narrow_##level(uint16_t *to, const float *from, size_t n, enum dtype to_dtype);
 LOOPS_OF(baseline)
 LOOPS_OF(v3)
-void tiles_v4(const struct gemm *gemm, void *c, const void *a, const void *b);
+void loops_tile_v4(const struct gemm *gemm, void *c, const void *a, const void *b);

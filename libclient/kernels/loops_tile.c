@@ -392,7 +392,7 @@ static __attribute__((noinline)) void run_on_stack(const struct gemm *gemm, floa
     run_all(gemm, &(struct room){ packed, NULL, STRIP }, c, a, b);
 }
 
-void tiles_v4(const struct gemm *gemm, void *c, const void *a, const void *b) {
+void loops_tile_v4(const struct gemm *gemm, void *c, const void *a, const void *b) {
     /* Rows whose distance is a multiple of a page fall into one set of the first cache, which has
      * not room for those of a tile. */
     const bool copies = gemm->a_column == 1 && gemm->a_row % PAGE == 0 && gemm->m > 1;

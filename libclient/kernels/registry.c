@@ -155,7 +155,7 @@ static struct {
     size_t n_families, n_rows;
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-int kernels_register_all(struct allot_error *err) {
+int kernel_register_all(struct allot_error *err) {
     int r = 0;
 
     pthread_mutex_lock(&all.lock);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
@@ -81,7 +81,7 @@ static int broadcast_to_gradient(struct graph_gradient *gradient, struct allot_e
 /* ---- Order and number of dimensions ---------------------------------------------------------- */
 
 static int transpose_shape(struct opdef_shapes *shapes, struct allot_error *err) {
-    const struct attr *perm = node_attr(shapes->node, "perm");
+    const struct attr *perm = graph_node_attr(shapes->node, "perm");
     const struct shape *x = &shapes->inputs[0];
     /* Of an open rank the perm is checked all the same: it tells the rank. */
     struct shape out = { .rank = x->rank < 0 && perm->ints.n ? (int)perm->ints.n : x->rank };
@@ -110,7 +110,7 @@ static int transpose_shape(struct opdef_shapes *shapes, struct allot_error *err)
 }
 
 static int transpose_gradient(struct graph_gradient *gradient, struct allot_error *err) {
-    const struct attr *perm = node_attr(gradient->node, "perm");
+    const struct attr *perm = graph_node_attr(gradient->node, "perm");
     struct build build = gradient_build(gradient, err);
     int64_t inverse[SHAPE_RANK_MAX];
 
@@ -142,7 +142,7 @@ static int expand_dims_shape(struct opdef_shapes *shapes, struct allot_error *er
 }
 
 static int squeeze_shape(struct opdef_shapes *shapes, struct allot_error *err) {
-    const struct attr *axes = node_attr(shapes->node, "axes");
+    const struct attr *axes = graph_node_attr(shapes->node, "axes");
     const struct shape *x = &shapes->inputs[0];
     struct shape out = { 0 };
     uint32_t bits;

@@ -3,7 +3,7 @@
  * Binary: element by element, of tensors that stretch to one shape. The gradient of what was
  * stretched is summed over what the stretch repeated.
  */
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 

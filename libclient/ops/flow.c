@@ -2,7 +2,7 @@
 /* Flow: ops that pass values on, say what shape they have, or look at them. */
 #include <errno.h>
 
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 
 struct edge gradient_unstretch(struct build *build, struct edge value, struct edge like) {
     const struct shape *have, *want;
@@ -35,7 +35,7 @@ struct edge gradient_or_zeros(struct build *build, const struct graph_gradient *
 }
 
 struct build_attr gradient_attr(const struct graph_gradient *gradient, const char *name) {
-    return (struct build_attr){ name, *node_attr(gradient->node, name) };
+    return (struct build_attr){ name, *graph_node_attr(gradient->node, name) };
 }
 
 int gradient_pass(struct graph_gradient *gradient, struct allot_error *err) {

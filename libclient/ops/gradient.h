@@ -26,7 +26,7 @@ static inline struct build gradient_build(const struct graph_gradient *gradient,
 }
 /* Type attribute T of the node. */
 static inline enum dtype gradient_type(const struct graph_gradient *gradient) {
-    return node_attr(gradient->node, "T")->dtype;
+    return graph_node_attr(gradient->node, "T")->dtype;
 }
 
 /* `value` with the shape of `like`, of which it is a stretched form. */

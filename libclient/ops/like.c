@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
@@ -74,7 +74,7 @@ static int reshape_like_shape(struct opdef_shapes *shapes, struct allot_error *e
 /* `piece` at `begin` lies within `whole`. */
 static int must_hold(const struct opdef_shapes *shapes, const struct shape *whole,
                      const struct shape *piece, struct allot_error *err) {
-    const struct attr *begin = node_attr(shapes->node, "begin");
+    const struct attr *begin = graph_node_attr(shapes->node, "begin");
 
     if (whole->rank < 0 || piece->rank < 0)
         return 0;
@@ -156,7 +156,7 @@ static int broadcast_like_gradient(struct graph_gradient *gradient, struct allot
     struct build build = gradient_build(gradient, err);
     struct edge dy = gradient_dy(gradient);
 
-    if (node_attr(gradient->node, "axes")->ints.n)
+    if (graph_node_attr(gradient->node, "axes")->ints.n)
         dy = build_with(&build, "Sum", EDGES(dy), gradient_attr(gradient, "axes"));
     gradient->inputs_grad[0] = gradient_unstretch(&build, dy, gradient_x(gradient, 0));
     return build.r;

@@ -6,14 +6,14 @@
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
 /* An attribute with an entry per dimension of x. -EINVAL; 1: x is not known at all. */
 static int per_dimension(const struct opdef_shapes *shapes, const struct shape *x, const char *name,
                          const struct attr **ret, struct allot_error *err) {
-    *ret = node_attr(shapes->node, name);
+    *ret = graph_node_attr(shapes->node, name);
     if (x->rank < 0)
         return 1;
     if ((*ret)->ints.n != (size_t)x->rank)
@@ -83,7 +83,7 @@ static int pad_gradient(struct graph_gradient *gradient, struct allot_error *err
 
     gradient->inputs_grad[0] =
         build_with(&build, "SliceLike", EDGES(gradient_dy(gradient), gradient_x(gradient, 0)),
-                   { "begin", *node_attr(gradient->node, "before") });
+                   { "begin", *graph_node_attr(gradient->node, "before") });
     return build.r;
 }
 

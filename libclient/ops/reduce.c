@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
@@ -21,7 +21,7 @@ static int reduce_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     int r;
 
     if (x->rank < 0) {
-        if (node_attr(shapes->node, "axes")->ints.n || keep)
+        if (graph_node_attr(shapes->node, "axes")->ints.n || keep)
             return 0;
         shapes->outputs[0] = out;
         return 0;
@@ -29,7 +29,7 @@ static int reduce_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     r = shapes_axes(shapes, x, &axes, err);
     if (r < 0)
         return r;
-    if (node_attr(shapes->node, "axes")->ints.n == 0)
+    if (graph_node_attr(shapes->node, "axes")->ints.n == 0)
         axes = UINT32_MAX;
     for (int d = 0; d < x->rank; d++)
         if (!(axes & 1u << d))

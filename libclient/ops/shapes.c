@@ -41,7 +41,7 @@ int shapes_axis(const struct opdef_shapes *shapes, const struct shape *shape, in
 
 int shapes_axes(const struct opdef_shapes *shapes, const struct shape *shape, uint32_t *ret,
                 struct allot_error *err) {
-    const struct attr *axes = node_attr(shapes->node, "axes");
+    const struct attr *axes = graph_node_attr(shapes->node, "axes");
     uint32_t bits = 0;
 
     for (size_t i = 0; i < axes->ints.n; i++) {
@@ -140,7 +140,7 @@ int shapes_stretched(struct opdef_shapes *shapes, struct allot_error *err) {
 }
 
 int shapes_attr(struct opdef_shapes *shapes, struct allot_error *err) {
-    shapes->outputs[0] = node_attr(shapes->node, "shape")->shape;
+    shapes->outputs[0] = graph_node_attr(shapes->node, "shape")->shape;
     return 0;
 }
 

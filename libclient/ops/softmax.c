@@ -4,7 +4,7 @@
  * gradient as a second output, computed with them; it is a value like any other and has a gradient
  * too, so that second derivatives are right.
  */
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 

@@ -7,16 +7,17 @@
 #include "base/error.h"
 #include "libclient/core/tensor.h"
 #include "libclient/graph/graph.h"
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
 static int const_shape(struct opdef_shapes *shapes, struct allot_error *err) {
-    const struct allot_tensor *value = node_attr(shapes->node, "value")->tensor;
+    const struct allot_tensor *value = graph_node_attr(shapes->node, "value")->tensor;
 
-    if (value->dtype != node_attr(shapes->node, "T")->dtype)
+    if (value->dtype != graph_node_attr(shapes->node, "T")->dtype)
         return error_set(err, -EINVAL, "Const: T is %s, but the value is of type %s",
-                         dtype_name(node_attr(shapes->node, "T")->dtype), dtype_name(value->dtype));
+                         dtype_name(graph_node_attr(shapes->node, "T")->dtype),
+                         dtype_name(value->dtype));
     shapes->outputs[0] = value->shape;
     return 0;
 }

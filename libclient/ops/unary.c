@@ -4,7 +4,7 @@
  * one kernel is better than several. Each gradient is written in terms of x, y or both, whichever
  * takes less to keep.
  */
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 

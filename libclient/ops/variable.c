@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "libclient/ops/gradients.h"
+#include "libclient/ops/gradient.h"
 #include "libclient/ops/ops.h"
 #include "libclient/ops/shapes.h"
 
@@ -14,7 +14,7 @@
 
 /* Its memory lasts from run to run: there is no run that could tell how much it is. */
 static int variable_shape(struct opdef_shapes *shapes, struct allot_error *err) {
-    const struct shape *shape = &node_attr(shapes->node, "shape")->shape;
+    const struct shape *shape = &graph_node_attr(shapes->node, "shape")->shape;
 
     if (!shape_is_whole(shape))
         return shapes_refuse_one(shapes, err, shape,
@@ -56,8 +56,8 @@ static int descent_shape(struct opdef_shapes *shapes, struct allot_error *err) {
 /* What is remembered, and the numbers, are of the variable's type, or of f32 for one of 16 bits:
  * there 0.999 would be 1 and 1e-8 nothing. */
 static int remembered_type(struct opdef_shapes *shapes, struct allot_error *err) {
-    enum dtype own = node_attr(shapes->node, "T")->dtype,
-               kept = node_attr(shapes->node, "S")->dtype;
+    enum dtype own = graph_node_attr(shapes->node, "T")->dtype,
+               kept = graph_node_attr(shapes->node, "S")->dtype;
 
     return kept == own || (kept == DTYPE_F32 && dtype_bytes(own) == 2)
                ? 0

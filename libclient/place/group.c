@@ -11,13 +11,13 @@
 
 #include "base/cleanup.h"
 
-struct groups_memory {
-    struct groups_memory *next;
+struct group_set_memory {
+    struct group_set_memory *next;
     _Alignas(16) char bytes[];
 };
 
-static void *keep(struct groups *groups, const void *value, size_t size) {
-    struct groups_memory *memory = malloc(sizeof(*memory) + size);
+static void *keep(struct group_set *groups, const void *value, size_t size) {
+    struct group_set_memory *memory = malloc(sizeof(*memory) + size);
 
     if (!memory)
         return NULL;
@@ -26,17 +26,17 @@ static void *keep(struct groups *groups, const void *value, size_t size) {
     return memcpy(memory->bytes, value, size);
 }
 
-const struct spec *groups_keep_spec(struct groups *groups, const struct spec *spec) {
+const struct spec *group_set_keep_spec(struct group_set *groups, const struct spec *spec) {
     return keep(groups, spec, sizeof(*spec));
 }
 
-const struct group_types *groups_keep_types(struct groups *groups,
-                                            const struct group_types *types) {
+const struct group_types *group_set_keep_types(struct group_set *groups,
+                                               const struct group_types *types) {
     return keep(groups, types, sizeof(*types));
 }
 
-int groups_init(struct groups *groups, uint32_t n) {
-    *groups = (struct groups){ .n = n, .groups = calloc(MAX(n, 1u), sizeof(struct group)) };
+int group_set_init(struct group_set *groups, uint32_t n) {
+    *groups = (struct group_set){ .n = n, .groups = calloc(MAX(n, 1u), sizeof(struct group)) };
     if (!groups->groups)
         return -ENOMEM;
     for (uint32_t i = 0; i < n; i++)
@@ -44,18 +44,18 @@ int groups_init(struct groups *groups, uint32_t n) {
     return 0;
 }
 
-void groups_done(struct groups *groups) {
+void group_set_done(struct group_set *groups) {
     while (groups->memory) {
-        struct groups_memory *next = groups->memory->next;
+        struct group_set_memory *next = groups->memory->next;
 
         free(groups->memory);
         groups->memory = next;
     }
     free(groups->groups);
-    *groups = (struct groups){ 0 };
+    *groups = (struct group_set){ 0 };
 }
 
-uint32_t groups_root(struct groups *groups, uint32_t node) {
+uint32_t group_set_root(struct group_set *groups, uint32_t node) {
     struct group *all = groups->groups;
 
     while (all[node].parent != node) {
@@ -65,8 +65,8 @@ uint32_t groups_root(struct groups *groups, uint32_t node) {
     return node;
 }
 
-struct group *groups_of(struct groups *groups, uint32_t node) {
-    return &groups->groups[groups_root(groups, node)];
+struct group *group_set_of(struct group_set *groups, uint32_t node) {
+    return &groups->groups[group_set_root(groups, node)];
 }
 
 bool group_supports(const struct group *group, uint32_t type) {
@@ -141,7 +141,7 @@ static void merge_types(const struct group_types *a, const struct group_types *b
 }
 
 /* The union of two specs, either of which may be NULL; what they disagree about. */
-static const char *unite(struct groups *groups, const struct spec *a, const struct spec *b,
+static const char *unite(struct group_set *groups, const struct spec *a, const struct spec *b,
                          bool soft, const struct spec **ret, bool *ret_no_memory) {
     struct spec merged;
     const char *what;
@@ -153,7 +153,7 @@ static const char *unite(struct groups *groups, const struct spec *a, const stru
     what = spec_merge(&merged, b, soft);
     if (what)
         return what;
-    *ret = groups_keep_spec(groups, &merged);
+    *ret = group_set_keep_spec(groups, &merged);
     if (!*ret)
         *ret_no_memory = true;
     return NULL;
@@ -163,10 +163,10 @@ static bool same_types(const struct group_types *a, const struct group_types *b)
     return a == b || (a->n == b->n && memcmp(a->types, b->types, a->n * sizeof(a->types[0])) == 0);
 }
 
-enum group_clash groups_merge(struct groups *groups, uint32_t a, uint32_t b, bool soft,
-                              const char **ret_what, const struct spec **ret_a,
-                              const struct spec **ret_b) {
-    uint32_t root = groups_root(groups, a), other = groups_root(groups, b);
+enum group_clash group_set_merge(struct group_set *groups, uint32_t a, uint32_t b, bool soft,
+                                 const char **ret_what, const struct spec **ret_a,
+                                 const struct spec **ret_b) {
+    uint32_t root = group_set_root(groups, a), other = group_set_root(groups, b);
     struct group *x = &groups->groups[root], *y = &groups->groups[other];
     const struct spec *united[3], *const of_x[] = { x->assigned, x->resource, x->requested };
     const struct spec *const of_y[] = { y->assigned, y->resource, y->requested };
@@ -189,7 +189,7 @@ enum group_clash groups_merge(struct groups *groups, uint32_t a, uint32_t b, boo
         merge_types(x->types, y->types, &merged);
         if (merged.n == 0)
             return GROUP_NO_TYPE;
-        types = groups_keep_types(groups, &merged);
+        types = group_set_keep_types(groups, &merged);
     }
     if (no_memory || !types)
         return GROUP_NO_MEMORY;

@@ -25,21 +25,22 @@ struct group {
 };
 #define GROUP_UNPLACED UINT32_MAX
 
-struct groups {
+struct group_set {
     struct group *groups; /* one per node */
     uint32_t n;
-    struct groups_memory *memory; /* what lives until the end of the placement */
+    struct group_set_memory *memory; /* what lives until the end of the placement */
 };
 
-int groups_init(struct groups *groups, uint32_t n); /* -ENOMEM */
-void groups_done(struct groups *groups);
+int group_set_init(struct group_set *groups, uint32_t n); /* -ENOMEM */
+void group_set_done(struct group_set *groups);
 
-uint32_t groups_root(struct groups *groups, uint32_t node);
-struct group *groups_of(struct groups *groups, uint32_t node); /* its root */
+uint32_t group_set_root(struct group_set *groups, uint32_t node);
+struct group *group_set_of(struct group_set *groups, uint32_t node); /* its root */
 
 /* Keep a value as long as the groups live; NULL: no memory. */
-const struct spec *groups_keep_spec(struct groups *groups, const struct spec *spec);
-const struct group_types *groups_keep_types(struct groups *groups, const struct group_types *types);
+const struct spec *group_set_keep_spec(struct group_set *groups, const struct spec *spec);
+const struct group_types *group_set_keep_types(struct group_set *groups,
+                                               const struct group_types *types);
 
 bool group_supports(const struct group *group, uint32_t type);
 
@@ -50,9 +51,9 @@ enum group_clash {
     GROUP_SPECS,     /* `*ret_what` differs between `*ret_a` and `*ret_b` */
     GROUP_NO_MEMORY, /* of the host */
 };
-enum group_clash groups_merge(struct groups *groups, uint32_t a, uint32_t b, bool soft,
-                              const char **ret_what, const struct spec **ret_a,
-                              const struct spec **ret_b);
+enum group_clash group_set_merge(struct group_set *groups, uint32_t a, uint32_t b, bool soft,
+                                 const char **ret_what, const struct spec **ret_a,
+                                 const struct spec **ret_b);
 
 /* What the group is asked for, all strengths together. */
 struct spec group_wanted(const struct group *group);

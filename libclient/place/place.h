@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * State: a placement while it is being made. Internal to the placer; one thread.
+ * Place: a placement while it is being made. Internal to the placer; one thread.
  */
 #include "libclient/place/group.h"
 #include "libclient/place/placer.h"
@@ -15,7 +15,7 @@ struct place_device {
 struct place_state {
     const struct placer_problem *problem;
     struct placer_error *error;
-    struct groups groups;
+    struct group_set groups;
     struct place_device *devices;
     bool have_type[PLACER_TYPES_MAX]; /* some device is of it */
     struct spec local;
@@ -33,10 +33,10 @@ struct place_state {
 enum placer_code place_fail(struct place_state *state, enum placer_code code, uint32_t node,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Whether a text of the problem says anything. */
-/* PLACER_CANCELLED: somebody has ended it. */
+/* PLACER_CANCELLED: `problem->halt` is set. */
 enum placer_code place_check(struct place_state *state);
 
+/* Whether a text of the problem says anything. */
 static inline bool place_given(const char *text) {
     return text && *text;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "libclient/place/state.h"
+#include "libclient/place/place.h"
 
 /* Of consumers_at. */
 #define NOBODY  (UINT32_MAX - 1)
@@ -107,7 +107,7 @@ static void list_group(const struct place_state *state, uint32_t root, struct pl
 
     for (uint32_t i = 0; i < problem->n_nodes && n_said < ELEMENTSOF(said); i++) {
         uint32_t op = problem->nodes[i].op;
-        bool again = groups_root((struct groups *)&state->groups, i) != root;
+        bool again = group_set_root((struct group_set *)&state->groups, i) != root;
 
         for (uint32_t k = 0; k < n_said; k++)
             again |= said[k] == op;
@@ -123,7 +123,7 @@ static void list_group(const struct place_state *state, uint32_t root, struct pl
 static enum placer_code cannot_place(struct place_state *state, uint32_t i) {
     const struct placer_problem *problem = state->problem;
     const struct placer_node *node = &problem->nodes[i];
-    const struct group *group = groups_of(&state->groups, i);
+    const struct group *group = group_set_of(&state->groups, i);
     struct spec wanted = group_wanted(group), own = { 0 };
     char wanted_text[SPEC_TEXT_SIZE], own_text[SPEC_TEXT_SIZE];
     struct place_listing list = { .text = "" };
@@ -136,7 +136,7 @@ static enum placer_code cannot_place(struct place_state *state, uint32_t i) {
     for (uint32_t d = 0; d < problem->n_devices; d++)
         some_match |= spec_matches(&wanted, &state->devices[d].spec);
     if (strcmp(wanted_text, own_text) != 0) {
-        list_group(state, groups_root(&state->groups, i), &list);
+        list_group(state, group_set_root(&state->groups, i), &list);
         return place_fail(state, PLACER_INVALID_ARGUMENT, i,
                           "Cannot assign a device for operation %s (requested '%s'): node %s was "
                           "colocated with a group of nodes that required incompatible device '%s'. "
@@ -166,7 +166,7 @@ static enum placer_code cannot_place(struct place_state *state, uint32_t i) {
 /* From now on the group is there and nowhere else. */
 static void settle(struct place_state *state, uint32_t i, uint32_t device,
                    enum placer_reason reason) {
-    struct group *group = groups_of(&state->groups, i);
+    struct group *group = group_set_of(&state->groups, i);
 
     group->device = device;
     state->placed[i] = device;
@@ -184,7 +184,7 @@ static bool is_plain(const struct place_state *state, uint32_t i, const struct g
 static enum placer_code place(struct place_state *state, uint32_t i, uint32_t preferred,
                               enum placer_reason why) {
     const struct placer_node *node = &state->problem->nodes[i];
-    struct group *group = groups_of(&state->groups, i);
+    struct group *group = group_set_of(&state->groups, i);
     enum placer_reason reason = place_given(node->requested) ? PLACER_REQUESTED : PLACER_FIRST;
     struct spec wanted, own;
     uint32_t device;
@@ -229,7 +229,7 @@ static bool is_generator(const struct placer_op *op) {
 
 /* A group goes where its assigned node is, which must be possible for all of it. */
 static enum placer_code pass_assigned(struct place_state *state, uint32_t i) {
-    struct group *group = groups_of(&state->groups, i);
+    struct group *group = group_set_of(&state->groups, i);
     uint32_t device = 0;
 
     while (strcmp(state->problem->devices[device], state->problem->nodes[i].assigned) != 0)

@@ -21,7 +21,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/halt.h"
-#include "libclient/place/state.h"
+#include "libclient/place/place.h"
 
 static const char *const reasons[] = {
     [PLACER_FIRST] = "the first device with a kernel",
@@ -117,7 +117,7 @@ static const struct group_types *types_of_op(struct place_state *state, uint32_t
         if (def->kernels[i].type < PLACER_TYPES_MAX && state->have_type[def->kernels[i].type])
             types.types[types.n++] = def->kernels[i];
     qsort(types.types, types.n, sizeof(types.types[0]), by_priority);
-    state->op_types[op] = groups_keep_types(&state->groups, &types);
+    state->op_types[op] = group_set_keep_types(&state->groups, &types);
     return state->op_types[op];
 }
 
@@ -144,7 +144,7 @@ static const struct group_types *remote_types(struct place_state *state,
     for (uint32_t i = 0; i < problem->n_types && i < PLACER_TYPES_MAX; i++)
         if (!requested->has_type || strcmp(problem->types[i], requested->type) == 0)
             types.types[types.n++] = (struct placer_kernel){ i, 0 };
-    return groups_keep_types(&state->groups, &types);
+    return group_set_keep_types(&state->groups, &types);
 }
 
 static int parse_kept(struct place_state *state, const char *text, const struct spec **ret) {
@@ -156,7 +156,7 @@ static int parse_kept(struct place_state *state, const char *text, const struct 
     }
     if (spec_parse(&spec, text) < 0)
         return -EINVAL;
-    *ret = groups_keep_spec(&state->groups, &spec);
+    *ret = group_set_keep_spec(&state->groups, &spec);
     if (!*ret)
         return -ENOMEM;
     state->last_text = text;
@@ -288,8 +288,8 @@ static enum placer_code cannot_colocate(struct place_state *state, uint32_t node
 }
 
 static enum placer_code bind_edge(struct place_state *state, uint32_t node, uint32_t producer) {
-    struct group *mine = groups_of(&state->groups, node);
-    struct group *theirs = groups_of(&state->groups, producer);
+    struct group *mine = group_set_of(&state->groups, node);
+    struct group *theirs = group_set_of(&state->groups, producer);
     const struct spec *a = NULL, *b = NULL;
     const char *what = NULL;
     enum group_clash clash;
@@ -303,7 +303,7 @@ static enum placer_code bind_edge(struct place_state *state, uint32_t node, uint
     if (mine->requested && theirs->requested &&
         !spec_compatible(mine->requested, theirs->requested))
         mine->requested = theirs->requested;
-    clash = groups_merge(&state->groups, node, producer, false, &what, &a, &b);
+    clash = group_set_merge(&state->groups, node, producer, false, &what, &a, &b);
     return clash == GROUP_MERGED ? PLACER_OK
                                  : cannot_colocate(state, node, producer, clash, what, a, b);
 }
@@ -331,7 +331,7 @@ static enum placer_code gather(struct place_state *state) {
             const struct spec *a = NULL, *b = NULL;
             const char *what = NULL;
             enum group_clash clash =
-                groups_merge(&state->groups, i, other, problem->soft, &what, &a, &b);
+                group_set_merge(&state->groups, i, other, problem->soft, &what, &a, &b);
 
             if (clash == GROUP_NO_MEMORY || (clash != GROUP_MERGED && !problem->soft))
                 return cannot_colocate(state, i, other, clash, what, a, b);
@@ -369,7 +369,7 @@ static enum placer_code drop_compiler_types(struct place_state *state) {
         before = after = group->types;
         if (kept.n == 0 || kept.n == group->types->n)
             continue;
-        after = groups_keep_types(&state->groups, &kept);
+        after = group_set_keep_types(&state->groups, &kept);
         if (!after)
             return no_memory(state);
         group->types = after;
@@ -446,7 +446,7 @@ enum placer_code placer_simple(const struct placer_problem *problem, uint32_t *r
     state.reasons = calloc(n, sizeof(*state.reasons));
     state.consumers_at = malloc(n * sizeof(*state.consumers_at));
     if (!state.devices || !state.op_types || !state.op_choice || !state.placed || !state.reasons ||
-        !state.consumers_at || groups_init(&state.groups, (uint32_t)problem->n_nodes) < 0) {
+        !state.consumers_at || group_set_init(&state.groups, (uint32_t)problem->n_nodes) < 0) {
         code = no_memory(&state);
     } else {
         for (size_t i = 0; i < problem->n_ops; i++)
@@ -460,7 +460,7 @@ enum placer_code placer_simple(const struct placer_problem *problem, uint32_t *r
         if (ret_reasons)
             memcpy(ret_reasons, state.reasons, problem->n_nodes * sizeof(*ret_reasons));
     }
-    groups_done(&state.groups);
+    group_set_done(&state.groups);
     free(state.consumers_at);
     free(state.reasons);
     free(state.placed);

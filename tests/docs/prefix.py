@@ -15,6 +15,7 @@ FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon"
 FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_)")
 EXCEPTIONS = {
     "ISA": "sim/ptx: not a name but a macro, which adds the level of the vector unit to one",
+    "LEVEL": "a macro of kernels/loops.h that puts the level of the vector unit behind a loops_*() name",
 }
 DEFINITION = re.compile(r"^(?!static\b|extern\b|typedef\b|return\b|else\b|#|/)[A-Za-z_][\w\s*]*?[\s*](\w+)\(")
 

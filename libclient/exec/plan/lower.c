@@ -487,7 +487,7 @@ static int node_item(struct compile *compile, uint32_t local, struct allot_error
     if (!compile->is_needed[local] || compile->is_later[local])
         return 0;
     if (strcmp(node->op->name, "Const") == 0) {
-        r = constant_new(compile, node, node_attr(node, "value")->tensor, &ports[0].value);
+        r = constant_new(compile, node, graph_node_attr(node, "value")->tensor, &ports[0].value);
         return r < 0 ? r : join_controls(compile, local, node, ports);
     }
     if (strcmp(node->op->name, "Variable") == 0)

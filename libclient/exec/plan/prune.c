@@ -48,7 +48,7 @@ static int mark_nodes(struct compile *compile, uint32_t n_graph, struct allot_er
     };
     cleanup(freep) uint32_t *needed = NULL;
     size_t n_needed;
-    int r = graph_prune(request->graph, &asked, &needed, &n_needed, err);
+    int r = topo_prune(request->graph, &asked, &needed, &n_needed, err);
 
     if (r < 0)
         return r;
@@ -468,7 +468,7 @@ int compile_shapes(struct compile *compile, struct allot_error *err) {
             continue;
         }
         if (strcmp(node->op->name, "Const") == 0)
-            ports[0].known = allot_tensor_ref(node_attr(node, "value")->tensor);
+            ports[0].known = allot_tensor_ref(graph_node_attr(node, "value")->tensor);
         else if (node->op->flags & OPDEF_METADATA && node->n_outputs == 1)
             r = know_metadata(&ports[0], node, &compile_port(compile, node->inputs[0])->shape);
         if (r == 0 && node->n_outputs > 0 && !ports[0].known)

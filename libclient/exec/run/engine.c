@@ -68,7 +68,7 @@ static int open_devices(struct engine *engine, struct allot_error *err) {
 
 static int start(struct engine *engine, struct allot_error *err) {
     const struct engine_options *options = &engine->options;
-    int r = kernels_register_all(err);
+    int r = kernel_register_all(err);
 
     if (r < 0)
         return r;

@@ -267,7 +267,7 @@ uint32_t add(struct bench *bench, const char *op, const char *device, const stru
                                   .attrs = attrs,
                                   .n_attrs = n_attrs };
     uint32_t node;
-    int r = graph_add(bench->graph, &request, &node, &bench->err);
+    int r = build_add(bench->graph, &request, &node, &bench->err);
 
     ck_assert_msg(r == 0, "%s", bench->err.text);
     return node;

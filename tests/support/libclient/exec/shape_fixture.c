@@ -136,7 +136,7 @@ static void gradient(struct stager *stager, struct edge y, struct edge x, const 
     struct edge grad;
     struct allot_error err = { 0 };
     char input[64];
-    int r = graph_gradients(stager->graph, &y, 1, &x, 1, NULL, &grad, &err);
+    int r = grad_add(stager->graph, &y, 1, &x, 1, NULL, &grad, &err);
 
     ck_assert_msg(r == 0, "%s", err.text);
     ck_assert(!edge_is_none(grad));

@@ -10,7 +10,7 @@
 #include "libclient/device/device.h"
 
 void stepplan_begin(struct stepplan *plan, uint32_t n_threads, uint32_t n_intra) {
-    ck_assert_int_eq(kernels_register_all(NULL), 0);
+    ck_assert_int_eq(kernel_register_all(NULL), 0);
     ck_assert_int_eq(pool_new(&plan->inter, n_threads - 1, "inter"), 0);
     ck_assert_int_eq(pool_new(&plan->intra, n_intra - 1, "intra"), 0);
     ck_assert_int_eq(device_cpu_new(&plan->device, plan->intra, NULL), 0);

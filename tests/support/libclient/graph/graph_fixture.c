@@ -190,7 +190,7 @@ static int add(struct allot_graph *graph, const char *name, const char *op, cons
         i = def ? opdef_attr_index(def, word) : -1;
         attr_of(&given[n], i < 0 ? ATTR_STRING : def->attrs[i].kind, word, value, ints[n]);
     }
-    return graph_add(graph, &request, ret, err);
+    return build_add(graph, &request, ret, err);
 }
 
 int grapher_add(struct allot_graph *graph, const char *op, const char *inputs, const char *attrs,

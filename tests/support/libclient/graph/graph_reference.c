@@ -29,7 +29,7 @@ struct running {
 
 void reckoner_init(struct reckoner *reckoner, struct allot_graph *graph) {
     ck_assert_int_eq(ops_register_all(NULL), 0);
-    ck_assert_int_eq(kernels_register_all(NULL), 0);
+    ck_assert_int_eq(kernel_register_all(NULL), 0);
     *reckoner = (struct reckoner){ .graph = graph };
 }
 
@@ -162,7 +162,7 @@ static int step_node(struct page *page, const struct node *node, struct allot_te
     const char *op = node->op->name;
 
     if (strcmp(op, "Const") == 0) {
-        outputs[0] = allot_tensor_ref(node_attr(node, "value")->tensor);
+        outputs[0] = allot_tensor_ref(graph_node_attr(node, "value")->tensor);
         return 0;
     }
     if (strcmp(op, "Variable") == 0 || strcmp(op, "NoOp") == 0)
@@ -219,7 +219,7 @@ int reckoner_run(struct reckoner *reckoner, const struct topo_request *request,
     int r;
 
     reckoner->error.code = 0;
-    r = graph_prune(reckoner->graph, request, &ids, &n, &reckoner->error);
+    r = topo_prune(reckoner->graph, request, &ids, &n, &reckoner->error);
     if (r < 0)
         return r;
     reckoner->step++;

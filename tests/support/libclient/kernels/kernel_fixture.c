@@ -12,7 +12,7 @@
 
 void trial_init(struct trial *trial, const char *op) {
     *trial = (struct trial){ .seed = 1 };
-    ck_assert_int_eq(kernels_register_all(&trial->error), 0);
+    ck_assert_int_eq(kernel_register_all(&trial->error), 0);
     ck_assert_int_eq(ops_register_all(&trial->error), 0);
     trial->node.op = opdef_find(op);
     ck_assert_msg(trial->node.op, "no op %s", op);

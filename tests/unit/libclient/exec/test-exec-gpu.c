@@ -101,7 +101,7 @@ START_TEST(variables_live_on_their_device) {
         x = source(&bench, "Placeholder", NULL, 2000);
         v = source(&bench, "Variable", "/gpu:1", 2000);
         put = add(&bench, "Put", NULL, (struct edge[]){ v, x }, 2, NULL, 0);
-        ck_assert_int_eq(graph_read(bench.graph, v, true, &read, &bench.err), 0);
+        ck_assert_int_eq(build_read(bench.graph, v, true, &read, &bench.err), 0);
         y = next(&bench, NULL, read);
         step = add(&bench, "Put", NULL, (struct edge[]){ v, y }, 2, NULL, 0);
         ck_assert_int_eq(engine_run(bench.engine, &(struct engine_call){ &x, 1, NULL, 0, &put, 1 },

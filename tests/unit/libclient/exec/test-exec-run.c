@@ -350,9 +350,9 @@ START_TEST(reads_and_writes_keep_the_order_of_the_graph) {
         v = variable(&bench, 2);
         one = constant(&bench, 2, (float[]){ 1, 1 });
         assign = build_2(&bench.build, "Assign", v, one).node;
-        ck_assert_int_eq(graph_read(bench.graph, v, true, &before, &bench.err), 0);
+        ck_assert_int_eq(build_read(bench.graph, v, true, &before, &bench.err), 0);
         add = build_2(&bench.build, "AssignAdd", v, one).node;
-        ck_assert_int_eq(graph_read(bench.graph, v, true, &after, &bench.err), 0);
+        ck_assert_int_eq(build_read(bench.graph, v, true, &after, &bench.err), 0);
         fetches[0] = build_2(&bench.build, "Add", before, before);
         fetches[1] = build_2(&bench.build, "Add", after, after);
         fetches[2] = v;
@@ -410,7 +410,7 @@ static struct edge stubborn(struct bench *bench, const char *name, bool fails) {
     struct build_node request = { .op = "Stubborn", .name = name, .attrs = &attr, .n_attrs = 1 };
     struct edge edge = { 0 };
 
-    ck_assert_int_eq(graph_add(bench->graph, &request, &edge.node, &bench->err), 0);
+    ck_assert_int_eq(build_add(bench->graph, &request, &edge.node, &bench->err), 0);
     return edge;
 }
 
@@ -568,9 +568,9 @@ START_TEST(control_edges_order_what_has_no_other_order) {
                              .n_inputs = 2,
                              .controls = &assign,
                              .n_controls = 1 };
-    ck_assert_int_eq(graph_add(bench.graph, &request, &add, &bench.err), 0);
+    ck_assert_int_eq(build_add(bench.graph, &request, &add, &bench.err), 0);
     request = (struct build_node){ .op = "NoOp", .controls = &add, .n_controls = 1 };
-    ck_assert_int_eq(graph_add(bench.graph, &request, &all, &bench.err), 0);
+    ck_assert_int_eq(build_add(bench.graph, &request, &all, &bench.err), 0);
     for (int round = 0; round < 20; round++) {
         ck_assert_msg(target(&bench, all) == 0, "%s", bench.err.text);
         check_vector(&bench, v, 1, (float[]){ 6 });

@@ -139,7 +139,7 @@ static void add_read(struct walk *walk) {
     struct walk_node *node;
     uint32_t id;
 
-    ck_assert_int_eq(graph_add(walk->graph, &request, &id, &walk->err), 0);
+    ck_assert_int_eq(build_add(walk->graph, &request, &id, &walk->err), 0);
     node = grow(walk, (struct edge){ id, 0 });
     memcpy(node->expected, walk->held[v], walk->n * sizeof(float));
 }

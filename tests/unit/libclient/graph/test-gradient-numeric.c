@@ -215,9 +215,8 @@ static void compare(struct world *world, struct edge loss, const char *what, str
     static const double step = 1e-6;
     struct allot_error err = { 0 };
 
-    ck_assert_msg(
-        graph_gradients(world->graph, &loss, 1, world->feeds, world->n, NULL, ret, &err) == 0,
-        "%s: %s", what, err.text);
+    ck_assert_msg(grad_add(world->graph, &loss, 1, world->feeds, world->n, NULL, ret, &err) == 0,
+                  "%s: %s", what, err.text);
     for (size_t i = 0; i < world->n; i++) {
         double *x = tensor_data(world->fed[i]);
         struct allot_tensor *grad;
@@ -303,8 +302,7 @@ static void at_numbers(const char *op, const char *attrs, const char *inputs,
 
     reckoner_init(&world.reckoner, world.graph);
     x = graph_node(world.graph, y.node)->inputs[0];
-    ck_assert_msg(graph_gradients(world.graph, &y, 1, &x, 1, NULL, &grad, &err) == 0, "%s",
-                  err.text);
+    ck_assert_msg(grad_add(world.graph, &y, 1, &x, 1, NULL, &grad, &err) == 0, "%s", err.text);
     value = value_of(&world, grad);
     ck_assert_str_eq(allot_tensor_format(value, text, sizeof(text)), expected);
     allot_tensor_unref(value);

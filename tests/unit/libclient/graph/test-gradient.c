@@ -20,7 +20,7 @@ static struct edge gradient(struct allot_graph *graph, const char *y, const char
     struct edge ys = at(graph, y), xs = at(graph, x), ret;
     struct allot_error err = { 0 };
 
-    ck_assert_msg(graph_gradients(graph, &ys, 1, &xs, 1, NULL, &ret, &err) == 0, "%s", err.text);
+    ck_assert_msg(grad_add(graph, &ys, 1, &xs, 1, NULL, &ret, &err) == 0, "%s", err.text);
     return ret;
 }
 
@@ -61,7 +61,7 @@ START_TEST(more_ways_than_a_list_can_have_are_added_up_too) {
     y = build_n(&build, "AddN", many, BUILD_LIST_MAX, NULL, 0);
     y = build_2(&build, "Add", y, build_2(&build, "Mul", x, x));
     ck_assert_msg(build.r == 0, "%s", err.text);
-    ck_assert_msg(graph_gradients(graph, &y, 1, &x, 1, NULL, &grad, &err) == 0, "%s", err.text);
+    ck_assert_msg(grad_add(graph, &y, 1, &x, 1, NULL, &grad, &err) == 0, "%s", err.text);
     sum = graph_node(graph, grad.node);
     ck_assert_str_eq(sum->op->name, "AddN");
     ck_assert_uint_eq(sum->n_inputs, 2);
@@ -128,7 +128,7 @@ START_TEST(gradients_run_where_their_node_does) {
     uint32_t id;
 
     request.inputs = &x;
-    ck_assert_int_eq(graph_add(graph, &request, &id, NULL), 0);
+    ck_assert_int_eq(build_add(graph, &request, &id, NULL), 0);
     grad = gradient(graph, "y", "x");
     ck_assert_str_eq(graph_node(graph, grad.node)->device, "/device:GPU:1");
     ck_assert_str_eq(graph_node(graph, grad.node)->name, "gradients/y_grad/Mul");
@@ -144,21 +144,21 @@ START_TEST(what_has_no_gradient_is_named) {
     struct allot_error err = { 0 };
 
     y = grapher_node(graph, "n", "ArgMax", "@x", "");
-    ck_assert_int_eq(graph_gradients(graph, &y, 1, &x, 1, NULL, &ret, &err), -EINVAL);
+    ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, NULL, &ret, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "'n:0' (op ArgMax) is of type i64, which has no"));
     ck_assert_int_eq(
         opdef_register(&(struct opdef_row){ "Stiff", "(x: T) -> (y: T); T: type" }, NULL), 0);
     grapher_node(graph, "p", "Stiff", "@x", "");
     y = grapher_node(graph, "s", "Sum", "@p", "");
-    ck_assert_int_eq(graph_gradients(graph, &y, 1, &x, 1, NULL, &ret, &err), -EINVAL);
+    ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, NULL, &ret, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "node 'p': op Stiff has no gradient"));
     ck_assert_ptr_null(graph->scope);
     no = (struct edge){ 99, 0 };
-    ck_assert_int_eq(graph_gradients(graph, &y, 1, &no, 1, NULL, &ret, &err), -EINVAL);
-    ck_assert_int_eq(graph_gradients(graph, &no, 1, &x, 1, NULL, &ret, &err), -EINVAL);
-    ck_assert_int_eq(graph_gradients(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
+    ck_assert_int_eq(grad_add(graph, &y, 1, &no, 1, NULL, &ret, &err), -EINVAL);
+    ck_assert_int_eq(grad_add(graph, &no, 1, &x, 1, NULL, &ret, &err), -EINVAL);
+    ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
     no = grapher_node(graph, "w", "Placeholder", "", "T=f64 shape=[]");
-    ck_assert_int_eq(graph_gradients(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
+    ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "must be of its type and shape"));
 }
 END_TEST
@@ -263,7 +263,7 @@ static void once_and_twice(struct allot_graph *graph, const char *op, const char
                   err.text);
     node = graph_node(graph, id);
     y = (struct edge){ id, 0 };
-    ck_assert_msg(graph_gradients(graph, &y, 1, node->inputs, node->n_inputs, NULL, ret, &err) == 0,
+    ck_assert_msg(grad_add(graph, &y, 1, node->inputs, node->n_inputs, NULL, ret, &err) == 0,
                   "%s %s: %s", op, inputs, err.text);
     for (uint32_t i = 0; i < node->n_inputs; i++) {
         const struct node_output *input = node_input(graph, node, i);
@@ -280,9 +280,9 @@ static void once_and_twice(struct allot_graph *graph, const char *op, const char
                       "%s %s: input %u", op, inputs, i);
         ck_assert_int_eq(graph_output(graph, ret[i])->dtype, input->dtype);
         /* The gradient of the gradient: it need not depend on anything, but must be there. */
-        ck_assert_msg(graph_gradients(graph, &ret[i], 1, node->inputs, node->n_inputs, NULL, again,
-                                      &err) == 0,
-                      "%s %s, twice: %s", op, inputs, err.text);
+        ck_assert_msg(
+            grad_add(graph, &ret[i], 1, node->inputs, node->n_inputs, NULL, again, &err) == 0,
+            "%s %s, twice: %s", op, inputs, err.text);
     }
 }
 

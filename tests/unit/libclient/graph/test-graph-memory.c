@@ -99,8 +99,8 @@ static int keep(struct allot_graph *graph) {
         r = graph_decode(&again, bytes, size, NULL);
     target = r == 0 ? graph_n_nodes(again) - 1 : 0;
     if (r == 0)
-        r = graph_prune(again, &(struct topo_request){ .targets = &target, .n_targets = 1 }, &ids,
-                        &n, NULL);
+        r = topo_prune(again, &(struct topo_request){ .targets = &target, .n_targets = 1 }, &ids,
+                       &n, NULL);
     free(ids);
     free(bytes);
     graph_unref(again);

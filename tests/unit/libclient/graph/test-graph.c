@@ -15,7 +15,7 @@ static const char *name_of(struct allot_graph *graph, const char *name) {
     struct allot_error err = { 0 };
     uint32_t id;
 
-    ck_assert_msg(graph_add(graph, &request, &id, &err) == 0, "%s", err.text);
+    ck_assert_msg(build_add(graph, &request, &id, &err) == 0, "%s", err.text);
     return graph_node(graph, id)->name;
 }
 
@@ -61,7 +61,7 @@ START_TEST(names_that_cannot_be_are_refused) {
         struct allot_error err = { 0 };
         uint32_t id;
 
-        ck_assert_msg(graph_add(graph, &request, &id, &err) == -EINVAL, "%s", bad[i]);
+        ck_assert_msg(build_add(graph, &request, &id, &err) == -EINVAL, "%s", bad[i]);
         ck_assert_ptr_nonnull(strstr(err.text, "cannot be the name of a node"));
     }
     ck_assert_uint_eq(graph_n_nodes(graph), 0);
@@ -105,10 +105,11 @@ START_TEST(types_and_lengths_follow_from_the_inputs) {
     struct edge sum = grapher_node(graph, NULL, "AddN", "f64[2] f64[2] f64[2]", "");
 
     ck_assert_int_eq(node_int(node_of(graph, sum), "N"), 3);
-    ck_assert_int_eq(node_attr(node_of(graph, sum), "T")->dtype, DTYPE_F64);
+    ck_assert_int_eq(graph_node_attr(node_of(graph, sum), "T")->dtype, DTYPE_F64);
     ck_assert_int_eq(graph_output(graph, sum)->dtype, DTYPE_F64);
     ck_assert_int_eq(
-        node_attr(node_of(graph, grapher_node(graph, NULL, "Assert", "bool[]", "")), "T")->dtype,
+        graph_node_attr(node_of(graph, grapher_node(graph, NULL, "Assert", "bool[]", "")), "T")
+            ->dtype,
         DTYPE_F32);
 }
 END_TEST
@@ -158,23 +159,23 @@ START_TEST(edges_and_controls_of_no_node_are_refused) {
     struct edge x = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
     uint32_t id, far = 7;
 
-    ck_assert_int_eq(graph_add(graph,
+    ck_assert_int_eq(build_add(graph,
                                &(struct build_node){
                                    .op = "Neg", .inputs = &(struct edge){ 1, 0 }, .n_inputs = 1 },
                                &id, NULL),
                      -EINVAL);
-    ck_assert_int_eq(graph_add(graph,
+    ck_assert_int_eq(build_add(graph,
                                &(struct build_node){ .op = "Neg",
                                                      .inputs = &(struct edge){ x.node, 1 },
                                                      .n_inputs = 1 },
                                &id, NULL),
                      -EINVAL);
     ck_assert_int_eq(
-        graph_add(graph, &(struct build_node){ .op = "NoOp", .controls = &far, .n_controls = 1 },
+        build_add(graph, &(struct build_node){ .op = "NoOp", .controls = &far, .n_controls = 1 },
                   &id, NULL),
         -EINVAL);
     ck_assert_int_eq(
-        graph_add(graph, &(struct build_node){ .op = "NoOp", .colocate = &far, .n_colocate = 1 },
+        build_add(graph, &(struct build_node){ .op = "NoOp", .colocate = &far, .n_colocate = 1 },
                   &id, NULL),
         -EINVAL);
     ck_assert_uint_eq(graph_n_nodes(graph), 1);
@@ -188,7 +189,7 @@ static const char *device_of(struct allot_graph *graph, const char *own) {
     struct allot_error err = { 0 };
     uint32_t id;
 
-    ck_assert_msg(graph_add(graph, &request, &id, &err) == 0, "%s", err.text);
+    ck_assert_msg(build_add(graph, &request, &id, &err) == 0, "%s", err.text);
     return graph_node(graph, id)->device;
 }
 
@@ -358,9 +359,9 @@ START_TEST(only_what_is_asked_for_runs_and_in_order) {
     grapher_node(graph, "unused", "Exp", "@c", "");
 
     ck_assert_int_eq(
-        graph_prune(graph,
-                    &(struct topo_request){ .fetches = &(struct edge){ id, 0 }, .n_fetches = 1 },
-                    &ids, &n, NULL),
+        topo_prune(graph,
+                   &(struct topo_request){ .fetches = &(struct edge){ id, 0 }, .n_fetches = 1 },
+                   &ids, &n, NULL),
         0);
     ck_assert_uint_eq(n, 6);
     for (size_t i = 0; i < n; i++)
@@ -368,39 +369,39 @@ START_TEST(only_what_is_asked_for_runs_and_in_order) {
     free(ids);
 
     /* A feed cuts off what it stands for, and a fed fetch needs nothing. */
-    ck_assert_int_eq(graph_prune(graph,
-                                 &(struct topo_request){ .fetches = (struct edge[]){ c, b },
-                                                         .n_fetches = 2,
-                                                         .feeds = (struct edge[]){ b },
-                                                         .n_feeds = 1 },
-                                 &ids, &n, NULL),
+    ck_assert_int_eq(topo_prune(graph,
+                                &(struct topo_request){ .fetches = (struct edge[]){ c, b },
+                                                        .n_fetches = 2,
+                                                        .feeds = (struct edge[]){ b },
+                                                        .n_feeds = 1 },
+                                &ids, &n, NULL),
                      0);
     ck_assert_uint_eq(n, 3);
     ck_assert(ids[0] == a.node && ids[1] == cut.node && ids[2] == c.node);
     free(ids);
     ck_assert_int_eq(
-        graph_prune(graph,
-                    &(struct topo_request){ .fetches = &c,
-                                            .n_fetches = 1,
-                                            .feeds = (struct edge[]){ b, { cut.node, 1 } },
-                                            .n_feeds = 2 },
-                    &ids, &n, NULL),
+        topo_prune(graph,
+                   &(struct topo_request){ .fetches = &c,
+                                           .n_fetches = 1,
+                                           .feeds = (struct edge[]){ b, { cut.node, 1 } },
+                                           .n_feeds = 2 },
+                   &ids, &n, NULL),
         0);
     ck_assert_uint_eq(n, 1);
     free(ids);
-    ck_assert_int_eq(graph_prune(graph, &(struct topo_request){ .targets = &note, .n_targets = 1 },
-                                 &ids, &n, NULL),
+    ck_assert_int_eq(topo_prune(graph, &(struct topo_request){ .targets = &note, .n_targets = 1 },
+                                &ids, &n, NULL),
                      0);
     ck_assert_uint_eq(n, 1);
     free(ids);
     id = 1000;
-    ck_assert_int_eq(graph_prune(graph, &(struct topo_request){ .targets = &id, .n_targets = 1 },
-                                 &ids, &n, NULL),
-                     -EINVAL);
     ck_assert_int_eq(
-        graph_prune(graph,
-                    &(struct topo_request){ .feeds = &(struct edge){ b.node, 3 }, .n_feeds = 1 },
-                    &ids, &n, NULL),
+        topo_prune(graph, &(struct topo_request){ .targets = &id, .n_targets = 1 }, &ids, &n, NULL),
+        -EINVAL);
+    ck_assert_int_eq(
+        topo_prune(graph,
+                   &(struct topo_request){ .feeds = &(struct edge){ b.node, 3 }, .n_feeds = 1 },
+                   &ids, &n, NULL),
         -EINVAL);
 }
 END_TEST
@@ -418,9 +419,9 @@ static void *reader(void *userdata) {
         if (n_nodes == 0)
             continue;
         last = n_nodes - 1;
-        ck_assert_int_eq(graph_prune(graph,
-                                     &(struct topo_request){ .targets = &last, .n_targets = 1 },
-                                     &ids, &n, NULL),
+        ck_assert_int_eq(topo_prune(graph,
+                                    &(struct topo_request){ .targets = &last, .n_targets = 1 },
+                                    &ids, &n, NULL),
                          0);
         ck_assert_uint_eq(n, n_nodes); /* each takes the one before */
         free(ids);
@@ -456,11 +457,11 @@ START_TEST(a_long_list_of_controls_has_each_node_once_in_order) {
 
     /* From the last to the first, and all of them once more. */
     for (uint32_t i = 0; i < N; i++) {
-        ck_assert_int_eq(graph_add(graph, &(struct build_node){ .op = "NoOp" }, &id, NULL), 0);
+        ck_assert_int_eq(build_add(graph, &(struct build_node){ .op = "NoOp" }, &id, NULL), 0);
         controls[N - 1 - i] = controls[N + i] = id;
     }
     all.controls = controls;
-    ck_assert_int_eq(graph_add(graph, &all, &id, NULL), 0);
+    ck_assert_int_eq(build_add(graph, &all, &id, NULL), 0);
     node = graph_node(graph, id);
     ck_assert_uint_eq(node->n_controls, N);
     for (uint32_t i = 0; i < N; i++)

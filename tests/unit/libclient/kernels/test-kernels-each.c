@@ -629,7 +629,7 @@ START_TEST(every_op_has_a_kernel_for_every_type) {
     const struct opdef *op;
     struct allot_error err;
 
-    ck_assert_int_eq(kernels_register_all(&err), 0);
+    ck_assert_int_eq(kernel_register_all(&err), 0);
     ck_assert_int_eq(ops_register_all(&err), 0);
     for (size_t i = 0; (op = opdef_at(i)); i++) {
         const int attr = opdef_attr_index(op, "T");

@@ -146,7 +146,7 @@ START_TEST(elementwise_ops_are_those_of_the_cpu) {
     size_t n_ops = 0;
 
     open_gpu();
-    OK(kernels_register_all(&err));
+    OK(kernel_register_all(&err));
     OK(ops_register_all(&err));
     for (size_t table = 0; table < 2; table++) {
         const struct ops_table *rows = table ? &ops_binary : &ops_unary;

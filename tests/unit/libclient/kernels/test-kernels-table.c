@@ -27,7 +27,7 @@ START_TEST(gpus_have_what_the_cpu_has) {
     };
     size_t n_rows = 0;
 
-    ck_assert_int_eq(kernels_register_all(NULL), 0);
+    ck_assert_int_eq(kernel_register_all(NULL), 0);
     ck_assert_int_eq(ops_register_all(NULL), 0);
     for (size_t table = 0; table < ELEMENTSOF(tables); table++)
         for (size_t i = 0; i < tables[table]->n; i++) {
