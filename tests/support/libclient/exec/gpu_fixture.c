@@ -96,12 +96,12 @@ static int put_prepare(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-sem_t gpubench_let_go;
-atomic_uint gpubench_n_held;
+sem_t gpu_fixture_let_go;
+atomic_uint gpu_fixture_n_held;
 
 static void CUDA_CB hold(void *userdata) {
-    atomic_fetch_add(&gpubench_n_held, 1);
-    while (sem_wait(&gpubench_let_go) < 0)
+    atomic_fetch_add(&gpu_fixture_n_held, 1);
+    while (sem_wait(&gpu_fixture_let_go) < 0)
         ;
 }
 
@@ -121,7 +121,7 @@ static int hold_prepare(struct kernel_plan *plan, struct allot_error *err) {
 }
 
 static int let_go_run(const struct kernel_run *run) {
-    sem_post(&gpubench_let_go);
+    sem_post(&gpu_fixture_let_go);
     return next_cpu_run(run);
 }
 
@@ -229,37 +229,38 @@ static void register_ops(void) {
         ck_assert_int_eq(kernel_register(&kernels[i], NULL), 0);
 }
 
-void bench_open(struct bench *bench, const char *sim_dir) {
-    *bench = (struct bench){ .limit_bytes = 0 };
-    sim_box_init_driver(&bench->box, NULL, sim_dir);
+void gpu_fixture_open(struct gpu_fixture *fixture, const char *sim_dir) {
+    *fixture = (struct gpu_fixture){ .limit_bytes = 0 };
+    sim_box_init_driver(&fixture->box, NULL, sim_dir);
     register_ops();
-    ck_assert_int_eq(sem_init(&gpubench_let_go, 0, 0), 0);
+    ck_assert_int_eq(sem_init(&gpu_fixture_let_go, 0, 0), 0);
 }
 
-void bench_close(struct bench *bench) {
-    sim_box_done(&bench->box);
+void gpu_fixture_close(struct gpu_fixture *fixture) {
+    sim_box_done(&fixture->box);
 }
 
-void session_open(struct bench *bench, unsigned threads) {
+void gpu_fixture_session_open(struct gpu_fixture *fixture, unsigned threads) {
     struct engine_options options = { .inter_threads = threads,
                                       .intra_threads = 1,
                                       .seed = 5,
-                                      .gpus.limit_bytes = bench->limit_bytes };
+                                      .gpus.limit_bytes = fixture->limit_bytes };
     int r;
 
-    ck_assert_int_eq(graph_new(&bench->graph), 0);
-    r = engine_new(&bench->engine, bench->graph, &options, &bench->err);
-    ck_assert_msg(r == 0, "%s", bench->err.text);
-    ck_assert_uint_eq(bench->engine->n_devices, 3);
+    ck_assert_int_eq(graph_new(&fixture->graph), 0);
+    r = engine_new(&fixture->engine, fixture->graph, &options, &fixture->err);
+    ck_assert_msg(r == 0, "%s", fixture->err.text);
+    ck_assert_uint_eq(fixture->engine->n_devices, 3);
 }
 
-void session_close(struct bench *bench) {
-    engine_free(bench->engine);
-    graph_unref(bench->graph);
+void gpu_fixture_session_close(struct gpu_fixture *fixture) {
+    engine_free(fixture->engine);
+    graph_unref(fixture->graph);
 }
 
-uint32_t add(struct bench *bench, const char *op, const char *device, const struct edge *inputs,
-             size_t n_inputs, const struct build_attr *attrs, size_t n_attrs) {
+uint32_t add(struct gpu_fixture *fixture, const char *op, const char *device,
+             const struct edge *inputs, size_t n_inputs, const struct build_attr *attrs,
+             size_t n_attrs) {
     struct build_node request = { .op = op,
                                   .device = device,
                                   .inputs = inputs,
@@ -267,28 +268,28 @@ uint32_t add(struct bench *bench, const char *op, const char *device, const stru
                                   .attrs = attrs,
                                   .n_attrs = n_attrs };
     uint32_t node;
-    int r = build_add(bench->graph, &request, &node, &bench->err);
+    int r = build_add(fixture->graph, &request, &node, &fixture->err);
 
-    ck_assert_msg(r == 0, "%s", bench->err.text);
+    ck_assert_msg(r == 0, "%s", fixture->err.text);
     return node;
 }
 
-struct edge one_op(struct bench *bench, const char *op, const char *device, struct edge x) {
-    return (struct edge){ add(bench, op, device, &x, 1, NULL, 0), 0 };
+struct edge one_op(struct gpu_fixture *fixture, const char *op, const char *device, struct edge x) {
+    return (struct edge){ add(fixture, op, device, &x, 1, NULL, 0), 0 };
 }
 
-struct edge next(struct bench *bench, const char *device, struct edge x) {
-    return one_op(bench, "Next", device, x);
+struct edge next(struct gpu_fixture *fixture, const char *device, struct edge x) {
+    return one_op(fixture, "Next", device, x);
 }
 
-struct edge source(struct bench *bench, const char *op, const char *device, int64_t n) {
+struct edge source(struct gpu_fixture *fixture, const char *op, const char *device, int64_t n) {
     struct shape shape = { 1, { n } };
     struct build_attr attrs[] = {
         { "T", { .kind = ATTR_DTYPE, .dtype = DTYPE_F32 } },
         { "shape", { .kind = ATTR_SHAPE, .shape = shape } },
     };
 
-    return (struct edge){ add(bench, op, device, NULL, 0, attrs, 2), 0 };
+    return (struct edge){ add(fixture, op, device, NULL, 0, attrs, 2), 0 };
 }
 
 struct allot_tensor *numbers(int64_t n) {
@@ -309,14 +310,14 @@ void check_numbers(const struct allot_tensor *tensor, float times, float plus) {
             ck_assert_float_eq(got[i], times * ((float)i + plus));
 }
 
-void check_run(struct bench *bench, struct edge x, struct allot_tensor *fed, struct edge y,
+void check_run(struct gpu_fixture *fixture, struct edge x, struct allot_tensor *fed, struct edge y,
                float plus) {
     struct engine_call call = { &x, fed ? 1 : 0, &y, 1, NULL, 0 };
     struct engine_run run = { 0 };
     struct allot_tensor *tensor;
-    int r = engine_run(bench->engine, &call, &run, &fed, &tensor, &bench->err);
+    int r = engine_run(fixture->engine, &call, &run, &fed, &tensor, &fixture->err);
 
-    ck_assert_msg(r == 0, "%s", bench->err.text);
+    ck_assert_msg(r == 0, "%s", fixture->err.text);
     check_numbers(tensor, 1, plus);
     allot_tensor_unref(tensor);
 }

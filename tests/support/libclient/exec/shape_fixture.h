@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Shaper: graphs whose shapes come from data, run by a stager and compared, whatever its devices.
+ * Shape fixture: graphs whose shapes come from data, run by a stage fixture and compared, whatever
+ * its devices.
  */
 #include "tests/support/libclient/exec/stage_fixture.h"
 
 /* Shapes that are fed, or follow from what is fed: one stage, a plan for each. */
-void shaper_feed(struct stager *stager);
+void shape_fixture_feed(struct stage_fixture *fixture);
 /* Shapes that have to be computed first: from variables, from many numbers, from each other. */
-void shaper_compute(struct stager *stager);
+void shape_fixture_compute(struct stage_fixture *fixture);
 /* Gradients through both. */
-void shaper_differentiate(struct stager *stager);
+void shape_fixture_differentiate(struct stage_fixture *fixture);

@@ -13,47 +13,47 @@
 #include "libclient/device/gpu.h"
 #include "tests/support/suite.h"
 
-struct realallotd waiting_allotd;
-static struct bench box; /* no session of its own */
+struct realallotd shared_box_allotd;
+static struct gpu_fixture box; /* no session of its own */
 
-void open_session_of(struct bench *bench, struct gpus_options gpus) {
+void open_session_of(struct gpu_fixture *fixture, struct gpus_options gpus) {
     struct engine_options options = {
         .inter_threads = 2, .intra_threads = 1, .gpus = gpus, .seed = 5
     };
     int r;
 
-    *bench = (struct bench){ 0 };
-    ck_assert_int_eq(graph_new(&bench->graph), 0);
-    r = engine_new(&bench->engine, bench->graph, &options, &bench->err);
-    ck_assert_msg(r == 0, "%s", bench->err.text);
-    ck_assert_uint_eq(bench->engine->n_devices, 1 + MAX(gpus.n_gpus, 1u));
+    *fixture = (struct gpu_fixture){ 0 };
+    ck_assert_int_eq(graph_new(&fixture->graph), 0);
+    r = engine_new(&fixture->engine, fixture->graph, &options, &fixture->err);
+    ck_assert_msg(r == 0, "%s", fixture->err.text);
+    ck_assert_uint_eq(fixture->engine->n_devices, 1 + MAX(gpus.n_gpus, 1u));
 }
 
-void open_session_on(struct bench *bench, uint32_t n_gpus) {
-    open_session_of(bench, (struct gpus_options){ .n_gpus = n_gpus });
+void open_session_on(struct gpu_fixture *fixture, uint32_t n_gpus) {
+    open_session_of(fixture, (struct gpus_options){ .n_gpus = n_gpus });
 }
 
-void open_session(struct bench *bench) {
-    open_session_on(bench, 1);
+void open_session(struct gpu_fixture *fixture) {
+    open_session_on(fixture, 1);
 }
 
-void waiting_open(const char *sim_dir, const char *allotd_path) {
+void shared_box_open(const char *sim_dir, const char *allotd_path) {
     setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-    bench_open(&box, sim_dir);
-    realallotd_start(&waiting_allotd, &box.box, allotd_path);
+    gpu_fixture_open(&box, sim_dir);
+    realallotd_start(&shared_box_allotd, &box.box, allotd_path);
 }
 
-void waiting_end(void) {
-    realallotd_stop(&waiting_allotd);
-    bench_close(&box);
+void shared_box_end(void) {
+    realallotd_stop(&shared_box_allotd);
+    gpu_fixture_close(&box);
 }
 
-void check_books(const struct bench *bench, struct allot_lease *filler) {
+void check_books(const struct gpu_fixture *fixture, struct allot_lease *filler) {
     static uint64_t context_bytes;
     struct arena_stats stats;
-    uint64_t held = realallotd_held(&waiting_allotd, filler ? allot_lease_id(filler) : 0);
+    uint64_t held = realallotd_held(&shared_box_allotd, filler ? allot_lease_id(filler) : 0);
 
-    arena_get_stats(bench->engine->devices[1]->gpu->arena, &stats);
+    arena_get_stats(fixture->engine->devices[1]->gpu->arena, &stats);
     if (stats.reserved_bytes == 0)
         context_bytes = held;
     ck_assert_uint_eq(held, stats.reserved_bytes + context_bytes);
@@ -65,8 +65,8 @@ static void *run(void *userdata) {
                                 !runner->has_target, &runner->target,     runner->has_target };
     struct allot_tensor *tensor = NULL;
 
-    runner->r =
-        engine_run(runner->bench->engine, &call, &runner->run, &runner->fed, &tensor, &runner->err);
+    runner->r = engine_run(runner->fixture->engine, &call, &runner->run, &runner->fed, &tensor,
+                           &runner->err);
     runner->ended_usec = clock_usec(CLOCK_MONOTONIC);
     allot_tensor_unref(tensor);
     return NULL;
@@ -98,23 +98,23 @@ void runner_cancel(struct runner *runner) {
     ck_assert_uint_lt(runner->ended_usec - given, SOON_USEC);
 }
 
-struct runner runner_line(struct bench *bench, const char *op, int64_t bytes) {
-    struct edge x = source(bench, "Placeholder", NULL, bytes / 4);
-    struct edge held = one_op(bench, op, "/gpu:0", x);
+struct runner runner_line(struct gpu_fixture *fixture, const char *op, int64_t bytes) {
+    struct edge x = source(fixture, "Placeholder", NULL, bytes / 4);
+    struct edge held = one_op(fixture, op, "/gpu:0", x);
 
     return (struct runner){
-        .bench = bench, .x = x, .y = next(bench, "/gpu:0", held), .fed = numbers(bytes / 4)
+        .fixture = fixture, .x = x, .y = next(fixture, "/gpu:0", held), .fed = numbers(bytes / 4)
     };
 }
 
-struct runner runner_constant(struct bench *bench, int64_t bytes) {
+struct runner runner_constant(struct gpu_fixture *fixture, int64_t bytes) {
     struct allot_tensor *tensor = numbers(bytes / 4);
-    struct build build = { bench->graph, &bench->err, 0 };
+    struct build build = { fixture->graph, &fixture->err, 0 };
     struct edge x = build_const(&build, tensor);
 
     ck_assert_int_eq(build.r, 0);
     allot_tensor_unref(tensor);
-    return (struct runner){ .bench = bench, .x = x, .y = next(bench, "/gpu:0", x) };
+    return (struct runner){ .fixture = fixture, .x = x, .y = next(fixture, "/gpu:0", x) };
 }
 
 void runner_done(struct runner *runner) {
@@ -122,6 +122,6 @@ void runner_done(struct runner *runner) {
 }
 
 void await_held(unsigned n) {
-    while (atomic_load(&gpubench_n_held) < n)
+    while (atomic_load(&gpu_fixture_n_held) < n)
         nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Waiting: sessions on a simulated box with a real allotd, and runs on threads of their own, which
- * wait for memory that somebody else has. One box at a time.
+ * Shared box: sessions on a simulated box with a real allotd, and runs on threads of their own,
+ * which wait for memory that somebody else has. One box at a time.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -19,24 +19,24 @@ enum { MIB = 1 << 20, VALUE = 4 * MIB, COUNT = VALUE / 4 };
  * minute, until the daemon's limit. */
 #define SOON_USEC UINT64_C(20000000)
 
-extern struct realallotd waiting_allotd;
+extern struct realallotd shared_box_allotd;
 
 /* The box and its daemon; SIM_LIB_DIR and ALLOTD are the test's. */
-#define waiting_begin() waiting_open(SIM_LIB_DIR, ALLOTD)
-void waiting_open(const char *sim_dir, const char *allotd_path);
-void waiting_end(void);
+#define shared_box_begin() shared_box_open(SIM_LIB_DIR, ALLOTD)
+void shared_box_open(const char *sim_dir, const char *allotd_path);
+void shared_box_end(void);
 
-void open_session_of(struct bench *bench, struct gpus_options gpus);
-void open_session_on(struct bench *bench, uint32_t n_gpus);
-void open_session(struct bench *bench);
+void open_session_of(struct gpu_fixture *fixture, struct gpus_options gpus);
+void open_session_on(struct gpu_fixture *fixture, uint32_t n_gpus);
+void open_session(struct gpu_fixture *fixture);
 
 /* The daemon's books and the process's agree: what the arena has, and the context. */
-void check_books(const struct bench *bench, struct allot_lease *filler);
+void check_books(const struct gpu_fixture *fixture, struct allot_lease *filler);
 /* Wait until so many Holds have begun. */
 void await_held(unsigned n);
 
 struct runner {
-    struct bench *bench;
+    struct gpu_fixture *fixture;
     struct edge x, y;
     uint32_t target; /* instead of `y`, where `has_target` */
     bool has_target;
@@ -50,8 +50,8 @@ struct runner {
 };
 
 /* A run with step memory of `bytes`, or with a constant of so many. */
-struct runner runner_line(struct bench *bench, const char *op, int64_t bytes);
-struct runner runner_constant(struct bench *bench, int64_t bytes);
+struct runner runner_line(struct gpu_fixture *fixture, const char *op, int64_t bytes);
+struct runner runner_constant(struct gpu_fixture *fixture, int64_t bytes);
 void runner_done(struct runner *runner);
 
 void runner_begin(struct runner *runner, uint64_t timeout_usec);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Stager: an engine whose graph, feeds and results are text (see grapher.h).
+ * Stage fixture: an engine whose graph, feeds and results are text (see graph_fixture.h).
  *
- *     stager_node(&stager, "y", "Add", "@x f32=1", "");
- *     ck_assert_str_eq(stager_run(&stager, "x:f32=[1,2]", "y", ""), "[2 3]");
+ *     stage_fixture_node(&fixture, "y", "Add", "@x f32=1", "");
+ *     ck_assert_str_eq(stage_fixture_run(&fixture, "x:f32=[1,2]", "y", ""), "[2 3]");
  */
 #include <stdbool.h>
 
@@ -12,7 +12,7 @@
 #include "libclient/exec/run/engine.h"
 #include "tests/support/libclient/graph/graph_fixture.h"
 
-struct stager {
+struct stage_fixture {
     struct allot_graph *graph;
     struct engine *engine;
     struct engine_run run; /* how to run; what the last run was */
@@ -22,18 +22,19 @@ struct stager {
 };
 
 /* `gpu`: on those that the environment shows. */
-void stager_open(struct stager *ret, unsigned threads, bool gpu);
-void stager_close(struct stager *stager);
+void stage_fixture_open(struct stage_fixture *ret, unsigned threads, bool gpu);
+void stage_fixture_close(struct stage_fixture *fixture);
 
-struct edge stager_node(struct stager *stager, const char *name, const char *op, const char *inputs,
-                        const char *attrs);
+struct edge stage_fixture_node(struct stage_fixture *fixture, const char *name, const char *op,
+                               const char *inputs, const char *attrs);
 /* The same, once the node `control` has run. */
-struct edge stager_node_after(struct stager *stager, const char *name, const char *op,
-                              const char *inputs, const char *attrs, const char *control);
+struct edge stage_fixture_node_after(struct stage_fixture *fixture, const char *name,
+                                     const char *op, const char *inputs, const char *attrs,
+                                     const char *control);
 
 /*
  * Feeds ("name:i64=[2,3]"), fetches and targets (names) with spaces between. What was fetched, with
  * " | " between, or "!" and the words of the error; there until the next run.
  */
-const char *stager_run(struct stager *stager, const char *feeds, const char *fetches,
-                       const char *targets);
+const char *stage_fixture_run(struct stage_fixture *fixture, const char *feeds, const char *fetches,
+                              const char *targets);

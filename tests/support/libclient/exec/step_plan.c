@@ -9,21 +9,21 @@
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 
-void stepplan_begin(struct stepplan *plan, uint32_t n_threads, uint32_t n_intra) {
+void step_plan_begin(struct step_plan *plan, uint32_t n_threads, uint32_t n_intra) {
     ck_assert_int_eq(kernel_register_all(NULL), 0);
     ck_assert_int_eq(pool_new(&plan->inter, n_threads - 1, "inter"), 0);
     ck_assert_int_eq(pool_new(&plan->intra, n_intra - 1, "intra"), 0);
     ck_assert_int_eq(device_cpu_new(&plan->device, plan->intra, NULL), 0);
 }
 
-void stepplan_end(struct stepplan *plan) {
+void step_plan_end(struct step_plan *plan) {
     device_unref(plan->device);
     pool_free(plan->intra);
     pool_free(plan->inter);
 }
 
-struct program *stepplan_program(const struct shape_of_row *shape, struct stepplan *plan,
-                                 uint32_t n_threads, uint32_t n_intra) {
+struct program *step_plan_program(const struct shape_of_row *shape, struct step_plan *plan,
+                                  uint32_t n_threads, uint32_t n_intra) {
     struct edge feeds[LAYERED_INPUTS], fetch = handle_edge(shape->fetch);
     struct shape shapes[LAYERED_INPUTS];
     uint32_t target = shape->target ? handle_node(shape->target)->id : 0;

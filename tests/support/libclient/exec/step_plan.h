@@ -10,14 +10,14 @@
 #include "libclient/exec/plan/program.h"
 
 /* What runs a program: threads for ops, threads inside ops, and the device. */
-struct stepplan {
+struct step_plan {
     struct pool *inter, *intra;
     struct device *device;
 };
 
-void stepplan_begin(struct stepplan *plan, uint32_t n_threads, uint32_t n_intra);
-void stepplan_end(struct stepplan *plan);
+void step_plan_begin(struct step_plan *plan, uint32_t n_threads, uint32_t n_intra);
+void step_plan_end(struct step_plan *plan);
 
 /* For `n_threads`, each op on up to `n_intra`; ends before the plan does. */
-struct program *stepplan_program(const struct shape_of_row *shape, struct stepplan *plan,
-                                 uint32_t n_threads, uint32_t n_intra);
+struct program *step_plan_program(const struct shape_of_row *shape, struct step_plan *plan,
+                                  uint32_t n_threads, uint32_t n_intra);

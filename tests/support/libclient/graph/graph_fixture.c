@@ -13,7 +13,7 @@
 
 #define WORDS_MAX 16
 
-struct allot_graph *grapher_new(void) {
+struct allot_graph *graph_fixture_new(void) {
     struct allot_graph *graph;
     struct allot_error err = { 0 };
 
@@ -86,7 +86,7 @@ static struct allot_tensor *tensor_from(enum dtype dtype, const char *text) {
     return tensor;
 }
 
-struct allot_tensor *grapher_tensor(const char *word) {
+struct allot_tensor *graph_fixture_tensor(const char *word) {
     size_t length = strcspn(word, "=");
     char type[8] = { 0 };
     enum dtype dtype;
@@ -193,13 +193,13 @@ static int add(struct allot_graph *graph, const char *name, const char *op, cons
     return build_add(graph, &request, ret, err);
 }
 
-int grapher_add(struct allot_graph *graph, const char *op, const char *inputs, const char *attrs,
-                uint32_t *ret, struct allot_error *err) {
+int graph_fixture_add(struct allot_graph *graph, const char *op, const char *inputs,
+                      const char *attrs, uint32_t *ret, struct allot_error *err) {
     return add(graph, NULL, op, inputs, attrs, ret, err);
 }
 
-struct edge grapher_node(struct allot_graph *graph, const char *name, const char *op,
-                         const char *inputs, const char *attrs) {
+struct edge graph_fixture_node(struct allot_graph *graph, const char *name, const char *op,
+                               const char *inputs, const char *attrs) {
     struct allot_error err = { 0 };
     uint32_t id = 0;
     int r = add(graph, name, op, inputs, attrs, &id, &err);

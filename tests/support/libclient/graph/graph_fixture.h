@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Grapher: nodes from one line of text, for tables of tests.
+ * Graph fixture: nodes from one line of text, for tables of tests.
  *
- *     grapher_add(graph, "Sum", "f32[2,?]", "axes=[1] keep_dims=true", &id, &err)
+ *     graph_fixture_add(graph, "Sum", "f32[2,?]", "axes=[1] keep_dims=true", &id, &err)
  *
  * Inputs, with spaces between: "f32[2,?]" a placeholder, "f32?" one of which nothing is known,
  * "i64=[2,-1]" and "i64=3" constants (i32, i64, f32, f64), "var:f32[2]" a variable, "@name:1" an
@@ -11,12 +11,12 @@
  */
 #include "libclient/graph/build.h"
 
-int grapher_add(struct allot_graph *graph, const char *op, const char *inputs, const char *attrs,
-                uint32_t *ret, struct allot_error *err);
+int graph_fixture_add(struct allot_graph *graph, const char *op, const char *inputs,
+                      const char *attrs, uint32_t *ret, struct allot_error *err);
 /* The same, named; fails the test where it fails. */
-struct edge grapher_node(struct allot_graph *graph, const char *name, const char *op,
-                         const char *inputs, const char *attrs);
+struct edge graph_fixture_node(struct allot_graph *graph, const char *name, const char *op,
+                               const char *inputs, const char *attrs);
 /* "i64=[2,3]" or "f32=4" as a tensor. */
-struct allot_tensor *grapher_tensor(const char *word);
+struct allot_tensor *graph_fixture_tensor(const char *word);
 /* A graph, with the ops registered. */
-struct allot_graph *grapher_new(void);
+struct allot_graph *graph_fixture_new(void);

@@ -14,7 +14,7 @@ enum { VALUES_MAX = 64 };
 
 /* Values of the step, by node and output. */
 struct page {
-    struct reckoner *reckoner;
+    struct graph_reference *reference;
     struct allot_tensor ***values;
     uint32_t n_nodes;
     struct pool *pool;
@@ -27,18 +27,18 @@ struct running {
     const struct node *node;
 };
 
-void reckoner_init(struct reckoner *reckoner, struct allot_graph *graph) {
+void graph_reference_init(struct graph_reference *reference, struct allot_graph *graph) {
     ck_assert_int_eq(ops_register_all(NULL), 0);
     ck_assert_int_eq(kernel_register_all(NULL), 0);
-    *reckoner = (struct reckoner){ .graph = graph };
+    *reference = (struct graph_reference){ .graph = graph };
 }
 
-void reckoner_done(struct reckoner *reckoner) {
+void graph_reference_done(struct graph_reference *reference) {
     struct allot_tensor *tensor;
 
-    for (size_t pos = 0; (tensor = map_next(&reckoner->variables, &pos));)
+    for (size_t pos = 0; (tensor = map_next(&reference->variables, &pos));)
         allot_tensor_unref(tensor);
-    map_done(&reckoner->variables);
+    map_done(&reference->variables);
 }
 
 static struct allot_tensor *tensor_new(enum dtype dtype, const struct shape *shape) {
@@ -65,8 +65,8 @@ static int output_new(const struct kernel_run *run, uint32_t i, const struct sha
     return 0;
 }
 
-static int blame(struct reckoner *reckoner, const struct node *node, int r) {
-    return error_wrap(&reckoner->error, r, "node '%s'", node->name);
+static int blame(struct graph_reference *reference, const struct node *node, int r) {
+    return error_wrap(&reference->error, r, "node '%s'", node->name);
 }
 
 /* Shapes of the outputs now that those of the inputs are whole. */
@@ -82,7 +82,7 @@ static int infer(struct page *page, const struct node *node, struct allot_tensor
         shapes[i] = inputs[i]->shape;
     for (uint32_t i = 0; i < node->n_outputs; i++)
         ret[i] = shape_unknown();
-    return node->op->shape(&inference, &page->reckoner->error);
+    return node->op->shape(&inference, &page->reference->error);
 }
 
 /* Prepare and run, with memory for the outputs. */
@@ -92,18 +92,18 @@ static int compute(struct page *page, const struct node *node, struct allot_tens
     struct kernel_value in[VALUES_MAX], out[VALUES_MAX];
     void *in_data[VALUES_MAX], *out_data[VALUES_MAX];
     struct shape shapes[VALUES_MAX];
-    struct running running = {
-        .step = { .number = page->reckoner->step, .deterministic = true, .output_new = output_new },
-        .outputs = outputs,
-        .node = node
-    };
+    struct running running = { .step = { .number = page->reference->step,
+                                         .deterministic = true,
+                                         .output_new = output_new },
+                               .outputs = outputs,
+                               .node = node };
     struct kernel_plan plan = { .node = node,
                                 .kernel = kernel,
                                 .inputs = in,
                                 .outputs = out,
                                 .n_inputs = node->n_inputs,
                                 .n_outputs = node->n_outputs,
-                                .random_seed = page->reckoner->graph->seed + node->id };
+                                .random_seed = page->reference->graph->seed + node->id };
     cleanup(freep) void *scratch = NULL;
     struct kernel_run run;
     int r = infer(page, node, inputs, shapes);
@@ -129,14 +129,14 @@ static int compute(struct page *page, const struct node *node, struct allot_tens
         memcpy(out_data[0], in_data[0], inputs[0]->bytes);
         return 0;
     }
-    r = kernel->prepare(&plan, &page->reckoner->error);
+    r = kernel->prepare(&plan, &page->reference->error);
     if (r < 0)
         return r;
     scratch = aligned_alloc(64, (plan.scratch_bytes + 64) / 64 * 64);
     run = (struct kernel_run){ plan.state, in_data, out_data, scratch, page->pool, &running.step };
     r = plan.run(&run);
     if (r < 0)
-        page->reckoner->error = *kernel_failure();
+        page->reference->error = *kernel_failure();
     if (plan.state_free)
         plan.state_free(plan.state);
     else
@@ -147,7 +147,7 @@ static int compute(struct page *page, const struct node *node, struct allot_tens
 /* The value behind a handle; where it has none yet, one to be filled. */
 static struct allot_tensor *variable(struct page *page, struct edge edge,
                                      const struct allot_tensor *like) {
-    struct map *variables = &page->reckoner->variables;
+    struct map *variables = &page->reference->variables;
     struct allot_tensor *value = map_find(variables, edge.node);
 
     if (value || !like)
@@ -170,17 +170,17 @@ static int step_node(struct page *page, const struct node *node, struct allot_te
     if (strcmp(op, "Placeholder") == 0 && page->values[node->id][0])
         return 0;
     if (strcmp(op, "Placeholder") == 0)
-        return error_set(&page->reckoner->error, -EINVAL, "it was not fed");
+        return error_set(&page->reference->error, -EINVAL, "it was not fed");
     ck_assert_uint_le(node->n_inputs, VALUES_MAX);
     for (uint32_t i = node->n_inputs; i-- > 0;) {
         struct edge from = node->inputs[i];
 
         inputs[i] = page->values[from.node][from.output];
-        if (graph_output(page->reckoner->graph, from)->is_variable)
+        if (graph_output(page->reference->graph, from)->is_variable)
             inputs[i] = variable(page, from, strcmp(op, "Assign") == 0 ? inputs[1] : NULL);
         if (!inputs[i])
-            return error_set(&page->reckoner->error, -EINVAL, "variable '%s' has no value",
-                             graph_node(page->reckoner->graph, from.node)->name);
+            return error_set(&page->reference->error, -EINVAL, "variable '%s' has no value",
+                             graph_node(page->reference->graph, from.node)->name);
     }
     if (strcmp(op, "ReadVariable") == 0) {
         outputs[0] = copy(inputs[0]);
@@ -201,7 +201,7 @@ static void put(struct page *page, struct edge edge, struct allot_tensor *value)
 
 static void page_done(struct page *page) {
     for (uint32_t i = 0; i < page->n_nodes; i++) {
-        const struct node *node = graph_node(page->reckoner->graph, i);
+        const struct node *node = graph_node(page->reference->graph, i);
 
         for (uint32_t o = 0; page->values[i] && o < node->n_outputs; o++)
             allot_tensor_unref(page->values[i][o]);
@@ -211,33 +211,33 @@ static void page_done(struct page *page) {
     pool_free(page->pool);
 }
 
-int reckoner_run(struct reckoner *reckoner, const struct topo_request *request,
-                 struct allot_tensor *const *feeds, struct allot_tensor **ret) {
-    struct page page = { reckoner, NULL, graph_n_nodes(reckoner->graph), NULL };
+int graph_reference_run(struct graph_reference *reference, const struct topo_request *request,
+                        struct allot_tensor *const *feeds, struct allot_tensor **ret) {
+    struct page page = { reference, NULL, graph_n_nodes(reference->graph), NULL };
     cleanup(freep) uint32_t *ids = NULL;
     size_t n;
     int r;
 
-    reckoner->error.code = 0;
-    r = topo_prune(reckoner->graph, request, &ids, &n, &reckoner->error);
+    reference->error.code = 0;
+    r = topo_prune(reference->graph, request, &ids, &n, &reference->error);
     if (r < 0)
         return r;
-    reckoner->step++;
-    ck_assert_int_eq(pool_new(&page.pool, 0, "reckoner"), 0);
+    reference->step++;
+    ck_assert_int_eq(pool_new(&page.pool, 0, "test"), 0);
     page.values = calloc(page.n_nodes, sizeof(page.values[0]));
     for (uint32_t i = 0; i < page.n_nodes; i++)
         page.values[i] =
-            calloc(graph_node(reckoner->graph, i)->n_outputs + 1, sizeof(page.values[0][0]));
+            calloc(graph_node(reference->graph, i)->n_outputs + 1, sizeof(page.values[0][0]));
     for (size_t i = 0; i < request->n_feeds; i++)
         put(&page, request->feeds[i], allot_tensor_ref(feeds[i]));
     for (size_t i = 0; i < n && r == 0; i++) {
-        const struct node *node = graph_node(reckoner->graph, ids[i]);
+        const struct node *node = graph_node(reference->graph, ids[i]);
         struct allot_tensor *outputs[VALUES_MAX] = { NULL };
 
         ck_assert_uint_le(node->n_outputs, VALUES_MAX);
         r = step_node(&page, node, outputs);
         if (r < 0)
-            blame(reckoner, node, r);
+            blame(reference, node, r);
         for (uint32_t o = 0; o < node->n_outputs; o++)
             put(&page, (struct edge){ ids[i], o }, outputs[o]);
     }

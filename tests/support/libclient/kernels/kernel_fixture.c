@@ -10,31 +10,31 @@
 #include "base/random.h"
 #include "libclient/ops/ops.h"
 
-void trial_init(struct trial *trial, const char *op) {
-    *trial = (struct trial){ .seed = 1 };
-    ck_assert_int_eq(kernel_register_all(&trial->error), 0);
-    ck_assert_int_eq(ops_register_all(&trial->error), 0);
-    trial->node.op = opdef_find(op);
-    ck_assert_msg(trial->node.op, "no op %s", op);
-    trial->node.attrs = trial->attrs;
-    for (size_t i = 0; i < trial->node.op->n_attrs; i++)
-        trial->attrs[i] = trial->node.op->attrs[i].value;
+void kernel_fixture_init(struct kernel_fixture *fixture, const char *op) {
+    *fixture = (struct kernel_fixture){ .seed = 1 };
+    ck_assert_int_eq(kernel_register_all(&fixture->error), 0);
+    ck_assert_int_eq(ops_register_all(&fixture->error), 0);
+    fixture->node.op = opdef_find(op);
+    ck_assert_msg(fixture->node.op, "no op %s", op);
+    fixture->node.attrs = fixture->attrs;
+    for (size_t i = 0; i < fixture->node.op->n_attrs; i++)
+        fixture->attrs[i] = fixture->node.op->attrs[i].value;
 }
 
-void trial_done(struct trial *trial) {
-    for (uint32_t i = 0; i < trial->n_in; i++)
-        free(trial->in_data[i]);
-    for (uint32_t i = 0; i < trial->n_out; i++)
-        if (trial->owned[i])
-            free(trial->out_data[i]);
+void kernel_fixture_done(struct kernel_fixture *fixture) {
+    for (uint32_t i = 0; i < fixture->n_in; i++)
+        free(fixture->in_data[i]);
+    for (uint32_t i = 0; i < fixture->n_out; i++)
+        if (fixture->owned[i])
+            free(fixture->out_data[i]);
 }
 
-void trial_attr(struct trial *trial, const char *name, struct attr value) {
-    const int i = opdef_attr_index(trial->node.op, name);
+void kernel_fixture_attr(struct kernel_fixture *fixture, const char *name, struct attr value) {
+    const int i = opdef_attr_index(fixture->node.op, name);
 
-    ck_assert_msg(i >= 0, "%s has no attribute %s", trial->node.op->name, name);
-    ck_assert_int_eq(trial->node.op->attrs[i].kind, value.kind);
-    trial->attrs[i] = value;
+    ck_assert_msg(i >= 0, "%s has no attribute %s", fixture->node.op->name, name);
+    ck_assert_int_eq(fixture->node.op->attrs[i].kind, value.kind);
+    fixture->attrs[i] = value;
 }
 
 static void *block(enum dtype dtype, const struct shape *shape) {
@@ -47,105 +47,107 @@ static void *block(enum dtype dtype, const struct shape *shape) {
     return data;
 }
 
-void *trial_input(struct trial *trial, enum dtype dtype, const struct shape *shape) {
-    ck_assert_uint_lt(trial->n_in, TRIAL_VALUES);
-    trial->in[trial->n_in] = (struct kernel_value){ .dtype = dtype, .shape = *shape };
-    return trial->in_data[trial->n_in++] = block(dtype, shape);
+void *kernel_fixture_input(struct kernel_fixture *fixture, enum dtype dtype,
+                           const struct shape *shape) {
+    ck_assert_uint_lt(fixture->n_in, KERNEL_FIXTURE_VALUES);
+    fixture->in[fixture->n_in] = (struct kernel_value){ .dtype = dtype, .shape = *shape };
+    return fixture->in_data[fixture->n_in++] = block(dtype, shape);
 }
 
-static int outputs(struct trial *trial, int in_place) {
-    const struct opdef *op = trial->node.op;
-    const struct allot_tensor *values[TRIAL_VALUES] = { NULL };
-    struct shape in[TRIAL_VALUES], out[TRIAL_VALUES];
-    struct opdef_shapes shapes = { .node = &trial->node,
+static int outputs(struct kernel_fixture *fixture, int in_place) {
+    const struct opdef *op = fixture->node.op;
+    const struct allot_tensor *values[KERNEL_FIXTURE_VALUES] = { NULL };
+    struct shape in[KERNEL_FIXTURE_VALUES], out[KERNEL_FIXTURE_VALUES];
+    struct opdef_shapes shapes = { .node = &fixture->node,
                                    .inputs = in,
-                                   .n_inputs = trial->n_in,
+                                   .n_inputs = fixture->n_in,
                                    .values = values,
                                    .outputs = out };
     int r;
 
     for (size_t i = 0; i < op->n_outputs; i++) {
         const struct opdef_arg *arg = &op->outputs[i];
-        const int64_t n = arg->length_attr < 0 ? 1 : trial->attrs[arg->length_attr].i;
+        const int64_t n = arg->length_attr < 0 ? 1 : fixture->attrs[arg->length_attr].i;
 
         for (int64_t k = 0; k < n; k++, shapes.n_outputs++) {
-            ck_assert_uint_lt(shapes.n_outputs, TRIAL_VALUES);
-            trial->out[shapes.n_outputs].dtype =
-                arg->type_attr < 0 ? arg->dtype : trial->attrs[arg->type_attr].dtype;
+            ck_assert_uint_lt(shapes.n_outputs, KERNEL_FIXTURE_VALUES);
+            fixture->out[shapes.n_outputs].dtype =
+                arg->type_attr < 0 ? arg->dtype : fixture->attrs[arg->type_attr].dtype;
             out[shapes.n_outputs] = shape_unknown();
         }
     }
-    for (uint32_t i = 0; i < trial->n_in; i++) {
-        in[i] = trial->in[i].shape;
-        values[i] = trial->in[i].known;
+    for (uint32_t i = 0; i < fixture->n_in; i++) {
+        in[i] = fixture->in[i].shape;
+        values[i] = fixture->in[i].known;
     }
-    r = op->shape(&shapes, &trial->error);
+    r = op->shape(&shapes, &fixture->error);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < shapes.n_outputs; i++) {
-        trial->out[i].shape = out[i];
+        fixture->out[i].shape = out[i];
         if (!shape_is_whole(&out[i]))
             continue; /* the kernel will ask for it */
-        trial->owned[i] = i > 0 || in_place < 0;
-        trial->out_data[i] =
-            trial->owned[i] ? block(trial->out[i].dtype, &out[i]) : trial->in_data[in_place];
+        fixture->owned[i] = i > 0 || in_place < 0;
+        fixture->out_data[i] =
+            fixture->owned[i] ? block(fixture->out[i].dtype, &out[i]) : fixture->in_data[in_place];
     }
-    trial->n_out = (uint32_t)shapes.n_outputs;
+    fixture->n_out = (uint32_t)shapes.n_outputs;
     return 0;
 }
 
-int trial_outputs(struct trial *trial) {
-    return outputs(trial, -1);
+int kernel_fixture_outputs(struct kernel_fixture *fixture) {
+    return outputs(fixture, -1);
 }
 
-int trial_outputs_in_place(struct trial *trial, uint32_t i) {
-    return outputs(trial, (int)i);
+int kernel_fixture_outputs_in_place(struct kernel_fixture *fixture, uint32_t i) {
+    return outputs(fixture, (int)i);
 }
 
 /* Memory for an output that the kernel found the size of. */
 static int output_new(const struct kernel_run *run, uint32_t i, const struct shape *shape,
                       void **ret) {
-    struct trial *trial = (struct trial *)((char *)run->inputs - offsetof(struct trial, in_data));
+    struct kernel_fixture *fixture =
+        (struct kernel_fixture *)((char *)run->inputs - offsetof(struct kernel_fixture, in_data));
 
-    trial->out[i].shape = *shape;
-    trial->owned[i] = true;
-    *ret = trial->out_data[i] = block(trial->out[i].dtype, shape);
+    fixture->out[i].shape = *shape;
+    fixture->owned[i] = true;
+    *ret = fixture->out_data[i] = block(fixture->out[i].dtype, shape);
     return 0;
 }
 
-bool trial_takes(const struct trial *trial, enum dtype dtype) {
-    const struct opdef_arg *arg = &trial->node.op->inputs[0];
+bool kernel_fixture_takes(const struct kernel_fixture *fixture, enum dtype dtype) {
+    const struct opdef_arg *arg = &fixture->node.op->inputs[0];
 
     return arg->type_attr < 0 ? arg->dtype == dtype
-                              : trial->node.op->attrs[arg->type_attr].dtypes >> dtype & 1;
+                              : fixture->node.op->attrs[arg->type_attr].dtypes >> dtype & 1;
 }
 
-bool trial_has_kernel(const struct trial *trial) {
-    return kernel_find(&trial->node, KERNEL_CPU) != NULL;
+bool kernel_fixture_has_kernel(const struct kernel_fixture *fixture) {
+    return kernel_find(&fixture->node, KERNEL_CPU) != NULL;
 }
 
-int trial_run(struct trial *trial, struct pool *pool) {
+int kernel_fixture_run(struct kernel_fixture *fixture, struct pool *pool) {
     cleanup(pool_freep) struct pool *own = NULL;
     atomic_bool cancelled = false;
     struct kernel_plan plan = {
-        .node = &trial->node,
-        .kernel = kernel_find(&trial->node, KERNEL_CPU),
-        .inputs = trial->in,
-        .outputs = trial->out,
-        .n_inputs = trial->n_in,
-        .n_outputs = trial->n_out,
-        .random_seed = trial->seed,
+        .node = &fixture->node,
+        .kernel = kernel_find(&fixture->node, KERNEL_CPU),
+        .inputs = fixture->in,
+        .outputs = fixture->out,
+        .n_inputs = fixture->n_in,
+        .n_outputs = fixture->n_out,
+        .random_seed = fixture->seed,
     };
-    struct kernel_step step = { .number = trial->step,
+    struct kernel_step step = { .number = fixture->step,
                                 .cancelled = &cancelled,
                                 .deterministic = true,
                                 .output_new = output_new };
     int r;
 
-    ck_assert_msg(plan.kernel, "%s has no kernel", trial->node.op->name);
+    ck_assert_msg(plan.kernel, "%s has no kernel", fixture->node.op->name);
     if (!pool)
-        ck_assert_int_eq(pool_new(&own, 0, "trial"), 0);
-    r = plan.kernel->prepare(&plan, &trial->error);
+        ck_assert_int_eq(pool_new(&own, 0, "test"), 0);
+    r = plan.kernel->prepare(&plan, &fixture->error);
     if (r == 0) {
         void *scratch = NULL;
         struct kernel_run run;
@@ -153,14 +155,14 @@ int trial_run(struct trial *trial, struct pool *pool) {
         ck_assert(plan.run);
         ck_assert(!plan.scratch_bytes || posix_memalign(&scratch, 64, plan.scratch_bytes) == 0);
         run = (struct kernel_run){ .state = plan.state,
-                                   .inputs = trial->in_data,
-                                   .outputs = trial->out_data,
+                                   .inputs = fixture->in_data,
+                                   .outputs = fixture->out_data,
                                    .scratch = scratch,
                                    .pool = pool ? pool : own,
                                    .step = &step };
         r = plan.run(&run);
         if (r < 0)
-            trial->error = *kernel_failure();
+            fixture->error = *kernel_failure();
         free(scratch);
     }
     if (plan.state_free)
@@ -170,7 +172,7 @@ int trial_run(struct trial *trial, struct pool *pool) {
     return r;
 }
 
-struct shape trial_shape(int rank, ...) {
+struct shape kernel_fixture_shape(int rank, ...) {
     struct shape shape = { .rank = rank };
     va_list dims;
 
@@ -184,7 +186,7 @@ struct shape trial_shape(int rank, ...) {
 /* ---- Elements ----------------------------------------------------------------------------------
  */
 
-long double trial_get(enum dtype dtype, const void *data, int64_t i) {
+long double kernel_fixture_get(enum dtype dtype, const void *data, int64_t i) {
     switch (dtype) {
     case DTYPE_F16:
         return dtype_from_f16(((const uint16_t *)data)[i]);
@@ -213,7 +215,7 @@ long double trial_get(enum dtype dtype, const void *data, int64_t i) {
     }
 }
 
-__int128 trial_wrap(enum dtype dtype, __int128 value) {
+__int128 kernel_fixture_wrap(enum dtype dtype, __int128 value) {
     switch (dtype) {
     case DTYPE_I8:
         return (int8_t)value;
@@ -236,7 +238,7 @@ __int128 trial_wrap(enum dtype dtype, __int128 value) {
     }
 }
 
-void trial_set(enum dtype dtype, void *data, int64_t i, long double value) {
+void kernel_fixture_set(enum dtype dtype, void *data, int64_t i, long double value) {
     uint64_t whole;
 
     switch (dtype) {
@@ -253,13 +255,13 @@ void trial_set(enum dtype dtype, void *data, int64_t i, long double value) {
         ((double *)data)[i] = (double)value;
         return;
     default:
-        whole = (uint64_t)trial_wrap(dtype, (__int128)value);
+        whole = (uint64_t)kernel_fixture_wrap(dtype, (__int128)value);
         memcpy((char *)data + (size_t)i * dtype_bytes(dtype), &whole, dtype_bytes(dtype));
     }
 }
 
-void trial_fill(enum dtype dtype, void *data, int64_t n, uint64_t *seed, double range,
-                bool special) {
+void kernel_fixture_fill(enum dtype dtype, void *data, int64_t n, uint64_t *seed, double range,
+                         bool special) {
     static const double specials[] = { 0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 1e-40, 3e38 };
 
     for (int64_t i = 0; i < n; i++) {
@@ -267,19 +269,20 @@ void trial_fill(enum dtype dtype, void *data, int64_t n, uint64_t *seed, double 
         double unit = (double)(bits >> 11) * 0x1p-53;
 
         if (dtype_kind(dtype) == DTYPE_KIND_FLOAT)
-            trial_set(dtype, data, i,
-                      special && bits % 16 == 0 ? specials[bits / 16 % ELEMENTSOF(specials)]
-                                                : (2 * unit - 1) * range);
+            kernel_fixture_set(dtype, data, i,
+                               special && bits % 16 == 0
+                                   ? specials[bits / 16 % ELEMENTSOF(specials)]
+                                   : (2 * unit - 1) * range);
         else if (dtype == DTYPE_BOOL)
-            trial_set(dtype, data, i, bits & 1);
+            kernel_fixture_set(dtype, data, i, bits & 1);
         else
-            trial_set(dtype, data, i,
-                      special && bits % 4 == 0 ? (long double)(int64_t)random_next(seed)
-                                               : truncl((2 * unit - 1) * range));
+            kernel_fixture_set(dtype, data, i,
+                               special && bits % 4 == 0 ? (long double)(int64_t)random_next(seed)
+                                                        : truncl((2 * unit - 1) * range));
     }
 }
 
-double trial_ulps(enum dtype dtype, long double got, long double expected) {
+double kernel_fixture_ulps(enum dtype dtype, long double got, long double expected) {
     static const struct {
         int digits, least;
         long double most;
@@ -310,7 +313,7 @@ double trial_ulps(enum dtype dtype, long double got, long double expected) {
     return (double)ldexpl(fabsl(got - expected), -unit);
 }
 
-int64_t trial_stretch(const struct shape *input, const struct shape *output, int64_t i) {
+int64_t kernel_fixture_stretch(const struct shape *input, const struct shape *output, int64_t i) {
     int64_t index = 0, step = 1;
 
     for (int k = output->rank; k-- > 0; i /= output->dims[k]) {

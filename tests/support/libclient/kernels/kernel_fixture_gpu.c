@@ -14,10 +14,10 @@ static size_t bytes_of(const struct kernel_value *value) {
 }
 
 /* Whether flat input or output `i` is one of the arguments that lie on the host. */
-static bool on_host(const struct trial *trial, const struct opdef_arg *args, size_t n_args,
-                    uint32_t i, uint32_t bits) {
+static bool on_host(const struct kernel_fixture *fixture, const struct opdef_arg *args,
+                    size_t n_args, uint32_t i, uint32_t bits) {
     for (size_t k = 0; k < n_args; k++) {
-        uint32_t n = args[k].length_attr < 0 ? 1 : (uint32_t)trial->attrs[args[k].length_attr].i;
+        uint32_t n = args[k].length_attr < 0 ? 1 : (uint32_t)fixture->attrs[args[k].length_attr].i;
 
         if (i < n)
             return bits >> k & 1;
@@ -36,37 +36,37 @@ static void *device_block(struct gpu *gpu, size_t bytes, const void *from) {
     return (void *)data;
 }
 
-void trial_run_on_gpu(struct trial *trial, struct gpu *gpu) {
-    const struct opdef *op = trial->node.op;
-    const struct kernel *kernel = kernel_find(&trial->node, KERNEL_GPU);
-    struct kernel_plan plan = { .node = &trial->node,
+void kernel_fixture_run_on_gpu(struct kernel_fixture *fixture, struct gpu *gpu) {
+    const struct opdef *op = fixture->node.op;
+    const struct kernel *kernel = kernel_find(&fixture->node, KERNEL_GPU);
+    struct kernel_plan plan = { .node = &fixture->node,
                                 .kernel = kernel,
-                                .inputs = trial->in,
-                                .outputs = trial->out,
-                                .n_inputs = trial->n_in,
-                                .n_outputs = trial->n_out,
+                                .inputs = fixture->in,
+                                .outputs = fixture->out,
+                                .n_inputs = fixture->n_in,
+                                .n_outputs = fixture->n_out,
                                 .gpu = gpu,
-                                .random_seed = trial->seed };
+                                .random_seed = fixture->seed };
     atomic_bool cancelled = false;
-    struct kernel_step step = { .number = trial->step,
+    struct kernel_step step = { .number = fixture->step,
                                 .cancelled = &cancelled,
                                 .stream = gpu->compute };
     struct kernel_run run = { .step = &step };
-    void *in[TRIAL_VALUES], *out[TRIAL_VALUES];
-    bool in_host[TRIAL_VALUES], out_host[TRIAL_VALUES];
+    void *in[KERNEL_FIXTURE_VALUES], *out[KERNEL_FIXTURE_VALUES];
+    bool in_host[KERNEL_FIXTURE_VALUES], out_host[KERNEL_FIXTURE_VALUES];
     struct allot_error err = { 0 };
 
     ck_assert_msg(kernel, "%s has no kernel on the GPU", op->name);
     ck_assert_msg(kernel->prepare(&plan, &err) == 0, "%s: %s", op->name, err.text);
-    for (uint32_t i = 0; i < trial->n_in; i++) {
-        in_host[i] = on_host(trial, op->inputs, op->n_inputs, i, kernel->host_inputs);
-        in[i] = in_host[i] ? trial->in_data[i]
-                           : device_block(gpu, bytes_of(&trial->in[i]), trial->in_data[i]);
+    for (uint32_t i = 0; i < fixture->n_in; i++) {
+        in_host[i] = on_host(fixture, op->inputs, op->n_inputs, i, kernel->host_inputs);
+        in[i] = in_host[i] ? fixture->in_data[i]
+                           : device_block(gpu, bytes_of(&fixture->in[i]), fixture->in_data[i]);
     }
-    for (uint32_t i = 0; i < trial->n_out; i++) {
-        out_host[i] = on_host(trial, op->outputs, op->n_outputs, i, kernel->host_outputs);
-        out[i] =
-            out_host[i] ? trial->out_data[i] : device_block(gpu, bytes_of(&trial->out[i]), NULL);
+    for (uint32_t i = 0; i < fixture->n_out; i++) {
+        out_host[i] = on_host(fixture, op->outputs, op->n_outputs, i, kernel->host_outputs);
+        out[i] = out_host[i] ? fixture->out_data[i]
+                             : device_block(gpu, bytes_of(&fixture->out[i]), NULL);
     }
     run.state = plan.state;
     run.inputs = in;
@@ -75,18 +75,18 @@ void trial_run_on_gpu(struct trial *trial, struct gpu *gpu) {
         run.scratch = device_block(gpu, plan.scratch_bytes, NULL);
     ck_assert_msg(plan.run(&run) == 0, "%s: %s", op->name, kernel_failure()->text);
     ck_assert_msg(cuda_stream_synchronize(gpu->cuda, &err, gpu->compute) == 0, "%s of %s: %s",
-                  op->name, dtype_name(trial->in[0].dtype), err.text);
-    for (uint32_t i = 0; i < trial->n_out; i++) {
-        if (!out_host[i] && bytes_of(&trial->out[i]))
-            OK(cuda_copy_dtoh(gpu->cuda, &err, trial->out_data[i], (CUdeviceptr)out[i],
-                              bytes_of(&trial->out[i])));
+                  op->name, dtype_name(fixture->in[0].dtype), err.text);
+    for (uint32_t i = 0; i < fixture->n_out; i++) {
+        if (!out_host[i] && bytes_of(&fixture->out[i]))
+            OK(cuda_copy_dtoh(gpu->cuda, &err, fixture->out_data[i], (CUdeviceptr)out[i],
+                              bytes_of(&fixture->out[i])));
         if (!out_host[i])
             OK(cuda_mem_free(gpu->cuda, &err, (CUdeviceptr)out[i]));
     }
-    for (uint32_t i = 0; i < trial->n_in; i++) {
+    for (uint32_t i = 0; i < fixture->n_in; i++) {
         if (!in_host[i] && kernel->writes >> i & 1)
-            OK(cuda_copy_dtoh(gpu->cuda, &err, trial->in_data[i], (CUdeviceptr)in[i],
-                              bytes_of(&trial->in[i])));
+            OK(cuda_copy_dtoh(gpu->cuda, &err, fixture->in_data[i], (CUdeviceptr)in[i],
+                              bytes_of(&fixture->in[i])));
         if (!in_host[i])
             OK(cuda_mem_free(gpu->cuda, &err, (CUdeviceptr)in[i]));
     }

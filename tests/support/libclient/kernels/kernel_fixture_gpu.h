@@ -2,7 +2,8 @@
 #pragma once
 
 struct gpu;
-struct trial;
+struct kernel_fixture;
 
-/* As trial_run(), on the device; what was written comes back to the trial's own memory. */
-void trial_run_on_gpu(struct trial *trial, struct gpu *gpu);
+/* As kernel_fixture_run(), on the device; what was written comes back to the fixture's own memory.
+ */
+void kernel_fixture_run_on_gpu(struct kernel_fixture *fixture, struct gpu *gpu);

@@ -36,7 +36,7 @@ struct holder {
     bool attached;
 };
 
-struct fakeallotd {
+struct fake_allotd {
     char folder[64], path[96];
     pthread_t thread;
     pthread_mutex_t lock;
@@ -49,21 +49,21 @@ struct fakeallotd {
     bool dies, hangs, hangs_at_attach, drop_next, hold_line, ended, released, stop;
 };
 
-static void changed(struct fakeallotd *d) {
+static void changed(struct fake_allotd *d) {
     uint64_t one = 1;
 
     ck_assert_int_eq((int)write(d->wake_fd, &one, sizeof(one)), (int)sizeof(one));
     pthread_cond_broadcast(&d->changed);
 }
 
-static struct holder *holder_find(struct fakeallotd *d, pid_t pid) {
+static struct holder *holder_find(struct fake_allotd *d, pid_t pid) {
     for (size_t i = 0; i < HOLDERS_MAX; i++)
         if (d->holders[i].pid == pid)
             return &d->holders[i];
     return NULL;
 }
 
-static uint64_t held_by_all(const struct fakeallotd *d) {
+static uint64_t held_by_all(const struct fake_allotd *d) {
     uint64_t sum = 0;
 
     for (size_t i = 0; i < HOLDERS_MAX; i++)
@@ -71,7 +71,7 @@ static uint64_t held_by_all(const struct fakeallotd *d) {
     return sum;
 }
 
-static void link_close(struct fakeallotd *d, struct link *link, bool detaches) {
+static void link_close(struct fake_allotd *d, struct link *link, bool detaches) {
     struct holder *holder = link->holds ? holder_find(d, link->pid) : NULL;
 
     if (holder && detaches)
@@ -82,7 +82,7 @@ static void link_close(struct fakeallotd *d, struct link *link, bool detaches) {
     *link = (struct link){ .fd = -1 };
 }
 
-static void listen_now(struct fakeallotd *d) {
+static void listen_now(struct fake_allotd *d) {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
 
     strcpy(address.sun_path, d->path);
@@ -92,7 +92,7 @@ static void listen_now(struct fakeallotd *d) {
     ck_assert_int_eq(listen(d->listener, 64), 0);
 }
 
-static void die(struct fakeallotd *d) {
+static void die(struct fake_allotd *d) {
     for (size_t i = 0; i < LINKS_MAX; i++)
         if (d->links[i].fd >= 0)
             link_close(d, &d->links[i], false);
@@ -118,14 +118,14 @@ static void refuse(struct link *link, enum failure_code code, const char *reason
     ck_assert_int_eq(frame_out_end(&link->out), 0);
 }
 
-static struct wire_share share_now(const struct fakeallotd *d) {
+static struct wire_share share_now(const struct fake_allotd *d) {
     return (struct wire_share){ .device = FAKE_DEVICE,
                                 .limit_bytes = FAKE_LIMIT,
                                 .held_bytes = held_by_all(d),
                                 .context_bytes = 100 };
 }
 
-static void on_acquire(struct fakeallotd *d, struct link *link, const struct varlink_call *call) {
+static void on_acquire(struct fake_allotd *d, struct link *link, const struct varlink_call *call) {
     static const struct wire_variable environment[] = { { "ALLOT_LEASE", "7" },
                                                         { "ALLOT_TOKEN", FAKE_TOKEN } };
     struct wire_share share = share_now(d);
@@ -146,12 +146,12 @@ static void on_acquire(struct fakeallotd *d, struct link *link, const struct var
         reply(link, WIRE_METHOD_ACQUIRE, &(struct wire_acquire_reply){ .grant = &grant }, false);
 }
 
-static void hang(struct fakeallotd *d) {
+static void hang(struct fake_allotd *d) {
     while (d->hangs && !d->stop)
         pthread_cond_wait(&d->changed, &d->lock);
 }
 
-static void on_attach(struct fakeallotd *d, struct link *link, const struct wire_attach *attach,
+static void on_attach(struct fake_allotd *d, struct link *link, const struct wire_attach *attach,
                       bool more) {
     struct wire_share share;
     struct holder *holder = holder_find(d, link->pid);
@@ -195,14 +195,14 @@ static void on_attach(struct fakeallotd *d, struct link *link, const struct wire
           more);
 }
 
-static void grown(struct fakeallotd *d, struct link *link, unsigned method) {
+static void grown(struct fake_allotd *d, struct link *link, unsigned method) {
     const struct wire_grow_reply done = { .held_bytes = held_by_all(d), .limit_bytes = FAKE_LIMIT };
 
     /* A shrink's reply is a part of it. */
     reply(link, method, method == WIRE_METHOD_GROW ? (const void *)&done : &done.held_bytes, false);
 }
 
-static void on_change(struct fakeallotd *d, struct link *link, const struct varlink_call *call) {
+static void on_change(struct fake_allotd *d, struct link *link, const struct varlink_call *call) {
     const struct wire_shrink *shrink = &call->parameters.shrink;
     const struct wire_grow *grow = &call->parameters.grow;
     struct holder *holder = holder_find(d, link->pid);
@@ -247,7 +247,7 @@ static void on_change(struct fakeallotd *d, struct link *link, const struct varl
     grown(d, link, call->method);
 }
 
-static void on_call(struct fakeallotd *d, struct link *link, char *text, size_t n) {
+static void on_call(struct fake_allotd *d, struct link *link, char *text, size_t n) {
     struct store store = { 0 };
     struct varlink_call call;
     struct failure failure;
@@ -273,7 +273,7 @@ static void on_call(struct fakeallotd *d, struct link *link, char *text, size_t 
     store_done(&store);
 }
 
-static void serve_waiting(struct fakeallotd *d) {
+static void serve_waiting(struct fake_allotd *d) {
     for (size_t i = 0; i < LINKS_MAX; i++) {
         struct link *link = &d->links[i];
         struct holder *holder = holder_find(d, link->pid);
@@ -289,7 +289,7 @@ static void serve_waiting(struct fakeallotd *d) {
 
 /* ---- The thread ----------------------------------------------------------------------------- */
 
-static void link_read(struct fakeallotd *d, struct link *link) {
+static void link_read(struct fake_allotd *d, struct link *link) {
     size_t n;
     char *text;
 
@@ -301,7 +301,7 @@ static void link_read(struct fakeallotd *d, struct link *link) {
         on_call(d, link, text, n);
 }
 
-static void link_accept(struct fakeallotd *d) {
+static void link_accept(struct fake_allotd *d) {
     int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct link *link = d->links;
     struct peer peer;
@@ -319,7 +319,7 @@ static void link_accept(struct fakeallotd *d) {
     frame_out_init(&link->out, FRAME_CALL_MAX);
 }
 
-static void turn(struct fakeallotd *d, const struct pollfd *fds) {
+static void turn(struct fake_allotd *d, const struct pollfd *fds) {
     for (size_t i = 0; i < LINKS_MAX; i++)
         if (fds[i].revents && d->links[i].fd == fds[i].fd && !d->dies)
             link_read(d, &d->links[i]);
@@ -338,7 +338,7 @@ static void turn(struct fakeallotd *d, const struct pollfd *fds) {
 }
 
 static void *run(void *argument) {
-    struct fakeallotd *d = argument;
+    struct fake_allotd *d = argument;
     struct pollfd fds[LINKS_MAX + 2] = { 0 };
 
     pthread_mutex_lock(&d->lock);
@@ -363,8 +363,8 @@ static void *run(void *argument) {
 
 /* ---- The test's side ------------------------------------------------------------------------ */
 
-struct fakeallotd *fakeallotd_new(void) {
-    struct fakeallotd *d = calloc(1, sizeof(*d));
+struct fake_allotd *fake_allotd_new(void) {
+    struct fake_allotd *d = calloc(1, sizeof(*d));
 
     ck_assert_ptr_nonnull(d);
     strcpy(d->folder, "/tmp/allot-fake-XXXXXX");
@@ -380,7 +380,7 @@ struct fakeallotd *fakeallotd_new(void) {
     return d;
 }
 
-void fakeallotd_free(struct fakeallotd *d) {
+void fake_allotd_free(struct fake_allotd *d) {
     pthread_mutex_lock(&d->lock);
     d->stop = true;
     changed(d);
@@ -394,7 +394,7 @@ void fakeallotd_free(struct fakeallotd *d) {
     free(d);
 }
 
-const char *fakeallotd_path(const struct fakeallotd *d) {
+const char *fake_allotd_path(const struct fake_allotd *d) {
     return d->path;
 }
 
@@ -406,39 +406,39 @@ const char *fakeallotd_path(const struct fakeallotd *d) {
         pthread_mutex_unlock(&(d)->lock);                                                          \
     } while (0)
 
-void fakeallotd_kill(struct fakeallotd *d, bool away) {
+void fake_allotd_kill(struct fake_allotd *d, bool away) {
     LOCKED(d, die(d); if (!away) listen_now(d));
 }
 
-void fakeallotd_start(struct fakeallotd *d) {
+void fake_allotd_start(struct fake_allotd *d) {
     LOCKED(d, listen_now(d));
 }
 
-void fakeallotd_die_after(struct fakeallotd *d, unsigned n_calls) {
+void fake_allotd_die_after(struct fake_allotd *d, unsigned n_calls) {
     LOCKED(d, d->die_after = n_calls);
 }
 
-void fakeallotd_die_at_attach(struct fakeallotd *d, unsigned n) {
+void fake_allotd_die_at_attach(struct fake_allotd *d, unsigned n) {
     LOCKED(d, d->die_at_attach = n);
 }
 
-void fakeallotd_drop_next(struct fakeallotd *d) {
+void fake_allotd_drop_next(struct fake_allotd *d) {
     LOCKED(d, d->drop_next = true);
 }
 
-void fakeallotd_hang(struct fakeallotd *d, bool hangs) {
+void fake_allotd_hang(struct fake_allotd *d, bool hangs) {
     LOCKED(d, d->hangs = hangs);
 }
 
-void fakeallotd_hang_at_attach(struct fakeallotd *d) {
+void fake_allotd_hang_at_attach(struct fake_allotd *d) {
     LOCKED(d, d->hangs_at_attach = true);
 }
 
-void fakeallotd_line(struct fakeallotd *d, unsigned n_places, bool hold) {
+void fake_allotd_line(struct fake_allotd *d, unsigned n_places, bool hold) {
     LOCKED(d, d->n_places = n_places; d->hold_line = hold);
 }
 
-void fakeallotd_notice(struct fakeallotd *d, enum wire_notice_kind kind, uint64_t bytes) {
+void fake_allotd_notice(struct fake_allotd *d, enum wire_notice_kind kind, uint64_t bytes) {
     const struct wire_notice notice = {
         .kind = kind, .device = FAKE_DEVICE, .bytes = wire_some(bytes), .text = "news"
     };
@@ -448,12 +448,12 @@ void fakeallotd_notice(struct fakeallotd *d, enum wire_notice_kind kind, uint64_
                         &(struct wire_attach_reply){ .notice = &notice }, true));
 }
 
-void fakeallotd_end_lease(struct fakeallotd *d) {
+void fake_allotd_end_lease(struct fake_allotd *d) {
     LOCKED(d, d->ended = true; for (size_t i = 0; i < LINKS_MAX; i++) if (d->links[i].holds)
                reply(&d->links[i], WIRE_METHOD_ATTACH, &(struct wire_attach_reply){ 0 }, false));
 }
 
-static unsigned count_holders(const struct fakeallotd *d) {
+static unsigned count_holders(const struct fake_allotd *d) {
     unsigned n = 0;
 
     for (size_t i = 0; i < HOLDERS_MAX; i++)
@@ -461,7 +461,7 @@ static unsigned count_holders(const struct fakeallotd *d) {
     return n;
 }
 
-static unsigned count_waiting(const struct fakeallotd *d) {
+static unsigned count_waiting(const struct fake_allotd *d) {
     unsigned n = 0;
 
     for (size_t i = 0; i < LINKS_MAX; i++)
@@ -478,23 +478,23 @@ static unsigned count_waiting(const struct fakeallotd *d) {
         value_;                                                                                    \
     })
 
-uint64_t fakeallotd_held(struct fakeallotd *d, pid_t pid) {
+uint64_t fake_allotd_held(struct fake_allotd *d, pid_t pid) {
     return READ(d, uint64_t, holder_find(d, pid) ? holder_find(d, pid)->held : 0);
 }
 
-unsigned fakeallotd_holders(struct fakeallotd *d) {
+unsigned fake_allotd_holders(struct fake_allotd *d) {
     return READ(d, unsigned, count_holders(d));
 }
 
-unsigned fakeallotd_attached(struct fakeallotd *d) {
+unsigned fake_allotd_attached(struct fake_allotd *d) {
     return READ(d, unsigned, d->n_attached);
 }
 
-unsigned fakeallotd_mistakes(struct fakeallotd *d) {
+unsigned fake_allotd_mistakes(struct fake_allotd *d) {
     return READ(d, unsigned, d->n_mistakes);
 }
 
-bool fakeallotd_was_released(struct fakeallotd *d) {
+bool fake_allotd_was_released(struct fake_allotd *d) {
     return READ(d, bool, d->released);
 }
 
@@ -506,18 +506,18 @@ bool fakeallotd_was_released(struct fakeallotd *d) {
         pthread_mutex_unlock(&(d)->lock);                                                          \
     } while (0)
 
-void fakeallotd_await_waiting(struct fakeallotd *d, unsigned n) {
+void fake_allotd_await_waiting(struct fake_allotd *d, unsigned n) {
     AWAIT(d, count_waiting(d) == n);
 }
 
-void fakeallotd_await_holders(struct fakeallotd *d, unsigned n) {
+void fake_allotd_await_holders(struct fake_allotd *d, unsigned n) {
     AWAIT(d, count_holders(d) == n);
 }
 
-void fakeallotd_await_attached(struct fakeallotd *d, unsigned n) {
+void fake_allotd_await_attached(struct fake_allotd *d, unsigned n) {
     AWAIT(d, d->n_attached >= n);
 }
 
-void fakeallotd_await_released(struct fakeallotd *d) {
+void fake_allotd_await_released(struct fake_allotd *d) {
     AWAIT(d, d->released);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Fakeallotd: the daemon's side of one lease, on a thread of the test, with a switch for everything
- * that can go wrong between it and a client. It speaks through wire/ and keeps books by process, as
- * the daemon does, but knows one lease (FAKE_LEASE), one token and one device, and has no policy.
+ * Fake allotd: the daemon's side of one lease, on a thread of the test, with a switch for
+ * everything that can go wrong between it and a client. It speaks through wire/ and keeps books by
+ * process, as the daemon does, but knows one lease (FAKE_LEASE), one token and one device, and has
+ * no policy.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,52 +17,52 @@
 #define FAKE_DEVICE "GPU-00000000-0000-0000-0000-000000000000"
 #define FAKE_LIMIT  (1000 * WIRE_GRANULE)
 
-struct fakeallotd;
+struct fake_allotd;
 
 /* A socket in a folder of its own; ends the test if it cannot. */
-struct fakeallotd *fakeallotd_new(void);
-void fakeallotd_free(struct fakeallotd *d);
-const char *fakeallotd_path(const struct fakeallotd *d);
+struct fake_allotd *fake_allotd_new(void);
+void fake_allotd_free(struct fake_allotd *d);
+const char *fake_allotd_path(const struct fake_allotd *d);
 
 /* kill -9 and start again: connections are gone, records stay; `away`: it does not start again yet.
  */
-void fakeallotd_kill(struct fakeallotd *d, bool away);
-void fakeallotd_start(struct fakeallotd *d);
+void fake_allotd_kill(struct fake_allotd *d, bool away);
+void fake_allotd_start(struct fake_allotd *d);
 
 /* The next so many Grow, or Shrink, are recorded; then it dies without an answer, and starts again.
  */
-void fakeallotd_die_after(struct fakeallotd *d, unsigned n_calls);
+void fake_allotd_die_after(struct fake_allotd *d, unsigned n_calls);
 
 /* So many times it dies when somebody attaches, before it answers. */
-void fakeallotd_die_at_attach(struct fakeallotd *d, unsigned n);
+void fake_allotd_die_at_attach(struct fake_allotd *d, unsigned n);
 
 /* The connection of the next Grow or Shrink is dropped, after it was recorded. Nothing else is. */
-void fakeallotd_drop_next(struct fakeallotd *d);
+void fake_allotd_drop_next(struct fake_allotd *d);
 
 /* It hangs, with all connections open, or goes on. */
-void fakeallotd_hang(struct fakeallotd *d, bool hangs);
+void fake_allotd_hang(struct fake_allotd *d, bool hangs);
 /* It hangs when somebody attaches, before it answers. */
-void fakeallotd_hang_at_attach(struct fakeallotd *d);
+void fake_allotd_hang_at_attach(struct fake_allotd *d);
 
 /* So many places in the line are told before the next Acquire is granted; `hold`: it never is. */
-void fakeallotd_line(struct fakeallotd *d, unsigned n_places, bool hold);
+void fake_allotd_line(struct fake_allotd *d, unsigned n_places, bool hold);
 
 /* To every holder. */
-void fakeallotd_notice(struct fakeallotd *d, enum wire_notice_kind kind, uint64_t bytes);
+void fake_allotd_notice(struct fake_allotd *d, enum wire_notice_kind kind, uint64_t bytes);
 
 /* The lease is gone: holders are told by the end of their streams, others by NotFound. */
-void fakeallotd_end_lease(struct fakeallotd *d);
+void fake_allotd_end_lease(struct fake_allotd *d);
 
 /* What the books say. */
-uint64_t fakeallotd_held(struct fakeallotd *d, pid_t pid);
-unsigned fakeallotd_holders(struct fakeallotd *d);
-unsigned fakeallotd_attached(struct fakeallotd *d); /* how often anybody did, so far */
-unsigned fakeallotd_mistakes(struct fakeallotd *d); /* calls that no right client makes */
-bool fakeallotd_was_released(struct fakeallotd *d);
+uint64_t fake_allotd_held(struct fake_allotd *d, pid_t pid);
+unsigned fake_allotd_holders(struct fake_allotd *d);
+unsigned fake_allotd_attached(struct fake_allotd *d); /* how often anybody did, so far */
+unsigned fake_allotd_mistakes(struct fake_allotd *d); /* calls that no right client makes */
+bool fake_allotd_was_released(struct fake_allotd *d);
 
 /* Wait, without limit but the test's own, until so many wait in a Grow, hold, or have attached; or
  * until the lease was released. */
-void fakeallotd_await_waiting(struct fakeallotd *d, unsigned n);
-void fakeallotd_await_holders(struct fakeallotd *d, unsigned n);
-void fakeallotd_await_attached(struct fakeallotd *d, unsigned n);
-void fakeallotd_await_released(struct fakeallotd *d);
+void fake_allotd_await_waiting(struct fake_allotd *d, unsigned n);
+void fake_allotd_await_holders(struct fake_allotd *d, unsigned n);
+void fake_allotd_await_attached(struct fake_allotd *d, unsigned n);
+void fake_allotd_await_released(struct fake_allotd *d);

@@ -80,21 +80,21 @@ static void reference(const struct net *net, struct allot_tensor *const fed[2], 
                 loss = handle_edge(net->loss);
     uint32_t init = handle_node(net->init)->id, train = handle_node(net->train)->id;
     struct topo_request request = { &loss, 1, &train, 1, feeds, 2 };
-    struct reckoner reckoner;
+    struct graph_reference reference;
     struct allot_tensor *value;
 
-    reckoner_init(&reckoner, net->graph);
-    ck_assert_int_eq(reckoner_run(&reckoner,
-                                  &(struct topo_request){ .targets = &init, .n_targets = 1 }, NULL,
-                                  NULL),
+    graph_reference_init(&reference, net->graph);
+    ck_assert_int_eq(graph_reference_run(&reference,
+                                         &(struct topo_request){ .targets = &init, .n_targets = 1 },
+                                         NULL, NULL),
                      0);
     for (int i = 0; i < STEPS; i++) {
-        ck_assert_msg(reckoner_run(&reckoner, &request, fed, &value) == 0, "%s",
-                      reckoner.error.text);
+        ck_assert_msg(graph_reference_run(&reference, &request, fed, &value) == 0, "%s",
+                      reference.error.text);
         losses[i] = *(double *)tensor_data(value);
         allot_tensor_unref(value);
     }
-    reckoner_done(&reckoner);
+    graph_reference_done(&reference);
 }
 
 static void in_session(const struct net *net, struct allot_tensor *const fed[2], unsigned threads,

@@ -11,20 +11,20 @@
 /* What a run needs is its constants and its step memory; it has both or waits with neither. */
 START_TEST(runs_that_fit_one_by_one_get_through_one_by_one) {
     struct runner runners[2];
-    struct bench benches[2];
+    struct gpu_fixture benches[2];
     struct allot_lease *filler;
     uint64_t given;
 
-    waiting_begin();
+    shared_box_begin();
     for (int i = 0; i < 2; i++) {
         open_session(&benches[i]);
         runners[i] = runner_constant(&benches[i], 4 * VALUE);
     }
     check_books(&benches[0], NULL);
-    filler = realallotd_fill(&waiting_allotd, 0);
+    filler = realallotd_fill(&shared_box_allotd, 0);
     for (int i = 0; i < 2; i++) {
         runner_begin(&runners[i], 4 * SOON_USEC);
-        realallotd_await_waiting(&waiting_allotd, i + 1);
+        realallotd_await_waiting(&shared_box_allotd, i + 1);
     }
     /* The constants of one, those of the other, and half of what is then still needed. */
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, 4 * VALUE, NULL), 0);
@@ -35,52 +35,52 @@ START_TEST(runs_that_fit_one_by_one_get_through_one_by_one) {
         runner_await(&runners[i], 0);
         ck_assert_uint_lt(runners[i].ended_usec - given, SOON_USEC);
     }
-    realallotd_await_waiting(&waiting_allotd, 0);
+    realallotd_await_waiting(&shared_box_allotd, 0);
     check_books(&benches[0], filler);
     for (int i = 0; i < 2; i++)
-        session_close(&benches[i]);
+        gpu_fixture_session_close(&benches[i]);
     allot_lease_free(filler);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
 /* Constants that are there from a run before are no more held than others. */
 START_TEST(constants_that_nobody_uses_are_not_held_by_a_run_that_waits) {
     struct runner constants, put, small;
-    struct bench mine, theirs, others;
+    struct gpu_fixture mine, theirs, others;
     struct allot_lease *filler;
     struct edge v;
 
-    waiting_begin();
+    shared_box_begin();
     open_session(&mine);
     open_session(&theirs);
     open_session(&others);
     check_books(&mine, NULL);
     constants = runner_constant(&mine, 4 * VALUE);
-    put = (struct runner){ .bench = &theirs, .has_target = true, .fed = numbers(3 * COUNT) };
+    put = (struct runner){ .fixture = &theirs, .has_target = true, .fed = numbers(3 * COUNT) };
     put.x = source(&theirs, "Placeholder", NULL, 3 * COUNT);
     v = source(&theirs, "Variable", "/gpu:0", 3 * COUNT);
     put.target = add(&theirs, "Put", NULL, (struct edge[]){ v, put.x }, 2, NULL, 0);
     small = runner_line(&others, "Next", 4 * VALUE);
-    filler = realallotd_fill(&waiting_allotd, 10 * VALUE);
+    filler = realallotd_fill(&shared_box_allotd, 10 * VALUE);
     runner_check(&constants);
     /* Its constants stay, its step memory does not; and the variable leaves too little. */
     runner_check(&put);
     runner_begin(&constants, 0);
-    realallotd_await_waiting(&waiting_allotd, 1);
+    realallotd_await_waiting(&shared_box_allotd, 1);
     runner_begin(&small, 4 * SOON_USEC);
     runner_await(&small, 0);
-    realallotd_await_waiting(&waiting_allotd, 1);
-    session_close(&theirs);
+    realallotd_await_waiting(&shared_box_allotd, 1);
+    gpu_fixture_session_close(&theirs);
     runner_await(&constants, 0);
-    realallotd_await_waiting(&waiting_allotd, 0);
+    realallotd_await_waiting(&shared_box_allotd, 0);
     check_books(&mine, filler);
     runner_done(&put);
     runner_done(&small);
-    session_close(&mine);
-    session_close(&others);
+    gpu_fixture_session_close(&mine);
+    gpu_fixture_session_close(&others);
     allot_lease_free(filler);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -88,31 +88,31 @@ END_TEST
 START_TEST(a_run_on_two_gpus_holds_neither_while_it_waits_for_the_other) {
     struct allot_lease *fillers[2];
     struct runner both, one;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    waiting_begin();
+    shared_box_begin();
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
-    open_session_on(&bench, 2);
-    both = runner_line(&bench, "Next", 4 * VALUE);
-    both.y = next(&bench, "/gpu:1", both.y);
-    one = runner_line(&bench, "Next", 4 * VALUE);
+    open_session_on(&fixture, 2);
+    both = runner_line(&fixture, "Next", 4 * VALUE);
+    both.y = next(&fixture, "/gpu:1", both.y);
+    one = runner_line(&fixture, "Next", 4 * VALUE);
     for (unsigned i = 0; i < 2; i++)
-        fillers[i] = realallotd_fill_gpu(&waiting_allotd, i, 0);
+        fillers[i] = realallotd_fill_gpu(&shared_box_allotd, i, 0);
     runner_begin(&both, 0);
-    realallotd_await_waiting(&waiting_allotd, 1);
+    realallotd_await_waiting(&shared_box_allotd, 1);
     ck_assert_int_eq(allot_lease_shrink(fillers[0], NULL, 4 * VALUE, NULL), 0);
     runner_begin(&one, 4 * SOON_USEC);
     runner_await(&one, 0);
-    realallotd_await_waiting(&waiting_allotd, 1);
+    realallotd_await_waiting(&shared_box_allotd, 1);
     ck_assert_int_eq(allot_lease_shrink(fillers[1], NULL, 4 * VALUE, NULL), 0);
     runner_await(&both, 0);
-    realallotd_await_waiting(&waiting_allotd, 0);
+    realallotd_await_waiting(&shared_box_allotd, 0);
     runner_done(&both);
     runner_done(&one);
-    session_close(&bench);
+    gpu_fixture_session_close(&fixture);
     for (unsigned i = 0; i < 2; i++)
         allot_lease_free(fillers[i]);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -131,11 +131,11 @@ static void *run_again_and_again(void *userdata) {
 
 START_TEST(a_crowd_gets_through) {
     struct runner runners[N_CROWD][2];
-    struct bench benches[N_CROWD];
+    struct gpu_fixture benches[N_CROWD];
     struct allot_lease *fillers[2];
     pthread_t threads[N_CROWD];
 
-    waiting_begin();
+    shared_box_begin();
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
     for (int i = 0; i < N_CROWD; i++) {
         const char *other = i % 2 ? "/gpu:1" : "/gpu:0";
@@ -148,19 +148,19 @@ START_TEST(a_crowd_gets_through) {
         runners[i][1].y = next(&benches[i], other, runners[i][1].y);
     }
     for (unsigned i = 0; i < 2; i++)
-        fillers[i] = realallotd_fill_gpu(&waiting_allotd, i, i ? 4 * BIT : 5 * BIT);
+        fillers[i] = realallotd_fill_gpu(&shared_box_allotd, i, i ? 4 * BIT : 5 * BIT);
     for (int i = 0; i < N_CROWD; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_again_and_again, runners[i]), 0);
     for (int i = 0; i < N_CROWD; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    realallotd_await_waiting(&waiting_allotd, 0);
+    realallotd_await_waiting(&shared_box_allotd, 0);
     for (int i = 0; i < N_CROWD; i++) {
         runner_done(&runners[i][1]);
-        session_close(&benches[i]);
+        gpu_fixture_session_close(&benches[i]);
     }
     for (unsigned i = 0; i < 2; i++)
         allot_lease_free(fillers[i]);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 

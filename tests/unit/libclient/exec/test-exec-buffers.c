@@ -275,7 +275,7 @@ static int run_watched(const struct kernel_run *run) {
 }
 
 static void run_in_shadow(const struct shape_of_row *shape, const struct program *program,
-                          struct stepplan *plan, uint32_t n_threads, float *value) {
+                          struct step_plan *plan, uint32_t n_threads, float *value) {
     struct variable_table variables;
     struct allot_tensor *fetched;
     struct run_state *state;
@@ -320,17 +320,17 @@ START_TEST(what_shares_bytes_is_never_needed_at_once) {
         for (uint32_t n = 1; n <= THREADS_MAX; n++) {
             struct program *program;
             struct proof proof;
-            struct stepplan plan;
+            struct step_plan plan;
 
-            stepplan_begin(&plan, n, 1 + n / 4);
-            program = stepplan_program(&shape, &plan, n, 1 + n / 4);
+            step_plan_begin(&plan, n, 1 + n / 4);
+            program = step_plan_program(&shape, &plan, n, 1 + n / 4);
             proof_begin(&proof, program, n == 1);
             check_apart(&proof);
             n_shared += proof.n_shared;
             proof_end(&proof);
             run_in_shadow(&shape, program, &plan, n, &value);
             program_free(program);
-            stepplan_end(&plan);
+            step_plan_end(&plan);
         }
         shape_done(&shape);
     }
@@ -370,17 +370,17 @@ START_TEST(nor_is_it_in_the_graphs_of_the_benchmark) {
         for (uint32_t n = 1; n <= THREADS_MAX; n++) {
             struct program *program;
             struct proof proof;
-            struct stepplan plan;
+            struct step_plan plan;
 
-            stepplan_begin(&plan, n, n);
-            program = stepplan_program(&shape, &plan, n, n);
+            step_plan_begin(&plan, n, n);
+            program = step_plan_program(&shape, &plan, n, n);
             proof_begin(&proof, program, n == 1);
             check_apart(&proof);
             /* Of so few edges all are looked at. */
             ck_assert_uint_eq(n == 1 ? 0 : n_implied(&proof), 0);
             proof_end(&proof);
             program_free(program);
-            stepplan_end(&plan);
+            step_plan_end(&plan);
         }
         shape_done(&shape);
     }

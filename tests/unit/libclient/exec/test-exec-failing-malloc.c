@@ -95,16 +95,16 @@ END_TEST
 
 /* A shape that follows from what is fed, and one that has to be computed. */
 START_TEST(each_allocation_fails_once_in_stages) {
-    struct allot_graph *graph = grapher_new();
-    struct edge feed = grapher_node(graph, "sh", "Placeholder", "", "T=i64 shape=[2]"), fetch;
+    struct allot_graph *graph = graph_fixture_new();
+    struct edge feed = graph_fixture_node(graph, "sh", "Placeholder", "", "T=i64 shape=[2]"), fetch;
 
-    grapher_node(graph, "square", "Mul", "@sh @sh", "");
-    grapher_node(graph, "pair", "Identity", "@square", "");
-    grapher_node(graph, "filled", "Fill", "@pair f32=1", "");
-    grapher_node(graph, "n", "Sum", "@filled", "");
-    grapher_node(graph, "n/i64", "Cast", "@n", "U=i64");
-    fetch = grapher_node(graph, "counted", "Range", "i64=0 @n/i64 i64=1", "");
-    fail_each(graph, feed, grapher_tensor("i64=[2,3]"), fetch);
+    graph_fixture_node(graph, "square", "Mul", "@sh @sh", "");
+    graph_fixture_node(graph, "pair", "Identity", "@square", "");
+    graph_fixture_node(graph, "filled", "Fill", "@pair f32=1", "");
+    graph_fixture_node(graph, "n", "Sum", "@filled", "");
+    graph_fixture_node(graph, "n/i64", "Cast", "@n", "U=i64");
+    fetch = graph_fixture_node(graph, "counted", "Range", "i64=0 @n/i64 i64=1", "");
+    fail_each(graph, feed, graph_fixture_tensor("i64=[2,3]"), fetch);
 }
 END_TEST
 

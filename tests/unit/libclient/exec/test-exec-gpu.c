@@ -10,136 +10,137 @@
 #include "tests/support/libclient/exec/gpu_fixture.h"
 #include "tests/support/suite.h"
 
-static const char *placed(const struct bench *bench, struct edge edge) {
-    return bench->engine->devices[bench->engine->placement.devices[edge.node]]->name;
+static const char *placed(const struct gpu_fixture *fixture, struct edge edge) {
+    return fixture->engine->devices[fixture->engine->placement.devices[edge.node]]->name;
 }
 
 START_TEST(ops_go_to_the_first_gpu) {
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(1000);
     struct edge x, y;
 
-    bench_open(&bench, SIM_LIB_DIR);
-    session_open(&bench, 1);
-    x = source(&bench, "Placeholder", NULL, 1000);
-    y = next(&bench, NULL, x);
-    check_run(&bench, x, fed, y, 1);
-    ck_assert_str_eq(placed(&bench, y), "/job:localhost/replica:0/task:0/device:GPU:0");
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 1);
+    x = source(&fixture, "Placeholder", NULL, 1000);
+    y = next(&fixture, NULL, x);
+    check_run(&fixture, x, fed, y, 1);
+    ck_assert_str_eq(placed(&fixture, y), "/job:localhost/replica:0/task:0/device:GPU:0");
     allot_tensor_unref(fed);
-    session_close(&bench);
-    bench_close(&bench);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 START_TEST(values_follow_their_users_over_devices) {
     static const char *const devices[] = { "/gpu:0", "/gpu:1", "/cpu:0", NULL };
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(3000);
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct edge x, y;
 
-        session_open(&bench, threads);
-        x = y = source(&bench, "Placeholder", NULL, 3000);
+        gpu_fixture_session_open(&fixture, threads);
+        x = y = source(&fixture, "Placeholder", NULL, 3000);
         for (int i = 0; i < 40; i++)
-            y = next(&bench, devices[(i * 7 / 3) % 4], y);
+            y = next(&fixture, devices[(i * 7 / 3) % 4], y);
         for (int round = 0; round < 5; round++)
-            check_run(&bench, x, fed, y, 40);
-        session_close(&bench);
+            check_run(&fixture, x, fed, y, 40);
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 /* Branches on both cards and the host that meet again: everybody waits for the right event. */
 START_TEST(branches_on_all_devices_meet) {
     static const char *const devices[] = { "/gpu:0", "/gpu:1", "/cpu:0" };
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(5000), *tensor;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct edge x, ends[9], sum;
         struct engine_run run = { 0 };
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 5000);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 5000);
         for (int b = 0; b < 9; b++) {
             ends[b] = x;
             for (int i = 0; i < 10; i++)
-                ends[b] = next(&bench, devices[(b + i / 3) % 3], ends[b]);
+                ends[b] = next(&fixture, devices[(b + i / 3) % 3], ends[b]);
         }
-        sum = (struct edge){ add(&bench, "AddN", "/cpu:0", ends, 9, NULL, 0), 0 };
+        sum = (struct edge){ add(&fixture, "AddN", "/cpu:0", ends, 9, NULL, 0), 0 };
         for (int round = 0; round < 5; round++) {
             struct engine_call call = { &x, 1, &sum, 1, NULL, 0 };
-            int r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+            int r = engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err);
 
-            ck_assert_msg(r == 0, "%s", bench.err.text);
+            ck_assert_msg(r == 0, "%s", fixture.err.text);
             check_numbers(tensor, 9, 10);
             allot_tensor_unref(tensor);
         }
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 START_TEST(variables_live_on_their_device) {
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(2000);
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 2; threads++) {
         struct edge x, v, read, y;
         uint32_t put, step;
         struct engine_run run = { 0 };
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 2000);
-        v = source(&bench, "Variable", "/gpu:1", 2000);
-        put = add(&bench, "Put", NULL, (struct edge[]){ v, x }, 2, NULL, 0);
-        ck_assert_int_eq(build_read(bench.graph, v, true, &read, &bench.err), 0);
-        y = next(&bench, NULL, read);
-        step = add(&bench, "Put", NULL, (struct edge[]){ v, y }, 2, NULL, 0);
-        ck_assert_int_eq(engine_run(bench.engine, &(struct engine_call){ &x, 1, NULL, 0, &put, 1 },
-                                    &run, &fed, NULL, &bench.err),
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 2000);
+        v = source(&fixture, "Variable", "/gpu:1", 2000);
+        put = add(&fixture, "Put", NULL, (struct edge[]){ v, x }, 2, NULL, 0);
+        ck_assert_int_eq(build_read(fixture.graph, v, true, &read, &fixture.err), 0);
+        y = next(&fixture, NULL, read);
+        step = add(&fixture, "Put", NULL, (struct edge[]){ v, y }, 2, NULL, 0);
+        ck_assert_int_eq(engine_run(fixture.engine,
+                                    &(struct engine_call){ &x, 1, NULL, 0, &put, 1 }, &run, &fed,
+                                    NULL, &fixture.err),
                          0);
         for (int i = 1; i <= 20; i++) {
-            int r = engine_run(bench.engine, &(struct engine_call){ NULL, 0, NULL, 0, &step, 1 },
-                               &run, NULL, NULL, &bench.err);
+            int r = engine_run(fixture.engine, &(struct engine_call){ NULL, 0, NULL, 0, &step, 1 },
+                               &run, NULL, NULL, &fixture.err);
 
-            ck_assert_msg(r == 0, "%s", bench.err.text);
-            check_run(&bench, x, NULL, v, (float)i);
+            ck_assert_msg(r == 0, "%s", fixture.err.text);
+            check_run(&fixture, x, NULL, v, (float)i);
         }
-        ck_assert_str_eq(placed(&bench, v), "/job:localhost/replica:0/task:0/device:GPU:1");
-        session_close(&bench);
+        ck_assert_str_eq(placed(&fixture, v), "/job:localhost/replica:0/task:0/device:GPU:1");
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 /* Everything that a session took of the cards is given back with it. */
 START_TEST(memory_goes_back) {
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(1 << 20);
     struct edge x, y;
 
-    bench_open(&bench, SIM_LIB_DIR);
-    session_open(&bench, 1);
-    x = y = source(&bench, "Placeholder", NULL, 1 << 20);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 1);
+    x = y = source(&fixture, "Placeholder", NULL, 1 << 20);
     for (int i = 0; i < 6; i++)
-        y = next(&bench, i % 2 ? "/gpu:1" : "/gpu:0", y);
-    check_run(&bench, x, fed, y, 6);
-    ck_assert_uint_gt(sim_box_used(&bench.box, 0), 4 << 20);
-    session_close(&bench);
-    ck_assert_uint_eq(sim_box_used(&bench.box, 0), 0);
-    ck_assert_uint_eq(sim_box_used(&bench.box, 1), 0);
+        y = next(&fixture, i % 2 ? "/gpu:1" : "/gpu:0", y);
+    check_run(&fixture, x, fed, y, 6);
+    ck_assert_uint_gt(sim_box_used(&fixture.box, 0), 4 << 20);
+    gpu_fixture_session_close(&fixture);
+    ck_assert_uint_eq(sim_box_used(&fixture.box, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&fixture.box, 1), 0);
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
@@ -147,29 +148,29 @@ END_TEST
  * who blocked a thread for one of them would never come to it. Fetches, from pageable memory, too.
  */
 START_TEST(nobody_waits_while_there_is_work) {
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(1000);
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct edge x, held, slow[5], freed, fetches[6];
         struct allot_tensor *tensors[6];
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 1000);
-        held = one_op(&bench, "Hold", "/gpu:0", x);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 1000);
+        held = one_op(&fixture, "Hold", "/gpu:0", x);
         for (int i = 0; i < 5; i++)
-            slow[i] = fetches[i] = i < 4 ? next(&bench, "/cpu:0", held) : held;
+            slow[i] = fetches[i] = i < 4 ? next(&fixture, "/cpu:0", held) : held;
         freed = x;
         for (int i = 0; i < 20; i++)
-            freed = next(&bench, threads > 1 && i % 3 == 0 ? "/gpu:1" : "/cpu:0", freed);
-        fetches[5] = one_op(&bench, "LetGo", "/cpu:0", freed);
+            freed = next(&fixture, threads > 1 && i % 3 == 0 ? "/gpu:1" : "/cpu:0", freed);
+        fetches[5] = one_op(&fixture, "LetGo", "/cpu:0", freed);
         for (int round = 0; round < 10; round++) {
             struct engine_call call = { &x, 1, fetches, 6, NULL, 0 };
             struct engine_run run = { 0 };
-            int r = engine_run(bench.engine, &call, &run, &fed, tensors, &bench.err);
+            int r = engine_run(fixture.engine, &call, &run, &fed, tensors, &fixture.err);
 
-            ck_assert_msg(r == 0, "%s", bench.err.text);
+            ck_assert_msg(r == 0, "%s", fixture.err.text);
             for (int i = 0; i < 6; i++) {
                 float plus = i < 4 ? 2 : i < 5 ? 1 : 21;
 
@@ -178,28 +179,28 @@ START_TEST(nobody_waits_while_there_is_work) {
                 allot_tensor_unref(tensors[i]);
             }
         }
-        ck_assert_str_eq(placed(&bench, slow[0]), "/job:localhost/replica:0/task:0/device:CPU:0");
-        session_close(&bench);
+        ck_assert_str_eq(placed(&fixture, slow[0]), "/job:localhost/replica:0/task:0/device:CPU:0");
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 /* CheckNumerics is done by the host wherever it is placed: not before the bytes are there. */
 START_TEST(ops_that_read_on_the_host_have_the_bytes) {
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 2; threads++) {
         struct edge x, y;
         uint32_t free_it;
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 100);
-        y = one_op(&bench, "CheckNumerics", "/gpu:0", one_op(&bench, "Hold", "/gpu:0", x));
-        y = next(&bench, "/gpu:0", y);
-        free_it = one_op(&bench, "LetGo", "/cpu:0", x).node;
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 100);
+        y = one_op(&fixture, "CheckNumerics", "/gpu:0", one_op(&fixture, "Hold", "/gpu:0", x));
+        y = next(&fixture, "/gpu:0", y);
+        free_it = one_op(&fixture, "LetGo", "/cpu:0", x).node;
         for (int round = 0; round < 10; round++) {
             struct allot_tensor *fed = numbers(100), *tensor;
             struct engine_call call = { &x, 1, &y, 1, &free_it, 1 };
@@ -207,40 +208,43 @@ START_TEST(ops_that_read_on_the_host_have_the_bytes) {
             int r;
 
             ((float *)tensor_data(fed))[7] = (float)round;
-            r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
-            ck_assert_msg(r == 0, "%s", bench.err.text);
+            r = engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err);
+            ck_assert_msg(r == 0, "%s", fixture.err.text);
             ck_assert_float_eq(((float *)tensor_data(tensor))[7], (float)round + 2);
             allot_tensor_unref(tensor);
             allot_tensor_unref(fed);
         }
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 /* A kernel that faults: items of the host that wait for it do not wait for ever, and are not run.
  */
 START_TEST(faults_reach_those_who_wait) {
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(1000);
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct edge x, y;
         struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
         struct engine_run run = { 0 };
         struct allot_tensor *tensor;
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 1000);
-        y = next(&bench, "/gpu:1", next(&bench, "/cpu:0", one_op(&bench, "Crash", "/gpu:0", x)));
-        ck_assert_int_eq(engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err), -EFAULT);
-        ck_assert_msg(strstr(bench.err.text, "CUDA_ERROR_ILLEGAL_ADDRESS"), "%s", bench.err.text);
-        session_close(&bench);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 1000);
+        y = next(&fixture, "/gpu:1",
+                 next(&fixture, "/cpu:0", one_op(&fixture, "Crash", "/gpu:0", x)));
+        ck_assert_int_eq(engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err),
+                         -EFAULT);
+        ck_assert_msg(strstr(fixture.err.text, "CUDA_ERROR_ILLEGAL_ADDRESS"), "%s",
+                      fixture.err.text);
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
@@ -248,31 +252,31 @@ END_TEST
 START_TEST(modelled_time_is_the_same_in_every_run) {
     static const char *const devices[] = { "/gpu:0", "/cpu:0", "/gpu:1", "/gpu:0", "/cpu:0" };
     unsigned long long (*clock)(void), first = 0;
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(30000);
     struct edge x, ends[6], sum;
     void *library;
 
-    bench_open(&bench, SIM_LIB_DIR);
-    session_open(&bench, 1);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 1);
     library = dlopen(SIM_LIB_DIR "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     ck_assert_ptr_nonnull(library);
     clock = (unsigned long long (*)(void))dlsym(library, "gpusimHostClock");
-    x = source(&bench, "Placeholder", NULL, 30000);
+    x = source(&fixture, "Placeholder", NULL, 30000);
     for (int b = 0; b < 6; b++) {
         ends[b] = x;
         for (int i = 0; i < 9; i++)
-            ends[b] = next(&bench, devices[(b + i) % 5], ends[b]);
+            ends[b] = next(&fixture, devices[(b + i) % 5], ends[b]);
     }
-    sum = (struct edge){ add(&bench, "AddN", "/cpu:0", ends, 6, NULL, 0), 0 };
+    sum = (struct edge){ add(&fixture, "AddN", "/cpu:0", ends, 6, NULL, 0), 0 };
     for (int round = 0; round < 12; round++) {
         struct engine_call call = { &x, 1, &sum, 1, NULL, 0 };
         struct engine_run run = { 0 };
         struct allot_tensor *tensor;
         unsigned long long before = clock(), took;
-        int r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+        int r = engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err);
 
-        ck_assert_msg(r == 0, "%s", bench.err.text);
+        ck_assert_msg(r == 0, "%s", fixture.err.text);
         allot_tensor_unref(tensor);
         took = clock() - before;
         if (round == 1) /* the first made the plan, too */
@@ -282,8 +286,8 @@ START_TEST(modelled_time_is_the_same_in_every_run) {
     ck_assert_uint_gt(first, 0);
     dlclose(library);
     allot_tensor_unref(fed);
-    session_close(&bench);
-    bench_close(&bench);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
@@ -294,25 +298,25 @@ START_TEST(constants_are_there_whatever_their_size) {
     static const int64_t sizes[] = { 1, 3000, 1, 1 << 21, 65, 64, 7, 100000 };
     struct allot_tensor *tensors[N];
     struct edge fetches[N];
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
-    session_open(&bench, 2);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 2);
     for (int i = 0; i < N; i++) {
         struct allot_tensor *tensor = numbers(sizes[i % (int)ELEMENTSOF(sizes)] + i / 8);
         struct build_attr attrs[] = { { "T", attr_dtype(DTYPE_F32) },
                                       { "value", attr_tensor(tensor) } };
-        struct edge constant = { add(&bench, "Const", NULL, NULL, 0, attrs, 2), 0 };
+        struct edge constant = { add(&fixture, "Const", NULL, NULL, 0, attrs, 2), 0 };
 
-        fetches[i] = next(&bench, i % 3 ? "/gpu:0" : "/gpu:1", constant);
+        fetches[i] = next(&fixture, i % 3 ? "/gpu:0" : "/gpu:1", constant);
         allot_tensor_unref(tensor);
     }
     for (int round = 0; round < 2; round++) {
         struct engine_call call = { NULL, 0, fetches, N, NULL, 0 };
         struct engine_run run = { 0 };
-        int r = engine_run(bench.engine, &call, &run, NULL, tensors, &bench.err);
+        int r = engine_run(fixture.engine, &call, &run, NULL, tensors, &fixture.err);
 
-        ck_assert_msg(r == 0, "%s", bench.err.text);
+        ck_assert_msg(r == 0, "%s", fixture.err.text);
         for (int i = 0; i < N; i++) {
             ck_assert_int_eq(allot_tensor_count(tensors[i]),
                              sizes[i % (int)ELEMENTSOF(sizes)] + i / 8);
@@ -320,8 +324,8 @@ START_TEST(constants_are_there_whatever_their_size) {
             allot_tensor_unref(tensors[i]);
         }
     }
-    session_close(&bench);
-    bench_close(&bench);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 

@@ -32,18 +32,18 @@ START_TEST(a_plan_needs_no_more_than_the_ready_order) {
         named[i].build(&shape);
         for (uint32_t n = 1; n <= THREADS_MAX; n++)
             for (uint32_t n_intra = 1; n_intra <= n; n_intra += MAX(n - 1, 1u)) {
-                struct stepplan plan;
+                struct step_plan plan;
                 struct program *program;
 
-                stepplan_begin(&plan, n, n_intra);
-                program = stepplan_program(&shape, &plan, n, n_intra);
+                step_plan_begin(&plan, n, n_intra);
+                program = step_plan_program(&shape, &plan, n, n_intra);
                 ck_assert_msg(program->ready_order_bytes > 0 &&
                                   program->slab_bytes[0] <= program->ready_order_bytes,
                               "%s, %u threads, %u in an op: %llu bytes, ready order %llu",
                               named[i].name, n, n_intra, (unsigned long long)program->slab_bytes[0],
                               (unsigned long long)program->ready_order_bytes);
                 program_free(program);
-                stepplan_end(&plan);
+                step_plan_end(&plan);
             }
         shape_done(&shape);
     }
@@ -71,14 +71,14 @@ START_TEST(ops_that_use_all_threads_are_planned_one_after_the_other) {
 
     shape_products(&shape);
     for (uint32_t n_intra = 1; n_intra <= 2; n_intra++) {
-        struct stepplan plan;
+        struct step_plan plan;
         struct program *program;
 
-        stepplan_begin(&plan, 2, n_intra);
-        program = stepplan_program(&shape, &plan, 2, n_intra);
+        step_plan_begin(&plan, 2, n_intra);
+        program = step_plan_program(&shape, &plan, 2, n_intra);
         bytes[n_intra - 1] = program->slab_bytes[0];
         program_free(program);
-        stepplan_end(&plan);
+        step_plan_end(&plan);
     }
     ck_assert_uint_ge(bytes[0], 16 << 20); /* two products of two branches */
     ck_assert_uint_lt(bytes[1], 9 << 20);  /* of one */
@@ -144,13 +144,13 @@ START_TEST(sharing_memory_costs_little_time) {
         named[i].build(&shape);
         for (uint32_t n = 2; n <= THREADS_MAX; n++)
             for (uint32_t n_intra = 1; n_intra <= n; n_intra += n - 1) {
-                struct stepplan plan;
+                struct step_plan plan;
                 struct program *free_one, *planned;
                 uint64_t nsec, free_nsec;
 
-                stepplan_begin(&plan, n, n_intra);
-                free_one = stepplan_program(&shape, &plan, 1, n_intra);
-                planned = stepplan_program(&shape, &plan, n, n_intra);
+                step_plan_begin(&plan, n, n_intra);
+                free_one = step_plan_program(&shape, &plan, 1, n_intra);
+                planned = step_plan_program(&shape, &plan, n, n_intra);
                 free_nsec = played(free_one, n, n_intra);
                 nsec = played(planned, n, n_intra);
                 ck_assert_msg(nsec <= free_nsec * 105 / 100,
@@ -159,7 +159,7 @@ START_TEST(sharing_memory_costs_little_time) {
                               (unsigned long long)free_nsec / 1000);
                 program_free(free_one);
                 program_free(planned);
-                stepplan_end(&plan);
+                step_plan_end(&plan);
             }
         shape_done(&shape);
     }

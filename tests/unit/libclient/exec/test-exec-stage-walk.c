@@ -17,7 +17,7 @@ enum { GRAPHS = 40, NODES = 60, RUNS = 4, VARIABLES = 3 };
 
 /* All numbers are single f32 that are small integers, so that each may become a shape. */
 struct walk {
-    struct stager *stager;
+    struct stage_fixture *fixture;
     uint64_t random;
     struct edge numbers[NODES + 2], variables[VARIABLES];
     uint32_t n_numbers;
@@ -33,7 +33,7 @@ static uint32_t below(struct walk *walk, uint32_t n) {
 /* "@name:0" of an output; two of them at once. */
 static const char *words(struct walk *walk, struct edge x, struct edge y) {
     static char text[128];
-    const struct allot_graph *graph = walk->stager->graph;
+    const struct allot_graph *graph = walk->fixture->graph;
 
     snprintf(text, sizeof(text), "@%s:%u @%s:%u", graph_node(graph, x.node)->name, x.output,
              graph_node(graph, y.node)->name, y.output);
@@ -43,7 +43,7 @@ static const char *words(struct walk *walk, struct edge x, struct edge y) {
 static const char *word(struct walk *walk, struct edge x, const char *more) {
     static char text[128];
 
-    snprintf(text, sizeof(text), "@%s:%u %s", graph_node(walk->stager->graph, x.node)->name,
+    snprintf(text, sizeof(text), "@%s:%u %s", graph_node(walk->fixture->graph, x.node)->name,
              x.output, more);
     return text;
 }
@@ -54,11 +54,11 @@ static struct edge add(struct walk *walk, const char *op, const char *inputs, co
 
     snprintf(name, sizeof(name), "n%u", walk->n_named++);
     if (below(walk, 5))
-        return stager_node(walk->stager, name, op, inputs, attrs);
+        return stage_fixture_node(walk->fixture, name, op, inputs, attrs);
     snprintf(
         control, sizeof(control), "%s",
-        graph_node(walk->stager->graph, walk->numbers[below(walk, walk->n_numbers)].node)->name);
-    return stager_node_after(walk->stager, name, op, inputs, attrs, control);
+        graph_node(walk->fixture->graph, walk->numbers[below(walk, walk->n_numbers)].node)->name);
+    return stage_fixture_node_after(walk->fixture, name, op, inputs, attrs, control);
 }
 
 /* How many numbers there are below x, as far as 0 to 6 goes, by way of their shape. */
@@ -111,9 +111,9 @@ static void step(struct walk *walk) {
     walk->numbers[walk->n_numbers++] = add(walk, "FloorMod", word(walk, made, "f32=7"), "");
 }
 
-static void compare(struct walk *walk, struct reckoner *reckoner, uint32_t round) {
+static void compare(struct walk *walk, struct graph_reference *reference, uint32_t round) {
     struct edge feed = walk->numbers[0], fetches[8];
-    struct allot_tensor *fed = grapher_tensor("f32=0"), *expected[8], *got[8];
+    struct allot_tensor *fed = graph_fixture_tensor("f32=0"), *expected[8], *got[8];
     struct engine_call call = { &feed, 1, fetches, 8, walk->writes, walk->n_writes };
     struct topo_request request = { .fetches = fetches,
                                     .n_fetches = 8,
@@ -127,14 +127,14 @@ static void compare(struct walk *walk, struct reckoner *reckoner, uint32_t round
     *(float *)tensor_data(fed) = (float)(round % 3);
     for (int i = 0; i < 8; i++)
         fetches[i] = walk->numbers[below(walk, walk->n_numbers)];
-    ck_assert_msg(reckoner_run(reckoner, &request, &fed, expected) == 0, "%s",
-                  reckoner->error.text);
-    r = engine_run(walk->stager->engine, &call, &run, &fed, got, &walk->stager->err);
-    ck_assert_msg(r == 0, "%s", walk->stager->err.text);
+    ck_assert_msg(graph_reference_run(reference, &request, &fed, expected) == 0, "%s",
+                  reference->error.text);
+    r = engine_run(walk->fixture->engine, &call, &run, &fed, got, &walk->fixture->err);
+    ck_assert_msg(r == 0, "%s", walk->fixture->err.text);
     for (int i = 0; i < 8; i++) {
         ck_assert_msg(
             *(float *)tensor_data(got[i]) == *(float *)tensor_data(expected[i]),
-            "'%s' is %g instead of %g", graph_node(walk->stager->graph, fetches[i].node)->name,
+            "'%s' is %g instead of %g", graph_node(walk->fixture->graph, fetches[i].node)->name,
             (double)*(float *)tensor_data(got[i]), (double)*(float *)tensor_data(expected[i]));
         allot_tensor_unref(got[i]);
         allot_tensor_unref(expected[i]);
@@ -143,36 +143,38 @@ static void compare(struct walk *walk, struct reckoner *reckoner, uint32_t round
 }
 
 static void take_walk(uint64_t seed, unsigned threads) {
-    struct stager stager;
-    struct walk walk = { .stager = &stager, .random = seed };
-    struct reckoner reckoner;
+    struct stage_fixture fixture;
+    struct walk walk = { .fixture = &fixture, .random = seed };
+    struct graph_reference reference;
     uint32_t init[VARIABLES];
 
-    stager_open(&stager, threads, false);
-    reckoner_init(&reckoner, stager.graph);
+    stage_fixture_open(&fixture, threads, false);
+    graph_reference_init(&reference, fixture.graph);
     walk.numbers[walk.n_numbers++] =
-        stager_node(&stager, "fed", "Placeholder", "", "T=f32 shape=[]");
-    walk.numbers[walk.n_numbers++] = stager_node(&stager, "four", "Identity", "f32=4", "");
+        stage_fixture_node(&fixture, "fed", "Placeholder", "", "T=f32 shape=[]");
+    walk.numbers[walk.n_numbers++] = stage_fixture_node(&fixture, "four", "Identity", "f32=4", "");
     for (int i = 0; i < VARIABLES; i++) {
         char name[16];
 
         snprintf(name, sizeof(name), "v%d", i);
-        walk.variables[i] = stager_node(&stager, name, "Variable", "", "T=f32 shape=[]");
+        walk.variables[i] = stage_fixture_node(&fixture, name, "Variable", "", "T=f32 shape=[]");
         snprintf(name, sizeof(name), "init%d", i);
-        init[i] =
-            stager_node(&stager, name, "Assign", word(&walk, walk.variables[i], "f32=3"), "").node;
-        ck_assert_str_eq(stager_run(&stager, "", "", name), "");
+        init[i] = stage_fixture_node(&fixture, name, "Assign",
+                                     word(&walk, walk.variables[i], "f32=3"), "")
+                      .node;
+        ck_assert_str_eq(stage_fixture_run(&fixture, "", "", name), "");
     }
-    ck_assert_int_eq(reckoner_run(&reckoner,
-                                  &(struct topo_request){ .targets = init, .n_targets = VARIABLES },
-                                  NULL, NULL),
-                     0);
+    ck_assert_int_eq(
+        graph_reference_run(&reference,
+                            &(struct topo_request){ .targets = init, .n_targets = VARIABLES }, NULL,
+                            NULL),
+        0);
     for (int i = 0; i < NODES; i++)
         step(&walk);
     for (uint32_t round = 0; round < RUNS; round++)
-        compare(&walk, &reckoner, round);
-    reckoner_done(&reckoner);
-    stager_close(&stager);
+        compare(&walk, &reference, round);
+    graph_reference_done(&reference);
+    stage_fixture_close(&fixture);
 }
 
 START_TEST(stages_give_what_the_graph_says) {

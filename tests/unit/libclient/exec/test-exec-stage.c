@@ -17,44 +17,44 @@
 #include "tests/support/suite.h"
 
 /* With one thread and with several. */
-static void with_threads(void (*body)(struct stager *stager)) {
+static void with_threads(void (*body)(struct stage_fixture *fixture)) {
     for (unsigned threads = 1; threads <= 3; threads++) {
-        struct stager stager;
+        struct stage_fixture fixture;
 
-        stager_open(&stager, threads, false);
-        body(&stager);
-        stager_close(&stager);
+        stage_fixture_open(&fixture, threads, false);
+        body(&fixture);
+        stage_fixture_close(&fixture);
     }
 }
 
 /* `picked`: those of x above 0, in a second stage, and `total`, their sum. */
-static void pick(struct stager *stager) {
-    stager_node(stager, "x", "Placeholder", "", "T=f32 shape=[?]");
-    stager_node(stager, "above", "Greater", "@x f32=0", "");
-    stager_node(stager, "where", "Where", "@above", "");
-    stager_node(stager, "flat", "Reshape", "@where i64=[-1]", "");
-    stager_node(stager, "picked", "Gather", "@x @flat", "");
-    stager_node(stager, "total", "Sum", "@picked", "");
+static void pick(struct stage_fixture *fixture) {
+    stage_fixture_node(fixture, "x", "Placeholder", "", "T=f32 shape=[?]");
+    stage_fixture_node(fixture, "above", "Greater", "@x f32=0", "");
+    stage_fixture_node(fixture, "where", "Where", "@above", "");
+    stage_fixture_node(fixture, "flat", "Reshape", "@where i64=[-1]", "");
+    stage_fixture_node(fixture, "picked", "Gather", "@x @flat", "");
+    stage_fixture_node(fixture, "total", "Sum", "@picked", "");
 }
 
-static void make_variable(struct stager *stager, const char *name, const char *value) {
+static void make_variable(struct stage_fixture *fixture, const char *name, const char *value) {
     char handle[32], init[32], inputs[64];
 
     snprintf(handle, sizeof(handle), "@%s", name);
     snprintf(init, sizeof(init), "%s/init", name);
     snprintf(inputs, sizeof(inputs), "%s %s", handle, value);
-    stager_node(stager, name, "Variable", "", "T=f32 shape=[]");
-    stager_node(stager, init, "Assign", inputs, "");
-    ck_assert_str_eq(stager_run(stager, "", "", init), "");
+    stage_fixture_node(fixture, name, "Variable", "", "T=f32 shape=[]");
+    stage_fixture_node(fixture, init, "Assign", inputs, "");
+    ck_assert_str_eq(stage_fixture_run(fixture, "", "", init), "");
 }
 
-static void fetch_variable(struct stager *stager) {
-    pick(stager);
-    make_variable(stager, "v", "f32=0");
-    stager_node(stager, "set", "Assign", "@v @total", "");
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,-3,4,5]", "v x picked v", "set"),
+static void fetch_variable(struct stage_fixture *fixture) {
+    pick(fixture);
+    make_variable(fixture, "v", "f32=0");
+    stage_fixture_node(fixture, "set", "Assign", "@v @total", "");
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,-3,4,5]", "v x picked v", "set"),
                      "11 | [-1 2 -3 4 5] | [2 4 5] | 11");
-    ck_assert_str_eq(stager_run(stager, "x:f32=[1,-2]", "v", "set"), "1");
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[1,-2]", "v", "set"), "1");
 }
 
 START_TEST(a_fetched_variable_is_read_after_the_last_stage) {
@@ -62,31 +62,31 @@ START_TEST(a_fetched_variable_is_read_after_the_last_stage) {
 }
 END_TEST
 
-static void run_targets(struct stager *stager) {
-    pick(stager);
-    make_variable(stager, "early", "f32=0");
-    make_variable(stager, "late", "f32=0");
-    make_variable(stager, "last", "f32=0");
-    stager_node(stager, "count/early", "AssignAdd", "@early f32=1", "");
-    stager_node_after(stager, "count/late", "AssignAdd", "@late f32=1", "", "picked");
-    stager_node(stager, "large", "Greater", "@picked f32=3", "");
-    stager_node(stager, "where/2", "Where", "@large", "");
-    stager_node(stager, "n", "Size", "@where/2", "");
-    stager_node(stager, "n/f32", "Cast", "@n", "U=f32");
-    stager_node(stager, "count/last", "AssignAdd", "@last @n/f32", "");
+static void run_targets(struct stage_fixture *fixture) {
+    pick(fixture);
+    make_variable(fixture, "early", "f32=0");
+    make_variable(fixture, "late", "f32=0");
+    make_variable(fixture, "last", "f32=0");
+    stage_fixture_node(fixture, "count/early", "AssignAdd", "@early f32=1", "");
+    stage_fixture_node_after(fixture, "count/late", "AssignAdd", "@late f32=1", "", "picked");
+    stage_fixture_node(fixture, "large", "Greater", "@picked f32=3", "");
+    stage_fixture_node(fixture, "where/2", "Where", "@large", "");
+    stage_fixture_node(fixture, "n", "Size", "@where/2", "");
+    stage_fixture_node(fixture, "n/f32", "Cast", "@n", "U=f32");
+    stage_fixture_node(fixture, "count/last", "AssignAdd", "@last @n/f32", "");
     for (int round = 1; round <= 3; round++) {
         char expected[64];
 
-        ck_assert_str_eq(
-            stager_run(stager, "x:f32=[-1,2,-3,4,5]", "total", "count/late count/last count/early"),
-            "11");
-        ck_assert_int_eq(stager->run.was_planned, round == 1);
+        ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,-3,4,5]", "total",
+                                           "count/late count/last count/early"),
+                         "11");
+        ck_assert_int_eq(fixture->run.was_planned, round == 1);
         snprintf(expected, sizeof(expected), "%d | %d | %d", round, round, 2 * round);
-        ck_assert_str_eq(stager_run(stager, "", "early late last", ""), expected);
+        ck_assert_str_eq(stage_fixture_run(fixture, "", "early late last", ""), expected);
     }
     /* Without anything to fetch. */
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2]", "", "count/last count/late"), "");
-    ck_assert_str_eq(stager_run(stager, "", "early late last", ""), "3 | 4 | 6");
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2]", "", "count/last count/late"), "");
+    ck_assert_str_eq(stage_fixture_run(fixture, "", "early late last", ""), "3 | 4 | 6");
 }
 
 START_TEST(targets_run_once_in_whichever_stage_they_are) {
@@ -95,19 +95,20 @@ START_TEST(targets_run_once_in_whichever_stage_they_are) {
 END_TEST
 
 /* Reads and writes happen as the graph was written, if some of them have to wait for a stage. */
-static void use_variable(struct stager *stager) {
-    pick(stager);
-    make_variable(stager, "v", "f32=100");
-    stager_node(stager, "v/0", "ReadVariable", "@v", "");
-    stager_node_after(stager, "v/1", "ReadVariable", "@v", "", "picked");
-    stager_node(stager, "plus", "AssignAdd", "@v f32=1", "");
-    stager_node(stager, "v/2", "ReadVariable", "@v", "");
-    stager_node(stager, "more", "AssignAdd", "@v @total", "");
-    stager_node(stager, "v/3", "ReadVariable", "@v", "");
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,20]", "v/0 v/1 v/2 v/3 v", "plus more"),
+static void use_variable(struct stage_fixture *fixture) {
+    pick(fixture);
+    make_variable(fixture, "v", "f32=100");
+    stage_fixture_node(fixture, "v/0", "ReadVariable", "@v", "");
+    stage_fixture_node_after(fixture, "v/1", "ReadVariable", "@v", "", "picked");
+    stage_fixture_node(fixture, "plus", "AssignAdd", "@v f32=1", "");
+    stage_fixture_node(fixture, "v/2", "ReadVariable", "@v", "");
+    stage_fixture_node(fixture, "more", "AssignAdd", "@v @total", "");
+    stage_fixture_node(fixture, "v/3", "ReadVariable", "@v", "");
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,20]", "v/0 v/1 v/2 v/3 v", "plus more"),
                      "100 | 100 | 101 | 121 | 121");
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,20]", "v/3 v/1", "plus more"), "142 | 121");
-    ck_assert_str_eq(stager_run(stager, "", "v", ""), "142");
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,20]", "v/3 v/1", "plus more"),
+                     "142 | 121");
+    ck_assert_str_eq(stage_fixture_run(fixture, "", "v", ""), "142");
 }
 
 START_TEST(a_variable_keeps_its_order_over_stages) {
@@ -145,21 +146,21 @@ static void slow_register(void) {
     ck_assert_int_eq(kernel_register(&kernel, NULL), 0);
 }
 
-static void limit_time(struct stager *stager) {
-    pick(stager);
-    stager_node(stager, "slow/1", "Slow", "f32=1", "");
-    stager_node(stager, "slow/2", "Slow", "@total", "");
-    stager_node(stager, "end/1", "Neg", "@slow/1", "");
-    stager_node(stager, "end/2", "Neg", "@slow/2", "");
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
-    stager->run.timeout_usec = 100000; /* enough for one of them */
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""),
+static void limit_time(struct stage_fixture *fixture) {
+    pick(fixture);
+    stage_fixture_node(fixture, "slow/1", "Slow", "f32=1", "");
+    stage_fixture_node(fixture, "slow/2", "Slow", "@total", "");
+    stage_fixture_node(fixture, "end/1", "Neg", "@slow/1", "");
+    stage_fixture_node(fixture, "end/2", "Neg", "@slow/2", "");
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
+    fixture->run.timeout_usec = 100000; /* enough for one of them */
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""),
                      "!the run took longer than 100000 us");
-    ck_assert_int_eq(stager->code, -ETIMEDOUT);
-    stager->run.timeout_usec = 60000000;
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
-    stager->run.timeout_usec = UINT64_MAX;
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
+    ck_assert_int_eq(fixture->code, -ETIMEDOUT);
+    fixture->run.timeout_usec = 60000000;
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
+    fixture->run.timeout_usec = UINT64_MAX;
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "end/1 end/2", ""), "-1 | -5");
 }
 
 START_TEST(a_time_limit_is_for_all_stages) {
@@ -187,13 +188,13 @@ static void read_whole(const char *path, char *text, size_t size) {
     fclose(file);
 }
 
-static void trace(struct stager *stager) {
+static void trace(struct stage_fixture *fixture) {
     char path[] = "/tmp/allot-stages.XXXXXX", *text = calloc(1, 1 << 16);
 
-    pick(stager);
+    pick(fixture);
     close(mkstemp(path));
-    stager->run.trace_file = path;
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "total", ""), "5");
+    fixture->run.trace_file = path;
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "total", ""), "5");
     read_whole(path, text, 1 << 16);
     ck_assert_int_eq(count(text, "\"cat\":\"Where\""), 1);
     ck_assert_int_eq(count(text, "\"cat\":\"Gather\""), 1);
@@ -206,15 +207,15 @@ static void trace(struct stager *stager) {
     ck_assert_int_eq(count(text, "\"outcome\":\"done\""), 1);
 
     /* A stage that cannot be planned has the stages before it, and the reason. */
-    stager_node(stager, "wrong", "Reshape", "@picked i64=[7]", "");
-    ck_assert_int_eq(stager_run(stager, "x:f32=[-1,2,3]", "wrong", "")[0], '!');
+    stage_fixture_node(fixture, "wrong", "Reshape", "@picked i64=[7]", "");
+    ck_assert_int_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "wrong", "")[0], '!');
     read_whole(path, text, 1 << 16);
     ck_assert_int_eq(count(text, "\"cat\":\"Where\""), 1);
     ck_assert_int_eq(count(text, "\"cat\":\"Gather\""), 0);
     ck_assert_int_eq(count(text, "\"outcome\":\"failed\",\"code\":-22,\"reason\":\"'wrong'"), 1);
 
-    stager->run.trace_file = "/nonexistent/trace.json";
-    ck_assert_str_eq(stager_run(stager, "x:f32=[-1,2,3]", "x total", ""),
+    fixture->run.trace_file = "/nonexistent/trace.json";
+    ck_assert_str_eq(stage_fixture_run(fixture, "x:f32=[-1,2,3]", "x total", ""),
                      "!/nonexistent/trace.json: No such file or directory");
     unlink(path);
     free(text);
@@ -226,33 +227,33 @@ START_TEST(a_trace_has_all_stages) {
 END_TEST
 
 START_TEST(shapes_are_fed_or_follow_from_feeds) {
-    with_threads(shaper_feed);
+    with_threads(shape_fixture_feed);
 }
 END_TEST
 
 START_TEST(shapes_are_computed) {
-    with_threads(shaper_compute);
+    with_threads(shape_fixture_compute);
 }
 END_TEST
 
 START_TEST(gradients_go_through_shapes_from_data) {
-    with_threads(shaper_differentiate);
+    with_threads(shape_fixture_differentiate);
 }
 END_TEST
 
-static void plan(struct stager *stager) {
-    stager_node(stager, "n", "Placeholder", "", "T=i64 shape=[]");
-    stager_node(stager, "other", "Placeholder", "", "T=i64 shape=[]");
-    stager_node(stager, "counted", "Range", "i64=0 @n i64=1", "");
-    stager_node(stager, "plus", "Add", "@counted @other", "");
+static void plan(struct stage_fixture *fixture) {
+    stage_fixture_node(fixture, "n", "Placeholder", "", "T=i64 shape=[]");
+    stage_fixture_node(fixture, "other", "Placeholder", "", "T=i64 shape=[]");
+    stage_fixture_node(fixture, "counted", "Range", "i64=0 @n i64=1", "");
+    stage_fixture_node(fixture, "plus", "Add", "@counted @other", "");
     /* A plan for each value that shapes depend on, and for no other. */
-    ck_assert_str_eq(stager_run(stager, "n:i64=2 other:i64=1", "plus", ""), "[1 2]");
-    ck_assert(stager->run.was_planned);
-    ck_assert_str_eq(stager_run(stager, "n:i64=3 other:i64=1", "plus", ""), "[1 2 3]");
-    ck_assert(stager->run.was_planned);
-    ck_assert_str_eq(stager_run(stager, "n:i64=2 other:i64=5", "plus", ""), "[5 6]");
-    ck_assert(!stager->run.was_planned);
-    ck_assert_uint_eq(stager->run.n_kernels, 2);
+    ck_assert_str_eq(stage_fixture_run(fixture, "n:i64=2 other:i64=1", "plus", ""), "[1 2]");
+    ck_assert(fixture->run.was_planned);
+    ck_assert_str_eq(stage_fixture_run(fixture, "n:i64=3 other:i64=1", "plus", ""), "[1 2 3]");
+    ck_assert(fixture->run.was_planned);
+    ck_assert_str_eq(stage_fixture_run(fixture, "n:i64=2 other:i64=5", "plus", ""), "[5 6]");
+    ck_assert(!fixture->run.was_planned);
+    ck_assert_uint_eq(fixture->run.n_kernels, 2);
     /* More values than plans are kept. */
     for (int round = 0; round < 2; round++)
         for (int n = 1; n <= 100; n++) {
@@ -261,9 +262,9 @@ static void plan(struct stager *stager) {
             snprintf(feeds, sizeof(feeds), "n:i64=%d other:i64=0", n);
             snprintf(expected, sizeof(expected), " %d]", n - 1);
             ck_assert_ptr_nonnull(
-                strstr(stager_run(stager, feeds, "plus", ""), n == 1 ? "[0]" : expected));
+                strstr(stage_fixture_run(fixture, feeds, "plus", ""), n == 1 ? "[0]" : expected));
         }
-    ck_assert_uint_le(stager->engine->cache.n, stager->engine->cache.n_max);
+    ck_assert_uint_le(fixture->engine->cache.n, fixture->engine->cache.n_max);
 }
 
 START_TEST(values_that_settle_shapes_have_plans_of_their_own) {
@@ -272,17 +273,17 @@ START_TEST(values_that_settle_shapes_have_plans_of_their_own) {
 END_TEST
 
 /* The tensor that was fed is the caller's: a plan for what it was does not change with it. */
-static void change_fed(struct stager *stager) {
-    struct edge n = stager_node(stager, "n", "Placeholder", "", "T=i64 shape=[1]");
-    struct edge y = stager_node(stager, "y", "Fill", "@n i64=1", "");
+static void change_fed(struct stage_fixture *fixture) {
+    struct edge n = stage_fixture_node(fixture, "n", "Placeholder", "", "T=i64 shape=[1]");
+    struct edge y = stage_fixture_node(fixture, "y", "Fill", "@n i64=1", "");
     struct engine_call call = { .feeds = &n, .n_feeds = 1, .fetches = &y, .n_fetches = 1 };
-    struct allot_tensor *fed = grapher_tensor("i64=[2]"), *tensor;
+    struct allot_tensor *fed = graph_fixture_tensor("i64=[2]"), *tensor;
 
     for (int64_t i = 0; i < 6; i++) {
         struct engine_run run = { 0 };
 
         *(int64_t *)tensor_data(fed) = i % 3;
-        ck_assert_int_eq(engine_run(stager->engine, &call, &run, &fed, &tensor, &stager->err), 0);
+        ck_assert_int_eq(engine_run(fixture->engine, &call, &run, &fed, &tensor, &fixture->err), 0);
         ck_assert_int_eq(allot_tensor_count(tensor), i % 3);
         ck_assert_int_eq(run.was_planned, i < 3);
         allot_tensor_unref(tensor);
@@ -297,7 +298,7 @@ END_TEST
 
 /* Values enough that plans make way while others run theirs. */
 struct runner {
-    struct stager *stager;
+    struct stage_fixture *fixture;
     struct edge n, y;
     int64_t first;
     int n_wrong;
@@ -311,11 +312,11 @@ static void *run_often(void *userdata) {
     };
 
     for (int64_t i = 0; i < 300; i++) {
-        struct allot_tensor *fed = grapher_tensor("i64=0"), *tensor;
+        struct allot_tensor *fed = graph_fixture_tensor("i64=0"), *tensor;
         struct engine_run run = { 0 };
         int64_t n = *(int64_t *)tensor_data(fed) = (runner->first + i * 7) % 50;
 
-        if (engine_run(runner->stager->engine, &call, &run, &fed, &tensor, NULL) < 0)
+        if (engine_run(runner->fixture->engine, &call, &run, &fed, &tensor, NULL) < 0)
             tensor = NULL;
         runner->n_wrong += !tensor || allot_tensor_count(tensor) != n * (n - 1) / 2;
         allot_tensor_unref(tensor);
@@ -326,25 +327,25 @@ static void *run_often(void *userdata) {
 
 START_TEST(several_threads_have_values_of_their_own) {
     struct runner runners[4];
-    struct stager stager;
+    struct stage_fixture fixture;
     struct edge n, y;
 
-    stager_open(&stager, 2, false);
-    n = stager_node(&stager, "n", "Placeholder", "", "T=i64 shape=[]");
-    stager_node(&stager, "counted", "Range", "i64=0 @n i64=1", "");
-    stager_node(&stager, "counted/f32", "Cast", "@counted", "U=f32");
-    stager_node(&stager, "total", "Sum", "@counted/f32", "");
-    stager_node(&stager, "total/i64", "Cast", "@total", "U=i64");
-    y = stager_node(&stager, "y", "Range", "i64=0 @total/i64 i64=1", "");
+    stage_fixture_open(&fixture, 2, false);
+    n = stage_fixture_node(&fixture, "n", "Placeholder", "", "T=i64 shape=[]");
+    stage_fixture_node(&fixture, "counted", "Range", "i64=0 @n i64=1", "");
+    stage_fixture_node(&fixture, "counted/f32", "Cast", "@counted", "U=f32");
+    stage_fixture_node(&fixture, "total", "Sum", "@counted/f32", "");
+    stage_fixture_node(&fixture, "total/i64", "Cast", "@total", "U=i64");
+    y = stage_fixture_node(&fixture, "y", "Range", "i64=0 @total/i64 i64=1", "");
     for (int i = 0; i < 4; i++) {
-        runners[i] = (struct runner){ .stager = &stager, .n = n, .y = y, .first = 13 * i };
+        runners[i] = (struct runner){ .fixture = &fixture, .n = n, .y = y, .first = 13 * i };
         ck_assert_int_eq(pthread_create(&runners[i].thread, NULL, run_often, &runners[i]), 0);
     }
     for (int i = 0; i < 4; i++) {
         pthread_join(runners[i].thread, NULL);
         ck_assert_int_eq(runners[i].n_wrong, 0);
     }
-    stager_close(&stager);
+    stage_fixture_close(&fixture);
 }
 END_TEST
 

@@ -27,14 +27,14 @@
 /* One that hangs answers neither yes nor no: limits and cancellations are heard all the same. */
 START_TEST(a_daemon_that_hangs_keeps_no_run) {
     struct runner runner, again;
-    struct bench bench;
+    struct gpu_fixture fixture;
     uint64_t begun;
 
-    waiting_begin();
-    open_session(&bench);
-    check_books(&bench, NULL);
-    runner = again = runner_line(&bench, "Next", VALUE);
-    kill(waiting_allotd.pid, SIGSTOP);
+    shared_box_begin();
+    open_session(&fixture);
+    check_books(&fixture, NULL);
+    runner = again = runner_line(&fixture, "Next", VALUE);
+    kill(shared_box_allotd.pid, SIGSTOP);
     begun = clock_usec(CLOCK_MONOTONIC);
     runner_begin(&runner, 20000);
     runner_await(&runner, -ETIMEDOUT);
@@ -44,22 +44,22 @@ START_TEST(a_daemon_that_hangs_keeps_no_run) {
     runner_await(&again, -ETIMEDOUT);
     runner_cancel(&runner);
     ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
-    kill(waiting_allotd.pid, SIGCONT);
+    kill(shared_box_allotd.pid, SIGCONT);
     runner_check(&runner);
-    check_books(&bench, NULL);
+    check_books(&fixture, NULL);
     runner_done(&runner);
-    session_close(&bench);
-    waiting_end();
+    gpu_fixture_session_close(&fixture);
+    shared_box_end();
 }
 END_TEST
 
 /* Who waits in line, and has something to give back meanwhile, is heard and kept to its limit. */
 START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
-    waiting_begin();
+    shared_box_begin();
     for (unsigned round = 0; round < 4; round++) {
         const uint64_t limit_usec = round % 2 ? 1000000 : 0;
         struct runner waiter, holder;
-        struct bench mine, theirs;
+        struct gpu_fixture mine, theirs;
         struct allot_lease *filler;
         uint64_t begun;
 
@@ -70,29 +70,29 @@ START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
         holder = runner_line(&theirs, "Hold", VALUE);
         runner_begin(&holder, 0);
         await_held(round + 1);
-        filler = realallotd_fill(&waiting_allotd, 0);
+        filler = realallotd_fill(&shared_box_allotd, 0);
         begun = clock_usec(CLOCK_MONOTONIC);
         runner_begin(&waiter, limit_usec);
-        realallotd_await_waiting(&waiting_allotd, 1);
-        kill(waiting_allotd.pid, SIGSTOP);
-        sem_post(&gpubench_let_go);
+        realallotd_await_waiting(&shared_box_allotd, 1);
+        kill(shared_box_allotd.pid, SIGSTOP);
+        sem_post(&gpu_fixture_let_go);
         runner_await(&holder, 0);
         begun = limit_usec ? begun : clock_usec(CLOCK_MONOTONIC);
         if (!limit_usec)
             cancel_give(&waiter.cancel);
         runner_await(&waiter, limit_usec ? -ETIMEDOUT : -ECANCELED);
         ck_assert_uint_lt(waiter.ended_usec - begun, limit_usec + STOPPED_USEC);
-        kill(waiting_allotd.pid, SIGCONT);
+        kill(shared_box_allotd.pid, SIGCONT);
         /* All that was given back is told: it is enough for who needs no more. */
         allot_lease_free(filler);
         runner_check(&waiter);
         check_books(&mine, NULL);
         runner_done(&waiter);
         runner_done(&holder);
-        session_close(&mine);
-        session_close(&theirs);
+        gpu_fixture_session_close(&mine);
+        gpu_fixture_session_close(&theirs);
     }
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -100,60 +100,60 @@ END_TEST
 START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
     uint64_t before;
 
-    waiting_begin();
-    before = realallotd_held(&waiting_allotd, 0);
+    shared_box_begin();
+    before = realallotd_held(&shared_box_allotd, 0);
     for (unsigned round = 0; round < 2; round++) {
         struct runner small, large;
-        struct bench bench;
+        struct gpu_fixture fixture;
         uint64_t begun;
 
-        open_session(&bench);
-        small = runner_line(&bench, "Next", VALUE);
-        large = runner_line(&bench, "Next", 4 * VALUE);
+        open_session(&fixture);
+        small = runner_line(&fixture, "Next", VALUE);
+        large = runner_line(&fixture, "Next", 4 * VALUE);
         runner_check(&small);
-        kill(waiting_allotd.pid, SIGSTOP);
+        kill(shared_box_allotd.pid, SIGSTOP);
         if (round == 1) {
             runner_begin(&large, 20000);
             runner_await(&large, -ETIMEDOUT);
         }
         begun = clock_usec(CLOCK_MONOTONIC);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
         ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begun, KEPT_USEC);
-        kill(waiting_allotd.pid, SIGCONT);
+        kill(shared_box_allotd.pid, SIGCONT);
         runner_done(&small);
         runner_done(&large);
-        while (realallotd_held(&waiting_allotd, 0) != before)
+        while (realallotd_held(&shared_box_allotd, 0) != before)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
 /* As long as a daemon that is away, and not first the one and then the other. */
 START_TEST(a_daemon_that_hangs_is_waited_for_as_one_that_is_away) {
-    waiting_begin();
+    shared_box_begin();
     for (unsigned round = 0; round < 2; round++) {
         struct runner runner;
-        struct bench bench;
+        struct gpu_fixture fixture;
         uint64_t begun;
 
-        open_session_of(&bench, (struct gpus_options){ .no_wait = round == 0,
-                                                       .wait_usec = round == 0 ? 0 : 1000000 });
-        check_books(&bench, NULL);
-        runner = runner_line(&bench, "Next", VALUE);
-        kill(waiting_allotd.pid, SIGSTOP);
+        open_session_of(&fixture, (struct gpus_options){ .no_wait = round == 0,
+                                                         .wait_usec = round == 0 ? 0 : 1000000 });
+        check_books(&fixture, NULL);
+        runner = runner_line(&fixture, "Next", VALUE);
+        kill(shared_box_allotd.pid, SIGSTOP);
         begun = clock_usec(CLOCK_MONOTONIC);
         runner_begin(&runner, 0);
         runner_await(&runner, -ENOMEM);
         ck_assert_uint_lt(runner.ended_usec - begun, round == 0 ? KEPT_USEC : 2000000);
         ck_assert_msg(strstr(runner.err.text, "does not answer"), "%s", runner.err.text);
-        kill(waiting_allotd.pid, SIGCONT);
+        kill(shared_box_allotd.pid, SIGCONT);
         runner_check(&runner);
-        check_books(&bench, NULL);
+        check_books(&fixture, NULL);
         runner_done(&runner);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -195,19 +195,19 @@ static void opener_fails(struct opener *opener, uint64_t most_usec) {
 
 START_TEST(a_daemon_that_hangs_keeps_no_new_session) {
     struct opener opener;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    waiting_begin();
+    shared_box_begin();
     for (unsigned round = 0; round < 2; round++) {
-        kill(waiting_allotd.pid, SIGSTOP);
+        kill(shared_box_allotd.pid, SIGSTOP);
         opener_begin(&opener, round == 0, round == 0 ? 0 : 1000000);
         opener_fails(&opener, KEPT_USEC);
-        kill(waiting_allotd.pid, SIGCONT);
-        realallotd_await_leases(&waiting_allotd, 0);
+        kill(shared_box_allotd.pid, SIGCONT);
+        realallotd_await_leases(&shared_box_allotd, 0);
     }
-    open_session(&bench);
-    session_close(&bench);
-    waiting_end();
+    open_session(&fixture);
+    gpu_fixture_session_close(&fixture);
+    shared_box_end();
 }
 END_TEST
 
@@ -216,9 +216,9 @@ START_TEST(a_daemon_that_hangs_keeps_no_new_session_of_a_job) {
     struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
     struct allot_lease *lease;
     struct opener opener;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    waiting_begin();
+    shared_box_begin();
     options.amount.mode = ALLOT_LEASE_GROW;
     ck_assert_int_eq(allot_lease_acquire(&lease, &options, NULL), 0);
     for (size_t i = 0;; i++) {
@@ -228,14 +228,14 @@ START_TEST(a_daemon_that_hangs_keeps_no_new_session_of_a_job) {
             break;
         setenv(name, value, 1);
     }
-    kill(waiting_allotd.pid, SIGSTOP);
+    kill(shared_box_allotd.pid, SIGSTOP);
     opener_begin(&opener, true, 0);
     opener_fails(&opener, KEPT_USEC);
-    kill(waiting_allotd.pid, SIGCONT);
-    open_session(&bench);
-    session_close(&bench);
+    kill(shared_box_allotd.pid, SIGCONT);
+    open_session(&fixture);
+    gpu_fixture_session_close(&fixture);
     allot_lease_free(lease);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -244,17 +244,17 @@ START_TEST(a_daemon_that_hangs_keeps_no_new_session_in_line) {
     struct allot_lease *filler;
     struct opener opener;
 
-    waiting_begin();
-    filler = realallotd_fill(&waiting_allotd, 0);
+    shared_box_begin();
+    filler = realallotd_fill(&shared_box_allotd, 0);
     opener_begin(&opener, false, wait_usec);
-    realallotd_await_waiting(&waiting_allotd, 1);
-    kill(waiting_allotd.pid, SIGSTOP);
+    realallotd_await_waiting(&shared_box_allotd, 1);
+    kill(shared_box_allotd.pid, SIGSTOP);
     opener_fails(&opener, wait_usec + KEPT_USEC);
-    kill(waiting_allotd.pid, SIGCONT);
-    realallotd_await_leases(&waiting_allotd, 1);
-    realallotd_await_waiting(&waiting_allotd, 0);
+    kill(shared_box_allotd.pid, SIGCONT);
+    realallotd_await_leases(&shared_box_allotd, 1);
+    realallotd_await_waiting(&shared_box_allotd, 0);
     allot_lease_free(filler);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -277,7 +277,7 @@ START_TEST(a_grant_that_meets_a_cancellation_is_no_lease) {
     uint64_t seed = 5;
     unsigned n_cancelled = 0;
 
-    waiting_begin();
+    shared_box_begin();
     for (unsigned round = 0; round < 200; round++) {
         struct asker asker = { .options = ALLOT_LEASE_OPTIONS_INIT };
 
@@ -295,10 +295,10 @@ START_TEST(a_grant_that_meets_a_cancellation_is_no_lease) {
             allot_lease_free(asker.lease);
         }
         close(asker.options.cancel_fd);
-        realallotd_await_leases(&waiting_allotd, 0);
+        realallotd_await_leases(&shared_box_allotd, 0);
     }
     ck_assert_uint_gt(n_cancelled, 0);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -323,29 +323,29 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     struct allot_lease *filler;
     struct gpu_memory_part part = { .bytes = 2 * MIB, .tag = "test" };
     uint32_t failed;
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct gpu *gpu;
     uint64_t gone;
     size_t n;
 
-    waiting_begin();
-    open_session(&bench);
-    check_books(&bench, NULL);
-    gpu = bench.engine->devices[1]->gpu;
-    small = runner_line(&bench, "Next", VALUE);
-    waiter = runner_line(&bench, "Next", 8 * VALUE);
+    shared_box_begin();
+    open_session(&fixture);
+    check_books(&fixture, NULL);
+    gpu = fixture.engine->devices[1]->gpu;
+    small = runner_line(&fixture, "Next", VALUE);
+    waiter = runner_line(&fixture, "Next", 8 * VALUE);
     runner_check(&small);
-    filler = realallotd_fill(&waiting_allotd, 0);
+    filler = realallotd_fill(&shared_box_allotd, 0);
     n = take_descriptors(fds, ELEMENTSOF(fds));
     runner_begin(&waiter, 0);
     runner_await(&waiter, -ENOMEM);
     ck_assert_msg(strstr(waiter.err.text, "ulimit -n"), "%s", waiter.err.text);
     give_descriptors(fds, n);
-    check_books(&bench, filler);
+    check_books(&fixture, filler);
 
     /* The lease's one connection is the waiter's, and there cannot be another. */
     runner_begin(&waiter, 0);
-    realallotd_await_waiting(&waiting_allotd, 1);
+    realallotd_await_waiting(&shared_box_allotd, 1);
     n = take_descriptors(fds, ELEMENTSOF(fds));
     arena_trim(gpu->arena, 0, &gone);
     ck_assert_uint_gt(gone, 2 * MIB);
@@ -353,13 +353,13 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     gpu_memory_dealloc(gpu, part.block.handle);
     give_descriptors(fds, n);
     runner_cancel(&waiter);
-    realallotd_await_waiting(&waiting_allotd, 0);
-    check_books(&bench, filler);
+    realallotd_await_waiting(&shared_box_allotd, 0);
+    check_books(&fixture, filler);
     runner_done(&small);
     runner_done(&waiter);
-    session_close(&bench);
+    gpu_fixture_session_close(&fixture);
     allot_lease_free(filler);
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 

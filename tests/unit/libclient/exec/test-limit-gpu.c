@@ -19,33 +19,33 @@
  * MOST, and HALF is more than is left beside two of HALF. */
 enum { PAGE = 2 * MIB, LIMIT = 9 * PAGE, MOST = 4 * PAGE, HALF = 2 * PAGE };
 
-static struct bench bench;
+static struct gpu_fixture fixture;
 
 /* Nobody manages the box: the arena's cap alone refuses. */
 static void begin_alone(void) {
-    bench_open(&bench, SIM_LIB_DIR);
-    bench.limit_bytes = LIMIT;
-    session_open(&bench, 2);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    fixture.limit_bytes = LIMIT;
+    gpu_fixture_session_open(&fixture, 2);
 }
 
 static void end_alone(void) {
-    session_close(&bench);
-    bench_close(&bench);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_close(&fixture);
 }
 
 /* The same limit by a lease. */
 static void open_leased(struct gpus_options options) {
-    struct bench probe;
+    struct gpu_fixture probe;
 
     open_session(&probe);
     options.n_gpus = 1;
-    options.limit_bytes = realallotd_held(&waiting_allotd, 0) + LIMIT; /* what a context takes */
-    session_close(&probe);
-    open_session_of(&bench, options);
+    options.limit_bytes = realallotd_held(&shared_box_allotd, 0) + LIMIT; /* what a context takes */
+    gpu_fixture_session_close(&probe);
+    open_session_of(&fixture, options);
 }
 
 static bool is_in_line(void) {
-    return ticket_is_any(bench.engine->devices[1]->gpu);
+    return ticket_is_any(fixture.engine->devices[1]->gpu);
 }
 
 static void await_in_line(void) {
@@ -58,38 +58,38 @@ static void await_live(uint64_t bytes) {
 
     do {
         nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-        arena_get_stats(bench.engine->devices[1]->gpu->arena, &stats);
+        arena_get_stats(fixture.engine->devices[1]->gpu->arena, &stats);
     } while (stats.live_bytes < bytes);
 }
 
 /* Has its memory until holder_end(). */
 static void holder_begin(struct runner *holder, int64_t bytes) {
-    unsigned n = atomic_load(&gpubench_n_held);
+    unsigned n = atomic_load(&gpu_fixture_n_held);
 
-    *holder = runner_line(&bench, "Hold", bytes);
+    *holder = runner_line(&fixture, "Hold", bytes);
     runner_begin(holder, 0);
     await_held(n + 1);
 }
 
 static void holder_end(struct runner *holder) {
-    sem_post(&gpubench_let_go);
+    sem_post(&gpu_fixture_let_go);
     runner_await(holder, 0);
     runner_done(holder);
 }
 
 /* Puts what comes `from` a placeholder, of so many bytes, into a variable of its own. */
 static struct runner runner_put(struct runner runner, struct edge from, int64_t bytes) {
-    struct edge v = source(&bench, "Variable", "/gpu:0", bytes / 4);
+    struct edge v = source(&fixture, "Variable", "/gpu:0", bytes / 4);
 
     runner.has_target = true;
-    runner.target =
-        add(&bench, "Put", NULL, (struct edge[]){ v, next(&bench, "/gpu:0", from) }, 2, NULL, 0);
+    runner.target = add(&fixture, "Put", NULL, (struct edge[]){ v, next(&fixture, "/gpu:0", from) },
+                        2, NULL, 0);
     return runner;
 }
 
 static void check_waits_for_another(void) {
     for (int round = 0; round < 3; round++) {
-        struct runner waiter = runner_line(&bench, "Next", MOST), holder;
+        struct runner waiter = runner_line(&fixture, "Next", MOST), holder;
 
         holder_begin(&holder, MOST);
         runner_begin(&waiter, 0);
@@ -109,24 +109,24 @@ START_TEST(a_run_waits_for_what_another_one_has) {
 END_TEST
 
 START_TEST(so_it_does_under_a_lease) {
-    waiting_begin();
+    shared_box_begin();
     open_leased((struct gpus_options){ 0 });
-    check_books(&bench, NULL);
+    check_books(&fixture, NULL);
     check_waits_for_another();
-    check_books(&bench, NULL);
-    session_close(&bench);
-    waiting_end();
+    check_books(&fixture, NULL);
+    gpu_fixture_session_close(&fixture);
+    shared_box_end();
 }
 END_TEST
 
 START_TEST(who_does_not_wait_is_refused_at_once) {
-    waiting_begin();
+    shared_box_begin();
     for (int round = 0; round < 2; round++) {
         struct runner waiter, holder;
 
         open_leased(round ? (struct gpus_options){ .wait_usec = 50000 }
                           : (struct gpus_options){ .no_wait = true });
-        waiter = runner_line(&bench, "Next", MOST);
+        waiter = runner_line(&fixture, "Next", MOST);
         holder_begin(&holder, MOST);
         runner_begin(&waiter, 0);
         runner_await(&waiter, -ENOMEM);
@@ -134,9 +134,9 @@ START_TEST(who_does_not_wait_is_refused_at_once) {
         holder_end(&holder);
         runner_check(&waiter);
         runner_done(&waiter);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    waiting_end();
+    shared_box_end();
 }
 END_TEST
 
@@ -144,8 +144,8 @@ START_TEST(a_cancellation_or_a_time_limit_ends_that_wait) {
     struct runner waiter, behind, holder;
 
     begin_alone();
-    waiter = runner_line(&bench, "Next", MOST);
-    behind = runner_line(&bench, "Next", MOST);
+    waiter = runner_line(&fixture, "Next", MOST);
+    behind = runner_line(&fixture, "Next", MOST);
     holder_begin(&holder, MOST);
     runner_begin(&waiter, 0);
     await_in_line();
@@ -175,16 +175,16 @@ START_TEST(what_nobody_will_give_back_is_refused) {
 
     begin_alone();
     /* More than the limit, whoever else runs. */
-    large = runner_line(&bench, "Next", LIMIT + PAGE);
+    large = runner_line(&fixture, "Next", LIMIT + PAGE);
     holder_begin(&holder, PAGE);
     runner_begin(&large, 0);
     runner_await(&large, -ENOMEM);
     holder_end(&holder);
     /* A variable stays: at once where nobody runs, and when the last one has ended. */
-    put = runner_line(&bench, "Next", HALF);
+    put = runner_line(&fixture, "Next", HALF);
     put = runner_put(put, put.y, HALF);
     runner_check(&put);
-    waiter = runner_line(&bench, "Next", 2 * MOST);
+    waiter = runner_line(&fixture, "Next", 2 * MOST);
     runner_begin(&waiter, 0);
     runner_await(&waiter, -ENOMEM);
     holder_begin(&holder, PAGE);
@@ -204,9 +204,9 @@ START_TEST(who_comes_later_does_not_overtake) {
     struct runner waiter, small, again, holder;
 
     begin_alone();
-    waiter = runner_line(&bench, "Next", MOST);
-    small = runner_line(&bench, "Next", PAGE);
-    again = runner_line(&bench, "Next", PAGE / 2);
+    waiter = runner_line(&fixture, "Next", MOST);
+    small = runner_line(&fixture, "Next", PAGE);
+    again = runner_line(&fixture, "Next", PAGE / 2);
     runner_check(&again);
     holder_begin(&holder, MOST);
     runner_begin(&waiter, 0);
@@ -232,14 +232,14 @@ START_TEST(of_two_that_wait_for_each_other_one_is_refused) {
 
     begin_alone();
     for (int i = 0; i < 2; i++) {
-        runners[i] = runner_line(&bench, "Hold", HALF);
+        runners[i] = runner_line(&fixture, "Hold", HALF);
         /* The host's part comes when the GPU is past Hold: only then the variable is made. */
-        runners[i] = runner_put(runners[i], next(&bench, "/cpu:0", runners[i].y), HALF);
+        runners[i] = runner_put(runners[i], next(&fixture, "/cpu:0", runners[i].y), HALF);
         runner_begin(&runners[i], 0);
     }
     await_live(4 * HALF);
     for (int i = 0; i < 2; i++)
-        sem_post(&gpubench_let_go);
+        sem_post(&gpu_fixture_let_go);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(pthread_join(runners[i].thread, NULL), 0);
         ck_assert_msg(runners[i].r == 0 || runners[i].r == -ENOMEM, "%s", runners[i].err.text);
@@ -258,27 +258,27 @@ START_TEST(those_in_line_are_not_waited_for) {
 
     begin_alone();
     /* By one who has memory and needs more than there is in all. */
-    grows = runner_line(&bench, "Hold", MOST);
-    grows = runner_put(grows, next(&bench, "/cpu:0", grows.y), MOST);
+    grows = runner_line(&fixture, "Hold", MOST);
+    grows = runner_put(grows, next(&fixture, "/cpu:0", grows.y), MOST);
     runner_begin(&grows, 0);
     await_held(1);
     for (int i = 0; i < 3; i++) {
-        waiters[i] = runner_line(&bench, "Next", MOST);
+        waiters[i] = runner_line(&fixture, "Next", MOST);
         runner_begin(&waiters[i], 0);
         await_in_line();
     }
-    sem_post(&gpubench_let_go);
+    sem_post(&gpu_fixture_let_go);
     runner_await(&grows, -ENOMEM);
     for (int i = 0; i < 3; i++) {
         runner_await(&waiters[i], 0);
         runner_done(&waiters[i]);
     }
     /* By each other, where a variable leaves too little for any. */
-    put = runner_line(&bench, "Next", HALF);
+    put = runner_line(&fixture, "Next", HALF);
     put = runner_put(put, put.y, HALF);
     runner_check(&put);
     for (int i = 0; i < 3; i++) {
-        waiters[i] = runner_line(&bench, "Next", 2 * MOST);
+        waiters[i] = runner_line(&fixture, "Next", 2 * MOST);
         runner_begin(&waiters[i], 0);
     }
     for (int i = 0; i < 3; i++) {
@@ -295,13 +295,13 @@ START_TEST(so_it_is_with_two_gpus) {
     struct runner both, holder;
 
     begin_alone();
-    ck_assert_uint_eq(bench.engine->n_devices, 3);
-    both = runner_line(&bench, "Next", MOST);
-    both.y = next(&bench, "/gpu:1", both.y);
-    holder = runner_line(&bench, "Next", MOST);
-    holder.y = one_op(&bench, "Hold", "/gpu:1", holder.x);
+    ck_assert_uint_eq(fixture.engine->n_devices, 3);
+    both = runner_line(&fixture, "Next", MOST);
+    both.y = next(&fixture, "/gpu:1", both.y);
+    holder = runner_line(&fixture, "Next", MOST);
+    holder.y = one_op(&fixture, "Hold", "/gpu:1", holder.x);
     for (int round = 0; round < 2; round++) {
-        unsigned n = atomic_load(&gpubench_n_held);
+        unsigned n = atomic_load(&gpu_fixture_n_held);
 
         runner_begin(&holder, 0);
         await_held(n + 1);
@@ -310,7 +310,7 @@ START_TEST(so_it_is_with_two_gpus) {
             nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
         if (round == 0)
             runner_cancel(&both);
-        sem_post(&gpubench_let_go);
+        sem_post(&gpu_fixture_let_go);
         runner_await(&holder, 0);
         if (round == 1)
             runner_await(&both, 0);
@@ -339,9 +339,10 @@ START_TEST(a_crowd_gets_through) {
     begin_alone();
     for (int i = 0; i < N_CROWD; i++)
         for (int k = 0; k < N_ROUNDS; k++) {
-            runners[i][k] = runner_line(&bench, "Next", (int64_t)(1 + (i * 5 + k * 3) % 8) * PAGE);
+            runners[i][k] =
+                runner_line(&fixture, "Next", (int64_t)(1 + (i * 5 + k * 3) % 8) * PAGE);
             if (i % 3 == 0)
-                runners[i][k].y = next(&bench, "/gpu:1", runners[i][k].y);
+                runners[i][k].y = next(&fixture, "/gpu:1", runners[i][k].y);
         }
     for (int i = 0; i < N_CROWD; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_again_and_again, runners[i]), 0);
@@ -368,7 +369,7 @@ START_TEST(a_limit_of_less_than_a_page_is_refused) {
         { { .limit_bytes = 5 << 20 }, NULL },
     };
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
         struct allot_error err = { 0 };
         const struct gpus *gpus = NULL;
@@ -387,7 +388,7 @@ START_TEST(a_limit_of_less_than_a_page_is_refused) {
         ck_assert_uint_eq(stats.cap_bytes, cases[i].options.limit_bytes >> 21 << 21);
         gpus_put(gpus);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 

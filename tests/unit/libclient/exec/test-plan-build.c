@@ -249,18 +249,18 @@ static int copy_compute(const struct allot_call *call, void *userdata) {
     return 0;
 }
 
-struct planner {
+struct other_run {
     struct bench bench;
     const struct world *world;
     int r;
 };
 
 static void *plan(void *userdata) {
-    struct planner *planner = userdata;
+    struct other_run *other_run = userdata;
     uint64_t usec;
     bool planned;
 
-    planner->r = run(&planner->bench, planner->world, 0, NULL, &planned, &usec);
+    other_run->r = run(&other_run->bench, other_run->world, 0, NULL, &planned, &usec);
     return NULL;
 }
 
@@ -271,7 +271,7 @@ START_TEST(others_run_or_are_stopped_while_a_plan_is_made) {
                                         .shape = wait_shape,
                                         .compute = copy_compute };
     struct world slow, ready, other;
-    struct planner planner = { .world = &slow };
+    struct other_run other_run = { .world = &slow };
     struct bench bench, another;
     struct allot_cancel *cancel;
     struct allot_node *node;
@@ -293,13 +293,13 @@ START_TEST(others_run_or_are_stopped_while_a_plan_is_made) {
 
     bench_open(&bench, &ready, 2);
     must(run(&bench, &ready, 0, NULL, &planned, &usec));
-    planner.bench.session = another.session = bench.session;
-    must(allot_callable_new(&planner.bench.callable, bench.session, &slow.x, 1, &slow.y, 1, NULL, 0,
-                            &err));
+    other_run.bench.session = another.session = bench.session;
+    must(allot_callable_new(&other_run.bench.callable, bench.session, &slow.x, 1, &slow.y, 1, NULL,
+                            0, &err));
     must(allot_callable_new(&another.callable, bench.session, &other.x, 1, &other.y, 1, NULL, 0,
                             &err));
     atomic_store(&waits, true);
-    ck_assert_int_eq(pthread_create(&thread, NULL, plan, &planner), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, plan, &other_run), 0);
     while (sem_wait(&begun) < 0)
         ;
 
@@ -315,11 +315,11 @@ START_TEST(others_run_or_are_stopped_while_a_plan_is_made) {
     atomic_store(&waits, false);
     sem_post(&leave);
     pthread_join(thread, NULL);
-    must(planner.r);
+    must(other_run.r);
     must(run(&another, &other, 60000000, NULL, &planned, &usec));
     ck_assert(planned);
     allot_cancel_free(cancel);
-    allot_callable_free(planner.bench.callable);
+    allot_callable_free(other_run.bench.callable);
     allot_callable_free(another.callable);
     bench_close(&bench);
     world_close(&slow);

@@ -61,24 +61,24 @@ struct held {
     int shape;
 };
 
-static void held_make(struct bench *bench, struct held *held, int shape) {
+static void held_make(struct gpu_fixture *fixture, struct held *held, int shape) {
     held->shape = shape;
-    held->x = source(bench, "Placeholder", NULL, COUNT);
-    held->y = next(bench, "/gpu:0", one_op(bench, "Hold", "/gpu:0", held->x));
+    held->x = source(fixture, "Placeholder", NULL, COUNT);
+    held->y = next(fixture, "/gpu:0", one_op(fixture, "Hold", "/gpu:0", held->x));
     held->plus = 2;
     if (shape < GOES_ON_AT_THE_HOST)
         return;
-    held->y = next(bench, shape == GOES_ON_AT_THE_HOST ? "/cpu:0" : "/gpu:1", held->y);
-    held->y = next(bench, "/gpu:0", held->y);
+    held->y = next(fixture, shape == GOES_ON_AT_THE_HOST ? "/cpu:0" : "/gpu:1", held->y);
+    held->y = next(fixture, "/gpu:0", held->y);
     held->plus = 4;
 }
 
-static int held_run(struct bench *bench, const struct held *held, struct engine_run *run,
+static int held_run(struct gpu_fixture *fixture, const struct held *held, struct engine_run *run,
                     struct allot_tensor *fed) {
     bool fetches = held->shape != TARGETS_ONLY;
     struct engine_call call = { &held->x, 1, &held->y, fetches, &held->y.node, !fetches };
     struct allot_tensor *tensor = NULL;
-    int r = engine_run(bench->engine, &call, run, &fed, &tensor, &bench->err);
+    int r = engine_run(fixture->engine, &call, run, &fed, &tensor, &fixture->err);
 
     ck_assert_int_eq(tensor != NULL, r == 0 && fetches);
     allot_tensor_unref(tensor);
@@ -86,25 +86,26 @@ static int held_run(struct bench *bench, const struct held *held, struct engine_
 }
 
 /* A run that is not held, or that was let go already, goes well. */
-static void held_check(struct bench *bench, const struct held *held) {
+static void held_check(struct gpu_fixture *fixture, const struct held *held) {
     struct allot_tensor *fed = numbers(COUNT);
 
-    sem_post(&gpubench_let_go);
-    check_run(bench, held->x, fed, held->y, held->plus);
+    sem_post(&gpu_fixture_let_go);
+    check_run(fixture, held->x, fed, held->y, held->plus);
     allot_tensor_unref(fed);
 }
 
 /* Leave a run on the GPU that is held there: one that is stopped before it came so far is no use.
  */
-static void held_leave(struct bench *bench, const struct held *held, struct allot_tensor *fed) {
-    unsigned before = atomic_load(&gpubench_n_held);
+static void held_leave(struct gpu_fixture *fixture, const struct held *held,
+                       struct allot_tensor *fed) {
+    unsigned before = atomic_load(&gpu_fixture_n_held);
     struct engine_run run = { .timeout_usec = LIMIT_USEC };
 
-    for (; atomic_load(&gpubench_n_held) == before; run.timeout_usec *= 2)
-        ck_assert_int_eq(held_run(bench, held, &run, fed), -ETIMEDOUT);
+    for (; atomic_load(&gpu_fixture_n_held) == before; run.timeout_usec *= 2)
+        ck_assert_int_eq(held_run(fixture, held, &run, fed), -ETIMEDOUT);
 }
 
-static void check_stopped(struct bench *bench, const struct held *held, bool by_time) {
+static void check_stopped(struct gpu_fixture *fixture, const struct held *held, bool by_time) {
     struct allot_tensor *fed = numbers(COUNT);
     struct canceller canceller;
     struct engine_run run = { .timeout_usec = by_time ? LIMIT_USEC : 0,
@@ -114,8 +115,8 @@ static void check_stopped(struct bench *bench, const struct held *held, bool by_
     if (!by_time)
         canceller_begin(&canceller, LIMIT_USEC);
     /* Nobody lets it go: if the run waited for the GPU it would not come back. */
-    r = held_run(bench, held, &run, fed);
-    ck_assert_msg(r == (by_time ? -ETIMEDOUT : -ECANCELED), "%d: %s", r, bench->err.text);
+    r = held_run(fixture, held, &run, fed);
+    ck_assert_msg(r == (by_time ? -ETIMEDOUT : -ECANCELED), "%d: %s", r, fixture->err.text);
     /* What it was fed with is the GPU's until it is done; the caller may let go of it. */
     memset(tensor_data(fed), 0xff, COUNT * sizeof(float));
     allot_tensor_unref(fed);
@@ -124,119 +125,119 @@ static void check_stopped(struct bench *bench, const struct held *held, bool by_
 }
 
 START_TEST(stopped_runs_do_not_wait_for_the_gpu) {
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 8; threads += threads < 3 ? 1 : 5)
         for (int shape = 0; shape < N_SHAPES; shape++) {
             struct held held;
 
-            session_open(&bench, threads);
-            held_make(&bench, &held, shape);
-            held_check(&bench, &held);
+            gpu_fixture_session_open(&fixture, threads);
+            held_make(&fixture, &held, shape);
+            held_check(&fixture, &held);
             for (int round = 0; round < 4; round++) {
-                check_stopped(&bench, &held, round % 2);
-                sem_post(&gpubench_let_go);
-                held_check(&bench, &held);
+                check_stopped(&fixture, &held, round % 2);
+                sem_post(&gpu_fixture_let_go);
+                held_check(&fixture, &held);
             }
-            session_close(&bench);
+            gpu_fixture_session_close(&fixture);
         }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 /* The next run is behind what is left on the GPU, and can be stopped there. */
 START_TEST(who_comes_behind_is_stopped_in_time_too) {
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct held held;
 
-        session_open(&bench, threads);
-        held_make(&bench, &held, FETCHES);
-        check_stopped(&bench, &held, true);
-        check_stopped(&bench, &held, true);
-        check_stopped(&bench, &held, false);
-        sem_post(&gpubench_let_go);
-        held_check(&bench, &held);
-        session_close(&bench);
+        gpu_fixture_session_open(&fixture, threads);
+        held_make(&fixture, &held, FETCHES);
+        check_stopped(&fixture, &held, true);
+        check_stopped(&fixture, &held, true);
+        check_stopped(&fixture, &held, false);
+        sem_post(&gpu_fixture_let_go);
+        held_check(&fixture, &held);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
-static uint64_t live_bytes(const struct bench *bench, int gpu) {
+static uint64_t live_bytes(const struct gpu_fixture *fixture, int gpu) {
     struct arena_stats stats;
 
-    arena_get_stats(bench->engine->devices[1 + gpu]->gpu->arena, &stats);
+    arena_get_stats(fixture->engine->devices[1 + gpu]->gpu->arena, &stats);
     return stats.live_bytes;
 }
 
 /* Memory of a run that was stopped stays as it is until the GPU is through with it. */
 START_TEST(what_the_gpu_works_on_is_kept) {
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct allot_tensor *fed = numbers(COUNT);
         struct engine_run run = { .timeout_usec = LIMIT_USEC };
         struct held held;
         uint64_t live;
 
-        session_open(&bench, threads);
-        held_make(&bench, &held, GOES_ON_AT_ANOTHER);
-        held_leave(&bench, &held, fed);
-        live = live_bytes(&bench, 0);
+        gpu_fixture_session_open(&fixture, threads);
+        held_make(&fixture, &held, GOES_ON_AT_ANOTHER);
+        held_leave(&fixture, &held, fed);
+        live = live_bytes(&fixture, 0);
         ck_assert_uint_ge(live, COUNT * sizeof(float));
         ck_assert_uint_gt(atomic_load(&fed->refs), 1);
         /* Neither is it given to the next run, which has to wait. */
-        ck_assert_int_eq(held_run(&bench, &held, &run, fed), -ETIMEDOUT);
-        ck_assert_uint_eq(live_bytes(&bench, 0), live);
-        sem_post(&gpubench_let_go);
-        held_check(&bench, &held);
+        ck_assert_int_eq(held_run(&fixture, &held, &run, fed), -ETIMEDOUT);
+        ck_assert_uint_eq(live_bytes(&fixture, 0), live);
+        sem_post(&gpu_fixture_let_go);
+        held_check(&fixture, &held);
         ck_assert_uint_eq(atomic_load(&fed->refs), 1);
-        ck_assert_uint_eq(live_bytes(&bench, 0), live);
-        session_close(&bench);
+        ck_assert_uint_eq(live_bytes(&fixture, 0), live);
+        gpu_fixture_session_close(&fixture);
         allot_tensor_unref(fed);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 static void *close_session(void *userdata) {
-    session_close(userdata);
+    gpu_fixture_session_close(userdata);
     return NULL;
 }
 
 START_TEST(a_session_ends_when_the_gpu_is_through) {
-    struct bench bench;
+    struct gpu_fixture fixture;
     struct allot_tensor *fed = numbers(COUNT);
     struct held held;
     pthread_t thread;
 
-    bench_open(&bench, SIM_LIB_DIR);
-    session_open(&bench, 2);
-    held_make(&bench, &held, FETCHES);
-    held_leave(&bench, &held, fed);
-    ck_assert_int_eq(pthread_create(&thread, NULL, close_session, &bench), 0);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 2);
+    held_make(&fixture, &held, FETCHES);
+    held_leave(&fixture, &held, fed);
+    ck_assert_int_eq(pthread_create(&thread, NULL, close_session, &fixture), 0);
     pause_usec(50000);
     ck_assert_int_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
-    ck_assert_uint_gt(sim_box_used(&bench.box, 0), 0);
-    sem_post(&gpubench_let_go);
+    ck_assert_uint_gt(sim_box_used(&fixture.box, 0), 0);
+    sem_post(&gpu_fixture_let_go);
     pthread_join(thread, NULL);
-    ck_assert_uint_eq(sim_box_used(&bench.box, 0), 0);
+    ck_assert_uint_eq(sim_box_used(&fixture.box, 0), 0);
     ck_assert_uint_eq(atomic_load(&fed->refs), 1);
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 /* Writes of variables that were queued are over before the next run looks. */
 START_TEST(variables_are_whole_behind_a_stopped_run) {
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct allot_tensor *fed = numbers(COUNT), *tensor;
         struct edge x, v, y;
@@ -247,25 +248,25 @@ START_TEST(variables_are_whole_behind_a_stopped_run) {
                            read = { NULL, 0, &v, 1, NULL, 0 };
         float got;
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, COUNT);
-        v = source(&bench, "Variable", "/gpu:0", COUNT);
-        put[0] = add(&bench, "Put", NULL, (struct edge[]){ v, x }, 2, NULL, 0);
-        y = next(&bench, "/gpu:0", one_op(&bench, "Hold", "/gpu:0", x));
-        put[1] = add(&bench, "Put", NULL, (struct edge[]){ v, y }, 2, NULL, 0);
-        ck_assert_int_eq(engine_run(bench.engine, &first, &run, &fed, NULL, &bench.err), 0);
-        ck_assert_int_eq(engine_run(bench.engine, &second, &limited, &fed, NULL, &bench.err),
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, COUNT);
+        v = source(&fixture, "Variable", "/gpu:0", COUNT);
+        put[0] = add(&fixture, "Put", NULL, (struct edge[]){ v, x }, 2, NULL, 0);
+        y = next(&fixture, "/gpu:0", one_op(&fixture, "Hold", "/gpu:0", x));
+        put[1] = add(&fixture, "Put", NULL, (struct edge[]){ v, y }, 2, NULL, 0);
+        ck_assert_int_eq(engine_run(fixture.engine, &first, &run, &fed, NULL, &fixture.err), 0);
+        ck_assert_int_eq(engine_run(fixture.engine, &second, &limited, &fed, NULL, &fixture.err),
                          -ETIMEDOUT);
-        sem_post(&gpubench_let_go);
-        ck_assert_int_eq(engine_run(bench.engine, &read, &run, NULL, &tensor, &bench.err), 0);
+        sem_post(&gpu_fixture_let_go);
+        ck_assert_int_eq(engine_run(fixture.engine, &read, &run, NULL, &tensor, &fixture.err), 0);
         got = ((float *)tensor_data(tensor))[0];
         ck_assert(got == 0 || got == 2);
         check_numbers(tensor, 1, got);
         allot_tensor_unref(tensor);
         allot_tensor_unref(fed);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
@@ -274,21 +275,21 @@ START_TEST(stopped_anywhere_nothing_is_left_behind) {
     static const char *const devices[] = { "/gpu:0", "/cpu:0", "/gpu:1", "/gpu:0" };
     struct allot_tensor *fed = numbers(COUNT);
     unsigned long seed = 1;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 8; threads++) {
         struct edge x, ends[5], sum;
         uint64_t took = 0;
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, COUNT);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, COUNT);
         for (int b = 0; b < 5; b++) {
             ends[b] = x;
             for (int i = 0; i < 6; i++)
-                ends[b] = next(&bench, devices[(b + i) % 4], ends[b]);
+                ends[b] = next(&fixture, devices[(b + i) % 4], ends[b]);
         }
-        sum = (struct edge){ add(&bench, "AddN", "/cpu:0", ends, 5, NULL, 0), 0 };
+        sum = (struct edge){ add(&fixture, "AddN", "/cpu:0", ends, 5, NULL, 0), 0 };
         for (int round = 0; round < WALK_ROUNDS; round++) {
             struct engine_call call = { &x, 1, &sum, 1, NULL, 0 };
             struct canceller canceller;
@@ -299,36 +300,36 @@ START_TEST(stopped_anywhere_nothing_is_left_behind) {
 
             seed = seed * 6364136223846793005 + 1442695040888963407;
             canceller_begin(&canceller, (long)(took ? (seed >> 33) % took : 300));
-            r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
-            ck_assert_msg(r == 0 || r == -ECANCELED, "%d: %s", r, bench.err.text);
+            r = engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err);
+            ck_assert_msg(r == 0 || r == -ECANCELED, "%d: %s", r, fixture.err.text);
             ck_assert_int_eq(tensor != NULL, r == 0);
             allot_tensor_unref(tensor);
             canceller_end(&canceller);
             begin = clock_usec(CLOCK_MONOTONIC);
-            r = engine_run(bench.engine, &call, &plain, &fed, &tensor, &bench.err);
+            r = engine_run(fixture.engine, &call, &plain, &fed, &tensor, &fixture.err);
             took = clock_usec(CLOCK_MONOTONIC) - begin;
-            ck_assert_msg(r == 0, "%s", bench.err.text);
+            ck_assert_msg(r == 0, "%s", fixture.err.text);
             check_numbers(tensor, 5, 6);
             allot_tensor_unref(tensor);
         }
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 START_TEST(a_plan_is_stopped_before_anything_is_queued) {
     enum { LENGTH = 6000, LATE_USEC = 500000 };
     struct allot_tensor *fed = numbers(4);
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 2; threads++) {
         struct edge x, y;
 
-        session_open(&bench, threads);
-        y = x = source(&bench, "Placeholder", NULL, 4);
+        gpu_fixture_session_open(&fixture, threads);
+        y = x = source(&fixture, "Placeholder", NULL, 4);
         for (int i = 0; i < LENGTH; i++) {
             struct allot_tensor *zeros;
             struct build_attr attrs[] = { { "T", attr_dtype(DTYPE_F32) }, { "value", { 0 } } };
@@ -336,29 +337,29 @@ START_TEST(a_plan_is_stopped_before_anything_is_queued) {
 
             ck_assert_int_eq(allot_tensor_new(&zeros, ALLOT_F32, 0, NULL, NULL), 0);
             attrs[1].value = attr_tensor(zeros);
-            inputs[1] = (struct edge){ add(&bench, "Const", NULL, NULL, 0, attrs, 2), 0 };
+            inputs[1] = (struct edge){ add(&fixture, "Const", NULL, NULL, 0, attrs, 2), 0 };
             allot_tensor_unref(zeros);
-            y = next(&bench, "/gpu:0", y);
+            y = next(&fixture, "/gpu:0", y);
             inputs[0] = y;
-            y = (struct edge){ add(&bench, "Add", "/gpu:0", inputs, 2, NULL, 0), 0 };
+            y = (struct edge){ add(&fixture, "Add", "/gpu:0", inputs, 2, NULL, 0), 0 };
         }
         for (uint64_t limit_usec = 100; limit_usec <= 30000; limit_usec *= 3) {
             struct engine_call call = { &x, 1, &y, 1, NULL, 0 };
             struct engine_run run = { .timeout_usec = limit_usec };
             uint64_t usec = clock_usec(CLOCK_THREAD_CPUTIME_ID);
             struct allot_tensor *tensor = NULL;
-            int r = engine_run(bench.engine, &call, &run, &fed, &tensor, &bench.err);
+            int r = engine_run(fixture.engine, &call, &run, &fed, &tensor, &fixture.err);
 
             usec = clock_usec(CLOCK_THREAD_CPUTIME_ID) - usec;
             ck_assert_int_eq(r, -ETIMEDOUT);
             ck_assert_msg(usec < limit_usec + LATE_USEC, "%llu us", (unsigned long long)usec);
             ck_assert(limit_usec > 100 || !run.was_planned);
         }
-        check_run(&bench, x, fed, y, LENGTH);
-        session_close(&bench);
+        check_run(&fixture, x, fed, y, LENGTH);
+        gpu_fixture_session_close(&fixture);
     }
     allot_tensor_unref(fed);
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 

@@ -149,9 +149,9 @@ static void read_trace(const char *path, struct reading *ret) {
 }
 
 /* The only span of that node, which is a Next, and category. */
-static const struct span *find(const struct bench *bench, const struct reading *reading,
+static const struct span *find(const struct gpu_fixture *fixture, const struct reading *reading,
                                struct edge edge, const char *category) {
-    const char *name = graph_node(bench->graph, edge.node)->name;
+    const char *name = graph_node(fixture->graph, edge.node)->name;
     const struct span *found = NULL;
 
     for (int i = 0; i < reading->n; i++) {
@@ -168,9 +168,9 @@ static const struct span *find(const struct bench *bench, const struct reading *
 }
 
 /* Over the file of some run before. */
-static int try_to_file(struct bench *bench, const struct engine_call *call, struct cancel *cancel,
-                       struct allot_tensor *fed, struct allot_tensor **tensors,
-                       struct reading *ret) {
+static int try_to_file(struct gpu_fixture *fixture, const struct engine_call *call,
+                       struct cancel *cancel, struct allot_tensor *fed,
+                       struct allot_tensor **tensors, struct reading *ret) {
     static const char old[] = "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"old\"}]}";
     char path[] = "/tmp/allot-trace.XXXXXX";
     struct engine_run run = { .trace_file = path, .cancel = cancel };
@@ -179,7 +179,7 @@ static int try_to_file(struct bench *bench, const struct engine_call *call, stru
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, old, strlen(old)), (int)strlen(old));
     close(fd);
-    r = engine_run(bench->engine, call, &run, &fed, tensors, &bench->err);
+    r = engine_run(fixture->engine, call, &run, &fed, tensors, &fixture->err);
     read_trace(path, ret);
     unlink(path);
     for (int i = 0; i < ret->n; i++)
@@ -187,21 +187,22 @@ static int try_to_file(struct bench *bench, const struct engine_call *call, stru
     return r;
 }
 
-static void run_to_file(struct bench *bench, struct edge x, struct allot_tensor *fed,
+static void run_to_file(struct gpu_fixture *fixture, struct edge x, struct allot_tensor *fed,
                         const struct edge *y, uint32_t n, struct allot_tensor **tensors,
                         struct reading *ret) {
     const struct engine_call call = { &x, 1, y, n, NULL, 0 };
-    int r = try_to_file(bench, &call, NULL, fed, tensors, ret);
+    int r = try_to_file(fixture, &call, NULL, fed, tensors, ret);
 
-    ck_assert_msg(r == 0, "%s", bench->err.text);
+    ck_assert_msg(r == 0, "%s", fixture->err.text);
     ck_assert_str_eq(ret->outcome, "done");
     ck_assert(ret->n_failed == 0 && ret->n_unfinished == 0 && !ret->is_cut);
 }
 
-static void run_traced(struct bench *bench, struct edge x, struct edge y, struct reading *ret) {
+static void run_traced(struct gpu_fixture *fixture, struct edge x, struct edge y,
+                       struct reading *ret) {
     struct allot_tensor *fed = numbers(COUNT), *tensor;
 
-    run_to_file(bench, x, fed, &y, 1, &tensor, ret);
+    run_to_file(fixture, x, fed, &y, 1, &tensor, ret);
     ck_assert_float_eq(((float *)tensor_data(tensor))[1], 6);
     allot_tensor_unref(tensor);
     allot_tensor_unref(fed);
@@ -215,23 +216,23 @@ START_TEST(ops_stand_on_the_rows_of_their_gpus_with_its_times) {
     static const char *const devices[] = { "/gpu:0", "/gpu:0", "/gpu:1", "/cpu:0", "/gpu:1" };
     static const int pids[] = { 1, 1, 2, 0, 2 };
     static struct reading reading;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         double took_usec[5] = { 0 };
         struct edge x, y[5];
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, COUNT);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, COUNT);
         for (int i = 0; i < 5; i++)
-            y[i] = next(&bench, devices[i], i ? y[i - 1] : x);
+            y[i] = next(&fixture, devices[i], i ? y[i - 1] : x);
         for (int round = 0; round < 3; round++) {
             int n_fetches = 0;
 
-            run_traced(&bench, x, y[4], &reading);
+            run_traced(&fixture, x, y[4], &reading);
             for (int i = 0; i < 5; i++) {
-                const struct span *span = find(&bench, &reading, y[i], "Next"), *queued;
+                const struct span *span = find(&fixture, &reading, y[i], "Next"), *queued;
 
                 ck_assert_int_eq(span->pid, pids[i]);
                 ck_assert_msg(strstr(reading.rows[pids[i]], devices[i] + 1 + 3), "%s",
@@ -239,7 +240,7 @@ START_TEST(ops_stand_on_the_rows_of_their_gpus_with_its_times) {
                 if (pids[i] == 0)
                     continue;
                 ck_assert_int_eq(span->tid, GPU_COMPUTE);
-                queued = find(&bench, &reading, y[i], "Queue");
+                queued = find(&fixture, &reading, y[i], "Queue");
                 ck_assert_int_eq(queued->pid, 0);
                 /* A GPU of a simulated box takes the same time again and again, no host does; the
                  * trace has nanoseconds, and the driver counts in parts of a millisecond. */
@@ -250,8 +251,8 @@ START_TEST(ops_stand_on_the_rows_of_their_gpus_with_its_times) {
                                   "%g us, then %g us", took_usec[i], span->took_usec);
                 took_usec[i] = span->took_usec;
             }
-            ck_assert_double_ge(find(&bench, &reading, y[1], "Next")->begin_usec + 0.2,
-                                end_of(find(&bench, &reading, y[0], "Next")));
+            ck_assert_double_ge(find(&fixture, &reading, y[1], "Next")->begin_usec + 0.2,
+                                end_of(find(&fixture, &reading, y[0], "Next")));
             for (int i = 0; i < reading.n; i++) {
                 const struct span *span = &reading.spans[i];
 
@@ -263,9 +264,9 @@ START_TEST(ops_stand_on_the_rows_of_their_gpus_with_its_times) {
             }
             ck_assert_int_eq(n_fetches, 1);
         }
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
@@ -294,22 +295,22 @@ static void check_rows(struct reading *reading) {
 START_TEST(ops_of_a_row_never_overlap_however_many_threads_queue_them) {
     enum { CHAINS = 24, LENGTH = 4, ROUNDS = 3 };
     static struct reading reading;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 8; threads++) {
         struct edge x, y[CHAINS];
         struct allot_tensor *fed = numbers(64), *tensors[CHAINS];
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 64);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 64);
         for (int c = 0; c < CHAINS; c++)
             for (int i = 0; i < LENGTH; i++)
-                y[c] = next(&bench, c % 4 ? "/gpu:0" : "/gpu:1", i ? y[c] : x);
+                y[c] = next(&fixture, c % 4 ? "/gpu:0" : "/gpu:1", i ? y[c] : x);
         for (int round = 0; round < ROUNDS; round++) {
             int n_ops = 0;
 
-            run_to_file(&bench, x, fed, y, CHAINS, tensors, &reading);
+            run_to_file(&fixture, x, fed, y, CHAINS, tensors, &reading);
             check_rows(&reading);
             for (int i = 0; i < reading.n; i++)
                 n_ops += strcmp(reading.spans[i].category, "Next") == 0 && reading.spans[i].pid > 0;
@@ -320,9 +321,9 @@ START_TEST(ops_of_a_row_never_overlap_however_many_threads_queue_them) {
             }
         }
         allot_tensor_unref(fed);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
@@ -331,21 +332,21 @@ static void ignore_line(void *userdata, enum allot_log_level level, const char *
 
 START_TEST(what_the_host_does_for_a_gpu_stands_on_the_hosts_rows) {
     static struct reading reading;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
     allot_log_set(ignore_line, NULL);
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 3; threads++) {
         struct build_attr message = { "message", attr_string("x: ") };
         struct allot_tensor *fed = numbers(64), *tensor;
         int n_prints = 0;
         struct edge x, y;
 
-        session_open(&bench, threads);
-        x = next(&bench, "/gpu:0", source(&bench, "Placeholder", NULL, 64));
-        y = (struct edge){ add(&bench, "Print", "/gpu:0", &x, 1, &message, 1), 0 };
-        y = next(&bench, "/gpu:0", y);
-        run_to_file(&bench, (struct edge){ 0, 0 }, fed, &y, 1, &tensor, &reading);
+        gpu_fixture_session_open(&fixture, threads);
+        x = next(&fixture, "/gpu:0", source(&fixture, "Placeholder", NULL, 64));
+        y = (struct edge){ add(&fixture, "Print", "/gpu:0", &x, 1, &message, 1), 0 };
+        y = next(&fixture, "/gpu:0", y);
+        run_to_file(&fixture, (struct edge){ 0, 0 }, fed, &y, 1, &tensor, &reading);
         check_rows(&reading);
         for (int i = 0; i < reading.n; i++)
             if (strcmp(reading.spans[i].category, "Print") == 0) {
@@ -355,14 +356,14 @@ START_TEST(what_the_host_does_for_a_gpu_stands_on_the_hosts_rows) {
         ck_assert_int_eq(n_prints, 1);
         allot_tensor_unref(tensor);
         allot_tensor_unref(fed);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 static void *cancel_when_held(void *userdata) {
-    while (atomic_load(&gpubench_n_held) == 0)
+    while (atomic_load(&gpu_fixture_n_held) == 0)
         sched_yield();
     cancel_give(userdata);
     return NULL;
@@ -379,28 +380,28 @@ static int count(const struct reading *reading, const char *category, bool on_gp
 
 START_TEST(a_run_that_is_stopped_has_the_trace_of_what_was_done) {
     static struct reading reading;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 2; threads++) {
         struct allot_tensor *fed = numbers(64), *tensor = NULL;
         struct cancel cancel;
         pthread_t thread;
         struct edge x, y;
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 64);
-        y = next(&bench, "/gpu:0", next(&bench, "/gpu:0", next(&bench, "/cpu:0", x)));
-        y = next(&bench, "/gpu:0", one_op(&bench, "Hold", "/gpu:0", y));
-        atomic_store(&gpubench_n_held, 0);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 64);
+        y = next(&fixture, "/gpu:0", next(&fixture, "/gpu:0", next(&fixture, "/cpu:0", x)));
+        y = next(&fixture, "/gpu:0", one_op(&fixture, "Hold", "/gpu:0", y));
+        atomic_store(&gpu_fixture_n_held, 0);
         cancel_init(&cancel);
         ck_assert_int_eq(pthread_create(&thread, NULL, cancel_when_held, &cancel), 0);
-        ck_assert_int_eq(try_to_file(&bench, &(struct engine_call){ &x, 1, &y, 1, NULL, 0 },
+        ck_assert_int_eq(try_to_file(&fixture, &(struct engine_call){ &x, 1, &y, 1, NULL, 0 },
                                      &cancel, fed, &tensor, &reading),
                          -ECANCELED);
         ck_assert_str_eq(reading.outcome, "stopped");
         ck_assert_str_eq(reading.reason, "the run was cancelled");
-        ck_assert_str_eq(bench.err.text, reading.reason);
+        ck_assert_str_eq(fixture.err.text, reading.reason);
         ck_assert(reading.is_cut);
         check_rows(&reading);
         /* Two before the one that is held were over when that began. */
@@ -411,59 +412,59 @@ START_TEST(a_run_that_is_stopped_has_the_trace_of_what_was_done) {
         for (int i = 0; i < reading.n; i++)
             ck_assert(reading.spans[i].begin_usec >= 0 && reading.spans[i].took_usec >= 0);
 
-        sem_post(&gpubench_let_go);
+        sem_post(&gpu_fixture_let_go);
         pthread_join(thread, NULL);
         cancel_done(&cancel);
         allot_tensor_unref(fed);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 
 START_TEST(a_run_that_fails_says_why_in_its_trace) {
     static struct reading reading;
-    struct bench bench;
+    struct gpu_fixture fixture;
 
-    bench_open(&bench, SIM_LIB_DIR);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
     for (unsigned threads = 1; threads <= 2; threads++) {
         struct allot_tensor *fed = numbers(64), *tensor = NULL;
         struct edge x, y, none = { 99, 0 };
         int r;
 
-        session_open(&bench, threads);
-        x = source(&bench, "Placeholder", NULL, 64);
-        y = source(&bench, "Variable", "/cpu:0", 64);
-        y = next(&bench, "/cpu:0", one_op(&bench, "Next", "/cpu:0", y));
-        r = try_to_file(&bench, &(struct engine_call){ &x, 1, &y, 1, NULL, 0 }, NULL, fed, &tensor,
-                        &reading);
+        gpu_fixture_session_open(&fixture, threads);
+        x = source(&fixture, "Placeholder", NULL, 64);
+        y = source(&fixture, "Variable", "/cpu:0", 64);
+        y = next(&fixture, "/cpu:0", one_op(&fixture, "Next", "/cpu:0", y));
+        r = try_to_file(&fixture, &(struct engine_call){ &x, 1, &y, 1, NULL, 0 }, NULL, fed,
+                        &tensor, &reading);
         ck_assert_int_eq(r, -ENODATA);
         ck_assert_str_eq(reading.outcome, "failed");
         ck_assert_ptr_nonnull(strstr(reading.reason, "is not initialised"));
-        ck_assert_str_eq(bench.err.text, reading.reason);
+        ck_assert_str_eq(fixture.err.text, reading.reason);
         ck_assert_int_eq(reading.n_failed, 1);
         ck_assert(reading.is_cut);
 
         /* A plan that cannot be made has done nothing. */
-        r = try_to_file(&bench, &(struct engine_call){ &x, 1, &none, 1, NULL, 0 }, NULL, fed,
+        r = try_to_file(&fixture, &(struct engine_call){ &x, 1, &none, 1, NULL, 0 }, NULL, fed,
                         &tensor, &reading);
         ck_assert_int_eq(r, -EINVAL);
-        ck_assert_str_eq(bench.err.text, reading.reason);
+        ck_assert_str_eq(fixture.err.text, reading.reason);
         ck_assert_int_eq(reading.n, 0);
 
         if (threads == 2) { /* the last: the context is lost by it */
-            y = one_op(&bench, "Crash", "/gpu:0", next(&bench, "/gpu:0", x));
-            r = try_to_file(&bench, &(struct engine_call){ &x, 1, &y, 1, NULL, 0 }, NULL, fed,
+            y = one_op(&fixture, "Crash", "/gpu:0", next(&fixture, "/gpu:0", x));
+            r = try_to_file(&fixture, &(struct engine_call){ &x, 1, &y, 1, NULL, 0 }, NULL, fed,
                             &tensor, &reading);
             ck_assert_int_lt(r, 0);
             ck_assert_str_eq(reading.outcome, "failed");
-            ck_assert_str_eq(bench.err.text, reading.reason);
+            ck_assert_str_eq(fixture.err.text, reading.reason);
             ck_assert_int_ge(count(&reading, "Queue", false), 2);
         }
         allot_tensor_unref(fed);
-        session_close(&bench);
+        gpu_fixture_session_close(&fixture);
     }
-    bench_close(&bench);
+    gpu_fixture_close(&fixture);
 }
 END_TEST
 

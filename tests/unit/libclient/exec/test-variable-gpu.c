@@ -15,58 +15,59 @@
 #include "tests/support/suite.h"
 #include "tests/support/libclient/exec/shared_box.h"
 
-static struct bench bench;
+static struct gpu_fixture fixture;
 static struct edge v; /* of COUNT numbers */
 
 static void begin(void) {
-    bench_open(&bench, SIM_LIB_DIR);
-    session_open(&bench, 2);
-    v = source(&bench, "Variable", "/gpu:0", COUNT);
+    gpu_fixture_open(&fixture, SIM_LIB_DIR);
+    gpu_fixture_session_open(&fixture, 2);
+    v = source(&fixture, "Variable", "/gpu:0", COUNT);
 }
 
 static void end(void) {
-    session_close(&bench);
-    bench_close(&bench);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_close(&fixture);
 }
 
 /* Writes i + plus, from a feed. */
 static struct runner runner_put(float plus, struct edge (*between)(struct edge x)) {
-    struct runner put = { .bench = &bench, .has_target = true, .fed = numbers(COUNT) };
+    struct runner put = { .fixture = &fixture, .has_target = true, .fed = numbers(COUNT) };
     struct edge value;
 
     for (int64_t i = 0; i < COUNT; i++)
         ((float *)tensor_data(put.fed))[i] += plus;
-    put.x = source(&bench, "Placeholder", NULL, COUNT);
+    put.x = source(&fixture, "Placeholder", NULL, COUNT);
     value = between ? between(put.x) : put.x;
-    put.target = add(&bench, "Put", NULL, (struct edge[]){ v, value }, 2, NULL, 0);
+    put.target = add(&fixture, "Put", NULL, (struct edge[]){ v, value }, 2, NULL, 0);
     return put;
 }
 
 static struct edge held(struct edge x) {
-    return one_op(&bench, "Hold", "/gpu:0", x); /* and one more */
+    return one_op(&fixture, "Hold", "/gpu:0", x); /* and one more */
 }
 
 static struct runner runner_fetch(struct edge y) {
-    return (struct runner){ .bench = &bench, .y = y };
+    return (struct runner){ .fixture = &fixture, .y = y };
 }
 
 /* What it has queued stands still until let_go(). */
 static void begin_held(struct runner *runner) {
-    unsigned n = atomic_load(&gpubench_n_held);
+    unsigned n = atomic_load(&gpu_fixture_n_held);
 
     runner_begin(runner, 0);
     await_held(n + 1);
 }
 
 static void let_go(void) {
-    sem_post(&gpubench_let_go);
+    sem_post(&gpu_fixture_let_go);
 }
 
 static struct variable *variable_now(void) {
     struct variable *variable;
 
-    ck_assert_int_eq(variable_table_get(&bench.engine->variables, graph_node(bench.graph, v.node),
-                                        bench.engine->devices[1], &variable),
+    ck_assert_int_eq(variable_table_get(&fixture.engine->variables,
+                                        graph_node(fixture.graph, v.node),
+                                        fixture.engine->devices[1], &variable),
                      0);
     return variable;
 }
@@ -83,15 +84,15 @@ static const void *bytes_now(void) {
 }
 
 static struct edge on_cpu(struct edge x) {
-    return next(&bench, "/cpu:0", x);
+    return next(&fixture, "/cpu:0", x);
 }
 
 static struct edge on_other_gpu(struct edge x) {
-    return next(&bench, "/gpu:1", x);
+    return next(&fixture, "/gpu:1", x);
 }
 
 static struct edge on_gpu(struct edge x) {
-    return next(&bench, "/gpu:0", x);
+    return next(&fixture, "/gpu:0", x);
 }
 
 static struct edge itself(struct edge x) {
@@ -109,7 +110,7 @@ START_TEST(a_read_comes_behind_a_write_that_is_queued) {
     for (size_t i = 0; i < ELEMENTSOF(ways); i++) {
         struct runner look;
 
-        v = source(&bench, "Variable", "/gpu:0", COUNT);
+        v = source(&fixture, "Variable", "/gpu:0", COUNT);
         put = runner_put(100, held);
         look = runner_fetch(ways[i](v));
         begin_held(&put);
@@ -121,7 +122,7 @@ START_TEST(a_read_comes_behind_a_write_that_is_queued) {
         ck_assert_msg(look.r == -ETIMEDOUT, "way %zu: %d %s", i, look.r, look.err.text);
         let_go();
         runner_await(&put, 0);
-        check_run(&bench, look.y, NULL, look.y, 101 + plus[i]);
+        check_run(&fixture, look.y, NULL, look.y, 101 + plus[i]);
         runner_done(&put);
     }
     end();
@@ -142,10 +143,10 @@ START_TEST(bytes_that_a_queued_copy_reads_are_nobody_elses) {
     begin();
     put = runner_put(100, NULL); /* what is fed later is not that */
     runner_check(&put);
-    raise = runner_line(&bench, "Hold", 4096);
+    raise = runner_line(&fixture, "Hold", 4096);
     raise.has_target = true;
-    raise.target = add(&bench, "Raise", NULL, (struct edge[]){ v, raise.y }, 2, NULL, 0);
-    feeds = runner_line(&bench, "Next", VALUE);
+    raise.target = add(&fixture, "Raise", NULL, (struct edge[]){ v, raise.y }, 2, NULL, 0);
+    feeds = runner_line(&fixture, "Next", VALUE);
     ck_assert_int_eq(variable_read(variable_now(), &old, &is_settled), 0);
     ck_assert(is_settled);
     begin_held(&raise);
@@ -157,7 +158,7 @@ START_TEST(bytes_that_a_queued_copy_reads_are_nobody_elses) {
     runner_await(&feeds, -ETIMEDOUT);
     let_go();
     runner_await(&raise, 0);
-    check_run(&bench, v, NULL, v, 101);
+    check_run(&fixture, v, NULL, v, 101);
     runner_done(&put);
     runner_done(&raise);
     runner_done(&feeds);
@@ -192,9 +193,9 @@ START_TEST(a_variable_that_could_not_be_written_is_what_it_was) {
 
     begin();
     put = runner_put(100, NULL);
-    spoil = runner_line(&bench, "Next", 4096);
+    spoil = runner_line(&fixture, "Next", 4096);
     spoil.has_target = true;
-    spoil.target = add(&bench, "Spoil", NULL, (struct edge[]){ v, spoil.y }, 2, NULL, 0);
+    spoil.target = add(&fixture, "Spoil", NULL, (struct edge[]){ v, spoil.y }, 2, NULL, 0);
     runner_begin(&spoil, 0);
     runner_await(&spoil, -EIO);
     ck_assert_int_eq(variable_read(variable_now(), &old, &ignored), -ENODATA);
@@ -205,7 +206,7 @@ START_TEST(a_variable_that_could_not_be_written_is_what_it_was) {
     runner_begin(&spoil, 0);
     runner_await(&spoil, -EIO);
     buffer_unref(old);
-    check_run(&bench, v, NULL, v, 100);
+    check_run(&fixture, v, NULL, v, 100);
     runner_done(&put);
     runner_done(&spoil);
     end();
@@ -215,9 +216,9 @@ END_TEST
 /* A thread that was in a context which is gone, and a program with a context of its own. */
 static void *visit_twice(void *barrier) {
     for (int i = 0; i < 2; i++) {
-        struct runner own = runner_line(&bench, "Next", 4096);
+        struct runner own = runner_line(&fixture, "Next", 4096);
 
-        check_run(&bench, own.x, own.fed, own.y, 2);
+        check_run(&fixture, own.x, own.fed, own.y, 2);
         runner_done(&own);
         pthread_barrier_wait(barrier);
         pthread_barrier_wait(barrier);
@@ -226,7 +227,7 @@ static void *visit_twice(void *barrier) {
 }
 
 static const struct cuda *cuda_now(void) {
-    return bench.engine->devices[1]->gpu->cuda;
+    return fixture.engine->devices[1]->gpu->cuda;
 }
 
 START_TEST(contexts_change_hands) {
@@ -238,8 +239,8 @@ START_TEST(contexts_change_hands) {
     ck_assert_int_eq(pthread_barrier_init(&barrier, NULL, 2), 0);
     ck_assert_int_eq(pthread_create(&thread, NULL, visit_twice, &barrier), 0);
     pthread_barrier_wait(&barrier);
-    session_close(&bench);
-    session_open(&bench, 2);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_session_open(&fixture, 2);
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
     pthread_barrier_wait(&barrier);
@@ -247,15 +248,15 @@ START_TEST(contexts_change_hands) {
 
     ck_assert_int_eq(cuda_ctx_create(cuda_now(), NULL, &own, 0, 0), 0);
     for (int i = 0; i < 3; i++) {
-        struct runner runner = runner_line(&bench, "Next", 4096 << i);
+        struct runner runner = runner_line(&fixture, "Next", 4096 << i);
 
-        check_run(&bench, runner.x, runner.fed, runner.y, 2);
+        check_run(&fixture, runner.x, runner.fed, runner.y, 2);
         ck_assert_int_eq(cuda_ctx_get_current(cuda_now(), NULL, &now), 0);
         ck_assert_ptr_eq(now, own);
         runner_done(&runner);
     }
-    session_close(&bench);
-    session_open(&bench, 2);
+    gpu_fixture_session_close(&fixture);
+    gpu_fixture_session_open(&fixture, 2);
     ck_assert_int_eq(cuda_ctx_get_current(cuda_now(), NULL, &now), 0);
     ck_assert_ptr_eq(now, own);
     cuda_ctx_destroy(cuda_now(), NULL, own);

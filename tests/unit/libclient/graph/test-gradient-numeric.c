@@ -112,7 +112,7 @@ static const struct {
 
 struct world {
     struct allot_graph *graph;
-    struct reckoner reckoner;
+    struct graph_reference reference;
     struct edge feeds[INPUTS_MAX];
     struct allot_tensor *fed[INPUTS_MAX];
     bool is_float[INPUTS_MAX], is_like[INPUTS_MAX];
@@ -128,7 +128,7 @@ static double draw(struct world *world, bool positive) {
     return !positive && world->seed >> 32 & 1 ? -value : value;
 }
 
-/* Placeholders for the inputs, and numbers to feed them. Constants are left to the grapher. */
+/* Placeholders for the inputs, and numbers to feed them. Constants are left to the fixture. */
 static void make_inputs(struct world *world, const char *inputs, bool positive, bool open,
                         char *words) {
     cleanup(freep) char *text = strdup(inputs);
@@ -154,7 +154,7 @@ static void make_inputs(struct world *world, const char *inputs, bool positive, 
         *bracket = '[';
         snprintf(attrs, sizeof(attrs), "T=%s shape=%s", dtype_name(dtype), open ? "?" : bracket);
         snprintf(name, sizeof(name), "x%zu", i);
-        world->feeds[i] = grapher_node(world->graph, name, "Placeholder", "", attrs);
+        world->feeds[i] = graph_fixture_node(world->graph, name, "Placeholder", "", attrs);
         ck_assert_int_eq(constant_new(&world->fed[i], dtype, &shape, 0, NULL), 0);
         for (int64_t e = 0; e < shape_count(&shape); e++) {
             void *data = tensor_data(world->fed[i]);
@@ -178,9 +178,9 @@ static struct allot_tensor *value_of(struct world *world, struct edge edge) {
         .fetches = &edge, .n_fetches = 1, .feeds = world->feeds, .n_feeds = world->n
     };
     struct allot_tensor *tensor;
-    int r = reckoner_run(&world->reckoner, &request, world->fed, &tensor);
+    int r = graph_reference_run(&world->reference, &request, world->fed, &tensor);
 
-    ck_assert_msg(r == 0, "%s", world->reckoner.error.text);
+    ck_assert_msg(r == 0, "%s", world->reference.error.text);
     return tensor;
 }
 
@@ -248,17 +248,17 @@ static void compare(struct world *world, struct edge loss, const char *what, str
 }
 
 static void try_case(size_t at, bool open) {
-    struct world world = { .graph = grapher_new(), .seed = 17 + at };
+    struct world world = { .graph = graph_fixture_new(), .seed = 17 + at };
     struct edge y, loss, grads[INPUTS_MAX], again[INPUTS_MAX];
     char words[128], what[256];
 
-    reckoner_init(&world.reckoner, world.graph);
+    graph_reference_init(&world.reference, world.graph);
     make_inputs(&world, cases[at].inputs, cases[at].positive, open, words);
     if (strcmp(cases[at].op, "SoftmaxCrossEntropy") == 0) { /* labels that add up to 1 */
-        grapher_node(world.graph, "labels", "Softmax", "@x1", "");
+        graph_fixture_node(world.graph, "labels", "Softmax", "@x1", "");
         strcpy(words, "@x0 @labels");
     }
-    y = grapher_node(world.graph, "y", cases[at].op, words, cases[at].attrs);
+    y = graph_fixture_node(world.graph, "y", cases[at].op, words, cases[at].attrs);
     snprintf(what, sizeof(what), "%s %s %s%s", cases[at].op, cases[at].inputs, cases[at].attrs,
              open ? ", open" : "");
     loss = weigh(&world, y);
@@ -273,7 +273,7 @@ static void try_case(size_t at, bool open) {
     }
     for (size_t i = 0; i < world.n; i++)
         allot_tensor_unref(world.fed[i]);
-    reckoner_done(&world.reckoner);
+    graph_reference_done(&world.reference);
     graph_unref(world.graph);
 }
 
@@ -294,19 +294,19 @@ END_TEST
 /* The gradient of Σ op(x) at these numbers, as text. */
 static void at_numbers(const char *op, const char *attrs, const char *inputs,
                        const char *expected) {
-    struct world world = { .graph = grapher_new() };
-    struct edge y = grapher_node(world.graph, "y", op, inputs, attrs), x, grad;
+    struct world world = { .graph = graph_fixture_new() };
+    struct edge y = graph_fixture_node(world.graph, "y", op, inputs, attrs), x, grad;
     struct allot_error err = { 0 };
     struct allot_tensor *value;
     char text[256];
 
-    reckoner_init(&world.reckoner, world.graph);
+    graph_reference_init(&world.reference, world.graph);
     x = graph_node(world.graph, y.node)->inputs[0];
     ck_assert_msg(grad_add(world.graph, &y, 1, &x, 1, NULL, &grad, &err) == 0, "%s", err.text);
     value = value_of(&world, grad);
     ck_assert_str_eq(allot_tensor_format(value, text, sizeof(text)), expected);
     allot_tensor_unref(value);
-    reckoner_done(&world.reckoner);
+    graph_reference_done(&world.reference);
     graph_unref(world.graph);
 }
 
@@ -328,12 +328,12 @@ END_TEST
 
 /* ---- Optimizers ------------------------------------------------------------------------------ */
 
-static void run_node(struct reckoner *reckoner, struct allot_node *node) {
+static void run_node(struct graph_reference *reference, struct allot_node *node) {
     uint32_t id = handle_node(node)->id;
-    int r = reckoner_run(reckoner, &(struct topo_request){ .targets = &id, .n_targets = 1 }, NULL,
-                         NULL);
+    int r = graph_reference_run(reference, &(struct topo_request){ .targets = &id, .n_targets = 1 },
+                                NULL, NULL);
 
-    ck_assert_msg(r == 0, "%s", reckoner->error.text);
+    ck_assert_msg(r == 0, "%s", reference->error.text);
 }
 
 /* Down x²/2 + 3x from 2, whose gradient is x + 3: against the rules written out. */
@@ -347,19 +347,19 @@ static void walk_down(int method) {
     struct allot_output variable, loss;
     struct allot_node *train;
     struct allot_graph *graph;
-    struct reckoner reckoner;
+    struct graph_reference reference;
 
     ck_assert_int_eq(allot_graph_new(&graph, NULL), 0);
-    reckoner_init(&reckoner, graph);
+    graph_reference_init(&reference, graph);
     variable = allot_variable(graph, "x", allot_scalar(graph, ALLOT_F64, 2));
     loss = allot_add(allot_mul(allot_square(variable), allot_scalar(graph, ALLOT_F64, 0.5)),
                      allot_mul(variable, allot_scalar(graph, ALLOT_F64, 3)));
     train = allot_minimize(optimizer, loss);
-    run_node(&reckoner, allot_initializer(graph));
+    run_node(&reference, allot_initializer(graph));
     for (int i = 0; i < 25; i++) {
         double g = x + 3, *now;
 
-        run_node(&reckoner, train);
+        run_node(&reference, train);
         if (method == 0)
             x -= rate * g;
         else if (method < 3) {
@@ -373,12 +373,12 @@ static void walk_down(int method) {
             p2 *= b2;
         }
         now = tensor_data(
-            (struct allot_tensor *)map_find(&reckoner.variables, handle_node(variable.node)->id));
+            (struct allot_tensor *)map_find(&reference.variables, handle_node(variable.node)->id));
         ck_assert_msg(fabs(*now - x) < 1e-12, "method %d, step %d: %.15g instead of %.15g", method,
                       i, *now, x);
     }
     allot_optimizer_free(optimizer);
-    reckoner_done(&reckoner);
+    graph_reference_done(&reference);
     allot_graph_unref(graph);
 }
 
@@ -391,30 +391,30 @@ END_TEST
 START_TEST(a_changed_variable_is_read_after_the_change) {
     struct allot_output v, after, twice;
     struct allot_tensor *value;
-    struct reckoner reckoner;
+    struct graph_reference reference;
     struct allot_graph *graph;
     struct edge fetch;
 
     ck_assert_int_eq(allot_graph_new(&graph, NULL), 0);
-    reckoner_init(&reckoner, graph);
+    graph_reference_init(&reference, graph);
     v = allot_variable(graph, "v", allot_scalar(graph, ALLOT_I32, 40));
     after = allot_assign_add(v, allot_scalar(graph, ALLOT_I32, 1));
     allot_with_control(graph, after.node) twice =
         allot_assign_add(v, allot_scalar(graph, ALLOT_I32, 1));
     fetch = handle_edge(twice);
-    ck_assert_int_eq(reckoner_run(&reckoner,
-                                  &(struct topo_request){ .fetches = &fetch, .n_fetches = 1 }, NULL,
-                                  &value),
-                     -EINVAL);
-    ck_assert_ptr_nonnull(strstr(reckoner.error.text, "variable 'v' has no value"));
-    run_node(&reckoner, allot_initializer(graph));
-    ck_assert_int_eq(reckoner_run(&reckoner,
-                                  &(struct topo_request){ .fetches = &fetch, .n_fetches = 1 }, NULL,
-                                  &value),
-                     0);
+    ck_assert_int_eq(
+        graph_reference_run(&reference, &(struct topo_request){ .fetches = &fetch, .n_fetches = 1 },
+                            NULL, &value),
+        -EINVAL);
+    ck_assert_ptr_nonnull(strstr(reference.error.text, "variable 'v' has no value"));
+    run_node(&reference, allot_initializer(graph));
+    ck_assert_int_eq(
+        graph_reference_run(&reference, &(struct topo_request){ .fetches = &fetch, .n_fetches = 1 },
+                            NULL, &value),
+        0);
     ck_assert_int_eq(*(int32_t *)tensor_data(value), 42);
     allot_tensor_unref(value);
-    reckoner_done(&reckoner);
+    graph_reference_done(&reference);
     allot_graph_unref(graph);
 }
 END_TEST

@@ -29,28 +29,28 @@ static const char *op_of(struct allot_graph *graph, struct edge edge) {
 }
 
 START_TEST(what_comes_by_several_ways_is_added_up) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct edge grad;
 
-    grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
-    grapher_node(graph, "a", "Exp", "@x", "");
-    grapher_node(graph, "b", "Sin", "@x", "");
-    grapher_node(graph, "c", "AddN", "@a @b @x", "");
+    graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
+    graph_fixture_node(graph, "a", "Exp", "@x", "");
+    graph_fixture_node(graph, "b", "Sin", "@x", "");
+    graph_fixture_node(graph, "c", "AddN", "@a @b @x", "");
     grad = gradient(graph, "c", "x");
     ck_assert_str_eq(op_of(graph, grad), "AddN");
     ck_assert_uint_eq(graph_node(graph, grad.node)->n_inputs, 3);
     ck_assert_str_eq(graph_node(graph, grad.node)->name, "gradients/x_grad/AddN");
     /* Twice the same input of one node. */
-    grapher_node(graph, "d", "Mul", "@x @x", "");
+    graph_fixture_node(graph, "d", "Mul", "@x @x", "");
     ck_assert_uint_eq(graph_node(graph, gradient(graph, "d", "x").node)->n_inputs, 2);
 }
 END_TEST
 
 /* A list of inputs ends at BUILD_LIST_MAX: what comes by more ways is added up in pieces. */
 START_TEST(more_ways_than_a_list_can_have_are_added_up_too) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     cleanup(freep) struct edge *many = calloc(BUILD_LIST_MAX + 1, sizeof(*many));
-    struct edge x = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), y, grad;
+    struct edge x = graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), y, grad;
     struct allot_error err = { 0 };
     struct build build = { graph, &err, 0 };
     const struct node *sum, *first;
@@ -77,25 +77,25 @@ START_TEST(more_ways_than_a_list_can_have_are_added_up_too) {
 END_TEST
 
 START_TEST(what_does_not_lead_to_y_has_none) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
 
-    grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[4]");
-    grapher_node(graph, "other", "Placeholder", "", "T=f32 shape=[4]");
-    grapher_node(graph, "y", "Exp", "@x", "");
+    graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[4]");
+    graph_fixture_node(graph, "other", "Placeholder", "", "T=f32 shape=[4]");
+    graph_fixture_node(graph, "y", "Exp", "@x", "");
     ck_assert(edge_is_none(gradient(graph, "y", "other")));
-    grapher_node(graph, "cut", "Split", "@x", "N=2");
-    grapher_node(graph, "z", "Exp", "@cut:0", "");
+    graph_fixture_node(graph, "cut", "Split", "@x", "N=2");
+    graph_fixture_node(graph, "z", "Exp", "@cut:0", "");
     ck_assert(edge_is_none(gradient(graph, "z", "cut:1")));
     ck_assert(!edge_is_none(gradient(graph, "z", "cut:0")));
     ck_assert_str_eq(op_of(graph, gradient(graph, "z", "x")), "Concat");
-    grapher_node(graph, "stop", "StopGradient", "@x", "");
-    grapher_node(graph, "s", "Exp", "@stop", "");
+    graph_fixture_node(graph, "stop", "StopGradient", "@x", "");
+    graph_fixture_node(graph, "s", "Exp", "@stop", "");
     ck_assert(edge_is_none(gradient(graph, "s", "x")));
-    grapher_node(graph, "whole", "Cast", "@x", "U=i32");
-    grapher_node(graph, "back", "Cast", "@whole", "U=f32");
+    graph_fixture_node(graph, "whole", "Cast", "@x", "U=i32");
+    graph_fixture_node(graph, "back", "Cast", "@whole", "U=f32");
     ck_assert(edge_is_none(gradient(graph, "back", "x")));
-    grapher_node(graph, "less", "Less", "@x @other", "");
-    grapher_node(graph, "one", "Cast", "@less", "U=f32");
+    graph_fixture_node(graph, "less", "Less", "@x @other", "");
+    graph_fixture_node(graph, "one", "Cast", "@less", "U=f32");
     ck_assert(edge_is_none(gradient(graph, "one", "x")));
     /* y itself, and y behind x. */
     ck_assert_str_eq(op_of(graph, gradient(graph, "y", "y")), "OnesLike");
@@ -104,14 +104,14 @@ START_TEST(what_does_not_lead_to_y_has_none) {
 END_TEST
 
 START_TEST(gradients_of_variables_and_constants_are_found) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct edge grad;
 
-    grapher_node(graph, "v", "Variable", "", "T=f32 shape=[2]");
-    grapher_node(graph, "c", "Fill", "i64=[2] f32=3", "");
-    grapher_node(graph, "y", "Mul", "@v @c", "");
-    grapher_node(graph, "r", "ReadVariable", "@v", "");
-    grapher_node(graph, "z", "Add", "@y @r", "");
+    graph_fixture_node(graph, "v", "Variable", "", "T=f32 shape=[2]");
+    graph_fixture_node(graph, "c", "Fill", "i64=[2] f32=3", "");
+    graph_fixture_node(graph, "y", "Mul", "@v @c", "");
+    graph_fixture_node(graph, "r", "ReadVariable", "@v", "");
+    graph_fixture_node(graph, "z", "Add", "@y @r", "");
     grad = gradient(graph, "z", "v");
     ck_assert_str_eq(op_of(graph, grad), "AddN");
     ck_assert_str_eq(graph_node(graph, grad.node)->name, "gradients/v_grad/AddN");
@@ -122,9 +122,9 @@ START_TEST(gradients_of_variables_and_constants_are_found) {
 END_TEST
 
 START_TEST(gradients_run_where_their_node_does) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct build_node request = { .op = "Exp", .name = "y", .device = "/gpu:1", .n_inputs = 1 };
-    struct edge x = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), grad;
+    struct edge x = graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), grad;
     uint32_t id;
 
     request.inputs = &x;
@@ -139,17 +139,18 @@ START_TEST(gradients_run_where_their_node_does) {
 END_TEST
 
 START_TEST(what_has_no_gradient_is_named) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
-    struct edge x = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), y, ret, no;
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
+    struct edge x = graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]"), y, ret,
+                no;
     struct allot_error err = { 0 };
 
-    y = grapher_node(graph, "n", "ArgMax", "@x", "");
+    y = graph_fixture_node(graph, "n", "ArgMax", "@x", "");
     ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, NULL, &ret, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "'n:0' (op ArgMax) is of type i64, which has no"));
     ck_assert_int_eq(
         opdef_register(&(struct opdef_row){ "Stiff", "(x: T) -> (y: T); T: type" }, NULL), 0);
-    grapher_node(graph, "p", "Stiff", "@x", "");
-    y = grapher_node(graph, "s", "Sum", "@p", "");
+    graph_fixture_node(graph, "p", "Stiff", "@x", "");
+    y = graph_fixture_node(graph, "s", "Sum", "@p", "");
     ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, NULL, &ret, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "node 'p': op Stiff has no gradient"));
     ck_assert_ptr_null(graph->scope);
@@ -157,7 +158,7 @@ START_TEST(what_has_no_gradient_is_named) {
     ck_assert_int_eq(grad_add(graph, &y, 1, &no, 1, NULL, &ret, &err), -EINVAL);
     ck_assert_int_eq(grad_add(graph, &no, 1, &x, 1, NULL, &ret, &err), -EINVAL);
     ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
-    no = grapher_node(graph, "w", "Placeholder", "", "T=f64 shape=[]");
+    no = graph_fixture_node(graph, "w", "Placeholder", "", "T=f64 shape=[]");
     ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "must be of its type and shape"));
 }
@@ -259,8 +260,8 @@ static void once_and_twice(struct allot_graph *graph, const char *op, const char
     struct edge y, ret[8], again[8];
     uint32_t id;
 
-    ck_assert_msg(grapher_add(graph, op, inputs, attrs, &id, &err) == 0, "%s %s: %s", op, inputs,
-                  err.text);
+    ck_assert_msg(graph_fixture_add(graph, op, inputs, attrs, &id, &err) == 0, "%s %s: %s", op,
+                  inputs, err.text);
     node = graph_node(graph, id);
     y = (struct edge){ id, 0 };
     ck_assert_msg(grad_add(graph, &y, 1, node->inputs, node->n_inputs, NULL, ret, &err) == 0,
@@ -288,7 +289,7 @@ static void once_and_twice(struct allot_graph *graph, const char *op, const char
 
 START_TEST(every_gradient_has_the_shape_of_its_input_once_and_twice) {
     for (size_t i = 0; i < ELEMENTSOF(smooth); i++) {
-        cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+        cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
         char open[256], *to = open;
 
         once_and_twice(graph, smooth[i].op, smooth[i].inputs, smooth[i].attrs);

@@ -24,7 +24,7 @@ static const struct node *node_of(struct allot_graph *graph, struct edge edge) {
 }
 
 START_TEST(names_are_made_unique_as_tensorflow_does) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
 
     ck_assert_str_eq(name_of(graph, NULL), "NoOp");
     ck_assert_str_eq(name_of(graph, NULL), "NoOp_1");
@@ -53,7 +53,7 @@ START_TEST(names_are_made_unique_as_tensorflow_does) {
 END_TEST
 
 START_TEST(names_that_cannot_be_are_refused) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     static const char *const bad[] = { "", "_x", "a b", "a:0", "/a", "\xc3\xa4", "a\n" };
 
     for (size_t i = 0; i < ELEMENTSOF(bad); i++) {
@@ -69,7 +69,7 @@ START_TEST(names_that_cannot_be_are_refused) {
 END_TEST
 
 START_TEST(ten_thousand_nodes_of_one_name_and_more_than_a_block) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
 
     for (int i = 0; i < 10000; i++)
         name_of(graph, NULL);
@@ -79,11 +79,11 @@ START_TEST(ten_thousand_nodes_of_one_name_and_more_than_a_block) {
 END_TEST
 
 START_TEST(outputs_are_found_by_name_and_number) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct allot_error err = { 0 };
     struct edge edge;
 
-    grapher_node(graph, "cut", "Split", "f32[4]", "N=2");
+    graph_fixture_node(graph, "cut", "Split", "f32[4]", "N=2");
     ck_assert_int_eq(graph_find_output(graph, "cut:1", &edge, NULL), 0);
     ck_assert_uint_eq(edge.output, 1);
     ck_assert_int_eq(graph_find_output(graph, "cut", &edge, NULL), 0);
@@ -101,14 +101,15 @@ START_TEST(outputs_are_found_by_name_and_number) {
 END_TEST
 
 START_TEST(types_and_lengths_follow_from_the_inputs) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
-    struct edge sum = grapher_node(graph, NULL, "AddN", "f64[2] f64[2] f64[2]", "");
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
+    struct edge sum = graph_fixture_node(graph, NULL, "AddN", "f64[2] f64[2] f64[2]", "");
 
     ck_assert_int_eq(node_int(node_of(graph, sum), "N"), 3);
     ck_assert_int_eq(graph_node_attr(node_of(graph, sum), "T")->dtype, DTYPE_F64);
     ck_assert_int_eq(graph_output(graph, sum)->dtype, DTYPE_F64);
     ck_assert_int_eq(
-        graph_node_attr(node_of(graph, grapher_node(graph, NULL, "Assert", "bool[]", "")), "T")
+        graph_node_attr(node_of(graph, graph_fixture_node(graph, NULL, "Assert", "bool[]", "")),
+                        "T")
             ->dtype,
         DTYPE_F32);
 }
@@ -141,13 +142,13 @@ START_TEST(what_does_not_fit_an_op_is_refused_in_words) {
     };
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+        cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
         struct allot_error err = { 0 };
         uint32_t id;
 
-        ck_assert_msg(grapher_add(graph, cases[i].op, cases[i].inputs, cases[i].attrs, &id, &err) <
-                          0,
-                      "%s", cases[i].says);
+        ck_assert_msg(
+            graph_fixture_add(graph, cases[i].op, cases[i].inputs, cases[i].attrs, &id, &err) < 0,
+            "%s", cases[i].says);
         ck_assert_msg(strstr(err.text, cases[i].says), "%s instead of %s", err.text, cases[i].says);
         ck_assert_ptr_null(graph_find(graph, cases[i].op[0] == 'P' ? "x" : cases[i].op));
     }
@@ -155,8 +156,8 @@ START_TEST(what_does_not_fit_an_op_is_refused_in_words) {
 END_TEST
 
 START_TEST(edges_and_controls_of_no_node_are_refused) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
-    struct edge x = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
+    struct edge x = graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
     uint32_t id, far = 7;
 
     ck_assert_int_eq(build_add(graph,
@@ -194,7 +195,7 @@ static const char *device_of(struct allot_graph *graph, const char *own) {
 }
 
 START_TEST(device_scopes_nest_and_fill_in_what_is_open) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct allot_error err = { 0 };
 
     ck_assert_str_eq(device_of(graph, NULL), "");
@@ -240,58 +241,62 @@ static const char *nonsense(const char *op, const char *name, const char *device
 }
 
 START_TEST(device_functions_are_asked_for_each_node) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct allot_error err = { 0 };
     struct robin robin = { 0 };
     uint32_t id;
 
     ck_assert_int_eq(scope_push_function(graph, round_robin, &robin, NULL), 0);
-    ck_assert_str_eq(node_of(graph, grapher_node(graph, "a", "Placeholder", "", "T=f32"))->device,
-                     "/device:GPU:0");
-    ck_assert_str_eq(node_of(graph, grapher_node(graph, "b", "Placeholder", "", "T=f32"))->device,
-                     "/device:GPU:1");
+    ck_assert_str_eq(
+        node_of(graph, graph_fixture_node(graph, "a", "Placeholder", "", "T=f32"))->device,
+        "/device:GPU:0");
+    ck_assert_str_eq(
+        node_of(graph, graph_fixture_node(graph, "b", "Placeholder", "", "T=f32"))->device,
+        "/device:GPU:1");
     ck_assert_str_eq(device_of(graph, NULL), "");
     ck_assert_int_eq(scope_push_device(graph, "/cpu:0", NULL), 0);
     /* Further in is asked first, and the function has the last word. */
     ck_assert_str_eq(
-        node_of(graph, grapher_node(graph, "inner", "Placeholder", "", "T=f32"))->device,
+        node_of(graph, graph_fixture_node(graph, "inner", "Placeholder", "", "T=f32"))->device,
         "/device:GPU:0");
     ck_assert_str_eq(device_of(graph, NULL), "/device:CPU:0");
     ck_assert_int_eq(scope_push_function(graph, nonsense, NULL, NULL), 0);
-    ck_assert_int_eq(grapher_add(graph, "NoOp", "", "", &id, &err), -EINVAL);
+    ck_assert_int_eq(graph_fixture_add(graph, "NoOp", "", "", &id, &err), -EINVAL);
     ck_assert_ptr_nonnull(strstr(err.text, "the device function, asked about 'NoOp_2' (op NoOp)"));
 }
 END_TEST
 
 START_TEST(control_scopes_add_up_and_can_be_ended) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
-    uint32_t a = grapher_node(graph, "a", "NoOp", "", "").node,
-             b = grapher_node(graph, "b", "NoOp", "", "").node;
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
+    uint32_t a = graph_fixture_node(graph, "a", "NoOp", "", "").node,
+             b = graph_fixture_node(graph, "b", "NoOp", "", "").node;
     const struct node *node;
 
     ck_assert_int_eq(scope_push_controls(graph, &a, 1, NULL), 0);
     ck_assert_int_eq(scope_push_controls(graph, (uint32_t[]){ b, a }, 2, NULL), 0);
-    node = node_of(graph, grapher_node(graph, "c", "NoOp", "", ""));
+    node = node_of(graph, graph_fixture_node(graph, "c", "NoOp", "", ""));
     ck_assert_uint_eq(node->n_controls, 2);
     ck_assert(node->controls[0] == b && node->controls[1] == a);
     ck_assert_int_eq(scope_push_controls(graph, NULL, 0, NULL), 0);
-    ck_assert_uint_eq(node_of(graph, grapher_node(graph, "d", "NoOp", "", ""))->n_controls, 0);
+    ck_assert_uint_eq(node_of(graph, graph_fixture_node(graph, "d", "NoOp", "", ""))->n_controls,
+                      0);
     ck_assert_int_eq(scope_push_controls(graph, &b, 1, NULL), 0);
-    ck_assert_uint_eq(node_of(graph, grapher_node(graph, "e", "NoOp", "", ""))->n_controls, 1);
+    ck_assert_uint_eq(node_of(graph, graph_fixture_node(graph, "e", "NoOp", "", ""))->n_controls,
+                      1);
 }
 END_TEST
 
 START_TEST(colocated_nodes_take_the_device_of_their_partner) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     uint32_t partner;
     const struct node *node;
 
     ck_assert_int_eq(scope_push_device(graph, "/gpu:1", NULL), 0);
-    partner = grapher_node(graph, "p", "NoOp", "", "").node;
+    partner = graph_fixture_node(graph, "p", "NoOp", "", "").node;
     scope_pop(graph);
     ck_assert_int_eq(scope_push_device(graph, "/cpu:0", NULL), 0);
     ck_assert_int_eq(scope_push_colocate(graph, partner, NULL), 0);
-    node = node_of(graph, grapher_node(graph, "q", "NoOp", "", ""));
+    node = node_of(graph, graph_fixture_node(graph, "q", "NoOp", "", ""));
     ck_assert_str_eq(node->device, "/device:GPU:1");
     ck_assert_uint_eq(node->n_colocate, 1);
     ck_assert_uint_eq(node->colocate[0], partner);
@@ -301,17 +306,17 @@ END_TEST
 /* ---- Variables ------------------------------------------------------------------------------- */
 
 START_TEST(a_handle_is_read_once_for_all_who_want_its_value) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     const struct node *one, *two, *read;
     struct edge v;
 
     ck_assert_int_eq(scope_push_device(graph, "/cpu:0", NULL), 0);
-    v = grapher_node(graph, "v", "Variable", "", "T=f32 shape=[2]");
+    v = graph_fixture_node(graph, "v", "Variable", "", "T=f32 shape=[2]");
     scope_pop(graph);
     ck_assert_int_eq(scope_push_device(graph, "/gpu:0", NULL), 0);
     ck_assert_int_eq(scope_push_name(graph, "layer", NULL), 0);
-    one = node_of(graph, grapher_node(graph, NULL, "Neg", "@v", ""));
-    two = node_of(graph, grapher_node(graph, NULL, "Exp", "@v", ""));
+    one = node_of(graph, graph_fixture_node(graph, NULL, "Neg", "@v", ""));
+    two = node_of(graph, graph_fixture_node(graph, NULL, "Exp", "@v", ""));
     read = graph_node(graph, one->inputs[0].node);
     ck_assert_str_eq(read->op->name, "ReadVariable");
     ck_assert_str_eq(read->name, "v/read");
@@ -324,17 +329,17 @@ START_TEST(a_handle_is_read_once_for_all_who_want_its_value) {
 END_TEST
 
 START_TEST(under_a_control_scope_a_variable_is_read_anew) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     const struct node *read, *later;
     uint32_t write;
 
-    grapher_node(graph, "v", "Variable", "", "T=f32 shape=[2]");
-    read = graph_node(graph,
-                      node_of(graph, grapher_node(graph, NULL, "Neg", "@v", ""))->inputs[0].node);
-    write = grapher_node(graph, NULL, "Assign", "@v f32[2]", "").node;
+    graph_fixture_node(graph, "v", "Variable", "", "T=f32 shape=[2]");
+    read = graph_node(
+        graph, node_of(graph, graph_fixture_node(graph, NULL, "Neg", "@v", ""))->inputs[0].node);
+    write = graph_fixture_node(graph, NULL, "Assign", "@v f32[2]", "").node;
     ck_assert_int_eq(scope_push_controls(graph, &write, 1, NULL), 0);
-    later = graph_node(graph,
-                       node_of(graph, grapher_node(graph, NULL, "Neg", "@v", ""))->inputs[0].node);
+    later = graph_node(
+        graph, node_of(graph, graph_fixture_node(graph, NULL, "Neg", "@v", ""))->inputs[0].node);
     ck_assert_ptr_ne(read, later);
     ck_assert_uint_eq(later->n_controls, 1);
     ck_assert_uint_eq(later->controls[0], write);
@@ -344,19 +349,19 @@ START_TEST(under_a_control_scope_a_variable_is_read_anew) {
 END_TEST
 
 START_TEST(only_what_is_asked_for_runs_and_in_order) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
-    struct edge a = grapher_node(graph, "a", "Placeholder", "", "T=f32 shape=[4]");
-    struct edge cut = grapher_node(graph, "cut", "Split", "@a", "N=2");
-    struct edge b = grapher_node(graph, "b", "Neg", "@cut:0", "");
-    struct edge c = grapher_node(graph, "c", "Add", "@b @cut:1", "");
-    uint32_t note = grapher_node(graph, "note", "NoOp", "", "").node;
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
+    struct edge a = graph_fixture_node(graph, "a", "Placeholder", "", "T=f32 shape=[4]");
+    struct edge cut = graph_fixture_node(graph, "cut", "Split", "@a", "N=2");
+    struct edge b = graph_fixture_node(graph, "b", "Neg", "@cut:0", "");
+    struct edge c = graph_fixture_node(graph, "c", "Add", "@b @cut:1", "");
+    uint32_t note = graph_fixture_node(graph, "note", "NoOp", "", "").node;
     uint32_t *ids, id;
     size_t n;
 
     ck_assert_int_eq(scope_push_controls(graph, &note, 1, NULL), 0);
-    id = grapher_node(graph, "d", "Exp", "@c", "").node;
+    id = graph_fixture_node(graph, "d", "Exp", "@c", "").node;
     scope_pop(graph);
-    grapher_node(graph, "unused", "Exp", "@c", "");
+    graph_fixture_node(graph, "unused", "Exp", "@c", "");
 
     ck_assert_int_eq(
         topo_prune(graph,
@@ -431,8 +436,8 @@ static void *reader(void *userdata) {
 }
 
 START_TEST(others_read_a_graph_while_one_builds_it) {
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
-    struct edge last = grapher_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
+    struct edge last = graph_fixture_node(graph, "x", "Placeholder", "", "T=f32 shape=[2]");
     pthread_t threads[2];
 
     for (size_t i = 0; i < ELEMENTSOF(threads); i++)
@@ -450,7 +455,7 @@ END_TEST
 
 START_TEST(a_long_list_of_controls_has_each_node_once_in_order) {
     enum { N = 300 };
-    cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+    cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
     struct build_node all = { .op = "NoOp", .n_controls = 2 * N };
     uint32_t controls[2 * N], id;
     const struct node *node;

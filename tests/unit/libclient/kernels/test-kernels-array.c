@@ -11,25 +11,25 @@
 /* Types of each size; a number per element tells them apart. */
 static const enum dtype types[] = { DTYPE_U8, DTYPE_BF16, DTYPE_F32, DTYPE_I64 };
 
-static void start(struct trial *trial, const char *op, enum dtype dtype) {
-    trial_init(trial, op);
-    trial_attr(trial, "T", attr_dtype(dtype));
+static void start(struct kernel_fixture *fixture, const char *op, enum dtype dtype) {
+    kernel_fixture_init(fixture, op);
+    kernel_fixture_attr(fixture, "T", attr_dtype(dtype));
 }
 
-static void *count_up(struct trial *trial, enum dtype dtype, const struct shape *shape) {
-    void *data = trial_input(trial, dtype, shape);
+static void *count_up(struct kernel_fixture *fixture, enum dtype dtype, const struct shape *shape) {
+    void *data = kernel_fixture_input(fixture, dtype, shape);
 
     for (int64_t i = 0; i < shape_count(shape); i++)
-        trial_set(dtype, data, i, i % 127 + 1);
+        kernel_fixture_set(dtype, data, i, i % 127 + 1);
     return data;
 }
 
-static void finish(struct trial *trial, struct pool *pool) {
-    int r = trial_outputs(trial);
+static void finish(struct kernel_fixture *fixture, struct pool *pool) {
+    int r = kernel_fixture_outputs(fixture);
 
-    ck_assert_msg(r == 0, "%s", trial->error.text);
-    r = trial_run(trial, pool);
-    ck_assert_msg(r == 0, "%s", trial->error.text);
+    ck_assert_msg(r == 0, "%s", fixture->error.text);
+    r = kernel_fixture_run(fixture, pool);
+    ck_assert_msg(r == 0, "%s", fixture->error.text);
 }
 
 /* The coordinates of element `i`. */
@@ -46,13 +46,14 @@ static int64_t number(const struct shape *shape, const int64_t *at) {
     return i;
 }
 
-static void same(const struct trial *trial, uint32_t output, int64_t i, uint32_t input, int64_t j) {
-    const enum dtype dtype = trial->out[output].dtype;
-    long double got = trial_get(dtype, trial->out_data[output], i),
-                expected = trial_get(dtype, trial->in_data[input], j);
+static void same(const struct kernel_fixture *fixture, uint32_t output, int64_t i, uint32_t input,
+                 int64_t j) {
+    const enum dtype dtype = fixture->out[output].dtype;
+    long double got = kernel_fixture_get(dtype, fixture->out_data[output], i),
+                expected = kernel_fixture_get(dtype, fixture->in_data[input], j);
 
     if (got != expected)
-        ck_abort_msg("%s of %s: element %lld of output %u is %Lg, not %Lg", trial->node.op->name,
+        ck_abort_msg("%s of %s: element %lld of output %u is %Lg, not %Lg", fixture->node.op->name,
                      dtype_name(dtype), (long long)i, output, got, expected);
 }
 
@@ -60,44 +61,45 @@ START_TEST(transpose_turns_any_dimensions) {
     static const int64_t perms[][4] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 0, 2, 1, 3 },
                                         { 1, 0, 3, 2 }, { 2, 3, 0, 1 }, { 0, 3, 1, 2 },
                                         { 3, 0, 1, 2 } };
-    const struct shape shapes[] = { trial_shape(4, 3, 5, 7, 2), trial_shape(4, 1, 40, 1, 70),
-                                    trial_shape(4, 2, 3, 0, 4) };
+    const struct shape shapes[] = { kernel_fixture_shape(4, 3, 5, 7, 2),
+                                    kernel_fixture_shape(4, 1, 40, 1, 70),
+                                    kernel_fixture_shape(4, 2, 3, 0, 4) };
 
     for (size_t t = 0; t < ELEMENTSOF(types); t++)
         for (size_t s = 0; s < ELEMENTSOF(shapes); s++)
             for (size_t p = 0; p < ELEMENTSOF(perms); p++) {
-                cleanup(trial_done) struct trial trial;
+                cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-                start(&trial, "Transpose", types[t]);
-                trial_attr(&trial, "perm", attr_ints(perms[p], 4));
-                count_up(&trial, types[t], &shapes[s]);
-                finish(&trial, NULL);
-                for (int64_t i = 0; i < shape_count(&trial.out[0].shape); i++) {
+                start(&fixture, "Transpose", types[t]);
+                kernel_fixture_attr(&fixture, "perm", attr_ints(perms[p], 4));
+                count_up(&fixture, types[t], &shapes[s]);
+                finish(&fixture, NULL);
+                for (int64_t i = 0; i < shape_count(&fixture.out[0].shape); i++) {
                     int64_t at[8], from[8];
 
-                    place(&trial.out[0].shape, i, at);
+                    place(&fixture.out[0].shape, i, at);
                     for (int k = 0; k < 4; k++)
                         from[perms[p][k]] = at[k];
-                    same(&trial, 0, i, 0, number(&shapes[s], from));
+                    same(&fixture, 0, i, 0, number(&shapes[s], from));
                 }
             }
 }
 END_TEST
 
 START_TEST(transpose_is_the_same_on_any_number_of_threads) {
-    const struct shape shape = trial_shape(3, 2, 300, 411);
+    const struct shape shape = kernel_fixture_shape(3, 2, 300, 411);
 
     for (unsigned threads = 0; threads <= 8; threads += 4) {
         cleanup(pool_freep) struct pool *pool = NULL;
-        cleanup(trial_done) struct trial trial;
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-        ck_assert_int_eq(pool_new(&pool, threads, "trial"), 0);
-        start(&trial, "Transpose", DTYPE_F32);
-        trial_attr(&trial, "perm", attr_ints((const int64_t[]){ 2, 0, 1 }, 3));
-        count_up(&trial, DTYPE_F32, &shape);
-        finish(&trial, pool);
+        ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
+        start(&fixture, "Transpose", DTYPE_F32);
+        kernel_fixture_attr(&fixture, "perm", attr_ints((const int64_t[]){ 2, 0, 1 }, 3));
+        count_up(&fixture, DTYPE_F32, &shape);
+        finish(&fixture, pool);
         for (int64_t i = 0; i < 2 * 300 * 411; i++)
-            same(&trial, 0, i, 0, i % 600 * 411 + i / 600);
+            same(&fixture, 0, i, 0, i % 600 * 411 + i / 600);
     }
 }
 END_TEST
@@ -105,16 +107,17 @@ END_TEST
 START_TEST(joining_and_cutting_are_each_others_inverse) {
     for (size_t t = 0; t < ELEMENTSOF(types); t++)
         for (int axis = -3; axis < 3; axis++) {
-            cleanup(trial_done) struct trial join, pack, split, unpack;
-            struct shape parts[3] = { trial_shape(3, 4, 3, 5), trial_shape(3, 4, 3, 5),
-                                      trial_shape(3, 4, 3, 5) };
+            cleanup(kernel_fixture_done) struct kernel_fixture join, pack, split, unpack;
+            struct shape parts[3] = { kernel_fixture_shape(3, 4, 3, 5),
+                                      kernel_fixture_shape(3, 4, 3, 5),
+                                      kernel_fixture_shape(3, 4, 3, 5) };
             const int own = axis < 0 ? axis + 3 : axis;
 
             for (int k = 0; k < 3; k++)
                 parts[k].dims[own] = k + (own > 0);
             start(&join, "Concat", types[t]);
-            trial_attr(&join, "N", attr_int(3));
-            trial_attr(&join, "axis", attr_int(axis));
+            kernel_fixture_attr(&join, "N", attr_int(3));
+            kernel_fixture_attr(&join, "axis", attr_int(axis));
             for (int k = 0; k < 3; k++)
                 count_up(&join, types[t], &parts[k]);
             finish(&join, NULL);
@@ -129,29 +132,29 @@ START_TEST(joining_and_cutting_are_each_others_inverse) {
             }
 
             start(&split, "SplitLike", types[t]);
-            trial_attr(&split, "N", attr_int(3));
-            trial_attr(&split, "U", attr_dtype(DTYPE_F32));
-            trial_attr(&split, "axis", attr_int(axis));
-            memcpy(trial_input(&split, types[t], &join.out[0].shape), join.out_data[0],
+            kernel_fixture_attr(&split, "N", attr_int(3));
+            kernel_fixture_attr(&split, "U", attr_dtype(DTYPE_F32));
+            kernel_fixture_attr(&split, "axis", attr_int(axis));
+            memcpy(kernel_fixture_input(&split, types[t], &join.out[0].shape), join.out_data[0],
                    (size_t)shape_count(&join.out[0].shape) * dtype_bytes(types[t]));
             for (int k = 0; k < 3; k++)
-                trial_input(&split, DTYPE_F32, &parts[k]);
+                kernel_fixture_input(&split, DTYPE_F32, &parts[k]);
             finish(&split, NULL);
             for (uint32_t k = 0; k < 3; k++)
                 ck_assert_mem_eq(split.out_data[k], join.in_data[k],
                                  (size_t)shape_count(&parts[k]) * dtype_bytes(types[t]));
 
             start(&pack, "Pack", types[t]);
-            trial_attr(&pack, "N", attr_int(2));
-            trial_attr(&pack, "axis", attr_int(axis));
+            kernel_fixture_attr(&pack, "N", attr_int(2));
+            kernel_fixture_attr(&pack, "axis", attr_int(axis));
             for (int k = 0; k < 2; k++)
-                trial_set(types[t], count_up(&pack, types[t], &parts[1]), 0, 100 + k);
+                kernel_fixture_set(types[t], count_up(&pack, types[t], &parts[1]), 0, 100 + k);
             finish(&pack, NULL);
             ck_assert_int_eq(pack.out[0].shape.rank, 4);
             start(&unpack, "Unpack", types[t]);
-            trial_attr(&unpack, "N", attr_int(2));
-            trial_attr(&unpack, "axis", attr_int(axis));
-            memcpy(trial_input(&unpack, types[t], &pack.out[0].shape), pack.out_data[0],
+            kernel_fixture_attr(&unpack, "N", attr_int(2));
+            kernel_fixture_attr(&unpack, "axis", attr_int(axis));
+            memcpy(kernel_fixture_input(&unpack, types[t], &pack.out[0].shape), pack.out_data[0],
                    (size_t)shape_count(&pack.out[0].shape) * dtype_bytes(types[t]));
             finish(&unpack, NULL);
             for (int64_t i = 0; i < shape_count(&parts[1]); i++) {
@@ -174,17 +177,17 @@ START_TEST(joining_and_cutting_are_each_others_inverse) {
 END_TEST
 
 START_TEST(split_cuts_evenly) {
-    const struct shape shape = trial_shape(2, 4, 6);
-    cleanup(trial_done) struct trial trial;
+    const struct shape shape = kernel_fixture_shape(2, 4, 6);
+    cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-    start(&trial, "Split", DTYPE_F32);
-    trial_attr(&trial, "N", attr_int(3));
-    trial_attr(&trial, "axis", attr_int(1));
-    count_up(&trial, DTYPE_F32, &shape);
-    finish(&trial, NULL);
+    start(&fixture, "Split", DTYPE_F32);
+    kernel_fixture_attr(&fixture, "N", attr_int(3));
+    kernel_fixture_attr(&fixture, "axis", attr_int(1));
+    count_up(&fixture, DTYPE_F32, &shape);
+    finish(&fixture, NULL);
     for (uint32_t k = 0; k < 3; k++)
         for (int64_t i = 0; i < 8; i++)
-            same(&trial, k, i, 0, i / 2 * 6 + k * 2 + i % 2);
+            same(&fixture, k, i, 0, i / 2 * 6 + k * 2 + i % 2);
 }
 END_TEST
 
@@ -193,15 +196,15 @@ END_TEST
 
 START_TEST(slices_and_their_gradients) {
     static const int64_t begin[] = { 1, 0, 2 }, size[] = { 2, -1, 3 };
-    const struct shape shape = trial_shape(3, 4, 3, 6);
+    const struct shape shape = kernel_fixture_shape(3, 4, 3, 6);
 
     for (size_t t = 0; t < ELEMENTSOF(types); t++) {
-        cleanup(trial_done) struct trial slice, back, pad;
+        cleanup(kernel_fixture_done) struct kernel_fixture slice, back, pad;
         struct shape part;
 
         start(&slice, "Slice", types[t]);
-        trial_attr(&slice, "begin", attr_ints(begin, 3));
-        trial_attr(&slice, "size", attr_ints(size, 3));
+        kernel_fixture_attr(&slice, "begin", attr_ints(begin, 3));
+        kernel_fixture_attr(&slice, "size", attr_ints(size, 3));
         count_up(&slice, types[t], &shape);
         finish(&slice, NULL);
         part = slice.out[0].shape;
@@ -215,10 +218,10 @@ START_TEST(slices_and_their_gradients) {
             same(&slice, 0, i, 0, number(&shape, at));
         }
         start(&back, "SliceGrad", types[t]);
-        trial_attr(&back, "U", attr_dtype(DTYPE_I64));
-        trial_attr(&back, "begin", attr_ints(begin, 3));
+        kernel_fixture_attr(&back, "U", attr_dtype(DTYPE_I64));
+        kernel_fixture_attr(&back, "begin", attr_ints(begin, 3));
         count_up(&back, types[t], &part);
-        trial_input(&back, DTYPE_I64, &shape);
+        kernel_fixture_input(&back, DTYPE_I64, &shape);
         finish(&back, NULL);
         for (int64_t i = 0; i < shape_count(&shape); i++) {
             int64_t at[8];
@@ -232,12 +235,12 @@ START_TEST(slices_and_their_gradients) {
             if (inside)
                 same(&back, 0, i, 0, number(&part, at));
             else
-                ck_assert(trial_get(types[t], back.out_data[0], i) == 0);
+                ck_assert(kernel_fixture_get(types[t], back.out_data[0], i) == 0);
         }
         start(&pad, "Pad", types[t]);
-        trial_attr(&pad, "before", attr_ints((const int64_t[]){ 1, 0, 2 }, 3));
-        trial_attr(&pad, "after", attr_ints((const int64_t[]){ 0, 3, 1 }, 3));
-        trial_attr(&pad, "value", attr_float(9));
+        kernel_fixture_attr(&pad, "before", attr_ints((const int64_t[]){ 1, 0, 2 }, 3));
+        kernel_fixture_attr(&pad, "after", attr_ints((const int64_t[]){ 0, 3, 1 }, 3));
+        kernel_fixture_attr(&pad, "value", attr_float(9));
         count_up(&pad, types[t], &shape);
         finish(&pad, NULL);
         for (int64_t i = 0; i < shape_count(&pad.out[0].shape); i++) {
@@ -249,7 +252,7 @@ START_TEST(slices_and_their_gradients) {
                 at[2] -= 2;
                 same(&pad, 0, i, 0, number(&shape, at));
             } else
-                ck_assert(trial_get(types[t], pad.out_data[0], i) == 9);
+                ck_assert(kernel_fixture_get(types[t], pad.out_data[0], i) == 9);
         }
     }
 }
@@ -273,20 +276,20 @@ static int64_t pick(int64_t begin, int64_t end, int64_t step, int64_t n, int64_t
 START_TEST(strided_slices_are_pythons) {
     static const int64_t cases[][3] = { { 0, 7, 1 }, { 1, 7, 2 },    { -3, -1, 1 }, { 6, 1, -2 },
                                         { 5, 2, 1 }, { 9, -20, -1 }, { 0, 99, 3 },  { -1, 0, -1 } };
-    const struct shape shape = trial_shape(2, 7, 3);
+    const struct shape shape = kernel_fixture_shape(2, 7, 3);
 
     for (size_t c = 0; c < ELEMENTSOF(cases); c++) {
-        cleanup(trial_done) struct trial slice, back;
-        struct trial *trials[] = { &slice, &back };
+        cleanup(kernel_fixture_done) struct kernel_fixture slice, back;
+        struct kernel_fixture *trials[] = { &slice, &back };
         int64_t rows[8], n = pick(cases[c][0], cases[c][1], cases[c][2], 7, rows);
-        const struct shape part = trial_shape(2, (int)n, 3);
+        const struct shape part = kernel_fixture_shape(2, (int)n, 3);
 
         start(&slice, "StridedSlice", DTYPE_F32);
         start(&back, "StridedSliceGrad", DTYPE_F32);
         for (int k = 0; k < 2; k++) {
-            trial_attr(trials[k], "begin", attr_ints(&cases[c][0], 1));
-            trial_attr(trials[k], "end", attr_ints(&cases[c][1], 1));
-            trial_attr(trials[k], "strides", attr_ints(&cases[c][2], 1));
+            kernel_fixture_attr(trials[k], "begin", attr_ints(&cases[c][0], 1));
+            kernel_fixture_attr(trials[k], "end", attr_ints(&cases[c][1], 1));
+            kernel_fixture_attr(trials[k], "strides", attr_ints(&cases[c][2], 1));
         }
         count_up(&slice, DTYPE_F32, &shape);
         finish(&slice, NULL);
@@ -294,7 +297,7 @@ START_TEST(strided_slices_are_pythons) {
         for (int64_t i = 0; i < n * 3; i++)
             same(&slice, 0, i, 0, rows[i / 3] * 3 + i % 3);
         count_up(&back, DTYPE_F32, &part);
-        trial_input(&back, DTYPE_F32, &shape);
+        kernel_fixture_input(&back, DTYPE_F32, &shape);
         finish(&back, NULL);
         for (int64_t row = 0; row < 7; row++) {
             int64_t from = -1;
@@ -314,22 +317,22 @@ END_TEST
 
 /* A row alone: the number of `begin`, whatever is open, as TensorFlow has it. */
 START_TEST(a_single_entry_is_the_one_at_begin) {
-    const struct shape shape = trial_shape(2, 7, 3), row = trial_shape(1, 3);
+    const struct shape shape = kernel_fixture_shape(2, 7, 3), row = kernel_fixture_shape(1, 3);
     const int64_t begin = -3, end = 2, strides[] = { 1, 2 };
 
     for (int masks = 0; masks < 8; masks++) {
-        cleanup(trial_done) struct trial slice, back;
-        struct trial *trials[] = { &slice, &back };
+        cleanup(kernel_fixture_done) struct kernel_fixture slice, back;
+        struct kernel_fixture *trials[] = { &slice, &back };
 
         start(&slice, "StridedSlice", DTYPE_F32);
         start(&back, "StridedSliceGrad", DTYPE_F32);
         for (int k = 0; k < 2; k++) {
-            trial_attr(trials[k], "begin", attr_ints(&begin, 1));
-            trial_attr(trials[k], "end", attr_ints(&end, 1));
-            trial_attr(trials[k], "strides", attr_ints(&strides[masks >> 2], 1));
-            trial_attr(trials[k], "begin_mask", attr_int(masks & 1));
-            trial_attr(trials[k], "end_mask", attr_int(masks >> 1 & 1));
-            trial_attr(trials[k], "shrink_axis_mask", attr_int(1));
+            kernel_fixture_attr(trials[k], "begin", attr_ints(&begin, 1));
+            kernel_fixture_attr(trials[k], "end", attr_ints(&end, 1));
+            kernel_fixture_attr(trials[k], "strides", attr_ints(&strides[masks >> 2], 1));
+            kernel_fixture_attr(trials[k], "begin_mask", attr_int(masks & 1));
+            kernel_fixture_attr(trials[k], "end_mask", attr_int(masks >> 1 & 1));
+            kernel_fixture_attr(trials[k], "shrink_axis_mask", attr_int(1));
         }
         count_up(&slice, DTYPE_F32, &shape);
         finish(&slice, NULL);
@@ -337,7 +340,7 @@ START_TEST(a_single_entry_is_the_one_at_begin) {
         for (int64_t i = 0; i < 3; i++)
             same(&slice, 0, i, 0, 4 * 3 + i);
         count_up(&back, DTYPE_F32, &row);
-        trial_input(&back, DTYPE_F32, &shape);
+        kernel_fixture_input(&back, DTYPE_F32, &shape);
         finish(&back, NULL);
         for (int64_t i = 0; i < 3; i++)
             same(&back, 0, 4 * 3 + i, 0, i);
@@ -350,29 +353,31 @@ END_TEST
 
 START_TEST(stretches_and_tiles) {
     for (size_t t = 0; t < ELEMENTSOF(types); t++) {
-        const struct shape row = trial_shape(2, 3, 1), big = trial_shape(3, 2, 3, 5),
-                           two = trial_shape(2, 2, 3), three = trial_shape(2, 2, 5);
-        cleanup(trial_done) struct trial like, put_in, tile;
+        const struct shape row = kernel_fixture_shape(2, 3, 1),
+                           big = kernel_fixture_shape(3, 2, 3, 5),
+                           two = kernel_fixture_shape(2, 2, 3),
+                           three = kernel_fixture_shape(2, 2, 5);
+        cleanup(kernel_fixture_done) struct kernel_fixture like, put_in, tile;
 
         start(&like, "BroadcastLike", types[t]);
-        trial_attr(&like, "U", attr_dtype(DTYPE_F32));
+        kernel_fixture_attr(&like, "U", attr_dtype(DTYPE_F32));
         count_up(&like, types[t], &row);
-        trial_input(&like, DTYPE_F32, &big);
+        kernel_fixture_input(&like, DTYPE_F32, &big);
         finish(&like, NULL);
         for (int64_t i = 0; i < 30; i++)
             same(&like, 0, i, 0, i / 5 % 3);
 
         start(&put_in, "BroadcastLike", types[t]);
-        trial_attr(&put_in, "U", attr_dtype(DTYPE_F32));
-        trial_attr(&put_in, "axes", attr_ints((const int64_t[]){ -2 }, 1));
+        kernel_fixture_attr(&put_in, "U", attr_dtype(DTYPE_F32));
+        kernel_fixture_attr(&put_in, "axes", attr_ints((const int64_t[]){ -2 }, 1));
         count_up(&put_in, types[t], &three);
-        trial_input(&put_in, DTYPE_F32, &big);
+        kernel_fixture_input(&put_in, DTYPE_F32, &big);
         finish(&put_in, NULL);
         for (int64_t i = 0; i < 30; i++)
             same(&put_in, 0, i, 0, i / 15 * 5 + i % 5);
 
         start(&tile, "Tile", types[t]);
-        trial_attr(&tile, "multiples", attr_ints((const int64_t[]){ 2, 3 }, 2));
+        kernel_fixture_attr(&tile, "multiples", attr_ints((const int64_t[]){ 2, 3 }, 2));
         count_up(&tile, types[t], &two);
         finish(&tile, NULL);
         for (int64_t i = 0; i < 36; i++)
@@ -383,47 +388,48 @@ END_TEST
 
 START_TEST(the_same_elements_under_another_shape) {
     static const char *const ops[] = { "Identity", "StopGradient", "ExpandDims", "Squeeze" };
-    const struct shape shape = trial_shape(2, 7, 3);
+    const struct shape shape = kernel_fixture_shape(2, 7, 3);
 
     for (size_t i = 0; i < ELEMENTSOF(ops); i++)
         for (int in_place = 0; in_place < 2; in_place++) {
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-            start(&trial, ops[i], DTYPE_F16);
-            count_up(&trial, DTYPE_F16, &shape);
-            ck_assert_int_eq(in_place ? trial_outputs_in_place(&trial, 0) : trial_outputs(&trial),
+            start(&fixture, ops[i], DTYPE_F16);
+            count_up(&fixture, DTYPE_F16, &shape);
+            ck_assert_int_eq(in_place ? kernel_fixture_outputs_in_place(&fixture, 0)
+                                      : kernel_fixture_outputs(&fixture),
                              0);
-            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
             for (int64_t k = 0; k < 21; k++) {
-                same(&trial, 0, k, 0, k);
-                ck_assert(trial_get(DTYPE_F16, trial.out_data[0], k) == (float)(k + 1));
+                same(&fixture, 0, k, 0, k);
+                ck_assert(kernel_fixture_get(DTYPE_F16, fixture.out_data[0], k) == (float)(k + 1));
             }
         }
 }
 END_TEST
 
 START_TEST(zeros_ones_and_shapes) {
-    const struct shape shape = trial_shape(2, 7, 3);
+    const struct shape shape = kernel_fixture_shape(2, 7, 3);
 
     for (int dtype = 1; dtype < N_DTYPES; dtype++)
         for (int one = 0; one < 2; one++) {
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-            start(&trial, one ? "OnesLike" : "ZerosLike", (enum dtype)dtype);
-            count_up(&trial, (enum dtype)dtype, &shape);
-            finish(&trial, NULL);
+            start(&fixture, one ? "OnesLike" : "ZerosLike", (enum dtype)dtype);
+            count_up(&fixture, (enum dtype)dtype, &shape);
+            finish(&fixture, NULL);
             for (int64_t i = 0; i < 21; i++)
-                ck_assert(trial_get((enum dtype)dtype, trial.out_data[0], i) == one);
+                ck_assert(kernel_fixture_get((enum dtype)dtype, fixture.out_data[0], i) == one);
         }
     for (int what = 0; what < 3; what++) {
         static const char *const ops[] = { "Shape", "Size", "Rank" };
-        cleanup(trial_done) struct trial trial;
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
         int64_t *got;
 
-        start(&trial, ops[what], DTYPE_F32);
-        trial_input(&trial, DTYPE_F32, &shape);
-        finish(&trial, NULL);
-        got = trial.out_data[0];
+        start(&fixture, ops[what], DTYPE_F32);
+        kernel_fixture_input(&fixture, DTYPE_F32, &shape);
+        finish(&fixture, NULL);
+        got = fixture.out_data[0];
         ck_assert_int_eq(got[0], what == 0 ? 7 : what == 1 ? 21 : 2);
         ck_assert(what != 0 || got[1] == 3);
     }
@@ -431,24 +437,25 @@ START_TEST(zeros_ones_and_shapes) {
 END_TEST
 
 /* A value that the shape is read from, as a plan knows it. */
-static void know(struct trial *trial, uint32_t i, struct allot_tensor **ret) {
+static void know(struct kernel_fixture *fixture, uint32_t i, struct allot_tensor **ret) {
     struct allot_error err;
 
-    ck_assert_int_eq(allot_tensor_copy_of(ret, (enum allot_dtype)trial->in[i].dtype,
-                                          trial->in[i].shape.rank, trial->in[i].shape.dims,
-                                          trial->in_data[i], &err),
+    ck_assert_int_eq(allot_tensor_copy_of(ret, (enum allot_dtype)fixture->in[i].dtype,
+                                          fixture->in[i].shape.rank, fixture->in[i].shape.dims,
+                                          fixture->in_data[i], &err),
                      0);
-    trial->in[i].known = *ret;
+    fixture->in[i].known = *ret;
 }
 
 START_TEST(fill_and_broadcast_to_and_range) {
-    const struct shape two = trial_shape(1, 2), single = trial_shape(0), row = trial_shape(1, 5);
-    cleanup(trial_done) struct trial fill, to, range;
+    const struct shape two = kernel_fixture_shape(1, 2), single = kernel_fixture_shape(0),
+                       row = kernel_fixture_shape(1, 5);
+    cleanup(kernel_fixture_done) struct kernel_fixture fill, to, range;
     struct allot_tensor *shape[5];
 
     start(&fill, "Fill", DTYPE_I16);
-    memcpy(trial_input(&fill, DTYPE_I64, &two), (const int64_t[]){ 4, 5 }, 16);
-    trial_set(DTYPE_I16, trial_input(&fill, DTYPE_I16, &single), 0, -7);
+    memcpy(kernel_fixture_input(&fill, DTYPE_I64, &two), (const int64_t[]){ 4, 5 }, 16);
+    kernel_fixture_set(DTYPE_I16, kernel_fixture_input(&fill, DTYPE_I16, &single), 0, -7);
     know(&fill, 0, &shape[0]);
     finish(&fill, NULL);
     for (int64_t i = 0; i < 20; i++)
@@ -456,7 +463,7 @@ START_TEST(fill_and_broadcast_to_and_range) {
 
     start(&to, "BroadcastTo", DTYPE_I16);
     count_up(&to, DTYPE_I16, &row);
-    memcpy(trial_input(&to, DTYPE_I64, &two), (const int64_t[]){ 4, 5 }, 16);
+    memcpy(kernel_fixture_input(&to, DTYPE_I64, &two), (const int64_t[]){ 4, 5 }, 16);
     know(&to, 1, &shape[1]);
     finish(&to, NULL);
     for (int64_t i = 0; i < 20; i++)
@@ -464,7 +471,8 @@ START_TEST(fill_and_broadcast_to_and_range) {
 
     start(&range, "Range", DTYPE_F32);
     for (int k = 0; k < 3; k++) {
-        *(float *)trial_input(&range, DTYPE_F32, &single) = (const float[]){ 10, -2, -2.5f }[k];
+        *(float *)kernel_fixture_input(&range, DTYPE_F32, &single) =
+            (const float[]){ 10, -2, -2.5f }[k];
         know(&range, (uint32_t)k, &shape[2 + k]);
     }
     finish(&range, NULL);
@@ -481,83 +489,86 @@ END_TEST
 
 START_TEST(gather_and_its_gradient) {
     static const int32_t indices[] = { 4, 0, 4, 2 };
-    const struct shape shape = trial_shape(3, 3, 5, 2), index_shape = trial_shape(2, 2, 2);
+    const struct shape shape = kernel_fixture_shape(3, 3, 5, 2),
+                       index_shape = kernel_fixture_shape(2, 2, 2);
 
     for (size_t t = 0; t < ELEMENTSOF(types); t++) {
-        cleanup(trial_done) struct trial gather, back;
-        struct trial *both[] = { &gather, &back };
+        cleanup(kernel_fixture_done) struct kernel_fixture gather, back;
+        struct kernel_fixture *both[] = { &gather, &back };
 
         start(&gather, "Gather", types[t]);
         start(&back, "GatherGrad", types[t]);
         for (int k = 0; k < 2; k++) {
-            trial_attr(both[k], "I", attr_dtype(DTYPE_I32));
-            trial_attr(both[k], "axis", attr_int(1));
+            kernel_fixture_attr(both[k], "I", attr_dtype(DTYPE_I32));
+            kernel_fixture_attr(both[k], "axis", attr_int(1));
         }
         count_up(&gather, types[t], &shape);
-        memcpy(trial_input(&gather, DTYPE_I32, &index_shape), indices, sizeof(indices));
+        memcpy(kernel_fixture_input(&gather, DTYPE_I32, &index_shape), indices, sizeof(indices));
         finish(&gather, NULL);
         ck_assert_int_eq(shape_count(&gather.out[0].shape), 24);
         for (int64_t i = 0; i < 24; i++)
             same(&gather, 0, i, 0, (i / 8 * 5 + indices[i / 2 % 4]) * 2 + i % 2);
 
         count_up(&back, types[t], &gather.out[0].shape);
-        memcpy(trial_input(&back, DTYPE_I32, &index_shape), indices, sizeof(indices));
-        trial_input(&back, types[t], &shape);
+        memcpy(kernel_fixture_input(&back, DTYPE_I32, &index_shape), indices, sizeof(indices));
+        kernel_fixture_input(&back, types[t], &shape);
         finish(&back, NULL);
         for (int64_t i = 0; i < 30; i++) {
             long double sum = 0;
 
             for (int64_t k = 0; k < 4; k++)
                 if (indices[k] == i / 2 % 5)
-                    sum += trial_get(types[t], back.in_data[0], (i / 10 * 4 + k) * 2 + i % 2);
-            ck_assert(trial_get(types[t], back.out_data[0], i) == sum);
+                    sum +=
+                        kernel_fixture_get(types[t], back.in_data[0], (i / 10 * 4 + k) * 2 + i % 2);
+            ck_assert(kernel_fixture_get(types[t], back.out_data[0], i) == sum);
         }
         ((int32_t *)gather.in_data[1])[2] = 5;
-        ck_assert_int_eq(trial_run(&gather, NULL), -ERANGE);
+        ck_assert_int_eq(kernel_fixture_run(&gather, NULL), -ERANGE);
         ck_assert_str_eq(gather.error.text, "index 5, element 2 of the indices, is not in [0, 5)");
         ((int32_t *)gather.in_data[1])[2] = -1;
-        ck_assert_int_eq(trial_run(&gather, NULL), -ERANGE);
+        ck_assert_int_eq(kernel_fixture_run(&gather, NULL), -ERANGE);
     }
 }
 END_TEST
 
 START_TEST(one_hot_and_where) {
     static const uint8_t indices[] = { 2, 0, 3, 1 };
-    const struct shape shape = trial_shape(2, 2, 2), single = trial_shape(0);
+    const struct shape shape = kernel_fixture_shape(2, 2, 2), single = kernel_fixture_shape(0);
 
     for (int axis = -1; axis < 3; axis++) {
-        cleanup(trial_done) struct trial trial;
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
         const int own = axis < 0 ? 2 : axis;
 
-        start(&trial, "OneHot", DTYPE_F32);
-        trial_attr(&trial, "I", attr_dtype(DTYPE_U8));
-        trial_attr(&trial, "depth", attr_int(3));
-        trial_attr(&trial, "axis", attr_int(axis));
-        memcpy(trial_input(&trial, DTYPE_U8, &shape), indices, sizeof(indices));
-        *(float *)trial_input(&trial, DTYPE_F32, &single) = 5;
-        *(float *)trial_input(&trial, DTYPE_F32, &single) = -1;
-        finish(&trial, NULL);
+        start(&fixture, "OneHot", DTYPE_F32);
+        kernel_fixture_attr(&fixture, "I", attr_dtype(DTYPE_U8));
+        kernel_fixture_attr(&fixture, "depth", attr_int(3));
+        kernel_fixture_attr(&fixture, "axis", attr_int(axis));
+        memcpy(kernel_fixture_input(&fixture, DTYPE_U8, &shape), indices, sizeof(indices));
+        *(float *)kernel_fixture_input(&fixture, DTYPE_F32, &single) = 5;
+        *(float *)kernel_fixture_input(&fixture, DTYPE_F32, &single) = -1;
+        finish(&fixture, NULL);
         for (int64_t i = 0; i < 12; i++) {
             int64_t at[8], from[2];
 
-            place(&trial.out[0].shape, i, at);
+            place(&fixture.out[0].shape, i, at);
             for (int k = 0, n = 0; k < 3; k++)
                 if (k != own)
                     from[n++] = at[k];
-            ck_assert(((float *)trial.out_data[0])[i] ==
+            ck_assert(((float *)fixture.out_data[0])[i] ==
                       (indices[from[0] * 2 + from[1]] == at[own] ? 5 : -1));
         }
     }
     {
-        cleanup(trial_done) struct trial trial;
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
         static const int64_t expected[] = { 0, 1, 1, 0, 1, 1 };
 
-        trial_init(&trial, "Where");
-        memcpy(trial_input(&trial, DTYPE_BOOL, &shape), (const uint8_t[]){ 0, 1, 1, 1 }, 4);
-        finish(&trial, NULL);
-        ck_assert_int_eq(trial.out[0].shape.dims[0], 3);
-        ck_assert_int_eq(trial.out[0].shape.dims[1], 2);
-        ck_assert_mem_eq(trial.out_data[0], expected, sizeof(expected));
+        kernel_fixture_init(&fixture, "Where");
+        memcpy(kernel_fixture_input(&fixture, DTYPE_BOOL, &shape), (const uint8_t[]){ 0, 1, 1, 1 },
+               4);
+        finish(&fixture, NULL);
+        ck_assert_int_eq(fixture.out[0].shape.dims[0], 3);
+        ck_assert_int_eq(fixture.out[0].shape.dims[1], 2);
+        ck_assert_mem_eq(fixture.out_data[0], expected, sizeof(expected));
     }
 }
 END_TEST

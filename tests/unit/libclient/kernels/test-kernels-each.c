@@ -69,9 +69,9 @@ static const struct {
 };
 
 /* Ops of bools alone have no T. */
-static void set_type(struct trial *trial, enum dtype dtype) {
-    if (opdef_attr_index(trial->node.op, "T") >= 0)
-        trial_attr(trial, "T", attr_dtype(dtype));
+static void set_type(struct kernel_fixture *fixture, enum dtype dtype) {
+    if (opdef_attr_index(fixture->node.op, "T") >= 0)
+        kernel_fixture_attr(fixture, "T", attr_dtype(dtype));
 }
 
 static bool is_test(const char *op) {
@@ -83,12 +83,13 @@ static double bound(enum dtype dtype, double ulps) {
     return dtype == DTYPE_F16 || dtype == DTYPE_BF16 ? 0.51 : ulps;
 }
 
-static void check(const struct trial *trial, int64_t i, real got, real expected, double ulps) {
-    double error = trial_ulps(trial->out[0].dtype, got, expected);
+static void check(const struct kernel_fixture *fixture, int64_t i, real got, real expected,
+                  double ulps) {
+    double error = kernel_fixture_ulps(fixture->out[0].dtype, got, expected);
 
     if (!(error <= ulps)) /* an assertion each would cost a write to a pipe each */
         ck_abort_msg("%s of %s, element %lld: %.20Lg, not %.20Lg: %g units, not %g",
-                     trial->node.op->name, dtype_name(trial->in[0].dtype), (long long)i, got,
+                     fixture->node.op->name, dtype_name(fixture->in[0].dtype), (long long)i, got,
                      expected, error, ulps);
 }
 
@@ -96,37 +97,39 @@ static void try_unary(size_t op, enum dtype dtype, const struct shape *shape, bo
                       uint64_t *seed, struct pool *pool) {
     const enum dtype result = is_test(unary[op].op) ? DTYPE_BOOL : dtype;
     const int64_t n = shape_count(shape);
-    cleanup(trial_done) struct trial trial;
+    cleanup(kernel_fixture_done) struct kernel_fixture fixture;
     cleanup(freep) void *before = NULL;
     void *a, *d;
 
-    trial_init(&trial, unary[op].op);
-    set_type(&trial, dtype);
-    if (!trial_takes(&trial, dtype))
+    kernel_fixture_init(&fixture, unary[op].op);
+    set_type(&fixture, dtype);
+    if (!kernel_fixture_takes(&fixture, dtype))
         return;
-    a = trial_input(&trial, dtype, shape);
-    trial_fill(dtype, a, n, seed, *seed % 3 ? 6 : 200, true);
+    a = kernel_fixture_input(&fixture, dtype, shape);
+    kernel_fixture_fill(dtype, a, n, seed, *seed % 3 ? 6 : 200, true);
     before = malloc((size_t)n * dtype_bytes(dtype) + 1);
     memcpy(before, a, (size_t)n * dtype_bytes(dtype));
-    ck_assert_int_eq(
-        in_place && result == dtype ? trial_outputs_in_place(&trial, 0) : trial_outputs(&trial), 0);
-    ck_assert(trial.out[0].dtype == result && shape_equal(&trial.out[0].shape, shape));
-    d = trial.out_data[0];
-    ck_assert_int_eq(trial_run(&trial, pool), 0);
+    ck_assert_int_eq(in_place && result == dtype ? kernel_fixture_outputs_in_place(&fixture, 0)
+                                                 : kernel_fixture_outputs(&fixture),
+                     0);
+    ck_assert(fixture.out[0].dtype == result && shape_equal(&fixture.out[0].shape, shape));
+    d = fixture.out_data[0];
+    ck_assert_int_eq(kernel_fixture_run(&fixture, pool), 0);
     for (int64_t i = 0; i < n; i++) {
-        real x = trial_get(dtype, before, i);
+        real x = kernel_fixture_get(dtype, before, i);
 
-        check(&trial, i, trial_get(result, d, i),
+        check(&fixture, i, kernel_fixture_get(result, d, i),
               dtype_kind(dtype) == DTYPE_KIND_FLOAT
                   ? unary[op].of_float(x)
-                  : (real)trial_wrap(result, unary[op].of_int((whole)x)),
+                  : (real)kernel_fixture_wrap(result, unary[op].of_int((whole)x)),
               bound(dtype, unary[op].ulps));
     }
 }
 
 START_TEST(ops_of_one_argument_are_as_good_as_they_say) {
-    const struct shape shapes[] = { trial_shape(0), trial_shape(1, 1), trial_shape(2, 0, 3),
-                                    trial_shape(1, 37), trial_shape(3, 7, 11, 13) };
+    const struct shape shapes[] = { kernel_fixture_shape(0), kernel_fixture_shape(1, 1),
+                                    kernel_fixture_shape(2, 0, 3), kernel_fixture_shape(1, 37),
+                                    kernel_fixture_shape(3, 7, 11, 13) };
     uint64_t seed = 1;
     size_t n_tried = 0;
 
@@ -224,7 +227,7 @@ static void *try_binary(const struct binary *op, enum dtype dtype, const struct 
                         const struct shape *right, int in_place, uint64_t seed, struct pool *pool,
                         size_t *ret_bytes) {
     const enum dtype result = is_compare(op) ? DTYPE_BOOL : dtype;
-    cleanup(trial_done) struct trial trial;
+    cleanup(kernel_fixture_done) struct kernel_fixture fixture;
     const struct shape *shapes[2] = { left, right };
     cleanup(freep) void *a = NULL;
     cleanup(freep) void *b = NULL;
@@ -234,44 +237,47 @@ static void *try_binary(const struct binary *op, enum dtype dtype, const struct 
     int64_t n;
 
     *ret_bytes = 0;
-    trial_init(&trial, op->op);
-    set_type(&trial, dtype);
+    kernel_fixture_init(&fixture, op->op);
+    set_type(&fixture, dtype);
     ck_assert_int_eq(shape_broadcast(&shape, left, right), 0);
     n = shape_count(&shape);
-    if (!trial_takes(&trial, dtype) ||
+    if (!kernel_fixture_takes(&fixture, dtype) ||
         (in_place >= 0 && (result != dtype || shape_count(shapes[in_place]) != n)))
         return NULL;
     for (int k = 0; k < 2; k++) {
         int64_t count = shape_count(shapes[k]);
-        void *data = trial_input(&trial, dtype, shapes[k]);
+        void *data = kernel_fixture_input(&fixture, dtype, shapes[k]);
 
-        trial_fill(dtype, data, count, &seed, 6, true);
+        kernel_fixture_fill(dtype, data, count, &seed, 6, true);
         if (dtype_kind(dtype) != DTYPE_KIND_FLOAT && k == 1)
             for (int64_t i = 0; i < count; i++) { /* what integers have no answer to */
                 if (strstr(op->op, "Div") || strstr(op->op, "Mod"))
-                    trial_set(dtype, data, i,
-                              trial_get(dtype, data, i) == 0 ? 3 : trial_get(dtype, data, i));
+                    kernel_fixture_set(dtype, data, i,
+                                       kernel_fixture_get(dtype, data, i) == 0
+                                           ? 3
+                                           : kernel_fixture_get(dtype, data, i));
                 if (strcmp(op->op, "Pow") == 0)
-                    trial_set(dtype, data, i, fabsl(fmodl(trial_get(dtype, data, i), 9)));
+                    kernel_fixture_set(dtype, data, i,
+                                       fabsl(fmodl(kernel_fixture_get(dtype, data, i), 9)));
             }
         *copies[k] = malloc((size_t)count * dtype_bytes(dtype) + 1);
         memcpy(*copies[k], data, (size_t)count * dtype_bytes(dtype));
     }
-    ck_assert_int_eq(in_place >= 0 ? trial_outputs_in_place(&trial, (uint32_t)in_place)
-                                   : trial_outputs(&trial),
+    ck_assert_int_eq(in_place >= 0 ? kernel_fixture_outputs_in_place(&fixture, (uint32_t)in_place)
+                                   : kernel_fixture_outputs(&fixture),
                      0);
-    ck_assert(trial.out[0].dtype == result && shape_equal(&trial.out[0].shape, &shape));
-    d = trial.out_data[0];
-    ck_assert_int_eq(trial_run(&trial, pool), 0);
+    ck_assert(fixture.out[0].dtype == result && shape_equal(&fixture.out[0].shape, &shape));
+    d = fixture.out_data[0];
+    ck_assert_int_eq(kernel_fixture_run(&fixture, pool), 0);
     rounds_as = dtype;
     for (int64_t i = 0; i < n; i++) {
-        real x = trial_get(dtype, a, trial_stretch(left, &shape, i)),
-             y = trial_get(dtype, b, trial_stretch(right, &shape, i));
+        real x = kernel_fixture_get(dtype, a, kernel_fixture_stretch(left, &shape, i)),
+             y = kernel_fixture_get(dtype, b, kernel_fixture_stretch(right, &shape, i));
 
-        check(&trial, i, trial_get(result, d, i),
+        check(&fixture, i, kernel_fixture_get(result, d, i),
               dtype_kind(dtype) == DTYPE_KIND_FLOAT
                   ? op->of_float(x, y)
-                  : (real)trial_wrap(result, op->of_int((whole)x, (whole)y)),
+                  : (real)kernel_fixture_wrap(result, op->of_int((whole)x, (whole)y)),
               bound(dtype, op->ulps));
     }
     *ret_bytes = (size_t)n * dtype_bytes(result);
@@ -284,19 +290,19 @@ START_TEST(ops_of_two_arguments_stretch_and_compute) {
     const struct {
         struct shape left, right;
     } shapes[] = {
-        { trial_shape(0), trial_shape(0) },
-        { trial_shape(1, 1), trial_shape(0) },
-        { trial_shape(1, 0), trial_shape(1, 1) },
-        { trial_shape(1, 67), trial_shape(1, 67) },
-        { trial_shape(1, 67), trial_shape(0) },
-        { trial_shape(0), trial_shape(1, 67) },
-        { trial_shape(2, 5, 33), trial_shape(1, 33) },
-        { trial_shape(2, 5, 3), trial_shape(2, 5, 1) },
-        { trial_shape(2, 5, 1), trial_shape(2, 1, 9) },
-        { trial_shape(3, 2, 1, 3), trial_shape(3, 1, 4, 3) },
-        { trial_shape(4, 8, 1, 3, 4), trial_shape(3, 5, 3, 4) },
-        { trial_shape(5, 2, 1, 3, 1, 5), trial_shape(5, 1, 4, 1, 2, 1) },
-        { trial_shape(3, 1, 0, 3), trial_shape(3, 2, 1, 1) },
+        { kernel_fixture_shape(0), kernel_fixture_shape(0) },
+        { kernel_fixture_shape(1, 1), kernel_fixture_shape(0) },
+        { kernel_fixture_shape(1, 0), kernel_fixture_shape(1, 1) },
+        { kernel_fixture_shape(1, 67), kernel_fixture_shape(1, 67) },
+        { kernel_fixture_shape(1, 67), kernel_fixture_shape(0) },
+        { kernel_fixture_shape(0), kernel_fixture_shape(1, 67) },
+        { kernel_fixture_shape(2, 5, 33), kernel_fixture_shape(1, 33) },
+        { kernel_fixture_shape(2, 5, 3), kernel_fixture_shape(2, 5, 1) },
+        { kernel_fixture_shape(2, 5, 1), kernel_fixture_shape(2, 1, 9) },
+        { kernel_fixture_shape(3, 2, 1, 3), kernel_fixture_shape(3, 1, 4, 3) },
+        { kernel_fixture_shape(4, 8, 1, 3, 4), kernel_fixture_shape(3, 5, 3, 4) },
+        { kernel_fixture_shape(5, 2, 1, 3, 1, 5), kernel_fixture_shape(5, 1, 4, 1, 2, 1) },
+        { kernel_fixture_shape(3, 1, 0, 3), kernel_fixture_shape(3, 2, 1, 1) },
     };
 
     for (size_t op = 0; op < ELEMENTSOF(binary); op++)
@@ -312,7 +318,8 @@ START_TEST(ops_of_two_arguments_stretch_and_compute) {
 END_TEST
 
 START_TEST(threads_change_no_bit) {
-    const struct shape left = trial_shape(3, 40, 1, 1021), right = trial_shape(3, 1, 3, 1021);
+    const struct shape left = kernel_fixture_shape(3, 40, 1, 1021),
+                       right = kernel_fixture_shape(3, 1, 3, 1021);
     const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_I16 };
 
     for (size_t op = 0; op < 3; op++)
@@ -326,7 +333,7 @@ START_TEST(threads_change_no_bit) {
                 cleanup(pool_freep) struct pool *pool = NULL;
                 cleanup(freep) void *together = NULL;
 
-                ck_assert_int_eq(pool_new(&pool, threads, "trial"), 0);
+                ck_assert_int_eq(pool_new(&pool, threads, "test"), 0);
                 together = try_binary(&binary[op], dtypes[i], &left, &right, -1, 5, pool, &bytes);
                 ck_assert_mem_eq(together, alone, bytes);
             }
@@ -380,26 +387,26 @@ static const struct {
 START_TEST(slopes_are_those_of_the_curves) {
     const enum dtype dtypes[] = { DTYPE_F32, DTYPE_F64, DTYPE_F16, DTYPE_BF16 };
     const double units[] = { 0x1p-24, 0x1p-53, 0x1p-11, 0x1p-8 };
-    const struct shape shape = trial_shape(2, 9, 37);
+    const struct shape shape = kernel_fixture_shape(2, 9, 37);
     uint64_t seed = 3;
 
     for (size_t op = 0; op < ELEMENTSOF(gradients); op++)
         for (size_t t = 0; t < ELEMENTSOF(dtypes); t++) {
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
             void *g, *x;
 
-            trial_init(&trial, gradients[op].op);
-            trial_attr(&trial, "T", attr_dtype(dtypes[t]));
-            g = trial_input(&trial, dtypes[t], &shape);
-            x = trial_input(&trial, dtypes[t], &shape);
-            trial_fill(dtypes[t], g, 9 * 37, &seed, 1, false);
-            trial_fill(dtypes[t], x, 9 * 37, &seed, 7, false);
-            ck_assert_int_eq(trial_outputs(&trial), 0);
-            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            kernel_fixture_init(&fixture, gradients[op].op);
+            kernel_fixture_attr(&fixture, "T", attr_dtype(dtypes[t]));
+            g = kernel_fixture_input(&fixture, dtypes[t], &shape);
+            x = kernel_fixture_input(&fixture, dtypes[t], &shape);
+            kernel_fixture_fill(dtypes[t], g, 9 * 37, &seed, 1, false);
+            kernel_fixture_fill(dtypes[t], x, 9 * 37, &seed, 7, false);
+            ck_assert_int_eq(kernel_fixture_outputs(&fixture), 0);
+            ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
             for (int64_t i = 0; i < 9 * 37; i++) {
-                real expected =
-                         gradients[op].of(trial_get(dtypes[t], g, i), trial_get(dtypes[t], x, i)),
-                     got = trial_get(dtypes[t], trial.out_data[0], i);
+                real expected = gradients[op].of(kernel_fixture_get(dtypes[t], g, i),
+                                                 kernel_fixture_get(dtypes[t], x, i)),
+                     got = kernel_fixture_get(dtypes[t], fixture.out_data[0], i);
 
                 if (fabsl(got - expected) > 12 * units[t] * (fabsl(expected) + 1))
                     ck_abort_msg("%s of %s: %Lg, not %Lg", gradients[op].op, dtype_name(dtypes[t]),
@@ -410,33 +417,33 @@ START_TEST(slopes_are_those_of_the_curves) {
 END_TEST
 
 START_TEST(gelu_has_its_approximation) {
-    const struct shape shape = trial_shape(1, 201);
+    const struct shape shape = kernel_fixture_shape(1, 201);
 
     for (int slope = 0; slope < 2; slope++) {
-        cleanup(trial_done) struct trial trial;
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
         float *ones = NULL, *x;
 
-        trial_init(&trial, slope ? "GeluGrad" : "Gelu");
-        trial_attr(&trial, "T", attr_dtype(DTYPE_F32));
-        trial_attr(&trial, "approximate", attr_bool(true));
+        kernel_fixture_init(&fixture, slope ? "GeluGrad" : "Gelu");
+        kernel_fixture_attr(&fixture, "T", attr_dtype(DTYPE_F32));
+        kernel_fixture_attr(&fixture, "approximate", attr_bool(true));
         if (slope)
-            ones = trial_input(&trial, DTYPE_F32, &shape);
-        x = trial_input(&trial, DTYPE_F32, &shape);
+            ones = kernel_fixture_input(&fixture, DTYPE_F32, &shape);
+        x = kernel_fixture_input(&fixture, DTYPE_F32, &shape);
         for (int i = 0; i < 201; i++) {
             x[i] = (float)(i - 100) / 16;
             if (ones)
                 ones[i] = 1;
         }
-        ck_assert_int_eq(trial_outputs(&trial), 0);
-        ck_assert_int_eq(trial_run(&trial, NULL), 0);
+        ck_assert_int_eq(kernel_fixture_outputs(&fixture), 0);
+        ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
         for (int i = 0; i < 201; i++) {
             real a = x[i], t = gelu_tanh(a);
             real expected = slope ? (1 + t) / 2 + a / 2 * (1 - t * t) * sqrtl(M_2_PIl) *
                                                       (1 + 3 * 0.044715L * a * a)
                                   : a / 2 * (1 + t);
 
-            if (fabsl(((float *)trial.out_data[0])[i] - expected) > 2e-6)
-                ck_abort_msg("at %Lg: %g, not %Lg", a, ((float *)trial.out_data[0])[i], expected);
+            if (fabsl(((float *)fixture.out_data[0])[i] - expected) > 2e-6)
+                ck_abort_msg("at %Lg: %g, not %Lg", a, ((float *)fixture.out_data[0])[i], expected);
         }
     }
 }
@@ -459,33 +466,35 @@ static real cast(enum dtype to, real x, bool from_float) {
     if (to == DTYPE_BOOL)
         return x != 0;
     if (!from_float)
-        return (real)trial_wrap(to, (whole)x);
+        return (real)kernel_fixture_wrap(to, (whole)x);
     return isnan(x) ? 0 : x <= low[to] ? low[to] : x >= high[to] ? high[to] : truncl(x);
 }
 
 START_TEST(casts_round_saturate_and_wrap) {
-    const struct shape shape = trial_shape(1, 1031);
+    const struct shape shape = kernel_fixture_shape(1, 1031);
     uint64_t seed = 7;
 
     for (int from = 1; from < N_DTYPES; from++)
         for (int to = 1; to < N_DTYPES; to++) {
             const bool is_float = dtype_kind((enum dtype)from) == DTYPE_KIND_FLOAT;
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
             void *x;
 
-            trial_init(&trial, "Cast");
-            trial_attr(&trial, "T", attr_dtype((enum dtype)from));
-            trial_attr(&trial, "U", attr_dtype((enum dtype)to));
-            x = trial_input(&trial, (enum dtype)from, &shape);
-            trial_fill((enum dtype)from, x, 1031, &seed, is_float && seed % 2 ? 1e20 : 300, true);
-            ck_assert_int_eq(trial_outputs(&trial), 0);
-            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+            kernel_fixture_init(&fixture, "Cast");
+            kernel_fixture_attr(&fixture, "T", attr_dtype((enum dtype)from));
+            kernel_fixture_attr(&fixture, "U", attr_dtype((enum dtype)to));
+            x = kernel_fixture_input(&fixture, (enum dtype)from, &shape);
+            kernel_fixture_fill((enum dtype)from, x, 1031, &seed, is_float && seed % 2 ? 1e20 : 300,
+                                true);
+            ck_assert_int_eq(kernel_fixture_outputs(&fixture), 0);
+            ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
             for (int64_t i = 0; i < 1031; i++) {
-                real expected = cast((enum dtype)to, trial_get((enum dtype)from, x, i), is_float),
-                     got = trial_get((enum dtype)to, trial.out_data[0], i);
+                real expected =
+                         cast((enum dtype)to, kernel_fixture_get((enum dtype)from, x, i), is_float),
+                     got = kernel_fixture_get((enum dtype)to, fixture.out_data[0], i);
 
                 /* Once rounded, but integers to 16 bits, which go through floats. */
-                if (!(trial_ulps((enum dtype)to, got, expected) <=
+                if (!(kernel_fixture_ulps((enum dtype)to, got, expected) <=
                       (dtype_bytes((enum dtype)to) == 2 && !is_float ? 0.51 : 0.5)))
                     ck_abort_msg("%s to %s: %.20Lg, not %.20Lg", dtype_name((enum dtype)from),
                                  dtype_name((enum dtype)to), got, expected);
@@ -495,32 +504,35 @@ START_TEST(casts_round_saturate_and_wrap) {
 END_TEST
 
 START_TEST(select_takes_from_the_one_or_the_other) {
-    const struct shape shapes[] = { trial_shape(0), trial_shape(2, 5, 1), trial_shape(2, 1, 7),
-                                    trial_shape(2, 5, 7) };
+    const struct shape shapes[] = { kernel_fixture_shape(0), kernel_fixture_shape(2, 5, 1),
+                                    kernel_fixture_shape(2, 1, 7), kernel_fixture_shape(2, 5, 7) };
     uint64_t seed = 9;
 
     for (int dtype = 1; dtype < N_DTYPES; dtype++)
         for (int form = 0; form < 64; form++) {
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
             const struct shape *in[3];
             const enum dtype types[3] = { DTYPE_BOOL, (enum dtype)dtype, (enum dtype)dtype };
 
-            trial_init(&trial, "Select");
-            trial_attr(&trial, "T", attr_dtype((enum dtype)dtype));
+            kernel_fixture_init(&fixture, "Select");
+            kernel_fixture_attr(&fixture, "T", attr_dtype((enum dtype)dtype));
             for (int k = 0; k < 3; k++) {
                 in[k] = &shapes[form >> 2 * k & 3];
-                trial_fill(types[k], trial_input(&trial, types[k], in[k]), shape_count(in[k]),
-                           &seed, 50, false);
+                kernel_fixture_fill(types[k], kernel_fixture_input(&fixture, types[k], in[k]),
+                                    shape_count(in[k]), &seed, 50, false);
             }
-            ck_assert_int_eq(trial_outputs(&trial), 0);
-            ck_assert_int_eq(trial_run(&trial, NULL), 0);
-            for (int64_t i = 0; i < shape_count(&trial.out[0].shape); i++) {
-                const struct shape *out = &trial.out[0].shape;
-                int k =
-                    trial_get(DTYPE_BOOL, trial.in_data[0], trial_stretch(in[0], out, i)) ? 1 : 2;
+            ck_assert_int_eq(kernel_fixture_outputs(&fixture), 0);
+            ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
+            for (int64_t i = 0; i < shape_count(&fixture.out[0].shape); i++) {
+                const struct shape *out = &fixture.out[0].shape;
+                int k = kernel_fixture_get(DTYPE_BOOL, fixture.in_data[0],
+                                           kernel_fixture_stretch(in[0], out, i))
+                            ? 1
+                            : 2;
 
-                if (trial_get((enum dtype)dtype, trial.out_data[0], i) !=
-                    trial_get((enum dtype)dtype, trial.in_data[k], trial_stretch(in[k], out, i)))
+                if (kernel_fixture_get((enum dtype)dtype, fixture.out_data[0], i) !=
+                    kernel_fixture_get((enum dtype)dtype, fixture.in_data[k],
+                                       kernel_fixture_stretch(in[k], out, i)))
                     ck_abort_msg("Select of %s, form %d, element %d", dtype_name((enum dtype)dtype),
                                  form, (int)i);
             }
@@ -529,36 +541,39 @@ START_TEST(select_takes_from_the_one_or_the_other) {
 END_TEST
 
 START_TEST(sums_of_many_are_sums) {
-    const struct shape shape = trial_shape(2, 3, 683);
+    const struct shape shape = kernel_fixture_shape(2, 3, 683);
     uint64_t seed = 11;
 
     for (int dtype = 1; dtype < DTYPE_BOOL; dtype++)
         for (uint32_t n = 1; n <= 4; n++) {
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-            trial_init(&trial, "AddN");
-            trial_attr(&trial, "T", attr_dtype((enum dtype)dtype));
-            trial_attr(&trial, "N", attr_int(n));
+            kernel_fixture_init(&fixture, "AddN");
+            kernel_fixture_attr(&fixture, "T", attr_dtype((enum dtype)dtype));
+            kernel_fixture_attr(&fixture, "N", attr_int(n));
             for (uint32_t k = 0; k < n; k++)
-                trial_fill((enum dtype)dtype, trial_input(&trial, (enum dtype)dtype, &shape),
-                           3 * 683, &seed, 50, false);
-            ck_assert_int_eq(trial_outputs(&trial), 0);
-            ck_assert_int_eq(trial_run(&trial, NULL), 0);
+                kernel_fixture_fill((enum dtype)dtype,
+                                    kernel_fixture_input(&fixture, (enum dtype)dtype, &shape),
+                                    3 * 683, &seed, 50, false);
+            ck_assert_int_eq(kernel_fixture_outputs(&fixture), 0);
+            ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
             for (int64_t i = 0; i < 3 * 683; i++) {
                 real sum = 0, size = 0;
                 whole exact = 0;
 
                 for (uint32_t k = 0; k < n; k++) {
-                    sum += trial_get((enum dtype)dtype, trial.in_data[k], i);
-                    exact += (whole)trial_get((enum dtype)dtype, trial.in_data[k], i);
-                    size += fabsl(trial_get((enum dtype)dtype, trial.in_data[k], i));
+                    sum += kernel_fixture_get((enum dtype)dtype, fixture.in_data[k], i);
+                    exact += (whole)kernel_fixture_get((enum dtype)dtype, fixture.in_data[k], i);
+                    size += fabsl(kernel_fixture_get((enum dtype)dtype, fixture.in_data[k], i));
                 }
                 if (dtype_kind((enum dtype)dtype) != DTYPE_KIND_FLOAT)
-                    ck_assert(trial_get((enum dtype)dtype, trial.out_data[0], i) ==
-                              (real)trial_wrap((enum dtype)dtype, exact));
-                else if (trial_ulps((enum dtype)dtype,
-                                    trial_get((enum dtype)dtype, trial.out_data[0], i) - sum + size,
-                                    size) > 2)
+                    ck_assert(kernel_fixture_get((enum dtype)dtype, fixture.out_data[0], i) ==
+                              (real)kernel_fixture_wrap((enum dtype)dtype, exact));
+                else if (kernel_fixture_ulps(
+                             (enum dtype)dtype,
+                             kernel_fixture_get((enum dtype)dtype, fixture.out_data[0], i) - sum +
+                                 size,
+                             size) > 2)
                     ck_abort_msg("AddN of %u %s", n, dtype_name((enum dtype)dtype));
             }
         }
@@ -575,25 +590,25 @@ START_TEST(integers_say_what_they_cannot_do) {
         { "FloorMod", "division by 0: element 1 of the divisor", 0 },
         { "Pow", "an integer to a negative power, -2: element 1 of the exponent", -2 },
     };
-    const struct shape shape = trial_shape(1, 2);
+    const struct shape shape = kernel_fixture_shape(1, 2);
 
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        cleanup(trial_done) struct trial trial;
+        cleanup(kernel_fixture_done) struct kernel_fixture fixture;
         int32_t *a, *b;
 
-        trial_init(&trial, cases[i].op);
-        trial_attr(&trial, "T", attr_dtype(DTYPE_I32));
-        a = trial_input(&trial, DTYPE_I32, &shape);
-        b = trial_input(&trial, DTYPE_I32, &shape);
+        kernel_fixture_init(&fixture, cases[i].op);
+        kernel_fixture_attr(&fixture, "T", attr_dtype(DTYPE_I32));
+        a = kernel_fixture_input(&fixture, DTYPE_I32, &shape);
+        b = kernel_fixture_input(&fixture, DTYPE_I32, &shape);
         a[0] = INT32_MIN;
         b[0] = strcmp(cases[i].op, "Pow") == 0 ? 1 : -1; /* wraps, and is no crash */
         b[1] = cases[i].right;
-        ck_assert_int_eq(trial_outputs(&trial), 0);
-        ck_assert_int_eq(trial_run(&trial, NULL), -33);
-        ck_assert_str_eq(trial.error.text, cases[i].text);
+        ck_assert_int_eq(kernel_fixture_outputs(&fixture), 0);
+        ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), -33);
+        ck_assert_str_eq(fixture.error.text, cases[i].text);
         b[1] = 1;
-        ck_assert_int_eq(trial_run(&trial, NULL), 0);
-        ck_assert_int_eq(((int32_t *)trial.out_data[0])[0],
+        ck_assert_int_eq(kernel_fixture_run(&fixture, NULL), 0);
+        ck_assert_int_eq(((int32_t *)fixture.out_data[0])[0],
                          strcmp(cases[i].op, "FloorMod") == 0 ? 0 : INT32_MIN);
     }
 }
@@ -611,17 +626,17 @@ START_TEST(the_table_knows_what_it_has) {
                                          .prepare = (void *)1 },
                                nothing = { .op = "MyOwn" };
     struct allot_error err = { 0 };
-    struct trial trial;
+    struct kernel_fixture fixture;
 
-    trial_init(&trial, "Sqrt");
+    kernel_fixture_init(&fixture, "Sqrt");
     ck_assert_int_eq(kernel_register(&again, &err), -17);
     ck_assert_str_eq(err.text, "Add has a kernel for these types on the CPU already");
     ck_assert_int_eq(kernel_register(&nothing, &err), -22);
     ck_assert_int_eq(kernel_register(&other, &err), 0);
-    trial_attr(&trial, "T", attr_dtype(DTYPE_I32));
-    ck_assert(!trial_has_kernel(&trial));
-    trial.attrs[0].dtype = DTYPE_F16;
-    ck_assert(trial_has_kernel(&trial));
+    kernel_fixture_attr(&fixture, "T", attr_dtype(DTYPE_I32));
+    ck_assert(!kernel_fixture_has_kernel(&fixture));
+    fixture.attrs[0].dtype = DTYPE_F16;
+    ck_assert(kernel_fixture_has_kernel(&fixture));
 }
 END_TEST
 
@@ -635,14 +650,14 @@ START_TEST(every_op_has_a_kernel_for_every_type) {
         const int attr = opdef_attr_index(op, "T");
 
         for (int dtype = 1; dtype < N_DTYPES; dtype++) {
-            cleanup(trial_done) struct trial trial;
+            cleanup(kernel_fixture_done) struct kernel_fixture fixture;
 
-            trial_init(&trial, op->name);
+            kernel_fixture_init(&fixture, op->name);
             if (attr >= 0 && !(op->attrs[attr].dtypes >> dtype & 1))
                 continue;
             if (attr >= 0)
-                trial_attr(&trial, "T", attr_dtype((enum dtype)dtype));
-            ck_assert_msg(trial_has_kernel(&trial), "%s of %s has no kernel", op->name,
+                kernel_fixture_attr(&fixture, "T", attr_dtype((enum dtype)dtype));
+            ck_assert_msg(kernel_fixture_has_kernel(&fixture), "%s of %s has no kernel", op->name,
                           dtype_name((enum dtype)dtype));
         }
     }

@@ -36,15 +36,17 @@ static void close_gpu(void) {
     sim_box_done(&sim_box);
 }
 
-static void same(const struct trial *cpu, const struct trial *device, const char *what, uint32_t i,
-                 const struct kernel_value *value, const void *a, const void *b, double ulps) {
+static void same(const struct kernel_fixture *cpu, const struct kernel_fixture *device,
+                 const char *what, uint32_t i, const struct kernel_value *value, const void *a,
+                 const void *b, double ulps) {
     for (int64_t k = 0; k < shape_count(&value->shape); k++) {
-        long double x = trial_get(value->dtype, a, k), y = trial_get(value->dtype, b, k);
+        long double x = kernel_fixture_get(value->dtype, a, k),
+                    y = kernel_fixture_get(value->dtype, b, k);
         /* Sums differ by their parts, not by what is left of them. */
-        double off = trial_ulps(value->dtype, y, x);
+        double off = kernel_fixture_ulps(value->dtype, y, x);
 
         if (ulps >= 16 && isfinite(x) && isfinite(y) && fabsl(x) < 1)
-            off = trial_ulps(value->dtype, y - x + 1, 1);
+            off = kernel_fixture_ulps(value->dtype, y - x + 1, 1);
         if (!(off <= ulps))
             ck_abort_msg("%s of %s: %s %u, element %lld is %.20Lg, not %.20Lg: %g units, not %g",
                          cpu->node.op->name, dtype_name(cpu->in[0].dtype), what, i, (long long)k, y,
@@ -53,26 +55,27 @@ static void same(const struct trial *cpu, const struct trial *device, const char
     (void)device;
 }
 
-/* Fills in a trial: attributes and inputs. False: not for this type. */
-typedef bool (*build_fn)(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed);
+/* Fills in a fixture: attributes and inputs. False: not for this type. */
+typedef bool (*build_fn)(struct kernel_fixture *fixture, enum dtype dtype, int variant,
+                         uint64_t *seed);
 
 static void compare(const char *op, enum dtype dtype, build_fn build, int variant, double ulps) {
-    cleanup(trial_done) struct trial cpu = { .n_in = 0 }, device = { .n_in = 0 };
-    struct trial *both[] = { &cpu, &device };
+    cleanup(kernel_fixture_done) struct kernel_fixture cpu = { .n_in = 0 }, device = { .n_in = 0 };
+    struct kernel_fixture *both[] = { &cpu, &device };
     const struct kernel *kernel;
 
     for (int i = 0; i < 2; i++) {
         uint64_t seed = (uint64_t)variant + 1;
 
-        trial_init(both[i], op);
+        kernel_fixture_init(both[i], op);
         if (opdef_attr_index(both[i]->node.op, "T") >= 0)
-            trial_attr(both[i], "T", attr_dtype(dtype));
+            kernel_fixture_attr(both[i], "T", attr_dtype(dtype));
         if (!build(both[i], dtype, variant, &seed))
             return;
-        ck_assert_msg(trial_outputs(both[i]) == 0, "%s", both[i]->error.text);
+        ck_assert_msg(kernel_fixture_outputs(both[i]) == 0, "%s", both[i]->error.text);
     }
-    ck_assert_int_eq(trial_run(&cpu, NULL), 0);
-    trial_run_on_gpu(&device, gpu);
+    ck_assert_int_eq(kernel_fixture_run(&cpu, NULL), 0);
+    kernel_fixture_run_on_gpu(&device, gpu);
     kernel = kernel_find(&cpu.node, KERNEL_GPU);
     for (uint32_t i = 0; i < cpu.n_out; i++)
         same(&cpu, &device, "output", i, &cpu.out[i], cpu.out_data[i], device.out_data[i], ulps);
@@ -81,45 +84,47 @@ static void compare(const char *op, enum dtype dtype, build_fn build, int varian
             same(&cpu, &device, "variable", i, &cpu.in[i], cpu.in_data[i], device.in_data[i], ulps);
 }
 
-static void *add_input(struct trial *trial, enum dtype dtype, const struct shape *shape,
+static void *add_input(struct kernel_fixture *fixture, enum dtype dtype, const struct shape *shape,
                        uint64_t *seed, double range, bool special) {
-    void *data = trial_input(trial, dtype, shape);
+    void *data = kernel_fixture_input(fixture, dtype, shape);
 
-    trial_fill(dtype, data, shape_count(shape), seed, range, special);
+    kernel_fixture_fill(dtype, data, shape_count(shape), seed, range, special);
     return data;
 }
 
 /* ---- Elementwise -------------------------------------------------------------------------------
  */
 
-static bool one(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shapes[] = { trial_shape(2, 7, 41), trial_shape(0), trial_shape(1, 0) };
+static bool one(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shapes[] = { kernel_fixture_shape(2, 7, 41), kernel_fixture_shape(0),
+                                    kernel_fixture_shape(1, 0) };
 
-    if (!trial_takes(trial, dtype) || !kernel_find(&trial->node, KERNEL_GPU))
+    if (!kernel_fixture_takes(fixture, dtype) || !kernel_find(&fixture->node, KERNEL_GPU))
         return false;
-    add_input(trial, dtype, &shapes[variant], seed, 6, true);
+    add_input(fixture, dtype, &shapes[variant], seed, 6, true);
     return true;
 }
 
-static bool two(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape left[] = { trial_shape(1, 300), trial_shape(3, 4, 1, 9), trial_shape(0) },
-                       right[] = { trial_shape(1, 300), trial_shape(2, 5, 1),
-                                   trial_shape(2, 3, 2) };
-    const bool same_shape = strstr(trial->node.op->name, "Grad") != NULL;
+static bool two(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape left[] = { kernel_fixture_shape(1, 300), kernel_fixture_shape(3, 4, 1, 9),
+                                  kernel_fixture_shape(0) },
+                       right[] = { kernel_fixture_shape(1, 300), kernel_fixture_shape(2, 5, 1),
+                                   kernel_fixture_shape(2, 3, 2) };
+    const bool same_shape = strstr(fixture->node.op->name, "Grad") != NULL;
 
-    if (!trial_takes(trial, dtype) || !kernel_find(&trial->node, KERNEL_GPU) ||
+    if (!kernel_fixture_takes(fixture, dtype) || !kernel_find(&fixture->node, KERNEL_GPU) ||
         (same_shape && variant))
         return false;
-    add_input(trial, dtype, &left[variant], seed, 6, true);
-    add_input(trial, dtype, &right[variant], seed, 6, true);
+    add_input(fixture, dtype, &left[variant], seed, 6, true);
+    add_input(fixture, dtype, &right[variant], seed, 6, true);
     if (dtype_kind(dtype) != DTYPE_KIND_FLOAT) /* nobody divides by 0, or takes a root */
         for (int64_t i = 0; i < shape_count(&right[variant]); i++) {
-            long double x = trial_get(dtype, trial->in_data[1], i);
+            long double x = kernel_fixture_get(dtype, fixture->in_data[1], i);
 
-            if (strstr(trial->node.op->name, "Div") || strstr(trial->node.op->name, "Mod"))
-                trial_set(dtype, trial->in_data[1], i, x == 0 ? 3 : x);
-            if (strcmp(trial->node.op->name, "Pow") == 0)
-                trial_set(dtype, trial->in_data[1], i, fabsl(fmodl(x, 9)));
+            if (strstr(fixture->node.op->name, "Div") || strstr(fixture->node.op->name, "Mod"))
+                kernel_fixture_set(dtype, fixture->in_data[1], i, x == 0 ? 3 : x);
+            if (strcmp(fixture->node.op->name, "Pow") == 0)
+                kernel_fixture_set(dtype, fixture->in_data[1], i, fabsl(fmodl(x, 9)));
         }
     return true;
 }
@@ -168,37 +173,39 @@ START_TEST(elementwise_ops_are_those_of_the_cpu) {
 }
 END_TEST
 
-static bool cast_input(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(1, 500);
+static bool cast_input(struct kernel_fixture *fixture, enum dtype dtype, int variant,
+                       uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(1, 500);
 
-    trial_attr(trial, "U", attr_dtype((enum dtype)variant));
-    add_input(trial, dtype, &shape, seed, 1e5, true);
+    kernel_fixture_attr(fixture, "U", attr_dtype((enum dtype)variant));
+    add_input(fixture, dtype, &shape, seed, 1e5, true);
     return true;
 }
 
-static bool bias(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape value = trial_shape(2, 9, 5), row = trial_shape(1, 5);
+static bool bias(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape value = kernel_fixture_shape(2, 9, 5), row = kernel_fixture_shape(1, 5);
 
-    add_input(trial, dtype, &value, seed, 6, false);
-    add_input(trial, dtype, &row, seed, 6, false);
+    add_input(fixture, dtype, &value, seed, 6, false);
+    add_input(fixture, dtype, &row, seed, 6, false);
     return true;
 }
 
-static bool many(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(1, 333);
+static bool many(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(1, 333);
 
-    trial_attr(trial, "N", attr_int(variant));
+    kernel_fixture_attr(fixture, "N", attr_int(variant));
     for (int i = 0; i < variant; i++)
-        add_input(trial, dtype, &shape, seed, 6, false);
+        add_input(fixture, dtype, &shape, seed, 6, false);
     return true;
 }
 
-static bool choice(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shapes[] = { trial_shape(0), trial_shape(2, 5, 1), trial_shape(2, 5, 7) };
+static bool choice(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shapes[] = { kernel_fixture_shape(0), kernel_fixture_shape(2, 5, 1),
+                                    kernel_fixture_shape(2, 5, 7) };
 
-    add_input(trial, DTYPE_BOOL, &shapes[variant % 3], seed, 1, false);
-    add_input(trial, dtype, &shapes[variant / 3 % 3], seed, 50, false);
-    add_input(trial, dtype, &shapes[variant / 9], seed, 50, false);
+    add_input(fixture, DTYPE_BOOL, &shapes[variant % 3], seed, 1, false);
+    add_input(fixture, dtype, &shapes[variant / 3 % 3], seed, 50, false);
+    add_input(fixture, dtype, &shapes[variant / 9], seed, 50, false);
     return true;
 }
 
@@ -225,85 +232,87 @@ END_TEST
 static const int64_t numbers_210[] = { 2, 0, 1 }, numbers_121[] = { 1, 2, 1 },
                      numbers_101[] = { 1, 0, 1 };
 
-static bool array(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(3, 4, 3, 5), one_row = trial_shape(3, 1, 3, 1),
-                       piece = trial_shape(3, 2, 3, 2), half = trial_shape(3, 2, 3, 5);
-    const char *op = trial->node.op->name;
+static bool array(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(3, 4, 3, 5),
+                       one_row = kernel_fixture_shape(3, 1, 3, 1),
+                       piece = kernel_fixture_shape(3, 2, 3, 2),
+                       half = kernel_fixture_shape(3, 2, 3, 5);
+    const char *op = fixture->node.op->name;
     const bool is_like = strstr(op, "Like") != NULL, is_grad = strstr(op, "Grad") != NULL;
 
-    if (!kernel_find(&trial->node, KERNEL_GPU) || !trial_takes(trial, dtype))
+    if (!kernel_find(&fixture->node, KERNEL_GPU) || !kernel_fixture_takes(fixture, dtype))
         return false;
     if (strcmp(op, "Transpose") == 0)
-        trial_attr(trial, "perm", attr_ints(numbers_210, 3));
+        kernel_fixture_attr(fixture, "perm", attr_ints(numbers_210, 3));
     if (strcmp(op, "Tile") == 0)
-        trial_attr(trial, "multiples", attr_ints(numbers_121, 3));
+        kernel_fixture_attr(fixture, "multiples", attr_ints(numbers_121, 3));
     if (strncmp(op, "Slice", 5) == 0)
-        trial_attr(trial, "begin", attr_ints(numbers_101, 3));
+        kernel_fixture_attr(fixture, "begin", attr_ints(numbers_101, 3));
     if (strcmp(op, "Slice") == 0)
-        trial_attr(trial, "size", attr_ints(numbers_121, 3));
+        kernel_fixture_attr(fixture, "size", attr_ints(numbers_121, 3));
     if (strcmp(op, "Pad") == 0) {
-        trial_attr(trial, "before", attr_ints(numbers_101, 3));
-        trial_attr(trial, "after", attr_ints(numbers_210, 3));
-        trial_attr(trial, "value", attr_float(1));
+        kernel_fixture_attr(fixture, "before", attr_ints(numbers_101, 3));
+        kernel_fixture_attr(fixture, "after", attr_ints(numbers_210, 3));
+        kernel_fixture_attr(fixture, "value", attr_float(1));
     }
     if (strncmp(op, "Strided", 7) == 0) {
         static const int64_t begin[] = { 3, 0 }, end[] = { 0, 3 }, strides[] = { -2, 2 };
 
-        trial_attr(trial, "begin", attr_ints(begin, 2));
-        trial_attr(trial, "end", attr_ints(end, 2));
-        trial_attr(trial, "strides", attr_ints(strides, 2));
+        kernel_fixture_attr(fixture, "begin", attr_ints(begin, 2));
+        kernel_fixture_attr(fixture, "end", attr_ints(end, 2));
+        kernel_fixture_attr(fixture, "strides", attr_ints(strides, 2));
     }
-    if (opdef_attr_index(trial->node.op, "U") >= 0)
-        trial_attr(trial, "U", attr_dtype(DTYPE_F32));
-    if (opdef_attr_index(trial->node.op, "N") >= 0) {
-        const bool joins = trial->node.op->inputs[0].length_attr >= 0;
+    if (opdef_attr_index(fixture->node.op, "U") >= 0)
+        kernel_fixture_attr(fixture, "U", attr_dtype(DTYPE_F32));
+    if (opdef_attr_index(fixture->node.op, "N") >= 0) {
+        const bool joins = fixture->node.op->inputs[0].length_attr >= 0;
 
-        trial_attr(trial, "N", attr_int(strcmp(op, "Unpack") == 0 ? 4 : 2));
+        kernel_fixture_attr(fixture, "N", attr_int(strcmp(op, "Unpack") == 0 ? 4 : 2));
         for (int i = 0; joins && i < 2; i++)
-            add_input(trial, dtype, &shape, seed, 50, false);
+            add_input(fixture, dtype, &shape, seed, 50, false);
         if (joins)
             return true;
-        add_input(trial, dtype, &shape, seed, 50, false);
+        add_input(fixture, dtype, &shape, seed, 50, false);
         for (int i = 0; is_like && i < 2; i++)
-            trial_input(trial, DTYPE_F32, &half);
+            kernel_fixture_input(fixture, DTYPE_F32, &half);
         return true;
     }
     if (strcmp(op, "StridedSliceGrad") == 0) {
-        const struct shape part = trial_shape(3, 2, 2, 5);
+        const struct shape part = kernel_fixture_shape(3, 2, 2, 5);
 
-        add_input(trial, dtype, &part, seed, 50, false);
-        trial_input(trial, dtype, &shape);
+        add_input(fixture, dtype, &part, seed, 50, false);
+        kernel_fixture_input(fixture, dtype, &shape);
         return true;
     }
-    add_input(trial, dtype,
+    add_input(fixture, dtype,
               strcmp(op, "BroadcastLike") == 0 ? &one_row
               : is_grad                        ? &piece
                                                : &shape,
               seed, 50, false);
     if (strcmp(op, "SliceLike") == 0)
-        trial_input(trial, DTYPE_F32, &piece);
-    else if (trial->node.op->n_inputs > 1)
-        trial_input(trial, DTYPE_F32, &shape);
+        kernel_fixture_input(fixture, DTYPE_F32, &piece);
+    else if (fixture->node.op->n_inputs > 1)
+        kernel_fixture_input(fixture, DTYPE_F32, &shape);
     return true;
 }
 
 /* Ops that are told a shape. */
-static bool shaped(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
+static bool shaped(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
     const int64_t numbers[] = { 4, 6, 5 };
-    const struct shape three = trial_shape(1, 3), from = trial_shape(2, 6, 20),
-                       row = trial_shape(2, 6, 1), single = trial_shape(0);
-    const char *op = trial->node.op->name;
+    const struct shape three = kernel_fixture_shape(1, 3), from = kernel_fixture_shape(2, 6, 20),
+                       row = kernel_fixture_shape(2, 6, 1), single = kernel_fixture_shape(0);
+    const char *op = fixture->node.op->name;
     const bool fills = strcmp(op, "Fill") == 0;
     static struct allot_tensor *known;
 
     if (!known)
         OK(allot_tensor_copy_of(&known, ALLOT_I64, 1, three.dims, numbers, &err));
     if (!fills)
-        add_input(trial, dtype, strcmp(op, "Reshape") == 0 ? &from : &row, seed, 50, false);
-    memcpy(trial_input(trial, DTYPE_I64, &three), numbers, sizeof(numbers));
-    trial->in[trial->n_in - 1].known = known;
+        add_input(fixture, dtype, strcmp(op, "Reshape") == 0 ? &from : &row, seed, 50, false);
+    memcpy(kernel_fixture_input(fixture, DTYPE_I64, &three), numbers, sizeof(numbers));
+    fixture->in[fixture->n_in - 1].known = known;
     if (fills)
-        add_input(trial, dtype, &single, seed, 50, false);
+        add_input(fixture, dtype, &single, seed, 50, false);
     return true;
 }
 
@@ -331,27 +340,30 @@ START_TEST(arrays_go_where_the_cpu_puts_them) {
 }
 END_TEST
 
-static bool by_index(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape params = trial_shape(3, 3, 5, 2), indices = trial_shape(1, 4),
-                       gathered = trial_shape(3, 3, 4, 2), single = trial_shape(0);
+static bool by_index(struct kernel_fixture *fixture, enum dtype dtype, int variant,
+                     uint64_t *seed) {
+    const struct shape params = kernel_fixture_shape(3, 3, 5, 2),
+                       indices = kernel_fixture_shape(1, 4),
+                       gathered = kernel_fixture_shape(3, 3, 4, 2),
+                       single = kernel_fixture_shape(0);
     const enum dtype type = variant ? DTYPE_I64 : DTYPE_I32;
-    const bool back = strcmp(trial->node.op->name, "GatherGrad") == 0,
-               hot = strcmp(trial->node.op->name, "OneHot") == 0;
+    const bool back = strcmp(fixture->node.op->name, "GatherGrad") == 0,
+               hot = strcmp(fixture->node.op->name, "OneHot") == 0;
     void *data;
 
-    trial_attr(trial, "I", attr_dtype(type));
-    trial_attr(trial, "axis", attr_int(hot ? 0 : 1));
+    kernel_fixture_attr(fixture, "I", attr_dtype(type));
+    kernel_fixture_attr(fixture, "axis", attr_int(hot ? 0 : 1));
     if (hot)
-        trial_attr(trial, "depth", attr_int(5));
+        kernel_fixture_attr(fixture, "depth", attr_int(5));
     else
-        add_input(trial, dtype, back ? &gathered : &params, seed, 9, false);
-    data = trial_input(trial, type, &indices);
+        add_input(fixture, dtype, back ? &gathered : &params, seed, 9, false);
+    data = kernel_fixture_input(fixture, type, &indices);
     for (int i = 0; i < 4; i++)
-        trial_set(type, data, i, (i * 3) % 5 / (i == 2 ? 2 : 1));
+        kernel_fixture_set(type, data, i, (i * 3) % 5 / (i == 2 ? 2 : 1));
     for (int i = 0; hot && i < 2; i++)
-        add_input(trial, dtype, &single, seed, 9, false);
+        add_input(fixture, dtype, &single, seed, 9, false);
     if (back)
-        trial_input(trial, dtype, &params);
+        kernel_fixture_input(fixture, dtype, &params);
     return true;
 }
 
@@ -371,40 +383,42 @@ END_TEST
 /* ---- Reductions, softmax, products --------------------------------------------------------------
  */
 
-static bool reduction(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
+static bool reduction(struct kernel_fixture *fixture, enum dtype dtype, int variant,
+                      uint64_t *seed) {
     static const int64_t axes[][3] = { { 0 }, { 1 }, { 2 }, { 0, 2 }, { 0, 1, 2 }, { 1, 2 } };
     static const size_t n_axes[] = { 1, 1, 1, 2, 3, 2 };
-    const struct shape shape = trial_shape(3, 3, 40, 11);
+    const struct shape shape = kernel_fixture_shape(3, 3, 40, 11);
 
-    if (!trial_takes(trial, dtype))
+    if (!kernel_fixture_takes(fixture, dtype))
         return false;
-    trial_attr(trial, "axes", attr_ints(axes[variant], n_axes[variant]));
-    add_input(trial, dtype, &shape, seed, strcmp(trial->node.op->name, "Prod") == 0 ? 1.5 : 20,
+    kernel_fixture_attr(fixture, "axes", attr_ints(axes[variant], n_axes[variant]));
+    add_input(fixture, dtype, &shape, seed, strcmp(fixture->node.op->name, "Prod") == 0 ? 1.5 : 20,
               false);
     return true;
 }
 
-static bool place(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(3, 3, 40, 11);
+static bool place(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(3, 3, 40, 11);
 
-    trial_attr(trial, "axis", attr_int(variant));
-    add_input(trial, dtype, &shape, seed, 20, false);
+    kernel_fixture_attr(fixture, "axis", attr_int(variant));
+    add_input(fixture, dtype, &shape, seed, 20, false);
     return true;
 }
 
-static bool undo(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(3, 2, 6, 4), like = trial_shape(2, 6, 1),
-                       tile = trial_shape(3, 1, 3, 4);
+static bool undo(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(3, 2, 6, 4),
+                       like = kernel_fixture_shape(2, 6, 1),
+                       tile = kernel_fixture_shape(3, 1, 3, 4);
     static const int64_t multiples[] = { 2, 2, 1 }; /* the node points to them */
-    const char *op = trial->node.op->name;
+    const char *op = fixture->node.op->name;
 
-    add_input(trial, dtype, &shape, seed, 20, false);
+    add_input(fixture, dtype, &shape, seed, 20, false);
     if (strcmp(op, "SumLike") == 0) {
-        trial_attr(trial, "U", attr_dtype(DTYPE_F32));
-        trial_input(trial, DTYPE_F32, &like);
+        kernel_fixture_attr(fixture, "U", attr_dtype(DTYPE_F32));
+        kernel_fixture_input(fixture, DTYPE_F32, &like);
     } else if (strcmp(op, "TileGrad") == 0) {
-        trial_attr(trial, "multiples", attr_ints(multiples, 3));
-        trial_input(trial, dtype, &tile);
+        kernel_fixture_attr(fixture, "multiples", attr_ints(multiples, 3));
+        kernel_fixture_input(fixture, dtype, &tile);
     }
     return true;
 }
@@ -434,37 +448,39 @@ START_TEST(reductions_take_in_the_same) {
 }
 END_TEST
 
-static bool rows(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(2, 6, 300), labels = trial_shape(1, 6);
-    const char *op = trial->node.op->name;
+static bool rows(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(2, 6, 300), labels = kernel_fixture_shape(1, 6);
+    const char *op = fixture->node.op->name;
     void *data;
 
-    add_input(trial, dtype, &shape, seed, 8, false);
+    add_input(fixture, dtype, &shape, seed, 8, false);
     if (strcmp(op, "SoftmaxCrossEntropy") == 0) {
-        data = trial_input(trial, dtype, &shape);
+        data = kernel_fixture_input(fixture, dtype, &shape);
         for (int64_t i = 0; i < 1800; i++)
-            trial_set(dtype, data, i, i % 300 < 256 ? 0x1p-8 : 0);
+            kernel_fixture_set(dtype, data, i, i % 300 < 256 ? 0x1p-8 : 0);
     } else if (strcmp(op, "SparseSoftmaxCrossEntropy") == 0) {
-        trial_attr(trial, "L", attr_dtype(DTYPE_I64));
-        data = trial_input(trial, DTYPE_I64, &labels);
+        kernel_fixture_attr(fixture, "L", attr_dtype(DTYPE_I64));
+        data = kernel_fixture_input(fixture, DTYPE_I64, &labels);
         for (int64_t i = 0; i < 6; i++)
             ((int64_t *)data)[i] = i * 47;
     }
     return true;
 }
 
-static bool product(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const bool batch = strcmp(trial->node.op->name, "BatchMatMul") == 0, ta = variant & 1,
+static bool product(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const bool batch = strcmp(fixture->node.op->name, "BatchMatMul") == 0, ta = variant & 1,
                tb = variant & 2;
-    const struct shape a = ta ? trial_shape(3, 2, 21, 35) : trial_shape(3, 2, 35, 21),
-                       b = tb ? trial_shape(3, 1, 18, 21) : trial_shape(3, 1, 21, 18);
-    const struct shape a2 = trial_shape(2, (int)a.dims[1], (int)a.dims[2]),
-                       b2 = trial_shape(2, (int)b.dims[1], (int)b.dims[2]);
+    const struct shape a = ta ? kernel_fixture_shape(3, 2, 21, 35)
+                              : kernel_fixture_shape(3, 2, 35, 21),
+                       b = tb ? kernel_fixture_shape(3, 1, 18, 21)
+                              : kernel_fixture_shape(3, 1, 21, 18);
+    const struct shape a2 = kernel_fixture_shape(2, (int)a.dims[1], (int)a.dims[2]),
+                       b2 = kernel_fixture_shape(2, (int)b.dims[1], (int)b.dims[2]);
 
-    trial_attr(trial, batch ? "adj_x" : "transpose_a", attr_bool(ta));
-    trial_attr(trial, batch ? "adj_y" : "transpose_b", attr_bool(tb));
-    add_input(trial, dtype, batch ? &a : &a2, seed, 2, false);
-    add_input(trial, dtype, batch ? &b : &b2, seed, 2, false);
+    kernel_fixture_attr(fixture, batch ? "adj_x" : "transpose_a", attr_bool(ta));
+    kernel_fixture_attr(fixture, batch ? "adj_y" : "transpose_b", attr_bool(tb));
+    add_input(fixture, dtype, batch ? &a : &a2, seed, 2, false);
+    add_input(fixture, dtype, batch ? &b : &b2, seed, 2, false);
     return true;
 }
 
@@ -499,9 +515,9 @@ END_TEST
 /* ---- Variables, random --------------------------------------------------------------------------
  */
 
-static bool step(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shape = trial_shape(2, 17, 31), single = trial_shape(0);
-    const char *op = trial->node.op->name;
+static bool step(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shape = kernel_fixture_shape(2, 17, 31), single = kernel_fixture_shape(0);
+    const char *op = fixture->node.op->name;
     const bool adam = strcmp(op, "ApplyAdam") == 0, momentum = strcmp(op, "ApplyMomentum") == 0,
                descent = strcmp(op, "ApplyGradientDescent") == 0;
     const int n = adam ? 10 : momentum ? 5 : descent ? 3 : 2;
@@ -513,8 +529,8 @@ static bool step(struct trial *trial, enum dtype dtype, int variant, uint64_t *s
     if (kept != dtype && dtype_bytes(dtype) != 2)
         return false;
     if (adam || momentum) {
-        trial_attr(trial, "use_nesterov", attr_bool(variant & 1));
-        trial_attr(trial, "S", attr_dtype(kept));
+        kernel_fixture_attr(fixture, "use_nesterov", attr_bool(variant & 1));
+        kernel_fixture_attr(fixture, "S", attr_dtype(kept));
     }
     for (int i = 0; i < n; i++) {
         const bool large = i < (adam       ? 3
@@ -524,27 +540,27 @@ static bool step(struct trial *trial, enum dtype dtype, int variant, uint64_t *s
                                  : momentum ? 3
                                             : n - 1);
         const enum dtype own = i == 0 || i == (adam ? 9 : momentum ? 3 : n - 1) ? dtype : kept;
-        void *data = add_input(trial, own, large ? &shape : &single, seed, 1, false);
+        void *data = add_input(fixture, own, large ? &shape : &single, seed, 1, false);
 
         for (int64_t k = 0; adam && i == 2 && k < 17 * 31; k++)
-            trial_set(own, data, k, fabsl(trial_get(own, data, k)));
+            kernel_fixture_set(own, data, k, fabsl(kernel_fixture_get(own, data, k)));
         if (!large)
-            trial_set(own, data, 0, adam ? numbers[i - 3] : i == 4 ? 0.9 : 0.125);
+            kernel_fixture_set(own, data, 0, adam ? numbers[i - 3] : i == 4 ? 0.9 : 0.125);
     }
     return true;
 }
 
-static bool dice(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape one_dim = trial_shape(1, 1);
+static bool dice(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape one_dim = kernel_fixture_shape(1, 1);
     static struct allot_tensor *known[4];
     const int64_t n = 1003;
 
-    *(int64_t *)trial_input(trial, DTYPE_I64, &one_dim) = n;
+    *(int64_t *)kernel_fixture_input(fixture, DTYPE_I64, &one_dim) = n;
     if (!known[variant])
         OK(allot_tensor_copy_of(&known[variant], ALLOT_I64, 1, (const int64_t[]){ 1 }, &n, &err));
-    trial->in[0].known = known[variant];
-    trial->seed = 0x123456789abcdefull + (uint64_t)variant;
-    trial->step = (uint64_t)variant << 33;
+    fixture->in[0].known = known[variant];
+    fixture->seed = 0x123456789abcdefull + (uint64_t)variant;
+    fixture->step = (uint64_t)variant << 33;
     return true;
 }
 
@@ -561,11 +577,11 @@ START_TEST(variables_change_and_dice_fall_to_the_same_bit) {
                 compare(random[i], floats[t], dice, variant, 0);
         }
     for (size_t t = 0; t < ELEMENTSOF(types); t++) {
-        struct trial trial;
+        struct kernel_fixture fixture;
 
-        trial_init(&trial, "Variable");
-        trial_attr(&trial, "T", attr_dtype(types[t]));
-        ck_assert_int_eq(kernel_find(&trial.node, KERNEL_GPU) != NULL, types[t] != DTYPE_I32);
+        kernel_fixture_init(&fixture, "Variable");
+        kernel_fixture_attr(&fixture, "T", attr_dtype(types[t]));
+        ck_assert_int_eq(kernel_find(&fixture.node, KERNEL_GPU) != NULL, types[t] != DTYPE_I32);
         if (types[t] == DTYPE_I32)
             continue;
         compare("Assign", types[t], step, 0, 0);
@@ -578,41 +594,43 @@ START_TEST(variables_change_and_dice_fall_to_the_same_bit) {
 }
 END_TEST
 
-static bool shown(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape shapes[] = { trial_shape(2, 3, 11), trial_shape(0), trial_shape(1, 0) };
+static bool shown(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
+    const struct shape shapes[] = { kernel_fixture_shape(2, 3, 11), kernel_fixture_shape(0),
+                                    kernel_fixture_shape(1, 0) };
 
-    if (!kernel_find(&trial->node, KERNEL_GPU))
+    if (!kernel_find(&fixture->node, KERNEL_GPU))
         return false;
-    trial_attr(trial, "message", attr_string("shown: "));
-    add_input(trial, dtype, &shapes[variant], seed, 6, false);
+    kernel_fixture_attr(fixture, "message", attr_string("shown: "));
+    add_input(fixture, dtype, &shapes[variant], seed, 6, false);
     return true;
 }
 
-static bool held_true(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
-    const struct shape single = trial_shape(0), shape = trial_shape(1, 9);
+static bool held_true(struct kernel_fixture *fixture, enum dtype dtype, int variant,
+                      uint64_t *seed) {
+    const struct shape single = kernel_fixture_shape(0), shape = kernel_fixture_shape(1, 9);
 
-    trial_attr(trial, "message", attr_string("it holds"));
-    trial_attr(trial, "N", attr_int(1));
-    *(uint8_t *)trial_input(trial, DTYPE_BOOL, &single) = 1;
-    add_input(trial, dtype, &shape, seed, 6, false);
+    kernel_fixture_attr(fixture, "message", attr_string("it holds"));
+    kernel_fixture_attr(fixture, "N", attr_int(1));
+    *(uint8_t *)kernel_fixture_input(fixture, DTYPE_BOOL, &single) = 1;
+    add_input(fixture, dtype, &shape, seed, 6, false);
     return true;
 }
 
-static bool range(struct trial *trial, enum dtype dtype, int variant, uint64_t *seed) {
+static bool range(struct kernel_fixture *fixture, enum dtype dtype, int variant, uint64_t *seed) {
     static struct allot_tensor *known[N_DTYPES][3];
     const long double numbers[] = { 3, 40, 2 };
-    const struct shape single = trial_shape(0);
+    const struct shape single = kernel_fixture_shape(0);
 
-    if (!kernel_find(&trial->node, KERNEL_GPU))
+    if (!kernel_find(&fixture->node, KERNEL_GPU))
         return false;
     for (int i = 0; i < 3; i++) {
-        void *data = trial_input(trial, dtype, &single);
+        void *data = kernel_fixture_input(fixture, dtype, &single);
 
-        trial_set(dtype, data, 0, numbers[i]);
+        kernel_fixture_set(dtype, data, 0, numbers[i]);
         if (!known[dtype][i])
             OK(allot_tensor_copy_of(&known[dtype][i], (enum allot_dtype)dtype, 0, NULL, data,
                                     &err));
-        trial->in[i].known = known[dtype][i];
+        fixture->in[i].known = known[dtype][i];
     }
     return true;
 }

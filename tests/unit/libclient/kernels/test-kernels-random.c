@@ -19,25 +19,26 @@ static const real units[N_DTYPES] = {
     [DTYPE_F32] = 0x1p-24L, [DTYPE_F64] = 0x1p-53L, [DTYPE_F16] = 0x1p-11L, [DTYPE_BF16] = 0x1p-8L
 };
 
-static void start(struct trial *trial, const char *op, enum dtype dtype) {
-    trial_init(trial, op);
-    if (opdef_attr_index(trial->node.op, "T") >= 0)
-        trial_attr(trial, "T", attr_dtype(dtype));
+static void start(struct kernel_fixture *fixture, const char *op, enum dtype dtype) {
+    kernel_fixture_init(fixture, op);
+    if (opdef_attr_index(fixture->node.op, "T") >= 0)
+        kernel_fixture_attr(fixture, "T", attr_dtype(dtype));
 }
 
-static void finish(struct trial *trial, struct pool *pool) {
-    int r = trial_outputs(trial);
+static void finish(struct kernel_fixture *fixture, struct pool *pool) {
+    int r = kernel_fixture_outputs(fixture);
 
-    ck_assert_msg(r == 0, "%s", trial->error.text);
-    r = trial_run(trial, pool);
-    ck_assert_msg(r == 0, "%s", trial->error.text);
+    ck_assert_msg(r == 0, "%s", fixture->error.text);
+    r = kernel_fixture_run(fixture, pool);
+    ck_assert_msg(r == 0, "%s", fixture->error.text);
 }
 
-static void near(const struct trial *trial, const char *what, real got, real expected, real error) {
+static void near(const struct kernel_fixture *fixture, const char *what, real got, real expected,
+                 real error) {
     if (got != expected && !(fabsl(got - expected) <= error))
-        ck_abort_msg("%s of %s, %s: %.20Lg, not %.20Lg; off by %Lg, not %Lg", trial->node.op->name,
-                     dtype_name(trial->in[0].dtype), what, got, expected, fabsl(got - expected),
-                     error);
+        ck_abort_msg("%s of %s, %s: %.20Lg, not %.20Lg; off by %Lg, not %Lg",
+                     fixture->node.op->name, dtype_name(fixture->in[0].dtype), what, got, expected,
+                     fabsl(got - expected), error);
 }
 
 /* ---- Functions ---------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ START_TEST(sines_and_logarithms_are_near) {
         if (fabsl(s - sinl(2 * M_PIl * t)) > 2e-7L || fabsl(c - cosl(2 * M_PIl * t)) > 2e-7L ||
             fabsl(ds - sinl(2 * M_PIl * t)) > 4e-16L || fabsl(dc - cosl(2 * M_PIl * t)) > 4e-16L)
             ck_abort_msg("at %g turns", t);
-        if (trial_ulps(DTYPE_F64, math_log_double(u), logl(u)) > 1.5)
+        if (kernel_fixture_ulps(DTYPE_F64, math_log_double(u), logl(u)) > 1.5)
             ck_abort_msg("ln(%g)", u);
     }
 }
@@ -106,8 +107,8 @@ static void same_bits(const char *what, size_t op, enum dtype dtype, size_t n) {
 
     for (size_t i = 0; i < n; i++)
         if (memcmp(plain + i * bytes, best + i * bytes, bytes) != 0 &&
-            !(isnan(trial_get(dtype, plain, (int64_t)i)) &&
-              isnan(trial_get(dtype, best, (int64_t)i))))
+            !(isnan(kernel_fixture_get(dtype, plain, (int64_t)i)) &&
+              isnan(kernel_fixture_get(dtype, best, (int64_t)i))))
             ck_abort_msg("%s %zu of %s: element %zu", what, op, dtype_name(dtype), i);
 }
 
@@ -118,8 +119,8 @@ START_TEST(every_level_gives_the_same_bits) {
     uint64_t seed = 12;
 
     for (int dtype = 1; dtype < N_DTYPES; dtype++) {
-        trial_fill((enum dtype)dtype, left, LENGTH, &seed, 8, true);
-        trial_fill((enum dtype)dtype, right, LENGTH, &seed, 8, true);
+        kernel_fixture_fill((enum dtype)dtype, left, LENGTH, &seed, 8, true);
+        kernel_fixture_fill((enum dtype)dtype, right, LENGTH, &seed, 8, true);
 #define EACH_OP(table, n_ops, slot, result)                                                        \
     for (size_t op = 0; op < (n_ops); op++) {                                                      \
         for (int level = 0; level < 2; level++)                                                    \
@@ -147,8 +148,8 @@ START_TEST(every_level_gives_the_same_bits) {
         if (all[0]->gemm[dtype]) {
             const struct gemm gemm = { 17, 19, 23, 23, 1, 19, 1, 19 };
 
-            trial_fill((enum dtype)dtype, left, LENGTH, &seed, 8, false);
-            trial_fill((enum dtype)dtype, right, LENGTH, &seed, 8, false);
+            kernel_fixture_fill((enum dtype)dtype, left, LENGTH, &seed, 8, false);
+            kernel_fixture_fill((enum dtype)dtype, right, LENGTH, &seed, 8, false);
             for (int level = 0; level < 2; level++)
                 all[level]->gemm[dtype](&gemm, level ? best : plain, left, right);
             same_bits("gemm", 0, (enum dtype)dtype, 17 * 19);
@@ -161,30 +162,30 @@ END_TEST
  */
 
 START_TEST(failures_name_what_is_wrong) {
-    const struct shape shape = trial_shape(2, 2, 3), single = trial_shape(0);
-    cleanup(trial_done) struct trial numerics, assertion;
+    const struct shape shape = kernel_fixture_shape(2, 2, 3), single = kernel_fixture_shape(0);
+    cleanup(kernel_fixture_done) struct kernel_fixture numerics, assertion;
     float *x;
 
     start(&numerics, "CheckNumerics", DTYPE_F32);
-    trial_attr(&numerics, "message", attr_string("loss"));
-    x = trial_input(&numerics, DTYPE_F32, &shape);
+    kernel_fixture_attr(&numerics, "message", attr_string("loss"));
+    x = kernel_fixture_input(&numerics, DTYPE_F32, &shape);
     finish(&numerics, NULL);
     x[4] = NAN;
-    ck_assert_int_eq(trial_run(&numerics, NULL), -EDOM);
+    ck_assert_int_eq(kernel_fixture_run(&numerics, NULL), -EDOM);
     ck_assert_str_eq(numerics.error.text, "loss: element [1, 1] is NaN");
     x[3] = -INFINITY;
-    ck_assert_int_eq(trial_run(&numerics, NULL), -EDOM);
+    ck_assert_int_eq(kernel_fixture_run(&numerics, NULL), -EDOM);
     ck_assert_str_eq(numerics.error.text, "loss: element [1, 0] is -Inf");
 
     start(&assertion, "Assert", DTYPE_I16);
-    trial_attr(&assertion, "N", attr_int(2));
-    trial_attr(&assertion, "message", attr_string("x is small"));
-    *(uint8_t *)trial_input(&assertion, DTYPE_BOOL, &single) = 1;
-    ((int16_t *)trial_input(&assertion, DTYPE_I16, &shape))[1] = -5;
-    trial_input(&assertion, DTYPE_I16, &single);
+    kernel_fixture_attr(&assertion, "N", attr_int(2));
+    kernel_fixture_attr(&assertion, "message", attr_string("x is small"));
+    *(uint8_t *)kernel_fixture_input(&assertion, DTYPE_BOOL, &single) = 1;
+    ((int16_t *)kernel_fixture_input(&assertion, DTYPE_I16, &shape))[1] = -5;
+    kernel_fixture_input(&assertion, DTYPE_I16, &single);
     finish(&assertion, NULL);
     *(uint8_t *)assertion.in_data[0] = 0;
-    ck_assert_int_eq(trial_run(&assertion, NULL), -EINVAL);
+    ck_assert_int_eq(kernel_fixture_run(&assertion, NULL), -EINVAL);
     ck_assert_str_eq(assertion.error.text, "assertion failed: x is small [0 -5 0...] [0]");
 }
 END_TEST
@@ -220,7 +221,7 @@ START_TEST(random_tensors_are_as_distributed_and_fixed_by_their_seed) {
     enum { N = 40001 };
     static const char *const ops[] = { "RandomUniform", "RandomNormal", "TruncatedNormal" };
     static const double deviations[] = { 0.2886751345948129, 1, 0.8796256610342398 };
-    const struct shape one = trial_shape(1, 1);
+    const struct shape one = kernel_fixture_shape(1, 1);
 
     for (int op = 0; op < 3; op++)
         for (size_t t = 0; t < 4; t++) {
@@ -229,26 +230,26 @@ START_TEST(random_tensors_are_as_distributed_and_fixed_by_their_seed) {
 
             for (int again = 0; again < 4; again++) { /* the same; other threads; step; seed */
                 cleanup(pool_freep) struct pool *pool = NULL;
-                cleanup(trial_done) struct trial trial;
+                cleanup(kernel_fixture_done) struct kernel_fixture fixture;
                 struct allot_tensor *known;
                 int64_t dim = N;
                 real mean = 0, square = 0;
 
-                ck_assert_int_eq(pool_new(&pool, again == 1 ? 4 : 0, "trial"), 0);
-                start(&trial, ops[op], floats[t]);
-                *(int64_t *)trial_input(&trial, DTYPE_I64, &one) = N;
+                ck_assert_int_eq(pool_new(&pool, again == 1 ? 4 : 0, "test"), 0);
+                start(&fixture, ops[op], floats[t]);
+                *(int64_t *)kernel_fixture_input(&fixture, DTYPE_I64, &one) = N;
                 ck_assert_int_eq(
                     allot_tensor_copy_of(&known, ALLOT_I64, 1, (int64_t[]){ 1 }, &dim, NULL), 0);
-                trial.in[0].known = known;
-                trial.step = again == 2;
-                trial.seed = again == 3 ? 2 : 1;
-                finish(&trial, pool);
+                fixture.in[0].known = known;
+                fixture.step = again == 2;
+                fixture.seed = again == 3 ? 2 : 1;
+                finish(&fixture, pool);
                 allot_tensor_unref(known);
                 if (again == 0)
-                    memcpy(first, trial.out_data[0], bytes);
-                ck_assert_int_eq(memcmp(trial.out_data[0], first, bytes) == 0, again < 2);
+                    memcpy(first, fixture.out_data[0], bytes);
+                ck_assert_int_eq(memcmp(fixture.out_data[0], first, bytes) == 0, again < 2);
                 for (int64_t i = 0; i < N; i++) {
-                    real x = trial_get(floats[t], trial.out_data[0], i);
+                    real x = kernel_fixture_get(floats[t], fixture.out_data[0], i);
 
                     if (op == 0 ? x < 0 || x >= 1 : op == 2 && fabsl(x) > 2)
                         ck_abort_msg("%s of %s: %Lg", ops[op], dtype_name(floats[t]), x);
@@ -256,9 +257,9 @@ START_TEST(random_tensors_are_as_distributed_and_fixed_by_their_seed) {
                     square += x * x / N;
                 }
                 /* Six times the deviation that is to be expected of a mean. */
-                near(&trial, "mean", mean, op ? 0 : 0.5L,
+                near(&fixture, "mean", mean, op ? 0 : 0.5L,
                      6 * deviations[op] / sqrtl(N) + units[floats[t]]);
-                near(&trial, "deviation", sqrtl(square - mean * mean), deviations[op], 0.02);
+                near(&fixture, "deviation", sqrtl(square - mean * mean), deviations[op], 0.02);
             }
         }
 }

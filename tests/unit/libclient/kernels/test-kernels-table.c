@@ -34,16 +34,16 @@ START_TEST(gpus_have_what_the_cpu_has) {
             const char *name = tables[table]->rows[i].name;
 
             for (size_t t = 0; t < ELEMENTSOF(types); t++) {
-                cleanup(trial_done) struct trial trial = { .n_in = 0 };
+                cleanup(kernel_fixture_done) struct kernel_fixture fixture = { .n_in = 0 };
                 bool on_cpu, on_gpu;
 
-                trial_init(&trial, name);
-                if (opdef_attr_index(trial.node.op, "T") >= 0)
-                    trial_attr(&trial, "T", attr_dtype(types[t]));
-                on_cpu = kernel_find(&trial.node, KERNEL_CPU);
-                on_gpu = kernel_find(&trial.node, KERNEL_GPU);
+                kernel_fixture_init(&fixture, name);
+                if (opdef_attr_index(fixture.node.op, "T") >= 0)
+                    kernel_fixture_attr(&fixture, "T", attr_dtype(types[t]));
+                on_cpu = kernel_find(&fixture.node, KERNEL_CPU);
+                on_gpu = kernel_find(&fixture.node, KERNEL_GPU);
                 n_rows += on_gpu;
-                ck_assert_msg(on_gpu == (on_cpu && !is_left_to_the_host(trial.node.op, types[t])),
+                ck_assert_msg(on_gpu == (on_cpu && !is_left_to_the_host(fixture.node.op, types[t])),
                               "%s of %s: %son the CPU, %son GPUs", name, dtype_name(types[t]),
                               on_cpu ? "" : "not ", on_gpu ? "" : "not ");
             }

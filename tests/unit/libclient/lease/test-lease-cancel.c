@@ -30,7 +30,7 @@ struct growth {
     int r;
 };
 
-static struct fakeallotd *d;
+static struct fake_allotd *d;
 
 static struct allot_lease *setup(void) {
     struct allot_lease *lease = NULL;
@@ -39,8 +39,8 @@ static struct allot_lease *setup(void) {
     unsetenv("ALLOT_LEASE");
     unsetenv("ALLOT_TOKEN");
     unsetenv("CUDA_VISIBLE_DEVICES");
-    d = fakeallotd_new();
-    setenv("ALLOT_SOCKET", fakeallotd_path(d), 1);
+    d = fake_allotd_new();
+    setenv("ALLOT_SOCKET", fake_allotd_path(d), 1);
     ck_assert_msg(allot_lease_acquire(&lease, NULL, &err) == 0, "%s", err.text);
     return lease;
 }
@@ -54,10 +54,10 @@ static uint64_t held(struct allot_lease *lease) {
 
 static void teardown(struct allot_lease *lease, uint64_t expected) {
     ck_assert_uint_eq(held(lease), expected);
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), expected);
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), expected);
     allot_lease_free(lease);
-    ck_assert_uint_eq(fakeallotd_mistakes(d), 0);
-    fakeallotd_free(d);
+    ck_assert_uint_eq(fake_allotd_mistakes(d), 0);
+    fake_allotd_free(d);
 }
 
 static void note_told(void *userdata, uint64_t place, const char *reason) {
@@ -122,15 +122,15 @@ START_TEST(growth_in_line_is_called_off_and_forgotten) {
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(800), 0, NULL), 0);
     for (int round = 0; round < 3; round++) {
         growth_begin(&growth, lease, G(300));
-        fakeallotd_await_waiting(d, 1);
+        fake_allotd_await_waiting(d, 1);
         growth_raise(&growth);
         ck_assert_int_eq(growth_end(&growth), -ECANCELED);
         ck_assert_str_eq(growth.err.text, "the growth was cancelled");
-        fakeallotd_await_waiting(d, 0);
+        fake_allotd_await_waiting(d, 0);
     }
     /* It was forgotten: what is given back stays free. */
     ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(400), NULL), 0);
-    ck_assert_uint_eq(fakeallotd_attached(d), 1);
+    ck_assert_uint_eq(fake_allotd_attached(d), 1);
     teardown(lease, G(400));
 }
 END_TEST
@@ -144,7 +144,7 @@ START_TEST(who_goes_on_keeps_its_place) {
     growth_init(&growth, lease, G(300));
     growth.goes_on = true;
     growth_go(&growth);
-    fakeallotd_await_waiting(d, 1);
+    fake_allotd_await_waiting(d, 1);
     for (unsigned i = 1; i <= 3; i++) {
         growth_raise(&growth);
         while (growth.n_asked < i)
@@ -163,13 +163,13 @@ START_TEST(growth_that_waits_for_a_daemon_is_called_off) {
     struct growth growth;
 
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(5), 0, NULL), 0);
-    fakeallotd_kill(d, true);
+    fake_allotd_kill(d, true);
     growth_begin(&growth, lease, G(300));
     while (growth.n_told == 0) /* that it is away */
         usleep(100);
     growth_raise(&growth);
     ck_assert_int_eq(growth_end(&growth), -ECANCELED);
-    fakeallotd_start(d);
+    fake_allotd_start(d);
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(5), 0, NULL), 0);
     teardown(lease, G(10));
 }
@@ -183,14 +183,14 @@ START_TEST(a_daemon_that_hangs_does_not_keep_who_calls_off) {
 
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(800), 0, NULL), 0);
     growth_begin(&growth, lease, G(300));
-    fakeallotd_await_waiting(d, 1);
-    fakeallotd_hang(d, true);
+    fake_allotd_await_waiting(d, 1);
+    fake_allotd_hang(d, true);
     begin = clock_usec(CLOCK_MONOTONIC);
     growth_raise(&growth);
     ck_assert_int_eq(growth_end(&growth), -ECANCELED);
     ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, 5000000);
-    fakeallotd_hang(d, false);
-    fakeallotd_await_attached(d, 2);
+    fake_allotd_hang(d, false);
+    fake_allotd_await_attached(d, 2);
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(100), 0, NULL), 0);
     teardown(lease, G(900));
 }
@@ -210,7 +210,7 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
     struct allot_error err = { 0 };
 
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(800), 0, NULL), 0);
-    fakeallotd_hang(d, true);
+    fake_allotd_hang(d, true);
     ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(100), NULL), 0);
     ck_assert_uint_eq(held(lease), G(700));
     ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
@@ -220,7 +220,7 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
         ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(100), NULL), 0);
     ck_assert_uint_eq(held(lease), G(400));
     ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
-    fakeallotd_hang(d, false);
+    fake_allotd_hang(d, false);
     /* Who is answered finds what is free in the books. */
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(600), 0, &err), 0);
     teardown(lease, G(1000));
@@ -233,19 +233,19 @@ START_TEST(a_daemon_that_hangs_is_told_from_one_that_is_gone) {
     uint64_t begin = clock_usec(CLOCK_MONOTONIC);
     struct allot_error err = { 0 };
 
-    fakeallotd_hang(d, true);
+    fake_allotd_hang(d, true);
     ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
     ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
     ck_assert_msg(strstr(err.text, "does not answer") && strstr(err.text, "restart allotd"), "%s",
                   err.text);
-    fakeallotd_hang(d, false);
+    fake_allotd_hang(d, false);
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 0, &err), 0);
-    fakeallotd_kill(d, true);
+    fake_allotd_kill(d, true);
     do
         ck_assert_int_eq(grow_now(lease, &err), -ENOTCONN);
     while (!strstr(err.text, "is gone")); /* once that was seen */
     ck_assert_msg(strstr(err.text, "start allotd"), "%s", err.text);
-    fakeallotd_start(d);
+    fake_allotd_start(d);
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 0, &err), 0);
     teardown(lease, G(2));
 }
@@ -263,13 +263,13 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_in_line) {
     growth.patience.hangs_usec = 100000;
     begin = clock_usec(CLOCK_MONOTONIC);
     growth_go(&growth);
-    fakeallotd_await_waiting(d, 1);
-    fakeallotd_hang(d, true);
+    fake_allotd_await_waiting(d, 1);
+    fake_allotd_hang(d, true);
     ck_assert_int_eq(growth_end(&growth), -ENOTCONN);
     ck_assert_msg(strstr(growth.err.text, "does not answer"), "%s", growth.err.text);
     ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
-    fakeallotd_hang(d, false);
-    fakeallotd_await_attached(d, 2);
+    fake_allotd_hang(d, false);
+    fake_allotd_await_attached(d, 2);
     teardown(lease, G(800));
 }
 END_TEST
@@ -286,7 +286,7 @@ START_TEST(a_grant_that_meets_a_cancellation_counts_once) {
         bool cancels_first = random_next(&seed) % 2;
 
         growth_begin(&growth, lease, G(300));
-        fakeallotd_await_waiting(d, 1);
+        fake_allotd_await_waiting(d, 1);
         if (cancels_first)
             growth_raise(&growth);
         for (uint64_t spin = random_next(&seed) % 20000; spin > 0; spin--)
@@ -319,7 +319,7 @@ START_TEST(an_older_caller_is_not_called_off) {
     growth.patience.size = offsetof(struct allot_lease_patience, cancel_fd);
     growth_go(&growth);
     growth_raise(&growth);
-    fakeallotd_await_waiting(d, 1);
+    fake_allotd_await_waiting(d, 1);
     ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(100), NULL), 0);
     ck_assert_int_eq(growth_end(&growth), 0);
     teardown(lease, G(1000));

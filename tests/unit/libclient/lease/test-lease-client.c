@@ -17,19 +17,19 @@
 
 #define G(n) ((n)*WIRE_GRANULE)
 
-static struct fakeallotd *d;
+static struct fake_allotd *d;
 
 static void setup(void) {
     unsetenv("ALLOT_LEASE");
     unsetenv("ALLOT_TOKEN");
     unsetenv("CUDA_VISIBLE_DEVICES");
-    d = fakeallotd_new();
-    setenv("ALLOT_SOCKET", fakeallotd_path(d), 1);
+    d = fake_allotd_new();
+    setenv("ALLOT_SOCKET", fake_allotd_path(d), 1);
 }
 
 static void teardown(void) {
-    ck_assert_uint_eq(fakeallotd_mistakes(d), 0);
-    fakeallotd_free(d);
+    ck_assert_uint_eq(fake_allotd_mistakes(d), 0);
+    fake_allotd_free(d);
 }
 
 static struct allot_lease *acquired(const struct allot_lease_options *options) {
@@ -75,7 +75,7 @@ START_TEST(a_lease_is_waited_for_held_and_given_back) {
     uint64_t all;
 
     setup();
-    fakeallotd_line(d, 3, false);
+    fake_allotd_line(d, 3, false);
     options.progress = note_place;
     options.userdata = &places;
     lease = acquired(&options);
@@ -83,7 +83,7 @@ START_TEST(a_lease_is_waited_for_held_and_given_back) {
     ck_assert_uint_eq(places.seen[0], 3);
     ck_assert_uint_eq(places.seen[2], 1);
     ck_assert_uint_eq(allot_lease_id(lease), FAKE_LEASE);
-    ck_assert_uint_eq(fakeallotd_holders(d), 1);
+    ck_assert_uint_eq(fake_allotd_holders(d), 1);
     ck_assert_uint_eq(allot_lease_shares(lease, &share, 1), 1);
     ck_assert_str_eq(share.device, FAKE_DEVICE);
     ck_assert_uint_eq(share.limit_bytes, FAKE_LIMIT);
@@ -106,12 +106,12 @@ START_TEST(a_lease_is_waited_for_held_and_given_back) {
     ck_ok(allot_lease_shrink(lease, NULL, G(999) - 1, &err));
     ck_ok(allot_lease_shrink(lease, NULL, 0, &err));
     ck_assert_uint_eq(held(lease), G(2));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(2));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(2));
     ck_ok(allot_lease_release(lease, &err));
-    ck_assert(fakeallotd_was_released(d));
+    ck_assert(fake_allotd_was_released(d));
     ck_assert_ptr_null(allot_lease_free(lease));
-    fakeallotd_await_holders(d, 0);
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), 0);
+    fake_allotd_await_holders(d, 0);
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), 0);
     teardown();
 }
 END_TEST
@@ -127,7 +127,7 @@ START_TEST(a_process_of_a_job_attaches_by_its_environment) {
     setenv("ALLOT_TOKEN", FAKE_TOKEN, 1);
     ck_ok(allot_lease_attach(&lease, 0, NULL, NULL, &err));
     allot_lease_free(lease);
-    fakeallotd_await_holders(d, 0);
+    fake_allotd_await_holders(d, 0);
     setenv("ALLOT_LEASE", "8", 1);
     ck_assert_int_eq(allot_lease_attach(&lease, 0, NULL, NULL, &err), -ENOENT);
     ck_assert_int_eq(allot_lease_attach(&lease, 7, NULL, NULL, &err), -EACCES);
@@ -184,12 +184,12 @@ START_TEST(waiting_for_a_lease_can_be_cancelled) {
     int stop[2];
 
     setup();
-    fakeallotd_line(d, 1, true);
+    fake_allotd_line(d, 1, true);
     ck_assert_int_eq(pipe(stop), 0);
     ck_assert_int_eq((int)write(stop[1], "", 1), 1);
     options.cancel_fd = stop[0];
     ck_assert_int_eq(allot_lease_acquire(&lease, &options, NULL), -ECANCELED);
-    fakeallotd_await_waiting(d, 0);
+    fake_allotd_await_waiting(d, 0);
     close(stop[0]);
     close(stop[1]);
     teardown();
@@ -204,12 +204,12 @@ START_TEST(a_restart_is_a_pause_and_nothing_more) {
     lease = acquired(NULL);
     ck_ok(allot_lease_grow(lease, NULL, G(10), 0, &err));
     for (unsigned i = 1; i <= 5; i++) {
-        fakeallotd_kill(d, i % 2);
+        fake_allotd_kill(d, i % 2);
         if (i % 2)
-            fakeallotd_start(d);
+            fake_allotd_start(d);
         ck_ok(allot_lease_grow(lease, NULL, G(10), 0, &err));
         ck_assert_uint_eq(held(lease), G(10) * (i + 1));
-        ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(10) * (i + 1));
+        ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(10) * (i + 1));
     }
     allot_lease_free(lease);
     teardown();
@@ -223,16 +223,16 @@ START_TEST(a_grow_whose_answer_was_lost_counts_once) {
     setup();
     lease = acquired(NULL);
     for (unsigned i = 1; i <= 4; i++) {
-        fakeallotd_die_after(d, 1);
+        fake_allotd_die_after(d, 1);
         ck_ok(allot_lease_grow(lease, NULL, G(10), 0, &err));
         ck_assert_uint_eq(held(lease), G(10) * i);
-        ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(10) * i);
+        ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(10) * i);
     }
-    fakeallotd_die_after(d, 1);
+    fake_allotd_die_after(d, 1);
     ck_ok(allot_lease_shrink(lease, NULL, G(15), &err));
-    fakeallotd_await_attached(d, 6);
+    fake_allotd_await_attached(d, 6);
     ck_assert_uint_eq(held(lease), G(25));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(25));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(25));
     allot_lease_free(lease);
     teardown();
 }
@@ -245,15 +245,15 @@ START_TEST(a_call_that_is_cut_off_by_a_living_daemon_counts_once) {
     setup();
     lease = acquired(NULL);
     ck_ok(allot_lease_grow(lease, NULL, G(5), 0, &err));
-    fakeallotd_drop_next(d);
+    fake_allotd_drop_next(d);
     ck_ok(allot_lease_grow(lease, NULL, G(10), 0, &err));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(15));
-    fakeallotd_drop_next(d);
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(15));
+    fake_allotd_drop_next(d);
     ck_ok(allot_lease_shrink(lease, NULL, G(10), &err));
     ck_ok(allot_lease_grow(lease, NULL, G(1), 0, &err));
     ck_assert_uint_eq(held(lease), G(6));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(6));
-    ck_assert_uint_eq(fakeallotd_holders(d), 1);
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(6));
+    ck_assert_uint_eq(fake_allotd_holders(d), 1);
     allot_lease_free(lease);
     teardown();
 }
@@ -264,13 +264,13 @@ START_TEST(a_daemon_that_dies_between_grant_and_holding_is_waited_for) {
     struct allot_lease *lease;
 
     setup();
-    fakeallotd_die_at_attach(d, 3);
+    fake_allotd_die_at_attach(d, 3);
     lease = acquired(NULL);
     ck_ok(allot_lease_grow(lease, NULL, G(3), 0, &err));
-    fakeallotd_die_at_attach(d, 3);
-    fakeallotd_kill(d, false);
+    fake_allotd_die_at_attach(d, 3);
+    fake_allotd_kill(d, false);
     ck_ok(allot_lease_grow(lease, NULL, G(3), 0, &err));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(6));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(6));
     allot_lease_free(lease);
     teardown();
 }
@@ -292,12 +292,12 @@ START_TEST(a_grow_that_waits_does_not_stop_a_shrink_and_survives_a_restart) {
     lease = acquired(NULL);
     ck_ok(allot_lease_grow(lease, NULL, G(800), 0, &err));
     ck_assert_int_eq(pthread_create(&waiter, NULL, grow_and_wait, lease), 0);
-    fakeallotd_await_waiting(d, 1);
-    fakeallotd_kill(d, false);
-    fakeallotd_await_waiting(d, 1);
+    fake_allotd_await_waiting(d, 1);
+    fake_allotd_kill(d, false);
+    fake_allotd_await_waiting(d, 1);
     ck_ok(allot_lease_shrink(lease, NULL, G(200), &err));
     ck_assert_int_eq(pthread_join(waiter, NULL), 0);
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(900));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(900));
     ck_assert_uint_eq(held(lease), G(900));
     allot_lease_free(lease);
     teardown();
@@ -312,7 +312,7 @@ START_TEST(a_daemon_that_stays_away_is_not_waited_for_for_ever) {
     setup();
     options.reconnect_usec = 20000;
     lease = acquired(&options);
-    fakeallotd_kill(d, true);
+    fake_allotd_kill(d, true);
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 0, &err), -ENOTCONN);
     ck_assert_uint_eq(held(lease), 0);
     allot_lease_free(lease); /* while the thread tries to come back */
@@ -344,7 +344,7 @@ START_TEST(a_daemon_that_is_gone_is_waited_for_as_long_as_the_caller_says) {
     setup();
     lease = acquired(NULL); /* whose calls wait for a minute where nothing else is said */
     ck_ok(allot_lease_grow(lease, NULL, G(10), 0, &err));
-    fakeallotd_kill(d, true);
+    fake_allotd_kill(d, true);
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(1), 100000, &err), -ENOTCONN);
     ck_assert_msg(strstr(err.text, "systemctl start allotd") != NULL, "%s", err.text);
     patience.reconnect_usec = 100000;
@@ -362,9 +362,9 @@ START_TEST(a_daemon_that_is_gone_is_waited_for_as_long_as_the_caller_says) {
     ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(7), &err), -EINVAL);
     ck_assert_uint_eq(held(lease), G(6));
     ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, 30000000);
-    fakeallotd_start(d);
+    fake_allotd_start(d);
     ck_ok(allot_lease_grow(lease, NULL, G(1), UINT64_MAX, &err));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(7));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(7));
     patience.size = 0;
     ck_assert_int_eq(allot_lease_grow_with(lease, NULL, G(1), &patience, &err), -EINVAL);
     allot_lease_free(lease);
@@ -396,16 +396,16 @@ START_TEST(a_growth_in_line_is_told_its_place_and_outlives_any_restart) {
     lease = acquired(&options);
     ck_ok(allot_lease_grow(lease, NULL, G(800), 0, &err));
     ck_assert_int_eq(pthread_create(&waiter, NULL, grow_and_be_told, lease), 0);
-    fakeallotd_await_waiting(d, 1);
+    fake_allotd_await_waiting(d, 1);
     usleep(2200000); /* longer in line than anybody is patient with a daemon that is away */
-    fakeallotd_kill(d, false);
-    fakeallotd_await_waiting(d, 1);
+    fake_allotd_kill(d, false);
+    fake_allotd_await_waiting(d, 1);
     ck_ok(allot_lease_shrink(lease, NULL, G(200), &err));
     ck_assert_int_eq(pthread_join(waiter, &told), 0);
     ck_assert_uint_ge(((struct told *)told)->n, 2);
     ck_assert_uint_eq(((struct told *)told)->place, 1);
     ck_assert_str_eq(((struct told *)told)->reason, "full");
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(900));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(900));
     allot_lease_free(lease);
     teardown();
 }
@@ -457,16 +457,16 @@ START_TEST(recalls_are_told_and_may_be_answered_where_they_are_told) {
     options.tier = 4;
     news.lease = acquired(&options);
     ck_ok(allot_lease_grow(news.lease, NULL, G(100), 0, &err));
-    fakeallotd_notice(d, WIRE_NOTICE_RECALL, G(30));
+    fake_allotd_notice(d, WIRE_NOTICE_RECALL, G(30));
     await_news(&news, 1, 0);
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(70));
-    fakeallotd_kill(d, false);
-    fakeallotd_await_attached(d, 2);
-    fakeallotd_notice(d, WIRE_NOTICE_RECALL, G(30));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(70));
+    fake_allotd_kill(d, false);
+    fake_allotd_await_attached(d, 2);
+    fake_allotd_notice(d, WIRE_NOTICE_RECALL, G(30));
     await_news(&news, 2, 0);
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(40));
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(40));
 
-    fakeallotd_end_lease(d);
+    fake_allotd_end_lease(d);
     await_news(&news, 2, 1);
     ck_assert_int_eq(allot_lease_grow(news.lease, NULL, G(1), 0, &err), -ENOENT);
     ck_assert_ptr_nonnull(strstr(err.text, "lease 7 has ended"));
@@ -484,9 +484,9 @@ START_TEST(a_lease_that_is_gone_after_a_restart_is_told_as_lost) {
     options.notice = on_notice;
     options.userdata = &news;
     news.lease = acquired(&options);
-    fakeallotd_kill(d, true);
-    fakeallotd_end_lease(d);
-    fakeallotd_start(d);
+    fake_allotd_kill(d, true);
+    fake_allotd_end_lease(d);
+    fake_allotd_start(d);
     await_news(&news, 0, 1);
     ck_assert_int_eq(allot_lease_grow(news.lease, NULL, G(1), 0, &err), -ENOENT);
     allot_lease_free(news.lease);
@@ -540,7 +540,7 @@ START_TEST(a_fork_holds_nothing_until_it_attaches_and_leaves_its_parent_alone) {
     if (child == 0)
         _exit(be_a_child(lease) & 0xff);
     wait_well(child);
-    fakeallotd_await_holders(d, 1);
+    fake_allotd_await_holders(d, 1);
     child = fork();
     if (child == 0) {
         allot_lease_free(lease);
@@ -548,8 +548,8 @@ START_TEST(a_fork_holds_nothing_until_it_attaches_and_leaves_its_parent_alone) {
     }
     wait_well(child);
     ck_ok(allot_lease_grow(lease, NULL, G(5), 0, &err));
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), G(10));
-    ck_assert_uint_eq(fakeallotd_attached(d), 2);
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), G(10));
+    ck_assert_uint_eq(fake_allotd_attached(d), 2);
 
     /* A child that keeps a copy of the connection does not keep the parent attached. */
     child = fork();
@@ -558,7 +558,7 @@ START_TEST(a_fork_holds_nothing_until_it_attaches_and_leaves_its_parent_alone) {
         _exit(0);
     }
     allot_lease_free(lease);
-    fakeallotd_await_holders(d, 0);
+    fake_allotd_await_holders(d, 0);
     kill(child, SIGKILL);
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
     teardown();
@@ -606,17 +606,17 @@ START_TEST(a_storm_of_calls_and_restarts_loses_no_byte) {
         ck_assert_int_eq(pthread_create(&threads[i], NULL, rage, &storms[i]), 0);
     }
     for (unsigned i = 0; i < 12; i++) {
-        unsigned before = fakeallotd_attached(d);
+        unsigned before = fake_allotd_attached(d);
 
         if (i % 3 == 0)
-            fakeallotd_kill(d, false);
+            fake_allotd_kill(d, false);
         else if (i % 3 == 1)
-            fakeallotd_die_after(d, 5);
+            fake_allotd_die_after(d, 5);
         else
-            fakeallotd_drop_next(d);
+            fake_allotd_drop_next(d);
         /* The threads may have ended before they met what was set up for them. */
         if (i % 3 == 0)
-            fakeallotd_await_attached(d, before + 1);
+            fake_allotd_await_attached(d, before + 1);
     }
     for (size_t i = 0; i < ELEMENTSOF(storms); i++) {
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
@@ -626,7 +626,7 @@ START_TEST(a_storm_of_calls_and_restarts_loses_no_byte) {
     for (int i = 0; i < 10; i++)
         ck_ok(allot_lease_grow(lease, NULL, 0, 0, &err));
     ck_assert_uint_eq(held(lease), sum);
-    ck_assert_uint_eq(fakeallotd_held(d, getpid()), sum);
+    ck_assert_uint_eq(fake_allotd_held(d, getpid()), sum);
     allot_lease_free(lease);
     teardown();
 }

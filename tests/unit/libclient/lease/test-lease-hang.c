@@ -34,19 +34,19 @@ struct asker {
     int r;
 };
 
-static struct fakeallotd *d;
+static struct fake_allotd *d;
 
 static void setup(void) {
     unsetenv("ALLOT_LEASE");
     unsetenv("ALLOT_TOKEN");
     unsetenv("CUDA_VISIBLE_DEVICES");
-    d = fakeallotd_new();
-    setenv("ALLOT_SOCKET", fakeallotd_path(d), 1);
+    d = fake_allotd_new();
+    setenv("ALLOT_SOCKET", fake_allotd_path(d), 1);
 }
 
 static void teardown(void) {
-    ck_assert_uint_eq(fakeallotd_mistakes(d), 0);
-    fakeallotd_free(d);
+    ck_assert_uint_eq(fake_allotd_mistakes(d), 0);
+    fake_allotd_free(d);
 }
 
 static void note_told(void *userdata, uint64_t place, const char *reason) {
@@ -110,13 +110,13 @@ START_TEST(one_that_hangs_is_told_of_and_given_up) {
         struct asker asker;
 
         setup();
-        fakeallotd_hang(d, true);
+        fake_allotd_hang(d, true);
         asker_init(&asker, attaches, AWAY_USEC);
         asker_go(&asker);
         asker_fails(&asker, AWAY_USEC);
         ck_assert_uint_eq(asker.n_told, 1);
         ck_assert_uint_eq(asker.n_hangs, 1);
-        fakeallotd_hang(d, false);
+        fake_allotd_hang(d, false);
         asker_init(&asker, attaches, AWAY_USEC);
         asker_go(&asker);
         ck_assert_int_eq(asker_end(&asker), 0);
@@ -131,18 +131,18 @@ START_TEST(one_that_goes_on_or_is_restarted_is_waited_for) {
         struct asker asker;
 
         setup();
-        fakeallotd_hang(d, true);
+        fake_allotd_hang(d, true);
         asker_init(&asker, round % 2, 0);
         asker_go(&asker);
         await_told(&asker);
         ck_assert_uint_ge(clock_usec(CLOCK_MONOTONIC) - asker.begun_usec, HANGS_USEC);
         if (round / 2)
-            fakeallotd_kill(d, false);
-        fakeallotd_hang(d, false);
+            fake_allotd_kill(d, false);
+        fake_allotd_hang(d, false);
         ck_assert_msg(asker_end(&asker) == 0, "%s", asker.err.text);
         ck_assert_uint_eq(asker.n_hangs, 1);
         ck_assert_uint_eq(asker.n_told, 1);
-        fakeallotd_await_holders(d, 0);
+        fake_allotd_await_holders(d, 0);
         teardown();
     }
 }
@@ -152,7 +152,7 @@ START_TEST(who_does_not_wait_does_not_wait_for_it) {
     struct asker asker;
 
     setup();
-    fakeallotd_hang(d, true);
+    fake_allotd_hang(d, true);
     asker_init(&asker, false, 0);
     asker.options.no_wait = true;
     asker_go(&asker);
@@ -161,7 +161,7 @@ START_TEST(who_does_not_wait_does_not_wait_for_it) {
     asker.options.timeout_usec = 300000;
     asker_go(&asker);
     asker_fails(&asker, 300000);
-    fakeallotd_hang(d, false);
+    fake_allotd_hang(d, false);
     teardown();
 }
 END_TEST
@@ -171,17 +171,17 @@ START_TEST(one_that_hangs_keeps_nobody_in_line_much_longer_than_asked) {
     struct asker asker;
 
     setup();
-    fakeallotd_line(d, 1, true);
+    fake_allotd_line(d, 1, true);
     asker_init(&asker, false, 0);
     asker.options.timeout_usec = 500000;
     asker_go(&asker);
-    fakeallotd_await_waiting(d, 1);
-    fakeallotd_hang(d, true);
+    fake_allotd_await_waiting(d, 1);
+    fake_allotd_hang(d, true);
     asker_fails(&asker, 500000 + HANGS_USEC);
     ck_assert_uint_eq(asker.n_told, 1); /* its place */
     ck_assert_uint_eq(asker.n_hangs, 0);
-    fakeallotd_hang(d, false);
-    fakeallotd_await_waiting(d, 0);
+    fake_allotd_hang(d, false);
+    fake_allotd_await_waiting(d, 0);
     teardown();
 }
 END_TEST
@@ -192,7 +192,7 @@ START_TEST(one_that_hangs_before_the_lease_is_held_has_it_back) {
         struct asker asker;
 
         setup();
-        fakeallotd_hang_at_attach(d);
+        fake_allotd_hang_at_attach(d);
         asker_init(&asker, false, cancels ? 0 : AWAY_USEC);
         asker_go(&asker);
         await_told(&asker);
@@ -204,9 +204,9 @@ START_TEST(one_that_hangs_before_the_lease_is_held_has_it_back) {
         } else {
             asker_fails(&asker, AWAY_USEC);
         }
-        fakeallotd_hang(d, false);
-        fakeallotd_await_released(d);
-        fakeallotd_await_holders(d, 0);
+        fake_allotd_hang(d, false);
+        fake_allotd_await_released(d);
+        fake_allotd_await_holders(d, 0);
         teardown();
     }
 }
@@ -217,7 +217,7 @@ START_TEST(waiting_for_one_that_hangs_can_be_cancelled) {
         struct asker asker;
 
         setup();
-        fakeallotd_hang(d, true);
+        fake_allotd_hang(d, true);
         asker_init(&asker, attaches, 0);
         asker_go(&asker);
         if (attaches)
@@ -225,7 +225,7 @@ START_TEST(waiting_for_one_that_hangs_can_be_cancelled) {
         ck_assert_int_eq(eventfd_write(asker.options.cancel_fd, 1), 0);
         ck_assert_int_eq(asker_end(&asker), -ECANCELED);
         ck_assert_uint_lt(asker.took_usec, KEPT_USEC);
-        fakeallotd_hang(d, false);
+        fake_allotd_hang(d, false);
         teardown();
     }
 }

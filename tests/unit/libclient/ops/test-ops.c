@@ -223,11 +223,11 @@ static void show(const struct node *node, char *text, size_t size) {
 
 START_TEST(shapes_are_inferred_and_misfits_named) {
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+        cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
         struct allot_error err = { 0 };
         char text[512];
         uint32_t id;
-        int r = grapher_add(graph, cases[i].op, cases[i].inputs, cases[i].attrs, &id, &err);
+        int r = graph_fixture_add(graph, cases[i].op, cases[i].inputs, cases[i].attrs, &id, &err);
 
         if (cases[i].shapes[0] == '!') {
             ck_assert_msg(r == -EINVAL, "%s %s %s", cases[i].op, cases[i].inputs, cases[i].attrs);
@@ -255,7 +255,7 @@ static bool is_variable(const char *inputs, const char *at) {
  */
 START_TEST(open_shapes_never_contradict_whole_ones) {
     for (size_t i = 0; i < ELEMENTSOF(cases); i++) {
-        cleanup(graph_unrefp) struct allot_graph *graph = grapher_new();
+        cleanup(graph_unrefp) struct allot_graph *graph = graph_fixture_new();
         struct allot_error err = { 0 };
         char inputs[256], *at = inputs;
         uint32_t whole, open;
@@ -263,7 +263,8 @@ START_TEST(open_shapes_never_contradict_whole_ones) {
         if (cases[i].shapes[0] == '!' || strstr(cases[i].inputs, "="))
             continue;
         ck_assert_int_eq(
-            grapher_add(graph, cases[i].op, cases[i].inputs, cases[i].attrs, &whole, NULL), 0);
+            graph_fixture_add(graph, cases[i].op, cases[i].inputs, cases[i].attrs, &whole, NULL),
+            0);
         /* "f32[2,3]" becomes "f32?", but variables stay: they are never open. */
         for (const char *c = cases[i].inputs; *c; c++)
             if (*c != '[' || is_variable(cases[i].inputs, c))
@@ -273,7 +274,8 @@ START_TEST(open_shapes_never_contradict_whole_ones) {
                 c = strchr(c, ']');
             }
         *at = '\0';
-        ck_assert_msg(grapher_add(graph, cases[i].op, inputs, cases[i].attrs, &open, &err) == 0,
+        ck_assert_msg(graph_fixture_add(graph, cases[i].op, inputs, cases[i].attrs, &open, &err) ==
+                          0,
                       "%s %s: %s", cases[i].op, inputs, err.text);
         for (uint32_t o = 0; o < graph_node(graph, whole)->n_outputs; o++)
             ck_assert_msg(shape_compatible(&graph_node(graph, whole)->outputs[o].shape,
