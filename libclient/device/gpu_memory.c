@@ -186,11 +186,10 @@ static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
 
 uint64_t gpu_memory_wait_until(const struct gpu *gpu, uint64_t until_nsec) {
     uint64_t usec = gpu->memory->options.limits.memory_usec;
-    uint64_t now = clock_nsec(CLOCK_MONOTONIC), last = until_nsec ? until_nsec : UINT64_MAX;
 
     if (usec == 0)
         return 0;
-    return usec > (UINT64_MAX - now) / 1000 ? last : MIN(last, now + usec * 1000);
+    return MIN(until_nsec ? until_nsec : UINT64_MAX, wait_limits_deadline(usec));
 }
 
 /* As long as the options, and the terms of this errand, say. */

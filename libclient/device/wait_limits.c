@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "libclient/core/log.h"
 
 #define RESTART_USEC UINT64_C(2000000)  /* a daemon that is restarted is back sooner */
@@ -19,6 +20,15 @@ struct wait_limits wait_limits_of(bool no_wait, uint64_t wait_usec) {
         return (struct wait_limits){ wait_usec, MIN(wait_usec, AWAY_USEC),
                                      MIN(wait_usec, HANGS_USEC) };
     return (struct wait_limits){ UINT64_MAX, AWAY_USEC, HANGS_USEC };
+}
+
+uint64_t wait_limits_deadline(uint64_t usec) {
+    uint64_t nsec;
+
+    if (__builtin_mul_overflow(usec, (uint64_t)1000, &nsec) ||
+        __builtin_add_overflow(nsec, clock_nsec(CLOCK_MONOTONIC), &nsec))
+        return UINT64_MAX;
+    return nsec;
 }
 
 void wait_limits_log(void *userdata, uint64_t place, const char *reason) {

@@ -17,6 +17,9 @@ struct wait_limits {
  * may just be restarted; who waits so long for one waits so long for the other. */
 struct wait_limits wait_limits_of(bool no_wait, uint64_t wait_usec);
 
+/* `usec` from now, in nanoseconds of CLOCK_MONOTONIC; UINT64_MAX where that is too far away. */
+uint64_t wait_limits_deadline(uint64_t usec);
+
 /* What was said last; zeroed before the first time. One thread at a time. */
 struct wait_limits_logged {
     uint64_t place;

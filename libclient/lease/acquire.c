@@ -140,9 +140,7 @@ static struct lease_wait wait_begin(const struct allot_lease_options *options) {
     return (struct lease_wait){
         .away_usec = away_deadline(options),
         /* Once it stands in line; a little after that was to be over. */
-        .answer_usec = timeout_usec > UINT64_MAX - LEASE_HANGS_USEC
-                           ? UINT64_MAX
-                           : lease_deadline(timeout_usec + LEASE_HANGS_USEC),
+        .answer_usec = lease_later(lease_deadline(timeout_usec), LEASE_HANGS_USEC),
         .progress = options->progress,
         .userdata = options->userdata,
         .cancel_fd = options->cancel_fd,

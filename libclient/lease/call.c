@@ -29,10 +29,12 @@ static struct timespec timespec_of(uint64_t usec) {
                               .tv_nsec = (long)(usec % 1000000) * 1000 };
 }
 
-uint64_t lease_deadline(uint64_t timeout_usec) {
-    uint64_t now = clock_usec(CLOCK_MONOTONIC);
+uint64_t lease_later(uint64_t deadline_usec, uint64_t usec) {
+    return deadline_usec > UINT64_MAX - usec ? UINT64_MAX : deadline_usec + usec;
+}
 
-    return timeout_usec > UINT64_MAX - now ? UINT64_MAX : now + timeout_usec;
+uint64_t lease_deadline(uint64_t timeout_usec) {
+    return lease_later(clock_usec(CLOCK_MONOTONIC), timeout_usec);
 }
 
 uint64_t lease_left(uint64_t deadline_usec) {

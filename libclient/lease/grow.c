@@ -35,10 +35,6 @@ static int gave_up(struct allot_lease *lease, struct allot_error *err) {
     return r;
 }
 
-static uint64_t later(uint64_t deadline_usec, uint64_t usec) {
-    return deadline_usec > UINT64_MAX - usec ? UINT64_MAX : deadline_usec + usec;
-}
-
 /* Who waits for memory waits for the daemon too, but no longer than for the memory, if not told. */
 static uint64_t away_deadline(const struct allot_lease *lease,
                               const struct allot_lease_patience *patience, uint64_t deadline) {
@@ -57,7 +53,7 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
     uint64_t away_usec = away_deadline(lease, patience, deadline);
     /* An answer is due when the waiting is over, and a little later at most. */
     struct lease_wait wait = { .away_usec = away_usec,
-                               .answer_usec = later(deadline, hangs_usec),
+                               .answer_usec = lease_later(deadline, hangs_usec),
                                .progress = patience->progress,
                                .userdata = patience->userdata,
                                .cancel_fd = patience->cancel_fd,

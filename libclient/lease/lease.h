@@ -179,8 +179,9 @@ int lease_call(struct allot_lease *lease, enum wire_method method, const void *p
 /* What is said when the daemon was not there in time. -ENOTCONN. Locked. */
 int lease_away(struct allot_lease *lease, struct allot_error *err);
 
-/* `deadline_usec` of CLOCK_MONOTONIC, from now; UINT64_MAX stays. */
-uint64_t lease_deadline(uint64_t timeout_usec);
+/* Deadlines are of CLOCK_MONOTONIC; UINT64_MAX is none, and stays so. */
+uint64_t lease_deadline(uint64_t timeout_usec); /* from now */
+uint64_t lease_later(uint64_t deadline_usec, uint64_t usec);
 uint64_t lease_left(uint64_t deadline_usec);
 
 void lease_calls_free(struct allot_lease *lease);    /* the idle connections */

@@ -21,6 +21,7 @@
 #include "libclient/core/log.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
+#include "libclient/device/wait_limits.h"
 #include "libclient/exec/run/run_state.h"
 #include "libclient/exec/stop/stop_scope.h"
 #include "libclient/exec/memory/stopped_runs.h"
@@ -351,15 +352,6 @@ int engine_check(const struct engine *engine, struct allot_error *err) {
                      "its own in it");
 }
 
-static uint64_t nsec_after(uint64_t usec) {
-    uint64_t nsec;
-
-    if (__builtin_mul_overflow(usec, (uint64_t)1000, &nsec) ||
-        __builtin_add_overflow(nsec, clock_nsec(CLOCK_MONOTONIC), &nsec))
-        return UINT64_MAX;
-    return nsec;
-}
-
 int engine_run(struct engine *engine, const struct engine_call *call, struct engine_run *run,
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err) {
@@ -371,7 +363,7 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
         return r;
     visit = gpus_visit_begin(engine->gpus);
     run->step = atomic_fetch_add(&engine->n_steps, 1);
-    run->until_nsec = run->timeout_usec ? nsec_after(run->timeout_usec) : 0;
+    run->until_nsec = run->timeout_usec ? wait_limits_deadline(run->timeout_usec) : 0;
     run->trace = NULL;
     run->is_traced = false;
     if (run->trace_file)
