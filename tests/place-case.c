@@ -189,6 +189,20 @@ static struct json_object *read_input(void) {
     return root;
 }
 
+/* As TensorFlow calls it. */
+static const char *code_name(enum placer_code code) {
+    static const char *const names[] = {
+        [PLACER_OK] = "OK",
+        [PLACER_INVALID_ARGUMENT] = "INVALID_ARGUMENT",
+        [PLACER_INTERNAL] = "INTERNAL",
+        [PLACER_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
+        [PLACER_NO_MEMORY] = "RESOURCE_EXHAUSTED",
+        [PLACER_CANCELLED] = "CANCELLED",
+    };
+
+    return names[code];
+}
+
 int main(void) {
     struct json_object *root = read_input(), *answer = json_object_new_object();
     struct json_object *inner = json_object_new_object();
@@ -199,7 +213,7 @@ int main(void) {
     read_problem(&reading, root);
     devices = need(calloc(reading.problem.n_nodes + 1, sizeof(*devices)));
     if (placer_simple(&reading.problem, devices, NULL, &error) != PLACER_OK) {
-        json_object_object_add(inner, "code", json_object_new_string(placer_code_name(error.code)));
+        json_object_object_add(inner, "code", json_object_new_string(code_name(error.code)));
         json_object_object_add(inner, "message", json_object_new_string(error.text));
         json_object_object_add(answer, "error", inner);
     } else {

@@ -166,7 +166,8 @@ bool spec_matches(const struct spec *wanted, const struct spec *full) {
            (!wanted->has_id || (full->has_id && wanted->id == full->id));
 }
 
-const char *spec_conflict(const struct spec *a, const struct spec *b) {
+/* What two specs disagree about; NULL: nothing. */
+static const char *find_conflict(const struct spec *a, const struct spec *b) {
     if (a->has_job && b->has_job && strcmp(a->job, b->job) != 0)
         return "jobs";
     if (a->has_replica && b->has_replica && a->replica != b->replica)
@@ -181,7 +182,7 @@ const char *spec_conflict(const struct spec *a, const struct spec *b) {
 }
 
 bool spec_compatible(const struct spec *a, const struct spec *b) {
-    return !spec_conflict(a, b);
+    return !find_conflict(a, b);
 }
 
 void spec_override(struct spec *into, const struct spec *by) {
@@ -209,7 +210,7 @@ void spec_override(struct spec *into, const struct spec *by) {
 
 const char *spec_merge(struct spec *into, const struct spec *other, bool soft) {
     struct spec merged = *into;
-    const char *conflict = spec_conflict(into, other);
+    const char *conflict = find_conflict(into, other);
     bool types_differ, ids_differ;
 
     if (!conflict) {

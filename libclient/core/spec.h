@@ -36,9 +36,6 @@ bool spec_matches(const struct spec *wanted, const struct spec *full);
 /* Whether no part is given differently in both. */
 bool spec_compatible(const struct spec *a, const struct spec *b);
 
-/* What two specs disagree about: "jobs", "replicas", "tasks", "types", "ids"; NULL: nothing. */
-const char *spec_conflict(const struct spec *a, const struct spec *b);
-
 /*
  * The union of what both give. Returns what they disagree about, with `into` unchanged; where
  * `soft`, types and ids that differ are opened instead (a different type opens both).

@@ -313,6 +313,16 @@ static void type_outputs(struct node *node) {
     }
 }
 
+/* The value that an output always has: of a Const, or of what passes one on. NULL: not known. */
+static const struct allot_tensor *known_value(const struct allot_graph *graph, struct edge edge) {
+    const struct node *node = graph_node(graph, edge.node);
+
+    while (node->n_inputs == 1 &&
+           (strcmp(node->op->name, "Identity") == 0 || strcmp(node->op->name, "StopGradient") == 0))
+        node = graph_node(graph, node->inputs[0].node);
+    return strcmp(node->op->name, "Const") == 0 ? graph_node_attr(node, "value")->tensor : NULL;
+}
+
 static int infer(struct draft *draft, struct node *node) {
     size_t n_in = node->n_inputs, n_out = node->n_outputs;
     cleanup(freep) struct shape *shapes = NULL;
@@ -328,7 +338,7 @@ static int infer(struct draft *draft, struct node *node) {
         return no_memory(draft);
     for (size_t i = 0; i < n_in; i++) {
         shapes[i] = graph_output(draft->graph, node->inputs[i])->shape;
-        values[i] = build_known(draft->graph, node->inputs[i]);
+        values[i] = known_value(draft->graph, node->inputs[i]);
     }
     for (size_t i = 0; i < n_out; i++)
         shapes[n_in + i] = shape_unknown();
@@ -471,13 +481,4 @@ int build_read(struct allot_graph *graph, struct edge variable, bool fresh, stru
 int build_read_named(struct allot_graph *graph, struct edge variable, const char *name,
                      struct edge *ret, struct allot_error *err) {
     return read_new(graph, variable, name, false, ret, err);
-}
-
-const struct allot_tensor *build_known(const struct allot_graph *graph, struct edge edge) {
-    const struct node *node = graph_node(graph, edge.node);
-
-    while (node->n_inputs == 1 &&
-           (strcmp(node->op->name, "Identity") == 0 || strcmp(node->op->name, "StopGradient") == 0))
-        node = graph_node(graph, node->inputs[0].node);
-    return strcmp(node->op->name, "Const") == 0 ? graph_node_attr(node, "value")->tensor : NULL;
 }

@@ -47,9 +47,6 @@ int build_read(struct allot_graph *graph, struct edge variable, bool fresh, stru
 int build_read_named(struct allot_graph *graph, struct edge variable, const char *name,
                      struct edge *ret, struct allot_error *err);
 
-/* The value that an output always has: of a Const, or what passes one on. NULL: not known. */
-const struct allot_tensor *build_known(const struct allot_graph *graph, struct edge edge);
-
 /* A tensor of one number all over. -EOVERFLOW, -ENOMEM. */
 int constant_new(struct allot_tensor **ret, enum dtype dtype, const struct shape *shape,
                  double value, struct allot_error *err);

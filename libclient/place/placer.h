@@ -87,8 +87,6 @@ enum placer_code {
     PLACER_CANCELLED, /* by `halt` */
 };
 
-const char *placer_code_name(enum placer_code code); /* "INVALID_ARGUMENT" … */
-
 struct placer_error {
     enum placer_code code;
     uint32_t node;   /* at which it was found; UINT32_MAX: none */

@@ -37,19 +37,6 @@ const char *placer_reason_text(enum placer_reason reason) {
     return reasons[reason];
 }
 
-const char *placer_code_name(enum placer_code code) {
-    static const char *const names[] = {
-        [PLACER_OK] = "OK",
-        [PLACER_INVALID_ARGUMENT] = "INVALID_ARGUMENT",
-        [PLACER_INTERNAL] = "INTERNAL",
-        [PLACER_FAILED_PRECONDITION] = "FAILED_PRECONDITION",
-        [PLACER_NO_MEMORY] = "RESOURCE_EXHAUSTED",
-        [PLACER_CANCELLED] = "CANCELLED",
-    };
-
-    return names[code];
-}
-
 enum placer_code place_fail(struct place_state *state, enum placer_code code, uint32_t node,
                             const char *format, ...) {
     va_list args;
