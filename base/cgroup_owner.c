@@ -36,7 +36,7 @@ const char *cgroup_owner_name(enum cgroup_owner owner) {
     return names[owner];
 }
 
-const char *cgroup_root(void) {
+const char *cgroup_owner_root(void) {
     static const char *const mounts[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
     struct statfs fs;
 

@@ -27,7 +27,7 @@ enum cgroup_owner {
 const char *cgroup_owner_name(enum cgroup_owner owner);
 
 /* Where cgroup2 is mounted; NULL: nowhere. */
-const char *cgroup_root(void);
+const char *cgroup_owner_root(void);
 
 /* The owner of the cgroup at `path` ("/system.slice/…") below `root`, where cgroup2 is mounted. */
 enum cgroup_owner cgroup_owner_find(const char *root, const char *path);

@@ -7,42 +7,42 @@
  */
 #include "base/rank_tree.h"
 
-static bool before(const struct order_node *a, const struct order_node *b) {
+static bool before(const struct rank_tree_node *a, const struct rank_tree_node *b) {
     return a->key != b->key ? a->key < b->key : a->tie < b->tie;
 }
 
-static void sum_marks(struct order_node *node) {
-    const struct order_node *children[] = { node->left, node->right };
+static void sum_marks(struct rank_tree_node *node) {
+    const struct rank_tree_node *children[] = { node->left, node->right };
     uint64_t has = 0;
 
-    for (size_t i = 0; i < ORDER_WORDS; i++)
+    for (size_t i = 0; i < RANK_TREE_WORDS; i++)
         has |= node->any[i] = node->marks[i];
     node->least = has ? node->size : UINT64_MAX;
     for (size_t c = 0; c < 2; c++) {
         if (!children[c])
             continue;
-        for (size_t i = 0; i < ORDER_WORDS; i++)
+        for (size_t i = 0; i < RANK_TREE_WORDS; i++)
             node->any[i] |= children[c]->any[i];
         if (children[c]->least < node->least)
             node->least = children[c]->least;
     }
 }
 
-static void count(struct order_node *node) {
-    node->n = 1 + order_count(node->left) + order_count(node->right);
+static void count(struct rank_tree_node *node) {
+    node->n = 1 + rank_tree_count(node->left) + rank_tree_count(node->right);
     sum_marks(node);
 }
 
 /* Where the pointer to `node` stands: in its parent, or the root. */
-static struct order_node **link_of(struct order_node **root, struct order_node *node) {
+static struct rank_tree_node **link_of(struct rank_tree_node **root, struct rank_tree_node *node) {
     if (!node->parent)
         return root;
     return node->parent->left == node ? &node->parent->left : &node->parent->right;
 }
 
 /* Put `node`, a child, in the place of its parent. */
-static void rotate_up(struct order_node **root, struct order_node *node) {
-    struct order_node *parent = node->parent, *middle;
+static void rotate_up(struct rank_tree_node **root, struct rank_tree_node *node) {
+    struct rank_tree_node *parent = node->parent, *middle;
 
     *link_of(root, parent) = node;
     node->parent = parent->parent;
@@ -62,8 +62,8 @@ static void rotate_up(struct order_node **root, struct order_node *node) {
     count(node);
 }
 
-void order_insert(struct order_node **root, struct order_node *node) {
-    struct order_node **link = root, *parent = NULL;
+void rank_tree_insert(struct rank_tree_node **root, struct rank_tree_node *node) {
+    struct rank_tree_node **link = root, *parent = NULL;
     uint64_t mixed = node->tie * UINT64_C(0x9e3779b97f4a7c15);
 
     while (*link) {
@@ -79,12 +79,12 @@ void order_insert(struct order_node **root, struct order_node *node) {
     sum_marks(node);
     while (node->parent && node->parent->heap < node->heap)
         rotate_up(root, node);
-    for (struct order_node *up = node->parent; up; up = up->parent)
+    for (struct rank_tree_node *up = node->parent; up; up = up->parent)
         sum_marks(up);
 }
 
-void order_remove(struct order_node **root, struct order_node *node) {
-    struct order_node *child;
+void rank_tree_remove(struct rank_tree_node **root, struct rank_tree_node *node) {
+    struct rank_tree_node *child;
 
     if (node->n == 0)
         return;
@@ -94,29 +94,29 @@ void order_remove(struct order_node **root, struct order_node *node) {
     *link_of(root, node) = child;
     if (child)
         child->parent = node->parent;
-    for (struct order_node *up = node->parent; up; up = up->parent)
+    for (struct rank_tree_node *up = node->parent; up; up = up->parent)
         count(up);
     node->left = node->right = node->parent = NULL;
     node->n = 0;
 }
 
-struct order_node *order_first(struct order_node *root) {
+struct rank_tree_node *rank_tree_first(struct rank_tree_node *root) {
     while (root && root->left)
         root = root->left;
     return root;
 }
 
-struct order_node *order_next(const struct order_node *node) {
+struct rank_tree_node *rank_tree_next(const struct rank_tree_node *node) {
     if (node->right)
-        return order_first(node->right);
+        return rank_tree_first(node->right);
     while (node->parent && node->parent->right == node)
         node = node->parent;
     return node->parent;
 }
 
-struct order_node *order_at(struct order_node *root, uint32_t i) {
+struct rank_tree_node *rank_tree_at(struct rank_tree_node *root, uint32_t i) {
     while (root) {
-        uint32_t n_left = order_count(root->left);
+        uint32_t n_left = rank_tree_count(root->left);
 
         if (i == n_left)
             return root;
@@ -130,16 +130,16 @@ struct order_node *order_at(struct order_node *root, uint32_t i) {
     return NULL;
 }
 
-uint32_t order_rank(const struct order_node *node) {
-    uint32_t rank = order_count(node->left);
+uint32_t rank_tree_rank(const struct rank_tree_node *node) {
+    uint32_t rank = rank_tree_count(node->left);
 
     for (; node->parent; node = node->parent)
         if (node->parent->right == node)
-            rank += order_count(node->parent->left) + 1;
+            rank += rank_tree_count(node->parent->left) + 1;
     return rank;
 }
 
-void order_mark(struct order_node *node) {
+void rank_tree_mark(struct rank_tree_node *node) {
     for (; node && node->n > 0; node = node->parent)
         sum_marks(node);
 }
@@ -147,13 +147,13 @@ void order_mark(struct order_node *node) {
 static bool hits(const uint64_t *a, const uint64_t *b) {
     uint64_t both = 0;
 
-    for (size_t i = 0; i < ORDER_WORDS; i++)
+    for (size_t i = 0; i < RANK_TREE_WORDS; i++)
         both |= a[i] & b[i];
     return both != 0;
 }
 
 /* The first of a subtree; there is one. */
-static struct order_node *seek_first(struct order_node *node, const uint64_t *marks) {
+static struct rank_tree_node *seek_first(struct rank_tree_node *node, const uint64_t *marks) {
     for (;;) {
         if (node->left && hits(node->left->any, marks))
             node = node->left;
@@ -164,12 +164,12 @@ static struct order_node *seek_first(struct order_node *node, const uint64_t *ma
     }
 }
 
-struct order_node *order_seek(struct order_node *root, int64_t key, uint64_t tie,
-                              const uint64_t marks[static ORDER_WORDS]) {
-    struct order_node *found = NULL;
+struct rank_tree_node *rank_tree_seek(struct rank_tree_node *root, int64_t key, uint64_t tie,
+                                      const uint64_t marks[static RANK_TREE_WORDS]) {
+    struct rank_tree_node *found = NULL;
 
     /* Down to the place; of what lies behind it, the nearest is met last. */
-    for (struct order_node *node = root; node && hits(node->any, marks);) {
+    for (struct rank_tree_node *node = root; node && hits(node->any, marks);) {
         if (node->key < key || (node->key == key && node->tie <= tie)) {
             node = node->right;
             continue;
@@ -183,12 +183,12 @@ struct order_node *order_seek(struct order_node *root, int64_t key, uint64_t tie
     return seek_first(found->right, marks);
 }
 
-struct order_node *order_seek_behind(struct order_node *node,
-                                     const uint64_t marks[static ORDER_WORDS]) {
+struct rank_tree_node *rank_tree_seek_after(struct rank_tree_node *node,
+                                            const uint64_t marks[static RANK_TREE_WORDS]) {
     if (node->right && hits(node->right->any, marks))
         return seek_first(node->right, marks);
     for (; node->parent; node = node->parent) {
-        struct order_node *up = node->parent;
+        struct rank_tree_node *up = node->parent;
 
         if (up->right == node)
             continue;
@@ -200,16 +200,16 @@ struct order_node *order_seek_behind(struct order_node *node,
     return NULL;
 }
 
-uint64_t order_least(const struct order_node *root) {
+uint64_t rank_tree_least(const struct rank_tree_node *root) {
     return root ? root->least : UINT64_MAX;
 }
 
-uint32_t order_rank_of(const struct order_node *root, int64_t key) {
+uint32_t rank_tree_rank_of(const struct rank_tree_node *root, int64_t key) {
     uint32_t rank = 0;
 
     while (root) {
         if (root->key <= key) {
-            rank += order_count(root->left) + 1;
+            rank += rank_tree_count(root->left) + 1;
             root = root->right;
         } else {
             root = root->left;

@@ -41,7 +41,7 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
 }
 
 struct broker *broker_free(struct broker *broker) {
-    struct order_node *node;
+    struct rank_tree_node *node;
     struct lease *lease;
     struct debt *debt, *next_debt;
     struct ghost *ghost, *next_ghost;
@@ -50,8 +50,8 @@ struct broker *broker_free(struct broker *broker) {
     if (!broker)
         return NULL;
     broker->sink = (struct broker_sink){ 0 };
-    while ((node = order_first(broker->growths)) || (node = order_first(broker->requests)))
-        waiter_free(broker, order_entry(node, struct waiter, in_line));
+    while ((node = rank_tree_first(broker->growths)) || (node = rank_tree_first(broker->requests)))
+        waiter_free(broker, rank_tree_entry(node, struct waiter, in_line));
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));)
         lease_gone(broker, lease, "");
     list_foreach_safe (debt, next_debt, &broker->debts, in_broker) {
@@ -375,14 +375,14 @@ const struct book *broker_next_book(const struct broker *broker, size_t *pos) {
 }
 
 uint32_t broker_n_waiters(const struct broker *broker) {
-    return order_count(broker->growths) + order_count(broker->requests);
+    return rank_tree_count(broker->growths) + rank_tree_count(broker->requests);
 }
 
 bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_waiter *ret) {
-    uint32_t n_growths = order_count(broker->growths);
-    struct order_node *node =
-        i < n_growths ? order_at(broker->growths, i) : order_at(broker->requests, i - n_growths);
-    const struct waiter *waiter = order_entry(node, struct waiter, in_line);
+    uint32_t n_growths = rank_tree_count(broker->growths);
+    struct rank_tree_node *node = i < n_growths ? rank_tree_at(broker->growths, i)
+                                                : rank_tree_at(broker->requests, i - n_growths);
+    const struct waiter *waiter = rank_tree_entry(node, struct waiter, in_line);
 
     if (!waiter)
         return false;

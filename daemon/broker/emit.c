@@ -220,10 +220,11 @@ void broker_dump(const struct broker *broker,
         fn(userdata, &record);
     }
     for (unsigned which = 0; which < 2; which++) {
-        struct order_node *root = which ? broker->requests : broker->growths;
+        struct rank_tree_node *root = which ? broker->requests : broker->growths;
 
-        for (struct order_node *node = order_first(root); node; node = order_next(node)) {
-            make_waiter(&record, order_entry(node, struct waiter, in_line));
+        for (struct rank_tree_node *node = rank_tree_first(root); node;
+             node = rank_tree_next(node)) {
+            make_waiter(&record, rank_tree_entry(node, struct waiter, in_line));
             fn(userdata, &record);
         }
     }

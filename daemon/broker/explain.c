@@ -91,7 +91,8 @@ static int explain(struct broker *broker, struct tenant *tenant, const struct de
     ret->verdict.refusal = REFUSAL_NO_MEMORY;
     ret->verdict.has_device = false;
     ret->verdict.waiter = 0;
-    ret->verdict.place = order_count(broker->growths) + order_rank_of(broker->requests, key) + 1;
+    ret->verdict.place =
+        rank_tree_count(broker->growths) + rank_tree_rank_of(broker->requests, key) + 1;
     waiter_reason(broker, &waiter, ret->verdict.reason, sizeof(ret->verdict.reason));
     for (uint32_t i = 0; i < claim->n_options && ret->n_devices < BOOKS_SHARES_MAX; i++)
         ret->devices[ret->n_devices++] = broker->books[claim->options[i].slot]->device.seen.id;

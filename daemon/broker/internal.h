@@ -66,12 +66,12 @@ struct waiter {
     struct member *member;
     struct tenant *tenant;
     struct list in_member, in_tenant;
-    struct list in_parked;         /* of its tenant, or broker.asleep; not active then */
-    struct list in_recalls;        /* of broker.recalls; not active then */
-    struct order_node in_line;     /* of broker.growths or broker.requests: every waiter */
-    struct order_node in_timeouts; /* of broker.timeouts, if it has one */
-    bool is_active;                /* it competes for memory: the devices it could use are marks */
-    uint64_t round;                /* the last in which it was looked at for itself */
+    struct list in_parked;             /* of its tenant, or broker.asleep; not active then */
+    struct list in_recalls;            /* of broker.recalls; not active then */
+    struct rank_tree_node in_line;     /* of broker.growths or broker.requests: every waiter */
+    struct rank_tree_node in_timeouts; /* of broker.timeouts, if it has one */
+    bool is_active; /* it competes for memory: the devices it could use are marks */
+    uint64_t round; /* the last in which it was looked at for itself */
     void *cookie;
     struct verdict *answer; /* the caller is still there to hear it; NULL: through the sink */
     bool no_wait;
@@ -171,9 +171,9 @@ struct broker {
     struct list hooked;   /* members, by in_hooked */
     uint64_t mark;        /* the last one given out, see safety.c and knot.c */
 
-    struct order_node *growths, *requests; /* the line */
-    uint32_t n_growths_at[BOOKS_MAX];      /* of them active, by slot */
-    struct order_node *timeouts;           /* waiters by when they give up */
+    struct rank_tree_node *growths, *requests; /* the line */
+    uint32_t n_growths_at[BOOKS_MAX];          /* of them active, by slot */
+    struct rank_tree_node *timeouts;           /* waiters by when they give up */
     struct slots dirty;          /* devices of which more may be had than at the last round */
     struct shut shut[BOOKS_MAX]; /* what the last round found on those that are not dirty */
     struct round *round;         /* owned; see round.c */

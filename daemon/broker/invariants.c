@@ -150,23 +150,24 @@ static int check_waiter(const struct broker *broker, const struct waiter *waiter
 }
 
 static int check_line(const struct broker *broker, struct sums *sums, struct allot_error *err) {
-    struct order_node *roots[] = { broker->growths, broker->requests };
+    struct rank_tree_node *roots[] = { broker->growths, broker->requests };
     const struct member *member;
     size_t n = 0;
 
     for (size_t i = 0; i < ELEMENTSOF(roots); i++) {
-        struct order_node *before = NULL;
+        struct rank_tree_node *before = NULL;
         uint32_t rank = 0;
 
-        for (struct order_node *node = order_first(roots[i]); node; node = order_next(node)) {
-            int r = check_waiter(broker, order_entry(node, struct waiter, in_line), sums, err);
+        for (struct rank_tree_node *node = rank_tree_first(roots[i]); node;
+             node = rank_tree_next(node)) {
+            int r = check_waiter(broker, rank_tree_entry(node, struct waiter, in_line), sums, err);
 
             if (r < 0)
                 return r;
             if (before &&
                 (before->key > node->key || (before->key == node->key && before->tie >= node->tie)))
                 return WRONG("the line is out of order");
-            if (order_rank(node) != rank || order_at(roots[i], rank) != node)
+            if (rank_tree_rank(node) != rank || rank_tree_at(roots[i], rank) != node)
                 return WRONG("a place in the line is counted wrongly");
             before = node;
             rank++;

@@ -45,10 +45,10 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
 }
 
 static void run_timeouts(struct broker *broker) {
-    struct order_node *node;
+    struct rank_tree_node *node;
 
-    while ((node = order_first(broker->timeouts)) && (uint64_t)node->key <= broker->now_usec)
-        time_out(broker, order_entry(node, struct waiter, in_timeouts));
+    while ((node = rank_tree_first(broker->timeouts)) && (uint64_t)node->key <= broker->now_usec)
+        time_out(broker, rank_tree_entry(node, struct waiter, in_timeouts));
 }
 
 static void run_expiry(struct broker *broker) {
@@ -102,26 +102,27 @@ static bool tell_place(struct broker *broker, struct waiter *waiter, uint32_t pl
 }
 
 static void run_places(struct broker *broker) {
-    uint32_t ahead = order_count(broker->growths), n = order_count(broker->requests);
-    struct order_node *node;
+    uint32_t ahead = rank_tree_count(broker->growths), n = rank_tree_count(broker->requests);
+    struct rank_tree_node *node;
 
     if (broker->is_moved) {
         broker->is_moved = false;
-        node = order_first(broker->growths);
-        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
-            tell_place(broker, order_entry(node, struct waiter, in_line), i + 1);
-        node = order_first(broker->requests);
-        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = order_next(node), i++)
-            tell_place(broker, order_entry(node, struct waiter, in_line), ahead + i + 1);
+        node = rank_tree_first(broker->growths);
+        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = rank_tree_next(node), i++)
+            tell_place(broker, rank_tree_entry(node, struct waiter, in_line), i + 1);
+        node = rank_tree_first(broker->requests);
+        for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = rank_tree_next(node), i++)
+            tell_place(broker, rank_tree_entry(node, struct waiter, in_line), ahead + i + 1);
     }
     if (broker->now_usec < broker->next_sweep_usec && n > TOLD_AT_ONCE)
         return;
 
     if (broker->sweep_at < TOLD_AT_ONCE)
         broker->sweep_at = TOLD_AT_ONCE;
-    node = order_at(broker->requests, broker->sweep_at);
-    for (uint32_t i = 0; node && i < TOLD_A_SWEEP; node = order_next(node), i++)
-        tell_place(broker, order_entry(node, struct waiter, in_line), ahead + ++broker->sweep_at);
+    node = rank_tree_at(broker->requests, broker->sweep_at);
+    for (uint32_t i = 0; node && i < TOLD_A_SWEEP; node = rank_tree_next(node), i++)
+        tell_place(broker, rank_tree_entry(node, struct waiter, in_line),
+                   ahead + ++broker->sweep_at);
     if (broker->sweep_at < n) {
         broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
         return;
@@ -212,7 +213,7 @@ int broker_turn(struct broker *broker, struct moment now) {
 }
 
 uint64_t broker_deadline(const struct broker *broker) {
-    const struct order_node *first = order_first(broker->timeouts);
+    const struct rank_tree_node *first = rank_tree_first(broker->timeouts);
     uint64_t next = broker->next_expiry_usec;
 
     if (first)

@@ -67,7 +67,7 @@ static int on_change(sd_event_source *source, const struct inotify_event *event,
 
 void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
     struct scope *scope;
-    const char *root = cgroup_root();
+    const char *root = cgroup_owner_root();
     size_t size;
     int r;
 

@@ -51,12 +51,12 @@ void waiter_refresh(struct broker *broker, struct waiter *waiter) {
     if (!waiter->is_active)
         return;
     waiter->in_line.marks[MARKS] |= MARK_FRESH;
-    order_mark(&waiter->in_line);
+    rank_tree_mark(&waiter->in_line);
     broker->is_stirred = true;
 }
 
 static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh) {
-    struct order_node *node = &waiter->in_line;
+    struct rank_tree_node *node = &waiter->in_line;
 
     memset(node->marks, 0, sizeof(node->marks));
     if (waiter->holder) {
@@ -73,14 +73,14 @@ static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh
     }
     waiter->is_active = true;
     broker->is_safety_due = true; /* what it keeps may lead somebody to other devices */
-    order_mark(node);
+    rank_tree_mark(node);
     if (is_fresh)
         waiter_refresh(broker, waiter);
 }
 
 /* What it kept back may be had, where that is more than nobody could use. */
 static void deactivate(struct broker *broker, struct waiter *waiter) {
-    struct order_node *node = &waiter->in_line;
+    struct rank_tree_node *node = &waiter->in_line;
     struct place at = waiter_at(waiter);
 
     list_remove(&waiter->in_parked);
@@ -93,12 +93,13 @@ static void deactivate(struct broker *broker, struct waiter *waiter) {
         const struct shut *shut = &broker->shut[i];
 
         if ((node->marks[i / 64] >> i % 64 & 1) &&
-            (!place_before(shut->place, at) || shut->room_bytes >= order_least(broker->requests)))
+            (!place_before(shut->place, at) ||
+             shut->room_bytes >= rank_tree_least(broker->requests)))
             line_touch(broker, i);
     }
     memset(node->marks, 0, sizeof(node->marks));
     waiter->is_active = false;
-    order_mark(node);
+    rank_tree_mark(node);
 }
 
 /* ---- Waiters -----------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ int waiter_enter(struct broker *broker, struct waiter *waiter) {
     r = map_put(&broker->waiters, waiter->id, waiter);
     if (r < 0)
         return r;
-    order_insert(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
+    rank_tree_insert(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
     if (waiter->why == WHY_RECALL)
         list_append(&broker->recalls, &waiter->in_recalls);
     else if (waiter->why == WHY_HEALTH)
@@ -145,9 +146,9 @@ int waiter_enter(struct broker *broker, struct waiter *waiter) {
     if (waiter->timeout_usec) {
         waiter->in_timeouts.key = (int64_t)MIN(waiter->timeout_usec, (uint64_t)INT64_MAX);
         waiter->in_timeouts.tie = waiter->arrival;
-        order_insert(&broker->timeouts, &waiter->in_timeouts);
+        rank_tree_insert(&broker->timeouts, &waiter->in_timeouts);
     }
-    if (order_next(&waiter->in_line) || (waiter->holder && broker->requests))
+    if (rank_tree_next(&waiter->in_line) || (waiter->holder && broker->requests))
         places_changed(broker);
     broker->is_knot_due = true;
     return 0;
@@ -166,8 +167,8 @@ void waiter_free(struct broker *broker, struct waiter *waiter) {
             keep_waiter_gone(broker, waiter->id);
         map_take(&broker->waiters, waiter->id);
         deactivate(broker, waiter);
-        order_remove(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
-        order_remove(&broker->timeouts, &waiter->in_timeouts);
+        rank_tree_remove(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
+        rank_tree_remove(&broker->timeouts, &waiter->in_timeouts);
         list_remove(&waiter->in_member);
         list_remove(&waiter->in_tenant);
         waiter->tenant->n_waiting--;
@@ -183,15 +184,15 @@ void waiter_free(struct broker *broker, struct waiter *waiter) {
 }
 
 void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priority) {
-    struct order_node **root = waiter->holder ? &broker->growths : &broker->requests;
+    struct rank_tree_node **root = waiter->holder ? &broker->growths : &broker->requests;
     bool was_active = waiter->is_active;
 
     if (was_active)
         deactivate(broker, waiter);
     waiter->priority = priority;
-    order_remove(root, &waiter->in_line);
+    rank_tree_remove(root, &waiter->in_line);
     waiter->in_line.key = line_key(broker, waiter->since_usec, priority);
-    order_insert(root, &waiter->in_line);
+    rank_tree_insert(root, &waiter->in_line);
     if (was_active)
         activate(broker, waiter, true);
     if (waiter->is_kept)
@@ -200,9 +201,9 @@ void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priori
 }
 
 uint32_t waiter_place(const struct broker *broker, const struct waiter *waiter) {
-    uint32_t ahead = waiter->holder ? 0 : order_count(broker->growths);
+    uint32_t ahead = waiter->holder ? 0 : rank_tree_count(broker->growths);
 
-    return ahead + order_rank(&waiter->in_line) + 1;
+    return ahead + rank_tree_rank(&waiter->in_line) + 1;
 }
 
 void waiter_decide(struct broker *broker, struct waiter *waiter, const struct verdict *verdict) {
@@ -291,18 +292,18 @@ void line_wake(struct broker *broker) {
 }
 
 int line_review(struct broker *broker) {
-    struct order_node *node = order_first(broker->requests), *next;
+    struct rank_tree_node *node = rank_tree_first(broker->requests), *next;
     bool is_told = true;
     int result = 0;
 
     line_touch_all(broker);
     for (; node; node = next) {
-        struct waiter *waiter = order_entry(node, struct waiter, in_line);
+        struct waiter *waiter = rank_tree_entry(node, struct waiter, in_line);
         struct verdict verdict;
         struct claim *claim = NULL;
         int r;
 
-        next = order_next(node);
+        next = rank_tree_next(node);
         r = claim_new(&claim, &verdict, broker->books, broker->n_books, &waiter->tenant->rules,
                       waiter->demand);
         if (r == -ENOMEM) {

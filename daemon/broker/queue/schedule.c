@@ -116,33 +116,33 @@ static uint64_t need_of(const struct waiter *waiter, unsigned slot) {
 /* The next behind `place` that has one of these marks. */
 static struct waiter *next_of(const struct broker *broker, struct place place,
                               const uint64_t *marks) {
-    struct order_node *node = NULL;
+    struct rank_tree_node *node = NULL;
 
     if (!place.is_request) {
-        node = order_seek(broker->growths, place.key, place.tie, marks);
+        node = rank_tree_seek(broker->growths, place.key, place.tie, marks);
         if (!node)
             place = (struct place){ true, INT64_MIN, 0 };
     }
     if (!node)
-        node = order_seek(broker->requests, place.key, place.tie, marks);
-    return order_entry(node, struct waiter, in_line);
+        node = rank_tree_seek(broker->requests, place.key, place.tie, marks);
+    return rank_tree_entry(node, struct waiter, in_line);
 }
 
 /* The same behind a waiter that is still in line. */
 static struct waiter *next_behind(const struct broker *broker, struct waiter *waiter,
                                   const uint64_t *marks) {
-    struct order_node *node = order_seek_behind(&waiter->in_line, marks);
+    struct rank_tree_node *node = rank_tree_seek_after(&waiter->in_line, marks);
 
     if (!node && waiter->holder)
-        node = order_seek(broker->requests, INT64_MIN, 0, marks);
-    return order_entry(node, struct waiter, in_line);
+        node = rank_tree_seek(broker->requests, INT64_MIN, 0, marks);
+    return rank_tree_entry(node, struct waiter, in_line);
 }
 
 /* Count all before `place` on a device. */
 static void stand_advance(struct broker *broker, struct round *round, unsigned slot,
                           struct place place) {
     struct stand *stand = stand_get(round, slot);
-    uint64_t marks[ORDER_WORDS] = { 0 };
+    uint64_t marks[RANK_TREE_WORDS] = { 0 };
     struct waiter *waiter;
 
     if (stand->is_shut || slots_has(&round->open, slot))
@@ -208,7 +208,7 @@ static uint64_t least_of_use(const struct broker *broker, const struct round *ro
                              unsigned slot) {
     if (!round->at.is_request && broker->n_growths_at[slot] > 0)
         return BOOKS_GRANULE;
-    return MAX(order_least(broker->requests), BOOKS_GRANULE);
+    return MAX(rank_tree_least(broker->requests), BOOKS_GRANULE);
 }
 
 /* All before the turn are counted there. */
@@ -286,7 +286,7 @@ static void set_why(struct broker *broker, struct waiter *waiter, enum why why, 
     waiter->blocked = blocked;
     if (why == WHY_UNSAFE) {
         waiter->in_line.marks[MARKS] |= MARK_SAFE;
-        order_mark(&waiter->in_line);
+        rank_tree_mark(&waiter->in_line);
     }
 }
 
@@ -537,7 +537,7 @@ static void begin(struct broker *broker, struct round *round) {
 
 /* One walk; whether another is needed. */
 static bool walk(struct broker *broker, struct round *round) {
-    uint64_t marks[ORDER_WORDS];
+    uint64_t marks[RANK_TREE_WORDS];
     struct waiter *waiter = NULL;
 
     begin(broker, round);
@@ -556,7 +556,7 @@ static bool walk(struct broker *broker, struct round *round) {
         if (flags) {
             waiter->round = broker->n_rounds;
             waiter->in_line.marks[MARKS] &= ~flags;
-            order_mark(&waiter->in_line);
+            rank_tree_mark(&waiter->in_line);
         }
         is_waiting = waiter->holder ? judge_growth(broker, round, waiter)
                                     : judge_request(broker, round, waiter, flags != 0);

@@ -157,7 +157,7 @@ static void read_cgroup(const char *dir, struct sample_process *process) {
     end = strchrnul(line, '\n');
     *end = 0;
     hand_proc_container(process->container, sizeof(process->container), line);
-    process->owner = cgroup_owner_find(cgroup_root(), line);
+    process->owner = cgroup_owner_find(cgroup_owner_root(), line);
     /* A part of a path is the path of somebody else. */
     if ((size_t)(end - line) < sizeof(process->cgroup))
         memcpy(process->cgroup, line, (size_t)(end - line) + 1);

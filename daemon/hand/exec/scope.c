@@ -43,7 +43,7 @@ bool scope_is_ours(const char *cgroup) {
 }
 
 int scope_folder(char *ret, size_t size, const char *cgroup, struct allot_error *err) {
-    const char *root = cgroup_root();
+    const char *root = cgroup_owner_root();
 
     if (!root)
         return error_set(err, -ENOENT, "cgroup2 is not mounted under /sys/fs/cgroup");
@@ -217,7 +217,7 @@ __attribute__((format(printf, 3, 4))) static void note(struct hand_confined *con
 
 /* Refuse to take a process out of a cgroup that another manager keeps its own limits in. */
 static int check_owner(const char *cgroup, struct allot_error *err) {
-    enum cgroup_owner owner = cgroup_owner_find(cgroup_root(), cgroup);
+    enum cgroup_owner owner = cgroup_owner_find(cgroup_owner_root(), cgroup);
 
     if (owner == CGROUP_OWNER_NONE)
         return 0;

@@ -10,7 +10,7 @@
 #define N 300
 
 struct world {
-    struct order_node nodes[N], *sorted[N], *root;
+    struct rank_tree_node nodes[N], *sorted[N], *root;
     uint32_t n;
     uint64_t random;
 };
@@ -19,62 +19,62 @@ static unsigned pick(struct world *world, unsigned n) {
     return (unsigned)(random_next(&world->random) % n);
 }
 
-static bool before(const struct order_node *a, const struct order_node *b) {
+static bool before(const struct rank_tree_node *a, const struct rank_tree_node *b) {
     return a->key != b->key ? a->key < b->key : a->tie < b->tie;
 }
 
-static void mark_any(struct world *world, struct order_node *node) {
+static void mark_any(struct world *world, struct rank_tree_node *node) {
     memset(node->marks, 0, sizeof(node->marks));
     for (unsigned i = pick(world, 4); i > 0; i--) {
-        unsigned bit = pick(world, 64 * ORDER_WORDS);
+        unsigned bit = pick(world, 64 * RANK_TREE_WORDS);
 
         node->marks[bit / 64] |= UINT64_C(1) << bit % 64;
     }
     node->size = pick(world, 1000);
 }
 
-static void put(struct world *world, struct order_node *node) {
+static void put(struct world *world, struct rank_tree_node *node) {
     uint32_t at = world->n++;
 
     for (; at > 0 && before(node, world->sorted[at - 1]); at--)
         world->sorted[at] = world->sorted[at - 1];
     world->sorted[at] = node;
-    order_insert(&world->root, node);
+    rank_tree_insert(&world->root, node);
 }
 
-static void take(struct world *world, struct order_node *node) {
+static void take(struct world *world, struct rank_tree_node *node) {
     uint32_t at = 0;
 
     while (world->sorted[at] != node)
         at++;
     memmove(&world->sorted[at], &world->sorted[at + 1],
             (--world->n - at) * sizeof(world->sorted[0]));
-    order_remove(&world->root, node);
+    rank_tree_remove(&world->root, node);
 }
 
 static void compare(struct world *world) {
-    uint64_t least = UINT64_MAX, marks[ORDER_WORDS] = { 0 };
+    uint64_t least = UINT64_MAX, marks[RANK_TREE_WORDS] = { 0 };
     int64_t key = pick(world, 50);
     uint64_t tie = pick(world, N + 1);
-    struct order_node *found = NULL, place = { .key = key, .tie = tie }, *behind = NULL;
+    struct rank_tree_node *found = NULL, place = { .key = key, .tie = tie }, *behind = NULL;
     uint32_t from = world->n > 0 ? pick(world, world->n) : 0;
-    static const uint64_t none[ORDER_WORDS];
+    static const uint64_t none[RANK_TREE_WORDS];
 
     for (unsigned i = pick(world, 8); i > 0; i--) {
-        unsigned bit = pick(world, 64 * ORDER_WORDS);
+        unsigned bit = pick(world, 64 * RANK_TREE_WORDS);
 
         marks[bit / 64] |= UINT64_C(1) << bit % 64;
     }
     for (uint32_t i = 0; i < world->n; i++) {
-        const struct order_node *node = world->sorted[i];
+        const struct rank_tree_node *node = world->sorted[i];
         bool hits = false;
 
-        ck_assert_uint_eq(order_rank(node), i);
-        ck_assert_ptr_eq(order_at(world->root, i), node);
-        ck_assert_ptr_eq(order_next(node), i + 1 < world->n ? world->sorted[i + 1] : NULL);
+        ck_assert_uint_eq(rank_tree_rank(node), i);
+        ck_assert_ptr_eq(rank_tree_at(world->root, i), node);
+        ck_assert_ptr_eq(rank_tree_next(node), i + 1 < world->n ? world->sorted[i + 1] : NULL);
         if (memcmp(node->marks, none, sizeof(none)) != 0 && node->size < least)
             least = node->size;
-        for (size_t w = 0; w < ORDER_WORDS; w++)
+        for (size_t w = 0; w < RANK_TREE_WORDS; w++)
             hits |= node->marks[w] & marks[w];
         if (!found && hits && before(&place, node))
             found = world->sorted[i];
@@ -82,10 +82,10 @@ static void compare(struct world *world) {
             behind = world->sorted[i];
     }
     if (world->n > 0)
-        ck_assert_ptr_eq(order_seek_behind(world->sorted[from], marks), behind);
-    ck_assert_ptr_eq(order_seek(world->root, key, tie, marks), found);
-    ck_assert_uint_eq(order_least(world->root), least);
-    ck_assert_uint_eq(order_count(world->root), world->n);
+        ck_assert_ptr_eq(rank_tree_seek_after(world->sorted[from], marks), behind);
+    ck_assert_ptr_eq(rank_tree_seek(world->root, key, tie, marks), found);
+    ck_assert_uint_eq(rank_tree_least(world->root), least);
+    ck_assert_uint_eq(rank_tree_count(world->root), world->n);
 }
 
 START_TEST(a_tree_says_what_a_sorted_array_does) {
@@ -97,7 +97,7 @@ START_TEST(a_tree_says_what_a_sorted_array_does) {
         world->nodes[i].tie = i + 1;
     }
     for (unsigned step = 0; step < 4000; step++) {
-        struct order_node *node = &world->nodes[pick(world, N)];
+        struct rank_tree_node *node = &world->nodes[pick(world, N)];
 
         if (node->n == 0) {
             mark_any(world, node);
@@ -106,7 +106,7 @@ START_TEST(a_tree_says_what_a_sorted_array_does) {
             take(world, node);
         } else {
             mark_any(world, node);
-            order_mark(node);
+            rank_tree_mark(node);
         }
         compare(world);
     }
@@ -114,4 +114,4 @@ START_TEST(a_tree_says_what_a_sorted_array_does) {
 }
 END_TEST
 
-SUITE("order", a_tree_says_what_a_sorted_array_does)
+SUITE("rank-tree", a_tree_says_what_a_sorted_array_does)

@@ -284,24 +284,24 @@ END_TEST
 
 START_TEST(ranks_agree_with_an_array) {
     enum { N = 200 };
-    static struct order_node nodes[N];
-    struct order_node *root = NULL;
+    static struct rank_tree_node nodes[N];
+    struct rank_tree_node *root = NULL;
     uint64_t random = 3;
 
     for (unsigned step = 0; step < 4000; step++) {
-        struct order_node *node = &nodes[random_next(&random) % N];
+        struct rank_tree_node *node = &nodes[random_next(&random) % N];
         uint32_t n = 0;
 
         if (node->n > 0) {
-            order_remove(&root, node);
+            rank_tree_remove(&root, node);
         } else {
             node->key = (int64_t)(random_next(&random) % 20) - 10;
             node->tie = (uint64_t)(node - nodes);
-            order_insert(&root, node);
+            rank_tree_insert(&root, node);
         }
         for (unsigned i = 0; i < N; i++)
             n += nodes[i].n > 0;
-        ck_assert_uint_eq(order_count(root), n);
+        ck_assert_uint_eq(rank_tree_count(root), n);
         if (node->n > 0) {
             uint32_t before = 0, not_after = 0;
 
@@ -311,9 +311,9 @@ START_TEST(ranks_agree_with_an_array) {
                                        (nodes[i].key == node->key && nodes[i].tie < node->tie));
                 not_after += nodes[i].n > 0 && nodes[i].key <= node->key;
             }
-            ck_assert_uint_eq(order_rank(node), before);
-            ck_assert_ptr_eq(order_at(root, before), node);
-            ck_assert_uint_eq(order_rank_of(root, node->key), not_after);
+            ck_assert_uint_eq(rank_tree_rank(node), before);
+            ck_assert_ptr_eq(rank_tree_at(root, before), node);
+            ck_assert_uint_eq(rank_tree_rank_of(root, node->key), not_after);
         }
     }
 }
