@@ -125,7 +125,7 @@ static CUresult end(CUresult r, CUcontext context) {
     if (r == CUDA_SUCCESS && table_take(TABLE_CONTEXT, (uintptr_t)context, &entry)) {
         memory_gone(&entry);
         table_drop_context(context, let_go);
-        pools_context_gone();
+        pool_context_gone();
     }
     return r;
 }
@@ -238,7 +238,7 @@ static CUresult ended_primary(CUresult r, CUdevice device) {
         memory_drop(&primary_charges[device]);
         table_drop_context(primaries[device], let_go);
         drop_greens(device);
-        pools_context_gone();
+        pool_context_gone();
         primaries[device] = NULL;
     }
     pthread_mutex_unlock(&primary_lock);
@@ -312,7 +312,7 @@ static CUresult was_reset(CUresult r, CUdevice device) {
     ended_primary(r, device);
     share = r == CUDA_SUCCESS ? memory_share_of(device) : CREDIT_NONE;
     if (share >= 0)
-        pools_forget(share);
+        pool_forget(share);
     return r;
 }
 

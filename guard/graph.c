@@ -22,7 +22,7 @@ static _Atomic bool some_have_memory;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t charged[CREDIT_SHARES_MAX];
 
-void graphs_have_memory(void) {
+void graph_any_has_memory(void) {
     some_have_memory = true;
 }
 
@@ -52,7 +52,7 @@ static void settle(int share, bool up) {
     }
 }
 
-void graphs_settle(int share) {
+void graph_settle(int share) {
     /* Whoever holds the lock settles at its end. */
     if (!some_have_memory || pthread_mutex_trylock(&lock) != 0)
         return;
@@ -64,7 +64,7 @@ static void settle_all(void) {
     if (!some_have_memory)
         return;
     for (int share = 0; share < credit_n_shares(); share++)
-        graphs_settle(share);
+        graph_settle(share);
 }
 
 /* ---- What a graph allocates ------------------------------------------------------------------ */
@@ -201,7 +201,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     __typeof__(&cuGraphAddMemAllocNode) real = REAL(cuGraphAddMemAllocNode);
 
     OR_NOT_SUPPORTED(real);
-    graphs_have_memory();
+    graph_any_has_memory();
     return real(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
@@ -211,7 +211,7 @@ CUresult cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphN
 
     OR_NOT_SUPPORTED(real);
     if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        graphs_have_memory();
+        graph_any_has_memory();
     return real(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
 }
 
@@ -222,7 +222,7 @@ CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph,
 
     OR_NOT_SUPPORTED(real);
     if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        graphs_have_memory();
+        graph_any_has_memory();
     return real(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
 }
 
@@ -233,7 +233,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 
     OR_NOT_SUPPORTED(real);
     if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        graphs_have_memory();
+        graph_any_has_memory();
     return real(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
 }
 

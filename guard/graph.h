@@ -9,7 +9,7 @@
  */
 
 /* Some graph of this process allocates, from now on. */
-void graphs_have_memory(void);
+void graph_any_has_memory(void);
 
-/* As pools_settle(), for what graphs reserved. */
-void graphs_settle(int share);
+/* As pool_settle(), for what graphs reserved. */
+void graph_settle(int share);

@@ -148,7 +148,7 @@ static void pending_clear(struct pool *pool) {
     pool->pending_bytes = 0;
 }
 
-void pools_context_gone(void) {
+void pool_context_gone(void) {
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < n_pools; i++) {
         pending_clear(&pools[i]);
@@ -186,17 +186,17 @@ static void settle(struct pool *pool) {
         pool->handle = NULL;
 }
 
-void pools_settle(int share) {
+void pool_settle(int share) {
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < n_pools; i++)
         if (pools[i].handle && pools[i].share == share)
             settle(&pools[i]);
     pthread_mutex_unlock(&lock);
-    graphs_settle(share);
+    graph_settle(share);
     vmm_settle(share);
 }
 
-void pools_forget(int share) {
+void pool_forget(int share) {
     table_drop_share(TABLE_POOL, share);
     pthread_mutex_lock(&lock);
     for (size_t i = 0; i < n_pools; i++)
@@ -363,7 +363,7 @@ static bool is_capturing(CUstream stream, bool per_thread) {
 
     if (!ask || ask(stream, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
         return false;
-    graphs_have_memory();
+    graph_any_has_memory();
     return true;
 }
 
@@ -542,6 +542,6 @@ static void forget_pools(void) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-    credit_on_short(pools_settle);
+    credit_on_short(pool_settle);
     pthread_atfork(lock_pools, unlock_pools, forget_pools);
 }

@@ -12,10 +12,10 @@
 void pool_freed(const struct table_entry *entry);
 
 /* Compare all pools of a share with what the driver says: gives back what they gave back. */
-void pools_settle(int share);
+void pool_settle(int share);
 
 /* A context is gone, and with it all work and all events in it. */
-void pools_context_gone(void);
+void pool_context_gone(void);
 
 /* The device of a share was reset: nothing in its pools survives. */
-void pools_forget(int share);
+void pool_forget(int share);
