@@ -328,8 +328,8 @@ static int read_object(struct decoder *d, void *ret, const struct wire_type *typ
     return r < 0 ? r : check_complete(d, type, seen, outer);
 }
 
-int wire_read(void *ret, const struct wire_type *type, enum wire_strictness strictness,
-              struct json_reader *reader, struct store *store, struct wire_fault *fault_ret) {
+int wire_decode(void *ret, const struct wire_type *type, enum wire_strictness strictness,
+                struct json_reader *reader, struct store *store, struct wire_fault *fault_ret) {
     struct wire_fault scratch;
     struct decoder d = {
         .reader = reader,

@@ -24,7 +24,7 @@ static void put_value(struct json_writer *w, const struct wire_field *field, con
         json_put_string(w, field->words[*(const int *)at - 1]);
         break;
     case WIRE_OBJECT:
-        wire_write(w, field->object, at);
+        wire_encode(w, field->object, at);
         break;
     case WIRE_MAP:
         break;
@@ -91,7 +91,7 @@ static void put_field(struct json_writer *w, const struct wire_field *field, con
         }
         json_end(w, '}');
     } else if (field->kind == WIRE_OBJECT) {
-        wire_write(w, field->object, *(const void *const *)at);
+        wire_encode(w, field->object, *(const void *const *)at);
     } else if (field->shape == WIRE_OPTIONAL && field->kind <= WIRE_BOOL) {
         put_maybe(w, field, (const struct wire_maybe *)at);
     } else {
@@ -99,7 +99,7 @@ static void put_field(struct json_writer *w, const struct wire_field *field, con
     }
 }
 
-void wire_write(struct json_writer *w, const struct wire_type *type, const void *message) {
+void wire_encode(struct json_writer *w, const struct wire_type *type, const void *message) {
     assert(message || type->n_fields == 0);
     json_begin(w, '{');
     for (unsigned i = 0; i < type->n_fields; i++)

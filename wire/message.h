@@ -477,7 +477,7 @@ extern const struct wire_method_info wire_methods[WIRE_METHODS];
 enum wire_method wire_method_find(const char *name, size_t n);
 
 /* Write `message`, a struct of `type`, as an object; what is absent is left out. */
-void wire_write(struct json_writer *w, const struct wire_type *type, const void *message);
+void wire_encode(struct json_writer *w, const struct wire_type *type, const void *message);
 
 enum wire_strictness {
     WIRE_STRICT,  /* calls, by anybody: an unknown member is refused, arrays are bounded */
@@ -495,5 +495,5 @@ struct wire_fault {
  * but no message of this type: a member that is missing, unknown, double or of another type;
  * -ENOMEM. `fault` says which and is untouched on success.
  */
-int wire_read(void *ret, const struct wire_type *type, enum wire_strictness strictness,
-              struct json_reader *reader, struct store *store, struct wire_fault *fault);
+int wire_decode(void *ret, const struct wire_type *type, enum wire_strictness strictness,
+                struct json_reader *reader, struct store *store, struct wire_fault *fault);

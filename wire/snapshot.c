@@ -6,7 +6,7 @@
 #include <string.h>
 
 void snapshot_write(struct json_writer *w, const struct wire_box *box) {
-    wire_write(w, &wire_box_type, box);
+    wire_encode(w, &wire_box_type, box);
 }
 
 int snapshot_read(struct snapshot **ret, const char *text, size_t n, struct allot_error *err) {
@@ -22,7 +22,7 @@ int snapshot_read(struct snapshot **ret, const char *text, size_t n, struct allo
     memcpy(snapshot->text, text, n);
 
     json_reader_init(&r, snapshot->text, n);
-    code = wire_read(&snapshot->box, &wire_box_type, WIRE_LENIENT, &r, &snapshot->store, &fault);
+    code = wire_decode(&snapshot->box, &wire_box_type, WIRE_LENIENT, &r, &snapshot->store, &fault);
     if (code == -ENOMEM)
         return error_set(err, code, "out of memory for a box of %zu bytes", n);
     if (code < 0)

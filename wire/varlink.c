@@ -157,8 +157,8 @@ static int read_parameters(struct varlink_call *call, const struct envelope *env
     json_reader_init(&r, envelope->parameters ? envelope->parameters : none,
                      envelope->parameters ? envelope->parameters_n : sizeof(none) - 1);
     r.depth = 1; /* they lie inside the envelope */
-    code = wire_read(type == &describe_type ? (void *)&describe : &call->parameters, type,
-                     WIRE_STRICT, &r, store, &fault);
+    code = wire_decode(type == &describe_type ? (void *)&describe : &call->parameters, type,
+                       WIRE_STRICT, &r, store, &fault);
     if (code < 0)
         return code == -ENOMEM ? code : refuse_member(failure, store, fault.member, fault.reason);
     if (type == &describe_type)
@@ -209,7 +209,7 @@ void varlink_reply_write(struct json_writer *w, unsigned method, const void *rep
                          bool continues) {
     PUT(w, "{\"parameters\":");
     w->comma = false;
-    wire_write(w, wire_methods[method].reply, reply);
+    wire_encode(w, wire_methods[method].reply, reply);
     if (continues)
         PUT(w, ",\"continues\":true");
     PUT(w, "}");
@@ -223,7 +223,7 @@ void varlink_failure_write(struct json_writer *w, const struct failure *failure)
     json_put_string(w, failure_name(failure->code));
     PUT(w, ",\"parameters\":");
     w->comma = false;
-    wire_write(w, &failure_type, &kept);
+    wire_encode(w, &failure_type, &kept);
     PUT(w, "}");
 }
 
@@ -239,7 +239,7 @@ void varlink_call_write(struct json_writer *w, enum wire_method method, const vo
     if (info->call->n_fields > 0) {
         PUT(w, ",\"parameters\":");
         w->comma = false;
-        wire_write(w, info->call, parameters);
+        wire_encode(w, info->call, parameters);
     }
     if (flags & VARLINK_MORE)
         PUT(w, ",\"more\":true");
@@ -295,7 +295,7 @@ int varlink_reply_read(union wire_reply *ret, struct failure *failure, enum wire
                      answer.parameters ? answer.parameters_n : sizeof(none) - 1);
     r.depth = 1;
     type = answer.error ? &failure_type : wire_methods[method].reply;
-    code = wire_read(answer.error ? (void *)failure : ret, type, WIRE_LENIENT, &r, store, &fault);
+    code = wire_decode(answer.error ? (void *)failure : ret, type, WIRE_LENIENT, &r, store, &fault);
     if (code == -ENOMEM)
         return error_set(err, code, "out of memory for the answer to %s",
                          wire_methods[method].name);
