@@ -16,7 +16,7 @@
 #include "daemon/log.h"
 #include "daemon/manager.h"
 #include "daemon/server/server.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 /* As sysexits.h has it; RestartPreventExitStatus= of the unit names it. */
 #define EXIT_USAGE  2

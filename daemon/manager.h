@@ -22,7 +22,7 @@
 #include "daemon/hand/hand.h"
 #include "daemon/devices/health.h"
 #include "daemon/enforce/watch.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 struct accounts;
 struct inventory;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The errors of load.h: what a vendor's answer means, said once for all libraries. */
+/* The errors of driver.h: what a vendor's answer means, said once for all libraries. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 const struct driver_code *driver_code_find(const struct driver_library *library, int code) {
     static const struct driver_code unknown = {

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "vendor/cublas_calls.h"
 #include "driver/cuda.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 struct cublas_calls {
 #define X(needed, since, field, symbol, parameters, arguments) cublasStatus_t(*field) parameters;

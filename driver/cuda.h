@@ -10,7 +10,7 @@
  *
  * 0, or -errno with a text in `err` (may be NULL) that names the call and the device. A call that
  * this driver has not is -EOPNOTSUPP and says which one has it; cuda_can() asks beforehand. Costs
- * two loads and two branches more than the bare call. Loading, threads and fork: driver/load.h. A
+ * two loads and two branches more than the bare call. Loading, threads and fork: driver/driver.h. A
  * context is current to a thread, as ever with CUDA.
  *
  * -errno to act upon:
@@ -25,7 +25,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "driver/cuda_calls.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 #if CUDA_VERSION < 12000
 #error "the cuda.h of CUDA 12 or later is needed to build; the driver at run time may be older"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Load: one of the vendor's libraries in this process, found by name at run time.
+ * Driver: one of the vendor's libraries in this process, found by name at run time.
  *
  * Nothing of ours is linked to a vendor library. Each of NVML, the CUDA driver and cuBLAS is a
  * `struct driver_library` (what to look for) from which driver_open() makes a `struct

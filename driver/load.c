@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "driver/load.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

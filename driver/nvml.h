@@ -5,7 +5,7 @@
  *
  * Every call answers 0 or -errno and fills `err` (may be NULL) with a sentence that names the call
  * and the device. Results are untouched on failure. What the driver does not give is absent (a bit
- * in `has`), never 0. Loading, threads and fork: driver/load.h. -errno that mean more than the
+ * in `has`), never 0. Loading, threads and fork: driver/driver.h. -errno that mean more than the
  * moment:
  *
  *     -EOPNOTSUPP       neither this device nor a newer attempt will give it (also: driver too old)
@@ -25,7 +25,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/gpuid.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 struct nvml;
 struct nvmlDevice_st;

@@ -14,7 +14,7 @@
 #include <nvml.h>
 #include <string.h>
 
-#include "driver/load.h"
+#include "driver/driver.h"
 #include "driver/nvml.h"
 
 /* clang-format off */

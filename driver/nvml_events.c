@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "driver/nvml_event.h"
+#include "driver/nvml_events.h"
 
 #include <errno.h>
 

@@ -136,8 +136,8 @@ static size_t join(struct nvml_process *list, size_t n) {
     return last + 1;
 }
 
-int nvml_processes_list(const struct nvml *nvml, const struct nvml_device *device,
-                        struct nvml_process **ret, size_t *ret_n, struct allot_error *err) {
+int nvml_process_list(const struct nvml *nvml, const struct nvml_device *device,
+                      struct nvml_process **ret, size_t *ret_n, struct allot_error *err) {
     static const enum nvml_process_kind kinds[] = { NVML_COMPUTE, NVML_GRAPHICS, NVML_MPS };
     cleanup(freep) struct nvml_process *list = NULL;
     size_t total = 0;
@@ -225,14 +225,14 @@ int nvml_process_use_list(const struct nvml *nvml, const struct nvml_device *dev
     return 0;
 }
 
-int nvml_accounting_set(const struct nvml *nvml, const struct nvml_device *device, bool on,
-                        struct allot_error *err) {
+int nvml_process_set_accounting(const struct nvml *nvml, const struct nvml_device *device, bool on,
+                                struct allot_error *err) {
     return nvml_try_set_accounting_mode(nvml, device, err, device->handle,
                                         on ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED);
 }
 
-int nvml_accounts_list(const struct nvml *nvml, const struct nvml_device *device,
-                       struct nvml_account **ret, size_t *ret_n, struct allot_error *err) {
+int nvml_process_list_accounts(const struct nvml *nvml, const struct nvml_device *device,
+                               struct nvml_account **ret, size_t *ret_n, struct allot_error *err) {
     cleanup(freep) unsigned *pids = NULL;
     cleanup(freep) struct nvml_account *list = NULL;
     unsigned n = 0;
@@ -276,8 +276,8 @@ int nvml_accounts_list(const struct nvml *nvml, const struct nvml_device *device
     return 0;
 }
 
-int nvml_limit_get(const struct nvml *nvml, const struct nvml_device *device, const char *cgroup,
-                   struct nvml_limit *ret, struct allot_error *err) {
+int nvml_process_limit_get(const struct nvml *nvml, const struct nvml_device *device,
+                           const char *cgroup, struct nvml_limit *ret, struct allot_error *err) {
     nvmlGetMemoryLimits_v1_t limits = { .nameSpace = cgroup };
     int r = nvml_try_memory_limits(nvml, device, err, device->handle, &limits);
 
@@ -287,8 +287,9 @@ int nvml_limit_get(const struct nvml *nvml, const struct nvml_device *device, co
     return 0;
 }
 
-int nvml_limit_set(const struct nvml *nvml, const struct nvml_device *device, const char *cgroup,
-                   const struct nvml_limit *limit, struct allot_error *err) {
+int nvml_process_limit_set(const struct nvml *nvml, const struct nvml_device *device,
+                           const char *cgroup, const struct nvml_limit *limit,
+                           struct allot_error *err) {
     nvmlSetMemoryLimits_v1_t limits = { cgroup, limit->soft_bytes, limit->hard_bytes };
 
     return nvml_try_set_memory_limits(nvml, device, err, device->handle, &limits);

@@ -28,8 +28,8 @@ struct nvml_process {
  * The processes of all kinds, by pid and instance, each once: `*ret` is the caller's to free(),
  * NULL for none. -EOPNOTSUPP if the driver lists none of the kinds.
  */
-int nvml_processes_list(const struct nvml *nvml, const struct nvml_device *device,
-                        struct nvml_process **ret, size_t *ret_n, struct allot_error *err);
+int nvml_process_list(const struct nvml *nvml, const struct nvml_device *device,
+                      struct nvml_process **ret, size_t *ret_n, struct allot_error *err);
 
 /* Busy percentages of a process between two samples of the driver. */
 struct nvml_process_use {
@@ -57,10 +57,10 @@ struct nvml_account {
     uint64_t start_usec;  /* CLOCK_REALTIME */
 };
 
-int nvml_accounting_set(const struct nvml *nvml, const struct nvml_device *device, bool on,
-                        struct allot_error *err);
-int nvml_accounts_list(const struct nvml *nvml, const struct nvml_device *device,
-                       struct nvml_account **ret, size_t *ret_n, struct allot_error *err);
+int nvml_process_set_accounting(const struct nvml *nvml, const struct nvml_device *device, bool on,
+                                struct allot_error *err);
+int nvml_process_list_accounts(const struct nvml *nvml, const struct nvml_device *device,
+                               struct nvml_account **ret, size_t *ret_n, struct allot_error *err);
 
 /*
  * The driver's own limit on what the processes of a cgroup may allocate on a device (driver 615 and
@@ -74,7 +74,8 @@ struct nvml_limit {
     uint64_t used_bytes; /* read only */
 };
 
-int nvml_limit_get(const struct nvml *nvml, const struct nvml_device *device, const char *cgroup,
-                   struct nvml_limit *ret, struct allot_error *err);
-int nvml_limit_set(const struct nvml *nvml, const struct nvml_device *device, const char *cgroup,
-                   const struct nvml_limit *limit, struct allot_error *err);
+int nvml_process_limit_get(const struct nvml *nvml, const struct nvml_device *device,
+                           const char *cgroup, struct nvml_limit *ret, struct allot_error *err);
+int nvml_process_limit_set(const struct nvml *nvml, const struct nvml_device *device,
+                           const char *cgroup, const struct nvml_limit *limit,
+                           struct allot_error *err);

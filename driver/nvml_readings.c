@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "driver/nvml_read.h"
+#include "driver/nvml_readings.h"
 
 #include "driver/nvml_calls.h"
 

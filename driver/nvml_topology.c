@@ -38,8 +38,8 @@ static int read_mig(const struct nvml *nvml, const struct nvml_device *gpu, unsi
     return 0;
 }
 
-int nvml_migs_list(const struct nvml *nvml, const struct nvml_device *device, struct nvml_mig **ret,
-                   size_t *ret_n, struct allot_error *err) {
+int nvml_topology_list_migs(const struct nvml *nvml, const struct nvml_device *device,
+                            struct nvml_mig **ret, size_t *ret_n, struct allot_error *err) {
     cleanup(freep) struct nvml_mig *list = NULL;
     unsigned current = 0, pending, room = 0;
     size_t n = 0;
@@ -69,8 +69,8 @@ int nvml_migs_list(const struct nvml *nvml, const struct nvml_device *device, st
     return 0;
 }
 
-int nvml_mig_gpu(const struct nvml *nvml, const struct nvml_device *mig, struct nvml_device *ret,
-                 struct allot_error *err) {
+int nvml_topology_gpu_of_mig(const struct nvml *nvml, const struct nvml_device *mig,
+                             struct nvml_device *ret, struct allot_error *err) {
     char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     nvmlDevice_t handle;
     int r;
@@ -84,8 +84,8 @@ int nvml_mig_gpu(const struct nvml *nvml, const struct nvml_device *mig, struct 
     return nvml_device_find(nvml, ret, uuid, err);
 }
 
-int nvml_path_between(const struct nvml *nvml, const struct nvml_device *a,
-                      const struct nvml_device *b, enum nvml_path *ret, struct allot_error *err) {
+int nvml_topology_path(const struct nvml *nvml, const struct nvml_device *a,
+                       const struct nvml_device *b, enum nvml_path *ret, struct allot_error *err) {
     nvmlGpuTopologyLevel_t level;
     int r = nvml_try_common_ancestor(nvml, a, err, a->handle, b->handle, &level);
 
@@ -101,8 +101,8 @@ int nvml_path_between(const struct nvml *nvml, const struct nvml_device *a,
     return 0;
 }
 
-int nvml_p2p_between(const struct nvml *nvml, const struct nvml_device *a,
-                     const struct nvml_device *b, uint32_t *ret, struct allot_error *err) {
+int nvml_topology_p2p(const struct nvml *nvml, const struct nvml_device *a,
+                      const struct nvml_device *b, uint32_t *ret, struct allot_error *err) {
     static const struct {
         nvmlGpuP2PCapsIndex_t index;
         uint32_t bit;
@@ -145,9 +145,9 @@ static enum nvml_link_end read_end(const struct nvml *nvml, const struct nvml_de
     }
 }
 
-int nvml_links_list(const struct nvml *nvml, const struct nvml_device *device,
-                    struct nvml_link ret[static NVML_LINKS_MAX], size_t *ret_n,
-                    struct allot_error *err) {
+int nvml_topology_list_links(const struct nvml *nvml, const struct nvml_device *device,
+                             struct nvml_link ret[static NVML_LINKS_MAX], size_t *ret_n,
+                             struct allot_error *err) {
     size_t n = 0;
 
     for (unsigned link = 0; link < NVML_LINKS_MAX; link++) {

@@ -20,12 +20,12 @@ struct nvml_mig {
  * The instances of a GPU, in NVML's order; none if it is not in MIG mode or cannot be. `*ret` is
  * the caller's to free(), NULL for none.
  */
-int nvml_migs_list(const struct nvml *nvml, const struct nvml_device *device, struct nvml_mig **ret,
-                   size_t *ret_n, struct allot_error *err);
+int nvml_topology_list_migs(const struct nvml *nvml, const struct nvml_device *device,
+                            struct nvml_mig **ret, size_t *ret_n, struct allot_error *err);
 
 /* The GPU of an instance. */
-int nvml_mig_gpu(const struct nvml *nvml, const struct nvml_device *mig, struct nvml_device *ret,
-                 struct allot_error *err);
+int nvml_topology_gpu_of_mig(const struct nvml *nvml, const struct nvml_device *mig,
+                             struct nvml_device *ret, struct allot_error *err);
 
 /* The nearest thing that two GPUs have in common, nearest first. */
 enum nvml_path {
@@ -37,8 +37,8 @@ enum nvml_path {
     NVML_PATH_SYSTEM,   /* the link between NUMA nodes */
 };
 
-int nvml_path_between(const struct nvml *nvml, const struct nvml_device *a,
-                      const struct nvml_device *b, enum nvml_path *ret, struct allot_error *err);
+int nvml_topology_path(const struct nvml *nvml, const struct nvml_device *a,
+                       const struct nvml_device *b, enum nvml_path *ret, struct allot_error *err);
 
 enum {
     NVML_P2P_READ = 1 << 0,
@@ -48,8 +48,8 @@ enum {
 };
 
 /* What `a` may do in the memory of `b` directly: NVML_P2P_… bits. */
-int nvml_p2p_between(const struct nvml *nvml, const struct nvml_device *a,
-                     const struct nvml_device *b, uint32_t *ret, struct allot_error *err);
+int nvml_topology_p2p(const struct nvml *nvml, const struct nvml_device *a,
+                      const struct nvml_device *b, uint32_t *ret, struct allot_error *err);
 
 enum nvml_link_end { NVML_END_UNKNOWN, NVML_END_GPU, NVML_END_SWITCH, NVML_END_CPU };
 
@@ -65,6 +65,6 @@ struct nvml_link {
 };
 
 /* The links that are up; none where the GPU has no NVLink. */
-int nvml_links_list(const struct nvml *nvml, const struct nvml_device *device,
-                    struct nvml_link ret[static NVML_LINKS_MAX], size_t *ret_n,
-                    struct allot_error *err);
+int nvml_topology_list_links(const struct nvml *nvml, const struct nvml_device *device,
+                             struct nvml_link ret[static NVML_LINKS_MAX], size_t *ret_n,
+                             struct allot_error *err);

@@ -15,7 +15,7 @@
 #include "ctl/source/proc_owner.h"
 #include "driver/nvml.h"
 #include "driver/nvml_process.h"
-#include "driver/nvml_read.h"
+#include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
 
 struct string {
@@ -194,7 +194,7 @@ static void read_processes(struct bare_reading *bare, const struct nvml_device *
     size_t n = 0;
 
     /* A driver that lists none leaves the list empty: the device's own numbers still stand. */
-    if (nvml_processes_list(bare->nvml, device, &processes, &n, NULL) < 0)
+    if (nvml_process_list(bare->nvml, device, &processes, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n && !bare->failed; i++) {
         const char *where = uuid;
@@ -223,7 +223,8 @@ static int read_gpu(struct bare_reading *bare, unsigned index, struct allot_erro
     r = read_device(bare, &device, NULL, &uuid, &in_mig_mode, err);
     if (r < 0)
         return r;
-    if (in_mig_mode && nvml_migs_list(bare->nvml, &device, &migs, &n_migs, NULL) == 0 && n_migs) {
+    if (in_mig_mode && nvml_topology_list_migs(bare->nvml, &device, &migs, &n_migs, NULL) == 0 &&
+        n_migs) {
         mig_uuids = calloc(n_migs, sizeof(*mig_uuids));
         if (!mig_uuids)
             return error_set(err, -ENOMEM, "out of memory");

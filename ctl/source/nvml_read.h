@@ -7,7 +7,7 @@
  */
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 #include "wire/message.h"
 
 struct bare_reading;

@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "base/gpuid.h"
 #include "daemon/broker/sample.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 
 struct sd_event;
 struct hand;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "daemon/hand/exec/proc.h"
-#include "driver/nvml_read.h"
+#include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
 
 void known_lose(struct known *known, int r, const struct allot_error *err) {
@@ -115,7 +115,7 @@ void known_read_links(struct known *known, const struct nvml *nvml, const struct
     const struct sample_device before = *seen;
     size_t n_links = 0, n_switched = 0;
 
-    if (nvml_links_list(nvml, &known->handle, links, &n_links, NULL) < 0)
+    if (nvml_topology_list_links(nvml, &known->handle, links, &n_links, NULL) < 0)
         n_links = 0;
     for (size_t i = 0; i < n_links; i++)
         n_switched += links[i].end == NVML_END_SWITCH;
@@ -138,12 +138,12 @@ void known_read_links(struct known *known, const struct nvml *nvml, const struct
                      pci_id_compare(&links[j].remote, &other->seen.pci) == 0;
         /* Through a switch all links lead to each GPU that has NVLink to this one. */
         if (!lanes && n_switched &&
-            nvml_p2p_between(nvml, &known->handle, &other->handle, &p2p, NULL) == 0 &&
+            nvml_topology_p2p(nvml, &known->handle, &other->handle, &p2p, NULL) == 0 &&
             p2p & NVML_P2P_NVLINK)
             lanes = (uint32_t)n_switched;
         if (lanes)
             *link = (struct sample_link){ other->seen.id, SAMPLE_PATH_NVLINK, lanes };
-        else if (nvml_path_between(nvml, &known->handle, &other->handle, &path, NULL) == 0)
+        else if (nvml_topology_path(nvml, &known->handle, &other->handle, &path, NULL) == 0)
             *link = (struct sample_link){ other->seen.id, path_of(path), 0 };
         else
             continue;

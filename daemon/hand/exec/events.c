@@ -12,8 +12,8 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "driver/load.h"
-#include "driver/nvml_event.h"
+#include "driver/driver.h"
+#include "driver/nvml_events.h"
 
 #define WAIT_MSEC 300
 

@@ -189,7 +189,7 @@ static int read_migs(struct reader *reader, const struct known *gpu, bool slow,
     size_t n;
     int r;
 
-    r = nvml_migs_list(reader->nvml, &gpu->handle, &migs, &n, err);
+    r = nvml_topology_list_migs(reader->nvml, &gpu->handle, &migs, &n, err);
     if (r < 0)
         return r;
     for (size_t i = 0; i < n; i++) {
@@ -372,7 +372,7 @@ static int read_processes(struct reader *reader, struct known *known, size_t *n_
     bool has_uses;
     int r;
 
-    if (nvml_processes_list(reader->nvml, &known->handle, &list, &n, NULL) < 0 || n == 0)
+    if (nvml_process_list(reader->nvml, &known->handle, &list, &n, NULL) < 0 || n == 0)
         return 0;
     has_uses = nvml_process_use_list(reader->nvml, &known->handle, known->use_usec, &uses, &n_uses,
                                      NULL) == 0;
@@ -420,7 +420,7 @@ int reader_used(struct reader *reader, const struct gpuid *device, pid_t pid, ui
     if (r == 0)
         r = nvml_device_find(nvml, &handle, gpuid_format(device, text), err);
     if (r == 0)
-        r = nvml_processes_list(nvml, &handle, &list, &n, err);
+        r = nvml_process_list(nvml, &handle, &list, &n, err);
     if (r < 0)
         return r == -ENOENT ? error_set(err, -ENODEV, "the device is not there") : r;
     for (size_t i = 0; i < n; i++) {

@@ -114,7 +114,7 @@ static int try_limit(struct reader *reader, struct bus *bus, const struct gpuid 
         r = nvml_device_find(nvml, &device, gpuid_format(gpu, uuid), err);
     /* Most drivers do not have it: asked first, for it costs nothing. */
     if (r == 0 && scope_folder(folder, sizeof(folder), "/", err) == 0)
-        r = nvml_limit_get(nvml, &device, folder, &(struct nvml_limit){ 0 }, err);
+        r = nvml_process_limit_get(nvml, &device, folder, &(struct nvml_limit){ 0 }, err);
     if (r == -EOPNOTSUPP)
         return error_set(err, r, "the driver has no limits by cgroup (driver 615 and later have)");
     n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -132,7 +132,7 @@ static int try_limit(struct reader *reader, struct bus *bus, const struct gpuid 
     if (r == 0)
         r = scope_folder(folder, sizeof(folder), cgroup, err);
     if (r == 0)
-        r = nvml_limit_set(nvml, &device, folder, &limit, err);
+        r = nvml_process_limit_set(nvml, &device, folder, &limit, err);
     if (r < 0)
         return r;
     return witness_exec(

@@ -290,9 +290,9 @@ static int set_limit(const struct nvml *nvml, const struct gpuid *id, const char
 
     r = nvml_device_find(nvml, &device, gpuid_format(id, text), err);
     if (r == 0)
-        r = nvml_limit_set(nvml, &device, folder, &limit, err);
+        r = nvml_process_limit_set(nvml, &device, folder, &limit, err);
     if (r == 0)
-        r = nvml_limit_get(nvml, &device, folder, &now, err);
+        r = nvml_process_limit_get(nvml, &device, folder, &now, err);
     if (r < 0)
         return r;
     if (now.hard_bytes != limit_bytes)

@@ -7,7 +7,7 @@
  * The libraries are the files of the build tree by another name, so a variant is loaded once
  * however many folders have it.
  */
-#include "driver/load.h"
+#include "driver/driver.h"
 #include "tests/fake/fake.h"
 
 struct fakes {

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "driver/nvml.h"
-#include "driver/nvml_event.h"
+#include "driver/nvml_events.h"
 #include "driver/nvml_process.h"
-#include "driver/nvml_read.h"
+#include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
 #include "tests/support/driver/fake_driver.h"
 #include "tests/support/suite.h"
@@ -175,16 +175,17 @@ START_TEST(an_old_driver_has_fewer_answers_and_no_zeroes) {
     ck_assert_uint_eq(readings.memory_used,
                       400); /* with the reserved part: nobody tells it apart */
     ck_assert_int_eq(w.err.code, 0);
-    ck_assert_int_eq(nvml_limit_get(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err),
-                     -EOPNOTSUPP);
+    ck_assert_int_eq(
+        nvml_process_limit_get(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err),
+        -EOPNOTSUPP);
     ck_assert_str_eq(w.err.text,
                      "nvmlDeviceGetMemoryLimits_v1 on GPU 0 (GPU-00000000-0000-0000-0000-"
                      "000000000000): not supported by this driver, needs at least driver 615");
-    ck_assert_int_eq(nvml_migs_list(w.nvml, &w.gpu[0], &migs, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_list_migs(w.nvml, &w.gpu[0], &migs, &n, &w.err), 0);
     ck_assert_uint_eq(n, 0);
-    ck_assert_int_eq(nvml_links_list(w.nvml, &w.gpu[0], links, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_list_links(w.nvml, &w.gpu[0], links, &n, &w.err), 0);
     ck_assert_uint_eq(n, 0);
-    ck_assert_int_eq(nvml_p2p_between(w.nvml, &w.gpu[0], &w.gpu[1], &p2p, &w.err), -EOPNOTSUPP);
+    ck_assert_int_eq(nvml_topology_p2p(w.nvml, &w.gpu[0], &w.gpu[1], &p2p, &w.err), -EOPNOTSUPP);
 }
 END_TEST
 
@@ -287,7 +288,7 @@ START_TEST(processes_are_listed_once_whatever_the_version) {
         w.lever->compute[1] = (struct fake_process){ 200, UINT64_MAX, 2, 3 };
         w.lever->n_graphics = 1;
         w.lever->graphics[0] = (struct fake_process){ 300, 5 << 20, 1, 0 };
-        ck_assert_msg(nvml_processes_list(w.nvml, &w.gpu[0], &list, &n, &w.err) == 0, "%s",
+        ck_assert_msg(nvml_process_list(w.nvml, &w.gpu[0], &list, &n, &w.err) == 0, "%s",
                       w.err.text);
         ck_assert_uint_eq(n, 2);
         ck_assert_uint_eq(list[0].pid, 200);
@@ -314,12 +315,12 @@ START_TEST(a_list_that_outgrows_its_buffer_is_asked_for_again) {
     w.lever->grows_by = 500; /* by the time it is asked again */
     for (unsigned i = 0; i < FAKE_PROCESSES_MAX; i++)
         w.lever->compute[i] = (struct fake_process){ i + 1, i, UINT32_MAX, UINT32_MAX };
-    ck_assert_int_eq(nvml_processes_list(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_process_list(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
     ck_assert_uint_eq(n, FAKE_PROCESSES_MAX);
     ck_assert_uint_eq(list[255].pid, 256);
     w.lever->grows_by = UINT32_MAX / 2; /* never satisfied */
     free(TAKE(list));
-    ck_assert_int_eq(nvml_processes_list(w.nvml, &w.gpu[0], &list, &n, &w.err), -ENOBUFS);
+    ck_assert_int_eq(nvml_process_list(w.nvml, &w.gpu[0], &list, &n, &w.err), -ENOBUFS);
 }
 END_TEST
 
@@ -329,13 +330,13 @@ START_TEST(no_process_is_an_empty_list_and_no_list_an_error) {
     size_t n;
 
     world_init(&w, "full", NULL);
-    ck_assert_int_eq(nvml_processes_list(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_process_list(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
     ck_assert_ptr_null(list);
     ck_assert_uint_eq(n, 0);
     w.lever->code = 3;
-    ck_assert_int_eq(nvml_processes_list(w.nvml, &w.gpu[0], &list, &n, &w.err), -EOPNOTSUPP);
+    ck_assert_int_eq(nvml_process_list(w.nvml, &w.gpu[0], &list, &n, &w.err), -EOPNOTSUPP);
     w.lever->code = 15;
-    ck_assert_int_eq(nvml_processes_list(w.nvml, &w.gpu[0], &list, &n, &w.err), -ENXIO);
+    ck_assert_int_eq(nvml_process_list(w.nvml, &w.gpu[0], &list, &n, &w.err), -ENXIO);
 }
 END_TEST
 
@@ -364,8 +365,8 @@ START_TEST(accounts_of_ended_processes_can_be_read) {
     size_t n;
 
     world_init(&w, "full", NULL);
-    ck_assert_int_eq(nvml_accounting_set(w.nvml, &w.gpu[0], true, &w.err), 0);
-    ck_assert_int_eq(nvml_accounts_list(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_process_set_accounting(w.nvml, &w.gpu[0], true, &w.err), 0);
+    ck_assert_int_eq(nvml_process_list_accounts(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
     ck_assert_uint_eq(n, 1); /* the other was overwritten meanwhile */
     ck_assert_uint_eq(list[0].pid, 500);
     ck_assert(list[0].has_gpu_busy && !list[0].has_memory_busy && list[0].has_max_used);
@@ -379,11 +380,14 @@ START_TEST(limits_of_a_cgroup_are_set_and_read_back) {
     cleanup(world_done) struct world w;
 
     world_init(&w, "full", NULL);
-    ck_assert_int_eq(nvml_limit_set(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err), 0);
-    ck_assert_int_eq(nvml_limit_get(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err), 0);
+    ck_assert_int_eq(
+        nvml_process_limit_set(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err), 0);
+    ck_assert_int_eq(
+        nvml_process_limit_get(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err), 0);
     ck_assert_uint_eq(limit.hard_bytes, 8192);
     ck_assert_uint_eq(limit.used_bytes, 77);
-    ck_assert_int_eq(nvml_limit_set(w.nvml, &w.gpu[0], "/nowhere", &limit, &w.err), -EACCES);
+    ck_assert_int_eq(nvml_process_limit_set(w.nvml, &w.gpu[0], "/nowhere", &limit, &w.err),
+                     -EACCES);
     ck_assert_has(w.err.text, "nvmlDeviceSetMemoryLimits_v1 on GPU 0");
 }
 END_TEST
@@ -396,12 +400,12 @@ START_TEST(instances_are_listed_over_the_holes_between_them) {
     size_t n;
 
     world_init(&w, "full", NULL);
-    ck_assert_int_eq(nvml_migs_list(w.nvml, &w.gpu[0], &none, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_list_migs(w.nvml, &w.gpu[0], &none, &n, &w.err), 0);
     ck_assert_uint_eq(n, 0);
     w.lever->is_mig = true;
-    ck_assert_int_eq(nvml_migs_list(w.nvml, &w.gpu[1], &none, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_list_migs(w.nvml, &w.gpu[1], &none, &n, &w.err), 0);
     ck_assert_uint_eq(n, 0); /* that one cannot do it at all */
-    ck_assert_int_eq(nvml_migs_list(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_list_migs(w.nvml, &w.gpu[0], &list, &n, &w.err), 0);
     ck_assert_uint_eq(n, 2);
     ck_assert_str_eq(list[0].uuid, "MIG-22222222-2222-2222-2222-222222222222");
     ck_assert_str_eq(list[0].device.label, list[0].uuid);
@@ -410,7 +414,7 @@ START_TEST(instances_are_listed_over_the_holes_between_them) {
     ck_assert_uint_eq(list[0].memory_bytes, UINT64_C(4864) << 20);
     ck_assert_uint_eq(list[1].gpu_instance, 2);
     ck_assert(!list[1].has_attributes);
-    ck_assert_int_eq(nvml_mig_gpu(w.nvml, &list[1].device, &gpu, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_gpu_of_mig(w.nvml, &list[1].device, &gpu, &w.err), 0);
     ck_assert_ptr_eq(gpu.handle, w.gpu[0].handle);
 }
 END_TEST
@@ -423,11 +427,11 @@ START_TEST(paths_and_links_between_gpus_are_read) {
     size_t n;
 
     world_init(&w, "full", NULL);
-    ck_assert_int_eq(nvml_path_between(w.nvml, &w.gpu[0], &w.gpu[1], &path, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_path(w.nvml, &w.gpu[0], &w.gpu[1], &path, &w.err), 0);
     ck_assert_int_eq(path, NVML_PATH_BRIDGE);
-    ck_assert_int_eq(nvml_p2p_between(w.nvml, &w.gpu[0], &w.gpu[1], &p2p, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_p2p(w.nvml, &w.gpu[0], &w.gpu[1], &p2p, &w.err), 0);
     ck_assert_uint_eq(p2p, NVML_P2P_READ | NVML_P2P_WRITE | NVML_P2P_ATOMICS);
-    ck_assert_int_eq(nvml_links_list(w.nvml, &w.gpu[0], links, &n, &w.err), 0);
+    ck_assert_int_eq(nvml_topology_list_links(w.nvml, &w.gpu[0], links, &n, &w.err), 0);
     ck_assert_uint_eq(n, 2); /* link 1 is down, there is no link 3 */
     ck_assert_uint_eq(links[0].number, 0);
     ck_assert_int_eq(links[0].end, NVML_END_SWITCH);

@@ -5,9 +5,9 @@
 
 #include "driver/cuda.h"
 #include "driver/nvml.h"
-#include "driver/nvml_event.h"
+#include "driver/nvml_events.h"
 #include "driver/nvml_process.h"
-#include "driver/nvml_read.h"
+#include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
 #include "driver/patience.h"
 #include "sim/box/fault.h"
@@ -93,7 +93,7 @@ START_TEST(memory_and_processes_are_those_of_the_box) {
     ck_assert(readings.has & NVML_READ(temperature));
     ck_assert(readings.has & NVML_READ(power));
     ck_assert(readings.has & NVML_READ(sm_clock));
-    ck_assert_msg(nvml_processes_list(nvml, &device, &list, &n, &err) == 0, "%s", err.text);
+    ck_assert_msg(nvml_process_list(nvml, &device, &list, &n, &err) == 0, "%s", err.text);
     ck_assert_uint_eq(n, 1);
     ck_assert_uint_eq(list[0].pid, (uint32_t)pid);
     ck_assert(list[0].has_used);
@@ -101,7 +101,7 @@ START_TEST(memory_and_processes_are_those_of_the_box) {
     ck_assert_uint_eq(list[0].gpu_instance, NVML_NO_INSTANCE);
     sim_box_kill(pid);
     free(TAKE(list));
-    ck_assert_int_eq(nvml_processes_list(nvml, &device, &list, &n, &err), 0);
+    ck_assert_int_eq(nvml_process_list(nvml, &device, &list, &n, &err), 0);
     ck_assert_uint_eq(n, 0);
 }
 END_TEST
@@ -121,21 +121,21 @@ START_TEST(instances_and_links_are_those_of_the_box) {
 
     for (unsigned i = 0; i < 2; i++)
         ck_assert_int_eq(nvml_device_at(nvml, &gpu[i], i, &err), 0);
-    ck_assert_msg(nvml_migs_list(nvml, &gpu[0], &migs, &n, &err) == 0, "%s", err.text);
+    ck_assert_msg(nvml_topology_list_migs(nvml, &gpu[0], &migs, &n, &err) == 0, "%s", err.text);
     ck_assert_uint_eq(n, 2);
     for (size_t i = 0; i < n; i++) {
         ck_assert_int_eq(strncmp(migs[i].uuid, "MIG-", 4), 0);
         ck_assert(migs[i].has_attributes);
-        ck_assert_int_eq(nvml_mig_gpu(nvml, &migs[i].device, &parent, &err), 0);
+        ck_assert_int_eq(nvml_topology_gpu_of_mig(nvml, &migs[i].device, &parent, &err), 0);
         ck_assert_ptr_eq(parent.handle, gpu[0].handle);
         ck_assert_int_eq(nvml_readings_take(nvml, &migs[i].device, NVML_MEMORY, &readings, &err),
                          0);
         ck_assert(readings.has & NVML_READ(memory_total));
         ck_assert_uint_lt(readings.memory_total, sim_box.box->file->gpu[0].total_bytes);
     }
-    ck_assert_int_eq(nvml_path_between(nvml, &gpu[0], &gpu[1], &path, &err), 0);
-    ck_assert_int_eq(nvml_p2p_between(nvml, &gpu[0], &gpu[1], &p2p, &err), 0);
-    ck_assert_int_eq(nvml_links_list(nvml, &gpu[1], links, &n, &err), 0);
+    ck_assert_int_eq(nvml_topology_path(nvml, &gpu[0], &gpu[1], &path, &err), 0);
+    ck_assert_int_eq(nvml_topology_p2p(nvml, &gpu[0], &gpu[1], &p2p, &err), 0);
+    ck_assert_int_eq(nvml_topology_list_links(nvml, &gpu[1], links, &n, &err), 0);
     ck_assert_uint_eq(n, sim_box.box->file->gpu[1].nvlinks[0]);
 }
 END_TEST

@@ -6,7 +6,7 @@
 
 #include "driver/cublas.h"
 #include "driver/cuda.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 #include "driver/nvml.h"
 #include "tests/support/driver/fake_driver.h"
 #include "tests/support/suite.h"
