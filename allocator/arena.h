@@ -1,146 +1,222 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * The inside of an arena, for the files of this folder.
+ * Arena: the memory of one device inside one process, handed out in blocks of 256-byte granules.
  *
- * Locks, in the order in which they are taken: `growing` (who asks the source), `streaming` (who
- * asks about events), then shards' locks by index, then `tagging`. A shard's lock is
- * held while a block is found or freed and never across a call of the source or of the streams.
- * What changes the set of shards or streams, or must see all of them at one instant, holds every
- * shard's lock.
+ * The arena takes memory from a source, never looks into it (everything it knows about a block
+ * lies in host memory), and by itself gives none back: it grows under its cap until it ends, or
+ * until somebody calls arena_trim(). It knows neither CUDA nor a daemon. docs/allocator.md tells
+ * how it works.
+ *
+ * Threads: every call may be made from any thread at any time, except arena_free(). The source's
+ * functions are called by one thread at a time, without a lock that arena_alloc() of memory that
+ * is there already or arena_dealloc() would need. The same calls by one thread give the same
+ * addresses, relative to the source's, on every machine.
  */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
-#include "allocator/allocator.h"
-#include "allocator/shard.h"
+struct allot_error;
+struct arena;
 
-/* Bits of a handle: the block's number in its shard, as far as there is room, the shard, the index
- * of the chunk. */
-#define HANDLE_SHARD_SHIFT  CHUNK_LINK_BITS
-#define HANDLE_SERIAL_SHIFT 35
-static_assert(HANDLE_SERIAL_SHIFT + CHUNK_SERIAL_BITS == 64, "all bits are used");
+#define ARENA_GRANULE_BYTES ((uint64_t)256)
+#define ARENA_PAGE_BYTES    ((uint64_t)2 << 20)
+#define ARENA_STREAMS_MAX   254
+#define ARENA_SHARDS_MAX    64
 
-static inline uint32_t handle_index(uint64_t handle) {
-    return (uint32_t)handle & CHUNK_LINK_MASK;
-}
+/*
+ * Where the memory comes from. Offsets count from `base`; offsets and lengths are whole pages.
+ * A source that can place memory (virtual memory management: reserve once, map pages anywhere in
+ * the reservation) has `span_bytes` and `grow`; one that cannot has `region_new`. One with both
+ * serves ordinary blocks by `grow` and those of ARENA_PLAIN by `region_new`.
+ */
+struct mem_source {
+    void *userdata;
+    uint64_t base;       /* address of the reservation, a multiple of the page */
+    uint64_t span_bytes; /* length of the reservation; 16 times the cap, or what the cap may become,
+                            are enough for 16 shards, 4 times for 5; 0: none */
+    uint64_t page_bytes; /* power of two; 0: ARENA_PAGE_BYTES */
 
-static inline unsigned handle_shard(uint64_t handle) {
-    return (unsigned)(handle >> HANDLE_SHARD_SHIFT) & 0x7f;
-}
+    /* Map memory at [offset, offset + bytes). 0, or -errno where it was refused; then
+     * `*ret_bytes` may say how much of it is mapped all the same, from `offset` on (the arena
+     * undoes that by `trim`, or keeps it where there is none). It must not wait for others, as
+     * other allocations wait for it: where it would have to, it notes for what, and gives -EAGAIN.
+     * Then the arena tries nothing else, arena_alloc() gives -EAGAIN, and its caller, who knows the
+     * source, waits and asks again. */
+    int (*grow)(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes);
+    /* Optional: give the memory at [offset, offset + bytes) back. */
+    int (*trim)(void *userdata, uint64_t offset, uint64_t bytes);
+    /* Optional: what is mapped at `from` is from now on mapped at `to`, all of it or (-errno)
+     * none. Default: `trim` there, `grow` here. */
+    int (*remap)(void *userdata, uint64_t from, uint64_t to, uint64_t bytes);
 
-#define PLAIN_INDEX ARENA_SHARDS_MAX
+    /* A region of its own, wherever the source puts it at a multiple of the granule (elsewhere it
+     * is given back and -EIO the answer): ordinary device memory, on which legacy IPC and every
+     * transport work. -EAGAIN as above. */
+    int (*region_new)(void *userdata, uint64_t bytes, uint64_t *ret_address);
+    /* Optional: give a whole region back. */
+    int (*region_free)(void *userdata, uint64_t address, uint64_t bytes);
 
-/* Requests above this cannot be counted in granules; no device is that large. */
-#define ARENA_BYTES_MAX ((uint64_t)0xffffff00u << 8)
-
-struct stream {
-    uint64_t number; /* the caller's */
-    uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
-    bool closed;     /* the epoch before has ended, and what was freed in it may not have passed */
-    bool has_event;  /* … and this event, recorded after it ended, says when it may */
-    uint64_t event;
+    /* Optional: a sentence for the out-of-memory report, such as who else holds this device.
+     * Returns the length as snprintf() does. */
+    int (*describe)(void *userdata, char *text, size_t size);
 };
 
-struct arena {
-    struct mem_source source;
-    const char *name;
-    uint64_t id; /* of this process's arenas; never used again */
-    bool has_homes;
-    unsigned slot; /* where threads remember their home in it: no other living arena's */
-    uint64_t page_bytes;
-    uint64_t slices_end;  /* of the reservation, in whole pages; 0: regions */
-    uint64_t slice_bytes; /* shard n > 0 begins so much times n before that */
+/*
+ * Streams: queues of device work. A block freed on a stream may still be read by work queued on
+ * it, so it is free for that stream at once and for everybody else once an event, recorded on
+ * the stream after the free, is over. All but `wait` and `order` are required.
+ */
+struct stream_ops {
+    int (*record)(void *userdata, uint64_t stream, uint64_t *ret_event);
+    /* 1: over, 0: not yet, -errno: not known, which counts as not yet. */
+    int (*query)(void *userdata, uint64_t event);
+    void (*discard)(void *userdata, uint64_t event);
+    /* Optional, before an allocation fails: block until the event is over. */
+    int (*wait)(void *userdata, uint64_t event);
+    /* Optional and better: let `stream` wait for the event, not the host. The event may be
+     * discarded before it is over. */
+    int (*order)(void *userdata, uint64_t stream, uint64_t event);
+};
 
-    atomic_uint max_shards, n_shards;
-    struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last: for ARENA_PLAIN, may be NULL */
-    uint64_t peak_live_bytes;                   /* under the lock of the only shard, or of all */
-
-    pthread_mutex_t growing;
-    _Atomic uint64_t cap_bytes; /* UINT64_MAX: none */
-    _Atomic uint64_t reserved_bytes, peak_reserved_bytes;
-    /* Of these, in no chunk that is live or free: on their way between shards or to the source, or
-     * to a caller that counts the peak. Both change under the lock of the shard that loses or gets
-     * the bytes, so that whoever holds all locks sees a sum that holds. */
-    _Atomic uint64_t moving_bytes;
-    _Atomic uint64_t grows, refusals, moved_bytes, trimmed_bytes, failures;
-
-    pthread_mutex_t streaming;
-    const struct stream_ops *stream_ops;
+struct arena_options {
+    const char *name;       /* of the device, for reports; borrowed; NULL: "device" */
+    uint64_t cap_bytes;     /* never hold more than this of the source; 0: no cap */
+    uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction;
+                             * whole pages of it, as many as the cap allows */
+    unsigned max_shards;    /* threads that can allocate without meeting, where the reservation has
+                             * addresses for them; 0: one per CPU, ≤ 16 */
+    unsigned history;       /* last allocations and frees kept for arena_write_viewer(); 0: off */
+    const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
     void *stream_userdata;
-    atomic_uint n_streams;
-    struct stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not one */
-
-    pthread_mutex_t tagging;
-    char **tags;             /* by number - 1 */
-    _Atomic uint32_t n_tags; /* written under `tagging` */
-    uint32_t n_tags_max;
-    _Atomic uint64_t tag_bytes; /* of the host, for all of these */
-    uint32_t *tag_slots;        /* hash of the name → number */
-    uint32_t tag_mask;
-    unsigned history;         /* notes that each shard keeps, so that the last ones are there */
-    _Atomic uint64_t n_notes; /* of all shards: the order in which things happened */
 };
 
-/* Every shard at one instant. */
-void arena_lock_all(struct arena *arena);
-void arena_unlock_all(struct arena *arena);
+enum arena_flag {
+    ARENA_PLAIN = 1 << 0, /* from a region of its own, for communication buffers */
+};
 
-/* stats.c. Every shard is locked: all numbers. */
-void arena_count(struct arena *arena, struct arena_stats *ret);
-/* So much more is held of the source; the lock of the shard that gets it is held. */
-void arena_count_held(struct arena *arena, uint64_t bytes);
+struct arena_request {
+    uint64_t bytes;       /* 0 gives a block of its own address as well */
+    uint64_t align_bytes; /* power of two; 0: the granule */
+    uint32_t tag;         /* from arena_tag(); 0: none */
+    uint8_t stream;       /* from arena_stream_new(); 0: used by the host or by every stream */
+    uint8_t flags;        /* of enum arena_flag */
+};
 
-/* lifetime.c. Shard `n`, the next one; `growing` is held. The first has all addresses that no other
- * one has, so that one thread never lacks any. -ENOSPC: it uses those of the new one already. */
-int arena_add_shard(struct arena *arena, unsigned n);
+struct arena_block {
+    uint64_t address;
+    uint64_t handle; /* never 0, and not used again before its shard has handed out 2^29 blocks
+                        more: until then a second free of it is refused */
+};
 
-/* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */
-static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
-    if (*n < atomic_load_explicit(&arena->n_shards, memory_order_acquire))
-        return arena->shards[(*n)++];
-    if (*n <= PLAIN_INDEX) {
-        *n = PLAIN_INDEX + 1;
-        return arena->shards[PLAIN_INDEX];
-    }
-    return NULL;
-}
-#define arena_foreach_shard(arena, shard)                                                          \
-    for (unsigned n_##shard = 0; ((shard) = arena_next_shard((arena), &n_##shard));)
+/* Per power of two: sizes of [256 << i, 256 << (i + 1)). */
+#define ARENA_CLASSES 32
 
-/* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
- * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT;
- * -EAGAIN: the source has to wait, and must not here. */
-int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
-                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
-/* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where
- * the cap is not. -EIO and `*ret_misplaced`: ARENA_MISPLACED_TEXT. */
-int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced);
-#define ARENA_MISPLACED_TEXT                                                                       \
-    "the source gave a region at an address that is no multiple of 256 bytes, which cannot be "    \
-    "used: its region_new() must align"
+/* Every number of the arena: name, and what it is. */
+#define ARENA_STATS(X)                                                                             \
+    X(live_bytes, "requested by the blocks that are live")                                         \
+    X(live_blocks, "live blocks")                                                                  \
+    X(used_bytes, "the same blocks in granules")                                                   \
+    X(reserved_bytes, "held of the source")                                                        \
+    X(cap_bytes, "may be held of the source, 0: no cap")                                           \
+    X(peak_live_bytes, "most requested bytes live at one time")                                    \
+    X(peak_reserved_bytes, "most bytes held of the source at one time")                            \
+    X(free_bytes, "held and not used, on their way too: used and free are what is reserved")       \
+    X(free_blocks, "holes")                                                                        \
+    X(pending_bytes, "of free_bytes, freed on a stream and not yet free for all")                  \
+    X(largest_free_bytes, "the largest hole")                                                      \
+    X(fragmentation_permyriad, "of free_bytes, what lies outside the largest hole")                \
+    X(allocs, "blocks ever handed out")                                                            \
+    X(frees, "blocks ever taken back")                                                             \
+    X(failures, "allocations refused")                                                             \
+    X(grows, "times the source was asked for memory and gave it")                                  \
+    X(refusals, "times the source was asked for memory and refused")                               \
+    X(moved_bytes, "moved inside the reservation instead of growing")                              \
+    X(trimmed_bytes, "given back to the source")                                                   \
+    X(shards, "shards in use")                                                                     \
+    X(metadata_bytes, "host memory for all of this, names of tags and waiting frees included")
 
-/* trim.c. Before failing: give back what is idle and of no use to `home`, so that the source may
- * give `bytes` to it. True if anything was. `growing` is held. */
-bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t bytes);
+struct arena_stats {
+#define X(name, what) uint64_t name;
+    ARENA_STATS(X)
+#undef X
+    struct {
+        uint64_t live_blocks;
+        uint64_t live_bytes; /* in granules */
+        uint64_t free_blocks;
+        uint64_t free_bytes;
+    } classes[ARENA_CLASSES];
+};
 
-/* stream.c. Look at events; true if memory became free for others. */
-bool streams_poll(struct arena *arena);
-/* Before failing: have `stream`, or the host, wait for what other streams still hold. */
-bool streams_wait(struct arena *arena, uint8_t stream);
-/* The arena ends: wait for what streams still use, where they can be waited for. */
-void streams_done(struct arena *arena);
-/* The block `chunk` waits for all of these streams and for `past` (0: none), on paper that the
- * caller brought. */
-void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
-                       const uint8_t *streams, unsigned n_streams, uint8_t past,
-                       struct limbo *limbo);
+/* The source is copied, what its userdata points to is borrowed. -EINVAL: options or source that
+ * cannot work, such as initial bytes above the cap or the reservation; otherwise what `grow` or
+ * `region_new` said of them. */
+int arena_new(struct arena **ret, const struct mem_source *source,
+              const struct arena_options *options, struct allot_error *err);
+/* Ends the arena and every block of it, live or not. Streams that may still use what was freed on
+ * them are waited for, where there is a `wait`. The memory goes back by `trim` and `region_free`,
+ * where the source has them. Accepts NULL, returns NULL. */
+struct arena *arena_free(struct arena *arena);
 
-/* note.c. Where a history is kept: this happens now, under the lock of the shard that it happens
- * to. */
-void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
-                uint64_t bytes, uint32_t tag, uint8_t stream);
-const char *arena_tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
-void arena_tags_done(struct arena *arena);
+/* -ENOMEM: neither there nor to be had, of the device or of the host for the arena's own records,
+ * and `err` says it in words; -EINVAL: no such stream, tag or flag, or an alignment that is not a
+ * power of two; -ENOTSUP: ARENA_PLAIN without `region_new`; -EIO: a region that lies at no multiple
+ * of the granule. */
+int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
+                struct allot_error *err);
+/* Nothing queued anywhere uses the block any more. (What a stream freed and then had again as this
+ * block is kept until the stream is past that, too.) -EINVAL: no live block has this handle. */
+int arena_dealloc(struct arena *arena, uint64_t handle);
+/* Work queued on these streams may still use the block. With one stream it is reusable there at
+ * once; with several, and for all other streams, after the events. -EINVAL: no such block or
+ * stream; -ENOMEM: the host has none left to note several streams, and the block stays live. */
+int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
+                     unsigned n_streams);
+
+/* The same by address, for callers that have nowhere to keep a handle: costs a hash table. Only
+ * blocks of arena_alloc_pointer() can be freed by their address. */
+int arena_alloc_pointer(struct arena *arena, const struct arena_request *request,
+                        uint64_t *ret_address, struct allot_error *err);
+int arena_dealloc_pointer(struct arena *arena, uint64_t address);
+int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
+                             unsigned n_streams);
+
+/* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such. */
+int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes);
+
+/* Make a stream known, by the caller's own number for it, which stays good until the arena ends.
+ * -ENOSPC: ARENA_STREAMS_MAX are. */
+int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret);
+/* Look which events are over. Also done where it is needed; never needed for correctness. */
+void arena_poll(struct arena *arena);
+
+/* A number for a name, such as an op's: the same for the same name. 0 where there is no memory
+ * for it; a tag costs an allocation nothing. */
+uint32_t arena_tag(struct arena *arena, const char *name);
+
+/* Give every page, or region, that is wholly free back to the source, down to `keep_bytes`. */
+int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes);
+/* The lease was enlarged or cut: never hold more than this from now on; 0: no cap. What is held
+ * above it stays until it is trimmed. */
+void arena_set_cap(struct arena *arena, uint64_t cap_bytes);
+
+/* O(1), and exact at one instant: no allocation, growth, move or trim of any thread is half
+ * counted. Only where the largest hole has just been taken, those of nearly its size (0.4 %) are
+ * looked at. */
+void arena_get_stats(struct arena *arena, struct arena_stats *ret);
+
+/* Walk every invariant; -EUCLEAN and the first one broken in words. For tests and debuggers. */
+int arena_check(struct arena *arena, struct allot_error *err);
+
+/* Why a request of this size fails, or would: what is asked, live, reserved, the largest hole,
+ * the cap, the holders of most bytes by tag, and what would help. Returns the length as
+ * snprintf() does. */
+int arena_report(struct arena *arena, const struct arena_request *request, char *text, size_t size);
+/* Every region and block as JSON. -errno of the stream. */
+int arena_write_json(struct arena *arena, FILE *file);
+/* The same as PyTorch's memory viewer (pytorch.org/memory_viz, _memory_viz.py) opens it. */
+int arena_write_viewer(struct arena *arena, FILE *file);
+
+#include "base/cleanup.h"
+DEFINE_FREEP(struct arena, arena_freep, arena_free)

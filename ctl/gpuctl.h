@@ -47,7 +47,7 @@ enum word_kind {
 };
 
 struct option_def {
-    int id;           /* what options_next() gives, > 0 */
+    int id;           /* what option_parser_next() gives, > 0 */
     char letter;      /* 0: none */
     const char *name; /* without dashes */
     const char
@@ -57,7 +57,7 @@ struct option_def {
     const char *choices; /* for WORD_CHOICE: by blanks */
 };
 
-/* What all verbs share; main() fills it, options_next() adds the common options. */
+/* What all verbs share; main() fills it, option_parser_next() adds the common options. */
 struct gpuctl {
     struct term term;
     enum term_choice colour;
@@ -116,38 +116,39 @@ extern const struct option_def common_options[];
 extern const size_t n_common_options;
 
 /* One pass over the options of a verb; one at a time, as getopt has it. */
-struct options {
+struct option_parser {
     struct gpuctl *ctl;
     const struct verb *verb;
     int argc;
     char **argv;
     const char *value; /* of the option just given; NULL: none */
     int first;         /* after the last option: index of the first operand in argv */
-    int status;        /* when options_next() gave < 0: the exit status */
+    int status;        /* when option_parser_next() gave < 0: the exit status */
     bool begun;
 };
 
-void options_init(struct options *options, struct gpuctl *ctl, const struct verb *verb, int argc,
-                  char **argv);
+void option_parser_init(struct option_parser *options, struct gpuctl *ctl, const struct verb *verb,
+                        int argc, char **argv);
 /*
  * The next option's id. 0: there is none any more, and ctl->term stands. < 0: the verb ends here
  * with options->status (--help, or a mistake that was told). With -H it does not come back from the
  * last one: the other host's gpuctl runs instead.
  */
-int options_next(struct options *options);
+int option_parser_next(struct option_parser *options);
 
 /* "gpuctl VERB: …" and where to read more; EXIT_USAGE. `verb` may be NULL. */
-int complain_usage(const struct verb *verb, const char *format, ...)
+int gpuctl_complain_usage(const struct verb *verb, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "gpuctl: …" and `status`. */
-int complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int gpuctl_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Whether `text` is a value of --driver. */
-bool driver_is_known(const char *text);
+bool option_driver_is_known(const char *text);
 
-void print_help(const struct verb *verb); /* NULL: of gpuctl itself */
+void gpuctl_print_help(const struct verb *verb); /* NULL: of gpuctl itself */
 
-/* Replace this process by gpuctl on ctl->host: argv without -H, `first` as in struct options. */
+/* Replace this process by gpuctl on ctl->host: argv without -H, `first` as in struct option_parser.
+ */
 int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first);
 
 /* Candidates for the last of `words` (what follows "gpuctl" on the command line), one a line. */

@@ -16,8 +16,8 @@ static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
     if (!strcmp(argv[0], "help")) {
         verb = argc > 1 ? verb_find(argv[1]) : NULL;
         if (argc > 1 && !verb)
-            return complain_usage(NULL, "there is no verb \"%s\"", argv[1]);
-        print_help(verb);
+            return gpuctl_complain_usage(NULL, "there is no verb \"%s\"", argv[1]);
+        gpuctl_print_help(verb);
         return EXIT_OK;
     }
     /* What the shells' completions call; see ctl/completion. */
@@ -25,25 +25,25 @@ static int run_verb(struct gpuctl *ctl, int argc, char **argv) {
         return complete_words(ctl, argc - 1, argv + 1);
     verb = verb_find(argv[0]);
     if (!verb)
-        return complain_usage(NULL, "there is no verb \"%s\"", argv[0]);
+        return gpuctl_complain_usage(NULL, "there is no verb \"%s\"", argv[0]);
     return verb->run(ctl, argc, argv);
 }
 
 int main(int argc, char **argv) {
     struct gpuctl ctl = { .driver = "auto", .argv = argv };
     static char version[] = "version";
-    struct options options;
+    struct option_parser options;
     int status;
 
     if (argc > 1 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")))
         argv[1] = version;
-    options_init(&options, &ctl, NULL, argc, argv);
-    if (options_next(&options) < 0)
+    option_parser_init(&options, &ctl, NULL, argc, argv);
+    if (option_parser_next(&options) < 0)
         status = options.status;
     else
         status = run_verb(&ctl, argc - options.first, argv + options.first);
     /* A full disk is noticed, not passed over. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && status == EXIT_OK)
-        status = complain(EXIT_FAILED, "not everything could be written: %m");
+        status = gpuctl_complain(EXIT_FAILED, "not everything could be written: %m");
     return status;
 }

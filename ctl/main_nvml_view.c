@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "ctl/source/nvml_read.h"
+#include "ctl/source/nvml_box.h"
 #include "wire/snapshot.h"
 
 int main(int argc, char **argv) {
-    cleanup(bare_reading_freep) struct bare_reading *reading = NULL;
+    cleanup(nvml_box_freep) struct nvml_box *reading = NULL;
     struct allot_error err = {};
     struct json_writer w = {};
     enum driver_choice choice;
@@ -23,11 +23,11 @@ int main(int argc, char **argv) {
         fprintf(stderr, "gpuctl-bare is started by gpuctl\n");
         return EXIT_FAILURE;
     }
-    if (bare_reading_take(&reading, choice, &err) < 0) {
+    if (nvml_box_read(&reading, choice, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return EXIT_FAILURE;
     }
-    snapshot_write(&w, bare_reading_box(reading));
+    snapshot_write(&w, nvml_box_get(reading));
     failed = w.failed || fwrite(w.data, 1, w.len, stdout) != w.len || fflush(stdout) != 0;
     json_writer_done(&w);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;

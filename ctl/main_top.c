@@ -26,8 +26,8 @@ struct screen {
     struct gpuctl ctl;
     struct client *client;
     struct top top;
-    struct picture picture;
-    bool has_picture;
+    struct box_view box_view;
+    bool has_box_view;
     char trouble[512]; /* why there is none */
     char *page;
     size_t page_len;
@@ -48,11 +48,12 @@ static uint64_t monotonic_usec(void) {
 static void take(struct screen *screen) {
     struct allot_error err = {};
 
-    if (screen->has_picture)
-        picture_done(&screen->picture);
-    screen->has_picture = picture_take(&screen->picture, &screen->ctl, screen->client, &err) == 0;
-    if (screen->has_picture)
-        top_note(&screen->top, &screen->picture.box);
+    if (screen->has_box_view)
+        box_view_done(&screen->box_view);
+    screen->has_box_view =
+        box_view_take(&screen->box_view, &screen->ctl, screen->client, &err) == 0;
+    if (screen->has_box_view)
+        top_update(&screen->top, &screen->box_view.box);
     snprintf(screen->trouble, sizeof(screen->trouble), "%s", err.text);
 }
 
@@ -84,10 +85,10 @@ static void render(struct screen *screen) {
         return;
     if (screen->helping)
         fputs(help_text, term.out);
-    else if (!screen->has_picture)
+    else if (!screen->has_box_view)
         term_paragraph(&term, STYLE_BAD, 0, screen->trouble);
     else
-        top_print(&screen->top, &screen->picture.view, &term);
+        top_print(&screen->top, &screen->box_view.view, &term);
     if (fclose(term.out) != 0) {
         free(screen->page);
         screen->page = NULL;
@@ -274,9 +275,9 @@ static void watch(struct screen *screen) {
 
 static int open_screen(void) {
     if (!newterm(NULL, stdout, stdin))
-        return complain(EXIT_FAILED,
-                        "the terminal %s is not known here; \"gpuctl status --watch\" needs less",
-                        getenv("TERM") ? getenv("TERM") : "(TERM is not set)");
+        return gpuctl_complain(
+            EXIT_FAILED, "the terminal %s is not known here; \"gpuctl status --watch\" needs less",
+            getenv("TERM") ? getenv("TERM") : "(TERM is not set)");
     cbreak();
     noecho();
     nonl();
@@ -300,26 +301,26 @@ int main(int argc, char **argv) {
     struct allot_error err = {};
     int status;
 
-    if (argc != 5 || !driver_is_known(argv[2]))
-        return complain(EXIT_USAGE, "gpuctl-top is started by \"gpuctl top\"");
+    if (argc != 5 || !option_driver_is_known(argv[2]))
+        return gpuctl_complain(EXIT_USAGE, "gpuctl-top is started by \"gpuctl top\"");
     screen.ctl.driver = argv[2];
     screen.ctl.socket = *argv[1] ? argv[1] : NULL;
     screen.pause_usec = strtoull(argv[3], NULL, 10);
     setlocale(LC_CTYPE, "");
     term_init(&screen.ctl.term, stdout, TERM_AUTO, !strcmp(argv[4], "ascii"));
     if (!screen.ctl.term.is_tty || !isatty(STDIN_FILENO))
-        return complain(EXIT_FAILED,
-                        "top needs a terminal; \"gpuctl status --watch\" works without one");
+        return gpuctl_complain(EXIT_FAILED,
+                               "top needs a terminal; \"gpuctl status --watch\" works without one");
     if (client_new(&screen.client, screen.ctl.socket, &err) < 0)
-        return complain(EXIT_FAILED, "%s", err.text);
+        return gpuctl_complain(EXIT_FAILED, "%s", err.text);
     signal(SIGPIPE, SIG_IGN);
     status = open_screen();
     if (status == EXIT_OK) {
         watch(&screen);
         endwin();
     }
-    if (screen.has_picture)
-        picture_done(&screen.picture);
+    if (screen.has_box_view)
+        box_view_done(&screen.box_view);
     top_done(&screen.top);
     client_free(screen.client);
     free(screen.page);

@@ -28,7 +28,7 @@ const struct option_def common_options[] = {
 };
 const size_t n_common_options = ELEMENTSOF(common_options);
 
-int complain(int status, const char *format, ...) {
+int gpuctl_complain(int status, const char *format, ...) {
     cleanup(freep) char *text = NULL;
     cleanup(freep) char *clean = NULL;
     va_list args;
@@ -43,7 +43,7 @@ int complain(int status, const char *format, ...) {
     return status;
 }
 
-int complain_usage(const struct verb *verb, const char *format, ...) {
+int gpuctl_complain_usage(const struct verb *verb, const char *format, ...) {
     va_list args;
 
     fflush(stdout);
@@ -76,7 +76,7 @@ static void print_options(const struct option_def *defs, size_t n) {
     }
 }
 
-void print_help(const struct verb *verb) {
+void gpuctl_print_help(const struct verb *verb) {
     if (verb) {
         printf("gpuctl %s: %s\n\nusage: gpuctl %s [OPTION…]%s%s\n", verb->name, verb->summary,
                verb->name, *verb->operands ? " " : "", verb->operands);
@@ -133,18 +133,18 @@ static void prepare(const struct verb *verb) {
     }
 }
 
-void options_init(struct options *options, struct gpuctl *ctl, const struct verb *verb, int argc,
-                  char **argv) {
-    *options = (struct options){ .ctl = ctl, .verb = verb, .argc = argc, .argv = argv };
+void option_parser_init(struct option_parser *options, struct gpuctl *ctl, const struct verb *verb,
+                        int argc, char **argv) {
+    *options = (struct option_parser){ .ctl = ctl, .verb = verb, .argc = argc, .argv = argv };
 }
 
-static int end(struct options *options, int status) {
+static int end(struct option_parser *options, int status) {
     options->status = status;
     return -1;
 }
 
 /* A letter's definition, or a long option's by its id. */
-static const struct option_def *find(const struct options *options, int c) {
+static const struct option_def *find(const struct option_parser *options, int c) {
     const struct verb *verb = options->verb;
 
     for (size_t i = 0; verb && i < verb->n_options; i++)
@@ -157,17 +157,17 @@ static const struct option_def *find(const struct options *options, int c) {
     return NULL;
 }
 
-bool driver_is_known(const char *text) {
+bool option_driver_is_known(const char *text) {
     return !strcmp(text, "auto") || !strcmp(text, "nvidia") || !strcmp(text, "sim");
 }
 
 /* A common option: done here. < 0: the verb ends. */
-static int common(struct options *options, int id) {
+static int common(struct option_parser *options, int id) {
     struct gpuctl *ctl = options->ctl;
 
     switch (id) {
     case COMMON_HELP:
-        print_help(options->verb);
+        gpuctl_print_help(options->verb);
         return end(options, EXIT_OK);
     case COMMON_HOST:
         ctl->host = optarg;
@@ -178,23 +178,23 @@ static int common(struct options *options, int id) {
     case COMMON_COLOR:
         if (term_choice_parse(&ctl->colour, optarg) < 0)
             return end(options,
-                       complain_usage(options->verb, "--color is auto, always or never, not \"%s\"",
-                                      optarg));
+                       gpuctl_complain_usage(
+                           options->verb, "--color is auto, always or never, not \"%s\"", optarg));
         return 0;
     case COMMON_ASCII:
         ctl->ascii = true;
         return 0;
     default:
-        if (!driver_is_known(optarg))
-            return end(options,
-                       complain_usage(options->verb, "--driver is auto, nvidia or sim, not \"%s\"",
-                                      optarg));
+        if (!option_driver_is_known(optarg))
+            return end(options, gpuctl_complain_usage(options->verb,
+                                                      "--driver is auto, nvidia or sim, not \"%s\"",
+                                                      optarg));
         ctl->driver = optarg;
         return 0;
     }
 }
 
-int options_next(struct options *options) {
+int option_parser_next(struct option_parser *options) {
     const struct option_def *def;
     int c, r;
 
@@ -216,17 +216,17 @@ int options_next(struct options *options) {
             /* optopt is the letter, the id of a known long option, or 0 for one unknown */
             def = optopt ? find(options, optopt) : NULL;
             if (c == ':' && def)
-                return end(options, complain_usage(options->verb, "--%s needs a value: %s",
-                                                   def->name, def->value));
+                return end(options, gpuctl_complain_usage(options->verb, "--%s needs a value: %s",
+                                                          def->name, def->value));
             if (def && !def->value)
                 return end(options,
-                           complain_usage(options->verb, "--%s takes no value", def->name));
+                           gpuctl_complain_usage(options->verb, "--%s takes no value", def->name));
             if (optopt && optopt < 256)
                 return end(options,
-                           complain_usage(options->verb, "there is no option -%c", optopt));
+                           gpuctl_complain_usage(options->verb, "there is no option -%c", optopt));
             return end(options,
-                       complain_usage(options->verb,
-                                      "there is no option %s, or it could be several", word));
+                       gpuctl_complain_usage(
+                           options->verb, "there is no option %s, or it could be several", word));
         }
         def = find(options, c);
         if (def->id >= COMMON_HELP) {

@@ -122,12 +122,12 @@ static const char *engine_in_script(const char *script) {
         words[n] = NULL;
         while (*first && is_assignment(*first))
             first++;
-        engine = engine_of(first);
+        engine = container_engine_find(first);
     }
     return engine;
 }
 
-const char *engine_of(char *const *argv) {
+const char *container_engine_find(char *const *argv) {
     while (*argv) {
         const char *name = base_name(*argv++);
         const struct wrapper *wrapper = NULL;

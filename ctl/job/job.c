@@ -28,8 +28,8 @@ static const int passed_on[] = { SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
                                  SIGUSR2, SIGALRM, SIGCONT, SIGWINCH };
 
 static int no_command(const char *command, int error) {
-    return complain(error == ENOENT ? EXIT_RUN_NO_COMMAND : EXIT_RUN_NOT_EXECUTABLE, "%s: %s",
-                    command, strerror(error));
+    return gpuctl_complain(error == ENOENT ? EXIT_RUN_NO_COMMAND : EXIT_RUN_NOT_EXECUTABLE,
+                           "%s: %s", command, strerror(error));
 }
 
 static int try_file(const char *path) {
@@ -115,9 +115,9 @@ static int end_of(pid_t pid, const sigset_t *signals) {
 
     r = supervise(pid, signals, &status);
     if (r < 0)
-        return complain(EXIT_RUN_FAILED,
-                        "the command has ended, and its exit status cannot be told: %s",
-                        strerror(-r));
+        return gpuctl_complain(EXIT_RUN_FAILED,
+                               "the command has ended, and its exit status cannot be told: %s",
+                               strerror(-r));
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -146,8 +146,8 @@ int job_run(int (*become)(void *userdata), void *userdata) {
         fflush(NULL);
         _exit(status);
     }
-    status =
-        pid < 0 ? complain(EXIT_RUN_FAILED, "cannot start a process: %m") : end_of(pid, &signals);
+    status = pid < 0 ? gpuctl_complain(EXIT_RUN_FAILED, "cannot start a process: %m")
+                     : end_of(pid, &signals);
     sigaction(SIGCHLD, &inherited, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return status;

@@ -9,18 +9,18 @@
 
 #include "base/cleanup.h"
 
-void jobenv_init(struct jobenv *env) {
-    *env = (struct jobenv){};
+void job_env_init(struct job_env *env) {
+    *env = (struct job_env){};
 }
 
-void jobenv_done(struct jobenv *env) {
+void job_env_done(struct job_env *env) {
     for (size_t i = 0; i < env->n; i++)
         free(env->list[i]);
     free(env->list);
-    *env = (struct jobenv){};
+    *env = (struct job_env){};
 }
 
-static size_t find(const struct jobenv *env, const char *name) {
+static size_t find(const struct job_env *env, const char *name) {
     const size_t length = strcspn(name, "=");
 
     for (size_t i = 0; i < env->n; i++)
@@ -29,13 +29,13 @@ static size_t find(const struct jobenv *env, const char *name) {
     return SIZE_MAX;
 }
 
-const char *jobenv_get(const struct jobenv *env, const char *name) {
+const char *job_env_get(const struct job_env *env, const char *name) {
     const size_t at = find(env, name);
 
     return at == SIZE_MAX ? NULL : strchr(env->list[at], '=') + 1;
 }
 
-void jobenv_unset(struct jobenv *env, const char *name) {
+void job_env_unset(struct job_env *env, const char *name) {
     const size_t at = find(env, name);
 
     if (at == SIZE_MAX)
@@ -46,7 +46,7 @@ void jobenv_unset(struct jobenv *env, const char *name) {
 }
 
 /* Take over `word`, which is "NAME=value". */
-static int put(struct jobenv *env, char *word) {
+static int put(struct job_env *env, char *word) {
     const size_t at = find(env, word);
 
     if (at != SIZE_MAX) {
@@ -70,7 +70,7 @@ static int put(struct jobenv *env, char *word) {
     return 0;
 }
 
-int jobenv_set(struct jobenv *env, const char *name, const char *value) {
+int job_env_set(struct job_env *env, const char *name, const char *value) {
     char *word;
 
     if (asprintf(&word, "%s=%s", name, value) < 0)
@@ -79,17 +79,17 @@ int jobenv_set(struct jobenv *env, const char *name, const char *value) {
 }
 
 /* "0,1,…,n-1": with the device filter a job can open only its own, in bus order. */
-static int set_indices(struct jobenv *env, size_t n) {
+static int set_indices(struct job_env *env, size_t n) {
     char list[64 * 4] = "";
     size_t length = 0;
 
     for (size_t i = 0; i < n && i < 64; i++)
         length += snprintf(list + length, sizeof(list) - length, "%s%zu", i ? "," : "", i);
-    return jobenv_set(env, "CUDA_VISIBLE_DEVICES", list);
+    return job_env_set(env, "CUDA_VISIBLE_DEVICES", list);
 }
 
-int jobenv_make(struct jobenv *env, const struct wire_grant *grant, const char *socket,
-                bool by_index) {
+int job_env_make(struct job_env *env, const struct wire_grant *grant, const char *socket,
+                 bool by_index) {
     int r = 0;
 
     for (char **word = environ; r == 0 && *word; word++) {
@@ -98,22 +98,23 @@ int jobenv_make(struct jobenv *env, const struct wire_grant *grant, const char *
         if (copy)
             r = put(env, copy);
     }
-    jobenv_unset(env, "ALLOT_TOKEN");
-    jobenv_unset(env, "ALLOT_LEASE");
+    job_env_unset(env, "ALLOT_TOKEN");
+    job_env_unset(env, "ALLOT_LEASE");
     if (r == 0)
-        r = jobenv_set(env, "ALLOT_SOCKET", socket);
+        r = job_env_set(env, "ALLOT_SOCKET", socket);
     for (size_t i = 0; r == 0 && i < grant->n_environment; i++)
-        r = jobenv_set(env, grant->environment[i].name, grant->environment[i].value);
+        r = job_env_set(env, grant->environment[i].name, grant->environment[i].value);
     /* A framework that takes all that it sees at once would leave siblings of the job nothing. */
-    if (r == 0 && !jobenv_get(env, "TF_FORCE_GPU_ALLOW_GROWTH"))
-        r = jobenv_set(env, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
+    if (r == 0 && !job_env_get(env, "TF_FORCE_GPU_ALLOW_GROWTH"))
+        r = job_env_set(env, "TF_FORCE_GPU_ALLOW_GROWTH", "true");
     if (r == 0 && by_index)
         r = set_indices(env, grant->n_shares);
     return r;
 }
 
-bool jobenv_find(char ret[static JOBENV_PATH_SIZE], const char *built, const char *installed) {
-    char self[JOBENV_PATH_SIZE];
+bool job_env_find_program(char ret[static JOB_ENV_PATH_SIZE], const char *built,
+                          const char *installed) {
+    char self[JOB_ENV_PATH_SIZE];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
     if (n > 0) {
@@ -123,7 +124,7 @@ bool jobenv_find(char ret[static JOBENV_PATH_SIZE], const char *built, const cha
         slash = strrchr(self, '/');
         if (slash) {
             *slash = '\0';
-            if (snprintf(ret, JOBENV_PATH_SIZE, "%s/%s", self, built) < JOBENV_PATH_SIZE &&
+            if (snprintf(ret, JOB_ENV_PATH_SIZE, "%s/%s", self, built) < JOB_ENV_PATH_SIZE &&
                 access(ret, R_OK) == 0)
                 return true;
         }
@@ -132,12 +133,12 @@ bool jobenv_find(char ret[static JOBENV_PATH_SIZE], const char *built, const cha
     return access(ret, R_OK) == 0;
 }
 
-bool jobenv_find_guard(char ret[static JOBENV_PATH_SIZE]) {
+bool job_env_find_guard(char ret[static JOB_ENV_PATH_SIZE]) {
     const char *given = getenv("ALLOT_GUARD");
 
     if (given && *given)
-        snprintf(ret, JOBENV_PATH_SIZE, "%s", given);
-    else if (!jobenv_find(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
+        snprintf(ret, JOB_ENV_PATH_SIZE, "%s", given);
+    else if (!job_env_find_program(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
         fprintf(stderr,
                 "gpuctl: the guard is not installed (%s): memory is not limited by tier 3\n",
                 GPUCTL_GUARD);
@@ -153,8 +154,8 @@ bool jobenv_find_guard(char ret[static JOBENV_PATH_SIZE]) {
     return true;
 }
 
-int jobenv_add_guard(struct jobenv *env, const char *guard) {
-    const char *before = jobenv_get(env, "LD_PRELOAD");
+int job_env_add_guard(struct job_env *env, const char *guard) {
+    const char *before = job_env_get(env, "LD_PRELOAD");
     cleanup(freep) char *list = NULL;
 
     /* Once is enough, in a job within a job. */
@@ -164,5 +165,5 @@ int jobenv_add_guard(struct jobenv *env, const char *guard) {
         list = NULL;
         return -ENOMEM;
     }
-    return jobenv_set(env, "LD_PRELOAD", list);
+    return job_env_set(env, "LD_PRELOAD", list);
 }

@@ -25,8 +25,8 @@ struct progress {
     bool quiet;
     bool shown; /* something stands on the terminal's line */
     const struct gpuctl *ctl;
-    bool has_picture, asked; /* of the devices, for their numbers */
-    struct picture picture;
+    bool has_box_view, asked; /* of the devices, for their numbers */
+    struct box_view box_view;
 };
 
 /* The daemon's words with the numbers of devices instead of their UUIDs. For free(); NULL: no
@@ -36,16 +36,16 @@ static char *progress_words(struct progress *progress, const char *text) {
 
     if (!progress->asked) {
         progress->asked = true;
-        progress->has_picture = picture_take(&progress->picture, progress->ctl, NULL, NULL) == 0;
+        progress->has_box_view = box_view_take(&progress->box_view, progress->ctl, NULL, NULL) == 0;
     }
-    sentence = show_sentence(progress->has_picture ? &progress->picture.box : NULL, text);
+    sentence = show_sentence(progress->has_box_view ? &progress->box_view.box : NULL, text);
     return sentence ? text_clean(sentence, progress->term.utf8) : NULL;
 }
 
 static int progress_fail(struct progress *progress, int status, const char *text) {
     cleanup(freep) char *words = progress_words(progress, text);
 
-    return complain(status, "%s", words ? words : text);
+    return gpuctl_complain(status, "%s", words ? words : text);
 }
 
 static void progress_say(struct progress *progress, struct wire_maybe place, const char *reason) {
@@ -77,15 +77,15 @@ static void progress_end(struct progress *progress) {
 }
 
 static void progress_done(struct progress *progress) {
-    if (progress->has_picture)
-        picture_done(&progress->picture);
+    if (progress->has_box_view)
+        box_view_done(&progress->box_view);
 }
 
 /* By when the verdict is there, if allotd does not hang; CLOCK_MONOTONIC. */
-static uint64_t verdict_due(const struct demand *demand) {
-    const struct wire_maybe *timeout = &demand->request.timeout_usec;
+static uint64_t verdict_due(const struct request_options *wanted) {
+    const struct wire_maybe *timeout = &wanted->request.timeout_usec;
     uint64_t now = clock_usec(CLOCK_MONOTONIC), most = UINT64_MAX - now - HANGS_USEC;
-    uint64_t wait_usec = demand->no_wait ? 0 : timeout->has ? (uint64_t)timeout->value : UINT64_MAX;
+    uint64_t wait_usec = wanted->no_wait ? 0 : timeout->has ? (uint64_t)timeout->value : UINT64_MAX;
 
     return wait_usec > most ? UINT64_MAX : now + wait_usec + HANGS_USEC;
 }
@@ -115,12 +115,12 @@ static int hear(struct progress *progress, struct client *client, uint64_t due_u
     }
 }
 
-int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
-                 struct client *client, const struct wire_grant **ret) {
-    const struct wire_acquire call = { &demand->request };
+int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *wanted, bool quiet,
+                       struct client *client, const struct wire_grant **ret) {
+    const struct wire_acquire call = { &wanted->request };
     cleanup(progress_done) struct progress progress = { .ctl = ctl, .quiet = quiet };
     struct allot_error err = {}, told = {};
-    uint64_t due_usec = verdict_due(demand);
+    uint64_t due_usec = verdict_due(wanted);
     unsigned n_silent = 0; /* connections in a row that ended without a word */
     bool has_sign = false;
     int r;
@@ -148,14 +148,14 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         progress_end(&progress);
         /* What not even an empty box could give is denied: there, no memory means "not now". */
         if (failure.code == FAILURE_TIMEOUT ||
-            (failure.code == FAILURE_NO_MEMORY && demand->no_wait))
+            (failure.code == FAILURE_NO_MEMORY && wanted->no_wait))
             return progress_fail(&progress, EXIT_RUN_WAITING, err.text);
         n_silent += !client_is_put_off(client);
-        if (failure.code != FAILURE_NONE || client_is_connected(client) || demand->no_wait ||
+        if (failure.code != FAILURE_NONE || client_is_connected(client) || wanted->no_wait ||
             n_silent == SILENT_MAX)
             return failure.code != FAILURE_NONE
                        ? progress_fail(&progress, EXIT_RUN_FAILED, err.text)
-                       : complain(EXIT_RUN_FAILED, "%s", err.text);
+                       : gpuctl_complain(EXIT_RUN_FAILED, "%s", err.text);
         if (!quiet && strcmp(told.text, err.text) != 0)
             fprintf(stderr, "gpuctl: %s; asking again when allotd is back\n", err.text);
         told = err;
@@ -163,7 +163,7 @@ int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool qui
         has_sign = false;
         r = client_reconnect(client, UINT64_MAX, -1, &err);
         if (r < 0)
-            return complain(EXIT_RUN_FAILED, "%s", err.text);
+            return gpuctl_complain(EXIT_RUN_FAILED, "%s", err.text);
         /* One that was away for long is to say itself that the time is over. */
         due_usec = MAX(due_usec, clock_usec(CLOCK_MONOTONIC) + HANGS_USEC);
     }

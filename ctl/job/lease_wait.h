@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Lend: waiting for a lease on behalf of a command, with place and reason on stderr meanwhile.
+ * Lease wait: waiting for a lease on behalf of a command, with place and reason on stderr meanwhile.
  */
 #include "ctl/job/request_options.h"
 #include "ctl/gpuctl.h"
@@ -10,7 +10,7 @@
 /*
  * The grant, which lives as long as no other call is made on `client`. EXIT_OK, or one of
  * EXIT_RUN_… after telling why not. A daemon that is restarted meanwhile is waited for, and asked
- * again; one that hangs is waited for too, but for no longer than `demand` says, and 2 s.
+ * again; one that hangs is waited for too, but for no longer than `wanted` says, and 2 s.
  */
-int lend_acquire(const struct gpuctl *ctl, const struct demand *demand, bool quiet,
-                 struct client *client, const struct wire_grant **ret);
+int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *wanted, bool quiet,
+                       struct client *client, const struct wire_grant **ret);

@@ -8,18 +8,18 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 
-void demand_init(struct demand *demand) {
-    *demand = (struct demand){};
+void request_options_init(struct request_options *wanted) {
+    *wanted = (struct request_options){};
 }
 
-void demand_done(struct demand *demand) {
-    free(demand->list);
-    free(demand->uuids);
-    demand->list = demand->uuids = NULL;
+void request_options_done(struct request_options *wanted) {
+    free(wanted->list);
+    free(wanted->uuids);
+    wanted->list = wanted->uuids = NULL;
 }
 
 static int wrong(const struct verb *verb, const char *what, const char *value, const char *meant) {
-    complain_usage(verb, "%s %s: %s is meant", what, value, meant);
+    gpuctl_complain_usage(verb, "%s %s: %s is meant", what, value, meant);
     return -EINVAL;
 }
 
@@ -45,65 +45,66 @@ static int parse_time(const char *text, struct wire_maybe *ret) {
     return 0;
 }
 
-int demand_option(struct demand *demand, const struct verb *verb, int id, const char *value) {
-    struct wire_request *request = &demand->request;
+int request_options_add(struct request_options *wanted, const struct verb *verb, int id,
+                        const char *value) {
+    struct wire_request *request = &wanted->request;
 
     switch (id) {
-    case DEMAND_GPUS:
-        if (parse_int(value, 1, DEMAND_DEVICES_MAX, &request->gpus) < 0)
+    case REQUEST_OPTION_GPUS:
+        if (parse_int(value, 1, REQUEST_DEVICES_MAX, &request->gpus) < 0)
             return wrong(verb, "--gpus", value, "a number from 1 to 64");
         return 0;
-    case DEMAND_DEVICES:
-        free(demand->list);
-        demand->list = strdup(value);
-        if (!demand->list) {
-            complain(EXIT_FAILED, "out of memory");
+    case REQUEST_OPTION_DEVICES:
+        free(wanted->list);
+        wanted->list = strdup(value);
+        if (!wanted->list) {
+            gpuctl_complain(EXIT_FAILED, "out of memory");
             return -ENOMEM;
         }
         return 0;
-    case DEMAND_FRACTION:
-        demand->fraction = value;
+    case REQUEST_OPTION_FRACTION:
+        wanted->fraction = value;
         return 0;
-    case DEMAND_GROW:
-        demand->grow = true;
+    case REQUEST_OPTION_GROW:
+        wanted->grow = true;
         return 0;
-    case DEMAND_MIN:
-        demand->min = value;
+    case REQUEST_OPTION_MIN:
+        wanted->min = value;
         return 0;
-    case DEMAND_MAX:
-        demand->max = value;
+    case REQUEST_OPTION_MAX:
+        wanted->max = value;
         return 0;
-    case DEMAND_MEM:
-        demand->mem = value;
+    case REQUEST_OPTION_MEM:
+        wanted->mem = value;
         return 0;
-    case DEMAND_EXCLUSIVE:
-        demand->exclusive = true;
+    case REQUEST_OPTION_EXCLUSIVE:
+        wanted->exclusive = true;
         return 0;
-    case DEMAND_CHOOSE:
+    case REQUEST_OPTION_CHOOSE:
         request->choose = wire_choose_find(value);
         if (!request->choose)
             return wrong(verb, "--choose", value, "pack, spread or links");
         return 0;
-    case DEMAND_WAIT:
+    case REQUEST_OPTION_WAIT:
         request->wait = wire_some(true);
-        demand->no_wait = false;
+        wanted->no_wait = false;
         request->timeout_usec = (struct wire_maybe){};
         if (value && parse_time(value, &request->timeout_usec) < 0)
             return wrong(verb, "--wait", value, "a time like 90s, 2h or infinity");
         return 0;
-    case DEMAND_NO_WAIT:
+    case REQUEST_OPTION_NO_WAIT:
         request->wait = wire_some(false);
         request->timeout_usec = (struct wire_maybe){};
-        demand->no_wait = true;
+        wanted->no_wait = true;
         return 0;
-    case DEMAND_PRIORITY:
+    case REQUEST_OPTION_PRIORITY:
         if (parse_int(value, -1000000, 1000000, &request->priority) < 0)
             return wrong(verb, "--priority", value, "a whole number");
         return 0;
-    case DEMAND_NAME:
-        if (strlen(value) > DEMAND_NAME_MAX) {
-            complain_usage(verb, "--name has %zu bytes, and a lease's name has %d at most",
-                           strlen(value), DEMAND_NAME_MAX);
+    case REQUEST_OPTION_NAME:
+        if (strlen(value) > REQUEST_NAME_MAX) {
+            gpuctl_complain_usage(verb, "--name has %zu bytes, and a lease's name has %d at most",
+                                  strlen(value), REQUEST_NAME_MAX);
             return -EINVAL;
         }
         request->name = value;
@@ -135,13 +136,13 @@ static int parse_amount(const struct verb *verb, bool is_fraction, const char *t
 }
 
 /* `text` has one item for all devices, or one for each that --devices names. */
-static int parse_amounts(struct demand *demand, const struct verb *verb, bool is_fraction,
+static int parse_amounts(struct request_options *wanted, const struct verb *verb, bool is_fraction,
                          const char *text) {
     cleanup(freep) char *copy = strdup(text);
     size_t n = 0;
 
     if (!copy) {
-        complain(EXIT_FAILED, "out of memory");
+        gpuctl_complain(EXIT_FAILED, "out of memory");
         return -ENOMEM;
     }
     for (char *item = copy, *next; item; item = next) {
@@ -150,60 +151,60 @@ static int parse_amounts(struct demand *demand, const struct verb *verb, bool is
         next = strchr(item, ',');
         if (next)
             *next++ = '\0';
-        if (n == DEMAND_DEVICES_MAX)
+        if (n == REQUEST_DEVICES_MAX)
             return wrong(verb, is_fraction ? "--fraction" : "--mem", text, "at most 64 amounts");
-        r = parse_amount(verb, is_fraction, item, &demand->amounts[n++]);
+        r = parse_amount(verb, is_fraction, item, &wanted->amounts[n++]);
         if (r < 0)
             return r;
     }
     if (n == 1) {
-        demand->amount = demand->amounts[0];
-        demand->request.amount = &demand->amount;
+        wanted->amount = wanted->amounts[0];
+        wanted->request.amount = &wanted->amount;
         return 0;
     }
-    if (n != demand->request.n_devices) {
-        complain_usage(
+    if (n != wanted->request.n_devices) {
+        gpuctl_complain_usage(
             verb, "%zu amounts for %zu devices: give one for all, or one for each of --devices", n,
-            demand->request.n_devices);
+            wanted->request.n_devices);
         return -EINVAL;
     }
-    demand->request.amounts = demand->amounts;
-    demand->request.n_amounts = n;
+    wanted->request.amounts = wanted->amounts;
+    wanted->request.n_amounts = n;
     return 0;
 }
 
-static int grow_amount(struct demand *demand, const struct verb *verb) {
-    struct wire_amount *amount = &demand->amount;
+static int grow_amount(struct request_options *wanted, const struct verb *verb) {
+    struct wire_amount *amount = &wanted->amount;
     struct units_amount most;
     uint64_t bytes;
 
     *amount = (struct wire_amount){ .mode = WIRE_MODE_GROW };
-    if (demand->min) {
-        if (units_parse_bytes(&bytes, demand->min) < 0)
-            return wrong(verb, "--min", demand->min, "a size like 2G");
+    if (wanted->min) {
+        if (units_parse_bytes(&bytes, wanted->min) < 0)
+            return wrong(verb, "--min", wanted->min, "a size like 2G");
         amount->min_bytes = wire_some(bytes);
     }
-    if (demand->max) {
-        if (units_parse_amount(&most, demand->max) < 0)
-            return wrong(verb, "--max", demand->max, "a size like 8G, or 50%");
+    if (wanted->max) {
+        if (units_parse_amount(&most, wanted->max) < 0)
+            return wrong(verb, "--max", wanted->max, "a size like 8G, or 50%");
         if (most.is_share)
             amount->permyriad = wire_some(most.permyriad);
         else
             amount->max_bytes = wire_some(most.bytes);
     }
-    if (demand->fraction) {
+    if (wanted->fraction) {
         uint32_t permyriad;
 
-        if (units_parse_permyriad(&permyriad, demand->fraction) < 0 || permyriad == 0)
-            return wrong(verb, "--fraction", demand->fraction, "a share like 0.4 or 40%");
+        if (units_parse_permyriad(&permyriad, wanted->fraction) < 0 || permyriad == 0)
+            return wrong(verb, "--fraction", wanted->fraction, "a share like 0.4 or 40%");
         amount->permyriad = wire_some(permyriad);
     }
     if (amount->min_bytes.has && amount->max_bytes.has &&
         amount->min_bytes.value > amount->max_bytes.value) {
-        complain_usage(verb, "--min %s is more than --max %s", demand->min, demand->max);
+        gpuctl_complain_usage(verb, "--min %s is more than --max %s", wanted->min, wanted->max);
         return -EINVAL;
     }
-    demand->request.amount = amount;
+    wanted->request.amount = amount;
     return 0;
 }
 
@@ -224,12 +225,12 @@ static const char *slurm_gpus(void) {
  * devices that the job's cgroup lets it open, so it is Slurm's own variable that names them to
  * somebody outside.
  */
-static void take_environment(struct demand *demand) {
-    struct wire_request *request = &demand->request;
+static void take_environment(struct request_options *wanted) {
+    struct wire_request *request = &wanted->request;
     const char *gpus = slurm_gpus();
 
     if (gpus) {
-        demand->is_slurm = true;
+        wanted->is_slurm = true;
         request->visible_devices = gpus;
         request->device_order = "PCI_BUS_ID";
         if (!request->gpus.has && !request->n_devices) {
@@ -243,51 +244,51 @@ static void take_environment(struct demand *demand) {
     }
 }
 
-int demand_finish(struct demand *demand, const struct verb *verb) {
-    struct wire_request *request = &demand->request;
-    const int n_modes = (demand->fraction && !demand->grow) + demand->grow + (demand->mem != NULL) +
-                        demand->exclusive;
+int request_options_finish(struct request_options *wanted, const struct verb *verb) {
+    struct wire_request *request = &wanted->request;
+    const int n_modes = (wanted->fraction && !wanted->grow) + wanted->grow + (wanted->mem != NULL) +
+                        wanted->exclusive;
     int r = 0;
 
-    if (demand->list) {
-        for (char *item = demand->list, *next; item; item = next) {
+    if (wanted->list) {
+        for (char *item = wanted->list, *next; item; item = next) {
             next = strchr(item, ',');
             if (next)
                 *next++ = '\0';
             if (!*item)
                 return wrong(verb, "--devices", "with an empty name", "a list like 0,1");
-            if (request->n_devices == DEMAND_DEVICES_MAX)
+            if (request->n_devices == REQUEST_DEVICES_MAX)
                 return wrong(verb, "--devices", "with so many", "a list of at most 64");
-            demand->devices[request->n_devices++] = item;
+            wanted->devices[request->n_devices++] = item;
         }
-        request->devices = demand->devices;
+        request->devices = wanted->devices;
         if (request->gpus.has) {
-            complain_usage(verb, "--gpus or --devices, not both");
+            gpuctl_complain_usage(verb, "--gpus or --devices, not both");
             return -EINVAL;
         }
     }
     if (n_modes > 1) {
-        complain_usage(verb, "one of --fraction, --grow, --mem and --exclusive, not several "
-                             "(--fraction with --grow is a cap)");
+        gpuctl_complain_usage(verb, "one of --fraction, --grow, --mem and --exclusive, not several "
+                                    "(--fraction with --grow is a cap)");
         return -EINVAL;
     }
-    if ((demand->min || demand->max) && !demand->grow) {
-        complain_usage(verb, "--min and --max belong to --grow");
+    if ((wanted->min || wanted->max) && !wanted->grow) {
+        gpuctl_complain_usage(verb, "--min and --max belong to --grow");
         return -EINVAL;
     }
-    if (demand->grow)
-        r = grow_amount(demand, verb);
-    else if (demand->fraction)
-        r = parse_amounts(demand, verb, true, demand->fraction);
-    else if (demand->mem)
-        r = parse_amounts(demand, verb, false, demand->mem);
-    else if (demand->exclusive) {
-        demand->amount = (struct wire_amount){ .mode = WIRE_MODE_EXCLUSIVE };
-        request->amount = &demand->amount;
+    if (wanted->grow)
+        r = grow_amount(wanted, verb);
+    else if (wanted->fraction)
+        r = parse_amounts(wanted, verb, true, wanted->fraction);
+    else if (wanted->mem)
+        r = parse_amounts(wanted, verb, false, wanted->mem);
+    else if (wanted->exclusive) {
+        wanted->amount = (struct wire_amount){ .mode = WIRE_MODE_EXCLUSIVE };
+        request->amount = &wanted->amount;
     }
     if (r < 0)
         return r;
-    take_environment(demand);
+    take_environment(wanted);
     return 0;
 }
 
@@ -302,18 +303,18 @@ static const struct wire_device *find_minor(const struct wire_box *box, unsigned
     return NULL;
 }
 
-int demand_resolve(struct demand *demand, const struct wire_box *box) {
-    const char *at = demand->request.visible_devices;
+int request_options_resolve(struct request_options *wanted, const struct wire_box *box) {
+    const char *at = wanted->request.visible_devices;
     size_t length;
     FILE *to;
 
-    if (!demand->is_slurm)
+    if (!wanted->is_slurm)
         return 0;
-    free(demand->uuids);
-    demand->uuids = NULL;
-    to = open_memstream(&demand->uuids, &length);
+    free(wanted->uuids);
+    wanted->uuids = NULL;
+    to = open_memstream(&wanted->uuids, &length);
     if (!to) {
-        complain(EXIT_FAILED, "out of memory");
+        gpuctl_complain(EXIT_FAILED, "out of memory");
         return -ENOMEM;
     }
     for (const char *first = at; *at; at += *at == ',') {
@@ -323,19 +324,20 @@ int demand_resolve(struct demand *demand, const struct wire_box *box) {
 
         if (!device || (*end && *end != ',')) {
             fclose(to);
-            complain(EXIT_FAILED,
-                     "Slurm gave this job GPU \"%.*s\", and allotd knows no device with that minor "
-                     "number: name it by --devices",
-                     (int)strcspn(at, ","), at);
+            gpuctl_complain(
+                EXIT_FAILED,
+                "Slurm gave this job GPU \"%.*s\", and allotd knows no device with that minor "
+                "number: name it by --devices",
+                (int)strcspn(at, ","), at);
             return -ENODEV;
         }
         fprintf(to, "%s%s", at == first ? "" : ",", device->uuid);
         at = end;
     }
     if (fclose(to) != 0) {
-        complain(EXIT_FAILED, "out of memory");
+        gpuctl_complain(EXIT_FAILED, "out of memory");
         return -ENOMEM;
     }
-    demand->request.visible_devices = demand->uuids;
+    wanted->request.visible_devices = wanted->uuids;
     return 0;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Demand: a request as people write it on the command line of `run`, `explain` and `cdi`.
+ * Request options: a request as people write it on the command line of `run`, `explain` and `cdi`.
  *
  * Embedded in its verb; strings are borrowed from argv and the environment.
  */
 #include "ctl/gpuctl.h"
 #include "wire/message.h"
 
-#define DEMAND_DEVICES_MAX 64
-#define DEMAND_NAME_MAX    127 /* bytes; allotd would cut the rest off */
+#define REQUEST_DEVICES_MAX 64
+#define REQUEST_NAME_MAX    127 /* bytes; allotd would cut the rest off */
 
-struct demand {
+struct request_options {
     struct wire_request request;
     struct wire_amount amount;
-    struct wire_amount amounts[DEMAND_DEVICES_MAX]; /* where each device has its own */
-    const char *devices[DEMAND_DEVICES_MAX];
+    struct wire_amount amounts[REQUEST_DEVICES_MAX]; /* where each device has its own */
+    const char *devices[REQUEST_DEVICES_MAX];
     char *list;    /* the text of --devices, cut at its commas; owned */
     char *uuids;   /* of Slurm's devices, by commas; owned */
     bool no_wait;  /* as said */
@@ -26,63 +26,64 @@ struct demand {
     bool grow, exclusive;
 };
 
-/* Ids of the options below; those of a verb's own begin at DEMAND_OPTIONS_END. */
+/* Ids of the options below; those of a verb's own begin at REQUEST_OPTIONS_END. */
 enum {
-    DEMAND_GPUS = 1,
-    DEMAND_DEVICES,
-    DEMAND_FRACTION,
-    DEMAND_GROW,
-    DEMAND_MIN,
-    DEMAND_MAX,
-    DEMAND_MEM,
-    DEMAND_EXCLUSIVE,
-    DEMAND_CHOOSE,
-    DEMAND_WAIT,
-    DEMAND_NO_WAIT,
-    DEMAND_PRIORITY,
-    DEMAND_NAME,
-    DEMAND_TIME_LIMIT,
-    DEMAND_OPTIONS_END,
+    REQUEST_OPTION_GPUS = 1,
+    REQUEST_OPTION_DEVICES,
+    REQUEST_OPTION_FRACTION,
+    REQUEST_OPTION_GROW,
+    REQUEST_OPTION_MIN,
+    REQUEST_OPTION_MAX,
+    REQUEST_OPTION_MEM,
+    REQUEST_OPTION_EXCLUSIVE,
+    REQUEST_OPTION_CHOOSE,
+    REQUEST_OPTION_WAIT,
+    REQUEST_OPTION_NO_WAIT,
+    REQUEST_OPTION_PRIORITY,
+    REQUEST_OPTION_NAME,
+    REQUEST_OPTION_TIME_LIMIT,
+    REQUEST_OPTIONS_END,
 };
 
 /* clang-format off */
-#define DEMAND_OPTIONS                                                                             \
-    { DEMAND_GPUS, 'g', "gpus", "N", "how many devices, any that fit; 1 if nothing is said" },     \
-    { DEMAND_DEVICES, 'd', "devices", "LIST", "these devices: index, UUID or bus id, by commas",   \
+#define REQUEST_OPTIONS                                                                             \
+    { REQUEST_OPTION_GPUS, 'g', "gpus", "N", "how many devices, any that fit; 1 if nothing is said" },     \
+    { REQUEST_OPTION_DEVICES, 'd', "devices", "LIST", "these devices: index, UUID or bus id, by commas",   \
       WORD_DEVICES },                                                                              \
-    { DEMAND_FRACTION, 'f', "fraction", "F", "a share of each: 0.4 or 40%; by commas for each",    \
+    { REQUEST_OPTION_FRACTION, 'f', "fraction", "F", "a share of each: 0.4 or 40%; by commas for each",    \
       WORD_FRACTION },                                                                             \
-    { DEMAND_GROW, 0, "grow", NULL, "memory that grows as needed, from --min up to --max" },       \
-    { DEMAND_MIN, 0, "min", "SIZE", "guaranteed from the start: 2G", WORD_SIZE },                  \
-    { DEMAND_MAX, 0, "max", "SIZE", "never more than this: 8G or 50%", WORD_SIZE },                \
-    { DEMAND_MEM, 'm', "mem", "SIZE", "so much of each: 8G, 512MiB, 40%; by commas for each",      \
+    { REQUEST_OPTION_GROW, 0, "grow", NULL, "memory that grows as needed, from --min up to --max" },       \
+    { REQUEST_OPTION_MIN, 0, "min", "SIZE", "guaranteed from the start: 2G", WORD_SIZE },                  \
+    { REQUEST_OPTION_MAX, 0, "max", "SIZE", "never more than this: 8G or 50%", WORD_SIZE },                \
+    { REQUEST_OPTION_MEM, 'm', "mem", "SIZE", "so much of each: 8G, 512MiB, 40%; by commas for each",      \
       WORD_SIZE },                                                                                 \
-    { DEMAND_EXCLUSIVE, 'x', "exclusive", NULL, "whole devices, nobody else on them" },            \
-    { DEMAND_CHOOSE, 0, "choose", "HOW", "pack, spread, or links (those joined best)",             \
+    { REQUEST_OPTION_EXCLUSIVE, 'x', "exclusive", NULL, "whole devices, nobody else on them" },            \
+    { REQUEST_OPTION_CHOOSE, 0, "choose", "HOW", "pack, spread, or links (those joined best)",             \
       WORD_CHOICE, "pack spread links" },                                                          \
-    { DEMAND_WAIT, 0, "wait", "[=TIME]", "wait until it fits, at most so long: --wait=2h",         \
+    { REQUEST_OPTION_WAIT, 0, "wait", "[=TIME]", "wait until it fits, at most so long: --wait=2h",         \
       WORD_DURATION },                                                                             \
-    { DEMAND_NO_WAIT, 0, "no-wait", NULL, "now or not at all" },                                   \
-    { DEMAND_PRIORITY, 'p', "priority", "N", "higher goes first, as far as policy lets you" },     \
-    { DEMAND_NAME, 'n', "name", "NAME", "what the lease is called in the views" },                 \
-    { DEMAND_TIME_LIMIT, 't', "time-limit", "TIME", "the lease ends after this: 8h",               \
+    { REQUEST_OPTION_NO_WAIT, 0, "no-wait", NULL, "now or not at all" },                                   \
+    { REQUEST_OPTION_PRIORITY, 'p', "priority", "N", "higher goes first, as far as policy lets you" },     \
+    { REQUEST_OPTION_NAME, 'n', "name", "NAME", "what the lease is called in the views" },                 \
+    { REQUEST_OPTION_TIME_LIMIT, 't', "time-limit", "TIME", "the lease ends after this: 8h",               \
       WORD_DURATION }
 /* clang-format on */
 
-void demand_init(struct demand *demand);
-void demand_done(struct demand *demand);
+void request_options_init(struct request_options *wanted);
+void request_options_done(struct request_options *wanted);
 
 /* Take in one option; < 0: it was no good, and that was said. */
-int demand_option(struct demand *demand, const struct verb *verb, int id, const char *value);
+int request_options_add(struct request_options *wanted, const struct verb *verb, int id,
+                        const char *value);
 
 /*
  * All options are known: make the request of them, with what the environment says about visible
  * devices, or what Slurm gave. < 0: they contradict each other, and that was said.
  */
-int demand_finish(struct demand *demand, const struct verb *verb);
+int request_options_finish(struct request_options *wanted, const struct verb *verb);
 
 /*
  * Slurm counts by the minor numbers of the device nodes, which are not the indices of the box: name
  * its devices by UUID instead. Nothing to do where they are not Slurm's. < 0: it was said why not.
  */
-int demand_resolve(struct demand *demand, const struct wire_box *box);
+int request_options_resolve(struct request_options *wanted, const struct wire_box *box);

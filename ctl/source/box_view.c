@@ -14,14 +14,14 @@
 /* A daemon that does not answer for so long is as good as none; the driver is asked instead. */
 #define ANSWER_USEC (5 * UINT64_C(1000000))
 
-uint64_t picture_now(void) {
+uint64_t box_view_now(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-static int ask_daemon(struct picture *picture, const struct gpuctl *ctl, struct client *client,
+static int ask_daemon(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
                       struct allot_error *err) {
     cleanup(client_freep) struct client *own = NULL;
     union wire_reply reply;
@@ -39,41 +39,41 @@ static int ask_daemon(struct picture *picture, const struct gpuctl *ctl, struct 
     r = client_call(client, WIRE_METHOD_GET_BOX, NULL, ANSWER_USEC, &reply, NULL, err);
     if (r < 0)
         return r;
-    picture->box = *reply.get_box.box;
-    picture->client = TAKE(own);
+    box_view->box = *reply.get_box.box;
+    box_view->client = TAKE(own);
     return 0;
 }
 
-int picture_take(struct picture *picture, const struct gpuctl *ctl, struct client *client,
-                 struct allot_error *err) {
+int box_view_take(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
+                  struct allot_error *err) {
     struct allot_error no_daemon = {}, no_driver = {};
     int r;
 
-    *picture = (struct picture){};
-    picture->view = (struct view){ .box = &picture->box, .is_managed = true };
-    r = ask_daemon(picture, ctl, client, &no_daemon);
+    *box_view = (struct box_view){};
+    box_view->view = (struct view){ .box = &box_view->box, .is_managed = true };
+    r = ask_daemon(box_view, ctl, client, &no_daemon);
     if (r < 0) {
-        r = bare_take(&picture->bare, ctl->driver, &no_driver);
+        r = nvml_view_take(&box_view->nvml, ctl->driver, &no_driver);
         if (r < 0)
             return error_set(err, -EHOSTDOWN, "%s; and without it: %s", no_daemon.text,
                              no_driver.text);
-        picture->box = picture->bare->box;
-        picture->view.is_managed = false;
-        snprintf(picture->trouble, sizeof(picture->trouble), "%s", no_daemon.text);
-        picture->view.trouble = picture->trouble;
+        box_view->box = box_view->nvml->box;
+        box_view->view.is_managed = false;
+        snprintf(box_view->trouble, sizeof(box_view->trouble), "%s", no_daemon.text);
+        box_view->view.trouble = box_view->trouble;
     }
-    picture->whole = picture->box;
-    picture->view.whole = &picture->whole;
-    picture->view.now_usec = picture_now();
+    box_view->whole = box_view->box;
+    box_view->view.whole = &box_view->whole;
+    box_view->view.now_usec = box_view_now();
     return 0;
 }
 
-void picture_done(struct picture *picture) {
-    for (size_t i = 0; i < ELEMENTSOF(picture->kept); i++)
-        free(picture->kept[i]);
-    client_free(picture->client);
-    snapshot_free(picture->bare);
-    *picture = (struct picture){};
+void box_view_done(struct box_view *box_view) {
+    for (size_t i = 0; i < ELEMENTSOF(box_view->kept); i++)
+        free(box_view->kept[i]);
+    client_free(box_view->client);
+    snapshot_free(box_view->nvml);
+    *box_view = (struct box_view){};
 }
 
 static bool device_is(const struct wire_device *device, const char *text, size_t n,
@@ -126,8 +126,8 @@ static int find_device(const struct wire_box *box, const char *text, size_t n,
     return 0;
 }
 
-int picture_find_device(const struct wire_box *box, const char *text,
-                        const struct wire_device **ret, struct allot_error *err) {
+int box_view_find_device(const struct wire_box *box, const char *text,
+                         const struct wire_device **ret, struct allot_error *err) {
     return find_device(box, text, strlen(text), ret, err);
 }
 
@@ -145,15 +145,15 @@ static bool is_user(const char *wanted, const char *name, uint64_t uid) {
     return !wanted || (name && !strcmp(wanted, name)) || !strcmp(wanted, number);
 }
 
-static int keep_devices(struct picture *picture, const char *list, struct allot_error *err) {
-    const struct wire_box *box = &picture->box;
+static int keep_devices(struct box_view *box_view, const char *list, struct allot_error *err) {
+    const struct wire_box *box = &box_view->box;
     struct wire_device *devices;
     size_t n = 0;
 
     devices = calloc(box->n_devices + 1, sizeof(*devices));
     if (!devices)
         return error_set(err, -ENOMEM, "out of memory");
-    picture->kept[0] = devices;
+    box_view->kept[0] = devices;
     for (const char *item = list; *item;) {
         const size_t length = strcspn(item, ",");
         const struct wire_device *device;
@@ -171,21 +171,21 @@ static int keep_devices(struct picture *picture, const char *list, struct allot_
     }
     if (n == 0)
         return error_set(err, -ENOENT, "no device is named: -i 0,1 or -i GPU-1cb7");
-    picture->box.devices = devices;
-    picture->box.n_devices = n;
+    box_view->box.devices = devices;
+    box_view->box.n_devices = n;
     return 0;
 }
 
 /* Whether `text` speaks of devices of the whole box, and of none that is kept. */
-static bool is_of_others(const struct picture *picture, const char *text) {
+static bool is_of_others(const struct box_view *box_view, const char *text) {
     bool names_any = false;
 
-    for (size_t i = 0; i < picture->whole.n_devices; i++) {
-        const char *uuid = picture->whole.devices[i].uuid;
+    for (size_t i = 0; i < box_view->whole.n_devices; i++) {
+        const char *uuid = box_view->whole.devices[i].uuid;
 
         if (!*uuid || !strstr(text, uuid))
             continue;
-        if (is_kept(&picture->box, uuid))
+        if (is_kept(&box_view->box, uuid))
             return false;
         names_any = true;
     }
@@ -197,16 +197,17 @@ static bool is_of_others(const struct picture *picture, const char *text) {
  * in what it asks for; who named a single one waits for that, which is in its reason. Everybody
  * else may come to lie anywhere.
  */
-static bool waits_for_others(const struct picture *picture, const struct wire_waiter *waiter) {
+static bool waits_for_others(const struct box_view *box_view, const struct wire_waiter *waiter) {
     static const char one[] = "1 named device ";
 
-    return is_of_others(picture, waiter->asked) ||
-           (!strncmp(waiter->asked, one, sizeof(one) - 1) && is_of_others(picture, waiter->reason));
+    return is_of_others(box_view, waiter->asked) ||
+           (!strncmp(waiter->asked, one, sizeof(one) - 1) &&
+            is_of_others(box_view, waiter->reason));
 }
 
-int picture_filter(struct picture *picture, const struct picture_filter *filter,
-                   struct allot_error *err) {
-    struct wire_box *box = &picture->box;
+int box_view_filter(struct box_view *box_view, const struct box_view_filter *filter,
+                    struct allot_error *err) {
+    struct wire_box *box = &box_view->box;
     struct wire_process *processes;
     struct wire_waiter *queue;
     struct wire_lease *leases;
@@ -215,17 +216,17 @@ int picture_filter(struct picture *picture, const struct picture_filter *filter,
     int r;
 
     if (filter->devices) {
-        r = keep_devices(picture, filter->devices, err);
+        r = keep_devices(box_view, filter->devices, err);
         if (r < 0)
             return r;
     }
     if (!filter->devices && !filter->user)
         return 0;
 
-    picture->kept[1] = leases = calloc(box->n_leases + 1, sizeof(*leases));
-    picture->kept[2] = processes = calloc(box->n_processes + 1, sizeof(*processes));
-    picture->kept[3] = queue = calloc(box->n_queue + 1, sizeof(*queue));
-    picture->kept[4] = notices = calloc(box->n_notices + 1, sizeof(*notices));
+    box_view->kept[1] = leases = calloc(box->n_leases + 1, sizeof(*leases));
+    box_view->kept[2] = processes = calloc(box->n_processes + 1, sizeof(*processes));
+    box_view->kept[3] = queue = calloc(box->n_queue + 1, sizeof(*queue));
+    box_view->kept[4] = notices = calloc(box->n_notices + 1, sizeof(*notices));
     if (!leases || !processes || !queue || !notices)
         return error_set(err, -ENOMEM, "out of memory");
 
@@ -258,14 +259,14 @@ int picture_filter(struct picture *picture, const struct picture_filter *filter,
     n = 0;
     for (size_t i = 0; i < box->n_queue; i++)
         if (is_user(filter->user, box->queue[i].user, box->queue[i].uid) &&
-            !waits_for_others(picture, &box->queue[i]))
+            !waits_for_others(box_view, &box->queue[i]))
             queue[n++] = box->queue[i];
     box->queue = queue;
     box->n_queue = n;
 
     n = 0;
     for (size_t i = 0; i < box->n_notices; i++)
-        if (!is_of_others(picture, box->notices[i]))
+        if (!is_of_others(box_view, box->notices[i]))
             notices[n++] = box->notices[i];
     box->notices = notices;
     box->n_notices = n;
@@ -290,8 +291,9 @@ static bool is_in_passwd(const char *name) {
     return found;
 }
 
-int picture_check_user(const struct picture *picture, const char *user, struct allot_error *err) {
-    const struct wire_box *box = &picture->whole;
+int box_view_check_user(const struct box_view *box_view, const char *user,
+                        struct allot_error *err) {
+    const struct wire_box *box = &box_view->whole;
 
     if (*user && strspn(user, "0123456789") == strlen(user))
         return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Picture: the box as it is now, from allotd or, where that does not answer, from the driver alone.
+ * Box view: the box as it is now, from allotd or, where that does not answer, from the driver alone.
  *
  * Owned by whoever took it, and everything in `view` lives as long.
  */
@@ -15,27 +15,27 @@
 #include "ctl/view/view.h"
 #include "wire/client.h"
 
-struct picture {
+struct box_view {
     struct view view;
     struct wire_box whole; /* all of it */
     struct wire_box box;   /* what `view` shows, perhaps filtered */
     struct client *client; /* whose last reply the box is; NULL without allotd */
-    struct snapshot *bare; /* NULL with it */
+    struct snapshot *nvml; /* NULL with it */
     char trouble[512];     /* why there is no allotd */
     void *kept[5];         /* arrays of a filtered box */
 };
 
 /*
  * `client` may be NULL; otherwise it is used, and connected where it is not, and stays the
- * caller's: for a picture every second. -EHOSTDOWN: neither allotd nor the driver answers, and
+ * caller's: for a view every second. -EHOSTDOWN: neither allotd nor the driver answers, and
  * `err` says both.
  */
-int picture_take(struct picture *picture, const struct gpuctl *ctl, struct client *client,
-                 struct allot_error *err);
-void picture_done(struct picture *picture);
+int box_view_take(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
+                  struct allot_error *err);
+void box_view_done(struct box_view *box_view);
 
 /* What to leave in; an empty one leaves all. */
-struct picture_filter {
+struct box_view_filter {
     const char *devices; /* by commas: index, UUID or a unique beginning of one, bus id */
     const char *user;    /* name or uid */
 };
@@ -44,19 +44,19 @@ struct picture_filter {
  * A lease stays whole if one of its devices stays; who waits stays unless it waits for others only,
  * as far as allotd says for which; so do notices. -ENOENT: no such device; `err` names it.
  */
-int picture_filter(struct picture *picture, const struct picture_filter *filter,
-                   struct allot_error *err);
+int box_view_filter(struct box_view *box_view, const struct box_view_filter *filter,
+                    struct allot_error *err);
 
 /*
  * -ENOENT: nobody is known by that name, neither to the box nor to this machine's own list; `err`
  * says so. Uids are always known. Users of a directory are known while the box has something of
  * theirs.
  */
-int picture_check_user(const struct picture *picture, const char *user, struct allot_error *err);
+int box_view_check_user(const struct box_view *box_view, const char *user, struct allot_error *err);
 
 /* The device that `text` names. -ENOENT: none; -EINVAL: several. `ret` borrows from the box. */
-int picture_find_device(const struct wire_box *box, const char *text,
-                        const struct wire_device **ret, struct allot_error *err);
+int box_view_find_device(const struct wire_box *box, const char *text,
+                         const struct wire_device **ret, struct allot_error *err);
 
 /* CLOCK_REALTIME. */
-uint64_t picture_now(void);
+uint64_t box_view_now(void);

@@ -35,7 +35,7 @@ int call_complain(int r, const struct failure *failure, const struct allot_error
     default:
         status = EXIT_FAILED;
     }
-    return complain(status, "%s", err->text);
+    return gpuctl_complain(status, "%s", err->text);
 }
 
 int call_connect(struct client **ret, const struct gpuctl *ctl) {

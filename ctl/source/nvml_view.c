@@ -117,16 +117,16 @@ static int start(pid_t *ret, const char *path, const char *driver, const int pip
     return -r;
 }
 
-int bare_take(struct snapshot **ret, const char *driver, struct allot_error *err) {
+int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error *err) {
     cleanup(output_done) struct output answer = { .fd = -1 };
     cleanup(output_done) struct output complaint = { .fd = -1 };
     struct output outputs[2];
     const uint64_t patience_usec = patience();
-    char path[JOBENV_PATH_SIZE], text[UNITS_TEXT_SIZE];
+    char path[JOB_ENV_PATH_SIZE], text[UNITS_TEXT_SIZE];
     int pipes[4] = { -1, -1, -1, -1 }, r, status = 0;
     pid_t pid;
 
-    if (!jobenv_find(path, "gpuctl-bare", GPUCTL_BARE))
+    if (!job_env_find_program(path, "gpuctl-bare", GPUCTL_BARE))
         return error_set(err, -ENOENT, "%s is missing: it belongs to the same package as gpuctl",
                          GPUCTL_BARE);
     if (pipe2(pipes, O_CLOEXEC) < 0 || pipe2(pipes + 2, O_CLOEXEC) < 0) {

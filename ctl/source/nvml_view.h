@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Bare: a box without allotd, as NVML shows it: devices, readings and processes; no lease, no
+ * NVML view: a box without allotd, as NVML shows it: devices, readings and processes; no lease, no
  * queue.
  *
  * Read by gpuctl-bare, a program of its own: it loads the driver's library, which would slow every
@@ -11,4 +11,4 @@
 #include "wire/snapshot.h"
 
 /* `driver` as in --driver. The snapshot is the caller's. `err` says what the driver said. */
-int bare_take(struct snapshot **ret, const char *driver, struct allot_error *err);
+int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error *err);

@@ -49,7 +49,7 @@ static bool after(char ret[static 72], const char *path, const char *mark) {
     return true;
 }
 
-void whose_container(char ret[static 72], const char *path) {
+void proc_owner_container(char ret[static 72], const char *path) {
     static const char *const marks[] = {
         "/docker-", "/docker/", "/libpod-",      "/cri-containerd-",
         "/crio-",   "/lxc/",    "/lxc.payload.", "/machine-",
@@ -61,7 +61,7 @@ void whose_container(char ret[static 72], const char *path) {
             return;
 }
 
-static void read_status(struct whose *ret, pid_t pid) {
+static void read_status(struct proc_owner *ret, pid_t pid) {
     char text[4096], *line, *rest = NULL;
     unsigned long long outer = pid, inner = pid;
 
@@ -83,11 +83,11 @@ static void read_status(struct whose *ret, pid_t pid) {
     ret->namespace_pid = inner;
 }
 
-void whose_read(struct whose *ret, pid_t pid) {
+void proc_owner_read(struct proc_owner *ret, pid_t pid) {
     char text[4096];
     size_t n;
 
-    *ret = (struct whose){ .command = "?" };
+    *ret = (struct proc_owner){ .command = "?" };
     read_status(ret, pid);
     if (ret->has_uid) {
         struct passwd entry, *found = NULL;
@@ -111,5 +111,5 @@ void whose_read(struct whose *ret, pid_t pid) {
     if (n > 0)
         snprintf(ret->command, sizeof(ret->command), "%.*s", (int)sizeof(ret->command) - 1, text);
     if (slurp(pid, "cgroup", text, sizeof(text)) > 0)
-        whose_container(ret->container, text);
+        proc_owner_container(ret->container, text);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Whose: the person, the command and the container behind a pid, as /proc says.
+ * Process owner: the person, the command and the container behind a pid, as /proc says.
  *
  * Plain; a process that is gone, or hidden, leaves things unknown. The texts come from that process
  * and are to be cleaned before they are shown.
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct whose {
+struct proc_owner {
     bool has_uid;
     uid_t uid;
     char user[64];     /* its name, or the number where it has none */
@@ -20,7 +20,7 @@ struct whose {
     char container[72];     /* docker, podman, Kubernetes, LXC, nspawn; "" for none */
 };
 
-void whose_read(struct whose *ret, pid_t pid);
+void proc_owner_read(struct proc_owner *ret, pid_t pid);
 
 /* The container of a line of /proc/PID/cgroup, as above; what `path` is NUL-terminated. */
-void whose_container(char ret[static 72], const char *path);
+void proc_owner_container(char ret[static 72], const char *path);

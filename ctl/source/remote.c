@@ -51,7 +51,7 @@ int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first) {
     FILE *to;
 
     if (!host || !(to = open_memstream(&command, &length)))
-        return complain(EXIT_FAILED, "out of memory");
+        return gpuctl_complain(EXIT_FAILED, "out of memory");
     colon = strrchr(host, ':');
     if (colon && !strchr(host, ']') && strchr(host, ':') == colon) {
         *colon = '\0';
@@ -60,7 +60,7 @@ int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first) {
     if (!*host || *host == '-' ||
         (port && (!*port || strspn(port, "0123456789") != strlen(port)))) {
         fclose(to);
-        return complain_usage(NULL, "\"%s\" is no host: -H [USER@]HOST[:PORT]", ctl->host);
+        return gpuctl_complain_usage(NULL, "\"%s\" is no host: -H [USER@]HOST[:PORT]", ctl->host);
     }
     term_init(&term, stdout, ctl->colour, ctl->ascii);
     fprintf(to, "env COLUMNS=%u", term.width);
@@ -85,7 +85,7 @@ int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first) {
             quote(to, argv[i]);
     }
     if (fclose(to) != 0)
-        return complain(EXIT_FAILED, "out of memory");
+        return gpuctl_complain(EXIT_FAILED, "out of memory");
 
     words[n++] = ssh && *ssh ? ssh : "ssh";
     words[n++] = isatty(STDIN_FILENO) && term.is_tty ? "-t" : "-T";
@@ -100,5 +100,5 @@ int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first) {
     words[n] = NULL;
     fflush(stdout);
     execvp(words[0], (char **)words);
-    return complain(EXIT_FAILED, "cannot run %s: %m; -H needs an ssh client", words[0]);
+    return gpuctl_complain(EXIT_FAILED, "cannot run %s: %m; -H needs an ssh client", words[0]);
 }

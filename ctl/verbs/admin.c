@@ -26,20 +26,20 @@ static int take_devices(const struct verb *verb, char **words, const char **ret,
         length += strlen(*word) + 1;
     *copy = to = malloc(length);
     if (!to)
-        return complain(EXIT_FAILED, "out of memory");
+        return gpuctl_complain(EXIT_FAILED, "out of memory");
     for (char **word = words; *word; word++) {
         char *rest = NULL;
 
         strcpy(to, *word);
         for (char *item = strtok_r(to, ",", &rest); item; item = strtok_r(NULL, ",", &rest)) {
             if (n == DEVICES_MAX)
-                return complain_usage(verb, "at most %d devices at once", DEVICES_MAX);
+                return gpuctl_complain_usage(verb, "at most %d devices at once", DEVICES_MAX);
             ret[n++] = item;
         }
         to += strlen(*word) + 1;
     }
     if (n == 0)
-        return complain_usage(verb, "which device? \"gpuctl devices\" lists them");
+        return gpuctl_complain_usage(verb, "which device? \"gpuctl devices\" lists them");
     *ret_n = n;
     return EXIT_OK;
 }
@@ -55,11 +55,11 @@ static int run_drain(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(freep) char *copy = NULL;
     const char *devices[DEVICES_MAX];
     struct wire_drain drain = { .devices = devices };
-    struct options options;
+    struct option_parser options;
     int id, status;
 
-    options_init(&options, ctl, &verb_drain, argc, argv);
-    while ((id = options_next(&options)) > 0)
+    option_parser_init(&options, ctl, &verb_drain, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
         drain.reason = options.value;
     if (id < 0)
         return options.status;
@@ -79,11 +79,11 @@ static int run_resume(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(freep) char *copy = NULL;
     const char *devices[DEVICES_MAX];
     struct wire_resume resume = { .devices = devices };
-    struct options options;
+    struct option_parser options;
     int status;
 
-    options_init(&options, ctl, &verb_resume, argc, argv);
-    if (options_next(&options) < 0)
+    option_parser_init(&options, ctl, &verb_resume, argc, argv);
+    if (option_parser_next(&options) < 0)
         return options.status;
     status = take_devices(&verb_resume, argv + options.first, devices, &resume.n_devices, &copy);
     if (status == EXIT_OK)
@@ -112,10 +112,10 @@ static int each_lease(struct gpuctl *ctl, const struct verb *verb, char **words,
     uint64_t lease;
 
     if (!*words)
-        return complain_usage(verb, "which lease? \"gpuctl leases\" lists them");
+        return gpuctl_complain_usage(verb, "which lease? \"gpuctl leases\" lists them");
     for (char **word = words; *word; word++)
         if (parse_lease(*word, &lease) < 0)
-            return complain_usage(
+            return gpuctl_complain_usage(
                 verb, "\"%s\" is no lease: its number is meant, see \"gpuctl leases\"", *word);
     status = call_connect(&client, ctl);
     if (status != EXIT_OK)
@@ -143,10 +143,10 @@ static int release_one(struct client *client, uint64_t lease, void *userdata) {
 }
 
 static int run_release(struct gpuctl *ctl, int argc, char **argv) {
-    struct options options;
+    struct option_parser options;
 
-    options_init(&options, ctl, &verb_release, argc, argv);
-    if (options_next(&options) < 0)
+    option_parser_init(&options, ctl, &verb_release, argc, argv);
+    if (option_parser_next(&options) < 0)
         return options.status;
     return each_lease(ctl, &verb_release, argv + options.first, release_one, NULL);
 }
@@ -188,14 +188,14 @@ static int kill_one(struct client *client, uint64_t lease, void *userdata) {
 }
 
 static int run_kill(struct gpuctl *ctl, int argc, char **argv) {
-    struct options options;
+    struct option_parser options;
     int id, number = SIGTERM;
 
-    options_init(&options, ctl, &verb_kill, argc, argv);
-    while ((id = options_next(&options)) > 0) {
+    option_parser_init(&options, ctl, &verb_kill, argc, argv);
+    while ((id = option_parser_next(&options)) > 0) {
         number = parse_signal(options.value);
         if (number < 0)
-            return complain_usage(&verb_kill, "there is no signal %s", options.value);
+            return gpuctl_complain_usage(&verb_kill, "there is no signal %s", options.value);
     }
     if (id < 0)
         return options.status;
@@ -204,14 +204,14 @@ static int run_kill(struct gpuctl *ctl, int argc, char **argv) {
 
 static int run_reload(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
-    struct options options;
+    struct option_parser options;
     int status;
 
-    options_init(&options, ctl, &verb_reload, argc, argv);
-    if (options_next(&options) < 0)
+    option_parser_init(&options, ctl, &verb_reload, argc, argv);
+    if (option_parser_next(&options) < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_reload, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_reload, "what is \"%s\"?", argv[options.first]);
     status = call_connect(&client, ctl);
     if (status == EXIT_OK)
         status = call_make(client, WIRE_METHOD_RELOAD, NULL, NULL);

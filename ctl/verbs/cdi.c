@@ -40,13 +40,13 @@
 
 /* Files to bring along; "": not there. */
 struct luggage {
-    char guard[JOBENV_PATH_SIZE], liballot[JOBENV_PATH_SIZE];
+    char guard[JOB_ENV_PATH_SIZE], liballot[JOB_ENV_PATH_SIZE];
 };
 
-enum { OPT_OUTPUT = DEMAND_OPTIONS_END, OPT_QUIET };
+enum { OPT_OUTPUT = REQUEST_OPTIONS_END, OPT_QUIET };
 
 static const struct option_def options_table[] = {
-    DEMAND_OPTIONS,
+    REQUEST_OPTIONS,
     { OPT_OUTPUT, 'o', "output", "DIR",
       "where to write it, \"-\" for stdout; " CDI_DIR " if not said", WORD_FILE },
     { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
@@ -193,7 +193,7 @@ static int write_spec(struct json_writer *w, const char *dir, uint64_t lease,
 
     if (snprintf(ret_path, PATH_MAX, "%s/allot-lease-%" PRIu64 ".json", dir, lease) >= PATH_MAX ||
         snprintf(part, sizeof(part), "%s/.allot-lease-%" PRIu64 ".part", dir, lease) >= PATH_MAX)
-        return complain(EXIT_RUN_FAILED, "the path %s is too long", dir);
+        return gpuctl_complain(EXIT_RUN_FAILED, "the path %s is too long", dir);
     mkdir(dir, 0755); /* of the usual place; another one that is missing shows below */
     fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     to = fd < 0 ? NULL : fdopen(fd, "w");
@@ -201,15 +201,16 @@ static int write_spec(struct json_writer *w, const char *dir, uint64_t lease,
         r = errno;
         if (fd >= 0)
             close(fd);
-        return complain(EXIT_RUN_FAILED,
-                        "cannot write %s: %s; --output names another folder, which the container "
-                        "engine must know (docker: cdi-spec-dirs, podman: --cdi-spec-dir)",
-                        part, strerror(r));
+        return gpuctl_complain(
+            EXIT_RUN_FAILED,
+            "cannot write %s: %s; --output names another folder, which the container "
+            "engine must know (docker: cdi-spec-dirs, podman: --cdi-spec-dir)",
+            part, strerror(r));
     }
     r = pretty_print(w, to);
     if (fclose(to) != 0 || r < 0 || rename(part, ret_path) < 0) {
         unlink(part);
-        return complain(EXIT_RUN_FAILED, "cannot write %s: %m", ret_path);
+        return gpuctl_complain(EXIT_RUN_FAILED, "cannot write %s: %m", ret_path);
     }
     return EXIT_OK;
 }
@@ -244,7 +245,7 @@ static int run_command(const struct wire_grant *grant, char **command) {
     snprintf(option, sizeof(option), "--device=" CDI_KIND "=%" PRIu64, grant->lease);
     words = add_device(command, option);
     if (!words)
-        return complain(EXIT_RUN_FAILED, "out of memory");
+        return gpuctl_complain(EXIT_RUN_FAILED, "out of memory");
     return job_run(become, words);
 }
 
@@ -268,8 +269,8 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     sigset_t signals;
     int number, status;
 
-    if (!jobenv_find(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
-        !jobenv_find(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
+    if (!job_env_find_program(luggage.guard, "../guard/liballot-guard.so", GPUCTL_GUARD) ||
+        !job_env_find_program(luggage.liballot, "../libclient/liballot.so.0", GPUCTL_LIBALLOT))
         *luggage.guard = '\0';
     /* The grant lives in `client`: the box is asked on a connection of its own. */
     status = call_connect(&asker, ctl);
@@ -280,7 +281,7 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
     put_spec(&w, grant, reply.get_box.box, client_path(client), &luggage);
     if (!strcmp(dir, "-")) {
         if (pretty_print(&w, stdout) < 0)
-            return complain(EXIT_RUN_FAILED, "out of memory");
+            return gpuctl_complain(EXIT_RUN_FAILED, "out of memory");
     } else {
         status = write_spec(&w, dir, grant->lease, path);
         json_writer_done(&w);
@@ -310,44 +311,44 @@ static int serve(const struct gpuctl *ctl, struct client *client, const struct w
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
-    cleanup(demand_done) struct demand demand;
+    cleanup(request_options_done) struct request_options wanted;
     const struct wire_grant *grant;
     const char *dir = CDI_DIR;
-    struct options options;
+    struct option_parser options;
     bool quiet = false;
     uint64_t lease;
     int id, status;
 
-    demand_init(&demand);
-    options_init(&options, ctl, &verb_cdi, argc, argv);
-    while ((id = options_next(&options)) > 0) {
+    request_options_init(&wanted);
+    option_parser_init(&options, ctl, &verb_cdi, argc, argv);
+    while ((id = option_parser_next(&options)) > 0) {
         if (id == OPT_OUTPUT)
             dir = options.value;
         else if (id == OPT_QUIET)
             quiet = true;
-        else if (demand_option(&demand, &verb_cdi, id, options.value) < 0)
+        else if (request_options_add(&wanted, &verb_cdi, id, options.value) < 0)
             return EXIT_USAGE;
     }
     if (id < 0)
         return options.status;
-    if (demand_finish(&demand, &verb_cdi) < 0)
+    if (request_options_finish(&wanted, &verb_cdi) < 0)
         return EXIT_USAGE;
-    if (!demand.request.wait.has)
-        demand.request.wait = wire_some(true);
-    demand.request.confine = wire_some(false); /* so that there is a token */
-    if (!demand.request.name)
-        demand.request.name = "container";
+    if (!wanted.request.wait.has)
+        wanted.request.wait = wire_some(true);
+    wanted.request.confine = wire_some(false); /* so that there is a token */
+    if (!wanted.request.name)
+        wanted.request.name = "container";
     status = call_connect(&client, ctl);
-    if (status == EXIT_OK && demand.is_slurm) {
+    if (status == EXIT_OK && wanted.is_slurm) {
         union wire_reply reply;
 
         status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
-        if (status == EXIT_OK && demand_resolve(&demand, reply.get_box.box) < 0)
+        if (status == EXIT_OK && request_options_resolve(&wanted, reply.get_box.box) < 0)
             status = EXIT_FAILED;
     }
     if (status != EXIT_OK)
         return EXIT_RUN_FAILED;
-    status = lend_acquire(ctl, &demand, quiet, client, &grant);
+    status = lease_wait_acquire(ctl, &wanted, quiet, client, &grant);
     if (status != EXIT_OK)
         return status;
     lease = grant->lease;

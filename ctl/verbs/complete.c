@@ -55,33 +55,33 @@ static void offer_words(const struct completion *c, const char *words) {
 }
 
 static void offer_box(const struct completion *c, enum word_kind kind) {
-    struct picture picture;
+    struct box_view box_view;
     char number[24];
 
-    if (picture_take(&picture, c->ctl, NULL, NULL) < 0)
+    if (box_view_take(&box_view, c->ctl, NULL, NULL) < 0)
         return;
     if (kind == WORD_DEVICE || kind == WORD_DEVICES)
-        for (size_t i = 0; i < picture.box.n_devices; i++) {
-            const struct wire_device *device = &picture.box.devices[i];
+        for (size_t i = 0; i < box_view.box.n_devices; i++) {
+            const struct wire_device *device = &box_view.box.devices[i];
 
             snprintf(number, sizeof(number), "%" PRIu64, device->index);
             offer(c, number, device->name);
             if (strlen(c->typed) > 0)
                 offer(c, device->uuid, device->name);
         }
-    for (size_t i = 0; i < picture.box.n_leases; i++) {
-        const struct wire_lease *lease = &picture.box.leases[i];
+    for (size_t i = 0; i < box_view.box.n_leases; i++) {
+        const struct wire_lease *lease = &box_view.box.leases[i];
         bool known = false;
 
         snprintf(number, sizeof(number), "%" PRIu64, lease->id);
         if (kind == WORD_LEASE)
             offer(c, number, lease->name ? lease->name : lease->user);
         for (size_t before = 0; before < i; before++)
-            known |= !strcmp(picture.box.leases[before].user, lease->user);
+            known |= !strcmp(box_view.box.leases[before].user, lease->user);
         if (kind == WORD_USER && !known)
             offer(c, lease->user, "");
     }
-    picture_done(&picture);
+    box_view_done(&box_view);
 }
 
 static void offer_value(struct completion *c, enum word_kind kind, const char *choices) {

@@ -70,9 +70,9 @@ static void check_host(struct doctor *doctor) {
 }
 
 static void check_guard(struct doctor *doctor) {
-    char path[JOBENV_PATH_SIZE];
+    char path[JOB_ENV_PATH_SIZE];
 
-    if (jobenv_find(path, "../guard/liballot-guard.so", GPUCTL_GUARD))
+    if (job_env_find_program(path, "../guard/liballot-guard.so", GPUCTL_GUARD))
         find(doctor, FINE, NULL, "the guard is installed: %s", path);
     else
         find(doctor, WRONG,
@@ -187,30 +187,30 @@ static void check_people(struct doctor *doctor, const struct wire_box *box) {
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     struct allot_error err = {};
-    struct picture picture;
-    struct options options;
+    struct box_view box_view;
+    struct option_parser options;
     struct doctor doctor = { .term = &ctl->term };
     const struct wire_box *box;
 
-    options_init(&options, ctl, &verb_doctor, argc, argv);
-    if (options_next(&options) < 0)
+    option_parser_init(&options, ctl, &verb_doctor, argc, argv);
+    if (option_parser_next(&options) < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_doctor, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_doctor, "what is \"%s\"?", argv[options.first]);
 
     check_host(&doctor);
     check_guard(&doctor);
-    if (picture_take(&picture, ctl, NULL, &err) < 0)
+    if (box_view_take(&box_view, ctl, NULL, &err) < 0)
         find(&doctor, WRONG,
              "with a driver: systemctl start allotd, then journalctl -u allotd; without one: "
              "install "
              "it, nvidia-smi must work first",
              "%s", err.text);
     else {
-        box = &picture.box;
-        if (!picture.view.is_managed)
+        box = &box_view.box;
+        if (!box_view.view.is_managed)
             find(&doctor, WRONG, "systemctl start allotd; journalctl -u allotd says why it ended",
-                 "%s", picture.trouble);
+                 "%s", box_view.trouble);
         else if (strcmp(box->version, ALLOT_VERSION))
             find(&doctor, WRONG, "systemctl restart allotd; jobs keep their leases",
                  "allotd is of version %s, gpuctl of " ALLOT_VERSION, box->version);
@@ -218,16 +218,16 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
             find(&doctor, FINE, NULL, "allotd %s answers", box->version);
         if (box->grace_usec.has && box->grace_usec.value > 0)
             find(&doctor, NOTE, NULL, "allotd was restarted and waits for jobs to come back");
-        check_nodes(&doctor, box, picture.view.is_managed);
+        check_nodes(&doctor, box, box_view.view.is_managed);
         if (box->n_devices == 0)
             find(&doctor, WRONG, "lspci | grep -i nvidia; nvidia-smi -L", "there is no GPU");
         for (size_t i = 0; i < box->n_devices; i++)
             check_device(&doctor, &box->devices[i]);
-        if (picture.view.is_managed) {
+        if (box_view.view.is_managed) {
             check_tiers(&doctor, box);
             check_people(&doctor, box);
         }
-        picture_done(&picture);
+        box_view_done(&box_view);
     }
     if (doctor.n_wrong == 0)
         printf("Nothing is wrong.\n");

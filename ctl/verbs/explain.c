@@ -13,10 +13,10 @@
 #include "ctl/view/pretty.h"
 #include "ctl/view/show.h"
 
-enum { OPT_JSON = DEMAND_OPTIONS_END };
+enum { OPT_JSON = REQUEST_OPTIONS_END };
 
 static const struct option_def options_table[] = {
-    DEMAND_OPTIONS,
+    REQUEST_OPTIONS,
     { OPT_JSON, 0, "json", NULL, "as JSON" },
 };
 
@@ -80,49 +80,49 @@ static void print(const struct term *term, const struct wire_box *box,
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
-    cleanup(demand_done) struct demand demand;
+    cleanup(request_options_done) struct request_options wanted;
     union wire_reply reply;
-    struct options options;
+    struct option_parser options;
     bool as_json = false;
     int id, status;
 
-    demand_init(&demand);
-    options_init(&options, ctl, &verb_explain, argc, argv);
-    while ((id = options_next(&options)) > 0) {
+    request_options_init(&wanted);
+    option_parser_init(&options, ctl, &verb_explain, argc, argv);
+    while ((id = option_parser_next(&options)) > 0) {
         if (id == OPT_JSON)
             as_json = true;
-        else if (demand_option(&demand, &verb_explain, id, options.value) < 0)
+        else if (request_options_add(&wanted, &verb_explain, id, options.value) < 0)
             return EXIT_USAGE;
     }
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_explain, "what is \"%s\"?", argv[options.first]);
-    if (demand_finish(&demand, &verb_explain) < 0)
+        return gpuctl_complain_usage(&verb_explain, "what is \"%s\"?", argv[options.first]);
+    if (request_options_finish(&wanted, &verb_explain) < 0)
         return EXIT_USAGE;
     /* As "gpuctl run" would ask. */
-    demand.request.confine = demand.request.guard = wire_some(true);
+    wanted.request.confine = wanted.request.guard = wire_some(true);
     status = call_connect(&client, ctl);
-    if (status == EXIT_OK && demand.is_slurm) {
+    if (status == EXIT_OK && wanted.is_slurm) {
         status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
-        if (status == EXIT_OK && demand_resolve(&demand, reply.get_box.box) < 0)
+        if (status == EXIT_OK && request_options_resolve(&wanted, reply.get_box.box) < 0)
             status = EXIT_NOT_FOUND;
     }
     if (status != EXIT_OK)
         return status;
     status =
-        call_make(client, WIRE_METHOD_EXPLAIN, &(struct wire_explain){ &demand.request }, &reply);
+        call_make(client, WIRE_METHOD_EXPLAIN, &(struct wire_explain){ &wanted.request }, &reply);
     if (status != EXIT_OK)
         return status;
     if (as_json)
         print_json(&reply.explain);
     else {
-        struct picture picture;
-        const bool has_box = picture_take(&picture, ctl, NULL, NULL) == 0;
+        struct box_view box_view;
+        const bool has_box = box_view_take(&box_view, ctl, NULL, NULL) == 0;
 
-        print(&ctl->term, has_box ? &picture.box : NULL, &reply.explain);
+        print(&ctl->term, has_box ? &box_view.box : NULL, &reply.explain);
         if (has_box)
-            picture_done(&picture);
+            box_view_done(&box_view);
     }
     return reply.explain.verdict == WIRE_VERDICT_GRANT  ? EXIT_OK
            : reply.explain.verdict == WIRE_VERDICT_WAIT ? EXIT_WAITING

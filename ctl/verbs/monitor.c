@@ -25,7 +25,7 @@ static void print_json(const struct wire_event *event) {
     struct json_writer w = {};
 
     json_begin(&w, '{');
-    fields_write_json(&fields_event, event, &w);
+    field_write_json(&fields_event, event, &w);
     json_end(&w, '}');
     pretty_print_line(&w, stdout);
 }
@@ -73,24 +73,24 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
     struct allot_error err = {};
     struct failure failure = {};
-    struct options options;
+    struct option_parser options;
     bool as_json = false;
     int id, r, status;
 
-    options_init(&options, ctl, &verb_monitor, argc, argv);
-    while ((id = options_next(&options)) > 0)
+    option_parser_init(&options, ctl, &verb_monitor, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
         as_json = true;
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_monitor, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_monitor, "what is \"%s\"?", argv[options.first]);
     status = call_connect(&client, ctl);
     if (status != EXIT_OK)
         return status;
     for (;;) {
         r = follow(ctl, client, as_json, &failure, &err);
         if (r == -EPIPE)
-            return complain(EXIT_FAILED, "cannot write: %m");
+            return gpuctl_complain(EXIT_FAILED, "cannot write: %m");
         if (failure.code != FAILURE_NONE)
             return call_complain(r, &failure, &err);
         fprintf(stderr, "gpuctl: %s; waiting for allotd to come back\n", err.text);

@@ -26,10 +26,10 @@
 #include "ctl/view/show.h"
 #include "ctl/view/text.h"
 
-enum { OPT_VISIBLE = DEMAND_OPTIONS_END, OPT_NO_GUARD, OPT_NO_CONFINE, OPT_VERBOSE, OPT_QUIET };
+enum { OPT_VISIBLE = REQUEST_OPTIONS_END, OPT_NO_GUARD, OPT_NO_CONFINE, OPT_VERBOSE, OPT_QUIET };
 
 static const struct option_def options_table[] = {
-    DEMAND_OPTIONS,
+    REQUEST_OPTIONS,
     { OPT_VISIBLE, 0, "visible", "HOW", "name the devices to the program by uuid or index",
       WORD_CHOICE, "uuid index" },
     { OPT_NO_GUARD, 0, "no-guard", NULL, "do not preload the guard, where policy permits it" },
@@ -47,22 +47,22 @@ static const struct option_def options_table[] = {
 /* All that was asked for. */
 struct order {
     struct gpuctl *ctl;
-    struct demand demand;
+    struct request_options wanted;
     char **command;
     bool by_index, no_guard, no_confine, verbose, quiet;
-    char guard[JOBENV_PATH_SIZE]; /* where it is, unless no_guard */
+    char guard[JOB_ENV_PATH_SIZE]; /* where it is, unless no_guard */
 };
 
 /* ---- The command
  * ---------------------------------------------------------------------------------- */
 
 static void order_done(struct order *order) {
-    demand_done(&order->demand);
+    request_options_done(&order->wanted);
 }
 
 /* Container engines have a daemon or a monitor start the job, outside of what is confined here. */
 static void warn_about_containers(char *const *command) {
-    const char *engine = engine_of(command);
+    const char *engine = container_engine_find(command);
 
     if (engine)
         fprintf(stderr,
@@ -75,8 +75,8 @@ static void warn_about_containers(char *const *command) {
 }
 
 /* A line of --verbose, with the devices' numbers. */
-static void tell(const struct picture *picture, const char *before, const char *text) {
-    cleanup(freep) char *sentence = show_sentence(picture ? &picture->box : NULL, text);
+static void tell(const struct box_view *box_view, const char *before, const char *text) {
+    cleanup(freep) char *sentence = show_sentence(box_view ? &box_view->box : NULL, text);
     cleanup(freep) char *clean = sentence ? text_clean(sentence, true) : NULL;
 
     fprintf(stderr, "gpuctl: %s%s\n", before, clean ? clean : "");
@@ -87,10 +87,11 @@ static int check_index(const struct wire_box *box) {
     for (size_t i = 0; i < box->n_tiers; i++)
         if (box->tiers[i].number == 2 && box->tiers[i].proven)
             return EXIT_OK;
-    return complain(EXIT_RUN_FAILED,
-                    "--visible index needs the device filter (tier 2), which this box has not "
-                    "proven: other programs' devices would be counted, too. \"gpuctl doctor\" says "
-                    "why; leave --visible away");
+    return gpuctl_complain(
+        EXIT_RUN_FAILED,
+        "--visible index needs the device filter (tier 2), which this box has not "
+        "proven: other programs' devices would be counted, too. \"gpuctl doctor\" says "
+        "why; leave --visible away");
 }
 
 /*
@@ -98,7 +99,7 @@ static int check_index(const struct wire_box *box) {
  * daemon that is restarted just now is waited for: the lease outlives it.
  */
 static int confine(struct client *client, uint64_t lease, const char *token, bool verbose,
-                   const struct picture *picture) {
+                   const struct box_view *box_view) {
     const struct wire_confine call = { .lease = lease, .token = token };
     struct failure failure = {};
     struct allot_error err = {};
@@ -115,9 +116,9 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
             break;
     }
     if (r < 0)
-        return complain(EXIT_RUN_FAILED,
-                        "the command was not started, because it could not be confined: %s",
-                        err.text);
+        return gpuctl_complain(EXIT_RUN_FAILED,
+                               "the command was not started, because it could not be confined: %s",
+                               err.text);
     if (!verbose)
         return EXIT_OK;
     fprintf(stderr, "gpuctl: %s%s, enforced by %s", reply.confine.scope ? "scope " : "no scope",
@@ -127,33 +128,33 @@ static int confine(struct client *client, uint64_t lease, const char *token, boo
         fprintf(stderr, "%s%" PRIu64, i ? ", " : " ", reply.confine.tiers[i]);
     fputc('\n', stderr);
     for (size_t i = 0; i < reply.confine.n_detail; i++)
-        tell(picture, "  ", reply.confine.detail[i]);
+        tell(box_view, "  ", reply.confine.detail[i]);
     return EXIT_OK;
 }
 
 /* With the lease at hand: the environment, the guard, the walls, and off it goes. */
 static int start(const struct order *order, struct client *client, const struct wire_grant *grant) {
     cleanup(freep) char *token = grant->token ? strdup(grant->token) : NULL;
-    cleanup(jobenv_done) struct jobenv env;
-    cleanup(picture_done) struct picture taken = {};
-    const struct picture *picture = NULL; /* for the devices' numbers */
+    cleanup(job_env_done) struct job_env env;
+    cleanup(box_view_done) struct box_view taken = {};
+    const struct box_view *box_view = NULL; /* for the devices' numbers */
     const uint64_t lease = grant->lease;
     int status = EXIT_OK;
 
-    jobenv_init(&env);
+    job_env_init(&env);
     if (order->verbose) {
         char before[48];
 
-        picture = picture_take(&taken, order->ctl, NULL, NULL) == 0 ? &taken : NULL;
+        box_view = box_view_take(&taken, order->ctl, NULL, NULL) == 0 ? &taken : NULL;
         snprintf(before, sizeof(before), "lease %" PRIu64 ": ", lease);
-        tell(picture, before, grant->reason);
+        tell(box_view, before, grant->reason);
     }
     if ((grant->token && !token) ||
-        jobenv_make(&env, grant, client_path(client), order->by_index) < 0 ||
-        (!order->no_guard && jobenv_add_guard(&env, order->guard) < 0))
-        return complain(EXIT_RUN_FAILED, "out of memory");
+        job_env_make(&env, grant, client_path(client), order->by_index) < 0 ||
+        (!order->no_guard && job_env_add_guard(&env, order->guard) < 0))
+        return gpuctl_complain(EXIT_RUN_FAILED, "out of memory");
     if (!order->no_confine)
-        status = confine(client, lease, token, order->verbose, picture);
+        status = confine(client, lease, token, order->verbose, box_view);
     return status == EXIT_OK ? job_exec(order->command, env.list) : status;
 }
 
@@ -170,34 +171,34 @@ static int become(void *userdata) {
     if (r == 0)
         r = client_connect(client, &err);
     if (r < 0)
-        return complain(EXIT_RUN_FAILED, "%s", err.text);
-    if (order->by_index || order->demand.is_slurm) {
+        return gpuctl_complain(EXIT_RUN_FAILED, "%s", err.text);
+    if (order->by_index || order->wanted.is_slurm) {
         status = call_make(client, WIRE_METHOD_GET_BOX, NULL, &reply);
-        if (status != EXIT_OK || demand_resolve(&order->demand, reply.get_box.box) < 0)
+        if (status != EXIT_OK || request_options_resolve(&order->wanted, reply.get_box.box) < 0)
             return EXIT_RUN_FAILED;
         status = order->by_index ? check_index(reply.get_box.box) : EXIT_OK;
         if (status != EXIT_OK)
             return status;
     }
-    status = lend_acquire(order->ctl, &order->demand, order->quiet, client, &grant);
+    status = lease_wait_acquire(order->ctl, &order->wanted, order->quiet, client, &grant);
     return status == EXIT_OK ? start(order, client, grant) : status;
 }
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(order_done) struct order order = { .ctl = ctl };
-    struct wire_request *request = &order.demand.request;
-    struct options options;
+    struct wire_request *request = &order.wanted.request;
+    struct option_parser options;
     const char *slash;
     int id;
 
-    demand_init(&order.demand);
-    options_init(&options, ctl, &verb_run, argc, argv);
-    while ((id = options_next(&options)) > 0)
+    request_options_init(&order.wanted);
+    option_parser_init(&options, ctl, &verb_run, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
         switch (id) {
         case OPT_VISIBLE:
             if (strcmp(options.value, "uuid") && strcmp(options.value, "index"))
-                return complain_usage(&verb_run, "--visible is uuid or index, not \"%s\"",
-                                      options.value);
+                return gpuctl_complain_usage(&verb_run, "--visible is uuid or index, not \"%s\"",
+                                             options.value);
             order.by_index = !strcmp(options.value, "index");
             break;
         case OPT_NO_GUARD:
@@ -213,22 +214,22 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
             order.quiet = true;
             break;
         default:
-            if (demand_option(&order.demand, &verb_run, id, options.value) < 0)
+            if (request_options_add(&order.wanted, &verb_run, id, options.value) < 0)
                 return EXIT_USAGE;
         }
     if (id < 0)
         return options.status;
     if (options.first == argc)
-        return complain_usage(&verb_run,
-                              "which command? gpuctl run --fraction 0.4 -- python train.py");
-    if (demand_finish(&order.demand, &verb_run) < 0)
+        return gpuctl_complain_usage(&verb_run,
+                                     "which command? gpuctl run --fraction 0.4 -- python train.py");
+    if (request_options_finish(&order.wanted, &verb_run) < 0)
         return EXIT_USAGE;
     order.command = argv + options.first;
     /* Waiting is what a queue is for: only --no-wait refuses it. */
     if (!request->wait.has)
         request->wait = wire_some(true);
     request->confine = wire_some(!order.no_confine);
-    order.no_guard = order.no_guard || !jobenv_find_guard(order.guard);
+    order.no_guard = order.no_guard || !job_env_find_guard(order.guard);
     request->guard = wire_some(!order.no_guard);
     slash = strrchr(order.command[0], '/');
     if (!request->name)

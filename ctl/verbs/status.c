@@ -19,7 +19,7 @@
 
 enum { OPT_JSON = 1, OPT_CSV, OPT_DEVICE, OPT_USER, OPT_WATCH };
 
-#define LOOK_OPTIONS(csv_value, csv_help)                                                          \
+#define QUERY_OPTIONS(csv_value, csv_help)                                                          \
     { OPT_JSON, 0, "json", NULL, "everything as JSON, see gpuctl(1)" },                            \
         { OPT_CSV, 0, "csv", csv_value, csv_help, WORD_CHOICE, "devices leases processes queue" }, \
         { OPT_DEVICE,  'i', "device", "DEVICE", "only these: index, UUID or bus id, by commas",    \
@@ -29,58 +29,59 @@ enum { OPT_JSON = 1, OPT_CSV, OPT_DEVICE, OPT_USER, OPT_WATCH };
             WORD_DURATION                                                                          \
     }
 
-static const struct option_def status_options[] = { LOOK_OPTIONS(
+static const struct option_def status_options[] = { QUERY_OPTIONS(
     "[=TABLE]", "devices (or leases, processes, queue) as CSV, in bytes") };
-static const struct option_def other_options[] = { LOOK_OPTIONS(NULL, "as CSV, in bytes") };
+static const struct option_def other_options[] = { QUERY_OPTIONS(NULL, "as CSV, in bytes") };
 
-struct look {
+struct query {
     int (*print)(const struct view *view, const struct term *term);
     bool as_json, as_csv;
-    enum csv_table csv;
-    struct picture_filter filter;
+    enum view_csv_table csv;
+    struct box_view_filter filter;
     bool user_is_known;  /* once is enough: whose last job has ended may still be watched */
     uint64_t watch_usec; /* 0: once */
     const char *nothing; /* what to say where the table would be empty */
     size_t (*count)(const struct wire_box *box);
 };
 
-static int show(const struct look *look, const struct picture *picture, const struct term *term) {
-    if (look->as_json)
-        return view_json(&picture->view, term->out);
-    if (look->as_csv) {
-        view_csv(&picture->box, look->csv, term->out);
+static int show(const struct query *query, const struct box_view *box_view,
+                const struct term *term) {
+    if (query->as_json)
+        return view_json(&box_view->view, term->out);
+    if (query->as_csv) {
+        view_csv(&box_view->box, query->csv, term->out);
         return 0;
     }
-    if (look->count && look->count(&picture->box) == 0) {
-        if (!picture->view.is_managed)
-            return view_head(&picture->view, term);
-        fprintf(term->out, "%s\n", look->nothing);
+    if (query->count && query->count(&box_view->box) == 0) {
+        if (!box_view->view.is_managed)
+            return view_head(&box_view->view, term);
+        fprintf(term->out, "%s\n", query->nothing);
         return 0;
     }
-    return look->print(&picture->view, term);
+    return query->print(&box_view->view, term);
 }
 
 /* One picture onto the output. The text of a failure is in `err`. */
-static int look_once(struct look *look, const struct gpuctl *ctl, struct client *client,
-                     const struct term *term, struct allot_error *err) {
-    struct picture picture;
+static int query_once(struct query *query, const struct gpuctl *ctl, struct client *client,
+                      const struct term *term, struct allot_error *err) {
+    struct box_view box_view;
     int r;
 
-    r = picture_take(&picture, ctl, client, err);
+    r = box_view_take(&box_view, ctl, client, err);
     if (r < 0)
         return r;
-    if (look->filter.user && !look->user_is_known)
-        r = picture_check_user(&picture, look->filter.user, err);
+    if (query->filter.user && !query->user_is_known)
+        r = box_view_check_user(&box_view, query->filter.user, err);
     if (r == 0) {
-        look->user_is_known = true;
-        r = picture_filter(&picture, &look->filter, err);
+        query->user_is_known = true;
+        r = box_view_filter(&box_view, &query->filter, err);
     }
     if (r == 0) {
-        r = show(look, &picture, term);
+        r = show(query, &box_view, term);
         if (r < 0)
             error_set(err, r, "out of memory");
     }
-    picture_done(&picture);
+    box_view_done(&box_view);
     return r;
 }
 
@@ -100,9 +101,9 @@ static void repaint(const struct term *term, const char *page, size_t length) {
     fputs("\033[J", term->out);
 }
 
-static int look_again(struct look *look, struct gpuctl *ctl, struct client *client) {
-    const bool is_screen = ctl->term.is_tty && !look->as_json && !look->as_csv;
-    struct timespec pause = { look->watch_usec / 1000000, look->watch_usec % 1000000 * 1000 };
+static int query_again(struct query *query, struct gpuctl *ctl, struct client *client) {
+    const bool is_screen = ctl->term.is_tty && !query->as_json && !query->as_csv;
+    struct timespec pause = { query->watch_usec / 1000000, query->watch_usec % 1000000 * 1000 };
 
     if (is_screen)
         fputs("\033[2J", ctl->term.out);
@@ -117,80 +118,81 @@ static int look_again(struct look *look, struct gpuctl *ctl, struct client *clie
         term = ctl->term;
         term.out = open_memstream(&page, &length);
         if (!term.out)
-            return complain(EXIT_FAILED, "out of memory");
-        r = look_once(look, ctl, client, &term, &err);
+            return gpuctl_complain(EXIT_FAILED, "out of memory");
+        r = query_once(query, ctl, client, &term, &err);
         if (r < 0)
             fprintf(term.out, "%s\n", err.text);
         if (fclose(term.out) != 0)
-            return complain(EXIT_FAILED, "out of memory");
+            return gpuctl_complain(EXIT_FAILED, "out of memory");
         if (r == -ENOENT || r == -EINVAL) /* a filter that names nothing will not come true */
-            return complain(EXIT_NOT_FOUND, "%s", err.text);
+            return gpuctl_complain(EXIT_NOT_FOUND, "%s", err.text);
         if (is_screen)
             repaint(&ctl->term, page, length);
         else
-            fprintf(ctl->term.out, "%s%s", page, look->as_json || look->as_csv ? "" : "\n");
+            fprintf(ctl->term.out, "%s%s", page, query->as_json || query->as_csv ? "" : "\n");
         if (fflush(ctl->term.out) != 0)
-            return complain(EXIT_FAILED, "cannot write: %m");
+            return gpuctl_complain(EXIT_FAILED, "cannot write: %m");
         while (nanosleep(&pause, &pause) < 0 && errno == EINTR)
             ;
-        pause = (struct timespec){ look->watch_usec / 1000000, look->watch_usec % 1000000 * 1000 };
+        pause =
+            (struct timespec){ query->watch_usec / 1000000, query->watch_usec % 1000000 * 1000 };
     }
 }
 
-static int look_at(struct look *look, const struct verb *verb, struct gpuctl *ctl, int argc,
+static int query_run(struct query *query, const struct verb *verb, struct gpuctl *ctl, int argc,
                    char **argv) {
     cleanup(client_freep) struct client *client = NULL;
     struct allot_error err = {};
-    struct options options;
+    struct option_parser options;
     int id, r;
 
-    options_init(&options, ctl, verb, argc, argv);
-    while ((id = options_next(&options)) > 0)
+    option_parser_init(&options, ctl, verb, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
         switch (id) {
         case OPT_JSON:
-            look->as_json = true;
+            query->as_json = true;
             break;
         case OPT_CSV:
-            look->as_csv = true;
-            if (options.value && csv_table_parse(&look->csv, options.value) < 0)
-                return complain_usage(verb,
-                                      "--csv is of devices, leases, processes or queue, not \"%s\"",
-                                      options.value);
+            query->as_csv = true;
+            if (options.value && view_csv_table_parse(&query->csv, options.value) < 0)
+                return gpuctl_complain_usage(
+                    verb, "--csv is of devices, leases, processes or queue, not \"%s\"",
+                    options.value);
             break;
         case OPT_DEVICE:
-            look->filter.devices = options.value;
+            query->filter.devices = options.value;
             break;
         case OPT_USER:
-            look->filter.user = options.value;
+            query->filter.user = options.value;
             break;
         case OPT_WATCH:
-            look->watch_usec = 2000000;
-            if (options.value && (units_parse_usec(&look->watch_usec, options.value) < 0 ||
-                                  look->watch_usec < 100000 || look->watch_usec > 86400000000))
-                return complain_usage(verb, "--watch=%s: a time from 100ms to 1d is meant",
-                                      options.value);
+            query->watch_usec = 2000000;
+            if (options.value && (units_parse_usec(&query->watch_usec, options.value) < 0 ||
+                                  query->watch_usec < 100000 || query->watch_usec > 86400000000))
+                return gpuctl_complain_usage(verb, "--watch=%s: a time from 100ms to 1d is meant",
+                                             options.value);
             break;
         }
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(verb, "what is \"%s\"?", argv[options.first]);
-    if (look->as_json && look->as_csv)
-        return complain_usage(verb, "--json or --csv, not both");
+        return gpuctl_complain_usage(verb, "what is \"%s\"?", argv[options.first]);
+    if (query->as_json && query->as_csv)
+        return gpuctl_complain_usage(verb, "--json or --csv, not both");
 
-    if (!look->watch_usec) {
-        r = look_once(look, ctl, NULL, &ctl->term, &err);
+    if (!query->watch_usec) {
+        r = query_once(query, ctl, NULL, &ctl->term, &err);
         if (r == 0)
             return EXIT_OK;
-        return complain(r == -EHOSTDOWN                ? EXIT_NO_DAEMON
-                        : r == -ENOENT || r == -EINVAL ? EXIT_NOT_FOUND
-                                                       : EXIT_FAILED,
-                        "%s", err.text);
+        return gpuctl_complain(r == -EHOSTDOWN                ? EXIT_NO_DAEMON
+                               : r == -ENOENT || r == -EINVAL ? EXIT_NOT_FOUND
+                                                              : EXIT_FAILED,
+                               "%s", err.text);
     }
     r = client_new(&client, ctl->socket, &err);
     if (r < 0)
-        return complain(EXIT_FAILED, "%s", err.text);
-    return look_again(look, ctl, client);
+        return gpuctl_complain(EXIT_FAILED, "%s", err.text);
+    return query_again(query, ctl, client);
 }
 
 static size_t count_leases(const struct wire_box *box) {
@@ -202,32 +204,32 @@ static size_t count_queue(const struct wire_box *box) {
 }
 
 static int run_status(struct gpuctl *ctl, int argc, char **argv) {
-    struct look look = { .print = view_status, .csv = CSV_DEVICES };
+    struct query query = { .print = view_status, .csv = VIEW_CSV_DEVICES };
 
-    return look_at(&look, &verb_status, ctl, argc, argv);
+    return query_run(&query, &verb_status, ctl, argc, argv);
 }
 
 static int run_devices(struct gpuctl *ctl, int argc, char **argv) {
-    struct look look = { .print = view_devices, .csv = CSV_DEVICES };
+    struct query query = { .print = view_devices, .csv = VIEW_CSV_DEVICES };
 
-    return look_at(&look, &verb_devices, ctl, argc, argv);
+    return query_run(&query, &verb_devices, ctl, argc, argv);
 }
 
 static int run_leases(struct gpuctl *ctl, int argc, char **argv) {
-    struct look look = { .print = view_leases,
-                         .csv = CSV_LEASES,
-                         .count = count_leases,
-                         .nothing = "There is no lease." };
+    struct query query = { .print = view_leases,
+                           .csv = VIEW_CSV_LEASES,
+                           .count = count_leases,
+                           .nothing = "There is no lease." };
 
-    return look_at(&look, &verb_leases, ctl, argc, argv);
+    return query_run(&query, &verb_leases, ctl, argc, argv);
 }
 
 static int run_queue(struct gpuctl *ctl, int argc, char **argv) {
-    struct look look = {
-        .print = view_queue, .csv = CSV_QUEUE, .count = count_queue, .nothing = "Nobody waits."
+    struct query query = {
+        .print = view_queue, .csv = VIEW_CSV_QUEUE, .count = count_queue, .nothing = "Nobody waits."
     };
 
-    return look_at(&look, &verb_queue, ctl, argc, argv);
+    return query_run(&query, &verb_queue, ctl, argc, argv);
 }
 
 const struct verb verb_status = {

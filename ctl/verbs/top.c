@@ -18,29 +18,29 @@ static const struct option_def options_table[] = {
 };
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
-    char path[JOBENV_PATH_SIZE], pause[24];
+    char path[JOB_ENV_PATH_SIZE], pause[24];
     uint64_t pause_usec = 2000000;
-    struct options options;
+    struct option_parser options;
     int id;
 
-    options_init(&options, ctl, &verb_top, argc, argv);
-    while ((id = options_next(&options)) > 0)
+    option_parser_init(&options, ctl, &verb_top, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
         if (units_parse_usec(&pause_usec, options.value) < 0 || pause_usec < 250000 ||
             pause_usec > 60000000)
-            return complain_usage(&verb_top, "--interval %s: a time from 250ms to 1m is meant",
-                                  options.value);
+            return gpuctl_complain_usage(
+                &verb_top, "--interval %s: a time from 250ms to 1m is meant", options.value);
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_top, "what is \"%s\"?", argv[options.first]);
-    if (!jobenv_find(path, "gpuctl-top", GPUCTL_TOP))
-        return complain(EXIT_FAILED, "%s is missing: it belongs to the same package as gpuctl",
-                        GPUCTL_TOP);
+        return gpuctl_complain_usage(&verb_top, "what is \"%s\"?", argv[options.first]);
+    if (!job_env_find_program(path, "gpuctl-top", GPUCTL_TOP))
+        return gpuctl_complain(
+            EXIT_FAILED, "%s is missing: it belongs to the same package as gpuctl", GPUCTL_TOP);
     snprintf(pause, sizeof(pause), "%lu", (unsigned long)pause_usec);
     fflush(stdout);
     execl(path, "gpuctl-top", ctl->socket ? ctl->socket : "", ctl->driver, pause,
           ctl->ascii ? "ascii" : "", (char *)NULL);
-    return complain(EXIT_FAILED, "cannot run %s: %m", path);
+    return gpuctl_complain(EXIT_FAILED, "cannot run %s: %m", path);
 }
 
 const struct verb verb_top = {

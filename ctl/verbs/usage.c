@@ -125,7 +125,7 @@ static void print_json(const struct wire_usage_reply *reply) {
     json_begin(&w, '[');
     for (size_t i = 0; i < reply->n_rows; i++) {
         json_begin(&w, '{');
-        fields_write_json(&fields_usage, &reply->rows[i], &w);
+        field_write_json(&fields_usage, &reply->rows[i], &w);
         json_end(&w, '}');
     }
     json_end(&w, ']');
@@ -133,48 +133,48 @@ static void print_json(const struct wire_usage_reply *reply) {
 }
 
 static void print_csv(const struct wire_usage_reply *reply) {
-    fields_write_csv(&fields_usage, NULL, true, stdout);
+    field_write_csv(&fields_usage, NULL, true, stdout);
     putchar('\n');
     for (size_t i = 0; i < reply->n_rows; i++) {
-        fields_write_csv(&fields_usage, &reply->rows[i], true, stdout);
+        field_write_csv(&fields_usage, &reply->rows[i], true, stdout);
         putchar('\n');
     }
 }
 
 static int print_for_people(const struct gpuctl *ctl, const struct wire_usage_reply *reply,
                             bool names_devices) {
-    cleanup(picture_done) struct picture picture = {};
-    const bool has_box = names_devices && picture_take(&picture, ctl, NULL, NULL) == 0;
+    cleanup(box_view_done) struct box_view box_view = {};
+    const bool has_box = names_devices && box_view_take(&box_view, ctl, NULL, NULL) == 0;
 
-    if (print(&ctl->term, reply, names_devices, has_box ? &picture.box : NULL) < 0)
-        return complain(EXIT_FAILED, "out of memory");
+    if (print(&ctl->term, reply, names_devices, has_box ? &box_view.box : NULL) < 0)
+        return gpuctl_complain(EXIT_FAILED, "out of memory");
     return EXIT_OK;
 }
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
-    const uint64_t now_usec = picture_now();
+    const uint64_t now_usec = box_view_now();
     struct wire_usage usage = {};
     bool as_json = false, as_csv = false;
     union wire_reply reply;
-    struct options options;
+    struct option_parser options;
     int id, status;
 
-    options_init(&options, ctl, &verb_usage, argc, argv);
-    while ((id = options_next(&options)) > 0)
+    option_parser_init(&options, ctl, &verb_usage, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
         switch (id) {
         case OPT_SINCE:
         case OPT_UNTIL:
             if (parse_when(options.value, now_usec,
                            id == OPT_SINCE ? &usage.since_at : &usage.until_at) < 0)
-                return complain_usage(&verb_usage, "\"%s\" is no time: 7d, or 2026-11-16 14:00",
-                                      options.value);
+                return gpuctl_complain_usage(
+                    &verb_usage, "\"%s\" is no time: 7d, or 2026-11-16 14:00", options.value);
             break;
         case OPT_BY:
             usage.by = wire_by_find(options.value);
             if (!usage.by)
-                return complain_usage(&verb_usage, "--by is user, group or device, not \"%s\"",
-                                      options.value);
+                return gpuctl_complain_usage(
+                    &verb_usage, "--by is user, group or device, not \"%s\"", options.value);
             break;
         case OPT_JSON:
             as_json = true;
@@ -185,9 +185,9 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_usage, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_usage, "what is \"%s\"?", argv[options.first]);
     if (as_json && as_csv)
-        return complain_usage(&verb_usage, "--json or --csv, not both");
+        return gpuctl_complain_usage(&verb_usage, "--json or --csv, not both");
     status = call_connect(&client, ctl);
     if (status == EXIT_OK)
         status = call_make(client, WIRE_METHOD_USAGE, &usage, &reply);

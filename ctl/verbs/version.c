@@ -10,14 +10,14 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
     struct allot_error err = {};
     union wire_reply reply;
-    struct options options;
+    struct option_parser options;
     int r;
 
-    options_init(&options, ctl, &verb_version, argc, argv);
-    if (options_next(&options) < 0)
+    option_parser_init(&options, ctl, &verb_version, argc, argv);
+    if (option_parser_next(&options) < 0)
         return options.status;
     if (options.first < argc)
-        return complain_usage(&verb_version, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_version, "what is \"%s\"?", argv[options.first]);
     printf("gpuctl %s\n", ALLOT_VERSION);
     r = client_new(&client, ctl->socket, &err);
     if (r == 0)

@@ -14,7 +14,7 @@
 #include "ctl/view/pretty.h"
 #include "ctl/view/view.h"
 
-int csv_table_parse(enum csv_table *ret, const char *text) {
+int view_csv_table_parse(enum view_csv_table *ret, const char *text) {
     static const char *const names[] = { "devices", "leases", "processes", "queue" };
 
     for (size_t i = 0; i < ELEMENTSOF(names); i++)
@@ -27,10 +27,10 @@ int csv_table_parse(enum csv_table *ret, const char *text) {
 
 #define EACH(noun, array)                                                                          \
     do {                                                                                           \
-        fields_write_csv(&fields_##noun, NULL, true, out);                                         \
+        field_write_csv(&fields_##noun, NULL, true, out);                                          \
         fputc('\n', out);                                                                          \
         for (size_t i = 0; i < box->n_##array; i++) {                                              \
-            fields_write_csv(&fields_##noun, &box->array[i], true, out);                           \
+            field_write_csv(&fields_##noun, &box->array[i], true, out);                            \
             fputc('\n', out);                                                                      \
         }                                                                                          \
     } while (0)
@@ -38,33 +38,33 @@ int csv_table_parse(enum csv_table *ret, const char *text) {
 static void csv_leases(const struct wire_box *box, FILE *out) {
     static const struct wire_share none;
 
-    fields_write_csv(&fields_lease, NULL, true, out);
+    field_write_csv(&fields_lease, NULL, true, out);
     fputs(",holders", out);
-    fields_write_csv(&fields_share, NULL, false, out);
+    field_write_csv(&fields_share, NULL, false, out);
     fputc('\n', out);
     for (size_t i = 0; i < box->n_leases; i++)
         for (size_t share = 0; share < MAX(box->leases[i].n_shares, (size_t)1); share++) {
-            fields_write_csv(&fields_lease, &box->leases[i], true, out);
+            field_write_csv(&fields_lease, &box->leases[i], true, out);
             fprintf(out, ",%zu", box->leases[i].n_holders);
-            fields_write_csv(&fields_share,
-                             box->leases[i].n_shares ? &box->leases[i].shares[share] : &none, false,
-                             out);
+            field_write_csv(&fields_share,
+                            box->leases[i].n_shares ? &box->leases[i].shares[share] : &none, false,
+                            out);
             fputc('\n', out);
         }
 }
 
-void view_csv(const struct wire_box *box, enum csv_table table, FILE *out) {
+void view_csv(const struct wire_box *box, enum view_csv_table table, FILE *out) {
     switch (table) {
-    case CSV_DEVICES:
+    case VIEW_CSV_DEVICES:
         EACH(device, devices);
         break;
-    case CSV_LEASES:
+    case VIEW_CSV_LEASES:
         csv_leases(box, out);
         break;
-    case CSV_PROCESSES:
+    case VIEW_CSV_PROCESSES:
         EACH(process, processes);
         break;
-    case CSV_QUEUE:
+    case VIEW_CSV_QUEUE:
         EACH(waiter, queue);
         break;
     }
@@ -73,7 +73,7 @@ void view_csv(const struct wire_box *box, enum csv_table table, FILE *out) {
 /* One object of an array. */
 static void put_record(struct json_writer *w, const struct fields *fields, const void *record) {
     json_begin(w, '{');
-    fields_write_json(fields, record, w);
+    field_write_json(fields, record, w);
     json_end(w, '}');
 }
 
@@ -93,7 +93,7 @@ static void put_devices(struct json_writer *w, const struct wire_box *box) {
     json_begin(w, '[');
     for (size_t i = 0; i < box->n_devices; i++) {
         json_begin(w, '{');
-        fields_write_json(&fields_device, &box->devices[i], w);
+        field_write_json(&fields_device, &box->devices[i], w);
         PUT_ARRAY(w, &box->devices[i], link, links);
         json_end(w, '}');
     }
@@ -107,7 +107,7 @@ static void put_leases(struct json_writer *w, const struct wire_box *box) {
         const struct wire_lease *lease = &box->leases[i];
 
         json_begin(w, '{');
-        fields_write_json(&fields_lease, lease, w);
+        field_write_json(&fields_lease, lease, w);
         json_name(w, "idle");
         json_put_bool(w, view_lease_is_idle(lease));
         json_name(w, "tiers");
@@ -137,7 +137,7 @@ int view_json(const struct view *view, FILE *out) {
     json_put_uint(&w, view->now_usec);
     json_name(&w, "box");
     json_begin(&w, '{');
-    fields_write_json(&fields_box, box, &w);
+    field_write_json(&fields_box, box, &w);
     put_devices(&w, box);
     put_leases(&w, box);
     PUT_ARRAY(&w, box, process, processes);

@@ -187,7 +187,7 @@ static const char *string_of(const struct field *field, const void *record) {
     return *(const char *const *)at(field, record);
 }
 
-void fields_write_json(const struct fields *fields, const void *record, struct json_writer *w) {
+void field_write_json(const struct fields *fields, const void *record, struct json_writer *w) {
     for (size_t i = 0; i < fields->n; i++) {
         const struct field *field = &fields->list[i];
         const void *value = at(field, record);
@@ -231,7 +231,7 @@ void field_write_csv_string(const char *text, FILE *out) {
     fputc('"', out);
 }
 
-void fields_write_csv(const struct fields *fields, const void *record, bool first, FILE *out) {
+void field_write_csv(const struct fields *fields, const void *record, bool first, FILE *out) {
     for (size_t i = 0; i < fields->n; i++) {
         const struct field *field = &fields->list[i];
         const void *value;

@@ -36,9 +36,9 @@ extern const struct fields fields_box, fields_device, fields_link, fields_lease,
     fields_holder, fields_process, fields_waiter, fields_tier, fields_usage, fields_event;
 
 /* Write all of `record` as members of the object that `w` is in; absent ones are null. */
-void fields_write_json(const struct fields *fields, const void *record, struct json_writer *w);
+void field_write_json(const struct fields *fields, const void *record, struct json_writer *w);
 
 /* Values of `record`, or their names if it is NULL, by commas; `first`: none stands before them. */
-void fields_write_csv(const struct fields *fields, const void *record, bool first, FILE *out);
+void field_write_csv(const struct fields *fields, const void *record, bool first, FILE *out);
 /* One value as CSV wants it: quoted where it must be. */
 void field_write_csv_string(const char *text, FILE *out);

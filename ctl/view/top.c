@@ -37,7 +37,7 @@ static uint64_t limit_of(const struct wire_lease *lease) {
     return limit;
 }
 
-void top_note(struct top *top, const struct wire_box *box) {
+void top_update(struct top *top, const struct wire_box *box) {
     history_begin(&top->devices);
     for (size_t i = 0; i < box->n_devices; i++)
         history_note(&top->devices, box->devices[i].uuid, box->devices[i].utilization_percent.has,

@@ -24,7 +24,7 @@ const char *top_sort_name(enum top_sort sort);
 void top_done(struct top *top);
 
 /* Take in a new picture: the histories go on. */
-void top_note(struct top *top, const struct wire_box *box);
+void top_update(struct top *top, const struct wire_box *box);
 
 /* Print the page; -ENOMEM. */
 int top_print(struct top *top, const struct view *view, const struct term *term);

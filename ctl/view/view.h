@@ -34,9 +34,9 @@ int view_head(const struct view *view, const struct term *term);
 bool view_lease_is_idle(const struct wire_lease *lease);
 
 /* One table as comma-separated values with a line of names, after RFC 4180: bytes, not "8 GiB". */
-enum csv_table { CSV_DEVICES, CSV_LEASES, CSV_PROCESSES, CSV_QUEUE };
-int csv_table_parse(enum csv_table *ret, const char *text); /* -EINVAL */
-void view_csv(const struct wire_box *box, enum csv_table table, FILE *out);
+enum view_csv_table { VIEW_CSV_DEVICES, VIEW_CSV_LEASES, VIEW_CSV_PROCESSES, VIEW_CSV_QUEUE };
+int view_csv_table_parse(enum view_csv_table *ret, const char *text); /* -EINVAL */
+void view_csv(const struct wire_box *box, enum view_csv_table table, FILE *out);
 
 /* The box as docs/status.schema.json describes it. */
 int view_json(const struct view *view, FILE *out);

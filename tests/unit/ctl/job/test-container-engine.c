@@ -49,7 +49,7 @@ static const struct {
 
 START_TEST(engines_are_found_behind_wrappers) {
     for (size_t i = 0; i < ELEMENTSOF(commands); i++) {
-        const char *engine = engine_of((char *const *)commands[i].argv);
+        const char *engine = container_engine_find((char *const *)commands[i].argv);
         const char *wanted = commands[i].engine;
 
         ck_assert_msg(wanted ? engine && !strcmp(engine, wanted) : !engine, "row %zu (%s): %s", i,
@@ -66,11 +66,11 @@ START_TEST(long_scripts_are_no_trouble) {
 
     for (size_t i = 0; i + 9 < sizeof(script); i += 8)
         memcpy(script + i, i % 16 ? "sh -c sh" : "exec ;  ", 8);
-    ck_assert_ptr_null(engine_of(argv));
+    ck_assert_ptr_null(container_engine_find(argv));
     memset(script, 'a', sizeof(script) - 1);
     for (size_t i = 1; i < sizeof(script) - 1; i += 2)
         script[i] = ' ';
-    ck_assert_ptr_null(engine_of(argv));
+    ck_assert_ptr_null(container_engine_find(argv));
 }
 END_TEST
 

@@ -7,28 +7,28 @@
 
 #define GI (INT64_C(1) << 30)
 
-static const struct option_def options_table[] = { DEMAND_OPTIONS };
+static const struct option_def options_table[] = { REQUEST_OPTIONS };
 static const struct verb verb = {
     .name = "test", .operands = "", .summary = "", VERB_OPTIONS(options_table)
 };
 
 /* The words after the verb, by blanks, through the same road as a command line. */
-static int parse(struct demand *demand, const char *line) {
+static int parse(struct request_options *wanted, const char *line) {
     static struct gpuctl ctl;
     static char copy[256];
     char *argv[32] = { (char[]){ "test" } }, *rest = NULL;
-    struct options options;
+    struct option_parser options;
     int argc = 1, id;
 
     strcpy(copy, line);
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         argv[argc++] = word;
-    demand_init(demand);
-    options_init(&options, &ctl, &verb, argc, argv);
-    while ((id = options_next(&options)) > 0)
-        if (demand_option(demand, &verb, id, options.value) < 0)
+    request_options_init(wanted);
+    option_parser_init(&options, &ctl, &verb, argc, argv);
+    while ((id = option_parser_next(&options)) > 0)
+        if (request_options_add(wanted, &verb, id, options.value) < 0)
             return -1;
-    return id < 0 ? -1 : demand_finish(demand, &verb);
+    return id < 0 ? -1 : request_options_finish(wanted, &verb);
 }
 
 static void forget_environment(void) {
@@ -59,18 +59,18 @@ START_TEST(amounts_are_what_people_write) {
 
     forget_environment();
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
-        struct demand demand;
+        struct request_options wanted;
         const struct wire_amount *amount;
 
-        ck_assert_int_eq(parse(&demand, rows[i].line), 0);
-        amount = demand.request.amount;
+        ck_assert_int_eq(parse(&wanted, rows[i].line), 0);
+        amount = wanted.request.amount;
         ck_assert_ptr_nonnull(amount);
         ck_assert_int_eq(amount->mode, rows[i].mode);
         ck_assert_int_eq(amount->permyriad.has ? amount->permyriad.value : -1, rows[i].permyriad);
         ck_assert_int_eq(amount->bytes.has ? amount->bytes.value : -1, rows[i].bytes);
         ck_assert_int_eq(amount->min_bytes.has ? amount->min_bytes.value : -1, rows[i].min);
         ck_assert_int_eq(amount->max_bytes.has ? amount->max_bytes.value : -1, rows[i].max);
-        demand_done(&demand);
+        request_options_done(&wanted);
     }
 }
 END_TEST
@@ -110,95 +110,95 @@ START_TEST(contradictions_are_refused) {
 
     forget_environment();
     for (size_t i = 0; i < ELEMENTSOF(lines); i++) {
-        struct demand demand;
+        struct request_options wanted;
 
-        ck_assert_msg(parse(&demand, lines[i]) < 0, "%s was taken", lines[i]);
-        demand_done(&demand);
+        ck_assert_msg(parse(&wanted, lines[i]) < 0, "%s was taken", lines[i]);
+        request_options_done(&wanted);
     }
 }
 END_TEST
 
 START_TEST(devices_may_have_amounts_of_their_own) {
-    struct demand demand;
+    struct request_options wanted;
 
     forget_environment();
-    ck_assert_int_eq(parse(&demand, "--devices GPU-12,1 --mem 1G,50%"), 0);
-    ck_assert_uint_eq(demand.request.n_devices, 2);
-    ck_assert_str_eq(demand.request.devices[0], "GPU-12");
-    ck_assert_ptr_null(demand.request.amount);
-    ck_assert_uint_eq(demand.request.n_amounts, 2);
-    ck_assert_int_eq(demand.request.amounts[0].bytes.value, GI);
-    ck_assert_int_eq(demand.request.amounts[1].permyriad.value, 5000);
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, "--devices GPU-12,1 --mem 1G,50%"), 0);
+    ck_assert_uint_eq(wanted.request.n_devices, 2);
+    ck_assert_str_eq(wanted.request.devices[0], "GPU-12");
+    ck_assert_ptr_null(wanted.request.amount);
+    ck_assert_uint_eq(wanted.request.n_amounts, 2);
+    ck_assert_int_eq(wanted.request.amounts[0].bytes.value, GI);
+    ck_assert_int_eq(wanted.request.amounts[1].permyriad.value, 5000);
+    request_options_done(&wanted);
 }
 END_TEST
 
 START_TEST(waiting_is_asked_for_in_time) {
-    struct demand demand;
+    struct request_options wanted;
 
     forget_environment();
-    ck_assert_int_eq(parse(&demand, "--wait=2h"), 0);
-    ck_assert(demand.request.wait.has && demand.request.wait.value == 1);
-    ck_assert_int_eq(demand.request.timeout_usec.value, INT64_C(7200000000));
-    demand_done(&demand);
-    ck_assert_int_eq(parse(&demand, "--wait"), 0);
-    ck_assert(!demand.request.timeout_usec.has);
-    demand_done(&demand);
-    ck_assert_int_eq(parse(&demand, "--wait=infinity"), 0);
-    ck_assert(demand.request.wait.has && !demand.request.timeout_usec.has);
-    demand_done(&demand);
-    ck_assert_int_eq(parse(&demand, "--wait=5m --no-wait"), 0); /* the last one counts */
-    ck_assert(demand.request.wait.has && demand.request.wait.value == 0);
-    ck_assert(!demand.request.timeout_usec.has);
-    demand_done(&demand);
-    ck_assert_int_eq(parse(&demand, ""), 0);
-    ck_assert(!demand.request.wait.has && !demand.request.amount && !demand.request.gpus.has);
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, "--wait=2h"), 0);
+    ck_assert(wanted.request.wait.has && wanted.request.wait.value == 1);
+    ck_assert_int_eq(wanted.request.timeout_usec.value, INT64_C(7200000000));
+    request_options_done(&wanted);
+    ck_assert_int_eq(parse(&wanted, "--wait"), 0);
+    ck_assert(!wanted.request.timeout_usec.has);
+    request_options_done(&wanted);
+    ck_assert_int_eq(parse(&wanted, "--wait=infinity"), 0);
+    ck_assert(wanted.request.wait.has && !wanted.request.timeout_usec.has);
+    request_options_done(&wanted);
+    ck_assert_int_eq(parse(&wanted, "--wait=5m --no-wait"), 0); /* the last one counts */
+    ck_assert(wanted.request.wait.has && wanted.request.wait.value == 0);
+    ck_assert(!wanted.request.timeout_usec.has);
+    request_options_done(&wanted);
+    ck_assert_int_eq(parse(&wanted, ""), 0);
+    ck_assert(!wanted.request.wait.has && !wanted.request.amount && !wanted.request.gpus.has);
+    request_options_done(&wanted);
 }
 END_TEST
 
 START_TEST(what_is_visible_already_is_passed_on) {
-    struct demand demand;
+    struct request_options wanted;
 
     forget_environment();
     setenv("CUDA_VISIBLE_DEVICES", "2,1", 1);
     setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
-    ck_assert_int_eq(parse(&demand, "--gpus 2"), 0);
-    ck_assert_str_eq(demand.request.visible_devices, "2,1");
-    ck_assert_str_eq(demand.request.device_order, "FASTEST_FIRST");
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, "--gpus 2"), 0);
+    ck_assert_str_eq(wanted.request.visible_devices, "2,1");
+    ck_assert_str_eq(wanted.request.device_order, "FASTEST_FIRST");
+    request_options_done(&wanted);
     /* Devices that are named are meant by everybody's names, not by what is visible here. */
-    ck_assert_int_eq(parse(&demand, "--devices 3"), 0);
-    ck_assert_ptr_null(demand.request.visible_devices);
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, "--devices 3"), 0);
+    ck_assert_ptr_null(wanted.request.visible_devices);
+    request_options_done(&wanted);
 }
 END_TEST
 
 START_TEST(slurm_is_respected) {
-    struct demand demand;
+    struct request_options wanted;
 
     forget_environment();
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1); /* counted within the job's own cgroup */
     setenv("SLURM_JOB_ID", "77", 1);
     setenv("SLURM_JOB_GPUS", "4,6", 1);
-    ck_assert_int_eq(parse(&demand, "--fraction 0.4"), 0);
-    ck_assert(demand.is_slurm);
-    ck_assert_str_eq(demand.request.visible_devices, "4,6");
-    ck_assert_str_eq(demand.request.device_order, "PCI_BUS_ID");
-    ck_assert_int_eq(demand.request.gpus.value, 2);
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, "--fraction 0.4"), 0);
+    ck_assert(wanted.is_slurm);
+    ck_assert_str_eq(wanted.request.visible_devices, "4,6");
+    ck_assert_str_eq(wanted.request.device_order, "PCI_BUS_ID");
+    ck_assert_int_eq(wanted.request.gpus.value, 2);
+    request_options_done(&wanted);
     setenv("SLURM_STEP_GPUS", "6", 1);
-    ck_assert_int_eq(parse(&demand, "--gpus 1"), 0);
-    ck_assert_str_eq(demand.request.visible_devices, "6");
-    ck_assert_int_eq(demand.request.gpus.value, 1);
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, "--gpus 1"), 0);
+    ck_assert_str_eq(wanted.request.visible_devices, "6");
+    ck_assert_int_eq(wanted.request.gpus.value, 1);
+    request_options_done(&wanted);
     /* A job without GPUs of Slurm's is no such job. */
     unsetenv("SLURM_STEP_GPUS");
     unsetenv("SLURM_JOB_GPUS");
-    ck_assert_int_eq(parse(&demand, ""), 0);
-    ck_assert(!demand.is_slurm);
-    ck_assert_str_eq(demand.request.visible_devices, "0,1");
-    demand_done(&demand);
+    ck_assert_int_eq(parse(&wanted, ""), 0);
+    ck_assert(!wanted.is_slurm);
+    ck_assert_str_eq(wanted.request.visible_devices, "0,1");
+    request_options_done(&wanted);
 }
 END_TEST
 
@@ -221,29 +221,29 @@ START_TEST(slurm_counts_by_minor_numbers) {
     forget_environment();
     setenv("SLURM_JOB_ID", "77", 1);
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
-        struct demand demand;
+        struct request_options wanted;
 
         setenv("SLURM_JOB_GPUS", rows[i].gpus, 1);
-        ck_assert_int_eq(parse(&demand, "--fraction 0.4"), 0);
-        ck_assert_int_eq(demand_resolve(&demand, &box) < 0, rows[i].uuids == NULL);
+        ck_assert_int_eq(parse(&wanted, "--fraction 0.4"), 0);
+        ck_assert_int_eq(request_options_resolve(&wanted, &box) < 0, rows[i].uuids == NULL);
         if (rows[i].uuids)
-            ck_assert_str_eq(demand.request.visible_devices, rows[i].uuids);
-        demand_done(&demand);
+            ck_assert_str_eq(wanted.request.visible_devices, rows[i].uuids);
+        request_options_done(&wanted);
     }
     /* Where it is no job of Slurm's nothing is touched. */
     forget_environment();
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
     {
-        struct demand demand;
+        struct request_options wanted;
 
-        ck_assert_int_eq(parse(&demand, ""), 0);
-        ck_assert_int_eq(demand_resolve(&demand, &box), 0);
-        ck_assert_str_eq(demand.request.visible_devices, "7");
-        demand_done(&demand);
+        ck_assert_int_eq(parse(&wanted, ""), 0);
+        ck_assert_int_eq(request_options_resolve(&wanted, &box), 0);
+        ck_assert_str_eq(wanted.request.visible_devices, "7");
+        request_options_done(&wanted);
     }
 }
 END_TEST
 
-SUITE("demand", amounts_are_what_people_write, contradictions_are_refused,
+SUITE("request-options", amounts_are_what_people_write, contradictions_are_refused,
       devices_may_have_amounts_of_their_own, waiting_is_asked_for_in_time,
       what_is_visible_already_is_passed_on, slurm_is_respected, slurm_counts_by_minor_numbers)

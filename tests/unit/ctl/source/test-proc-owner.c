@@ -26,34 +26,34 @@ START_TEST(containers_are_known_by_their_cgroup) {
     char container[72], longest[256] = "0::/docker/";
 
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
-        whose_container(container, rows[i].path);
+        proc_owner_container(container, rows[i].path);
         ck_assert_str_eq(container, rows[i].container);
     }
     memset(longest + 11, 'x', 200);
-    whose_container(container, longest);
+    proc_owner_container(container, longest);
     ck_assert_str_eq(container, "");
 }
 END_TEST
 
 START_TEST(this_process_is_ours) {
-    struct whose whose;
+    struct proc_owner owner;
 
-    whose_read(&whose, getpid());
-    ck_assert(whose.has_uid && whose.uid == getuid());
-    ck_assert_str_ne(whose.user, "");
-    ck_assert_ptr_nonnull(strstr(whose.command, "test-proc-owner"));
+    proc_owner_read(&owner, getpid());
+    ck_assert(owner.has_uid && owner.uid == getuid());
+    ck_assert_str_ne(owner.user, "");
+    ck_assert_ptr_nonnull(strstr(owner.command, "test-proc-owner"));
 }
 END_TEST
 
 START_TEST(a_process_that_is_not_there_is_unknown) {
-    struct whose whose;
+    struct proc_owner owner;
 
-    whose_read(&whose, 0x7ffffffe);
-    ck_assert(!whose.has_uid);
-    ck_assert_str_eq(whose.command, "?");
-    ck_assert_str_eq(whose.container, "");
+    proc_owner_read(&owner, 0x7ffffffe);
+    ck_assert(!owner.has_uid);
+    ck_assert_str_eq(owner.command, "?");
+    ck_assert_str_eq(owner.container, "");
 }
 END_TEST
 
-SUITE("whose", containers_are_known_by_their_cgroup, this_process_is_ours,
+SUITE("proc-owner", containers_are_known_by_their_cgroup, this_process_is_ours,
       a_process_that_is_not_there_is_unknown)

@@ -147,7 +147,7 @@ static int print_top(const struct view *view, const struct term *term) {
     int r;
 
     for (int i = 0; i < 3; i++)
-        top_note(&top, view->box);
+        top_update(&top, view->box);
     r = top_print(&top, view, term);
     top_done(&top);
     return r;
@@ -206,10 +206,10 @@ START_TEST(json_and_csv_are_as_they_were) {
     compare("json-box", page);
     free(page);
     for (size_t i = 0; i < ELEMENTSOF(tables); i++) {
-        enum csv_table table;
+        enum view_csv_table table;
         char name[64];
 
-        ck_assert_int_eq(csv_table_parse(&table, tables[i]), 0);
+        ck_assert_int_eq(view_csv_table_parse(&table, tables[i]), 0);
         out = open_memstream(&page, &n);
         view_csv(&snapshot->box, table, out);
         fclose(out);

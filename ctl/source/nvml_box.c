@@ -5,7 +5,7 @@
  * Strings live in one chain of blocks, freed at once. What one device does not answer is not known;
  * only a driver that is gone ends the attempt.
  */
-#include "ctl/source/nvml_read.h"
+#include "ctl/source/nvml_box.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,7 @@ struct string {
     char text[];
 };
 
-struct bare_reading {
+struct nvml_box {
     struct wire_box box;
     struct nvml *nvml;
     struct wire_device *devices;
@@ -33,63 +33,64 @@ struct bare_reading {
     bool failed; /* out of memory */
 };
 
-struct bare_reading *bare_reading_free(struct bare_reading *bare) {
-    if (!bare)
+struct nvml_box *nvml_box_free(struct nvml_box *nvml_box) {
+    if (!nvml_box)
         return NULL;
-    nvml_close(bare->nvml);
-    while (bare->strings) {
-        struct string *next = bare->strings->next;
+    nvml_close(nvml_box->nvml);
+    while (nvml_box->strings) {
+        struct string *next = nvml_box->strings->next;
 
-        free(bare->strings);
-        bare->strings = next;
+        free(nvml_box->strings);
+        nvml_box->strings = next;
     }
-    free(bare->devices);
-    free(bare->processes);
-    free(bare);
+    free(nvml_box->devices);
+    free(nvml_box->processes);
+    free(nvml_box);
     return NULL;
 }
 
-const struct wire_box *bare_reading_box(const struct bare_reading *bare) {
-    return &bare->box;
+const struct wire_box *nvml_box_get(const struct nvml_box *nvml_box) {
+    return &nvml_box->box;
 }
 
-static const char *keep(struct bare_reading *bare, const char *text) {
+static const char *keep(struct nvml_box *nvml_box, const char *text) {
     struct string *string = malloc(sizeof(*string) + strlen(text) + 1);
 
     if (!string) {
-        bare->failed = true;
+        nvml_box->failed = true;
         return "";
     }
     strcpy(string->text, text);
-    string->next = bare->strings;
-    bare->strings = string;
+    string->next = nvml_box->strings;
+    nvml_box->strings = string;
     return string->text;
 }
 
 /* Room for one more at the end of an array; NULL for want of memory. */
-static void *more(struct bare_reading *bare, void *array, size_t n, size_t *room, size_t size) {
+static void *more(struct nvml_box *nvml_box, void *array, size_t n, size_t *room, size_t size) {
     void *grown;
 
     if (n < *room)
         return array;
     grown = reallocarray(array, *room ? *room * 2 : 8, size);
     if (!grown) {
-        bare->failed = true;
+        nvml_box->failed = true;
         return NULL;
     }
     *room = *room ? *room * 2 : 8;
     return grown;
 }
 
-static struct wire_device *add_device(struct bare_reading *bare) {
-    struct wire_device *grown =
-        more(bare, bare->devices, bare->box.n_devices, &bare->room_devices, sizeof(*bare->devices));
+static struct wire_device *add_device(struct nvml_box *nvml_box) {
+    struct wire_device *grown = more(nvml_box, nvml_box->devices, nvml_box->box.n_devices,
+                                     &nvml_box->room_devices, sizeof(*nvml_box->devices));
 
     if (!grown)
         return NULL;
-    bare->devices = grown;
-    grown += bare->box.n_devices++;
-    *grown = (struct wire_device){ .index = bare->box.n_devices - 1, .state = WIRE_DEVICE_READY };
+    nvml_box->devices = grown;
+    grown += nvml_box->box.n_devices++;
+    *grown =
+        (struct wire_device){ .index = nvml_box->box.n_devices - 1, .state = WIRE_DEVICE_READY };
     return grown;
 }
 
@@ -102,7 +103,7 @@ static struct wire_maybe reading(const struct nvml_readings *readings, enum nvml
 }
 #define READING(field) reading(&readings, NVML_READING_##field)
 
-static int read_device(struct bare_reading *bare, const struct nvml_device *device,
+static int read_device(struct nvml_box *nvml_box, const struct nvml_device *device,
                        const char *parent, const char **ret_uuid, bool *ret_mig,
                        struct allot_error *err) {
     struct nvml_identity identity;
@@ -111,28 +112,28 @@ static int read_device(struct bare_reading *bare, const struct nvml_device *devi
     char bus[PCI_ID_TEXT_SIZE];
     int r;
 
-    r = nvml_identity_read(bare->nvml, device, &identity, err);
+    r = nvml_identity_read(nvml_box->nvml, device, &identity, err);
     if (r < 0)
         return r;
-    d = add_device(bare);
+    d = add_device(nvml_box);
     if (!d)
         return error_set(err, -ENOMEM, "out of memory");
-    d->uuid = keep(bare, identity.uuid);
+    d->uuid = keep(nvml_box, identity.uuid);
     d->kind = parent ? WIRE_DEVICE_MIG : WIRE_DEVICE_GPU;
     d->parent = parent;
-    d->bus_id = keep(bare, pci_id_format(&identity.pci, PCI_ID_NVML, bus));
-    d->name = keep(bare, identity.name);
+    d->bus_id = keep(nvml_box, pci_id_format(&identity.pci, PCI_ID_NVML, bus));
+    d->name = keep(nvml_box, identity.name);
     if (identity.has & NVML_HAS_MINOR)
         d->minor = wire_some(identity.minor);
     if (identity.has & NVML_HAS_NUMA_NODE)
         d->numa = wire_some(identity.numa_node);
 
-    r = nvml_readings_take(bare->nvml, device,
+    r = nvml_readings_take(nvml_box->nvml, device,
                            NVML_MEMORY | NVML_USE | NVML_HEAT | NVML_CLOCK | NVML_MODE | NVML_ECC,
                            &readings, err);
     if (r < 0) {
         d->state = WIRE_DEVICE_LOST;
-        d->reason = err ? keep(bare, err->text) : NULL;
+        d->reason = err ? keep(nvml_box, err->text) : NULL;
     }
     d->total_bytes = readings.memory_total;
     d->reserved_bytes = readings.memory_reserved;
@@ -155,20 +156,20 @@ static int read_device(struct bare_reading *bare, const struct nvml_device *devi
     return 0;
 }
 
-static void add_process(struct bare_reading *bare, const char *uuid,
+static void add_process(struct nvml_box *nvml_box, const char *uuid,
                         const struct nvml_process *seen) {
-    struct wire_process *p = more(bare, bare->processes, bare->box.n_processes,
-                                  &bare->room_processes, sizeof(*bare->processes));
-    struct whose whose;
+    struct wire_process *p = more(nvml_box, nvml_box->processes, nvml_box->box.n_processes,
+                                  &nvml_box->room_processes, sizeof(*nvml_box->processes));
+    struct proc_owner owner;
 
     if (!p)
         return;
-    bare->processes = p;
-    p += bare->box.n_processes++;
-    whose_read(&whose, seen->pid);
+    nvml_box->processes = p;
+    p += nvml_box->box.n_processes++;
+    proc_owner_read(&owner, seen->pid);
     *p = (struct wire_process){
         .pid = seen->pid,
-        .command = keep(bare, whose.command),
+        .command = keep(nvml_box, owner.command),
         .device = uuid,
         .kind = seen->kinds & NVML_GRAPHICS
                     ? (seen->kinds & (NVML_COMPUTE | NVML_MPS) ? WIRE_PROCESS_BOTH
@@ -177,26 +178,26 @@ static void add_process(struct bare_reading *bare, const char *uuid,
     };
     if (seen->has_used)
         p->used_bytes = wire_some(seen->used_bytes);
-    if (whose.has_uid) {
-        p->uid = wire_some(whose.uid);
-        p->user = keep(bare, whose.user);
+    if (owner.has_uid) {
+        p->uid = wire_some(owner.uid);
+        p->user = keep(nvml_box, owner.user);
     }
-    if (whose.has_namespace_pid)
-        p->namespace_pid = wire_some(whose.namespace_pid);
-    if (*whose.container)
-        p->container = keep(bare, whose.container);
+    if (owner.has_namespace_pid)
+        p->namespace_pid = wire_some(owner.namespace_pid);
+    if (*owner.container)
+        p->container = keep(nvml_box, owner.container);
 }
 
-static void read_processes(struct bare_reading *bare, const struct nvml_device *device,
+static void read_processes(struct nvml_box *nvml_box, const struct nvml_device *device,
                            const char *uuid, const struct nvml_mig *migs, size_t n_migs,
                            const char *const *mig_uuids) {
     cleanup(freep) struct nvml_process *processes = NULL;
     size_t n = 0;
 
     /* A driver that lists none leaves the list empty: the device's own numbers still stand. */
-    if (nvml_process_list(bare->nvml, device, &processes, &n, NULL) < 0)
+    if (nvml_process_list(nvml_box->nvml, device, &processes, &n, NULL) < 0)
         return;
-    for (size_t i = 0; i < n && !bare->failed; i++) {
+    for (size_t i = 0; i < n && !nvml_box->failed; i++) {
         const char *where = uuid;
 
         for (size_t mig = 0; mig < n_migs; mig++)
@@ -204,11 +205,11 @@ static void read_processes(struct bare_reading *bare, const struct nvml_device *
                 (processes[i].compute_instance == migs[mig].compute_instance ||
                  processes[i].compute_instance == NVML_NO_INSTANCE))
                 where = mig_uuids[mig];
-        add_process(bare, where, &processes[i]);
+        add_process(nvml_box, where, &processes[i]);
     }
 }
 
-static int read_gpu(struct bare_reading *bare, unsigned index, struct allot_error *err) {
+static int read_gpu(struct nvml_box *nvml_box, unsigned index, struct allot_error *err) {
     cleanup(freep) struct nvml_mig *migs = NULL;
     cleanup(freep) const char **mig_uuids = NULL;
     struct nvml_device device;
@@ -217,61 +218,60 @@ static int read_gpu(struct bare_reading *bare, unsigned index, struct allot_erro
     bool in_mig_mode, unused;
     int r;
 
-    r = nvml_device_at(bare->nvml, &device, index, err);
+    r = nvml_device_at(nvml_box->nvml, &device, index, err);
     if (r < 0)
         return r;
-    r = read_device(bare, &device, NULL, &uuid, &in_mig_mode, err);
+    r = read_device(nvml_box, &device, NULL, &uuid, &in_mig_mode, err);
     if (r < 0)
         return r;
-    if (in_mig_mode && nvml_topology_list_migs(bare->nvml, &device, &migs, &n_migs, NULL) == 0 &&
-        n_migs) {
+    if (in_mig_mode &&
+        nvml_topology_list_migs(nvml_box->nvml, &device, &migs, &n_migs, NULL) == 0 && n_migs) {
         mig_uuids = calloc(n_migs, sizeof(*mig_uuids));
         if (!mig_uuids)
             return error_set(err, -ENOMEM, "out of memory");
         for (size_t i = 0; i < n_migs; i++) {
-            r = read_device(bare, &migs[i].device, uuid, &mig_uuid, &unused, err);
+            r = read_device(nvml_box, &migs[i].device, uuid, &mig_uuid, &unused, err);
             if (r < 0)
                 return r;
             mig_uuids[i] = mig_uuid;
         }
     }
-    read_processes(bare, &device, uuid, migs, n_migs, mig_uuids);
+    read_processes(nvml_box, &device, uuid, migs, n_migs, mig_uuids);
     return 0;
 }
 
-int bare_reading_take(struct bare_reading **ret, enum driver_choice choice,
-                      struct allot_error *err) {
+int nvml_box_read(struct nvml_box **ret, enum driver_choice choice, struct allot_error *err) {
     const struct driver_options options = driver_options_read(choice);
-    cleanup(bare_reading_freep) struct bare_reading *bare = calloc(1, sizeof(*bare));
+    cleanup(nvml_box_freep) struct nvml_box *nvml_box = calloc(1, sizeof(*nvml_box));
     char host[256] = "localhost";
     struct nvml_system system;
     unsigned n;
     int r;
 
-    if (!bare)
+    if (!nvml_box)
         return error_set(err, -ENOMEM, "out of memory");
-    r = nvml_open(&bare->nvml, &options, err);
+    r = nvml_open(&nvml_box->nvml, &options, err);
     if (r < 0)
         return r;
     gethostname(host, sizeof(host) - 1);
-    bare->box.host = keep(bare, host);
-    bare->box.driver = nvml_is_simulated(bare->nvml) ? "sim" : "nvidia";
-    bare->box.version = "";
-    bare->box.mode = WIRE_BOX_OPEN;
-    if (nvml_system_read(bare->nvml, &system, NULL) == 0)
-        bare->box.driver_version = keep(bare, system.driver);
-    r = nvml_device_count(bare->nvml, &n, err);
+    nvml_box->box.host = keep(nvml_box, host);
+    nvml_box->box.driver = nvml_is_simulated(nvml_box->nvml) ? "sim" : "nvidia";
+    nvml_box->box.version = "";
+    nvml_box->box.mode = WIRE_BOX_OPEN;
+    if (nvml_system_read(nvml_box->nvml, &system, NULL) == 0)
+        nvml_box->box.driver_version = keep(nvml_box, system.driver);
+    r = nvml_device_count(nvml_box->nvml, &n, err);
     if (r < 0)
         return r;
     for (unsigned i = 0; i < n; i++) {
         struct allot_error why = {};
 
-        r = read_gpu(bare, i, &why);
-        if (r == -ENOMEM || bare->failed)
+        r = read_gpu(nvml_box, i, &why);
+        if (r == -ENOMEM || nvml_box->failed)
             return error_set(err, -ENOMEM, "out of memory");
         if (r < 0) {
             /* Counted but out of reach: it is shown as what it is. */
-            struct wire_device *d = add_device(bare);
+            struct wire_device *d = add_device(nvml_box);
 
             if (!d)
                 return error_set(err, -ENOMEM, "out of memory");
@@ -279,11 +279,11 @@ int bare_reading_take(struct bare_reading **ret, enum driver_choice choice,
             d->uuid = d->bus_id = "";
             d->name = "N/A";
             d->state = WIRE_DEVICE_LOST;
-            d->reason = keep(bare, why.text);
+            d->reason = keep(nvml_box, why.text);
         }
     }
-    bare->box.devices = bare->devices;
-    bare->box.processes = bare->processes;
-    *ret = TAKE(bare);
+    nvml_box->box.devices = nvml_box->devices;
+    nvml_box->box.processes = nvml_box->processes;
+    *ret = TAKE(nvml_box);
     return 0;
 }

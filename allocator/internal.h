@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * The inside of an arena, for the files of this folder.
+ *
+ * Locks, in the order in which they are taken: `growing` (who asks the source), `streaming` (who
+ * asks about events), then shards' locks by index, then `tagging`. A shard's lock is
+ * held while a block is found or freed and never across a call of the source or of the streams.
+ * What changes the set of shards or streams, or must see all of them at one instant, holds every
+ * shard's lock.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/allocator.h"
+#include "allocator/shard.h"
+
+/* Bits of a handle: the block's number in its shard, as far as there is room, the shard, the index
+ * of the chunk. */
+#define HANDLE_SHARD_SHIFT  CHUNK_LINK_BITS
+#define HANDLE_SERIAL_SHIFT 35
+static_assert(HANDLE_SERIAL_SHIFT + CHUNK_SERIAL_BITS == 64, "all bits are used");
+
+static inline uint32_t handle_index(uint64_t handle) {
+    return (uint32_t)handle & CHUNK_LINK_MASK;
+}
+
+static inline unsigned handle_shard(uint64_t handle) {
+    return (unsigned)(handle >> HANDLE_SHARD_SHIFT) & 0x7f;
+}
+
+#define PLAIN_INDEX ARENA_SHARDS_MAX
+
+/* Requests above this cannot be counted in granules; no device is that large. */
+#define ARENA_BYTES_MAX ((uint64_t)0xffffff00u << 8)
+
+struct stream {
+    uint64_t number; /* the caller's */
+    uint32_t open;   /* epoch of the frees that come now; changed under every shard's lock */
+    bool closed;     /* the epoch before has ended, and what was freed in it may not have passed */
+    bool has_event;  /* … and this event, recorded after it ended, says when it may */
+    uint64_t event;
+};
+
+struct arena {
+    struct mem_source source;
+    const char *name;
+    uint64_t id; /* of this process's arenas; never used again */
+    bool has_homes;
+    unsigned slot; /* where threads remember their home in it: no other living arena's */
+    uint64_t page_bytes;
+    uint64_t slices_end;  /* of the reservation, in whole pages; 0: regions */
+    uint64_t slice_bytes; /* shard n > 0 begins so much times n before that */
+
+    atomic_uint max_shards, n_shards;
+    struct shard *shards[ARENA_SHARDS_MAX + 1]; /* the last: for ARENA_PLAIN, may be NULL */
+    uint64_t peak_live_bytes;                   /* under the lock of the only shard, or of all */
+
+    pthread_mutex_t growing;
+    _Atomic uint64_t cap_bytes; /* UINT64_MAX: none */
+    _Atomic uint64_t reserved_bytes, peak_reserved_bytes;
+    /* Of these, in no chunk that is live or free: on their way between shards or to the source, or
+     * to a caller that counts the peak. Both change under the lock of the shard that loses or gets
+     * the bytes, so that whoever holds all locks sees a sum that holds. */
+    _Atomic uint64_t moving_bytes;
+    _Atomic uint64_t grows, refusals, moved_bytes, trimmed_bytes, failures;
+
+    pthread_mutex_t streaming;
+    const struct stream_ops *stream_ops;
+    void *stream_userdata;
+    atomic_uint n_streams;
+    struct stream streams[ARENA_STREAMS_MAX + 1]; /* 0 is not one */
+
+    pthread_mutex_t tagging;
+    char **tags;             /* by number - 1 */
+    _Atomic uint32_t n_tags; /* written under `tagging` */
+    uint32_t n_tags_max;
+    _Atomic uint64_t tag_bytes; /* of the host, for all of these */
+    uint32_t *tag_slots;        /* hash of the name → number */
+    uint32_t tag_mask;
+    unsigned history;         /* notes that each shard keeps, so that the last ones are there */
+    _Atomic uint64_t n_notes; /* of all shards: the order in which things happened */
+};
+
+/* Every shard at one instant. */
+void arena_lock_all(struct arena *arena);
+void arena_unlock_all(struct arena *arena);
+
+/* stats.c. Every shard is locked: all numbers. */
+void arena_count(struct arena *arena, struct arena_stats *ret);
+/* So much more is held of the source; the lock of the shard that gets it is held. */
+void arena_count_held(struct arena *arena, uint64_t bytes);
+
+/* lifetime.c. Shard `n`, the next one; `growing` is held. The first has all addresses that no other
+ * one has, so that one thread never lacks any. -ENOSPC: it uses those of the new one already. */
+int arena_add_shard(struct arena *arena, unsigned n);
+
+/* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */
+static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
+    if (*n < atomic_load_explicit(&arena->n_shards, memory_order_acquire))
+        return arena->shards[(*n)++];
+    if (*n <= PLAIN_INDEX) {
+        *n = PLAIN_INDEX + 1;
+        return arena->shards[PLAIN_INDEX];
+    }
+    return NULL;
+}
+#define arena_foreach_shard(arena, shard)                                                          \
+    for (unsigned n_##shard = 0; ((shard) = arena_next_shard((arena), &n_##shard));)
+
+/* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
+ * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT;
+ * -EAGAIN: the source has to wait, and must not here. */
+int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
+                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
+/* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where
+ * the cap is not. -EIO and `*ret_misplaced`: ARENA_MISPLACED_TEXT. */
+int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced);
+#define ARENA_MISPLACED_TEXT                                                                       \
+    "the source gave a region at an address that is no multiple of 256 bytes, which cannot be "    \
+    "used: its region_new() must align"
+
+/* trim.c. Before failing: give back what is idle and of no use to `home`, so that the source may
+ * give `bytes` to it. True if anything was. `growing` is held. */
+bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t bytes);
+
+/* stream.c. Look at events; true if memory became free for others. */
+bool streams_poll(struct arena *arena);
+/* Before failing: have `stream`, or the host, wait for what other streams still hold. */
+bool streams_wait(struct arena *arena, uint8_t stream);
+/* The arena ends: wait for what streams still use, where they can be waited for. */
+void streams_done(struct arena *arena);
+/* The block `chunk` waits for all of these streams and for `past` (0: none), on paper that the
+ * caller brought. */
+void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
+                       const uint8_t *streams, unsigned n_streams, uint8_t past,
+                       struct limbo *limbo);
+
+/* note.c. Where a history is kept: this happens now, under the lock of the shard that it happens
+ * to. */
+void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
+                uint64_t bytes, uint32_t tag, uint8_t stream);
+const char *arena_tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
+void arena_tags_done(struct arena *arena);
