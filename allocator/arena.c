@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hot path. A thread allocates in its home shard (home.h); a block goes back to the shard it
- * came from, whoever frees it.
+ * The hot path. A thread allocates in its own shard (thread_shard.h); a block goes back to the
+ * shard it came from, whoever frees it.
  *
  * Numbers are kept per shard, under its lock, and summed when somebody asks. The peak of live bytes
  * over all shards is exact all the same: each shard has a limit, and as long as all stay below
@@ -12,7 +12,7 @@
  *                    ┌ slack / 2 ┐  ┌ slack / 2 ┐
  *     live   [shard 0]           [shard 1]
  */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -199,12 +199,12 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
                              arena->name);
         lock_take(&shard->lock);
     } else
-        shard = home_enter(arena);
+        shard = thread_shard_enter(arena);
 
     i = shard_take(shard, size, align_bytes, request->stream);
     if (!i) {
         lock_drop(&shard->lock);
-        r = arena_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
+        r = grow_make_room(arena, shard, size, align_bytes, request->stream, &shard, &i);
         if (r == -EIO) {
             atomic_fetch_add(&arena->failures, 1);
             return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
@@ -213,7 +213,7 @@ static __attribute__((noinline)) int alloc_slowly(struct arena *arena,
             return error_set(err, r, "%s: more memory has to be waited for", arena->name);
         if (r < 0)
             return refuse(arena, request, r == -ENOBUFS, err);
-        home_follow(arena, shard);
+        thread_shard_follow(arena, shard);
     }
     r = commit(arena, shard, i, size, request, pointer, ret);
     return r < 0 ? refuse(arena, request, true, err) : 0;
@@ -234,7 +234,7 @@ static ALWAYS_INLINE int alloc(struct arena *arena, const struct arena_request *
     int r;
 
     if (__builtin_expect(is_ordinary(arena, request), 1)) {
-        shard = home_enter(arena);
+        shard = thread_shard_enter(arena);
         size = granules(request->bytes);
         i = fit_take(shard, size, request->stream);
         if (__builtin_expect(i, 1)) {
@@ -263,14 +263,14 @@ int arena_alloc_pointer(struct arena *arena, const struct arena_request *request
 }
 
 /* Paper for a block that waits for `n_streams` and, maybe, for the one that had its memory. */
-static struct limbo *limbo_new(unsigned n_streams) {
-    struct limbo *limbo;
-    const size_t bytes = sizeof(*limbo) + ((size_t)n_streams + 1) * sizeof(limbo->streams[0]);
+static struct deferred_free *deferred_free_new(unsigned n_streams) {
+    struct deferred_free *deferred;
+    const size_t bytes = sizeof(*deferred) + ((size_t)n_streams + 1) * sizeof(deferred->streams[0]);
 
-    limbo = malloc(bytes);
-    if (limbo)
-        limbo->own_bytes = (uint32_t)bytes;
-    return limbo;
+    deferred = malloc(bytes);
+    if (deferred)
+        deferred->own_bytes = (uint32_t)bytes;
+    return deferred;
 }
 
 /* The host has no paper: the block stays live. */
@@ -286,7 +286,8 @@ static __attribute__((noinline)) int keep_live(struct shard *shard, uint32_t i) 
 /* The shard's lock is held, the chunk live and no longer in its lookup; the lock is dropped. The
  * stream that had the memory before may still be at it, whatever is said of the block itself. */
 static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint32_t i,
-                                 const uint8_t *streams, unsigned n_streams, struct limbo *limbo) {
+                                 const uint8_t *streams, unsigned n_streams,
+                                 struct deferred_free *deferred) {
     struct chunk *chunk = &shard->table.chunks[i];
     uint64_t bytes = chunk_live_bytes(chunk);
     uint8_t stream = n_streams == 1 ? streams[0] : 0, past = 0;
@@ -296,16 +297,16 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
         past = was.number;
         if (!n_streams)
             stream = past;
-        else if (n_streams == 1 && stream != past && !(limbo = limbo_new(n_streams)))
+        else if (n_streams == 1 && stream != past && !(deferred = deferred_free_new(n_streams)))
             return keep_live(shard, i);
     }
     if (__builtin_expect(shard->notes != NULL, 0))
-        arena_note(arena, shard, limbo ? NOTE_FREE_LATER : NOTE_FREE, shard_address(shard, chunk),
-                   bytes, chunk_tag(chunk), stream);
+        arena_note(arena, shard, deferred ? NOTE_FREE_LATER : NOTE_FREE,
+                   shard_address(shard, chunk), bytes, chunk_tag(chunk), stream);
     shard->live_bytes -= bytes;
     tally_remove(shard->live, chunk->size);
-    if (__builtin_expect(limbo != NULL, 0))
-        streams_limbo_add(arena, shard, i, streams, n_streams, past, limbo);
+    if (__builtin_expect(deferred != NULL, 0))
+        stream_defer_free(arena, shard, i, streams, n_streams, past, deferred);
     else
         fit_give(shard, i, (struct chunk_stream){ stream, shard->open[stream] });
     lock_drop(&shard->lock);
@@ -334,14 +335,14 @@ static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
 
 /* The streams must exist; for several, `*ret` is what the wait is written on. */
 static int check_streams(struct arena *arena, const uint8_t *streams, unsigned n_streams,
-                         struct limbo **ret) {
+                         struct deferred_free **ret) {
     unsigned n_known = atomic_load_explicit(&arena->n_streams, memory_order_acquire);
 
     for (unsigned n = 0; n < n_streams; n++)
         if (!streams[n] || streams[n] > n_known)
             return -EINVAL;
     if (n_streams > 1) {
-        *ret = limbo_new(n_streams);
+        *ret = deferred_free_new(n_streams);
         if (!*ret)
             return -ENOMEM;
     }
@@ -361,22 +362,22 @@ int arena_dealloc(struct arena *arena, uint64_t handle) {
 
 int arena_dealloc_on(struct arena *arena, uint64_t handle, const uint8_t *streams,
                      unsigned n_streams) {
-    struct limbo *limbo = NULL;
+    struct deferred_free *deferred = NULL;
     struct shard *shard;
     int r;
 
-    r = check_streams(arena, streams, n_streams, &limbo);
+    r = check_streams(arena, streams, n_streams, &deferred);
     if (r < 0)
         return r;
     shard = find_live(arena, handle);
     if (!shard) {
-        free(limbo);
+        free(deferred);
         return -EINVAL;
     }
     if (__builtin_expect(chunk_state(&shard->table.chunks[handle_index(handle)]) == CHUNK_POINTED,
                          0))
         lookup_take(&shard->lookup, address_of(shard, handle_index(handle)), address_of, shard);
-    return release(arena, shard, handle_index(handle), streams, n_streams, limbo);
+    return release(arena, shard, handle_index(handle), streams, n_streams, deferred);
 }
 
 /* Where shards have slices the address names its shard; else try them all. Without streams nothing
@@ -415,20 +416,20 @@ int arena_dealloc_pointer(struct arena *arena, uint64_t address) {
 
 int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_t *streams,
                              unsigned n_streams) {
-    struct limbo *limbo = NULL;
+    struct deferred_free *deferred = NULL;
     struct shard *shard;
     uint32_t i;
     int r;
 
-    r = check_streams(arena, streams, n_streams, &limbo);
+    r = check_streams(arena, streams, n_streams, &deferred);
     if (r < 0)
         return r;
     shard = find_pointer(arena, address, &i);
     if (!shard) {
-        free(limbo);
+        free(deferred);
         return -EINVAL;
     }
-    return release(arena, shard, i, streams, n_streams, limbo);
+    return release(arena, shard, i, streams, n_streams, deferred);
 }
 
 int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes) {

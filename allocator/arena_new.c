@@ -9,7 +9,7 @@
  * So every address is somebody's, and the first shard keeps half of them in one piece however many
  * there are: whoever has none left, or a block larger than its slice, gets those.
  */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ static int add_notes(const struct arena *arena, struct shard *shard) {
     return shard->notes ? 0 : -ENOMEM;
 }
 
-int arena_add_shard(struct arena *arena, unsigned n) {
+int arena_new_shard(struct arena *arena, unsigned n) {
     uint64_t start = n ? arena->slices_end - n * arena->slice_bytes : 0;
     uint64_t bytes = n ? arena->slice_bytes : arena->slices_end;
     struct shard *shard, *first = arena->shards[0];
@@ -124,7 +124,7 @@ static int take_initial(struct arena *arena, uint64_t bytes, struct allot_error 
                          "%s: the first %llu bytes are more than the %llu for which the source has "
                          "addresses: take less at the start",
                          arena->name, (unsigned long long)bytes, (unsigned long long)space);
-    r = arena_grow_initial(arena, bytes, &misplaced);
+    r = grow_initial(arena, bytes, &misplaced);
     if (r < 0 && misplaced)
         return error_set(err, r, "%s: " ARENA_MISPLACED_TEXT, arena->name);
     if (r < 0)
@@ -161,11 +161,11 @@ int arena_new(struct arena **ret, const struct mem_source *source,
     arena_set_cap(arena, options->cap_bytes);
 
     choose_shards(arena, options->max_shards, options->cap_bytes);
-    if (home_arena_begins(arena) < 0)
+    if (thread_shard_add_arena(arena) < 0)
         atomic_store(&arena->max_shards, 1); /* its threads could not tell where they are at home */
 
     arena->history = options->history;
-    r = arena_add_shard(arena, 0);
+    r = arena_new_shard(arena, 0);
     if (r == 0 && source->span_bytes && source->region_new) {
         r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
         if (r == 0)
@@ -217,12 +217,12 @@ static void give_all(struct arena *arena) {
 struct arena *arena_free(struct arena *arena) {
     if (!arena)
         return NULL;
-    streams_done(arena);
+    stream_done(arena);
     give_all(arena);
-    home_arena_ends(arena);
+    thread_shard_remove_arena(arena);
     for (unsigned n = 0; n <= PLAIN_INDEX; n++)
         shard_free(arena->shards[n]);
-    arena_tags_done(arena);
+    tag_done(arena);
     pthread_mutex_destroy(&arena->growing);
     pthread_mutex_destroy(&arena->streaming);
     pthread_mutex_destroy(&arena->tagging);

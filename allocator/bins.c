@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "allocator/bin.h"
+#include "allocator/bins.h"
 
 #include "base/cleanup.h"
 

@@ -10,7 +10,7 @@
  *  - all sums, per class too, are what the walk counts; the cap and the peaks are not passed;
  *  - the lookup finds exactly the live blocks of the pointer API.
  */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "base/error.h"
 
 struct count {
-    uint64_t live_bytes, limbo_size, hole_size, taken_size, mapped_size, pointers, records;
+    uint64_t live_bytes, deferred_size, hole_size, taken_size, mapped_size, pointers, records;
     uint64_t free[ARENA_STREAMS_MAX + 1], free_size[ARENA_STREAMS_MAX + 1], holes;
     tally live[BIN_ORDERS];
 };
@@ -51,8 +51,8 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
             return BROKEN("shard %u: chunk %u wastes %u bytes", shard->index, i,
                           chunk->mark & CHUNK_WASTE_MASK);
         break;
-    case CHUNK_LIMBO:
-        count->limbo_size += chunk->size;
+    case CHUNK_DEFERRED:
+        count->deferred_size += chunk->size;
         break;
     case CHUNK_FREE:
         if (!shard->bins[stream])
@@ -218,7 +218,7 @@ static int check_shard(const struct shard *shard, uint64_t *moving, struct allot
     if (count.live_bytes != shard->live_bytes)
         return BROKEN("shard %u: %llu bytes are live, %llu counted", shard->index,
                       (unsigned long long)count.live_bytes, (unsigned long long)shard->live_bytes);
-    if (count.limbo_size != shard->limbo_size)
+    if (count.deferred_size != shard->deferred_size)
         return BROKEN("shard %u: what waits for several streams is counted wrongly", shard->index);
     if (count.mapped_size + shard->lost_size != shard->mapped_size)
         return BROKEN("shard %u: %llu granules are mapped, %llu counted", shard->index,

@@ -19,13 +19,13 @@ enum chunk_state {
     CHUNK_UNUSED, /* a record without a chunk */
     CHUNK_EDGE,
     CHUNK_LIVE,
-    CHUNK_POINTED, /* live, and to be found by its address */
-    CHUNK_LIMBO,   /* freed on several streams: waits, and is in no bin */
-    CHUNK_FREE,    /* in the bins of its stream, 0 where everybody may have it */
-    CHUNK_TOP,     /* the mapped rest above every other chunk; may be empty; in no bin */
-    CHUNK_HOLE,    /* addresses without memory, below the top */
-    CHUNK_TAKEN,   /* neither live nor free for a moment: its pages are on their way, or a block's
-                      bytes are still to be counted, or it goes from one stream to another */
+    CHUNK_POINTED,  /* live, and to be found by its address */
+    CHUNK_DEFERRED, /* freed on several streams: waits, and is in no bin */
+    CHUNK_FREE,     /* in the bins of its stream, 0 where everybody may have it */
+    CHUNK_TOP,      /* the mapped rest above every other chunk; may be empty; in no bin */
+    CHUNK_HOLE,     /* addresses without memory, below the top */
+    CHUNK_TAKEN,    /* neither live nor free for a moment: its pages are on their way, or a block's
+                       bytes are still to be counted, or it goes from one stream to another */
 };
 
 #define CHUNK_LINK_BITS 28

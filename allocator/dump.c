@@ -32,7 +32,7 @@ static void write_text(FILE *file, const char *text) {
 static const char *state_name(const struct snapshot_block *block) {
     if (block->state == CHUNK_LIVE)
         return "live";
-    return block->state == CHUNK_LIMBO || block->stream ? "pending" : "free";
+    return block->state == CHUNK_DEFERRED || block->stream ? "pending" : "free";
 }
 
 static void write_segment(FILE *file, struct arena *arena, const struct snapshot *snapshot,
@@ -55,7 +55,7 @@ static void write_segment(FILE *file, struct arena *arena, const struct snapshot
             fprintf(file, ", \"stream\": %u", block->stream);
         if (block->tag) {
             fputs(", \"tag\": ", file);
-            write_text(file, arena_tag_name(arena, block->tag));
+            write_text(file, tag_name(arena, block->tag));
         }
         fputc('}', file);
     }

@@ -67,16 +67,16 @@ static bool try_shard(struct shard *shard, uint32_t look, uint32_t size, uint64_
 }
 
 /* Home first. Ordinary blocks and those of ARENA_PLAIN never come from each other's shards. */
-static bool try_shards(struct arena *arena, struct shard *home, uint32_t look, uint32_t size,
+static bool try_shards(struct arena *arena, struct shard *own, uint32_t look, uint32_t size,
                        uint64_t align_bytes, uint8_t stream, struct shard **ret_shard,
                        uint32_t *ret_chunk) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
 
-    *ret_shard = home;
-    if (try_shard(home, look, size, align_bytes, stream, ret_chunk))
+    *ret_shard = own;
+    if (try_shard(own, look, size, align_bytes, stream, ret_chunk))
         return true;
-    for (unsigned n = 1; home->index != PLAIN_INDEX && n < n_shards; n++) {
-        *ret_shard = arena->shards[(home->index + n) % n_shards];
+    for (unsigned n = 1; own->index != PLAIN_INDEX && n < n_shards; n++) {
+        *ret_shard = arena->shards[(own->index + n) % n_shards];
         if (try_shard(*ret_shard, look, size, align_bytes, stream, ret_chunk))
             return true;
     }
@@ -89,18 +89,18 @@ static uint64_t room_under_cap(struct arena *arena) {
     return cap > reserved ? cap - reserved : 0;
 }
 
-/* Ask the source for memory at the spot; what it maps before it fails is undone. What it gave, or
- * `*ret_kept` of it, is counted when the spot is occupied. */
-static int source_grow(struct arena *arena, const struct spot *spot, uint32_t size,
+/* Ask the source for memory at the target; what it maps before it fails is undone. What it gave, or
+ * `*ret_kept` of it, is counted when the target is occupied. */
+static int source_grow(struct arena *arena, const struct map_target *target, uint32_t size,
                        uint32_t *ret_kept) {
-    uint64_t from = spot->shard->slice_offset + ((uint64_t)spot->offset << 8);
+    uint64_t from = target->shard->slice_offset + ((uint64_t)target->offset << 8);
     uint64_t bytes = (uint64_t)size << 8, part = 0;
     int r;
 
     *ret_kept = 0;
     if (bytes > room_under_cap(arena))
         return -ENOMEM;
-    r = spot_reserve(spot);
+    r = map_target_reserve(target);
     if (r < 0)
         return r;
     r = said(arena->source.grow(arena->source.userdata, from, bytes, &part));
@@ -125,26 +125,26 @@ static bool can_move(const struct arena *arena) {
     return arena->source.remap || arena->source.trim;
 }
 
-/* Move up to the spot's size of whole free pages to it. */
-static int move_pages(struct arena *arena, struct spot *spot) {
+/* Move up to the target's size of whole free pages to it. */
+static int move_pages(struct arena *arena, struct map_target *target) {
     const struct mem_source *source = &arena->source;
 
-    while (spot->size) {
+    while (target->size) {
         uint32_t offset, size, taken, kept;
         struct shard *donor;
         uint64_t from, to;
         uint32_t i;
-        int r = spot_reserve(spot);
+        int r = map_target_reserve(target);
 
         if (r < 0)
             return r;
-        i = donor_find(arena, spot, &donor, &offset, &size);
+        i = map_target_find_donor(arena, target, &donor, &offset, &size);
         if (!i)
             return -ENOMEM;
         /* From the end of it: the front is the likelier to be of use with what is below. */
-        if (size > spot->size) {
-            offset += size - spot->size;
-            size = spot->size;
+        if (size > target->size) {
+            offset += size - target->size;
+            size = target->size;
         }
         r = shard_carve(donor, i, offset, size, &taken);
         if (r == 0)
@@ -154,7 +154,7 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             return r;
 
         from = donor->slice_offset + ((uint64_t)offset << 8);
-        to = spot->shard->slice_offset + ((uint64_t)spot->offset << 8);
+        to = target->shard->slice_offset + ((uint64_t)target->offset << 8);
         if (source->remap)
             r = said(source->remap(source->userdata, from, to, (uint64_t)size << 8));
         else
@@ -176,21 +176,21 @@ static int move_pages(struct arena *arena, struct spot *spot) {
             return r;
 
         if (!source->remap) {
-            r = source_grow(arena, spot, size, &kept);
+            r = source_grow(arena, target, size, &kept);
             if (r < 0) {
                 if (kept)
-                    spot_occupy(arena, spot, kept, false);
+                    map_target_occupy(arena, target, kept, false);
                 return r;
             }
         }
         atomic_fetch_add(&arena->moved_bytes, (uint64_t)size << 8);
-        spot_occupy(arena, spot, size, source->remap);
+        map_target_occupy(arena, target, size, source->remap);
     }
     return 0;
 }
 
-static bool move_budget(struct arena *arena, const struct spot *spot) {
-    uint64_t need = (uint64_t)spot->size << 8, reserved = atomic_load(&arena->reserved_bytes);
+static bool move_budget(struct arena *arena, const struct map_target *target) {
+    uint64_t need = (uint64_t)target->size << 8, reserved = atomic_load(&arena->reserved_bytes);
     uint64_t taken = 0, used = 0;
     struct shard *shard;
 
@@ -204,32 +204,32 @@ static bool move_budget(struct arena *arena, const struct spot *spot) {
     return atomic_load(&arena->moved_bytes) + need <= taken + reserved / MOVE_ONCE_PART;
 }
 
-/* Grow at the spot by what it lacks and, at the top, `batch` more. */
-static int grow_spot(struct arena *arena, struct spot *spot, bool batch) {
-    struct shard *shard = spot->shard;
+/* Grow at the target by what it lacks and, at the top, `batch` more. */
+static int grow_spot(struct arena *arena, struct map_target *target, bool batch) {
+    struct shard *shard = target->shard;
     uint64_t more = 0;
     uint32_t size, kept;
     int r;
 
-    if (batch && !spot->hole) {
-        uint64_t need = (uint64_t)spot->size << 8, room = room_under_cap(arena);
+    if (batch && !target->hole) {
+        uint64_t need = (uint64_t)target->size << 8, room = room_under_cap(arena);
 
         more = atomic_load(&arena->reserved_bytes) / BATCH_PART;
         more = MIN(more, room > need ? room - need : 0) >> 8;
-        more = MIN(more, (uint64_t)(shard->space_size - spot->offset - spot->size));
+        more = MIN(more, (uint64_t)(shard->space_size - target->offset - target->size));
         more = more / shard->page_size * shard->page_size;
     }
-    size = spot->size + (uint32_t)more;
-    r = source_grow(arena, spot, size, &kept);
+    size = target->size + (uint32_t)more;
+    r = source_grow(arena, target, size, &kept);
     if (r < 0) {
         if (kept) {
-            spot->size = MAX(spot->size, kept);
-            spot_occupy(arena, spot, kept, false);
+            target->size = MAX(target->size, kept);
+            map_target_occupy(arena, target, kept, false);
         }
         return r;
     }
-    spot->size = size;
-    spot_occupy(arena, spot, size, false);
+    target->size = size;
+    map_target_occupy(arena, target, size, false);
     return 0;
 }
 
@@ -258,7 +258,7 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
     lock_take(&shard->lock);
     r = *ret_misplaced ? -EIO : shard_region_add(shard, offset, size, address);
     if (r == 0) {
-        arena_count_held(arena, bytes);
+        stats_count_held(arena, bytes);
         if (shard->notes)
             arena_note(arena, shard, NOTE_MAP, address, bytes, 0, 0);
     }
@@ -269,7 +269,7 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
 
     /* It does not go back: held, and of no use until the arena ends. */
     lock_take(&shard->lock);
-    arena_count_held(arena, bytes);
+    stats_count_held(arena, bytes);
     shard->mapped_size += size;
     shard->lost_size += size;
     lock_drop(&shard->lock);
@@ -277,67 +277,68 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
 }
 
 /* Steps 2 to 4 in a placed shard. */
-static int grow_placed(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
+static int grow_placed(struct arena *arena, struct shard *own, uint32_t size, uint64_t align_bytes,
                        uint8_t stream) {
-    struct spot spot;
+    struct map_target target;
     int r;
 
-    if (!spot_find(home, size, align_bytes, stream, &spot))
+    if (!map_target_find(own, size, align_bytes, stream, &target))
         return -ENOMEM;
-    if (can_move(arena) && move_budget(arena, &spot) &&
-        donor_count(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0)
+    if (can_move(arena) && move_budget(arena, &target) &&
+        map_target_count_donors(arena, &target, target.size) >= target.size &&
+        move_pages(arena, &target) == 0)
         return 0;
-    if (!spot_find(home, size, align_bytes, stream, &spot))
+    if (!map_target_find(own, size, align_bytes, stream, &target))
         return -ENOMEM;
-    r = grow_spot(arena, &spot, true);
-    if (r < 0 && !ends_all(r) && spot_find(home, size, align_bytes, stream, &spot))
-        r = grow_spot(arena, &spot, false);
+    r = grow_spot(arena, &target, true);
+    if (r < 0 && !ends_all(r) && map_target_find(own, size, align_bytes, stream, &target))
+        r = grow_spot(arena, &target, false);
     return r;
 }
 
 /* Step 6: whatever can be had, if together it is enough. */
-static int scrape_placed(struct arena *arena, struct shard *home, uint32_t size,
+static int scrape_placed(struct arena *arena, struct shard *own, uint32_t size,
                          uint64_t align_bytes, uint8_t stream) {
-    struct spot spot;
+    struct map_target target;
     uint64_t donors;
     int r;
 
-    if (!spot_find(home, size, align_bytes, stream, &spot))
+    if (!map_target_find(own, size, align_bytes, stream, &target))
         return -ENOMEM;
-    donors = can_move(arena) ? donor_count(arena, &spot, spot.size) : 0;
-    if (((uint64_t)spot.size << 8) > (donors << 8) + room_under_cap(arena))
+    donors = can_move(arena) ? map_target_count_donors(arena, &target, target.size) : 0;
+    if (((uint64_t)target.size << 8) > (donors << 8) + room_under_cap(arena))
         return -ENOMEM;
 
     /* What must be new comes first: if that is refused, nothing was moved in vain. */
-    if (spot.size > donors) {
-        struct spot part = spot;
+    if (target.size > donors) {
+        struct map_target part = target;
 
-        part.size = spot.size - (uint32_t)donors;
+        part.size = target.size - (uint32_t)donors;
         r = grow_spot(arena, &part, false);
         if (r < 0 || !donors)
             return r;
-        if (!spot_find(home, size, align_bytes, stream, &spot))
+        if (!map_target_find(own, size, align_bytes, stream, &target))
             return -ENOMEM;
     }
-    return move_pages(arena, &spot);
+    return move_pages(arena, &target);
 }
 
-static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
-                        uint64_t align_bytes, bool *ret_misplaced) {
+static int grow_regions(struct arena *arena, struct shard *own, uint32_t size, uint64_t align_bytes,
+                        bool *ret_misplaced) {
     uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size, room;
-    uint32_t need = spot_pages_up(home, want), more;
+    uint32_t need = map_target_pages_up(own, want), more;
     int r;
 
     if (need == UINT32_MAX)
         return -ENOMEM;
     room = room_under_cap(arena) >> 8;
     more = (uint32_t)MIN(atomic_load(&arena->reserved_bytes) / REGION_PART >> 8,
-                         (uint64_t)home->space_size);
-    more = spot_pages_up(home, MAX(more, need));
+                         (uint64_t)own->space_size);
+    more = map_target_pages_up(own, MAX(more, need));
     if (more > room)
-        more = (uint32_t)(room / home->page_size * home->page_size);
-    for (more = MAX(more, need);; more = MAX(more / 2 / home->page_size * home->page_size, need)) {
-        r = grow_region(arena, home, more, ret_misplaced);
+        more = (uint32_t)(room / own->page_size * own->page_size);
+    for (more = MAX(more, need);; more = MAX(more / 2 / own->page_size * own->page_size, need)) {
+        r = grow_region(arena, own, more, ret_misplaced);
         if (r == 0 || r == -EAGAIN || more == need || *ret_misplaced)
             return r;
     }
@@ -348,24 +349,25 @@ static int grow_regions(struct arena *arena, struct shard *home, uint32_t size,
  * whole pages from others or new ones, a part of what the arena holds at a time. Only where the
  * arena has several shards, so that one thread packs as tightly as it can.
  */
-static void feed(struct arena *arena, struct shard *home, uint32_t size) {
+static void feed(struct arena *arena, struct shard *own, uint32_t size) {
     uint64_t part = atomic_load(&arena->reserved_bytes) / FEED_PART >> 8;
-    struct spot spot;
+    struct map_target target;
     uint64_t mapped;
 
-    lock_take(&home->lock);
-    mapped = home->mapped_size;
-    lock_drop(&home->lock);
+    lock_take(&own->lock);
+    mapped = own->mapped_size;
+    lock_drop(&own->lock);
     /* Up to its share of the whole: beyond that, to live off others is what saves memory. */
     if (mapped * atomic_load(&arena->n_shards) << 8 >= atomic_load(&arena->reserved_bytes) ||
         pthread_mutex_trylock(&arena->growing) != 0)
         return;
     part = MAX(part, (uint64_t)size);
-    if (spot_find(home, (uint32_t)MIN(part, (uint64_t)home->space_size), 0, 0, &spot) &&
-        !(can_move(arena) && move_budget(arena, &spot) &&
-          donor_count(arena, &spot, spot.size) >= spot.size && move_pages(arena, &spot) == 0) &&
-        spot_find(home, size, 0, 0, &spot))
-        grow_spot(arena, &spot, false);
+    if (map_target_find(own, (uint32_t)MIN(part, (uint64_t)own->space_size), 0, 0, &target) &&
+        !(can_move(arena) && move_budget(arena, &target) &&
+          map_target_count_donors(arena, &target, target.size) >= target.size &&
+          move_pages(arena, &target) == 0) &&
+        map_target_find(own, size, 0, 0, &target))
+        grow_spot(arena, &target, false);
     pthread_mutex_unlock(&arena->growing);
 }
 
@@ -379,53 +381,53 @@ static bool has_records(struct shard *shard) {
     return has;
 }
 
-/* `home`, or where that has no addresses left for this, a shard that has: the first only if no
+/* `own`, or where that has no addresses left for this, a shard that has: the first only if no
  * other one does, since large blocks can lie nowhere else. */
-static struct shard *find_addresses(struct arena *arena, struct shard *home, uint32_t size,
+static struct shard *find_addresses(struct arena *arena, struct shard *own, uint32_t size,
                                     uint64_t align_bytes, uint8_t stream) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
-    struct spot spot;
+    struct map_target target;
 
-    if (!home->placed || n_shards == 1 || spot_find(home, size, align_bytes, stream, &spot))
-        return home;
+    if (!own->placed || n_shards == 1 || map_target_find(own, size, align_bytes, stream, &target))
+        return own;
     for (unsigned n = n_shards; n-- > 0;)
-        if (spot_find(arena->shards[n], size, align_bytes, stream, &spot))
+        if (map_target_find(arena->shards[n], size, align_bytes, stream, &target))
             return arena->shards[n];
-    return home;
+    return own;
 }
 
-int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
-                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
+int grow_make_room(struct arena *arena, struct shard *own, uint32_t size, uint64_t align_bytes,
+                   uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk) {
     bool misplaced = false;
     int r = -ENOMEM;
 
-    if (home->placed && atomic_load_explicit(&arena->n_shards, memory_order_relaxed) > 1 &&
-        atomic_fetch_add_explicit(&home->misses, 1, memory_order_relaxed) % FEED_MISSES ==
+    if (own->placed && atomic_load_explicit(&arena->n_shards, memory_order_relaxed) > 1 &&
+        atomic_fetch_add_explicit(&own->misses, 1, memory_order_relaxed) % FEED_MISSES ==
             FEED_MISSES - 1)
-        feed(arena, home, size);
-    if (try_shards(arena, home, 0, size, align_bytes, stream, ret_shard, ret_chunk))
+        feed(arena, own, size);
+    if (try_shards(arena, own, 0, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
-    if (streams_poll(arena) &&
-        try_shards(arena, home, 0, size, align_bytes, stream, ret_shard, ret_chunk))
+    if (stream_poll(arena) &&
+        try_shards(arena, own, 0, size, align_bytes, stream, ret_shard, ret_chunk))
         return 0;
 
     pthread_mutex_lock(&arena->growing);
     /* Others may take what was grown before we do; not for ever. */
     for (unsigned attempt = 0; attempt < 16; attempt++) {
-        if (try_shards(arena, home, LOOK, size, align_bytes, stream, ret_shard, ret_chunk)) {
+        if (try_shards(arena, own, LOOK, size, align_bytes, stream, ret_shard, ret_chunk)) {
             r = 0;
             break;
         }
-        home = find_addresses(arena, home, size, align_bytes, stream);
-        if (!has_records(home)) {
+        own = find_addresses(arena, own, size, align_bytes, stream);
+        if (!has_records(own)) {
             r = -ENOBUFS;
             break;
         }
-        r = home->placed ? grow_placed(arena, home, size, align_bytes, stream)
-                         : grow_regions(arena, home, size, align_bytes, &misplaced);
+        r = own->placed ? grow_placed(arena, own, size, align_bytes, stream)
+                        : grow_regions(arena, own, size, align_bytes, &misplaced);
         if (r == 0)
             continue;
-        if (try_shards(arena, home, SHARD_LOOK_ALL, size, align_bytes, stream, ret_shard,
+        if (try_shards(arena, own, SHARD_LOOK_ALL, size, align_bytes, stream, ret_shard,
                        ret_chunk)) {
             misplaced = false;
             r = 0;
@@ -435,16 +437,16 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
             break;
 
         /* Streams that go on freeing must not keep us from trying the rest. */
-        if (attempt < 8 && streams_wait(arena, stream))
+        if (attempt < 8 && stream_wait(arena, stream))
             continue;
-        if (home->placed)
-            r = scrape_placed(arena, home, size, align_bytes, stream);
+        if (own->placed)
+            r = scrape_placed(arena, own, size, align_bytes, stream);
         if (ends_all(r))
             break;
-        if (r < 0 && arena_trim_idle(arena, home, ((uint64_t)size << 8) + align_bytes))
+        if (r < 0 && trim_idle(arena, own, ((uint64_t)size << 8) + align_bytes))
             continue;
         if (r < 0) {
-            r = try_shards(arena, home, SHARD_LOOK_ALL, size, align_bytes, stream, ret_shard,
+            r = try_shards(arena, own, SHARD_LOOK_ALL, size, align_bytes, stream, ret_shard,
                            ret_chunk)
                     ? 0
                     : -ENOMEM;
@@ -459,10 +461,10 @@ int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint
     return r < 0 ? -ENOMEM : *ret_chunk ? 0 : -ENOMEM;
 }
 
-int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced) {
+int grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced) {
     struct shard *shard = arena->shards[0];
-    uint32_t size = spot_pages_up(shard, (bytes >> 8) + (bytes % 256 != 0));
-    struct spot spot = { .shard = shard };
+    uint32_t size = map_target_pages_up(shard, (bytes >> 8) + (bytes % 256 != 0));
+    struct map_target target = { .shard = shard };
 
     *ret_misplaced = false;
     if (size == UINT32_MAX)
@@ -473,6 +475,6 @@ int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced)
         return 0;
     if (!shard->placed)
         return grow_region(arena, shard, size, ret_misplaced);
-    spot.size = size;
-    return grow_spot(arena, &spot, false);
+    target.size = size;
+    return grow_spot(arena, &target, false);
 }

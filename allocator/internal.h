@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "allocator/shard.h"
 
 /* Bits of a handle: the block's number in its shard, as far as there is room, the shard, the index
@@ -48,8 +48,8 @@ struct arena {
     struct mem_source source;
     const char *name;
     uint64_t id; /* of this process's arenas; never used again */
-    bool has_homes;
-    unsigned slot; /* where threads remember their home in it: no other living arena's */
+    bool has_thread_shards;
+    unsigned slot; /* where threads remember their shard of it: no other living arena's */
     uint64_t page_bytes;
     uint64_t slices_end;  /* of the reservation, in whole pages; 0: regions */
     uint64_t slice_bytes; /* shard n > 0 begins so much times n before that */
@@ -89,13 +89,14 @@ void arena_lock_all(struct arena *arena);
 void arena_unlock_all(struct arena *arena);
 
 /* stats.c. Every shard is locked: all numbers. */
-void arena_count(struct arena *arena, struct arena_stats *ret);
+void stats_count(struct arena *arena, struct arena_stats *ret);
 /* So much more is held of the source; the lock of the shard that gets it is held. */
-void arena_count_held(struct arena *arena, uint64_t bytes);
+void stats_count_held(struct arena *arena, uint64_t bytes);
 
-/* lifetime.c. Shard `n`, the next one; `growing` is held. The first has all addresses that no other
- * one has, so that one thread never lacks any. -ENOSPC: it uses those of the new one already. */
-int arena_add_shard(struct arena *arena, unsigned n);
+/* arena_new.c. Shard `n`, the next one; `growing` is held. The first has all addresses that no
+ * other one has, so that one thread never lacks any. -ENOSPC: it uses those of the new one already.
+ */
+int arena_new_shard(struct arena *arena, unsigned n);
 
 /* for (struct shard *shard; …): every shard, the one for ARENA_PLAIN last. */
 static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
@@ -113,34 +114,34 @@ static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
 /* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
  * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT;
  * -EAGAIN: the source has to wait, and must not here. */
-int arena_make_room(struct arena *arena, struct shard *home, uint32_t size, uint64_t align_bytes,
-                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
+int grow_make_room(struct arena *arena, struct shard *own, uint32_t size, uint64_t align_bytes,
+                   uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
 /* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where
  * the cap is not. -EIO and `*ret_misplaced`: ARENA_MISPLACED_TEXT. */
-int arena_grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced);
+int grow_initial(struct arena *arena, uint64_t bytes, bool *ret_misplaced);
 #define ARENA_MISPLACED_TEXT                                                                       \
     "the source gave a region at an address that is no multiple of 256 bytes, which cannot be "    \
     "used: its region_new() must align"
 
-/* trim.c. Before failing: give back what is idle and of no use to `home`, so that the source may
+/* trim.c. Before failing: give back what is idle and of no use to `own`, so that the source may
  * give `bytes` to it. True if anything was. `growing` is held. */
-bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t bytes);
+bool trim_idle(struct arena *arena, const struct shard *own, uint64_t bytes);
 
 /* stream.c. Look at events; true if memory became free for others. */
-bool streams_poll(struct arena *arena);
+bool stream_poll(struct arena *arena);
 /* Before failing: have `stream`, or the host, wait for what other streams still hold. */
-bool streams_wait(struct arena *arena, uint8_t stream);
+bool stream_wait(struct arena *arena, uint8_t stream);
 /* The arena ends: wait for what streams still use, where they can be waited for. */
-void streams_done(struct arena *arena);
+void stream_done(struct arena *arena);
 /* The block `chunk` waits for all of these streams and for `past` (0: none), on paper that the
  * caller brought. */
-void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
+void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
-                       struct limbo *limbo);
+                       struct deferred_free *deferred);
 
-/* note.c. Where a history is kept: this happens now, under the lock of the shard that it happens
+/* tag.c. Where a history is kept: this happens now, under the lock of the shard that it happens
  * to. */
 void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
                 uint64_t bytes, uint32_t tag, uint8_t stream);
-const char *arena_tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
-void arena_tags_done(struct arena *arena);
+const char *tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
+void tag_done(struct arena *arena);

@@ -11,7 +11,7 @@
  */
 #include "allocator/map_target.h"
 
-uint32_t spot_pages_up(const struct shard *shard, uint64_t size) {
+uint32_t map_target_pages_up(const struct shard *shard, uint64_t size) {
     uint64_t up = (size + shard->page_size - 1) / shard->page_size * shard->page_size;
 
     return up > shard->space_size ? UINT32_MAX : (uint32_t)up;
@@ -40,80 +40,81 @@ static uint32_t find_hole(const struct shard *shard, uint32_t offset) {
     return 0;
 }
 
-int spot_reserve(const struct spot *spot) {
+int map_target_reserve(const struct map_target *target) {
     int r;
 
-    if (!spot->hole)
+    if (!target->hole)
         return 0;
-    lock_take(&spot->shard->lock);
-    r = shard_reserve(spot->shard);
-    lock_drop(&spot->shard->lock);
+    lock_take(&target->shard->lock);
+    r = shard_reserve(target->shard);
+    lock_drop(&target->shard->lock);
     return r;
 }
 
-void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool moved) {
-    struct shard *shard = spot->shard;
+void map_target_occupy(struct arena *arena, struct map_target *target, uint32_t size, bool moved) {
+    struct shard *shard = target->shard;
 
     lock_take(&shard->lock);
     if (moved)
         atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
     else
-        arena_count_held(arena, (uint64_t)size << 8);
+        stats_count_held(arena, (uint64_t)size << 8);
     if (shard->notes)
         arena_note(arena, shard, NOTE_MAP,
-                   arena->source.base + shard->slice_offset + ((uint64_t)spot->offset << 8),
+                   arena->source.base + shard->slice_offset + ((uint64_t)target->offset << 8),
                    (uint64_t)size << 8, 0, 0);
-    if (!spot->hole)
+    if (!target->hole)
         shard_extend(shard, size);
     else
-        shard_fill(shard, find_hole(shard, spot->offset), spot->offset, size);
+        shard_fill(shard, find_hole(shard, target->offset), target->offset, size);
     lock_drop(&shard->lock);
-    spot->offset += size;
-    spot->size -= size;
+    target->offset += size;
+    target->size -= size;
 }
 
-/* A chunk that must not give pages to the spot: it is part of what the spot is to become. */
-static bool part_of(const struct spot *spot, const struct shard *shard, uint32_t i) {
+/* A chunk that must not give pages to the target: it is part of what the target is to become. */
+static bool part_of(const struct map_target *target, const struct shard *shard, uint32_t i) {
     const struct chunk *chunk = &shard->table.chunks[i];
 
-    if (shard != spot->shard)
+    if (shard != target->shard)
         return false;
-    if (i == spot->beside || i == spot->beside_too || (i == shard->top && !spot->hole))
+    if (i == target->beside || i == target->beside_too || (i == shard->top && !target->hole))
         return true;
-    return chunk->offset < spot->offset && chunk_end(chunk) > spot->start;
+    return chunk->offset < target->offset && chunk_end(chunk) > target->start;
 }
 
-/* Is this hole, with the free chunks beside it, a better spot? */
-static void consider_hole(struct shard *shard, uint32_t i, uint64_t want, struct spot *best) {
+/* Is this hole, with the free chunks beside it, a better target? */
+static void consider_hole(struct shard *shard, uint32_t i, uint64_t want, struct map_target *best) {
     const struct chunk *chunks = shard->table.chunks, *hole = &chunks[i];
     const struct chunk *before = &chunks[hole->prev], *behind = &chunks[hole->next];
     bool joins_before = shard_is_free_for_all(shard, hole->prev);
     bool joins_behind = shard_is_free_for_all(shard, hole->next);
     uint32_t need;
 
-    need = spot_pages_up(shard, joins_before && before->size < want ? want - before->size : want);
+    need = map_target_pages_up(shard,
+                               joins_before && before->size < want ? want - before->size : want);
     if (need <= hole->size && need < best->size)
-        *best = (struct spot){ shard,        true,         joins_before ? hole->prev : 0,
-                               hole->offset, hole->offset, need };
+        *best = (struct map_target){ shard,        true,         joins_before ? hole->prev : 0,
+                                     hole->offset, hole->offset, need };
     if (!joins_behind)
         return;
-    need = spot_pages_up(shard, behind->size < want ? want - behind->size : want);
+    need = map_target_pages_up(shard, behind->size < want ? want - behind->size : want);
     if (need <= hole->size && need < best->size)
-        *best =
-            (struct spot){ shard, true, hole->next, chunk_end(hole) - need, chunk_end(hole) - need,
-                           need };
+        *best = (struct map_target){
+            shard, true, hole->next, chunk_end(hole) - need, chunk_end(hole) - need, need
+        };
     if (joins_before && hole->size < best->size &&
         (uint64_t)before->size + hole->size + behind->size >= want)
-        *best = (struct spot){ shard,        true,       hole->prev, hole->offset,
-                               hole->offset, hole->size, hole->next };
+        *best = (struct map_target){ shard,        true,       hole->prev, hole->offset,
+                                     hole->offset, hole->size, hole->next };
 }
 
-bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
-               struct spot *ret) {
+bool map_target_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
+                     struct map_target *ret) {
     const struct chunk *chunks = shard->table.chunks;
     uint64_t want = align_bytes > 256 ? size + (align_bytes >> 8) - 1 : size;
     const struct chunk *top, *below;
-    struct spot best = { .shard = shard, .size = UINT32_MAX };
+    struct map_target best = { .shard = shard, .size = UINT32_MAX };
     uint32_t need, have;
 
     lock_take(&shard->lock);
@@ -123,7 +124,7 @@ bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t
     have = top->size;
     if (shard_is_free_for(shard, top->prev, stream))
         have += below->size;
-    need = spot_pages_up(shard, want > have ? want - have : 1);
+    need = map_target_pages_up(shard, want > have ? want - have : 1);
     if (need <= shard->space_size - chunk_end(top)) {
         best.beside = have > top->size ? top->prev : 0;
         best.start = best.offset = chunk_end(top);
@@ -141,12 +142,12 @@ bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t
     return true;
 }
 
-uint32_t donor_find(struct arena *arena, const struct spot *spot, struct shard **ret_shard,
-                    uint32_t *ret_offset, uint32_t *ret_size) {
+uint32_t map_target_find_donor(struct arena *arena, const struct map_target *target,
+                               struct shard **ret_shard, uint32_t *ret_offset, uint32_t *ret_size) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
 
     for (unsigned n = 0; n < n_shards; n++) {
-        struct shard *shard = arena->shards[(spot->shard->index + n) % n_shards];
+        struct shard *shard = arena->shards[(target->shard->index + n) % n_shards];
         struct bins *bins = shard->bins[0];
 
         *ret_shard = shard;
@@ -155,18 +156,19 @@ uint32_t donor_find(struct arena *arena, const struct spot *spot, struct shard *
              bin = bins_next(bins, bin + 1))
             for (uint32_t i = bins->head[bin]; i; i = chunk_link_next(&shard->table.chunks[i])) {
                 *ret_size = whole_pages(shard, &shard->table.chunks[i], ret_offset);
-                if (*ret_size && !part_of(spot, shard, i))
+                if (*ret_size && !part_of(target, shard, i))
                     return i;
             }
         *ret_size = whole_pages(shard, &shard->table.chunks[shard->top], ret_offset);
-        if (*ret_size && !part_of(spot, shard, shard->top))
+        if (*ret_size && !part_of(target, shard, shard->top))
             return shard->top;
         lock_drop(&shard->lock);
     }
     return 0;
 }
 
-uint64_t donor_count(struct arena *arena, const struct spot *spot, uint64_t enough) {
+uint64_t map_target_count_donors(struct arena *arena, const struct map_target *target,
+                                 uint64_t enough) {
     unsigned n_shards = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
     uint64_t found = 0;
     uint32_t offset;
@@ -177,12 +179,12 @@ uint64_t donor_count(struct arena *arena, const struct spot *spot, uint64_t enou
 
         lock_take(&shard->lock);
         bins = shard->bins[0];
-        if (!part_of(spot, shard, shard->top))
+        if (!part_of(target, shard, shard->top))
             found += whole_pages(shard, &shard->table.chunks[shard->top], &offset);
         for (unsigned bin = bins_next(bins, bin_of(shard->page_size)); bin < BINS && found < enough;
              bin = bins_next(bins, bin + 1))
             for (uint32_t i = bins->head[bin]; i; i = chunk_link_next(&shard->table.chunks[i]))
-                if (!part_of(spot, shard, i))
+                if (!part_of(target, shard, i))
                     found += whole_pages(shard, &shard->table.chunks[i], &offset);
         lock_drop(&shard->lock);
     }

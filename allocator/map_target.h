@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Spot: a place of the reservation where memory is to be mapped, and donor: a free chunk whose
- * whole pages can go there.
+ * Map target: a place of the reservation where memory is to be mapped, and donor: a free chunk
+ * whose whole pages can go there.
  *
- * Whoever holds the arena's `growing` has the only spot there is, on its stack. Only that thread
- * changes holes and the end of a top, so a spot stays good while its shard is not locked; what is
- * free may change meanwhile, and then the spot merely was a worse choice than it seemed.
+ * Whoever holds the arena's `growing` has the only target there is, on its stack. Only that thread
+ * changes holes and the end of a top, so a target stays good while its shard is not locked; what is
+ * free may change meanwhile, and then the target merely was a worse choice than it seemed.
  */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
-struct spot {
+struct map_target {
     struct shard *shard;
     bool hole;       /* inside a hole; else at the end of the top */
     uint32_t beside; /* the free chunk that what is mapped will join, 0: none */
@@ -21,21 +21,22 @@ struct spot {
 };
 
 /* `size` granules in whole pages; UINT32_MAX: more than the shard has addresses. */
-uint32_t spot_pages_up(const struct shard *shard, uint64_t size);
+uint32_t map_target_pages_up(const struct shard *shard, uint64_t size);
 /* Where the fewest new pages make room for `size`. False: no addresses are left. `growing` is held,
  * or what another thread has found could change; takes the shard's lock. */
-bool spot_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
-               struct spot *ret);
+bool map_target_find(struct shard *shard, uint32_t size, uint64_t align_bytes, uint8_t stream,
+                     struct map_target *ret);
 /* Whatever is mapped there next, whole or in part, can be put to use. -ENOBUFS: the host has no
  * records. Takes the shard's lock. */
-int spot_reserve(const struct spot *spot);
-/* After spot_reserve(): the first `size` of the spot are mapped: put them to use. They are new, or
- * `moved`, and then counted as moving until now. Takes the shard's lock. */
-void spot_occupy(struct arena *arena, struct spot *spot, uint32_t size, bool moved);
+int map_target_reserve(const struct map_target *target);
+/* After map_target_reserve(): the first `size` of the target are mapped: put them to use. They are
+ * new, or `moved`, and then counted as moving until now. Takes the shard's lock. */
+void map_target_occupy(struct arena *arena, struct map_target *target, uint32_t size, bool moved);
 
-/* The smallest free chunk with whole pages that is not part of the spot: large ones are the more
+/* The smallest free chunk with whole pages that is not part of the target: large ones are the more
  * useful as they are. Its shard is locked; 0: there is none, and nothing is locked. */
-uint32_t donor_find(struct arena *arena, const struct spot *spot, struct shard **ret_shard,
-                    uint32_t *ret_offset, uint32_t *ret_size);
-/* Granules in whole pages that donor_find() would find; stops counting at `enough`. */
-uint64_t donor_count(struct arena *arena, const struct spot *spot, uint64_t enough);
+uint32_t map_target_find_donor(struct arena *arena, const struct map_target *target,
+                               struct shard **ret_shard, uint32_t *ret_offset, uint32_t *ret_size);
+/* Granules in whole pages that map_target_find_donor() would find; stops counting at `enough`. */
+uint64_t map_target_count_donors(struct arena *arena, const struct map_target *target,
+                                 uint64_t enough);

@@ -173,7 +173,7 @@ void shard_region_remove(struct shard *shard, uint32_t n) {
 
 uint64_t shard_metadata_bytes(const struct shard *shard) {
     uint64_t bytes = sizeof(*shard) + sizeof(*shard->holes) + chunk_table_bytes(&shard->table) +
-                     shard->n_regions_max * sizeof(*shard->regions) + shard->limbo_bytes;
+                     shard->n_regions_max * sizeof(*shard->regions) + shard->deferred_bytes;
 
     for (unsigned stream = 0; stream < ELEMENTSOF(shard->bins) && shard->bins[stream]; stream++)
         bytes += sizeof(*shard->bins[stream]);

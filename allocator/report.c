@@ -100,8 +100,7 @@ static void say_holders(struct text *text, struct arena *arena) {
     holders = count_holders(arena, &n);
     for (uint32_t k = 0; holders && k < MIN(n, (uint32_t)HOLDERS) && holders[k].blocks; k++) {
         say(text, "%s ", k ? "," : " Most is held by");
-        say_name(text,
-                 holders[k].tag ? arena_tag_name(arena, holders[k].tag) : "blocks without a tag");
+        say_name(text, holders[k].tag ? tag_name(arena, holders[k].tag) : "blocks without a tag");
         say(text, " %s (%llu)", units_format_bytes(holders[k].bytes, bytes),
             (unsigned long long)holders[k].blocks);
     }
@@ -131,7 +130,7 @@ static void count_pieces(const struct shard *shard, uint32_t first, struct piece
         const struct chunk *chunk = &shard->table.chunks[i];
         const unsigned state = chunk_state(chunk);
 
-        if (state != CHUNK_FREE && state != CHUNK_LIMBO && state != CHUNK_TOP) {
+        if (state != CHUNK_FREE && state != CHUNK_DEFERRED && state != CHUNK_TOP) {
             piece_ends(piece, shard->page_size);
             continue;
         }
@@ -172,15 +171,15 @@ static bool waiting_helps(struct arena *arena, const struct arena_request *reque
 static bool has_addresses(struct arena *arena, const struct arena_request *request) {
     uint32_t size = (uint32_t)((request->bytes + 255) >> 8);
     struct shard *shard;
-    struct spot spot;
+    struct map_target target;
     bool has = false;
 
     if (!arena->slices_end || request->flags & ARENA_PLAIN)
         return true;
-    pthread_mutex_lock(&arena->growing); /* whose spots must not change meanwhile */
+    pthread_mutex_lock(&arena->growing); /* whose targets must not change meanwhile */
     arena_foreach_shard(arena, shard) {
         has = shard->placed &&
-              spot_find(shard, size + !size, request->align_bytes, request->stream, &spot);
+              map_target_find(shard, size + !size, request->align_bytes, request->stream, &target);
         if (has)
             break;
     }
@@ -249,7 +248,7 @@ int arena_report(struct arena *arena, const struct arena_request *request, char 
         say(&text, " aligned to %s", units_format_bytes(request->align_bytes, asked));
     if (request->tag) {
         say(&text, " for ");
-        say_name(&text, arena_tag_name(arena, request->tag));
+        say_name(&text, tag_name(arena, request->tag));
     }
     say(&text, "; live %s in %llu block%s, reserved %s", units_format_bytes(stats.live_bytes, live),
         (unsigned long long)stats.live_blocks, plural(stats.live_blocks),

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/allocator.h"
-#include "allocator/bin.h"
+#include "allocator/arena.h"
+#include "allocator/bins.h"
 #include "allocator/chunk.h"
 #include "allocator/lock.h"
 #include "allocator/lookup.h"
@@ -48,8 +48,8 @@ struct note {
 };
 
 /* A block that several streams may still use: free once each of them has passed its epoch. */
-struct limbo {
-    struct limbo *next;
+struct deferred_free {
+    struct deferred_free *next;
     uint64_t bytes; /* requested */
     uint32_t chunk, tag;
     uint32_t own_bytes; /* of the host */
@@ -64,20 +64,20 @@ struct shard {
     struct lock lock;
     uint32_t top; /* index of the CHUNK_TOP; 0 in a shard of regions: the edge, which is empty */
     uint32_t delta_shift;
-    const void *allocates; /* the thread that last came to allocate: home_thread() */
+    const void *allocates; /* the thread that last came to allocate: thread_shard_thread() */
     const uint64_t *delta; /* [offset >> delta_shift]: address minus offset */
     struct chunk_table table;
 
     uint64_t live_bytes; /* requested */
     uint64_t live_limit; /* up to here no new peak of the arena is possible */
     tally live[BIN_ORDERS];
-    uint64_t allocs;      /* ever: the last one's number */
-    uint64_t taken_size;  /* granules ever handed out */
-    uint64_t limbo_size;  /* granules */
-    struct limbo *limbo;  /* owned */
-    uint64_t limbo_bytes; /* of the host, for those */
-    uint64_t mapped_size; /* granules held of the source */
-    uint64_t lost_size;   /* of those, in no chunk: a region that was of no use and could not go */
+    uint64_t allocs;                /* ever: the last one's number */
+    uint64_t taken_size;            /* granules ever handed out */
+    uint64_t deferred_size;         /* granules */
+    struct deferred_free *deferred; /* owned */
+    uint64_t deferred_bytes;        /* of the host, for those */
+    uint64_t mapped_size;           /* granules held of the source */
+    uint64_t lost_size; /* of those, in no chunk: a region that was of no use and could not go */
 
     struct bins *bins[ARENA_STREAMS_MAX + 1]; /* by stream; 0: free for all */
     struct bins *holes;
@@ -86,7 +86,7 @@ struct shard {
     struct note *notes;                  /* the last ones, in a ring; NULL: no history */
     uint64_t n_notes;                    /* ever */
 
-    atomic_uint residents; /* threads that are at home here: home.c */
+    atomic_uint residents; /* threads that are at home here: thread_shard.c */
     atomic_uint misses;    /* allocations that found nothing here; for grow.c */
     bool placed;
     uint8_t index;

@@ -41,7 +41,7 @@ static void copy_chunks(const struct shard *shard, uint32_t i, struct snapshot *
         *block = (struct snapshot_block){
             .address = shard_address(shard, chunk),
             .bytes = (uint64_t)chunk->size << 8,
-            .state = state == CHUNK_LIVE || state == CHUNK_LIMBO ? (uint8_t)state : CHUNK_FREE,
+            .state = state == CHUNK_LIVE || state == CHUNK_DEFERRED ? (uint8_t)state : CHUNK_FREE,
         };
         if (state == CHUNK_LIVE) {
             block->requested_bytes = chunk_live_bytes(chunk);
@@ -124,7 +124,7 @@ int snapshot_take(struct snapshot *ret, struct arena *arena) {
         copy_shard(shard, &snapshot);
         copy_notes(arena, shard, &snapshot);
     }
-    arena_count(arena, &snapshot.stats);
+    stats_count(arena, &snapshot.stats);
     arena_unlock_all(arena);
     sort_notes(arena, &snapshot);
     *ret = snapshot;

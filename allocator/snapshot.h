@@ -6,13 +6,13 @@
  */
 #include <stdint.h>
 
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 struct snapshot_block {
     uint64_t address, bytes;
     uint64_t requested_bytes; /* live */
     uint32_t tag;             /* live */
-    uint8_t state;            /* of enum chunk_state: live, limbo or free */
+    uint8_t state;            /* of enum chunk_state: live, deferred or free */
     uint8_t stream;           /* live: that allocated it; free: the only one that may have it */
 };
 

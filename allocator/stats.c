@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers: kept per shard as they change, summed here at one instant. */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 static void add_shard_stats(const struct shard *shard, struct arena_stats *stats) {
     const struct chunk *top = &shard->table.chunks[shard->top];
@@ -10,8 +10,8 @@ static void add_shard_stats(const struct shard *shard, struct arena_stats *stats
     stats->live_blocks += tally_n(live);
     stats->used_bytes += tally_size(live) << 8;
     stats->allocs += shard->allocs;
-    stats->pending_bytes += shard->limbo_size << 8;
-    stats->free_bytes += (shard->limbo_size + shard->lost_size + top->size) << 8;
+    stats->pending_bytes += shard->deferred_size << 8;
+    stats->free_bytes += (shard->deferred_size + shard->lost_size + top->size) << 8;
     stats->free_blocks += top->size != 0;
     stats->largest_free_bytes =
         MAX(stats->largest_free_bytes, (uint64_t)shard_largest_free(shard) << 8);
@@ -40,7 +40,7 @@ static void add_shard_stats(const struct shard *shard, struct arena_stats *stats
     }
 }
 
-void arena_count(struct arena *arena, struct arena_stats *ret) {
+void stats_count(struct arena *arena, struct arena_stats *ret) {
     struct arena_stats stats = { 0 };
     uint64_t cap = atomic_load(&arena->cap_bytes);
     struct shard *shard;
@@ -66,7 +66,7 @@ void arena_count(struct arena *arena, struct arena_stats *ret) {
     *ret = stats;
 }
 
-void arena_count_held(struct arena *arena, uint64_t bytes) {
+void stats_count_held(struct arena *arena, uint64_t bytes) {
     uint64_t reserved = atomic_fetch_add(&arena->reserved_bytes, bytes) + bytes;
 
     if (reserved > atomic_load(&arena->peak_reserved_bytes))
@@ -75,6 +75,6 @@ void arena_count_held(struct arena *arena, uint64_t bytes) {
 
 void arena_get_stats(struct arena *arena, struct arena_stats *ret) {
     arena_lock_all(arena);
-    arena_count(arena, ret);
+    stats_count(arena, ret);
     arena_unlock_all(arena);
 }

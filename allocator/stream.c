@@ -15,14 +15,15 @@
  * next one is not closed before all of it has passed, so there are two at a time, the closed and
  * the open one, and a bit tells them apart.
  */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 #include <stdlib.h>
 
-static bool in_limbo(const struct shard *shard, uint8_t stream) {
-    for (const struct limbo *limbo = shard->limbo; limbo; limbo = limbo->next)
-        for (unsigned n = 0; n < limbo->n_streams; n++)
-            if (limbo->streams[n].stream == stream)
+static bool is_deferred_on(const struct shard *shard, uint8_t stream) {
+    for (const struct deferred_free *deferred = shard->deferred; deferred;
+         deferred = deferred->next)
+        for (unsigned n = 0; n < deferred->n_streams; n++)
+            if (deferred->streams[n].stream == stream)
                 return true;
     return false;
 }
@@ -32,7 +33,7 @@ static bool is_waited_for(struct arena *arena, uint8_t stream) {
     struct shard *shard;
 
     arena_foreach_shard(arena, shard) if (bins_any(shard->bins[stream]) ||
-                                          in_limbo(shard, stream)) return true;
+                                          is_deferred_on(shard, stream)) return true;
     return false;
 }
 
@@ -57,42 +58,42 @@ static void close_epoch(struct arena *arena, uint8_t n) {
         arena->stream_ops->record(arena->stream_userdata, stream->number, &stream->event) == 0;
 }
 
-/* What waited in limbo for an epoch of the stream that is not open waits no longer, or for `to`
+/* What was deferred for an epoch of the stream that is not open waits no longer, or for `to`
  * instead; what waits for `to` alone is that stream's. */
-static bool pass_limbo(struct arena *arena, struct shard *shard, uint8_t stream, uint8_t to) {
+static bool pass_deferred(struct arena *arena, struct shard *shard, uint8_t stream, uint8_t to) {
     bool any = false;
 
-    for (struct limbo **at = &shard->limbo; *at;) {
-        struct limbo *limbo = *at;
+    for (struct deferred_free **at = &shard->deferred; *at;) {
+        struct deferred_free *deferred = *at;
         bool others = false;
 
-        for (unsigned n = 0; n < limbo->n_streams;) {
-            bool passes = limbo->streams[n].stream == stream &&
-                          limbo->streams[n].epoch != arena->streams[stream].open;
+        for (unsigned n = 0; n < deferred->n_streams;) {
+            bool passes = deferred->streams[n].stream == stream &&
+                          deferred->streams[n].epoch != arena->streams[stream].open;
 
             if (passes && !to) {
-                limbo->streams[n] = limbo->streams[--limbo->n_streams];
+                deferred->streams[n] = deferred->streams[--deferred->n_streams];
                 continue;
             }
             if (passes) {
-                limbo->streams[n].stream = to;
-                limbo->streams[n].epoch = arena->streams[to].open;
+                deferred->streams[n].stream = to;
+                deferred->streams[n].epoch = arena->streams[to].open;
             }
-            others |= limbo->streams[n++].stream != to;
+            others |= deferred->streams[n++].stream != to;
         }
         if (others) {
-            at = &limbo->next;
+            at = &deferred->next;
             continue;
         }
         if (shard->notes)
             arena_note(arena, shard, NOTE_FREED,
-                       shard_address(shard, &shard->table.chunks[limbo->chunk]), limbo->bytes,
-                       limbo->tag, to);
-        shard->limbo_size -= shard->table.chunks[limbo->chunk].size;
-        shard_give(shard, limbo->chunk, (struct chunk_stream){ to, shard->open[to] });
-        *at = limbo->next;
-        shard->limbo_bytes -= limbo->own_bytes;
-        free(limbo);
+                       shard_address(shard, &shard->table.chunks[deferred->chunk]), deferred->bytes,
+                       deferred->tag, to);
+        shard->deferred_size -= shard->table.chunks[deferred->chunk].size;
+        shard_give(shard, deferred->chunk, (struct chunk_stream){ to, shard->open[to] });
+        *at = deferred->next;
+        shard->deferred_bytes -= deferred->own_bytes;
+        free(deferred);
         any = true;
     }
     return any;
@@ -106,7 +107,7 @@ static bool pass_epoch(struct arena *arena, uint8_t n, uint8_t to) {
     arena_lock_all(arena);
     arena_foreach_shard(arena, shard) {
         any |= shard_pass(shard, n, to);
-        any |= pass_limbo(arena, shard, n, to);
+        any |= pass_deferred(arena, shard, n, to);
     }
     arena_unlock_all(arena);
     return any;
@@ -132,7 +133,7 @@ static bool poll_stream(struct arena *arena, uint8_t n) {
     return pass_epoch(arena, n, 0);
 }
 
-bool streams_poll(struct arena *arena) {
+bool stream_poll(struct arena *arena) {
     bool any = false;
 
     if (!atomic_load_explicit(&arena->n_streams, memory_order_acquire))
@@ -150,12 +151,12 @@ bool streams_poll(struct arena *arena) {
     return any;
 }
 
-static bool limbo_waits_for(struct arena *arena, uint8_t stream) {
+static bool deferred_waits_for(struct arena *arena, uint8_t stream) {
     struct shard *shard;
     bool waits = false;
 
     arena_lock_all(arena);
-    arena_foreach_shard(arena, shard) waits |= in_limbo(shard, stream);
+    arena_foreach_shard(arena, shard) waits |= is_deferred_on(shard, stream);
     arena_unlock_all(arena);
     return waits;
 }
@@ -184,46 +185,46 @@ static bool order_after(struct arena *arena, uint8_t n, uint8_t to) {
     return true;
 }
 
-bool streams_wait(struct arena *arena, uint8_t to) {
+bool stream_wait(struct arena *arena, uint8_t to) {
     bool any = false;
 
     if (!atomic_load_explicit(&arena->n_streams, memory_order_acquire))
         return false;
-    if (streams_poll(arena))
+    if (stream_poll(arena))
         return true;
     pthread_mutex_lock(&arena->streaming);
     for (unsigned n = 1; n <= atomic_load(&arena->n_streams); n++)
         if (n != to && arena->streams[n].has_event)
             any |= order_after(arena, (uint8_t)n, to) || wait_for(arena, (uint8_t)n);
     /* The asking stream has its own memory already, except for what waits for others too. */
-    if (!any && to && arena->streams[to].has_event && limbo_waits_for(arena, to))
+    if (!any && to && arena->streams[to].has_event && deferred_waits_for(arena, to))
         any = wait_for(arena, to);
     pthread_mutex_unlock(&arena->streaming);
     return any;
 }
 
 void arena_poll(struct arena *arena) {
-    streams_poll(arena);
+    stream_poll(arena);
 }
 
-void streams_limbo_add(struct arena *arena, struct shard *shard, uint32_t chunk,
+void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
-                       struct limbo *limbo) {
-    limbo->chunk = chunk;
-    limbo->bytes = chunk_live_bytes(&shard->table.chunks[chunk]);
-    limbo->tag = chunk_tag(&shard->table.chunks[chunk]);
-    limbo->n_streams = n_streams + (past != 0);
-    for (unsigned n = 0; n < limbo->n_streams; n++) {
+                       struct deferred_free *deferred) {
+    deferred->chunk = chunk;
+    deferred->bytes = chunk_live_bytes(&shard->table.chunks[chunk]);
+    deferred->tag = chunk_tag(&shard->table.chunks[chunk]);
+    deferred->n_streams = n_streams + (past != 0);
+    for (unsigned n = 0; n < deferred->n_streams; n++) {
         uint8_t stream = n < n_streams ? streams[n] : past;
 
-        limbo->streams[n].stream = stream;
-        limbo->streams[n].epoch = arena->streams[stream].open;
+        deferred->streams[n].stream = stream;
+        deferred->streams[n].epoch = arena->streams[stream].open;
     }
-    chunk_set(&shard->table.chunks[chunk], CHUNK_LIMBO, 0);
-    shard->limbo_size += shard->table.chunks[chunk].size;
-    shard->limbo_bytes += limbo->own_bytes;
-    limbo->next = shard->limbo;
-    shard->limbo = limbo;
+    chunk_set(&shard->table.chunks[chunk], CHUNK_DEFERRED, 0);
+    shard->deferred_size += shard->table.chunks[chunk].size;
+    shard->deferred_bytes += deferred->own_bytes;
+    deferred->next = shard->deferred;
+    shard->deferred = deferred;
 }
 
 /* Does memory under a live block, or that nobody has, have a past on this stream? */
@@ -240,7 +241,7 @@ static bool has_past(struct arena *arena, uint8_t stream) {
     return is_waited_for(arena, stream);
 }
 
-void streams_done(struct arena *arena) {
+void stream_done(struct arena *arena) {
     const struct stream_ops *ops = arena->stream_ops;
     struct shard *shard;
 
@@ -256,9 +257,9 @@ void streams_done(struct arena *arena) {
         ops->wait(arena->stream_userdata, event);
         ops->discard(arena->stream_userdata, event);
     }
-    arena_foreach_shard(arena, shard) for (struct limbo *next, *limbo = shard->limbo; limbo;
-                                           limbo = next) {
-        next = limbo->next;
-        free(limbo);
+    arena_foreach_shard(arena, shard) for (struct deferred_free *next, *deferred = shard->deferred;
+                                           deferred; deferred = next) {
+        next = deferred->next;
+        free(deferred);
     }
 }

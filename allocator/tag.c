@@ -5,7 +5,7 @@
  * it happens and threads that do not meet otherwise do not meet here. One number for all of them
  * says afterwards which came first.
  */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ uint32_t arena_tag(struct arena *arena, const char *name) {
     return tag;
 }
 
-const char *arena_tag_name(struct arena *arena, uint32_t tag) {
+const char *tag_name(struct arena *arena, uint32_t tag) {
     const char *name = "";
 
     pthread_mutex_lock(&arena->tagging);
@@ -103,7 +103,7 @@ void arena_note(struct arena *arena, struct shard *shard, enum note_action actio
     };
 }
 
-void arena_tags_done(struct arena *arena) {
+void tag_done(struct arena *arena) {
     for (uint32_t n = 0; n < arena->n_tags; n++)
         free(arena->tags[n]);
     free(arena->tags);

@@ -13,26 +13,27 @@
  */
 #define QUIET_MAX 32
 
-_Thread_local struct home *home_own;
+_Thread_local struct thread_shard *thread_shard_own;
 
-/* Whose homes are counted. The lock keeps an arena from ending while a thread that ends leaves it.
+/* Arenas whose thread shards are counted. The lock keeps an arena from ending while a thread that
+ * ends leaves it.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct arena *arenas[HOME_ARENAS];
+static struct arena *arenas[THREAD_SHARD_ARENAS];
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* its value is home_own: tells when a thread ends */
+static pthread_key_t key; /* its value is thread_shard_own: tells when a thread ends */
 static bool has_key;
 
-int home_arena_begins(struct arena *arena) {
+int thread_shard_add_arena(struct arena *arena) {
     int r = -ENOSPC;
 
     pthread_mutex_lock(&lock);
-    for (unsigned slot = 0; slot < HOME_ARENAS; slot++)
+    for (unsigned slot = 0; slot < THREAD_SHARD_ARENAS; slot++)
         if (!arenas[slot]) {
             arenas[slot] = arena;
             arena->slot = slot;
-            arena->has_homes = true;
+            arena->has_thread_shards = true;
             r = 0;
             break;
         }
@@ -40,8 +41,8 @@ int home_arena_begins(struct arena *arena) {
     return r;
 }
 
-void home_arena_ends(struct arena *arena) {
-    if (!arena->has_homes)
+void thread_shard_remove_arena(struct arena *arena) {
+    if (!arena->has_thread_shards)
         return;
     pthread_mutex_lock(&lock);
     arenas[arena->slot] = NULL;
@@ -49,15 +50,15 @@ void home_arena_ends(struct arena *arena) {
 }
 
 static void leave_all(void *value) {
-    struct home *homes = value;
+    struct thread_shard *slots = value;
 
     pthread_mutex_lock(&lock);
-    for (unsigned slot = 0; slot < HOME_ARENAS; slot++)
-        if (arenas[slot] && arenas[slot]->id == homes[slot].arena_id)
-            atomic_fetch_sub(&homes[slot].shard->residents, 1);
+    for (unsigned slot = 0; slot < THREAD_SHARD_ARENAS; slot++)
+        if (arenas[slot] && arenas[slot]->id == slots[slot].arena_id)
+            atomic_fetch_sub(&slots[slot].shard->residents, 1);
     pthread_mutex_unlock(&lock);
-    home_own = NULL;
-    free(homes);
+    thread_shard_own = NULL;
+    free(slots);
 }
 
 static void make_key(void) {
@@ -71,16 +72,16 @@ static __attribute__((destructor)) void drop_key(void) {
 }
 
 /* NULL: the host has no memory, or no key, left for it. */
-static struct home *make_homes(void) {
-    struct home *homes;
+static struct thread_shard *make_thread_shards(void) {
+    struct thread_shard *slots;
 
     pthread_once(&once, make_key);
-    homes = has_key ? calloc(HOME_ARENAS, sizeof(*homes)) : NULL;
-    if (homes && pthread_setspecific(key, homes) != 0) {
-        free(homes);
+    slots = has_key ? calloc(THREAD_SHARD_ARENAS, sizeof(*slots)) : NULL;
+    if (slots && pthread_setspecific(key, slots) != 0) {
+        free(slots);
         return NULL;
     }
-    return homes;
+    return slots;
 }
 
 static unsigned residents(const struct arena *arena, unsigned n) {
@@ -98,92 +99,93 @@ static unsigned emptiest(const struct arena *arena, unsigned n_shards) {
 }
 
 /* NULL: this thread can have none here, and allocates in the first shard. */
-static struct home *find_home(struct arena *arena) {
-    struct home *home;
+static struct thread_shard *find_thread_shard(struct arena *arena) {
+    struct thread_shard *own;
 
-    if (!arena->has_homes)
+    if (!arena->has_thread_shards)
         return NULL;
-    if (!home_own)
-        home_own = make_homes();
-    if (!home_own)
+    if (!thread_shard_own)
+        thread_shard_own = make_thread_shards();
+    if (!thread_shard_own)
         return NULL;
-    home = &home_own[arena->slot];
-    if (home->arena_id != arena->id) {
+    own = &thread_shard_own[arena->slot];
+    if (own->arena_id != arena->id) {
         unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire);
 
-        *home = (struct home){ .arena_id = arena->id, .shard = arena->shards[emptiest(arena, n)] };
-        atomic_fetch_add(&home->shard->residents, 1);
+        *own = (struct thread_shard){ .arena_id = arena->id,
+                                      .shard = arena->shards[emptiest(arena, n)] };
+        atomic_fetch_add(&own->shard->residents, 1);
     }
-    return home;
+    return own;
 }
 
 /* To a shard with fewer residents, if there is one or may be. */
-static void move_on(struct arena *arena, struct home *home) {
+static void move_on(struct arena *arena, struct thread_shard *own) {
     unsigned n = atomic_load_explicit(&arena->n_shards, memory_order_acquire), there;
-    unsigned here = atomic_load_explicit(&home->shard->residents, memory_order_relaxed);
+    unsigned here = atomic_load_explicit(&own->shard->residents, memory_order_relaxed);
 
     there = emptiest(arena, n);
     /* Somebody may be growing, which can take long: then try again another time. */
     if (residents(arena, there) && n < atomic_load(&arena->max_shards) &&
         pthread_mutex_trylock(&arena->growing) == 0) {
-        if (n == atomic_load(&arena->n_shards) && arena_add_shard(arena, n) == 0)
+        if (n == atomic_load(&arena->n_shards) && arena_new_shard(arena, n) == 0)
             there = n;
         pthread_mutex_unlock(&arena->growing);
     }
     /* Whom it met may not have counted itself yet. Of two that would both go, one does. */
     if (residents(arena, there) + 1 < MAX(here, 2u) &&
-        atomic_compare_exchange_strong(&home->shard->residents, &here, here - 1)) {
-        home->shard = arena->shards[there];
-        atomic_fetch_add(&home->shard->residents, 1);
+        atomic_compare_exchange_strong(&own->shard->residents, &here, here - 1)) {
+        own->shard = arena->shards[there];
+        atomic_fetch_add(&own->shard->residents, 1);
     }
 }
 
-struct shard *home_enter_slowly(struct arena *arena) {
-    struct home *home = find_home(arena);
-    struct shard *shard = home ? home->shard : arena->shards[0];
+struct shard *thread_shard_enter_slow(struct arena *arena) {
+    struct thread_shard *own = find_thread_shard(arena);
+    struct shard *shard = own ? own->shard : arena->shards[0];
     bool met;
 
     if (lock_try(&shard->lock)) {
-        shard->allocates = home_thread();
+        shard->allocates = thread_shard_thread();
         return shard;
     }
 
     /* Whoever only gives back what it had from here is no reason to leave. */
     lock_take(&shard->lock);
-    met = shard->allocates != home_thread();
-    shard->allocates = home_thread();
-    if (!met || !home)
+    met = shard->allocates != thread_shard_thread();
+    shard->allocates = thread_shard_thread();
+    if (!met || !own)
         return shard;
-    if (shard->allocs - home->met_allocs > CALM_ALLOCS)
-        home->meetings = 0;
-    home->met_allocs = shard->allocs;
-    if (++home->meetings < MEETINGS_MAX)
+    if (shard->allocs - own->met_allocs > CALM_ALLOCS)
+        own->meetings = 0;
+    own->met_allocs = shard->allocs;
+    if (++own->meetings < MEETINGS_MAX)
         return shard;
 
-    home->meetings = 0;
+    own->meetings = 0;
     lock_drop(&shard->lock);
-    move_on(arena, home);
-    shard = home->shard;
+    move_on(arena, own);
+    shard = own->shard;
     lock_take(&shard->lock);
-    shard->allocates = home_thread();
+    shard->allocates = thread_shard_thread();
     return shard;
 }
 
-void home_follow(struct arena *arena, struct shard *shard) {
-    struct home *home = home_own ? &home_own[arena->slot] : NULL;
+void thread_shard_follow(struct arena *arena, struct shard *shard) {
+    struct thread_shard *own = thread_shard_own ? &thread_shard_own[arena->slot] : NULL;
 
-    if (!home || home->arena_id != arena->id || shard->index == PLAIN_INDEX || shard == home->shard)
+    if (!own || own->arena_id != arena->id || shard->index == PLAIN_INDEX || shard == own->shard)
         return;
-    if (home->found == shard->index && home->found_allocs == shard->allocs)
-        home->quiet++;
+    if (own->found == shard->index && own->found_allocs == shard->allocs)
+        own->quiet++;
     else
-        home->quiet = 0;
-    home->found = shard->index;
-    home->found_allocs = shard->allocs + 1;
-    if (home->quiet < QUIET_MAX)
+        own->quiet = 0;
+    own->found = shard->index;
+    own->found_allocs = shard->allocs + 1;
+    if (own->quiet < QUIET_MAX)
         return;
-    atomic_fetch_sub(&home->shard->residents, 1);
+    atomic_fetch_sub(&own->shard->residents, 1);
     atomic_fetch_add(&shard->residents, 1);
-    home->shard = shard;
-    home->quiet = 0;
+    own->shard = shard;
+    own->quiet = 0;
 }

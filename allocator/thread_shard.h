@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Home: the shard of an arena in which a thread allocates.
+ * Thread shard: the shard of an arena in which a thread allocates.
  *
  * As long as there is one shard all are at home in it, and threads that take turns pack as tightly
  * as one. Those that meet there, because they run at the same time, part: one of them moves to the
@@ -14,13 +14,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 
-/* Arenas in which threads have homes; any more than these at a time have one shard. */
-#define HOME_ARENAS 64
+/* Arenas in which threads have a shard of their own; any more than these at a time have one shard.
+ */
+#define THREAD_SHARD_ARENAS 64
 
 /* Of one thread in one arena. */
-struct home {
+struct thread_shard {
     uint64_t arena_id; /* 0: none */
     struct shard *shard;
     uint8_t meetings;
@@ -29,38 +30,39 @@ struct home {
     uint64_t found_allocs; /* … else had allocated there since */
 };
 
-/* This thread's homes, by the arena's slot; NULL: none yet. In the static block, where to find it
+/* This thread's shards, by the arena's slot; NULL: none yet. In the static block, where to find it
  * is no call. */
-extern _Thread_local struct home *home_own
+extern _Thread_local struct thread_shard *thread_shard_own
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* What this thread is known by. */
-static inline const void *home_thread(void) {
-    return &home_own;
+static inline const void *thread_shard_thread(void) {
+    return &thread_shard_own;
 }
 
-/* Threads can find their home in the arena from here on. -ENOSPC: HOME_ARENAS can already. */
-int home_arena_begins(struct arena *arena);
-void home_arena_ends(struct arena *arena);
+/* Threads can find their shard of the arena from here on. -ENOSPC: THREAD_SHARD_ARENAS can already.
+ */
+int thread_shard_add_arena(struct arena *arena);
+void thread_shard_remove_arena(struct arena *arena);
 
-/* Slow part of home_enter(): a thread that is new here, or that met another. */
-struct shard *home_enter_slowly(struct arena *arena);
+/* Slow part of thread_shard_enter(): a thread that is new here, or that met another. */
+struct shard *thread_shard_enter_slow(struct arena *arena);
 /* This shard, which is locked, had what the thread's own had not. */
-void home_follow(struct arena *arena, struct shard *shard);
+void thread_shard_follow(struct arena *arena, struct shard *shard);
 
 /* The shard of this thread, locked. */
-static inline struct shard *home_enter(struct arena *arena) {
+static inline struct shard *thread_shard_enter(struct arena *arena) {
     struct shard *shard = arena->shards[0];
 
     if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) != 1) {
-        struct home *home = home_own ? &home_own[arena->slot] : NULL;
+        struct thread_shard *own = thread_shard_own ? &thread_shard_own[arena->slot] : NULL;
 
-        if (__builtin_expect(!home || home->arena_id != arena->id, 0))
-            return home_enter_slowly(arena);
-        shard = home->shard;
+        if (__builtin_expect(!own || own->arena_id != arena->id, 0))
+            return thread_shard_enter_slow(arena);
+        shard = own->shard;
     }
     if (__builtin_expect(!lock_try(&shard->lock), 0))
-        return home_enter_slowly(arena);
-    shard->allocates = home_thread();
+        return thread_shard_enter_slow(arena);
+    shard->allocates = thread_shard_thread();
     return shard;
 }

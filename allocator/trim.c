@@ -52,8 +52,8 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
 
 static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
     const struct mem_source *source = &arena->source;
-    /* A spot beside nothing: every chunk is a donor, every top too. */
-    const struct spot anywhere = { .shard = arena->shards[0], .hole = true };
+    /* A target beside nothing: every chunk is a donor, every top too. */
+    const struct map_target anywhere = { .shard = arena->shards[0], .hole = true };
 
     while (arena->slices_end && source->trim && atomic_load(&arena->reserved_bytes) > keep_bytes) {
         uint64_t excess = (atomic_load(&arena->reserved_bytes) - keep_bytes) >> 8;
@@ -62,7 +62,7 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
         uint64_t from;
         int r;
 
-        i = donor_find(arena, &anywhere, &shard, &offset, &size);
+        i = map_target_find_donor(arena, &anywhere, &shard, &offset, &size);
         if (!i)
             return;
         excess = excess / shard->page_size * shard->page_size;
@@ -99,7 +99,7 @@ int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes) {
     uint64_t before;
     struct shard *shard;
 
-    streams_poll(arena);
+    stream_poll(arena);
     pthread_mutex_lock(&arena->growing);
     before = atomic_load(&arena->reserved_bytes);
     trim_pages(arena, keep_bytes);
@@ -110,14 +110,14 @@ int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes) {
     return 0;
 }
 
-bool arena_trim_idle(struct arena *arena, const struct shard *home, uint64_t bytes) {
+bool trim_idle(struct arena *arena, const struct shard *own, uint64_t bytes) {
     uint64_t before = atomic_load(&arena->reserved_bytes), reserved;
     struct shard *shard;
 
     arena_foreach_shard(arena, shard) if (!shard->placed) trim_regions(arena, shard, 0);
     reserved = atomic_load(&arena->reserved_bytes);
     /* Pages of the reservation can move to another placed shard, but not become a region. */
-    if (!home->placed)
+    if (!own->placed)
         trim_pages(arena, reserved - MIN(reserved, bytes + arena->page_bytes));
     return atomic_load(&arena->reserved_bytes) < before;
 }

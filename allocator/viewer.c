@@ -83,7 +83,7 @@ static void put_frames(FILE *file, struct arena *arena, uint32_t tag) {
         fputc('}', file); /* EMPTY_DICT */
         put_text_key(file, "filename", arena->name);
         put_key(file, "line", 0);
-        put_text_key(file, "name", arena_tag_name(arena, tag));
+        put_text_key(file, "name", tag_name(arena, tag));
         fputc('a', file); /* APPEND */
     }
     fputc('s', file);
@@ -101,9 +101,9 @@ static void put_block(FILE *file, struct arena *arena, const struct snapshot_blo
     put_key(file, "requested_size",
             block->state == CHUNK_LIVE ? block->requested_bytes : block->bytes);
     put_text_key(file, "state",
-                 block->state == CHUNK_LIVE    ? "active_allocated"
-                 : block->state == CHUNK_LIMBO ? "active_pending_free"
-                                               : "inactive");
+                 block->state == CHUNK_LIVE       ? "active_allocated"
+                 : block->state == CHUNK_DEFERRED ? "active_pending_free"
+                                                  : "inactive");
     put_frames(file, arena, block->tag);
     fputc('a', file);
 }

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "bench/engine.h"
 
 #define BASE ((uint64_t)1 << 44)

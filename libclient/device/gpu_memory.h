@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "libclient/device/wait_limits.h"
 
 struct allot_error;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/gpuid.h"

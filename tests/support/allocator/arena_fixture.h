@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "base/error.h"
 #include "tests/support/allocator/device_oracle.h"
 #include "tests/support/suite.h"

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 
 #define SHADOW_STREAMS 4
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shards: whose addresses are whose, and what one does for another. */
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 #include "tests/support/allocator/arena_fixture.h"
 
 /* As threads do that meet; this one is at home in the last shard then. */
 static void add_shards(unsigned n_shards) {
     pthread_mutex_lock(&arena->growing);
     for (unsigned n = 1; n < n_shards; n++) {
-        ck_assert_int_eq(arena_add_shard(arena, n), 0);
+        ck_assert_int_eq(arena_new_shard(arena, n), 0);
         atomic_fetch_add(&arena->shards[n - 1]->residents, 1);
     }
     pthread_mutex_unlock(&arena->growing);
@@ -101,9 +101,9 @@ START_TEST(addresses_that_the_first_shard_uses_are_never_another_ones) {
     arena_set_cap(arena, MIB(60));
     take(MIB(59));
     pthread_mutex_lock(&arena->growing);
-    ck_assert_int_eq(arena_add_shard(arena, 1), 0);
-    ck_assert_int_eq(arena_add_shard(arena, 2), 0);
-    ck_assert_int_eq(arena_add_shard(arena, 3), -ENOSPC);
+    ck_assert_int_eq(arena_new_shard(arena, 1), 0);
+    ck_assert_int_eq(arena_new_shard(arena, 2), 0);
+    ck_assert_int_eq(arena_new_shard(arena, 3), -ENOSPC);
     pthread_mutex_unlock(&arena->growing);
     ck_assert_uint_eq(arena->max_shards, 3);
     end();

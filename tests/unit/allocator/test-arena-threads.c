@@ -441,30 +441,30 @@ START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
 END_TEST
 
 START_TEST(an_arena_too_many_for_homes_has_one_shard) {
-    static struct arena *many[HOME_ARENAS + 1];
+    static struct arena *many[THREAD_SHARD_ARENAS + 1];
 
     ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .page_bytes = 64 << 10 }), 0);
     for (unsigned k = 0; k < ELEMENTSOF(many); k++) {
         ck_assert_int_eq(arena_new(&many[k], shadow_source(shadow),
                                    &(struct arena_options){ .max_shards = 2 }, NULL),
                          0);
-        ck_assert_uint_eq(many[k]->max_shards, k < HOME_ARENAS ? 2 : 1);
+        ck_assert_uint_eq(many[k]->max_shards, k < THREAD_SHARD_ARENAS ? 2 : 1);
     }
     /* The others do not notice it. */
     for (unsigned k = 0; k < 8; k++) {
-        struct shard *shard = many[HOME_ARENAS]->shards[0];
+        struct shard *shard = many[THREAD_SHARD_ARENAS]->shards[0];
         struct visitor visitor;
 
         lock_take(&shard->lock);
         shard->allocates = &shadow;
-        visitor_begins(&visitor, many[HOME_ARENAS]);
+        visitor_begins(&visitor, many[THREAD_SHARD_ARENAS]);
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
         lock_drop(&shard->lock);
         sem_wait(&visitor.arrived);
         ck_assert(!visitor.second);
         visitor_leaves(&visitor);
     }
-    ck_assert_uint_eq(many[HOME_ARENAS]->n_shards, 1);
+    ck_assert_uint_eq(many[THREAD_SHARD_ARENAS]->n_shards, 1);
     ck_assert_uint_eq(many[0]->shards[0]->residents, 0);
 
     /* A place that is given up is another one's. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "allocator/bin.h"
+#include "allocator/bins.h"
 #include "allocator/lookup.h"
 #include "base/random.h"
 #include "tests/support/suite.h"
@@ -100,6 +100,6 @@ START_TEST(the_lookup_finds_what_was_added_and_nothing_else) {
 }
 END_TEST
 
-SUITE("bin", bins_are_exact_when_small_and_narrow_when_large,
+SUITE("bins", bins_are_exact_when_small_and_narrow_when_large,
       what_is_found_fits_and_is_hardly_larger_than_the_smallest_that_does,
       the_lookup_finds_what_was_added_and_nothing_else)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "tests/support/allocator/device_oracle.h"
 #include "tests/support/suite.h"
 

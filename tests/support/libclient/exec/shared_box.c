@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "libclient/core/tensor.h"

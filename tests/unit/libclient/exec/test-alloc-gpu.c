@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/arena.h"
+#include "allocator/internal.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"

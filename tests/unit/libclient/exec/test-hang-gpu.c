@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/random.h"

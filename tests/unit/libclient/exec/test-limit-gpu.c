@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpus.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/allocator.h"
+#include "allocator/arena.h"
 #include "base/clock.h"
 #include "libclient/core/buffer.h"
 #include "libclient/core/tensor.h"
