@@ -49,10 +49,10 @@ struct order {
 };
 
 struct plan {
-    struct lives lives;
-    struct skyline skyline;
+    struct plan_lives lives;
+    struct plan_skyline skyline;
     struct order orders[ELEMENTSOF(rules)];
-    struct sorted *sorted, *other;
+    struct plan_sorted *sorted, *other;
     int32_t *turns;    /* by life, for the skyline */
     uint32_t *by_turn; /* lives, for fitting */
     uint64_t *offsets; /* by life, of the last plan */
@@ -61,8 +61,8 @@ struct plan {
 };
 
 static void plan_done(struct plan *plan) {
-    lives_done(&plan->lives);
-    skyline_done(&plan->skyline);
+    plan_lives_done(&plan->lives);
+    plan_skyline_done(&plan->skyline);
     for (unsigned k = 0; k < ELEMENTSOF(plan->orders); k++) {
         free(plan->orders[k].turns);
         free(plan->orders[k].blames);
@@ -79,9 +79,9 @@ static int plan_init(struct plan *plan, const struct plan_buffer *buffers, size_
     size_t n;
     int r;
 
-    r = lives_init(&plan->lives, buffers, n_buffers);
+    r = plan_lives_init(&plan->lives, buffers, n_buffers);
     if (r == 0)
-        r = skyline_init(&plan->skyline, &plan->lives);
+        r = plan_skyline_init(&plan->skyline, &plan->lives);
     if (r < 0)
         return r;
     n = plan->lives.n;
@@ -113,7 +113,7 @@ static void keep(struct plan *plan, uint64_t bytes) {
     memcpy(plan->best_offsets, plan->offsets, plan->lives.n * sizeof(*plan->offsets));
 }
 
-static uint64_t key_of(const struct life *life, char letter, unsigned area_shift) {
+static uint64_t key_of(const struct plan_life *life, char letter, unsigned area_shift) {
     uint64_t length = life->to - life->from;
 
     return letter == 'L'   ? life->load
@@ -125,7 +125,7 @@ static uint64_t key_of(const struct life *life, char letter, unsigned area_shift
 /* The last key first, as the sort keeps the order of equals. Lives come in the order in which they
  * begin. */
 static void sort_by(struct plan *plan, const char *rule) {
-    const struct lives *lives = &plan->lives;
+    const struct plan_lives *lives = &plan->lives;
     /* An area has bits for both. */
     int bits = 128 - __builtin_clzll(lives->lower) - __builtin_clzll(lives->n_columns);
     unsigned area_shift = bits > 64 ? (unsigned)bits - 64 : 0;
@@ -135,27 +135,27 @@ static void sort_by(struct plan *plan, const char *rule) {
     for (size_t k = strlen(rule); k-- > 0;) {
         for (uint32_t i = 0; i < lives->n; i++)
             plan->sorted[i].key = ~key_of(&lives->life[plan->sorted[i].entry], rule[k], area_shift);
-        sorted_sort(plan->sorted, plan->other, lives->n);
+        plan_lives_sort(plan->sorted, plan->other, lives->n);
     }
 }
 
 /* Lay by this order, blames and all, and blame those that end too high. What it needs. */
 static uint64_t lay(struct plan *plan, struct order *order) {
-    const struct lives *lives = &plan->lives;
+    const struct plan_lives *lives = &plan->lives;
     uint64_t steps = plan->skyline.steps, bytes;
     uint32_t most = 0;
 
     for (uint32_t i = 0; i < lives->n; i++)
         most = MAX(most, order->blames[i]);
     for (uint32_t i = 0; i < lives->n; i++)
-        plan->sorted[i] = (struct sorted){
+        plan->sorted[i] = (struct plan_sorted){
             order->turns[i] + (uint64_t)(most - order->blames[i]) * (lives->n / BLAME_PART + 1), i
         };
-    sorted_sort(plan->sorted, plan->other, lives->n);
+    plan_lives_sort(plan->sorted, plan->other, lives->n);
     for (uint32_t k = 0; k < lives->n; k++)
         plan->turns[plan->sorted[k].entry] = (int32_t)k;
     plan->skyline.steps += (uint64_t)lives->n * 8;
-    bytes = skyline_lay(&plan->skyline, plan->turns, plan->offsets);
+    bytes = plan_skyline_lay(&plan->skyline, plan->turns, plan->offsets);
     plan->longest = MAX(plan->longest, plan->skyline.steps - steps);
     if (bytes == UINT64_MAX)
         return bytes;
@@ -167,7 +167,7 @@ static uint64_t lay(struct plan *plan, struct order *order) {
 
 /* Into gaps, largest first, if that can be afforded. */
 static int fit(struct plan *plan) {
-    const struct lives *lives = &plan->lives;
+    const struct plan_lives *lives = &plan->lives;
     uint64_t most = plan->steps_max / 2, bytes, steps;
     int r;
 
@@ -176,8 +176,8 @@ static int fit(struct plan *plan) {
     sort_by(plan, "BT");
     for (uint32_t k = 0; k < lives->n; k++)
         plan->by_turn[k] = plan->sorted[k].entry;
-    r = fit_lay(lives, plan->by_turn, plan->best, most, plan->skyline.halt, plan->offsets, &bytes,
-                &steps);
+    r = plan_fit_lay(lives, plan->by_turn, plan->best, most, plan->skyline.halt, plan->offsets,
+                     &bytes, &steps);
     if (r < 0)
         return r;
     plan->skyline.steps += steps;
@@ -260,10 +260,10 @@ int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *ha
 }
 
 int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes) {
-    cleanup(lives_done) struct lives lives = { 0 };
+    cleanup(plan_lives_done) struct plan_lives lives = { 0 };
     int r;
 
-    r = lives_init(&lives, buffers, n);
+    r = plan_lives_init(&lives, buffers, n);
     if (r == 0)
         *ret_bytes = lives.lower;
     return r;

@@ -40,7 +40,7 @@ static void fit_done(struct fit *fit) {
     free(fit->buckets);
 }
 
-static int fit_init(struct fit *fit, const struct lives *lives) {
+static int fit_init(struct fit *fit, const struct plan_lives *lives) {
     uint64_t lengths = 0, length, least = lives->n_columns / BUCKETS_MAX;
 
     for (uint32_t i = 0; i < lives->n; i++)
@@ -74,8 +74,8 @@ static int bucket_add(struct fit *fit, struct bucket *bucket, const struct laid 
 }
 
 /* The lowest place from `offset` on that no block of this bucket takes away. */
-static uint64_t lowest_gap(struct fit *fit, const struct bucket *bucket, const struct life *life,
-                           uint64_t offset) {
+static uint64_t lowest_gap(struct fit *fit, const struct bucket *bucket,
+                           const struct plan_life *life, uint64_t offset) {
     uint32_t k = 0;
 
     for (; k < bucket->n; k++) {
@@ -90,9 +90,9 @@ static uint64_t lowest_gap(struct fit *fit, const struct bucket *bucket, const s
     return offset;
 }
 
-int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_bytes,
-            uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets, uint64_t *ret_bytes,
-            uint64_t *ret_steps) {
+int plan_fit_lay(const struct plan_lives *lives, const uint32_t *turns, uint64_t most_bytes,
+                 uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets,
+                 uint64_t *ret_bytes, uint64_t *ret_steps) {
     cleanup(fit_done) struct fit fit = { 0 };
     uint64_t bytes = 0;
     int r;
@@ -101,7 +101,7 @@ int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_byte
     if (r < 0)
         return r;
     for (uint32_t k = 0; k < lives->n && bytes != UINT64_MAX; k++) {
-        const struct life *life = &lives->life[turns[k]];
+        const struct plan_life *life = &lives->life[turns[k]];
         uint32_t first = life->from / fit.width, last = (life->to - 1) / fit.width;
         uint64_t offset = 0, before;
 

@@ -15,6 +15,6 @@
  * `steps_max` steps of about two nanoseconds. `*ret_steps`: how many it took. -ENOMEM; -ECANCELED:
  * `*halt` was set.
  */
-int fit_lay(const struct lives *lives, const uint32_t *turns, uint64_t most_bytes,
-            uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets, uint64_t *ret_bytes,
-            uint64_t *ret_steps);
+int plan_fit_lay(const struct plan_lives *lives, const uint32_t *turns, uint64_t most_bytes,
+                 uint64_t steps_max, const atomic_bool *halt, uint64_t *offsets,
+                 uint64_t *ret_bytes, uint64_t *ret_steps);

@@ -11,8 +11,8 @@
 #define DIGITS (1u << DIGIT)
 
 /* By digits, the last one first: several times as fast as comparing. */
-void sorted_sort(struct sorted *entries, struct sorted *other, size_t n) {
-    struct sorted *from = entries, *to = other, *swap;
+void plan_lives_sort(struct plan_sorted *entries, struct plan_sorted *other, size_t n) {
+    struct plan_sorted *from = entries, *to = other, *swap;
     uint64_t differ = 0;
 
     for (size_t k = 1; k < n; k++)
@@ -38,17 +38,18 @@ void sorted_sort(struct sorted *entries, struct sorted *other, size_t n) {
         memcpy(entries, from, n * sizeof(*entries));
 }
 
-void lives_done(struct lives *lives) {
+void plan_lives_done(struct plan_lives *lives) {
     free(lives->life);
     free(lives->by_end);
     free(lives->starts);
-    *lives = (struct lives){ 0 };
+    *lives = (struct plan_lives){ 0 };
 }
 
 /* Lives and their columns, from the moments in order. What ends at a moment is gone before anything
  * begins. Entries are the caller's; `place` is for where each of them went. */
-static void set_columns(struct lives *lives, const struct plan_buffer *buffers,
-                        const struct sorted *starts, const struct sorted *ends, uint32_t *place) {
+static void set_columns(struct plan_lives *lives, const struct plan_buffer *buffers,
+                        const struct plan_sorted *starts, const struct plan_sorted *ends,
+                        uint32_t *place) {
     uint32_t column = 0;
 
     for (uint32_t s = 0, e = 0; s < lives->n; s++) {
@@ -59,12 +60,12 @@ static void set_columns(struct lives *lives, const struct plan_buffer *buffers,
             lives->life[place[ends[e].entry]].to = column + 1;
         column += ended;
         lives->life[s] =
-            (struct life){ .bytes = buffers[index].bytes, .from = column, .index = index };
+            (struct plan_life){ .bytes = buffers[index].bytes, .from = column, .index = index };
         place[index] = s;
     }
     lives->n_columns = lives->n ? column + 1 : 0;
     for (uint32_t e = 0; e < lives->n; e++) {
-        struct life *life = &lives->life[place[ends[e].entry]];
+        struct plan_life *life = &lives->life[place[ends[e].entry]];
 
         lives->by_end[e] = place[ends[e].entry];
         if (!life->to)
@@ -72,7 +73,7 @@ static void set_columns(struct lives *lives, const struct plan_buffer *buffers,
     }
 }
 
-static int set_starts(struct lives *lives) {
+static int set_starts(struct plan_lives *lives) {
     uint32_t i = 0;
 
     lives->starts = reallocarray(NULL, (size_t)lives->n_columns + 1, sizeof(*lives->starts));
@@ -90,7 +91,7 @@ static int set_starts(struct lives *lives) {
 }
 
 /* How much is live in each column, and the most of it during each life, by a tree. */
-static int set_loads(struct lives *lives) {
+static int set_loads(struct plan_lives *lives) {
     size_t size = 1;
     uint64_t live = 0;
     cleanup(freep) uint64_t *most = NULL;
@@ -113,7 +114,7 @@ static int set_loads(struct lives *lives) {
     for (size_t node = size; node-- > 1;)
         most[node] = MAX(most[node * 2], most[node * 2 + 1]);
     for (uint32_t i = 0; i < lives->n; i++) {
-        struct life *life = &lives->life[i];
+        struct plan_life *life = &lives->life[i];
 
         for (size_t from = life->from + size, to = life->to + size; from < to; from /= 2, to /= 2) {
             if (from % 2)
@@ -125,14 +126,14 @@ static int set_loads(struct lives *lives) {
     return 0;
 }
 
-int lives_init(struct lives *lives, const struct plan_buffer *buffers, size_t n) {
-    cleanup(freep) struct sorted *starts = NULL, *ends = NULL, *other = NULL;
+int plan_lives_init(struct plan_lives *lives, const struct plan_buffer *buffers, size_t n) {
+    cleanup(freep) struct plan_sorted *starts = NULL, *ends = NULL, *other = NULL;
     cleanup(freep) uint32_t *place = NULL;
     uint64_t total = 0;
     int r;
 
-    *lives = (struct lives){ 0 };
-    if (n > LIVES_MAX)
+    *lives = (struct plan_lives){ 0 };
+    if (n > PLAN_LIVES_MAX)
         return -EOVERFLOW;
     starts = reallocarray(NULL, n + 1, sizeof(*starts));
     ends = reallocarray(NULL, n + 1, sizeof(*ends));
@@ -147,11 +148,11 @@ int lives_init(struct lives *lives, const struct plan_buffer *buffers, size_t n)
             continue;
         if (__builtin_add_overflow(total, buffers[i].bytes, &total) || total > INT64_MAX)
             return -EOVERFLOW;
-        starts[lives->n] = (struct sorted){ buffers[i].start, (uint32_t)i };
-        ends[lives->n++] = (struct sorted){ buffers[i].end, (uint32_t)i };
+        starts[lives->n] = (struct plan_sorted){ buffers[i].start, (uint32_t)i };
+        ends[lives->n++] = (struct plan_sorted){ buffers[i].end, (uint32_t)i };
     }
-    sorted_sort(starts, other, lives->n);
-    sorted_sort(ends, other, lives->n);
+    plan_lives_sort(starts, other, lives->n);
+    plan_lives_sort(ends, other, lives->n);
     set_columns(lives, buffers, starts, ends, place);
     r = set_starts(lives);
     return r < 0 ? r : set_loads(lives);

@@ -21,12 +21,12 @@
 
 enum step_kind { STEP_LAY, STEP_RAISE, STEP_WITNESS };
 
-struct pack_step {
+struct plan_pack_step {
     uint32_t kind, what; /* what: buffer or section */
     int32_t before;      /* its low, or witness */
 };
 
-void pack_done(struct pack *pack) {
+void plan_pack_done(struct plan_pack *pack) {
     free(pack->index);
     free(pack->length);
     free(pack->size);
@@ -42,7 +42,7 @@ void pack_done(struct pack *pack) {
     free(pack->live_start);
     free(pack->live);
     free(pack->steps);
-    *pack = (struct pack){ 0 };
+    *pack = (struct plan_pack){ 0 };
 }
 
 static int compare_times(const void *a, const void *b) {
@@ -87,11 +87,11 @@ static uint64_t choose_unit(const struct plan_buffer *buffers, size_t n, uint64_
 }
 
 /* No branches: whether two meet is beyond prediction. */
-static bool meet(const struct pack *pack, uint32_t a, uint32_t b) {
+static bool meet(const struct plan_pack *pack, uint32_t a, uint32_t b) {
     return (a != b) & (pack->from[a] < pack->to[b]) & (pack->from[b] < pack->to[a]);
 }
 
-static int add_near(struct pack *pack) {
+static int add_near(struct plan_pack *pack) {
     uint32_t n_near = 0;
 
     for (uint32_t i = 0; i < pack->n; i++)
@@ -112,7 +112,7 @@ static int add_near(struct pack *pack) {
     return 0;
 }
 
-static int add_live(struct pack *pack) {
+static int add_live(struct plan_pack *pack) {
     uint32_t n_live = 0;
 
     for (uint32_t i = 0; i < pack->n; i++)
@@ -132,13 +132,14 @@ static int add_live(struct pack *pack) {
     return 0;
 }
 
-int pack_init(struct pack *pack, const struct plan_buffer *buffers, size_t n, uint64_t most_bytes) {
+int plan_pack_init(struct plan_pack *pack, const struct plan_buffer *buffers, size_t n,
+                   uint64_t most_bytes) {
     cleanup(freep) uint64_t *times = reallocarray(NULL, n * 2 + 1, sizeof(*times));
     uint32_t n_times = 0, unique = 0;
     int r;
 
     assert(n <= PACK_MAX);
-    *pack = (struct pack){ .unit = choose_unit(buffers, n, most_bytes) };
+    *pack = (struct plan_pack){ .unit = choose_unit(buffers, n, most_bytes) };
     if (!times)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
@@ -182,7 +183,7 @@ int pack_init(struct pack *pack, const struct plan_buffer *buffers, size_t n, ui
     return r;
 }
 
-bool pack_begin(struct pack *pack, uint64_t limit_bytes) {
+bool plan_pack_begin(struct plan_pack *pack, uint64_t limit_bytes) {
     pack->limit = (int32_t)MIN(limit_bytes / pack->unit, (uint64_t)INT32_MAX / 4);
     pack->n_steps = 0;
     memset(pack->left, 0, pack->n_sections * sizeof(*pack->left));
@@ -203,14 +204,14 @@ bool pack_begin(struct pack *pack, uint64_t limit_bytes) {
     return true;
 }
 
-static void step(struct pack *pack, enum step_kind kind, uint32_t what, int32_t before) {
-    pack->steps[pack->n_steps++] = (struct pack_step){ kind, what, before };
+static void step(struct plan_pack *pack, enum step_kind kind, uint32_t what, int32_t before) {
+    pack->steps[pack->n_steps++] = (struct plan_pack_step){ kind, what, before };
 }
 
 /* Room for all the steps of laying `i`. */
-static bool reserve_steps(struct pack *pack, uint32_t i) {
+static bool reserve_steps(struct plan_pack *pack, uint32_t i) {
     size_t n = pack->n_steps + 1 + pack->near_start[i + 1] - pack->near_start[i] + pack->n_sections;
-    struct pack_step *larger;
+    struct plan_pack_step *larger;
 
     if (n <= pack->n_steps_max)
         return true;
@@ -223,7 +224,7 @@ static bool reserve_steps(struct pack *pack, uint32_t i) {
 }
 
 /* The witness of a section is none any more: is there another? */
-static bool find_witness(struct pack *pack, uint32_t s) {
+static bool find_witness(struct plan_pack *pack, uint32_t s) {
     int32_t highest = pack->limit - pack->left[s];
 
     for (uint32_t k = pack->live_start[s]; k < pack->live_start[s + 1]; k++) {
@@ -238,7 +239,7 @@ static bool find_witness(struct pack *pack, uint32_t s) {
     return false;
 }
 
-bool pack_lay(struct pack *pack, uint32_t i, bool *ret_raised, bool *ret_cut) {
+bool plan_pack_lay(struct plan_pack *pack, uint32_t i, bool *ret_raised, bool *ret_cut) {
     int32_t top = pack->low[i] + pack->size[i];
     size_t first, last;
     bool cut = false;
@@ -281,9 +282,9 @@ bool pack_lay(struct pack *pack, uint32_t i, bool *ret_raised, bool *ret_cut) {
     return true;
 }
 
-void pack_undo(struct pack *pack, size_t n_steps) {
+void plan_pack_undo(struct plan_pack *pack, size_t n_steps) {
     while (pack->n_steps > n_steps) {
-        const struct pack_step *last = &pack->steps[--pack->n_steps];
+        const struct plan_pack_step *last = &pack->steps[--pack->n_steps];
         uint32_t i = last->what;
 
         if (last->kind == STEP_RAISE)
@@ -300,7 +301,8 @@ void pack_undo(struct pack *pack, size_t n_steps) {
     }
 }
 
-void pack_write(const struct pack *pack, struct plan_buffer *buffers, uint64_t *ret_bytes) {
+void plan_pack_write(const struct plan_pack *pack, struct plan_buffer *buffers,
+                     uint64_t *ret_bytes) {
     *ret_bytes = 0;
     for (uint32_t i = 0; i < pack->n; i++) {
         struct plan_buffer *buffer = &buffers[pack->index[i]];

@@ -16,9 +16,9 @@
 /* More buffers than this are left to the fast plan: a branch is as deep as there are buffers. */
 #define PACK_MAX 4096
 
-struct pack_step; /* something that was done, and how it was before */
+struct plan_pack_step; /* something that was done, and how it was before */
 
-struct pack {
+struct plan_pack {
     uint32_t n;
     uint32_t n_sections;
     uint64_t unit; /* bytes */
@@ -41,22 +41,24 @@ struct pack {
     uint32_t *live_start; /* into `live`, and the end of the last */
     uint16_t *live;       /* buffers that live in it */
 
-    struct pack_step *steps;
+    struct plan_pack_step *steps;
     size_t n_steps, n_steps_max;
 };
 
 /* No plan needs more than `most_bytes`. -ENOMEM. */
-int pack_init(struct pack *pack, const struct plan_buffer *buffers, size_t n, uint64_t most_bytes);
-void pack_done(struct pack *pack);
+int plan_pack_init(struct plan_pack *pack, const struct plan_buffer *buffers, size_t n,
+                   uint64_t most_bytes);
+void plan_pack_done(struct plan_pack *pack);
 
 /* Nothing is laid, and all must fit in `limit_bytes`. False: that cannot be. */
-bool pack_begin(struct pack *pack, uint64_t limit_bytes);
+bool plan_pack_begin(struct plan_pack *pack, uint64_t limit_bytes);
 
 /* Lay `i` at its lowest place. False: then what is left cannot fit. `*ret_raised`: others have to
  * make way for it; `*ret_cut`: what is left falls apart in time. */
-bool pack_lay(struct pack *pack, uint32_t i, bool *ret_raised, bool *ret_cut);
+bool plan_pack_lay(struct plan_pack *pack, uint32_t i, bool *ret_raised, bool *ret_cut);
 /* Take back all but the first `n_steps` steps. */
-void pack_undo(struct pack *pack, size_t n_steps);
+void plan_pack_undo(struct plan_pack *pack, size_t n_steps);
 
 /* The offsets, for the caller's buffers, and what they need. */
-void pack_write(const struct pack *pack, struct plan_buffer *buffers, uint64_t *ret_bytes);
+void plan_pack_write(const struct plan_pack *pack, struct plan_buffer *buffers,
+                     uint64_t *ret_bytes);

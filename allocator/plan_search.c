@@ -52,7 +52,7 @@ struct part {
 };
 
 struct search {
-    struct pack pack;
+    struct plan_pack pack;
     uint32_t *turn;  /* by buffer: its place by the rule of the round */
     uint32_t *group; /* every buffer once: a group is a stretch of it, those left come first */
     uint32_t *place; /* by buffer: where it is in `group` */
@@ -73,7 +73,7 @@ static uint64_t now_usec(void) {
 }
 
 static void search_done(struct search *search) {
-    pack_done(&search->pack);
+    plan_pack_done(&search->pack);
     free(search->turn);
     free(search->group);
     free(search->place);
@@ -86,7 +86,7 @@ static int search_init(struct search *search, const struct plan_buffer *buffers,
                        uint64_t most_bytes) {
     int r;
 
-    r = pack_init(&search->pack, buffers, n, most_bytes);
+    r = plan_pack_init(&search->pack, buffers, n, most_bytes);
     if (r < 0)
         return r;
     search->turn = calloc(n + 1, sizeof(*search->turn));
@@ -136,7 +136,7 @@ static int compare_parts(const void *a, const void *b) {
  * done, that is soon known. */
 static bool solve_parts(struct search *search, uint32_t start, uint32_t n, int32_t floor,
                         uint32_t turn) {
-    const struct pack *pack = &search->pack;
+    const struct plan_pack *pack = &search->pack;
     struct part *parts = search->parts + search->n_parts;
     uint32_t section = UINT32_MAX, done = start, n_parts = 0;
     bool solved = true;
@@ -184,7 +184,7 @@ static bool reserve_choices(struct search *search, uint32_t n) {
 /* What may be laid next, in order, on the stack of choices. False: it cannot be done. */
 static bool find_choices(struct search *search, uint32_t start, uint32_t n, int32_t floor,
                          uint32_t turn, uint64_t *ret_hash) {
-    const struct pack *pack = &search->pack;
+    const struct plan_pack *pack = &search->pack;
     const uint32_t *group = search->group + start;
     int32_t ceiling = INT32_MAX, left = 0;
     uint32_t from = UINT32_MAX, to = 0;
@@ -252,7 +252,7 @@ static bool solve(struct search *search, uint32_t start, uint32_t n, int32_t flo
         struct choice choice = search->choices[k];
         bool raised = true, cut = false;
 
-        if (pack_lay(&search->pack, choice.buffer, &raised, &cut)) {
+        if (plan_pack_lay(&search->pack, choice.buffer, &raised, &cut)) {
             int32_t next_floor = raised ? choice.low : floor;
             uint32_t next_turn = raised ? choice.turn : turn;
 
@@ -262,7 +262,7 @@ static bool solve(struct search *search, uint32_t start, uint32_t n, int32_t flo
             if (solved)
                 break;
         }
-        pack_undo(&search->pack, n_steps);
+        plan_pack_undo(&search->pack, n_steps);
         if (!raised)
             break;
     }
@@ -302,7 +302,7 @@ static int compare_keyed(const void *a, const void *b) {
 
 static void set_turns(struct search *search, struct keyed *keyed, unsigned round,
                       uint64_t *random) {
-    const struct pack *pack = &search->pack;
+    const struct plan_pack *pack = &search->pack;
     const char *rule = rules[round % ELEMENTSOF(rules)];
     uint32_t shuffle = shuffles[round / ELEMENTSOF(rules) % ELEMENTSOF(shuffles)];
 
@@ -344,13 +344,13 @@ static uint64_t luby(unsigned n) {
 
 /* Turns until it is solved or time is up. */
 static bool search_limit(struct search *search, uint64_t limit_bytes, uint64_t deadline_usec) {
-    struct pack *pack = &search->pack;
+    struct plan_pack *pack = &search->pack;
     uint64_t random = 3;
     cleanup(freep) struct keyed *keyed = reallocarray(NULL, pack->n + 1, sizeof(*keyed));
 
     search->deadline_usec = deadline_usec;
     for (unsigned round = 0; keyed && now_usec() < deadline_usec; round++) {
-        if (!pack_begin(pack, limit_bytes))
+        if (!plan_pack_begin(pack, limit_bytes))
             return false;
         for (uint32_t i = 0; i < pack->n; i++)
             search->group[i] = search->place[i] = i;
@@ -391,14 +391,14 @@ int plan_search(struct plan_buffer *buffers, size_t n, uint64_t target_bytes, ui
 
     /* Most of the time for the target, the rest for whatever lies between. */
     if (search_limit(&search, target_bytes, start + budget_usec / 10 * 9))
-        pack_write(&search.pack, buffers, &best);
+        plan_pack_write(&search.pack, buffers, &best);
     for (tried = target_bytes; best > target_bytes && now_usec() < start + budget_usec;) {
         uint64_t middle = tried + (best - tried) / 2, slice = budget_usec / 50;
 
         if (middle == tried || middle == best)
             break;
         if (search_limit(&search, middle, MIN(now_usec() + slice, start + budget_usec)))
-            pack_write(&search.pack, buffers, &best);
+            plan_pack_write(&search.pack, buffers, &best);
         else
             tried = middle;
     }

@@ -31,19 +31,19 @@
 /* At most so many begin in a narrow valley. */
 #define NARROW 256
 
-struct skyline_node {
+struct plan_skyline_node {
     int32_t least_from, most_from, least_to, most_to;
-    int32_t turn; /* the first of those not yet laid; SKYLINE_LAID: none */
+    int32_t turn; /* the first of those not yet laid; PLAN_SKYLINE_LAID: none */
 };
 
 /* At the first column of each part. */
-struct skyline_part {
+struct plan_skyline_part {
     uint64_t height;
     uint32_t end;    /* the column behind it */
     uint32_t before; /* the first column of the part before; UINT32_MAX: none */
 };
 
-void skyline_done(struct skyline *skyline) {
+void plan_skyline_done(struct plan_skyline *skyline) {
     free(skyline->nodes);
     free(skyline->order);
     free(skyline->bounds);
@@ -56,7 +56,7 @@ void skyline_done(struct skyline *skyline) {
     free(skyline->leaf_turns);
     free(skyline->by_turn);
     free(skyline->parts);
-    *skyline = (struct skyline){ 0 };
+    *skyline = (struct plan_skyline){ 0 };
 }
 
 /* What build() works on: the lives of each node stand together, in one list by their beginnings and
@@ -86,13 +86,13 @@ static void halve(struct halves *halves, unsigned which, uint32_t start, uint32_
     memcpy(list + first, halves->other, second * sizeof(*list));
 }
 
-static void build(struct skyline *skyline, struct halves *halves, uint32_t at, uint32_t start,
+static void build(struct plan_skyline *skyline, struct halves *halves, uint32_t at, uint32_t start,
                   uint32_t end, unsigned level) {
-    const struct life *life = skyline->lives->life;
-    struct skyline_node *node = &skyline->nodes[at];
+    const struct plan_life *life = skyline->lives->life;
+    struct plan_skyline_node *node = &skyline->nodes[at];
     uint32_t middle = start + (end - start) / 2;
 
-    *node = (struct skyline_node){ INT32_MAX, 0, INT32_MAX, 0, SKYLINE_LAID };
+    *node = (struct plan_skyline_node){ INT32_MAX, 0, INT32_MAX, 0, PLAN_SKYLINE_LAID };
     if (start < end) {
         node->least_from = (int32_t)life[halves->lists[0][start]].from;
         node->most_from = (int32_t)life[halves->lists[0][end - 1]].from;
@@ -116,12 +116,12 @@ static void build(struct skyline *skyline, struct halves *halves, uint32_t at, u
     }
 }
 
-int skyline_init(struct skyline *skyline, const struct lives *lives) {
+int plan_skyline_init(struct plan_skyline *skyline, const struct plan_lives *lives) {
     cleanup(freep) uint32_t *by_end = NULL, *other = NULL;
     cleanup(freep) bool *second = NULL;
     uint32_t n = lives->n;
 
-    *skyline = (struct skyline){ .lives = lives, .n_leaves = 1 };
+    *skyline = (struct plan_skyline){ .lives = lives, .n_leaves = 1 };
     while ((uint64_t)skyline->n_leaves * LEAF < n)
         skyline->n_leaves *= 2;
     skyline->nodes = reallocarray(NULL, (size_t)skyline->n_leaves * 2, sizeof(*skyline->nodes));
@@ -154,15 +154,15 @@ int skyline_init(struct skyline *skyline, const struct lives *lives) {
     return 0;
 }
 
-/* SKYLINE_LAID where it does not fit, else the turn: an or, so that the compiler can take several
- * at once. Turns are not negative. */
+/* PLAN_SKYLINE_LAID where it does not fit, else the turn: an or, so that the compiler can take
+ * several at once. Turns are not negative. */
 static inline int32_t turn_if(int32_t turn, bool fits) {
-    return turn | (-(int32_t)!fits & SKYLINE_LAID);
+    return turn | (-(int32_t)!fits & PLAN_SKYLINE_LAID);
 }
 
-static int32_t first_turn(const struct skyline *skyline, uint32_t leaf) {
+static int32_t first_turn(const struct plan_skyline *skyline, uint32_t leaf) {
     const int32_t *turns = skyline->leaf_turns;
-    int32_t first = SKYLINE_LAID;
+    int32_t first = PLAN_SKYLINE_LAID;
 
     for (size_t k = skyline->bounds[leaf], end = skyline->bounds[leaf + 1]; k < end; k++)
         first = MIN(first, turns[k]);
@@ -170,9 +170,10 @@ static int32_t first_turn(const struct skyline *skyline, uint32_t leaf) {
 }
 
 /* Of the lives [start, end), the first turn of those that end by `to`. */
-static int32_t find_narrow(const struct skyline *skyline, size_t start, size_t end, int32_t to) {
+static int32_t find_narrow(const struct plan_skyline *skyline, size_t start, size_t end,
+                           int32_t to) {
     const int32_t *turns = skyline->turns, *ends = skyline->to;
-    int32_t first = SKYLINE_LAID;
+    int32_t first = PLAN_SKYLINE_LAID;
 
     for (size_t i = start; i < end; i++) {
         int32_t turn = turn_if(turns[i], ends[i] <= to);
@@ -182,11 +183,11 @@ static int32_t find_narrow(const struct skyline *skyline, size_t start, size_t e
     return first;
 }
 
-static int32_t find_in_leaf(const struct skyline *skyline, uint32_t leaf, int32_t from,
+static int32_t find_in_leaf(const struct plan_skyline *skyline, uint32_t leaf, int32_t from,
                             int32_t to) {
     const int32_t *turns = skyline->leaf_turns, *starts = skyline->leaf_from;
     const int32_t *ends = skyline->leaf_to;
-    int32_t first = SKYLINE_LAID;
+    int32_t first = PLAN_SKYLINE_LAID;
 
     for (size_t k = skyline->bounds[leaf], end = skyline->bounds[leaf + 1]; k < end; k++) {
         int32_t turn = turn_if(turns[k], (ends[k] <= to) & (starts[k] >= from));
@@ -196,15 +197,16 @@ static int32_t find_in_leaf(const struct skyline *skyline, uint32_t leaf, int32_
     return first;
 }
 
-static bool may_have(const struct skyline_node *node, int32_t from, int32_t to, int32_t before) {
+static bool may_have(const struct plan_skyline_node *node, int32_t from, int32_t to,
+                     int32_t before) {
     return (node->turn < before) & (node->most_from >= from) & (node->least_to <= to);
 }
 
 /* The first turn of those that live within [from, to). */
-static int32_t find(struct skyline *skyline, int32_t from, int32_t to) {
-    const struct skyline_node *nodes = skyline->nodes;
+static int32_t find(struct plan_skyline *skyline, int32_t from, int32_t to) {
+    const struct plan_skyline_node *nodes = skyline->nodes;
     uint32_t stack[64], n_stack = 0, start, end;
-    int32_t best = SKYLINE_LAID;
+    int32_t best = PLAN_SKYLINE_LAID;
 
     start = skyline->lives->starts[from];
     end = skyline->lives->starts[to];
@@ -238,12 +240,12 @@ static int32_t find(struct skyline *skyline, int32_t from, int32_t to) {
     return best;
 }
 
-static void take(struct skyline *skyline, uint32_t i) {
-    struct skyline_node *nodes = skyline->nodes;
+static void take(struct plan_skyline *skyline, uint32_t i) {
+    struct plan_skyline_node *nodes = skyline->nodes;
     uint32_t leaf = skyline->leaf[i];
     int32_t turn = skyline->turns[i];
 
-    skyline->turns[i] = skyline->leaf_turns[skyline->place[i]] = SKYLINE_LAID;
+    skyline->turns[i] = skyline->leaf_turns[skyline->place[i]] = PLAN_SKYLINE_LAID;
     if (nodes[leaf].turn != turn)
         return;
     nodes[leaf].turn = first_turn(skyline, leaf - skyline->n_leaves);
@@ -253,25 +255,25 @@ static void take(struct skyline *skyline, uint32_t i) {
     }
 }
 
-static void begin(struct skyline *skyline, const int32_t *turns) {
+static void begin(struct plan_skyline *skyline, const int32_t *turns) {
     for (uint32_t i = 0; i < skyline->lives->n; i++) {
         skyline->turns[i] = skyline->leaf_turns[skyline->place[i]] = turns[i];
-        if (turns[i] != SKYLINE_LAID)
+        if (turns[i] != PLAN_SKYLINE_LAID)
             skyline->by_turn[turns[i]] = i;
     }
     for (uint32_t l = 0; l < skyline->n_leaves; l++)
         skyline->nodes[skyline->n_leaves + l].turn = first_turn(skyline, l);
     for (uint32_t at = skyline->n_leaves; at-- > 1;)
         skyline->nodes[at].turn = MIN(skyline->nodes[at * 2].turn, skyline->nodes[at * 2 + 1].turn);
-    skyline->parts[0] = (struct skyline_part){ 0, skyline->lives->n_columns, UINT32_MAX };
+    skyline->parts[0] = (struct plan_skyline_part){ 0, skyline->lives->n_columns, UINT32_MAX };
     skyline->steps += (uint64_t)skyline->lives->n * 4;
 }
 
 /* A part [from, to) of this height in the place of all that was there, one with its neighbours of
  * the same height. The part before, and the one behind, must be whole. Returns where it begins. */
-static uint32_t set_part(struct skyline *skyline, uint32_t from, uint32_t to, uint32_t before,
+static uint32_t set_part(struct plan_skyline *skyline, uint32_t from, uint32_t to, uint32_t before,
                          uint64_t height) {
-    struct skyline_part *parts = skyline->parts;
+    struct plan_skyline_part *parts = skyline->parts;
     uint32_t n_columns = skyline->lives->n_columns;
 
     if (before != UINT32_MAX && parts[before].height == height) {
@@ -280,23 +282,23 @@ static uint32_t set_part(struct skyline *skyline, uint32_t from, uint32_t to, ui
     }
     if (to < n_columns && parts[to].height == height)
         to = parts[to].end;
-    parts[from] = (struct skyline_part){ height, to, before };
+    parts[from] = (struct plan_skyline_part){ height, to, before };
     if (to < n_columns)
         parts[to].before = from;
     return from;
 }
 
-uint64_t skyline_lay(struct skyline *skyline, const int32_t *turns, uint64_t *offsets) {
-    struct skyline_part *parts = skyline->parts;
+uint64_t plan_skyline_lay(struct plan_skyline *skyline, const int32_t *turns, uint64_t *offsets) {
+    struct plan_skyline_part *parts = skyline->parts;
     uint32_t n_columns = skyline->lives->n_columns, at = 0;
     uint64_t bytes = 0;
 
     begin(skyline, turns);
-    while (skyline->nodes[1].turn != SKYLINE_LAID) {
-        struct skyline_part part = parts[at];
+    while (skyline->nodes[1].turn != PLAN_SKYLINE_LAID) {
+        struct plan_skyline_part part = parts[at];
         uint64_t left = part.before == UINT32_MAX ? UINT64_MAX : parts[part.before].height;
         uint64_t right = part.end == n_columns ? UINT64_MAX : parts[part.end].height;
-        const struct life *life;
+        const struct plan_life *life;
         uint32_t i, before;
         int32_t turn;
 
@@ -312,7 +314,7 @@ uint64_t skyline_lay(struct skyline *skyline, const int32_t *turns, uint64_t *of
             continue;
         }
         turn = find(skyline, (int32_t)at, (int32_t)part.end);
-        if (turn == SKYLINE_LAID) {
+        if (turn == PLAN_SKYLINE_LAID) {
             at = set_part(skyline, at, part.end, part.before, MIN(left, right));
             continue;
         }
@@ -329,7 +331,7 @@ uint64_t skyline_lay(struct skyline *skyline, const int32_t *turns, uint64_t *of
             before = at;
         }
         if (life->to < part.end) {
-            parts[life->to] = (struct skyline_part){ part.height, part.end, life->from };
+            parts[life->to] = (struct plan_skyline_part){ part.height, part.end, life->from };
             if (part.end < n_columns)
                 parts[part.end].before = life->to;
         }
