@@ -13,87 +13,87 @@
 #define KIB << 10
 #define MIB << 20
 
-const struct walk_options walk_configs[] = {
+const struct arena_walk_options arena_walk_configs[] = {
     /* name of the case: pages move */
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB },
     /* the same with streams, some of which cannot be waited for */
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .n_streams = 3 },
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_wait = true, .no_order = true },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_wait = true, .no_order = true },
       .cap_bytes = 8u MIB,
       .max_bytes = 512u KIB,
       .n_streams = 4 },
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_order = true },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_order = true },
       .cap_bytes = 4u MIB,
       .max_bytes = 512u KIB,
       .n_streams = 2,
       .history = 64 },
     /* a source that fails, whole or in part */
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .n_streams = 2,
       .failures = true },
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_trim = true },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_trim = true },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .failures = true },
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_remap = true },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_remap = true },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .failures = true },
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_remap = true, .no_trim = true },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_remap = true, .no_trim = true },
       .max_bytes = 256u KIB },
     /* the device is full before the cap */
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 16u KIB, .device_bytes = 4u MIB },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 16u KIB, .device_bytes = 4u MIB },
       .cap_bytes = 16u MIB,
       .max_bytes = 300u KIB,
       .n_streams = 1 },
     /* hardly any addresses beyond the cap: holes must be used again */
-    { .shadow = { .span_bytes = 9u MIB, .page_bytes = 64u KIB },
+    { .oracle = { .span_bytes = 9u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB },
     /* the whole share at the start */
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .initial_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .n_streams = 2 },
     /* regions */
-    { .shadow = { .page_bytes = 64u KIB }, .cap_bytes = 8u MIB, .max_bytes = 1u MIB },
-    { .shadow = { .page_bytes = 64u KIB },
+    { .oracle = { .page_bytes = 64u KIB }, .cap_bytes = 8u MIB, .max_bytes = 1u MIB },
+    { .oracle = { .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .n_streams = 3,
       .failures = true },
-    { .shadow = { .page_bytes = 4u KIB, .no_region_free = true },
+    { .oracle = { .page_bytes = 4u KIB, .no_region_free = true },
       .cap_bytes = 8u MIB,
       .initial_bytes = 2u MIB,
       .max_bytes = 256u KIB },
     /* both: communication buffers in regions of their own */
-    { .shadow = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .regions = true },
+    { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .regions = true },
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .n_streams = 2,
       .failures = true,
       .history = 16 },
     /* several shards, which one thread never leaves */
-    { .shadow = { .span_bytes = 256u MIB, .page_bytes = 64u KIB },
+    { .oracle = { .span_bytes = 256u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
       .max_bytes = 100u KIB,
       .max_shards = 4 },
 };
-const unsigned n_walk_configs = ELEMENTSOF(walk_configs);
+const unsigned n_arena_walk_configs = ELEMENTSOF(arena_walk_configs);
 
-struct walk {
-    const struct walk_options *options;
-    struct walk_numbers *numbers;
+struct arena_walk {
+    const struct arena_walk_options *options;
+    struct arena_walk_numbers *numbers;
     bool ended;
-    struct shadow *shadow;
+    struct device_oracle *oracle;
     struct arena *arena;
     uint32_t tags[4];
     struct {
@@ -107,8 +107,8 @@ struct walk {
     char mistake[1024];
 };
 
-static uint32_t number(struct walk *walk) {
-    struct walk_numbers *numbers = walk->numbers;
+static uint32_t number(struct arena_walk *walk) {
+    struct arena_walk_numbers *numbers = walk->numbers;
     uint32_t value = 0;
 
     if (!numbers->data)
@@ -125,12 +125,12 @@ static uint32_t number(struct walk *walk) {
     return value * 2654435761u;
 }
 
-static unsigned below(struct walk *walk, unsigned n) {
+static unsigned below(struct arena_walk *walk, unsigned n) {
     return (unsigned)((uint64_t)number(walk) * n >> 32);
 }
 
 /* Sizes of all magnitudes, and the odd ones. */
-static uint64_t some_bytes(struct walk *walk) {
+static uint64_t some_bytes(struct arena_walk *walk) {
     static const uint64_t odd[] = {
         0,
         1,
@@ -155,7 +155,7 @@ static uint64_t some_bytes(struct walk *walk) {
     return bytes % walk->options->max_bytes + 1;
 }
 
-static void do_alloc(struct walk *walk) {
+static void do_alloc(struct arena_walk *walk) {
     struct arena_request request = { .bytes = some_bytes(walk) };
     bool pointer = below(walk, 3) == 0;
     struct arena_block block = { 0, 1 };
@@ -170,7 +170,7 @@ static void do_alloc(struct walk *walk) {
         request.stream = (uint8_t)below(walk, walk->options->n_streams + 1);
     if (below(walk, 2))
         request.tag = walk->tags[below(walk, 4)];
-    if (walk->options->shadow.regions && below(walk, 4) == 0)
+    if (walk->options->oracle.regions && below(walk, 4) == 0)
         request.flags = ARENA_PLAIN;
 
     r = pointer ? arena_alloc_pointer(walk->arena, &request, &block.address, &err)
@@ -185,7 +185,8 @@ static void do_alloc(struct walk *walk) {
         snprintf(walk->mistake, sizeof(walk->mistake), "alloc: %s: %s", strerror(-r), err.text);
         return;
     }
-    shadow_take(walk->shadow, block.address, request.bytes, request.align_bytes, request.stream);
+    device_oracle_take(walk->oracle, block.address, request.bytes, request.align_bytes,
+                       request.stream);
     walk->blocks[walk->n_blocks].block = block;
     walk->blocks[walk->n_blocks].bytes = request.bytes;
     walk->blocks[walk->n_blocks].stream = request.stream;
@@ -195,8 +196,8 @@ static void do_alloc(struct walk *walk) {
     walk->peak_bytes = MAX(walk->peak_bytes, walk->live_bytes);
 }
 
-static void do_free(struct walk *walk, unsigned n) {
-    uint8_t streams[SHADOW_STREAMS] = { 0 };
+static void do_free(struct arena_walk *walk, unsigned n) {
+    uint8_t streams[DEVICE_ORACLE_STREAMS] = { 0 };
     unsigned n_streams = 0;
     struct arena_block block = walk->blocks[n].block;
     int r;
@@ -208,7 +209,7 @@ static void do_free(struct walk *walk, unsigned n) {
                 streams[n_streams++] = (uint8_t)s;
     }
     /* Before the arena has it: another thread might get it at once. */
-    shadow_give(walk->shadow, block.address, walk->blocks[n].bytes, streams, n_streams);
+    device_oracle_give(walk->oracle, block.address, walk->blocks[n].bytes, streams, n_streams);
     if (walk->blocks[n].pointer)
         r = n_streams ? arena_dealloc_pointer_on(walk->arena, block.address, streams, n_streams)
                       : arena_dealloc_pointer(walk->arena, block.address);
@@ -225,7 +226,7 @@ static void do_free(struct walk *walk, unsigned n) {
 }
 
 /* What is not there must not be freed: handles that were, that never were, addresses inside. */
-static void do_nonsense(struct walk *walk) {
+static void do_nonsense(struct arena_walk *walk) {
     uint64_t handle =
         below(walk, 2) ? walk->last_freed : (uint64_t)number(walk) << 32 | number(walk);
     uint64_t address = number(walk);
@@ -249,8 +250,8 @@ static void do_nonsense(struct walk *walk) {
         snprintf(walk->mistake, sizeof(walk->mistake), "a stream that is not there was accepted");
 }
 
-static void check(struct walk *walk) {
-    const char *mistake = shadow_mistake(walk->shadow);
+static void check(struct arena_walk *walk) {
+    const char *mistake = device_oracle_mistake(walk->oracle);
     struct allot_error err = { 0 };
     struct arena_stats stats;
     uint64_t classes = 0;
@@ -258,7 +259,7 @@ static void check(struct walk *walk) {
     if (walk->mistake[0])
         return;
     if (mistake) {
-        snprintf(walk->mistake, sizeof(walk->mistake), "shadow: %s", mistake);
+        snprintf(walk->mistake, sizeof(walk->mistake), "oracle: %s", mistake);
         return;
     }
     if (arena_check(walk->arena, &err) < 0) {
@@ -275,18 +276,18 @@ static void check(struct walk *walk) {
                  "%llu bytes live and %llu at the peak, not %llu and %llu",
                  (unsigned long long)walk->live_bytes, (unsigned long long)walk->peak_bytes,
                  (unsigned long long)stats.live_bytes, (unsigned long long)stats.peak_live_bytes);
-    else if (stats.reserved_bytes != shadow_mapped_bytes(walk->shadow) ||
+    else if (stats.reserved_bytes != device_oracle_mapped_bytes(walk->oracle) ||
              stats.reserved_bytes != stats.used_bytes + stats.free_bytes)
         snprintf(walk->mistake, sizeof(walk->mistake), "%llu bytes reserved, %llu mapped",
                  (unsigned long long)stats.reserved_bytes,
-                 (unsigned long long)shadow_mapped_bytes(walk->shadow));
+                 (unsigned long long)device_oracle_mapped_bytes(walk->oracle));
     else if (walk->options->cap_bytes && stats.peak_reserved_bytes > walk->options->cap_bytes)
         snprintf(walk->mistake, sizeof(walk->mistake), "the cap was passed");
     else if (!walk->options->n_streams && classes != stats.reserved_bytes)
         snprintf(walk->mistake, sizeof(walk->mistake), "the classes do not add up");
 }
 
-static void step(struct walk *walk) {
+static void step(struct arena_walk *walk) {
     unsigned what = below(walk, 256);
 
     if (what < 110)
@@ -296,31 +297,32 @@ static void step(struct walk *walk) {
             do_free(walk, below(walk, 2) ? walk->n_blocks - 1 : below(walk, walk->n_blocks));
     } else if (what < 240) {
         if (walk->options->n_streams)
-            shadow_run(walk->shadow, 1 + below(walk, walk->options->n_streams));
+            device_oracle_run(walk->oracle, 1 + below(walk, walk->options->n_streams));
     } else if (what < 244)
         arena_poll(walk->arena);
     else if (what < 247)
         arena_trim(walk->arena, below(walk, 2) ? 0 : number(walk) % (8u MIB), NULL);
     else if (what < 250) {
         if (walk->options->failures)
-            (below(walk, 2) ? shadow_fail : shadow_fail_once)(walk->shadow, 1 + below(walk, 4),
-                                                              below(walk, 2));
+            (below(walk, 2) ? device_oracle_fail : device_oracle_fail_once)(
+                walk->oracle, 1 + below(walk, 4), below(walk, 2));
     } else if (what < 254)
-        shadow_fail(walk->shadow, 0, false);
+        device_oracle_fail(walk->oracle, 0, false);
     else
         do_nonsense(walk);
 }
 
-char *walk_run(const struct walk_options *options, struct walk_numbers *numbers, unsigned n_steps) {
-    struct walk *walk = calloc(1, sizeof(*walk));
+char *arena_walk_run(const struct arena_walk_options *options, struct arena_walk_numbers *numbers,
+                     unsigned n_steps) {
+    struct arena_walk *walk = calloc(1, sizeof(*walk));
     struct arena_options arena_options = {
         .cap_bytes = options->cap_bytes,
         .initial_bytes = options->initial_bytes,
         .max_shards = options->max_shards ? options->max_shards : 1,
         .history = options->history,
-        .stream_ops = options->n_streams ? shadow_stream_ops() : NULL,
+        .stream_ops = options->n_streams ? device_oracle_stream_ops() : NULL,
     };
-    struct shadow_options shadow_options = options->shadow;
+    struct device_oracle_options device_oracle_options = options->oracle;
     struct allot_error err = { 0 };
     char *mistake = NULL;
 
@@ -328,13 +330,13 @@ char *walk_run(const struct walk_options *options, struct walk_numbers *numbers,
         return strdup("no memory");
     walk->options = options;
     walk->numbers = numbers;
-    shadow_options.trim_fails = options->failures;
-    if (shadow_new(&walk->shadow, &shadow_options) < 0) {
+    device_oracle_options.trim_fails = options->failures;
+    if (device_oracle_new(&walk->oracle, &device_oracle_options) < 0) {
         free(walk);
-        return strdup("no shadow");
+        return strdup("no oracle");
     }
-    arena_options.stream_userdata = walk->shadow;
-    if (arena_new(&walk->arena, shadow_source(walk->shadow), &arena_options, &err) < 0)
+    arena_options.stream_userdata = walk->oracle;
+    if (arena_new(&walk->arena, device_oracle_source(walk->oracle), &arena_options, &err) < 0)
         snprintf(walk->mistake, sizeof(walk->mistake), "new: %s", err.text);
     for (uint8_t s = 1, n; walk->arena && s <= options->n_streams; s++)
         if (arena_stream_new(walk->arena, s, &n) < 0 || n != s)
@@ -353,13 +355,13 @@ char *walk_run(const struct walk_options *options, struct walk_numbers *numbers,
     /* Nothing may be left over: all blocks freed, all streams run, all memory given back. */
     if (!walk->mistake[0]) {
         check(walk);
-        shadow_fail(walk->shadow, 0, false);
+        device_oracle_fail(walk->oracle, 0, false);
         while (walk->n_blocks && !walk->mistake[0])
             do_free(walk, walk->n_blocks - 1);
         for (unsigned n = 0; options->n_streams && n < 100000; n++) {
             struct arena_stats stats;
 
-            shadow_run(walk->shadow, 1 + n % options->n_streams);
+            device_oracle_run(walk->oracle, 1 + n % options->n_streams);
             if (n % 100)
                 continue;
             arena_poll(walk->arena); /* records and queries fail now and then */
@@ -369,21 +371,22 @@ char *walk_run(const struct walk_options *options, struct walk_numbers *numbers,
         }
         arena_trim(walk->arena, 0, NULL);
         check(walk);
-        if (!walk->mistake[0] && !options->shadow.no_trim && !options->shadow.no_region_free &&
-            shadow_mapped_bytes(walk->shadow))
+        if (!walk->mistake[0] && !options->oracle.no_trim && !options->oracle.no_region_free &&
+            device_oracle_mapped_bytes(walk->oracle))
             snprintf(walk->mistake, sizeof(walk->mistake), "%llu bytes are free and stay mapped",
-                     (unsigned long long)shadow_mapped_bytes(walk->shadow));
+                     (unsigned long long)device_oracle_mapped_bytes(walk->oracle));
         arena_free(walk->arena);
         walk->arena = NULL;
-        if (!walk->mistake[0] && shadow_mistake(walk->shadow))
-            snprintf(walk->mistake, sizeof(walk->mistake), "%s", shadow_mistake(walk->shadow));
-        if (!walk->mistake[0] && shadow_events(walk->shadow))
+        if (!walk->mistake[0] && device_oracle_mistake(walk->oracle))
+            snprintf(walk->mistake, sizeof(walk->mistake), "%s",
+                     device_oracle_mistake(walk->oracle));
+        if (!walk->mistake[0] && device_oracle_events(walk->oracle))
             snprintf(walk->mistake, sizeof(walk->mistake), "events were not discarded");
         if (walk->mistake[0])
             asprintf(&mistake, "at the end: %s", walk->mistake);
     }
     arena_free(walk->arena);
-    shadow_free(walk->shadow);
+    device_oracle_free(walk->oracle);
     free(walk);
     return mistake;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Walk: calls of an arena's whole API, chosen by numbers, judged by a shadow.
+ * Arena walk: calls of an arena's whole API, chosen by numbers, judged by the device oracle.
  *
  * The numbers come from a seed (a random walk) or from bytes (a fuzzer's). After each step, or now
- * and then, arena_check() and the shadow are asked, and the arena's statistics are compared with
+ * and then, arena_check() and the oracle are asked, and the arena's statistics are compared with
  * what the walk itself counted.
  */
 #include <stdbool.h>
@@ -13,23 +13,24 @@
 
 #include "tests/support/allocator/device_oracle.h"
 
-struct walk_options {
-    struct shadow_options shadow;
+struct arena_walk_options {
+    struct device_oracle_options oracle;
     uint64_t cap_bytes, initial_bytes, max_bytes; /* of one block */
     unsigned max_shards, n_streams, history;
     unsigned check_every; /* steps */
     bool failures;        /* the source fails now and then */
 };
 
-struct walk_numbers {
+struct arena_walk_numbers {
     uint64_t seed;
     const uint8_t *data; /* NULL: from the seed, for ever */
     size_t size;
 };
 
 /* `n_steps` steps, or until the bytes end. NULL, or the first mistake, to be freed. */
-char *walk_run(const struct walk_options *options, struct walk_numbers *numbers, unsigned n_steps);
+char *arena_walk_run(const struct arena_walk_options *options, struct arena_walk_numbers *numbers,
+                     unsigned n_steps);
 
 /* The configurations that matter, for walks over all of them. */
-extern const struct walk_options walk_configs[];
-extern const unsigned n_walk_configs;
+extern const struct arena_walk_options arena_walk_configs[];
+extern const unsigned n_arena_walk_configs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-/* Comma: a locale that writes 1,5, made here, because a machine need have none. */
+/* Comma locale: it writes 1,5, made here, because a machine need have none. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "tests/support/suite.h"
 
 /* The C library's own format of LC_NUMERIC. false: it takes no such file; a skip was printed. */
-static inline bool comma_set(void) {
+static inline bool comma_locale_set(void) {
     static const struct {
         uint32_t magic, n, at[6];
         char point[4], separator[4], grouping[4];

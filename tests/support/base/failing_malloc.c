@@ -10,18 +10,18 @@
 static _Atomic int64_t left; /* until the one that fails; 0: none will */
 static atomic_bool has_failed, no_pages;
 
-void scarce_at(uint64_t n) {
+void failing_malloc_at(uint64_t n) {
     atomic_store(&has_failed, false);
     atomic_store(&left, (int64_t)n);
 }
 
-bool scarce_end(void) {
+bool failing_malloc_end(void) {
     atomic_store(&left, 0);
     return atomic_load(&has_failed);
 }
 
-void scarce_pages(bool scarce) {
-    atomic_store(&no_pages, scarce);
+void failing_malloc_pages(bool fail) {
+    atomic_store(&no_pages, fail);
 }
 
 static bool fails(void) {

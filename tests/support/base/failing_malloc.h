@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Scarce: a host that has no memory just when it is asked for some.
+ * Failing malloc: a host that has no memory just when it is asked for some.
  *
  * Every malloc(), calloc(), realloc(), posix_memalign(), aligned_alloc() and strdup() of the code
  * that is linked into the test is counted, on every thread.
  *
  *     for (uint64_t n = 1;; n++) {
- *         scarce_at(n);
+ *         failing_malloc_at(n);
  *         r = thing_new(&thing);
- *         if (!scarce_end())
+ *         if (!failing_malloc_end())
  *             break;                      it went well without meeting the failure
  *         ck_assert_int_eq(r, -ENOMEM);
  *     }
@@ -18,10 +18,10 @@
 #include <stdint.h>
 
 /* From now on the n-th allocation fails, and only that one. */
-void scarce_at(uint64_t n);
+void failing_malloc_at(uint64_t n);
 /* From now on none fails. Whether one did. */
-bool scarce_end(void);
+bool failing_malloc_end(void);
 
 /* From now on addresses that are reserved get no memory, or do again: mprotect() fails, each time.
  */
-void scarce_pages(bool scarce);
+void failing_malloc_pages(bool fail);

@@ -9,7 +9,7 @@
 
 /* Small blocks, and now and then one for which pages must come together; often so many that there
  * are records for no more. */
-static void walk(const struct shadow_options *options, uint64_t seed, bool recovers,
+static void walk(const struct device_oracle_options *options, uint64_t seed, bool recovers,
                  uint64_t *ret_refused) {
     static struct arena_block blocks[BLOCKS];
     uint64_t random = seed + 1;
@@ -18,9 +18,9 @@ static void walk(const struct shadow_options *options, uint64_t seed, bool recov
     begin(options, &(struct arena_options){ .cap_bytes = MIB(5), .max_shards = 1 });
     for (unsigned n = 0; n < STEPS; n++) {
         if (n % 500 == 100)
-            scarce_pages(true);
+            failing_malloc_pages(true);
         if (n % 500 == 450 && recovers)
-            scarce_pages(false);
+            failing_malloc_pages(false);
         if (random_next(&random) % 100 < (n % 1000 < 600 ? 85 : 35) && n_blocks < BLOCKS) {
             uint64_t most = random_next(&random) % 10 ? 1500 : 60000;
             struct arena_request request = { .bytes = random_next(&random) % most };
@@ -32,7 +32,7 @@ static void walk(const struct shadow_options *options, uint64_t seed, bool recov
                 request.align_bytes = 1 << random_next(&random) % 14;
             r = arena_alloc(arena, &request, &block, &err);
             if (r == 0) {
-                shadow_take(shadow, block.address, request.bytes, request.align_bytes, 0);
+                device_oracle_take(oracle, block.address, request.bytes, request.align_bytes, 0);
                 blocks[n_blocks++] = block;
             } else
                 *ret_refused += strstr(err.text, "host") != NULL;
@@ -42,7 +42,7 @@ static void walk(const struct shadow_options *options, uint64_t seed, bool recov
             give(blocks[k]);
             blocks[k] = blocks[--n_blocks];
         }
-        ck_assert_uint_eq(stats().reserved_bytes, shadow_mapped_bytes(shadow));
+        ck_assert_uint_eq(stats().reserved_bytes, device_oracle_mapped_bytes(oracle));
         ck_assert_uint_eq(stats().used_bytes + stats().free_bytes, stats().reserved_bytes);
         if (n % 97 == 0) {
             right();
@@ -50,12 +50,12 @@ static void walk(const struct shadow_options *options, uint64_t seed, bool recov
                 arena_trim(arena, random_next(&random) % MIB(4), NULL);
         }
     }
-    scarce_pages(false);
+    failing_malloc_pages(false);
     end();
 }
 
 START_TEST(a_host_that_has_no_records_loses_no_memory) {
-    static const struct shadow_options kinds[] = {
+    static const struct device_oracle_options kinds[] = {
         { .span_bytes = MIB(64), .page_bytes = KIB(4) },
         { .span_bytes = MIB(64), .page_bytes = KIB(4), .no_remap = true },
         { .span_bytes = MIB(64), .page_bytes = KIB(4), .no_remap = true, .no_trim = true },
@@ -68,4 +68,4 @@ START_TEST(a_host_that_has_no_records_loses_no_memory) {
 }
 END_TEST
 
-SUITE_TIMEOUT("arena-scarce", 120, a_host_that_has_no_records_loses_no_memory)
+SUITE_TIMEOUT("arena-failing-malloc", 120, a_host_that_has_no_records_loses_no_memory)

@@ -7,7 +7,7 @@
 #include "tests/support/allocator/arena_fixture.h"
 
 START_TEST(growth_is_in_pages_and_at_most_one_percent_beyond_the_need) {
-    begin(&(struct shadow_options){ .span_bytes = MIB(512) },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(512) },
           &(struct arena_options){ .max_shards = 1 });
     for (unsigned n = 0; n < 3000; n++) {
         struct arena_stats now;
@@ -34,20 +34,21 @@ START_TEST(the_whole_share_can_be_taken_at_the_start) {
     end();
 
     ck_assert_int_eq(
-        shadow_new(&shadow, &(struct shadow_options){ .span_bytes = MIB(64), .page_bytes = PAGE }),
+        device_oracle_new(
+            &oracle, &(struct device_oracle_options){ .span_bytes = MIB(64), .page_bytes = PAGE }),
         0);
-    shadow_fail(shadow, 1, true);
-    ck_assert_int_eq(arena_new(&second, shadow_source(shadow),
+    device_oracle_fail(oracle, 1, true);
+    ck_assert_int_eq(arena_new(&second, device_oracle_source(oracle),
                                &(struct arena_options){ .initial_bytes = MIB(8) }, NULL),
                      -ENOMEM);
-    ck_assert_uint_eq(shadow_mapped_bytes(shadow), 0);
-    shadow = shadow_free(shadow);
+    ck_assert_uint_eq(device_oracle_mapped_bytes(oracle), 0);
+    oracle = device_oracle_free(oracle);
 }
 END_TEST
 
 START_TEST(what_cannot_be_taken_at_the_start_is_refused_in_words) {
     static const struct {
-        struct shadow_options shadow;
+        struct device_oracle_options oracle;
         uint64_t cap, initial;
         const char *words;
     } cases[] = {
@@ -65,11 +66,11 @@ START_TEST(what_cannot_be_taken_at_the_start_is_refused_in_words) {
         struct allot_error err = { 0 };
         struct arena *none = NULL;
 
-        ck_assert_int_eq(shadow_new(&shadow, &cases[n].shadow), 0);
-        ck_assert_int_eq(arena_new(&none, shadow_source(shadow), &options, &err), -EINVAL);
+        ck_assert_int_eq(device_oracle_new(&oracle, &cases[n].oracle), 0);
+        ck_assert_int_eq(arena_new(&none, device_oracle_source(oracle), &options, &err), -EINVAL);
         ck_assert_msg(strstr(err.text, cases[n].words), "%u: %s", n, err.text);
-        ck_assert_uint_eq(shadow_calls(shadow), 0);
-        shadow = shadow_free(shadow);
+        ck_assert_uint_eq(device_oracle_calls(oracle), 0);
+        oracle = device_oracle_free(oracle);
     }
     /* A cap that is no whole pages is taken as far as it goes. */
     begin(&placed, &(struct arena_options){ .cap_bytes = MIB(8) - 1, .initial_bytes = MIB(8) - 1 });
@@ -123,7 +124,7 @@ END_TEST
 
 START_TEST(a_refused_growth_is_tried_smaller) {
     /* The device has exactly what is needed, and nothing for a batch. */
-    begin(&(struct shadow_options){ .span_bytes = MIB(512), .device_bytes = 1023 * PAGE },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(512), .device_bytes = 1023 * PAGE },
           &(struct arena_options){ .max_shards = 1 });
     for (unsigned n = 0; n < 1023; n++)
         take(PAGE);
@@ -137,21 +138,21 @@ END_TEST
 START_TEST(a_growth_that_fails_half_way_is_undone) {
     begin(&placed, &plainly);
     take(KIB(10));
-    shadow_fail(shadow, 1, true);
+    device_oracle_fail(oracle, 1, true);
     ck_assert_int_eq(try(MIB(2)), -ENOMEM);
-    ck_assert_uint_eq(shadow_mapped_bytes(shadow), stats().reserved_bytes);
+    ck_assert_uint_eq(device_oracle_mapped_bytes(oracle), stats().reserved_bytes);
     ck_assert_uint_eq(stats().reserved_bytes, PAGE);
-    shadow_fail(shadow, 0, false);
+    device_oracle_fail(oracle, 0, false);
     take(MIB(2));
     end();
 
     /* What cannot be undone is kept, counted and used. */
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_trim = true }, &plainly);
-    shadow_fail(shadow, 1, true);
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64), .no_trim = true }, &plainly);
+    device_oracle_fail(oracle, 1, true);
     ck_assert_int_eq(try(MIB(2)), -ENOMEM);
     ck_assert_uint_gt(stats().reserved_bytes, 0);
-    ck_assert_uint_eq(shadow_mapped_bytes(shadow), stats().reserved_bytes);
-    shadow_fail(shadow, 0, false);
+    ck_assert_uint_eq(device_oracle_mapped_bytes(oracle), stats().reserved_bytes);
+    device_oracle_fail(oracle, 0, false);
     take(MIB(2));
     end();
 }
@@ -172,7 +173,7 @@ static void program(void) {
                                              .flags = n % 7 == 0 ? ARENA_PLAIN : 0 };
 
             if (arena_alloc(arena, &request, block, NULL) == 0)
-                shadow_take(shadow, block->address, request.bytes, 0, 0);
+                device_oracle_take(oracle, block->address, request.bytes, 0, 0);
         }
         if (n % 16 == 0)
             right();
@@ -183,7 +184,7 @@ static void program(void) {
 }
 
 START_TEST(a_source_that_fails_at_any_call_does_no_harm) {
-    static const struct shadow_options kinds[] = {
+    static const struct device_oracle_options kinds[] = {
         { .span_bytes = MIB(64), .regions = true },
         { .span_bytes = MIB(64), .regions = true, .no_remap = true },
         { .span_bytes = MIB(64), .regions = true, .no_remap = true, .no_trim = true },
@@ -199,12 +200,12 @@ START_TEST(a_source_that_fails_at_any_call_does_no_harm) {
         for (unsigned n = 0; n <= n_calls; n++)
             for (int how = 0; how < 4; how++) {
                 begin(&kinds[kind], &(struct arena_options){ .cap_bytes = MIB(2) });
-                (how & 2 ? shadow_fail_once : shadow_fail)(shadow, n, how & 1);
+                (how & 2 ? device_oracle_fail_once : device_oracle_fail)(oracle, n, how & 1);
                 program();
                 if (n == 0)
-                    n_calls = shadow_calls(shadow);
+                    n_calls = device_oracle_calls(oracle);
                 /* Once the source is well again, everything is there. */
-                shadow_fail(shadow, 0, false);
+                device_oracle_fail(oracle, 0, false);
                 arena_trim(arena, 0, NULL);
                 if (!kinds[kind].no_trim)
                     ck_assert_int_eq(try(MIB(2)), 0);
@@ -216,7 +217,7 @@ START_TEST(a_source_that_fails_at_any_call_does_no_harm) {
 END_TEST
 
 /* Every other page is free, and the cap is reached. */
-static void fragment(const struct shadow_options *options) {
+static void fragment(const struct device_oracle_options *options) {
     struct arena_block blocks[128];
 
     begin(options, &plainly);
@@ -242,7 +243,7 @@ START_TEST(wholly_free_pages_move_to_where_they_are_needed_before_anything_fails
     end();
 
     /* By trim and grow, where the source cannot move. */
-    fragment(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true });
+    fragment(&(struct device_oracle_options){ .span_bytes = MIB(64), .no_remap = true });
     take(MIB(4));
     ck_assert_uint_eq(stats().peak_reserved_bytes, MIB(8));
     end();
@@ -252,7 +253,8 @@ END_TEST
 START_TEST(where_pages_cannot_move_the_report_says_so) {
     char text[2048];
 
-    fragment(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true });
+    fragment(&(struct device_oracle_options){
+        .span_bytes = MIB(64), .no_remap = true, .no_trim = true });
     ck_assert_int_eq(try(MIB(2)), -ENOMEM);
     arena_report(arena, &(struct arena_request){ .bytes = MIB(2) }, text, sizeof(text));
     ck_assert_ptr_nonnull(strstr(text, "in pieces"));
@@ -281,11 +283,11 @@ START_TEST(communication_buffers_lie_in_plain_regions) {
     struct arena_request request = { .bytes = KIB(100), .flags = ARENA_PLAIN };
     struct arena_block block, other;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .regions = true }, &plainly);
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64), .regions = true }, &plainly);
     ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
     other = take(KIB(100));
-    ck_assert_uint_ge(block.address, shadow_source(shadow)->base + MIB(64));
-    ck_assert_uint_lt(other.address, shadow_source(shadow)->base + MIB(64));
+    ck_assert_uint_ge(block.address, device_oracle_source(oracle)->base + MIB(64));
+    ck_assert_uint_lt(other.address, device_oracle_source(oracle)->base + MIB(64));
     ck_assert_int_eq(arena_dealloc(arena, block.handle), 0);
     ck_assert_uint_eq(stats().live_bytes, KIB(100));
     end();
@@ -302,9 +304,9 @@ START_TEST(trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told) {
     fragment(&placed);
     ck_assert_int_eq(arena_trim(arena, MIB(6), &bytes), 0);
     ck_assert_uint_eq(bytes, MIB(2));
-    ck_assert_uint_eq(shadow_mapped_bytes(shadow), MIB(6));
+    ck_assert_uint_eq(device_oracle_mapped_bytes(oracle), MIB(6));
     ck_assert_int_eq(arena_trim(arena, 0, &bytes), 0);
-    ck_assert_uint_eq(shadow_mapped_bytes(shadow), MIB(4));
+    ck_assert_uint_eq(device_oracle_mapped_bytes(oracle), MIB(4));
     ck_assert_uint_eq(stats().trimmed_bytes, MIB(4));
     ck_assert_uint_eq(stats().free_bytes, 0);
     right();
@@ -313,7 +315,7 @@ START_TEST(trim_gives_back_what_is_wholly_free_and_keeps_what_it_is_told) {
 
     /* Nothing goes below any amount, however large. */
     for (unsigned kind = 0; kind < 2; kind++) {
-        begin(kind ? &placed : &(struct shadow_options){ 0 }, &plainly);
+        begin(kind ? &placed : &(struct device_oracle_options){ 0 }, &plainly);
         give(take(MIB(1)));
         for (uint64_t keep = UINT64_MAX; keep >= MIB(1); keep /= 2) {
             ck_assert_int_eq(arena_trim(arena, keep, &bytes), 0);
@@ -329,7 +331,7 @@ END_TEST
 START_TEST(idle_regions_go_back_before_a_request_fails) {
     struct arena_block blocks[8];
 
-    begin(&(struct shadow_options){ .device_bytes = MIB(8) }, &plainly);
+    begin(&(struct device_oracle_options){ .device_bytes = MIB(8) }, &plainly);
     for (unsigned n = 0; n < 8; n++)
         blocks[n] = take(MIB(1));
     for (unsigned n = 0; n < 8; n++)
@@ -341,7 +343,7 @@ START_TEST(idle_regions_go_back_before_a_request_fails) {
 END_TEST
 
 START_TEST(idle_memory_of_the_other_kind_goes_back_before_a_request_fails) {
-    static const struct shadow_options kinds[] = {
+    static const struct device_oracle_options kinds[] = {
         { .span_bytes = MIB(64), .regions = true },
         { .span_bytes = MIB(64), .regions = true, .no_remap = true },
     };
@@ -374,7 +376,7 @@ START_TEST(a_host_without_memory_for_records_costs_the_device_nothing) {
     int r;
 
     ck_assert_ptr_nonnull(blocks);
-    begin(&(struct shadow_options){ .span_bytes = MIB(256) },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(256) },
           &(struct arena_options){ .cap_bytes = MIB(128), .max_shards = 1 });
     take(MIB(100)); /* the memory is there, in one piece */
     give(take(MIB(20)));
@@ -448,7 +450,7 @@ END_TEST
 START_TEST(one_thread_has_all_addresses_however_many_shards_there_may_be) {
     struct arena_block block;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64) },
           &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
     take(MIB(1));
     arena_set_cap(arena, MIB(60)); /* the lease was enlarged */
@@ -461,7 +463,7 @@ START_TEST(one_thread_has_all_addresses_however_many_shards_there_may_be) {
     ck_assert_int_eq(arena_dealloc_pointer(arena, block.address), 0);
     end();
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64) },
           &(struct arena_options){ .cap_bytes = 0 });
     take(MIB(60));
     end();
@@ -477,7 +479,7 @@ START_TEST(offsets_do_not_depend_on_the_number_of_processors) {
         struct arena_block blocks[24] = { 0 };
         uint64_t random = 3;
 
-        begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+        begin(&(struct device_oracle_options){ .span_bytes = MIB(64) },
               &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = round ? 16 : 0 });
         for (unsigned n = 0; n < 20000; n++) {
             struct arena_block *block = &blocks[random_next(&random) % 24];
@@ -487,7 +489,7 @@ START_TEST(offsets_do_not_depend_on_the_number_of_processors) {
                 give(*block);
                 block->handle = 0;
             } else if (arena_alloc(arena, &request, block, NULL) == 0)
-                shadow_take(shadow, block->address, request.bytes, 0, 0);
+                device_oracle_take(oracle, block->address, request.bytes, 0, 0);
             if (!round)
                 first[n] = block->handle ? block->address : 0;
             ck_assert_uint_eq(block->handle ? block->address : 0, first[n]);
@@ -516,8 +518,9 @@ START_TEST(the_hole_that_fits_is_found_behind_others_that_do_not) {
     struct arena_request request = { .bytes = 256 * 601 };
     struct arena_block holes[12], block;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
-          &(struct arena_options){ .cap_bytes = MIB(3), .max_shards = 1 });
+    begin(
+        &(struct device_oracle_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
+        &(struct arena_options){ .cap_bytes = MIB(3), .max_shards = 1 });
     /* All of one bin; the last ones freed are the first to be looked at. */
     for (unsigned n = 0; n < 12; n++) {
         holes[n] = take(n == 3 || n == 5 ? 256 * 601 : 256 * 600);
@@ -530,7 +533,7 @@ START_TEST(the_hole_that_fits_is_found_behind_others_that_do_not) {
     for (unsigned n = 6; n < 12; n++)
         give(holes[n]);
     ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
-    shadow_take(shadow, block.address, request.bytes, 0, 0);
+    device_oracle_take(oracle, block.address, request.bytes, 0, 0);
     ck_assert(block.address == holes[3].address || block.address == holes[5].address);
 
     /* And one that happens to lie right, though not every one of its size would. */
@@ -540,7 +543,7 @@ START_TEST(the_hole_that_fits_is_found_behind_others_that_do_not) {
             continue;
         request.align_bytes = align;
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
-        shadow_take(shadow, block.address, request.bytes, align, 0);
+        device_oracle_take(oracle, block.address, request.bytes, align, 0);
         give(block);
     }
     end();

@@ -14,7 +14,9 @@ START_TEST(before_a_growth_the_look_at_what_is_free_has_an_end) {
         uint64_t fits, grows;
         uint8_t one;
 
-        begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_wait = true, .no_order = true },
+        begin(&(struct device_oracle_options){ .span_bytes = MIB(64),
+                                               .no_wait = true,
+                                               .no_order = true },
               &(struct arena_options){ .max_shards = 1 });
         ck_assert_int_eq(arena_stream_new(arena, 1, &one), 0);
         for (unsigned n = 0; n < N; n++) {
@@ -40,7 +42,8 @@ START_TEST(before_a_growth_the_look_at_what_is_free_has_an_end) {
             arena_set_cap(arena, stats().reserved_bytes);
         grows = stats().grows;
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
-        shadow_take(shadow, block.address, request.bytes, request.align_bytes, request.stream);
+        device_oracle_take(oracle, block.address, request.bytes, request.align_bytes,
+                           request.stream);
         ck_assert_int_eq(block.address == fits, kind % 2);
         ck_assert_uint_eq(stats().grows, grows + !(kind % 2));
         end();

@@ -7,7 +7,7 @@ START_TEST(moves_keep_to_their_budget_as_long_as_there_is_memory) {
     struct arena_block blocks[N];
     uint64_t taken = 0;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(512) },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(512) },
           &(struct arena_options){ .max_shards = 1 });
     /* A whole page in each of many pieces, and then blocks for which they would have to come
      * together. */

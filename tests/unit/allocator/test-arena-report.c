@@ -37,7 +37,7 @@ START_TEST(a_report_that_is_too_long_says_that_it_goes_on) {
 END_TEST
 
 START_TEST(a_report_advises_to_wait_only_where_that_helps) {
-    static const struct shadow_options kinds[] = {
+    static const struct device_oracle_options kinds[] = {
         { .span_bytes = MIB(64), .no_wait = true, .no_order = true },
         { .span_bytes = MIB(64),
           .no_wait = true,
@@ -64,7 +64,7 @@ START_TEST(a_report_advises_to_wait_only_where_that_helps) {
         /* One page of a stream beside one of several and one for all; and half pages, which lie
          * apart. */
         give_on(blocks[3], streams[0]);
-        shadow_give(shadow, blocks[4].address, KIB(64), streams, 2);
+        device_oracle_give(oracle, blocks[4].address, KIB(64), streams, 2);
         ck_assert_int_eq(arena_dealloc_on(arena, blocks[4].handle, streams, 2), 0);
         give(blocks[5]);
         for (unsigned n = 8; n < 14; n += 2)

@@ -39,7 +39,7 @@ END_TEST
 START_TEST(what_has_addresses_elsewhere_waits_for_no_stream) {
     uint8_t one, two;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_order = true },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64), .no_order = true },
           &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
     ck_assert_int_eq(arena_stream_new(arena, 1, &one), 0);
     ck_assert_int_eq(arena_stream_new(arena, 2, &two), 0);
@@ -56,7 +56,7 @@ START_TEST(an_address_leads_to_its_shard_whichever_that_is) {
     uint64_t addresses[16 * 4];
     unsigned n_shards = 0;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .regions = true },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64), .regions = true },
           &(struct arena_options){ .cap_bytes = MIB(4), .max_shards = 16 });
     add_shards(16);
     arena_set_cap(arena, MIB(60));
@@ -86,7 +86,7 @@ START_TEST(a_reservation_of_several_times_the_cap_serves_several_threads) {
     } cases[] = { { 1, 1 }, { 2, 1 }, { 3, 3 }, { 4, 5 }, { 8, 9 }, { 16, 16 }, { 64, 16 } };
 
     for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
-        begin(&(struct shadow_options){ .span_bytes = MIB(4) * cases[n].times },
+        begin(&(struct device_oracle_options){ .span_bytes = MIB(4) * cases[n].times },
               &(struct arena_options){ .cap_bytes = MIB(4), .max_shards = 16 });
         ck_assert_uint_eq(arena->max_shards, cases[n].shards);
         add_shards(cases[n].shards);
@@ -134,8 +134,9 @@ START_TEST(a_thread_goes_to_the_shard_that_it_lives_off) {
     unsigned misses;
 
     /* Nothing moves or grows, so that its own is never fed. */
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
-          &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
+    begin(
+        &(struct device_oracle_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
+        &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
     block = take(MIB(2));
     add_shards(2);
     give(block);
@@ -154,8 +155,9 @@ END_TEST
 START_TEST(a_thread_stays_where_it_is_while_others_use_the_shard_it_lives_off) {
     struct arena_block block;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
-          &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
+    begin(
+        &(struct device_oracle_options){ .span_bytes = MIB(64), .no_remap = true, .no_trim = true },
+        &(struct arena_options){ .cap_bytes = MIB(2), .max_shards = 16 });
     block = take(MIB(2));
     add_shards(2);
     give(block);

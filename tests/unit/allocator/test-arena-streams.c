@@ -6,7 +6,9 @@ static uint8_t one, two, three;
 
 /* A full arena of 1 MiB: whoever gets memory has it from somebody else. */
 static void begin_streams(bool wait, bool order) {
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_wait = !wait, .no_order = !order },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64),
+                                           .no_wait = !wait,
+                                           .no_order = !order },
           &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
     ck_assert_int_eq(arena_stream_new(arena, 1, &one), 0);
     ck_assert_int_eq(arena_stream_new(arena, 2, &two), 0);
@@ -19,7 +21,7 @@ static int try_on(uint64_t bytes, uint8_t stream) {
     int r = arena_alloc(arena, &request, &block, NULL);
 
     if (r == 0) {
-        shadow_take(shadow, block.address, bytes, 0, stream);
+        device_oracle_take(oracle, block.address, bytes, 0, stream);
         give(block);
     }
     right();
@@ -28,7 +30,7 @@ static int try_on(uint64_t bytes, uint8_t stream) {
 
 static void run(uint8_t stream) {
     for (unsigned n = 0; n < 40; n++) {
-        shadow_run(shadow, stream);
+        device_oracle_run(oracle, stream);
         arena_poll(arena); /* records and queries of the fake fail now and then */
     }
 }
@@ -67,8 +69,8 @@ START_TEST(what_a_stream_had_before_outlives_a_block_that_is_freed_on_another) {
                                  arena, &(struct arena_request){ .bytes = MIB(1), .stream = one },
                                  &address, NULL),
                              0);
-            shadow_take(shadow, address, MIB(1), 0, one);
-            shadow_give(shadow, address, MIB(1), &two, 1);
+            device_oracle_take(oracle, address, MIB(1), 0, one);
+            device_oracle_give(oracle, address, MIB(1), &two, 1);
             ck_assert_int_eq(arena_dealloc_pointer_on(arena, address, &two, 1), 0);
         } else if (n == 0)
             give_on(take_on(MIB(1), one), two);
@@ -76,7 +78,7 @@ START_TEST(what_a_stream_had_before_outlives_a_block_that_is_freed_on_another) {
             both[0] = two;
             both[1] = three;
             block = take_on(MIB(1), one);
-            shadow_give(shadow, block.address, MIB(1), both, 2);
+            device_oracle_give(oracle, block.address, MIB(1), both, 2);
             ck_assert_int_eq(arena_dealloc_on(arena, block.handle, both, 2), 0);
         }
         for (uint8_t stream = 0; stream <= three; stream++)
@@ -97,13 +99,14 @@ START_TEST(a_past_on_plain_memory_outlives_its_block_too) {
     struct arena_request request = { .bytes = KIB(64), .flags = ARENA_PLAIN };
     struct arena_block block;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .regions = true, .no_wait = true },
-          &(struct arena_options){ .cap_bytes = KIB(64) });
+    begin(
+        &(struct device_oracle_options){ .span_bytes = MIB(64), .regions = true, .no_wait = true },
+        &(struct arena_options){ .cap_bytes = KIB(64) });
     ck_assert_int_eq(arena_stream_new(arena, 1, &one), 0);
     request.stream = one;
     for (unsigned n = 0; n < 2; n++) {
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
-        shadow_take(shadow, block.address, KIB(64), 0, one);
+        device_oracle_take(oracle, block.address, KIB(64), 0, one);
         if (n)
             give(block);
         else
@@ -161,8 +164,8 @@ START_TEST(what_was_freed_later_does_not_withhold_what_was_freed_before) {
     for (unsigned n = 0; n < 40; n++)
         arena_poll(arena); /* an event is recorded */
     give_on(small, one);
-    shadow_run(shadow, one); /* what was queued at the first free … */
-    shadow_run(shadow, one); /* … and the event */
+    device_oracle_run(oracle, one); /* what was queued at the first free … */
+    device_oracle_run(oracle, one); /* … and the event */
     for (unsigned n = 0; n < 40; n++)
         arena_poll(arena);
     ck_assert_uint_eq(stats().pending_bytes, 256);
@@ -194,7 +197,7 @@ START_TEST(neighbours_that_are_enough_for_a_stream_are_taken_together) {
         }
         request.stream = one;
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
-        shadow_take(shadow, block.address, KIB(300), request.align_bytes, one);
+        device_oracle_take(oracle, block.address, KIB(300), request.align_bytes, one);
         ck_assert_uint_eq(block.address, blocks[1].address + (aligned ? KIB(28) : 0));
         right();
         give(block);
@@ -218,7 +221,7 @@ START_TEST(memory_of_several_streams_is_waited_for_before_failing) {
             streams[0] = one;
             streams[1] = two;
             block = take(MIB(1));
-            shadow_give(shadow, block.address, MIB(1), streams, 2);
+            device_oracle_give(oracle, block.address, MIB(1), streams, 2);
             ck_assert_int_eq(arena_dealloc_on(arena, block.handle, streams, 2), 0);
             for (unsigned n = 0; r < 0 && n < 20; n++) /* events fail to be recorded at times */
                 r = try_on(MIB(1), asks);
@@ -235,12 +238,12 @@ START_TEST(the_end_of_an_arena_waits_for_its_streams) {
         if (live) { /* the past of a block that is live: what was said of the last one holds */
             struct arena_block block = take_on(MIB(1), one);
 
-            shadow_give(shadow, block.address, MIB(1), NULL, 0);
+            device_oracle_give(oracle, block.address, MIB(1), NULL, 0);
         }
         arena = arena_free(arena);
-        ck_assert_msg(!shadow_mistake(shadow), "%s", shadow_mistake(shadow));
-        ck_assert_uint_eq(shadow_events(shadow), 0);
-        shadow = shadow_free(shadow);
+        ck_assert_msg(!device_oracle_mistake(oracle), "%s", device_oracle_mistake(oracle));
+        ck_assert_uint_eq(device_oracle_events(oracle), 0);
+        oracle = device_oracle_free(oracle);
     }
 }
 END_TEST

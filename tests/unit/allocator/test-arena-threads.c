@@ -26,7 +26,7 @@ struct block {
     uint8_t stream;
 };
 
-static struct shadow *shadow;
+static struct device_oracle *oracle;
 static struct arena *arena;
 static _Atomic(struct block *) shared[SHARED]; /* blocks that change hands */
 static _Atomic uint64_t live_bytes, n_allocs, n_frees;
@@ -56,7 +56,7 @@ static struct block *take(uint64_t *random) {
         return NULL;
     }
     block->bytes = request.bytes;
-    shadow_take(shadow, block->address, block->bytes, 0, block->stream);
+    device_oracle_take(oracle, block->address, block->bytes, 0, block->stream);
     atomic_fetch_add(&live_bytes, block->bytes);
     atomic_fetch_add(&n_allocs, 1);
     return block;
@@ -84,7 +84,7 @@ static void give(struct block *block, uint64_t *random) {
             break;
         }
     }
-    shadow_give(shadow, block->address, block->bytes, streams, n);
+    device_oracle_give(oracle, block->address, block->bytes, streams, n);
     atomic_fetch_sub(&live_bytes, block->bytes);
     atomic_fetch_add(&n_frees, 1);
     if (n)
@@ -119,7 +119,7 @@ static void *work(void *userdata) {
         if (n % 1024 == 0)
             arena_trim(arena, 0, NULL);
         if (n_streams && n % 4 == 0)
-            shadow_run(shadow, 1 + (unsigned)(random_next(&random) % n_streams));
+            device_oracle_run(oracle, 1 + (unsigned)(random_next(&random) % n_streams));
         if (n_streams && n % 64 == 0)
             arena_poll(arena);
     }
@@ -134,12 +134,12 @@ static void right(void) {
     struct arena_stats stats;
 
     ck_assert_msg(arena_check(arena, &err) == 0, "%s", err.text);
-    ck_assert_msg(!shadow_mistake(shadow), "%s", shadow_mistake(shadow));
+    ck_assert_msg(!device_oracle_mistake(oracle), "%s", device_oracle_mistake(oracle));
     arena_get_stats(arena, &stats);
     ck_assert_uint_eq(stats.live_bytes, atomic_load(&live_bytes));
     ck_assert_uint_eq(stats.allocs, atomic_load(&n_allocs));
     ck_assert_uint_eq(stats.frees, atomic_load(&n_frees));
-    ck_assert_uint_eq(stats.reserved_bytes, shadow_mapped_bytes(shadow));
+    ck_assert_uint_eq(stats.reserved_bytes, device_oracle_mapped_bytes(oracle));
 }
 
 static void run_threads(void *(*function)(void *userdata), unsigned seed) {
@@ -152,7 +152,7 @@ static void run_threads(void *(*function)(void *userdata), unsigned seed) {
 }
 
 START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
-    static const struct shadow_options kinds[] = {
+    static const struct device_oracle_options kinds[] = {
         { .span_bytes = 256u << 20, .page_bytes = 64 << 10, .regions = true },
         { .span_bytes = 256u << 20, .page_bytes = 64 << 10, .device_bytes = 2 << 20 },
         { .page_bytes = 64 << 10 },
@@ -167,16 +167,17 @@ START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
         struct arena_stats stats;
 
         live_bytes = n_allocs = n_frees = 0;
-        ck_assert_int_eq(shadow_new(&shadow, &kinds[kind]), 0);
-        ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
-                                   &(struct arena_options){ .cap_bytes = 16 << 20,
-                                                            .max_shards = 3,
-                                                            .history = kind ? 0 : 32,
-                                                            .stream_ops = shadow_stream_ops(),
-                                                            .stream_userdata = shadow },
-                                   NULL),
-                         0);
-        n_streams = kind < 3 ? 0 : SHADOW_STREAMS;
+        ck_assert_int_eq(device_oracle_new(&oracle, &kinds[kind]), 0);
+        ck_assert_int_eq(
+            arena_new(&arena, device_oracle_source(oracle),
+                      &(struct arena_options){ .cap_bytes = 16 << 20,
+                                               .max_shards = 3,
+                                               .history = kind ? 0 : 32,
+                                               .stream_ops = device_oracle_stream_ops(),
+                                               .stream_userdata = oracle },
+                      NULL),
+            0);
+        n_streams = kind < 3 ? 0 : DEVICE_ORACLE_STREAMS;
         for (uint8_t s = 1, number; s <= n_streams; s++)
             ck_assert_int_eq(arena_stream_new(arena, s, &number), 0);
         run_threads(work, kind * 100 + 1);
@@ -194,15 +195,15 @@ START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
         for (unsigned n = 0; stats.pending_bytes && n < 1000; n++) {
             for (unsigned k = 0; k < 400000 / 1000; k++)
                 for (unsigned s = 1; s <= n_streams; s++)
-                    shadow_run(shadow, s);
+                    device_oracle_run(oracle, s);
             arena_poll(arena);
             arena_get_stats(arena, &stats);
         }
         arena_trim(arena, 0, NULL);
-        ck_assert_uint_eq(shadow_mapped_bytes(shadow), 0);
+        ck_assert_uint_eq(device_oracle_mapped_bytes(oracle), 0);
         arena = arena_free(arena);
-        ck_assert_msg(!shadow_mistake(shadow), "%s", shadow_mistake(shadow));
-        shadow = shadow_free(shadow);
+        ck_assert_msg(!device_oracle_mistake(oracle), "%s", device_oracle_mistake(oracle));
+        oracle = device_oracle_free(oracle);
     }
 }
 END_TEST
@@ -265,10 +266,11 @@ START_TEST(the_peak_over_all_shards_is_exact) {
     struct arena_stats stats;
     struct allot_error err = { 0 };
 
-    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .span_bytes = 256u << 20,
-                                                                   .page_bytes = 64 << 10 }),
-                     0);
-    ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
+    ck_assert_int_eq(
+        device_oracle_new(&oracle, &(struct device_oracle_options){ .span_bytes = 256u << 20,
+                                                                    .page_bytes = 64 << 10 }),
+        0);
+    ck_assert_int_eq(arena_new(&arena, device_oracle_source(oracle),
                                &(struct arena_options){ .cap_bytes = 16 << 20, .max_shards = 4 },
                                NULL),
                      0);
@@ -282,7 +284,7 @@ START_TEST(the_peak_over_all_shards_is_exact) {
     ck_assert_uint_eq(stats.peak_live_bytes, model_peak);
     ck_assert_msg(arena_check(arena, &err) == 0, "%s", err.text);
     arena = arena_free(arena);
-    shadow = shadow_free(shadow);
+    oracle = device_oracle_free(oracle);
 }
 END_TEST
 
@@ -293,10 +295,11 @@ START_TEST(the_history_is_in_the_order_in_which_things_happened) {
 
     live_bytes = n_allocs = n_frees = 0;
     n_streams = 0;
-    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .span_bytes = 256u << 20,
-                                                                   .page_bytes = 64 << 10 }),
-                     0);
-    ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
+    ck_assert_int_eq(
+        device_oracle_new(&oracle, &(struct device_oracle_options){ .span_bytes = 256u << 20,
+                                                                    .page_bytes = 64 << 10 }),
+        0);
+    ck_assert_int_eq(arena_new(&arena, device_oracle_source(oracle),
                                &(struct arena_options){ .cap_bytes = 16 << 20,
                                                         .max_shards = 3,
                                                         .history = 4 * THREADS * STEPS },
@@ -325,7 +328,7 @@ START_TEST(the_history_is_in_the_order_in_which_things_happened) {
     map_done(&held);
     snapshot_done(&snapshot);
     arena = arena_free(arena);
-    shadow = shadow_free(shadow);
+    oracle = device_oracle_free(oracle);
 }
 END_TEST
 
@@ -412,9 +415,10 @@ START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
     pthread_t thread;
 
     pthread_barrier_init(&barrier, NULL, 2);
-    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .page_bytes = 64 << 10 }), 0);
+    ck_assert_int_eq(
+        device_oracle_new(&oracle, &(struct device_oracle_options){ .page_bytes = 64 << 10 }), 0);
     for (unsigned k = 0; k < ARENAS; k++)
-        ck_assert_int_eq(arena_new(&arenas[k], shadow_source(shadow),
+        ck_assert_int_eq(arena_new(&arenas[k], device_oracle_source(oracle),
                                    &(struct arena_options){ .max_shards = 2 }, NULL),
                          0);
     ck_assert_int_eq(pthread_create(&thread, NULL, move_on_in_all, NULL), 0);
@@ -424,7 +428,7 @@ START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
 
             /* As a thread does that allocates here just when the other one wants to. */
             lock_take(&shard->lock);
-            shard->allocates = &shadow;
+            shard->allocates = &oracle;
             pthread_barrier_wait(&barrier);
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
             lock_drop(&shard->lock);
@@ -435,7 +439,7 @@ START_TEST(a_thread_keeps_its_shard_in_each_of_many_arenas) {
         find_homes(arenas[k]);
         arenas[k] = arena_free(arenas[k]);
     }
-    shadow = shadow_free(shadow);
+    oracle = device_oracle_free(oracle);
     pthread_barrier_destroy(&barrier);
 }
 END_TEST
@@ -443,9 +447,10 @@ END_TEST
 START_TEST(an_arena_too_many_for_homes_has_one_shard) {
     static struct arena *many[THREAD_SHARD_ARENAS + 1];
 
-    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .page_bytes = 64 << 10 }), 0);
+    ck_assert_int_eq(
+        device_oracle_new(&oracle, &(struct device_oracle_options){ .page_bytes = 64 << 10 }), 0);
     for (unsigned k = 0; k < ELEMENTSOF(many); k++) {
-        ck_assert_int_eq(arena_new(&many[k], shadow_source(shadow),
+        ck_assert_int_eq(arena_new(&many[k], device_oracle_source(oracle),
                                    &(struct arena_options){ .max_shards = 2 }, NULL),
                          0);
         ck_assert_uint_eq(many[k]->max_shards, k < THREAD_SHARD_ARENAS ? 2 : 1);
@@ -456,7 +461,7 @@ START_TEST(an_arena_too_many_for_homes_has_one_shard) {
         struct visitor visitor;
 
         lock_take(&shard->lock);
-        shard->allocates = &shadow;
+        shard->allocates = &oracle;
         visitor_begins(&visitor, many[THREAD_SHARD_ARENAS]);
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
         lock_drop(&shard->lock);
@@ -469,13 +474,13 @@ START_TEST(an_arena_too_many_for_homes_has_one_shard) {
 
     /* A place that is given up is another one's. */
     many[3] = arena_free(many[3]);
-    ck_assert_int_eq(arena_new(&many[3], shadow_source(shadow),
+    ck_assert_int_eq(arena_new(&many[3], device_oracle_source(oracle),
                                &(struct arena_options){ .max_shards = 2 }, NULL),
                      0);
     ck_assert_uint_eq(many[3]->max_shards, 2);
     for (unsigned k = 0; k < ELEMENTSOF(many); k++)
         many[k] = arena_free(many[k]);
-    shadow = shadow_free(shadow);
+    oracle = device_oracle_free(oracle);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random walks over all configurations, with the shadow as judge. ALLOT_SEED repeats one. */
+/* Random walks over all configurations, with the device oracle as judge. ALLOT_SEED repeats one. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -18,14 +18,14 @@ START_TEST(every_configuration_keeps_its_invariants_on_a_random_walk) {
     unsigned rounds = seed ? 1 : longer && *longer ? 40 : 2;
 
     for (unsigned round = 0; round < rounds; round++)
-        for (unsigned n = 0; n < n_walk_configs; n++) {
-            struct walk_options options = walk_configs[n];
-            struct walk_numbers numbers = { .seed = (first + round) * 1000 + n };
+        for (unsigned n = 0; n < n_arena_walk_configs; n++) {
+            struct arena_walk_options options = arena_walk_configs[n];
+            struct arena_walk_numbers numbers = { .seed = (first + round) * 1000 + n };
             char *mistake;
 
             options.check_every = round % 2 ? 64 : 3;
-            options.shadow.seed = first + n;
-            mistake = walk_run(&options, &numbers, round % 2 ? STEPS * 4 : STEPS);
+            options.oracle.seed = first + n;
+            mistake = arena_walk_run(&options, &numbers, round % 2 ? STEPS * 4 : STEPS);
             ck_assert_msg(!mistake, "configuration %u, ALLOT_SEED=%llu: %s", n,
                           (unsigned long long)(first + round), mistake);
         }

@@ -48,7 +48,7 @@ START_TEST(alignments_are_kept_and_nonsense_is_refused) {
         struct arena_block block;
 
         ck_assert_int_eq(arena_alloc(arena, &request, &block, NULL), 0);
-        shadow_take(shadow, block.address, 1000, request.align_bytes, 0);
+        device_oracle_take(oracle, block.address, 1000, request.align_bytes, 0);
         right();
     }
     for (unsigned shift = 2; shift < 64; shift++)
@@ -103,8 +103,9 @@ START_TEST(memory_freed_on_a_stream_is_its_own_at_once_and_others_after_the_even
     struct arena_block a, b;
     uint8_t one, two;
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_wait = true, .no_order = true },
-          &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
+    begin(
+        &(struct device_oracle_options){ .span_bytes = MIB(64), .no_wait = true, .no_order = true },
+        &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
     ck_assert_int_eq(arena_stream_new(arena, 1, &one), 0);
     ck_assert_int_eq(arena_stream_new(arena, 2, &two), 0);
 
@@ -122,7 +123,7 @@ START_TEST(memory_freed_on_a_stream_is_its_own_at_once_and_others_after_the_even
         -ENOMEM);
     ck_assert_int_eq(try(KIB(90)), -ENOMEM);
     for (unsigned n = 0; n < 40; n++) {
-        shadow_run(shadow, one);
+        device_oracle_run(oracle, one);
         arena_poll(arena);
     }
     ck_assert_uint_eq(stats().pending_bytes, 0);
@@ -136,16 +137,17 @@ START_TEST(a_block_of_several_streams_waits_for_all_of_them) {
     struct arena_block block;
     uint8_t streams[2];
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .no_wait = true, .no_order = true },
-          &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
+    begin(
+        &(struct device_oracle_options){ .span_bytes = MIB(64), .no_wait = true, .no_order = true },
+        &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
     ck_assert_int_eq(arena_stream_new(arena, 1, &streams[0]), 0);
     ck_assert_int_eq(arena_stream_new(arena, 2, &streams[1]), 0);
     block = take_on(MIB(1), streams[0]);
-    shadow_give(shadow, block.address, MIB(1), streams, 2);
+    device_oracle_give(oracle, block.address, MIB(1), streams, 2);
     ck_assert_int_eq(arena_dealloc_on(arena, block.handle, streams, 2), 0);
     ck_assert_int_eq(arena_dealloc_on(arena, block.handle, streams, 2), -EINVAL);
     for (unsigned n = 0; n < 40; n++) {
-        shadow_run(shadow, streams[0]);
+        device_oracle_run(oracle, streams[0]);
         arena_poll(arena);
     }
     ck_assert_int_eq(arena_alloc(arena,
@@ -154,7 +156,7 @@ START_TEST(a_block_of_several_streams_waits_for_all_of_them) {
                      -ENOMEM);
     right();
     for (unsigned n = 0; n < 40; n++) {
-        shadow_run(shadow, streams[1]);
+        device_oracle_run(oracle, streams[1]);
         arena_poll(arena);
     }
     take_on(MIB(1), streams[0]);
@@ -185,12 +187,12 @@ START_TEST(host_memory_for_tags_and_waiting_frees_is_counted) {
         blocks[n] = take_on(1000, streams[0]);
     before = stats().metadata_bytes;
     for (unsigned n = 0; n < 100; n++) {
-        shadow_give(shadow, blocks[n].address, 1000, streams, 2);
+        device_oracle_give(oracle, blocks[n].address, 1000, streams, 2);
         ck_assert_int_eq(arena_dealloc_on(arena, blocks[n].handle, streams, 2), 0);
     }
     ck_assert_uint_ge(stats().metadata_bytes, before + 100 * 40);
     for (unsigned n = 0; stats().pending_bytes && n < 1000; n++) {
-        shadow_run(shadow, streams[n % 2]);
+        device_oracle_run(oracle, streams[n % 2]);
         arena_poll(arena);
     }
     ck_assert_uint_eq(stats().metadata_bytes, before);
@@ -206,9 +208,10 @@ START_TEST(before_failing_a_stream_is_made_to_wait_or_else_the_host) {
         unsigned tries = 0;
         int r = -ENOMEM;
 
-        begin(
-            &(struct shadow_options){ .span_bytes = MIB(64), .no_order = !order, .no_wait = order },
-            &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
+        begin(&(struct device_oracle_options){ .span_bytes = MIB(64),
+                                               .no_order = !order,
+                                               .no_wait = order },
+              &(struct arena_options){ .cap_bytes = MIB(1), .max_shards = 1 });
         ck_assert_int_eq(arena_stream_new(arena, 1, &one), 0);
         ck_assert_int_eq(arena_stream_new(arena, 2, &two), 0);
         give_on(take_on(MIB(1), one), one);
@@ -217,7 +220,7 @@ START_TEST(before_failing_a_stream_is_made_to_wait_or_else_the_host) {
             r = arena_alloc(arena, &(struct arena_request){ .bytes = MIB(1), .stream = two },
                             &block, NULL);
         ck_assert_int_eq(r, 0);
-        shadow_take(shadow, block.address, MIB(1), 0, two);
+        device_oracle_take(oracle, block.address, MIB(1), 0, two);
         end();
     }
 }
@@ -245,7 +248,7 @@ END_TEST
 START_TEST(pointers_lead_to_their_blocks_and_other_addresses_to_none) {
     uint64_t addresses[500];
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64), .regions = true }, &plainly);
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64), .regions = true }, &plainly);
     for (unsigned n = 0; n < 500; n++) {
         struct arena_request request = { .bytes = 256 * (n % 9 + 1),
                                          .flags = n % 5 ? 0 : ARENA_PLAIN };
@@ -277,9 +280,10 @@ START_TEST(the_report_names_holders_and_what_would_help) {
     int length;
 
     ck_assert_int_eq(
-        shadow_new(&shadow, &(struct shadow_options){ .span_bytes = MIB(64), .page_bytes = PAGE }),
+        device_oracle_new(
+            &oracle, &(struct device_oracle_options){ .span_bytes = MIB(64), .page_bytes = PAGE }),
         0);
-    source = *shadow_source(shadow);
+    source = *device_oracle_source(oracle);
     source.describe = describe;
     ck_assert_int_eq(arena_new(&arena, &source,
                                &(struct arena_options){ .name = "GPU-1", .cap_bytes = MIB(8) },
@@ -309,7 +313,7 @@ START_TEST(the_report_names_holders_and_what_would_help) {
     ck_assert_int_eq(length, (int)strlen(err.text));
     ck_assert_uint_eq(strlen(cut), sizeof(cut) - 1);
     arena = arena_free(arena);
-    shadow = shadow_free(shadow);
+    oracle = device_oracle_free(oracle);
 }
 END_TEST
 
@@ -347,7 +351,7 @@ START_TEST(without_a_cap_the_report_says_that_addresses_are_short) {
         { MIB(33), "reservation of 64 MiB" }, /* beside what is live */
     };
 
-    begin(&(struct shadow_options){ .span_bytes = MIB(64) },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(64) },
           &(struct arena_options){ .max_shards = 1 });
     take(MIB(32));
     for (unsigned n = 0; n < ELEMENTSOF(cases); n++) {
@@ -388,7 +392,9 @@ START_TEST(the_largest_hole_is_exact_among_hundreds_of_nearly_its_size) {
     struct arena_block blocks[200];
 
     /* Sizes of 1024 to 1027 granules share a bin; the largest was freed first, of all. */
-    begin(&(struct shadow_options){ .span_bytes = MIB(256), .no_remap = true, .no_trim = true },
+    begin(&(struct device_oracle_options){ .span_bytes = MIB(256),
+                                           .no_remap = true,
+                                           .no_trim = true },
           &(struct arena_options){ .cap_bytes = MIB(128), .max_shards = 1 });
     for (unsigned n = 0; n < 200; n++) {
         blocks[n] = take(256 * (n < 2 ? 1027 : 1024));
@@ -416,7 +422,7 @@ START_TEST(the_same_calls_give_the_same_offsets) {
         struct arena_block blocks[400] = { 0 };
 
         /* However many shards there may be: one thread uses one. */
-        begin(&(struct shadow_options){ .span_bytes = MIB(512) },
+        begin(&(struct device_oracle_options){ .span_bytes = MIB(512) },
               &(struct arena_options){ .cap_bytes = MIB(16), .max_shards = 1 + round * 3 });
         for (unsigned n = 0; n < 400; n++) {
             blocks[n] = take(n * 7919 % 20000);
@@ -441,10 +447,10 @@ START_TEST(a_source_that_cannot_work_is_refused) {
     begin(&placed, &plainly);
     ck_assert_int_eq(arena_new(&none, &nothing, NULL, NULL), -EINVAL);
     ck_assert_int_eq(arena_new(&none, &no_grow, NULL, NULL), -EINVAL);
-    odd = *shadow_source(shadow);
+    odd = *device_oracle_source(oracle);
     odd.page_bytes = 3000;
     ck_assert_int_eq(arena_new(&none, &odd, NULL, NULL), -EINVAL);
-    odd = *shadow_source(shadow);
+    odd = *device_oracle_source(oracle);
     odd.base += 256;
     ck_assert_int_eq(arena_new(&none, &odd, NULL, NULL), -EINVAL);
     ck_assert_ptr_null(none);

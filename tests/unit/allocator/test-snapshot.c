@@ -11,7 +11,7 @@
 
 #define PAGE (64u << 10)
 
-static struct shadow *shadow;
+static struct device_oracle *oracle;
 static struct arena *arena;
 
 /* Blocks of every kind: live with and without a tag, free, pending, plain; and holes. */
@@ -20,17 +20,18 @@ static void begin(unsigned history) {
     struct arena_block blocks[24];
     uint8_t stream, other, streams[2];
 
-    ck_assert_int_eq(shadow_new(&shadow, &(struct shadow_options){ .span_bytes = 64u << 20,
-                                                                   .page_bytes = PAGE,
-                                                                   .regions = true }),
-                     0);
-    ck_assert_int_eq(arena_new(&arena, shadow_source(shadow),
+    ck_assert_int_eq(
+        device_oracle_new(&oracle, &(struct device_oracle_options){ .span_bytes = 64u << 20,
+                                                                    .page_bytes = PAGE,
+                                                                    .regions = true }),
+        0);
+    ck_assert_int_eq(arena_new(&arena, device_oracle_source(oracle),
                                &(struct arena_options){ .name = "GPU \"0\"",
                                                         .cap_bytes = 4u << 20,
                                                         .max_shards = 1,
                                                         .history = history,
-                                                        .stream_ops = shadow_stream_ops(),
-                                                        .stream_userdata = shadow },
+                                                        .stream_ops = device_oracle_stream_ops(),
+                                                        .stream_userdata = oracle },
                                NULL),
                      0);
     ck_assert_int_eq(arena_stream_new(arena, 1, &stream), 0);
@@ -56,7 +57,7 @@ static void begin(unsigned history) {
 
 static void end(void) {
     arena = arena_free(arena);
-    shadow = shadow_free(shadow);
+    oracle = device_oracle_free(oracle);
 }
 
 /* Run Python over what `write` writes; it must agree with `facts`. */
@@ -165,7 +166,7 @@ START_TEST(the_viewer_gets_a_pickle_of_segments_and_traces) {
         "    if t['action'] in ('segment_unmap', 'segment_free'): mapped += t['size']\n"
         "assert not held and not mapped\n");
     for (unsigned n = 0; n < 40; n++) { /* records and queries of the fake fail now and then */
-        shadow_run(shadow, 1 + n % 2);
+        device_oracle_run(oracle, 1 + n % 2);
         arena_poll(arena);
     }
     read_by_python(arena_write_viewer,

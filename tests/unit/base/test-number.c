@@ -42,7 +42,7 @@ END_TEST
 START_TEST(whatever_the_locale_of_the_program) {
     char text[8];
 
-    if (!comma_set())
+    if (!comma_locale_set())
         return;
     check();
     /* And that is as it was. */

@@ -11,7 +11,7 @@
     ck_assert_msg(strstr(text, part) != NULL, "\"%s\" is not in \"%s\"", part, text)
 
 struct world {
-    struct fakes fakes;
+    struct fake_driver fake_driver;
     struct fake *lever;
     struct cuda *cuda;
     struct allot_error err;
@@ -19,14 +19,14 @@ struct world {
 
 static void world_init(struct world *w) {
     *w = (struct world){ 0 };
-    fakes_init(&w->fakes, "cuda", "full", "cublas", "full", NULL);
-    w->lever = fakes_lever(&w->fakes, "cuda");
-    ck_assert_msg(cuda_open(&w->cuda, &w->fakes.options, &w->err) == 0, "%s", w->err.text);
+    fake_driver_init(&w->fake_driver, "cuda", "full", "cublas", "full", NULL);
+    w->lever = fake_driver_lever(&w->fake_driver, "cuda");
+    ck_assert_msg(cuda_open(&w->cuda, &w->fake_driver.options, &w->err) == 0, "%s", w->err.text);
 }
 
 static void world_done(struct world *w) {
     cuda_close(w->cuda);
-    fakes_done(&w->fakes);
+    fake_driver_done(&w->fake_driver);
 }
 
 START_TEST(each_code_is_an_errno_and_a_sentence) {
@@ -83,23 +83,23 @@ START_TEST(an_error_names_the_device_it_concerns) {
 END_TEST
 
 START_TEST(no_device_says_where_to_look) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct cuda *cuda;
 
-    fakes_init(&fakes, "cuda", "full", NULL);
-    fakes_lever(&fakes, "cuda")->init_code = 100;
-    ck_assert_int_eq(cuda_open(&cuda, &fakes.options, &err), -ENODEV);
+    fake_driver_init(&fake_driver, "cuda", "full", NULL);
+    fake_driver_lever(&fake_driver, "cuda")->init_code = 100;
+    ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, &err), -ENODEV);
     ck_assert_has(err.text, "the NVIDIA kernel module is not loaded");
-    fakes_module(&fakes, "550.54.14");
-    ck_assert_int_eq(cuda_open(&cuda, &fakes.options, &err), -ENODEV);
+    fake_driver_module(&fake_driver, "550.54.14");
+    ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, &err), -ENODEV);
     ck_assert_has(err.text, "the NVIDIA driver 550.54.14 is loaded but no device is visible");
     ck_assert_has(err.text, "CUDA_VISIBLE_DEVICES");
-    fakes_lever(&fakes, "cuda")->init_code = 803;
-    ck_assert_int_eq(cuda_open(&cuda, &fakes.options, &err), -ELIBBAD);
+    fake_driver_lever(&fake_driver, "cuda")->init_code = 803;
+    ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, &err), -ELIBBAD);
     ck_assert_has(err.text, "reboot or reload the module");
-    fakes_lever(&fakes, "cuda")->init_code = 34;
-    ck_assert_int_eq(cuda_open(&cuda, &fakes.options, &err), -ELIBBAD);
+    fake_driver_lever(&fake_driver, "cuda")->init_code = 34;
+    ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, &err), -ELIBBAD);
     ck_assert_has(err.text, "stub");
 }
 END_TEST
@@ -119,10 +119,11 @@ START_TEST(cublas_answers_alike) {
     float one = 1;
 
     world_init(&w);
-    ck_assert_msg(cublas_open(&cublas, w.cuda, &w.fakes.options, &w.err) == 0, "%s", w.err.text);
+    ck_assert_msg(cublas_open(&cublas, w.cuda, &w.fake_driver.options, &w.err) == 0, "%s",
+                  w.err.text);
     ck_assert_int_eq(cublas_create(cublas, &w.err, &handle), 0);
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
-        fakes_lever(&w.fakes, "cublas")->code = rows[i].code;
+        fake_driver_lever(&w.fake_driver, "cublas")->code = rows[i].code;
         ck_assert_int_eq(cublas_sgemm(cublas, &w.err, handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1,
                                       &one, &one, 1, &one, 1, &one, &one, 1),
                          rows[i].error);
@@ -133,12 +134,12 @@ START_TEST(cublas_answers_alike) {
 END_TEST
 
 START_TEST(cublas_that_is_not_there_is_an_error_to_live_with) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct cublas *cublas;
 
-    fakes_init(&fakes, NULL);
-    ck_assert_int_eq(cublas_open(&cublas, NULL, &fakes.options, &err), -ELIBACC);
+    fake_driver_init(&fake_driver, NULL);
+    ck_assert_int_eq(cublas_open(&cublas, NULL, &fake_driver.options, &err), -ELIBACC);
     ck_assert_has(err.text, "the CUDA toolkit");
 }
 END_TEST

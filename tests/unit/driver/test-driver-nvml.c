@@ -15,7 +15,7 @@
 
 /* A driver with two GPUs, opened; all of it goes with world_done(). */
 struct world {
-    struct fakes fakes;
+    struct fake_driver fake_driver;
     struct fake *lever;
     struct nvml *nvml;
     struct nvml_device gpu[2];
@@ -24,18 +24,18 @@ struct world {
 
 static void world_init(struct world *w, const char *variant, const char *driver) {
     *w = (struct world){ 0 };
-    fakes_init(&w->fakes, "nvml", variant, NULL);
-    w->lever = fakes_lever(&w->fakes, "nvml");
+    fake_driver_init(&w->fake_driver, "nvml", variant, NULL);
+    w->lever = fake_driver_lever(&w->fake_driver, "nvml");
     if (driver)
         w->lever->driver = driver;
-    ck_assert_msg(nvml_open(&w->nvml, &w->fakes.options, &w->err) == 0, "%s", w->err.text);
+    ck_assert_msg(nvml_open(&w->nvml, &w->fake_driver.options, &w->err) == 0, "%s", w->err.text);
     for (unsigned i = 0; i < 2; i++)
         ck_assert_int_eq(nvml_device_at(w->nvml, &w->gpu[i], i, &w->err), 0);
 }
 
 static void world_done(struct world *w) {
     nvml_close(w->nvml);
-    fakes_done(&w->fakes);
+    fake_driver_done(&w->fake_driver);
 }
 
 START_TEST(each_code_is_an_errno_and_a_sentence) {
@@ -71,32 +71,32 @@ START_TEST(each_code_is_an_errno_and_a_sentence) {
 END_TEST
 
 START_TEST(a_missing_driver_says_which_part_is_missing) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct nvml *nvml;
 
-    fakes_init(&fakes, "nvml", "full", NULL);
-    fakes_lever(&fakes, "nvml")->init_code = 9;
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ENODEV);
+    fake_driver_init(&fake_driver, "nvml", "full", NULL);
+    fake_driver_lever(&fake_driver, "nvml")->init_code = 9;
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ENODEV);
     ck_assert_has(err.text, "the NVIDIA kernel module is not loaded");
     ck_assert_has(err.text, "modprobe nvidia");
     ck_assert_has(err.text, "NVML_ERROR_DRIVER_NOT_LOADED 9");
-    fakes_module(&fakes, "535.154.05");
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ENODEV);
+    fake_driver_module(&fake_driver, "535.154.05");
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ENODEV);
     ck_assert_has(err.text, "the NVIDIA kernel module 535.154.05 is loaded but does not answer");
     ck_assert_has(err.text, "/dev/nvidiactl");
 }
 END_TEST
 
 START_TEST(an_upgrade_under_a_loaded_module_says_reboot_or_reload) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct nvml *nvml;
 
-    fakes_init(&fakes, "nvml", "full", NULL);
-    fakes_module(&fakes, "535.154.05");
-    fakes_lever(&fakes, "nvml")->init_code = 18;
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ELIBBAD);
+    fake_driver_init(&fake_driver, "nvml", "full", NULL);
+    fake_driver_module(&fake_driver, "535.154.05");
+    fake_driver_lever(&fake_driver, "nvml")->init_code = 18;
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
     ck_assert_has(err.text, "its kernel module 535.154.05 stayed loaded");
     ck_assert_has(err.text, "reboot, or stop all users of the GPUs and reload the module");
 }

@@ -48,99 +48,99 @@ START_TEST(auto_is_the_simulator_only_where_a_box_is_named) {
 END_TEST
 
 START_TEST(a_library_that_is_not_there_says_what_brings_it) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct nvml *nvml;
 
-    fakes_init(&fakes, NULL);
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ELIBACC);
+    fake_driver_init(&fake_driver, NULL);
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBACC);
     ck_assert_has(err.text, "NVML cannot be loaded");
     ck_assert_has(err.text, "libnvidia-ml1");
 }
 END_TEST
 
 START_TEST(the_simulator_is_no_substitute_for_the_real_driver) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct nvml *nvml;
     struct cuda *cuda;
 
-    fakes_init(&fakes, "nvml", "sim", "cuda", "sim", NULL);
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ELIBBAD);
+    fake_driver_init(&fake_driver, "nvml", "sim", "cuda", "sim", NULL);
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
     ck_assert_has(err.text, "is the simulator's, but the real driver is asked for");
-    ck_assert_int_eq(cuda_open(&cuda, &fakes.options, &err), -ELIBBAD);
-    fakes.options.choice = DRIVER_AUTO;
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ELIBBAD);
-    ck_assert_uint_eq(fakes_lever(&fakes, "nvml")->n_init, 0);
+    ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, &err), -ELIBBAD);
+    fake_driver.options.choice = DRIVER_AUTO;
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
+    ck_assert_uint_eq(fake_driver_lever(&fake_driver, "nvml")->n_init, 0);
 }
 END_TEST
 
 START_TEST(the_simulator_is_taken_from_the_folder_given) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     cleanup(nvml_closep) struct nvml *nvml = NULL;
     cleanup(cuda_closep) struct cuda *cuda = NULL;
     struct allot_error err;
 
-    fakes_init(&fakes, "nvml", "sim", "cuda", "sim", NULL);
-    fakes.options = (struct driver_options){
+    fake_driver_init(&fake_driver, "nvml", "sim", "cuda", "sim", NULL);
+    fake_driver.options = (struct driver_options){
         .choice = DRIVER_AUTO,
         .has_box = true,
-        .sim_dir = fakes.dir,
+        .sim_dir = fake_driver.dir,
     };
-    ck_assert_msg(nvml_open(&nvml, &fakes.options, &err) == 0, "%s", err.text);
+    ck_assert_msg(nvml_open(&nvml, &fake_driver.options, &err) == 0, "%s", err.text);
     ck_assert(nvml_is_simulated(nvml));
-    ck_assert_int_eq(strncmp(nvml_path(nvml), fakes.dir, strlen(fakes.dir)), 0);
-    ck_assert_msg(cuda_open(&cuda, &fakes.options, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(strncmp(nvml_path(nvml), fake_driver.dir, strlen(fake_driver.dir)), 0);
+    ck_assert_msg(cuda_open(&cuda, &fake_driver.options, &err) == 0, "%s", err.text);
     ck_assert(cuda->object.is_simulated);
 }
 END_TEST
 
 START_TEST(a_real_driver_is_no_substitute_for_the_simulator) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct nvml *nvml;
 
-    fakes_init(&fakes, "nvml", "full", NULL);
-    fakes.options.choice = DRIVER_SIM;
-    fakes.options.sim_dir = fakes.dir;
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ELIBBAD);
+    fake_driver_init(&fake_driver, "nvml", "full", NULL);
+    fake_driver.options.choice = DRIVER_SIM;
+    fake_driver.options.sim_dir = fake_driver.dir;
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
     ck_assert_has(err.text, "is not the simulator's");
-    fakes.options.sim_dir = "/nonexistent";
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ENOENT);
+    fake_driver.options.sim_dir = "/nonexistent";
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ENOENT);
     ck_assert_has(err.text, "no simulator at /nonexistent/libnvidia-ml.so.1");
 }
 END_TEST
 
 START_TEST(a_library_without_a_needed_symbol_is_refused) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct allot_error err;
     struct nvml *nvml;
 
-    fakes_init(&fakes, "nvml", "broken", NULL);
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -ELIBBAD);
+    fake_driver_init(&fake_driver, "nvml", "broken", NULL);
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -ELIBBAD);
     ck_assert_has(err.text, "lacks nvmlShutdown and others: it is too old for Allot");
-    ck_assert_uint_eq(fakes_lever(&fakes, "nvml")->n_init, 0);
+    ck_assert_uint_eq(fake_driver_lever(&fake_driver, "nvml")->n_init, 0);
 }
 END_TEST
 
 START_TEST(an_old_driver_does_all_it_can) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     cleanup(nvml_closep) struct nvml *nvml = NULL;
     cleanup(cuda_closep) struct cuda *cuda = NULL;
     cleanup(cublas_closep) struct cublas *cublas = NULL;
     struct allot_error err;
     CUdeviceptr pointer;
 
-    fakes_init(&fakes, "nvml", "bare", "cuda", "bare", "cublas", "bare", NULL);
-    ck_assert_msg(nvml_open(&nvml, &fakes.options, &err) == 0, "%s", err.text);
-    ck_assert_msg(cuda_open(&cuda, &fakes.options, &err) == 0, "%s", err.text);
+    fake_driver_init(&fake_driver, "nvml", "bare", "cuda", "bare", "cublas", "bare", NULL);
+    ck_assert_msg(nvml_open(&nvml, &fake_driver.options, &err) == 0, "%s", err.text);
+    ck_assert_msg(cuda_open(&cuda, &fake_driver.options, &err) == 0, "%s", err.text);
     ck_assert_int_eq(cuda_mem_alloc(cuda, &err, &pointer, 1), 0);
     ck_assert(!cuda_can(cuda, CUDA_CALL_mem_alloc_async));
     ck_assert(cuda_can(cuda, CUDA_CALL_mem_alloc));
     ck_assert_int_eq(cuda_mem_alloc_async(cuda, &err, &pointer, 1, NULL), -EOPNOTSUPP);
     ck_assert_str_eq(err.text, "cuMemAllocAsync on CUDA device 1 (Fake 1): not supported by this "
                                "driver, needs at least CUDA 11.2");
-    ck_assert_msg(cublas_open(&cublas, cuda, &fakes.options, &err) == 0, "%s", err.text);
+    ck_assert_msg(cublas_open(&cublas, cuda, &fake_driver.options, &err) == 0, "%s", err.text);
     ck_assert_int_eq(cublas_set_workspace(cublas, &err, NULL, NULL, 0), -EOPNOTSUPP);
     ck_assert_str_eq(err.text, "cublasSetWorkspace_v2 on CUDA device 1 (Fake 1): not supported by "
                                "this driver, needs at least the cuBLAS of CUDA 11.0");
@@ -148,21 +148,21 @@ START_TEST(an_old_driver_does_all_it_can) {
 END_TEST
 
 START_TEST(opening_twice_is_opening_once) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct nvml *a, *b;
     struct fake *lever;
 
-    fakes_init(&fakes, "nvml", "full", NULL);
-    lever = fakes_lever(&fakes, "nvml");
-    ck_assert_int_eq(nvml_open(&a, &fakes.options, NULL), 0);
-    ck_assert_int_eq(nvml_open(&b, &fakes.options, NULL), 0);
+    fake_driver_init(&fake_driver, "nvml", "full", NULL);
+    lever = fake_driver_lever(&fake_driver, "nvml");
+    ck_assert_int_eq(nvml_open(&a, &fake_driver.options, NULL), 0);
+    ck_assert_int_eq(nvml_open(&b, &fake_driver.options, NULL), 0);
     ck_assert_ptr_eq(a, b);
     ck_assert_uint_eq(lever->n_init, 1);
     nvml_close(a);
     ck_assert_uint_eq(lever->n_done, 0);
     nvml_close(b);
     ck_assert_uint_eq(lever->n_done, 1);
-    ck_assert_int_eq(nvml_open(&a, &fakes.options, NULL), 0);
+    ck_assert_int_eq(nvml_open(&a, &fake_driver.options, NULL), 0);
     ck_assert_uint_eq(lever->n_init, 2);
     nvml_close(a);
     nvml_close(NULL);
@@ -170,17 +170,17 @@ START_TEST(opening_twice_is_opening_once) {
 END_TEST
 
 START_TEST(a_failed_opening_is_tried_anew) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     cleanup(nvml_closep) struct nvml *nvml = NULL;
     struct allot_error err;
     struct fake *lever;
 
-    fakes_init(&fakes, "nvml", "full", NULL);
-    lever = fakes_lever(&fakes, "nvml");
+    fake_driver_init(&fake_driver, "nvml", "full", NULL);
+    lever = fake_driver_lever(&fake_driver, "nvml");
     lever->init_code = 4;
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), -EPERM);
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), -EPERM);
     lever->init_code = 0;
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, &err), 0);
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, &err), 0);
 }
 END_TEST
 
@@ -211,16 +211,16 @@ static void *race(void *argument) {
 }
 
 START_TEST(threads_that_open_at_once_get_the_same_object) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct racer racers[16];
     pthread_barrier_t start;
 
-    fakes_init(&fakes, "nvml", "full", "cuda", "full", "cublas", "full", NULL);
-    fakes_lever(&fakes, "nvml")->init_usec = 20000;
-    fakes_lever(&fakes, "cuda")->init_usec = 20000;
+    fake_driver_init(&fake_driver, "nvml", "full", "cuda", "full", "cublas", "full", NULL);
+    fake_driver_lever(&fake_driver, "nvml")->init_usec = 20000;
+    fake_driver_lever(&fake_driver, "cuda")->init_usec = 20000;
     pthread_barrier_init(&start, NULL, ELEMENTSOF(racers));
     for (size_t i = 0; i < ELEMENTSOF(racers); i++) {
-        racers[i] = (struct racer){ .start = &start, .options = &fakes.options };
+        racers[i] = (struct racer){ .start = &start, .options = &fake_driver.options };
         ck_assert_int_eq(pthread_create(&racers[i].thread, NULL, race, &racers[i]), 0);
     }
     for (size_t i = 0; i < ELEMENTSOF(racers); i++) {
@@ -230,19 +230,19 @@ START_TEST(threads_that_open_at_once_get_the_same_object) {
         ck_assert_ptr_eq(racers[i].nvml, racers[0].nvml);
         ck_assert_ptr_eq(racers[i].cuda, racers[0].cuda);
     }
-    ck_assert_uint_eq(fakes_lever(&fakes, "nvml")->n_init, 1);
-    ck_assert_uint_eq(fakes_lever(&fakes, "cuda")->n_init, 1);
+    ck_assert_uint_eq(fake_driver_lever(&fake_driver, "nvml")->n_init, 1);
+    ck_assert_uint_eq(fake_driver_lever(&fake_driver, "cuda")->n_init, 1);
     for (size_t i = 0; i < ELEMENTSOF(racers); i++) {
         nvml_close(racers[i].nvml);
         cuda_close(racers[i].cuda);
     }
-    ck_assert_uint_eq(fakes_lever(&fakes, "nvml")->n_done, 1);
+    ck_assert_uint_eq(fake_driver_lever(&fake_driver, "nvml")->n_done, 1);
     pthread_barrier_destroy(&start);
 }
 END_TEST
 
 /* Ends the child: what it saw wrong is its status. */
-static void in_child(struct fakes *fakes, struct nvml *nvml, struct cuda *cuda) {
+static void in_child(struct fake_driver *fake_driver, struct nvml *nvml, struct cuda *cuda) {
     struct allot_error err = { 0 };
     struct nvml *again;
     struct cuda *cuda_again;
@@ -254,32 +254,32 @@ static void in_child(struct fakes *fakes, struct nvml *nvml, struct cuda *cuda) 
     if (cuda_mem_alloc(cuda, &err, &pointer, 1) != -ESTALE || !strstr(err.text, "before fork()"))
         _exit(2);
     nvml_close(nvml); /* not the child's: nothing happens */
-    if (fakes_lever(fakes, "nvml")->n_done != 0)
+    if (fake_driver_lever(fake_driver, "nvml")->n_done != 0)
         _exit(3);
-    if (nvml_open(&again, &fakes->options, &err) != 0 || again == nvml ||
+    if (nvml_open(&again, &fake_driver->options, &err) != 0 || again == nvml ||
         nvml_device_count(again, &n, &err) != 0 || n != 2)
         _exit(4);
     nvml_close(again);
-    if (cuda_open(&cuda_again, &fakes->options, &err) != -ESTALE ||
+    if (cuda_open(&cuda_again, &fake_driver->options, &err) != -ESTALE ||
         !strstr(err.text, "cannot be used in a process forked"))
         _exit(5);
     _exit(0);
 }
 
 START_TEST(after_fork_nvml_is_opened_anew_and_cuda_is_refused) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     struct nvml *nvml;
     struct cuda *cuda;
     int status;
     unsigned n;
     pid_t pid;
 
-    fakes_init(&fakes, "nvml", "full", "cuda", "full", NULL);
-    ck_assert_int_eq(nvml_open(&nvml, &fakes.options, NULL), 0);
-    ck_assert_int_eq(cuda_open(&cuda, &fakes.options, NULL), 0);
+    fake_driver_init(&fake_driver, "nvml", "full", "cuda", "full", NULL);
+    ck_assert_int_eq(nvml_open(&nvml, &fake_driver.options, NULL), 0);
+    ck_assert_int_eq(cuda_open(&cuda, &fake_driver.options, NULL), 0);
     pid = fork();
     if (pid == 0)
-        in_child(&fakes, nvml, cuda);
+        in_child(&fake_driver, nvml, cuda);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with %#x",
                   status);
@@ -298,19 +298,19 @@ static void *open_slowly(void *argument) {
 }
 
 START_TEST(a_fork_in_the_middle_of_an_opening_does_not_wedge_the_child) {
-    cleanup(fakes_done) struct fakes fakes;
+    cleanup(fake_driver_done) struct fake_driver fake_driver;
     cleanup(nvml_closep) struct nvml *first = NULL;
     struct fake *lever;
     pthread_t thread;
     int status;
     pid_t pid;
 
-    fakes_init(&fakes, "nvml", "full", NULL);
-    lever = fakes_lever(&fakes, "nvml");
-    ck_assert_int_eq(nvml_open(&first, &fakes.options, NULL), 0);
+    fake_driver_init(&fake_driver, "nvml", "full", NULL);
+    lever = fake_driver_lever(&fake_driver, "nvml");
+    ck_assert_int_eq(nvml_open(&first, &fake_driver.options, NULL), 0);
     nvml_close(TAKE(first));
     lever->init_usec = 300000;
-    ck_assert_int_eq(pthread_create(&thread, NULL, open_slowly, &fakes.options), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, open_slowly, &fake_driver.options), 0);
     usleep(100000); /* it is inside init(), with the lock */
     pid = fork();
     if (pid == 0) {
@@ -318,7 +318,7 @@ START_TEST(a_fork_in_the_middle_of_an_opening_does_not_wedge_the_child) {
 
         alarm(10);
         lever->init_usec = 0;
-        _exit(nvml_open(&nvml, &fakes.options, NULL) == 0 ? 0 : 1);
+        _exit(nvml_open(&nvml, &fake_driver.options, NULL) == 0 ? 0 : 1);
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child ended with %#x",

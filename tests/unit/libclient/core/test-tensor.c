@@ -192,7 +192,7 @@ START_TEST(so_they_are_in_every_locale) {
     struct allot_tensor *tensor;
     char text[200];
 
-    if (!comma_set())
+    if (!comma_locale_set())
         return;
     ck_assert_int_eq(allot_tensor_copy_of(&tensor, ALLOT_F64, 1, (int64_t[]){ 3 },
                                           (double[]){ 1.5, 0.1, 7 }, NULL),

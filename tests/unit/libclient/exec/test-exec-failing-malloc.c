@@ -60,9 +60,9 @@ static void fail_each(struct allot_graph *graph, struct edge feed, struct allot_
             struct allot_error err = { 0 };
             int r;
 
-            scarce_at(n);
+            failing_malloc_at(n);
             r = try(graph, threads, feed, fed, fetch, &tensor, &err);
-            if (!scarce_end()) {
+            if (!failing_malloc_end()) {
                 ck_assert_msg(r == 0, "%s", err.text);
                 ck_assert_uint_gt(n, 50);
                 tensor = allot_tensor_unref(tensor);

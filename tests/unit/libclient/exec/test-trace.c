@@ -145,7 +145,7 @@ START_TEST(a_trace_is_json_in_every_locale) {
     struct allot_graph *graph;
     int64_t most;
 
-    if (!comma_set())
+    if (!comma_locale_set())
         return;
     graph = graph_new(&x);
     run(graph, x, allot_sum(allot_exp(x)), 1, &most);
