@@ -128,8 +128,6 @@ static ALWAYS_INLINE int commit(struct arena *arena, struct shard *shard, uint32
 
     shard->taken_size += size;
     tally_add(shard->live, size);
-    if (__builtin_expect(shard->notes != NULL, 0))
-        arena_note(arena, shard, NOTE_ALLOC, ret->address, bytes, request->tag, request->stream);
     lock_drop(&shard->lock);
     return 0;
 }
@@ -139,15 +137,6 @@ static __attribute__((noinline)) int refuse(struct arena *arena,
                                             const struct arena_request *request, bool host,
                                             struct allot_error *err) {
     atomic_fetch_add(&arena->failures, 1);
-    if (arena->history) {
-        uint64_t cap = atomic_load(&arena->cap_bytes), held = atomic_load(&arena->reserved_bytes);
-
-        lock_take(&arena->shards[0]->lock);
-        arena_note(arena, arena->shards[0], NOTE_OOM,
-                   cap != UINT64_MAX && cap > held ? cap - held : 0, request->bytes, request->tag,
-                   request->stream);
-        lock_drop(&arena->shards[0]->lock);
-    }
     if (host)
         return error_set(
             err, -ENOMEM,
@@ -300,9 +289,6 @@ static ALWAYS_INLINE int release(struct arena *arena, struct shard *shard, uint3
         else if (n_streams == 1 && stream != past && !(deferred = deferred_free_new(n_streams)))
             return keep_live(shard, i);
     }
-    if (__builtin_expect(shard->notes != NULL, 0))
-        arena_note(arena, shard, deferred ? NOTE_FREE_LATER : NOTE_FREE,
-                   shard_address(shard, chunk), bytes, chunk_tag(chunk), stream);
     shard->live_bytes -= bytes;
     tally_remove(shard->live, chunk->size);
     if (__builtin_expect(deferred != NULL, 0))

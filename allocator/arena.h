@@ -15,7 +15,7 @@
  */
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <stddef.h>
 
 struct allot_error;
 struct arena;
@@ -87,7 +87,6 @@ struct arena_options {
                              * whole pages of it, as many as the cap allows */
     unsigned max_shards;    /* threads that can allocate without meeting, where the reservation has
                              * addresses for them; 0: one per CPU, ≤ 16 */
-    unsigned history;       /* last allocations and frees kept for arena_write_viewer(); 0: off */
     const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
     void *stream_userdata;
 };
@@ -213,10 +212,6 @@ int arena_check(struct arena *arena, struct allot_error *err);
  * the cap, the holders of most bytes by tag, and what would help. Returns the length as
  * snprintf() does. */
 int arena_report(struct arena *arena, const struct arena_request *request, char *text, size_t size);
-/* Every region and block as JSON. -errno of the stream. */
-int arena_write_json(struct arena *arena, FILE *file);
-/* The same as PyTorch's memory viewer (pytorch.org/memory_viz, _memory_viz.py) opens it. */
-int arena_write_viewer(struct arena *arena, FILE *file);
 
 #include "base/cleanup.h"
 DEFINE_FREEP(struct arena, arena_freep, arena_free)

@@ -25,13 +25,6 @@
 /* A slice has addresses for this part of the cap at least. */
 #define SLICE_PART 2
 
-static int add_notes(const struct arena *arena, struct shard *shard) {
-    if (!arena->history)
-        return 0;
-    shard->notes = calloc(arena->history, sizeof(*shard->notes));
-    return shard->notes ? 0 : -ENOMEM;
-}
-
 int arena_new_shard(struct arena *arena, unsigned n) {
     uint64_t start = n ? arena->slices_end - n * arena->slice_bytes : 0;
     uint64_t bytes = n ? arena->slice_bytes : arena->slices_end;
@@ -42,11 +35,6 @@ int arena_new_shard(struct arena *arena, unsigned n) {
                   atomic_load(&arena->n_streams));
     if (r < 0)
         return r;
-    r = add_notes(arena, shard);
-    if (r < 0) {
-        shard_free(shard);
-        return r;
-    }
     if (n == 0) {
         arena->shards[0] = shard;
         atomic_store(&arena->n_shards, 1);
@@ -164,16 +152,11 @@ int arena_new(struct arena **ret, const struct mem_source *source,
     if (thread_shard_add_arena(arena) < 0)
         atomic_store(&arena->max_shards, 1); /* its threads could not tell where they are at home */
 
-    arena->history = options->history;
     r = arena_new_shard(arena, 0);
-    if (r == 0 && source->span_bytes && source->region_new) {
+    if (r == 0 && source->span_bytes && source->region_new)
         r = shard_new(&arena->shards[PLAIN_INDEX], PLAIN_INDEX, page, 0, 0, 0, 0);
-        if (r == 0)
-            r = add_notes(arena, arena->shards[PLAIN_INDEX]);
-    }
     if (r < 0)
-        return error_set(err, r, "no memory for an arena's tables%s",
-                         options->history ? " and its history" : "");
+        return error_set(err, r, "no memory for an arena's tables");
     if (options->initial_bytes) {
         r = take_initial(arena, options->initial_bytes, err);
         if (r < 0)

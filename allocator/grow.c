@@ -169,8 +169,6 @@ static int move_pages(struct arena *arena, struct map_target *target) {
             atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
         if (r == 0 && !source->remap)
             atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
-        if (r == 0 && donor->notes)
-            arena_note(arena, donor, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
         lock_drop(&donor->lock);
         if (r < 0)
             return r;
@@ -257,11 +255,8 @@ static int grow_region(struct arena *arena, struct shard *shard, uint32_t size,
     *ret_misplaced = address % ARENA_GRANULE_BYTES;
     lock_take(&shard->lock);
     r = *ret_misplaced ? -EIO : shard_region_add(shard, offset, size, address);
-    if (r == 0) {
+    if (r == 0)
         stats_count_held(arena, bytes);
-        if (shard->notes)
-            arena_note(arena, shard, NOTE_MAP, address, bytes, 0, 0);
-    }
     lock_drop(&shard->lock);
     if (r == 0 || (arena->source.region_free &&
                    arena->source.region_free(arena->source.userdata, address, bytes) == 0))

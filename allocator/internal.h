@@ -80,8 +80,6 @@ struct arena {
     _Atomic uint64_t tag_bytes; /* of the host, for all of these */
     uint32_t *tag_slots;        /* hash of the name → number */
     uint32_t tag_mask;
-    unsigned history;         /* notes that each shard keeps, so that the last ones are there */
-    _Atomic uint64_t n_notes; /* of all shards: the order in which things happened */
 };
 
 /* Every shard at one instant. */
@@ -139,9 +137,6 @@ void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct deferred_free *deferred);
 
-/* tag.c. Where a history is kept: this happens now, under the lock of the shard that it happens
- * to. */
-void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
-                uint64_t bytes, uint32_t tag, uint8_t stream);
+/* tag.c. */
 const char *tag_name(struct arena *arena, uint32_t tag); /* "" for 0 */
 void tag_done(struct arena *arena);

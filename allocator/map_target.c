@@ -59,10 +59,6 @@ void map_target_occupy(struct arena *arena, struct map_target *target, uint32_t 
         atomic_fetch_sub(&arena->moving_bytes, (uint64_t)size << 8);
     else
         stats_count_held(arena, (uint64_t)size << 8);
-    if (shard->notes)
-        arena_note(arena, shard, NOTE_MAP,
-                   arena->source.base + shard->slice_offset + ((uint64_t)target->offset << 8),
-                   (uint64_t)size << 8, 0, 0);
     if (!target->hole)
         shard_extend(shard, size);
     else

@@ -87,7 +87,6 @@ struct shard *shard_free(struct shard *shard) {
         free(shard->bins[stream]);
     free(shard->holes);
     free(shard->regions);
-    free(shard->notes);
     lookup_done(&shard->lookup);
     chunk_table_done(&shard->table);
     if (shard->page_delta)

@@ -23,35 +23,10 @@ struct region {
     uint64_t address;
 };
 
-enum note_action {
-    NOTE_ALLOC,
-    NOTE_FREE,       /* and somebody may have it at once */
-    NOTE_FREE_LATER, /* several streams may still use it … */
-    NOTE_FREED,      /* … and now they do not */
-    NOTE_MAP,
-    NOTE_UNMAP,
-    NOTE_OOM,
-};
-
-/* What happened, for the history. */
-struct note {
-    uint64_t serial; /* counts all notes of the arena */
-    union {
-        uint64_t address;
-        uint64_t left_bytes; /* NOTE_OOM: under the cap; 0 where there is none */
-    };
-    uint64_t bytes;
-    uint64_t usec; /* CLOCK_REALTIME: the viewer shows dates */
-    uint32_t tag;
-    uint8_t action; /* of enum note_action */
-    uint8_t stream;
-};
-
 /* A block that several streams may still use: free once each of them has passed its epoch. */
 struct deferred_free {
     struct deferred_free *next;
-    uint64_t bytes; /* requested */
-    uint32_t chunk, tag;
+    uint32_t chunk;
     uint32_t own_bytes; /* of the host */
     unsigned n_streams; /* still to pass */
     struct {
@@ -83,8 +58,6 @@ struct shard {
     struct bins *holes;
     uint8_t open[ARENA_STREAMS_MAX + 1]; /* by stream: last bit of its open epoch */
     struct lookup lookup;                /* address → index, for the pointer API */
-    struct note *notes;                  /* the last ones, in a ring; NULL: no history */
-    uint64_t n_notes;                    /* ever */
 
     atomic_uint residents; /* threads that are at home here: thread_shard.c */
     atomic_uint misses;    /* allocations that found nothing here; for grow.c */

@@ -61,7 +61,7 @@ void stats_count(struct arena *arena, struct arena_stats *ret) {
     stats.refusals = atomic_load(&arena->refusals);
     stats.moved_bytes = atomic_load(&arena->moved_bytes);
     stats.trimmed_bytes = atomic_load(&arena->trimmed_bytes);
-    stats.metadata_bytes += sizeof(*arena) + stats.shards * arena->history * sizeof(struct note);
+    stats.metadata_bytes += sizeof(*arena);
     stats.metadata_bytes += atomic_load(&arena->tag_bytes);
     *ret = stats;
 }

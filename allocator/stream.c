@@ -85,10 +85,6 @@ static bool pass_deferred(struct arena *arena, struct shard *shard, uint8_t stre
             at = &deferred->next;
             continue;
         }
-        if (shard->notes)
-            arena_note(arena, shard, NOTE_FREED,
-                       shard_address(shard, &shard->table.chunks[deferred->chunk]), deferred->bytes,
-                       deferred->tag, to);
         shard->deferred_size -= shard->table.chunks[deferred->chunk].size;
         shard_give(shard, deferred->chunk, (struct chunk_stream){ to, shard->open[to] });
         *at = deferred->next;
@@ -211,8 +207,6 @@ void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct deferred_free *deferred) {
     deferred->chunk = chunk;
-    deferred->bytes = chunk_live_bytes(&shard->table.chunks[chunk]);
-    deferred->tag = chunk_tag(&shard->table.chunks[chunk]);
     deferred->n_streams = n_streams + (past != 0);
     for (unsigned n = 0; n < deferred->n_streams; n++) {
         uint8_t stream = n < n_streams ? streams[n] : past;

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Tags: names of what memory is for. History: the last allocations and frees, in a ring per shard,
- * written under the shard's lock, so that what happens to an address is noted in the order in which
- * it happens and threads that do not meet otherwise do not meet here. One number for all of them
- * says afterwards which came first.
- */
+/* Tags: names of what memory is for, each kept once and known by its number. */
 #include "allocator/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TAG_SLOTS_MIN 64
 
@@ -85,22 +79,6 @@ const char *tag_name(struct arena *arena, uint32_t tag) {
         name = arena->tags[tag - 1]; /* names live as long as the arena */
     pthread_mutex_unlock(&arena->tagging);
     return name;
-}
-
-void arena_note(struct arena *arena, struct shard *shard, enum note_action action, uint64_t address,
-                uint64_t bytes, uint32_t tag, uint8_t stream) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    shard->notes[shard->n_notes++ % arena->history] = (struct note){
-        .serial = atomic_fetch_add(&arena->n_notes, 1),
-        .address = address,
-        .bytes = bytes,
-        .usec = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000,
-        .tag = tag,
-        .action = (uint8_t)action,
-        .stream = stream,
-    };
 }
 
 void tag_done(struct arena *arena) {

@@ -41,8 +41,6 @@ static void trim_regions(struct arena *arena, struct shard *shard, uint64_t keep
             atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)region.size << 8);
         } else
             shard_give(shard, i, SHARD_FOR_ALL);
-        if (r == 0 && shard->notes)
-            arena_note(arena, shard, NOTE_UNMAP, region.address, (uint64_t)region.size << 8, 0, 0);
         lock_drop(&shard->lock);
         if (r < 0)
             continue;
@@ -85,8 +83,6 @@ static void trim_pages(struct arena *arena, uint64_t keep_bytes) {
             atomic_fetch_sub(&arena->reserved_bytes, (uint64_t)size << 8);
         } else
             shard_give(shard, taken, SHARD_FOR_ALL);
-        if (r == 0 && shard->notes)
-            arena_note(arena, shard, NOTE_UNMAP, source->base + from, (uint64_t)size << 8, 0, 0);
         shard_settle(shard);
         lock_drop(&shard->lock);
         if (r < 0)

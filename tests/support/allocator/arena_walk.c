@@ -30,8 +30,7 @@ const struct arena_walk_options arena_walk_configs[] = {
     { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB, .no_order = true },
       .cap_bytes = 4u MIB,
       .max_bytes = 512u KIB,
-      .n_streams = 2,
-      .history = 64 },
+      .n_streams = 2 },
     /* a source that fails, whole or in part */
     { .oracle = { .span_bytes = 64u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
@@ -79,8 +78,7 @@ const struct arena_walk_options arena_walk_configs[] = {
       .cap_bytes = 8u MIB,
       .max_bytes = 1u MIB,
       .n_streams = 2,
-      .failures = true,
-      .history = 16 },
+      .failures = true },
     /* several shards, which one thread never leaves */
     { .oracle = { .span_bytes = 256u MIB, .page_bytes = 64u KIB },
       .cap_bytes = 8u MIB,
@@ -319,7 +317,6 @@ char *arena_walk_run(const struct arena_walk_options *options, struct arena_walk
         .cap_bytes = options->cap_bytes,
         .initial_bytes = options->initial_bytes,
         .max_shards = options->max_shards ? options->max_shards : 1,
-        .history = options->history,
         .stream_ops = options->n_streams ? device_oracle_stream_ops() : NULL,
     };
     struct device_oracle_options device_oracle_options = options->oracle;

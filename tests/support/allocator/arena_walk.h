@@ -16,7 +16,7 @@
 struct arena_walk_options {
     struct device_oracle_options oracle;
     uint64_t cap_bytes, initial_bytes, max_bytes; /* of one block */
-    unsigned max_shards, n_streams, history;
+    unsigned max_shards, n_streams;
     unsigned check_every; /* steps */
     bool failures;        /* the source fails now and then */
 };

@@ -5,9 +5,7 @@
 #include <stdatomic.h>
 
 #include "allocator/thread_shard.h"
-#include "allocator/snapshot.h"
 #include "base/error.h"
-#include "base/map.h"
 #include "base/random.h"
 #include "tests/support/allocator/device_oracle.h"
 #include "tests/support/suite.h"
@@ -172,7 +170,6 @@ START_TEST(threads_that_share_blocks_never_get_the_same_bytes) {
             arena_new(&arena, device_oracle_source(oracle),
                       &(struct arena_options){ .cap_bytes = 16 << 20,
                                                .max_shards = 3,
-                                               .history = kind ? 0 : 32,
                                                .stream_ops = device_oracle_stream_ops(),
                                                .stream_userdata = oracle },
                       NULL),
@@ -283,50 +280,6 @@ START_TEST(the_peak_over_all_shards_is_exact) {
     arena_get_stats(arena, &stats);
     ck_assert_uint_eq(stats.peak_live_bytes, model_peak);
     ck_assert_msg(arena_check(arena, &err) == 0, "%s", err.text);
-    arena = arena_free(arena);
-    oracle = device_oracle_free(oracle);
-}
-END_TEST
-
-START_TEST(the_history_is_in_the_order_in_which_things_happened) {
-    struct snapshot snapshot = { 0 };
-    struct map held = { 0 };
-    uint64_t random = 3;
-
-    live_bytes = n_allocs = n_frees = 0;
-    n_streams = 0;
-    ck_assert_int_eq(
-        device_oracle_new(&oracle, &(struct device_oracle_options){ .span_bytes = 256u << 20,
-                                                                    .page_bytes = 64 << 10 }),
-        0);
-    ck_assert_int_eq(arena_new(&arena, device_oracle_source(oracle),
-                               &(struct arena_options){ .cap_bytes = 16 << 20,
-                                                        .max_shards = 3,
-                                                        .history = 4 * THREADS * STEPS },
-                               NULL),
-                     0);
-    run_threads(work, 1);
-    for (unsigned n = 0; n < SHARED; n++) {
-        struct block *block = atomic_exchange(&shared[n], NULL);
-
-        if (block)
-            give(block, &random);
-    }
-    ck_assert_int_eq(snapshot_take(&snapshot, arena), 0);
-    ck_assert_uint_ge(snapshot.n_notes, 2 * atomic_load(&n_allocs));
-    for (uint64_t n = 0; n < snapshot.n_notes; n++) {
-        const struct note *note = &snapshot.notes[n];
-
-        ck_assert_uint_eq(note->serial, n);
-        if (note->action == NOTE_ALLOC) {
-            ck_assert_ptr_null(map_find(&held, note->address));
-            ck_assert_int_eq(map_put(&held, note->address, &held), 0);
-        } else if (note->action == NOTE_FREE)
-            ck_assert_ptr_nonnull(map_take(&held, note->address));
-    }
-    ck_assert_uint_eq(snapshot.stats.live_blocks, 0);
-    map_done(&held);
-    snapshot_done(&snapshot);
     arena = arena_free(arena);
     oracle = device_oracle_free(oracle);
 }
@@ -485,7 +438,5 @@ START_TEST(an_arena_too_many_for_homes_has_one_shard) {
 END_TEST
 
 SUITE_TIMEOUT("arena-threads", 240, threads_that_share_blocks_never_get_the_same_bytes,
-              the_peak_over_all_shards_is_exact,
-              the_history_is_in_the_order_in_which_things_happened,
-              a_thread_keeps_its_shard_in_each_of_many_arenas,
+              the_peak_over_all_shards_is_exact, a_thread_keeps_its_shard_in_each_of_many_arenas,
               an_arena_too_many_for_homes_has_one_shard)
