@@ -21,8 +21,7 @@
  * what waits for what.
  *
  * The sum of what is live at once, at its highest, is the least that any plan can need. Pure: the
- * same buffers give the same plan, on every machine (plan_search() within its time: a faster
- * machine may find a better one). No threads, no state.
+ * same buffers give the same plan, on every machine. No threads, no state.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -53,16 +52,6 @@ int plan_fast(struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
 /* The same, until `*halt` is set: -ECANCELED, and nothing is changed. */
 int plan_fast_until(struct plan_buffer *buffers, size_t n, const atomic_bool *halt,
                     uint64_t *ret_bytes);
-
-/*
- * Search, for plans that are worth some seconds: begins with plan_fast() and looks for plans of at
- * most `target_bytes` (0: the lower bound), and failing that for the best it can find, until
- * `budget_usec` is over or one is found. Whenever it ends, the best plan is in the buffers. With no
- * budget, one too short to begin with (n²/200 µs), or more than 4096 buffers, that is the fast one.
- * Returns 1 if the target was reached, 0 if not.
- */
-int plan_search(struct plan_buffer *buffers, size_t n, uint64_t target_bytes, uint64_t budget_usec,
-                uint64_t *ret_bytes);
 
 /* -EUCLEAN if two buffers share a byte while both live, or one ends behind `bytes`. O(n²). */
 int plan_check(const struct plan_buffer *buffers, size_t n, uint64_t bytes);

@@ -21,6 +21,7 @@
 
 #include "allocator/plan.h"
 #include "base/cleanup.h"
+#include "bench/plan-search.h"
 #include "tests/support/allocator/plan_shape.h"
 
 static double seconds(void) {

@@ -10,7 +10,7 @@
  *     witness → └ low          a gap up to here does no harm
  *           ███████████        laid
  */
-#include "allocator/plan_pack.h"
+#include "bench/plan-pack.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
  * highest. So it is enough to lay buffers in that order, each as low as those already laid allow,
  * and to go back when that leads nowhere. What makes it fast:
  *
- *  - Room (plan_pack.c): in each section of time the lowest place left and all that is still to be
+ *  - Room (plan-pack.c): in each section of time the lowest place left and all that is still to be
  *    laid must fit. In a section that is full to the last byte, the first gap is one too many. And
  *    nothing more comes below the last one laid, so the fullest section says how high the next one
  *    may lie at most.
@@ -21,12 +21,14 @@
  *  - Turns. Which of several buffers at the same height goes first is decided by one of several
  *    rules; each gets turns with a limit, and later turns shuffle.
  */
+#include "bench/plan-search.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "allocator/plan_pack.h"
+#include "bench/plan-pack.h"
 #include "base/cleanup.h"
 #include "base/random.h"
 
