@@ -53,21 +53,21 @@ static void reason_device(const struct broker *broker, const struct waiter *wait
 
 /* The device on which the user has too much for this, -1: too few of them stand in the way. */
 static int over_share(const struct broker *broker, const struct waiter *waiter) {
-    const struct tenant *tenant = waiter->tenant;
+    const struct user *user = waiter->user;
     uint32_t n_left = 0;
     int over = -1;
 
-    if (tenant->rules.quota_permyriad >= 10000)
+    if (user->rules.quota_permyriad >= 10000)
         return -1;
     if (waiter->holder) {
         const struct book *book = waiter->holder->lease->shares[waiter->share].book;
 
-        return quota_leaves(tenant, book, growth_rise(waiter)) ? -1 : (int)book->slot;
+        return quota_leaves(user, book, growth_rise(waiter)) ? -1 : (int)book->slot;
     }
     for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
         const struct option *option = &waiter->claim->options[i];
 
-        if (quota_leaves(tenant, broker->books[option->slot], option->guaranteed_bytes))
+        if (quota_leaves(user, broker->books[option->slot], option->guaranteed_bytes))
             n_left++;
         else if (over < 0)
             over = option->slot;
@@ -78,29 +78,29 @@ static int over_share(const struct broker *broker, const struct waiter *waiter) 
 /* The rule of the user's that stops it, of several the one that fit.c and growth.c meet first. */
 static void reason_quota(const struct broker *broker, const struct waiter *waiter, char *text,
                          size_t size) {
-    const struct tenant *tenant = waiter->tenant;
-    const struct policy_rules *rules = &tenant->rules;
+    const struct user *user = waiter->user;
+    const struct policy_rules *rules = &user->rules;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
     bool is_over_bytes =
-        waiter->holder && (tenant->charged_bytes > rules->quota_bytes ||
-                           growth_rise(waiter) > rules->quota_bytes - tenant->charged_bytes);
+        waiter->holder && (user->charged_bytes > rules->quota_bytes ||
+                           growth_rise(waiter) > rules->quota_bytes - user->charged_bytes);
     int over = is_over_bytes ? -1 : over_share(broker, waiter);
 
     if (over >= 0)
         snprintf(text, size,
                  "you have %s of %s and may have %s of a device; it starts when enough of yours "
                  "there is given back",
-                 units_format_bytes(tenant->slot_bytes[over], a), broker->books[over]->name,
+                 units_format_bytes(user->slot_bytes[over], a), broker->books[over]->name,
                  units_format_permyriad(rules->quota_permyriad, b));
-    else if (!waiter->holder && tenant->n_leases >= rules->max_leases)
+    else if (!waiter->holder && user->n_leases >= rules->max_leases)
         snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
-                 tenant->n_leases, rules->max_leases);
-    else if (!waiter->holder && !quota_reaches(tenant, waiter->claim))
+                 user->n_leases, rules->max_leases);
+    else if (!waiter->holder && !quota_reaches(user, waiter->claim))
         snprintf(text, size, "you use %u devices of at most %u; it starts when one is free of you",
-                 tenant->n_slots, rules->quota_devices);
+                 user->n_slots, rules->quota_devices);
     else
         snprintf(text, size, "you have %s of your quota of %s; it starts when enough is given back",
-                 units_format_bytes(tenant->charged_bytes, a),
+                 units_format_bytes(user->charged_bytes, a),
                  units_format_bytes(rules->quota_bytes, b));
 }
 
@@ -157,7 +157,7 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
     const struct demand *demand = waiter->demand;
     struct lease *lease = lease_new(broker, fit->n_chosen);
     struct book *books[BOOKS_SHARES_MAX];
-    uint64_t life = MIN(demand->time_limit_usec, waiter->tenant->rules.lease_usec);
+    uint64_t life = MIN(demand->time_limit_usec, waiter->user->rules.lease_usec);
     char text[UNITS_TEXT_SIZE];
 
     if (!lease)
@@ -168,9 +168,9 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
         return -ENOMEM;
     }
     broker->next_lease++;
-    lease->tenant = waiter->tenant;
-    lease->uid = waiter->tenant->uid;
-    lease->gid = waiter->tenant->gid;
+    lease->user = waiter->user;
+    lease->uid = waiter->user->uid;
+    lease->gid = waiter->user->gid;
     lease->mode = fit->chosen[0]->mode;
     lease->priority = waiter->priority;
     lease->created_usec = broker->now_usec;
@@ -195,12 +195,12 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
             .is_exclusive = option->mode == LEASE_EXCLUSIVE,
         };
     }
-    lease->owner = waiter->member;
-    list_append(&waiter->member->leases, &lease->in_owner);
-    member_hook(broker, waiter->member, true);
+    lease->owner = waiter->proc;
+    list_append(&waiter->proc->leases, &lease->in_owner);
+    proc_note_hold_wait(broker, waiter->proc, true);
     lease_enter(broker, lease, books);
-    keep_lease(broker, lease);
-    keep_owner(broker, lease);
+    emit_lease(broker, lease);
+    emit_owner(broker, lease);
 
     ret->kind = VERDICT_GRANT;
     ret->lease = lease->id;
@@ -214,9 +214,9 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
 /* ---- Requests ----------------------------------------------------------------------------------
  */
 
-int demand_judge(const struct broker *broker, const struct tenant *tenant,
-                 const struct demand *demand, struct claim **ret_claim, struct verdict *ret) {
-    const struct policy_rules *rules = &tenant->rules;
+int demand_judge(const struct broker *broker, const struct user *user, const struct demand *demand,
+                 struct claim **ret_claim, struct verdict *ret) {
+    const struct policy_rules *rules = &user->rules;
     int r;
 
     if (demand->has_priority && demand->priority > rules->priority_max) {
@@ -239,7 +239,7 @@ int demand_judge(const struct broker *broker, const struct tenant *tenant,
     if (r < 0)
         return r;
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds) {
+        broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds) {
         verdict_refuse(ret, REFUSAL_DENIED, NULL,
                        "your GiB·hours are used up; they come back as their period passes");
         free(*ret_claim);
@@ -249,36 +249,37 @@ int demand_judge(const struct broker *broker, const struct tenant *tenant,
     return 0;
 }
 
-static struct ghost *ghost_find(const struct broker *broker, const struct process_id *process,
-                                uid_t uid, bool is_growth,
-                                const uint8_t digest[static RECORD_DIGEST_SIZE]) {
-    struct ghost *ghost;
+static struct recovered_waiter *recovered_find(const struct broker *broker,
+                                               const struct process_id *process, uid_t uid,
+                                               bool is_growth,
+                                               const uint8_t digest[static RECORD_DIGEST_SIZE]) {
+    struct recovered_waiter *recovered;
 
-    list_foreach (ghost, &broker->ghosts, in_broker) {
-        const struct record_waiter *r = &ghost->record;
+    list_foreach (recovered, &broker->recovered, in_broker) {
+        const struct record_waiter *r = &recovered->record;
 
         if (r->is_growth == is_growth && r->pid == process->pid && r->start == process->start &&
             r->uid == uid && memcmp(r->digest, digest, RECORD_DIGEST_SIZE) == 0)
-            return ghost;
+            return recovered;
     }
     return NULL;
 }
 
 bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
-    struct ghost *ghost = ghost_find(broker, &waiter->member->process, waiter->tenant->uid,
-                                     waiter->holder != NULL, waiter->digest);
+    struct recovered_waiter *recovered = recovered_find(
+        broker, &waiter->proc->process, waiter->user->uid, waiter->holder != NULL, waiter->digest);
     const struct record_waiter *r;
 
-    if (!ghost)
+    if (!recovered)
         return false;
-    r = &ghost->record;
+    r = &recovered->record;
     waiter->id = r->id;
     waiter->arrival = r->order;
     waiter->since_usec = r->since_usec;
     waiter->timeout_usec = r->timeout_usec;
-    waiter->is_kept = true;
-    list_remove(&ghost->in_broker);
-    free(ghost);
+    waiter->is_recorded = true;
+    list_remove(&recovered->in_broker);
+    free(recovered);
     return true;
 }
 
@@ -287,29 +288,29 @@ static bool waits_on(const struct broker *broker, const struct broker_peer *peer
                      const struct demand *demand, const struct verdict *verdict) {
     uint8_t digest[RECORD_DIGEST_SIZE];
 
-    if (list_is_empty(&broker->ghosts) || !verdict_may_pass(verdict))
+    if (list_is_empty(&broker->recovered) || !verdict_may_pass(verdict))
         return false;
     demand_digest(demand, digest);
-    return ghost_find(broker, &peer->process, peer->uid, false, digest);
+    return recovered_find(broker, &peer->process, peer->uid, false, digest);
 }
 
-static struct waiter *make_waiter(struct broker *broker, struct tenant *tenant,
+static struct waiter *make_waiter(struct broker *broker, struct user *user,
                                   const struct broker_peer *peer, const struct demand *demand) {
-    const struct policy_rules *rules = &tenant->rules;
+    const struct policy_rules *rules = &user->rules;
     uint64_t longest = MIN(demand->timeout_usec, rules->wait_usec);
     struct waiter *waiter = calloc(1, sizeof(*waiter));
 
     if (!waiter)
         return NULL;
     waiter->demand = demand_copy(demand);
-    waiter->member = member_get(broker, &peer->process);
-    if (!waiter->demand || !waiter->member) {
-        member_put(broker, waiter->member);
+    waiter->proc = proc_get(broker, &peer->process);
+    if (!waiter->demand || !waiter->proc) {
+        proc_put(broker, waiter->proc);
         free(waiter->demand);
         free(waiter);
         return NULL;
     }
-    waiter->tenant = tenant;
+    waiter->user = user;
     waiter->blocked = -1;
     waiter->no_wait = demand->no_wait;
     waiter->priority = demand->has_priority ? demand->priority : rules->priority;
@@ -334,21 +335,21 @@ static struct waiter *make_waiter(struct broker *broker, struct tenant *tenant,
  */
 static bool grant_again(struct broker *broker, const struct broker_peer *peer,
                         const struct demand *demand, struct verdict *ret) {
-    const struct member *member = member_find(broker, &peer->process);
+    const struct proc *proc = proc_find(broker, &peer->process);
     uint8_t digest[RECORD_DIGEST_SIZE];
     struct lease *lease;
 
-    if (!member || list_is_empty(&broker->unheard))
+    if (!proc || list_is_empty(&broker->unheard))
         return false;
     demand_digest(demand, digest);
     list_foreach (lease, &broker->unheard, in_unheard) {
-        if (lease->owner != member || lease->is_ending || lease->uid != peer->uid ||
+        if (lease->owner != proc || lease->is_ending || lease->uid != peer->uid ||
             memcmp(lease->digest, digest, sizeof(digest)) != 0)
             continue;
         list_remove(&lease->in_unheard);
         lease->has_token = demand->has_token;
         memcpy(lease->token, demand->token, sizeof(lease->token));
-        keep_lease(broker, lease);
+        emit_lease(broker, lease);
         ret->kind = VERDICT_GRANT;
         ret->lease = lease->id;
         ret->place = 0;
@@ -366,7 +367,7 @@ void broker_answered(struct broker *broker, uint64_t id) {
         return;
     lease->is_unanswered = false;
     list_remove(&lease->in_unheard);
-    keep_lease(broker, lease);
+    emit_lease(broker, lease);
 }
 
 void broker_unheard(struct broker *broker, uint64_t id, struct moment now) {
@@ -380,7 +381,7 @@ void broker_unheard(struct broker *broker, uint64_t id, struct moment now) {
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
                   const struct demand *demand, void *cookie, struct moment now,
                   struct verdict *ret) {
-    struct tenant *tenant;
+    struct user *user;
     struct claim *claim = NULL;
     struct waiter *waiter;
     char reason[VERDICT_REASON_SIZE];
@@ -390,34 +391,34 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     broker->now_usec = now.usec;
     if (grant_again(broker, peer, demand, ret))
         return 0;
-    tenant = tenant_get(broker, peer->uid, peer->gid);
-    if (!tenant)
+    user = user_get(broker, peer->uid, peer->gid);
+    if (!user)
         return -ENOMEM;
-    r = tenant_groups(broker, tenant, peer);
+    r = user_set_groups(broker, user, peer);
     if (r == 0)
-        r = demand_judge(broker, tenant, demand, &claim, ret);
+        r = demand_judge(broker, user, demand, &claim, ret);
     if (r < 0 && r != -ENOMEM && waits_on(broker, peer, demand, ret)) {
         is_unready = true;
         r = 0;
     }
-    if (r == 0 && tenant->n_waiting >= tenant->rules.max_waiting) {
+    if (r == 0 && user->n_waiting >= user->rules.max_waiting) {
         verdict_refuse(ret, REFUSAL_BUSY, NULL,
                        "you have %u requests in line already, which is all that you may have",
-                       tenant->n_waiting);
+                       user->n_waiting);
         free(claim);
         r = -EBUSY;
     }
     if (r < 0) {
         if (r != -ENOMEM)
-            tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
-        tenant_put(broker, tenant);
+            emit_verdict(broker, user, peer->process.pid, false, ret, 0);
+        user_put(broker, user);
         return r == -ENOMEM ? r : 0;
     }
 
-    waiter = make_waiter(broker, tenant, peer, demand);
+    waiter = make_waiter(broker, user, peer, demand);
     if (!waiter) {
         free(claim);
-        tenant_put(broker, tenant);
+        user_put(broker, user);
         return -ENOMEM;
     }
     if (is_unready) {
@@ -453,13 +454,13 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
         return 0;
     }
     waiter->answer = NULL;
-    waiter->is_kept = true;
-    keep_waiter(broker, waiter);
+    waiter->is_recorded = true;
+    emit_waiter(broker, waiter);
     ret->waiter = waiter->id;
     ret->place = waiter->told_place = waiter_place(broker, waiter);
     waiter->told_why = waiter->why;
     snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
-    tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
+    emit_verdict(broker, user, peer->process.pid, false, ret, 0);
     return 0;
 }
 
@@ -469,7 +470,7 @@ int broker_cancel(struct broker *broker, uint64_t id, struct moment now) {
     broker->now_usec = now.usec;
     if (!waiter)
         return -ENOENT;
-    tell_cancelled(broker, waiter);
+    emit_cancelled(broker, waiter);
     waiter_free(broker, waiter);
     return 0;
 }

@@ -4,11 +4,12 @@
  *
  * Each row of a sample is one process on one device. It is charged to whoever it belongs to: to the
  * process's own leases on that device, else to the lease in whose cgroup it is or which it
- * acquired, or whose papers it has from its parent, else to the debt that the process left behind,
+ * acquired, or whose papers it has from its parent, else to what the process left releasing,
  * and what is nobody's is unmanaged. A
- * debt is paid when a sample that began after it arose no longer lists the process, and the bytes
- * do not linger on the device either: a driver may take its time, and shows them as used by nobody.
- * What was used by nobody while nothing was releasing is the driver's own, and no debt.
+ * releasing part ends when a sample that began after it arose no longer lists the process, and the
+ * bytes do not linger on the device either: a driver may take its time, and shows them as used by
+ * nobody. What was used by nobody while nothing was releasing is the driver's own, and not
+ * releasing.
  *
  * Devices that were not read keep their numbers: no news is not good news.
  */
@@ -44,12 +45,12 @@ static void note_busy(struct lease *lease, const struct sample_process *row) {
 }
 
 /* To the leases that the process holds: to each what it declared, the rest to the first. */
-static bool charge_holders(const struct member *member, unsigned slot,
-                           const struct sample_process *row, uint64_t bytes) {
+static bool charge_holders(const struct proc *proc, unsigned slot, const struct sample_process *row,
+                           uint64_t bytes) {
     struct holder *holder;
     struct part *first = NULL;
 
-    list_foreach (holder, &member->holders, in_member) {
+    list_foreach (holder, &proc->holders, in_proc) {
         unsigned i = share_at(holder->lease, slot);
         uint64_t part;
 
@@ -87,12 +88,12 @@ static bool charge_unasked(struct broker *broker, struct lease *lease, unsigned 
 }
 
 /* Where there is no scope: whoever acquired a lease and uses its device uses the lease. */
-static bool charge_owner(struct broker *broker, const struct member *member, unsigned slot,
+static bool charge_owner(struct broker *broker, const struct proc *proc, unsigned slot,
                          const struct sample_process *row, const struct process_id *process,
                          uint64_t bytes) {
     struct lease *lease;
 
-    list_foreach (lease, &member->leases, in_owner)
+    list_foreach (lease, &proc->leases, in_owner)
         if (charge_unasked(broker, lease, slot, row, process, bytes))
             return true;
     return false;
@@ -108,59 +109,59 @@ static bool charge_scope(struct broker *broker, unsigned slot, const struct samp
 /* Nor is there one for its children: they have its environment. */
 static bool charge_kin(struct broker *broker, unsigned slot, const struct sample_process *row,
                        const struct process_id *process, uint64_t bytes) {
-    const struct tenant *tenant = row->has_uid ? map_find(&broker->tenants, row->uid) : NULL;
+    const struct user *user = row->has_uid ? map_find(&broker->users, row->uid) : NULL;
     struct lease *lease;
 
-    if (!tenant || tenant->n_leases == 0 || process->start == 0 || !broker->sink.kin)
+    if (!user || user->n_leases == 0 || process->start == 0 || !broker->sink.kin)
         return false;
     lease = broker_lease(broker, broker->sink.kin(broker->sink.userdata, process));
-    return lease && lease->tenant == tenant && !lease->cgroup[0] &&
+    return lease && lease->user == user && !lease->cgroup[0] &&
            charge_unasked(broker, lease, slot, row, process, bytes);
 }
 
-/* Sum of what debts of this process keep on the device; `ret_is_new`: younger than the sample. */
+/* Sum of what this process left releasing on the device; `ret_is_new`: younger than the sample. */
 static uint64_t owed(const struct broker *broker, const struct reading *reading, unsigned slot,
                      const struct process_id *process, bool *ret_is_new) {
-    const struct debt *debt;
+    const struct releasing *releasing;
     uint64_t sum = 0;
 
     *ret_is_new = false;
-    list_foreach (debt, &broker->debts, in_broker) {
+    list_foreach (releasing, &broker->releasing, in_broker) {
         /* A row without a start time is of a process that is gone already. */
-        if (debt->process.pid != process->pid ||
-            (process->start != 0 && debt->process.start != process->start))
+        if (releasing->process.pid != process->pid ||
+            (process->start != 0 && releasing->process.start != process->start))
             continue;
-        for (uint32_t i = 0; i < debt->n_parts; i++)
-            if (debt->parts[i].book->slot == slot) {
-                sum += debt->parts[i].bytes;
-                *ret_is_new |= debt->since_usec > reading->sample->taken_usec;
+        for (uint32_t i = 0; i < releasing->n_parts; i++)
+            if (releasing->parts[i].book->slot == slot) {
+                sum += releasing->parts[i].bytes;
+                *ret_is_new |= releasing->since_usec > reading->sample->taken_usec;
             }
     }
     return sum;
 }
 
 /* While leases are rebuilt from who comes back: how much of it the driver itself confirms. */
-static void note_stray(struct broker *broker, unsigned slot, const struct process_id *process,
-                       uint64_t bytes) {
+static void note_unclaimed(struct broker *broker, unsigned slot, const struct process_id *process,
+                           uint64_t bytes) {
     if (!broker->is_lost)
         return;
-    if (broker->n_strays == broker->n_strays_max) {
-        size_t n = broker->n_strays_max ? 2 * broker->n_strays_max : 16;
-        struct stray *strays = realloc(broker->strays, n * sizeof(struct stray));
+    if (broker->n_unclaimed == broker->n_unclaimed_max) {
+        size_t n = broker->n_unclaimed_max ? 2 * broker->n_unclaimed_max : 16;
+        struct unclaimed *unclaimed = realloc(broker->unclaimed, n * sizeof(struct unclaimed));
 
-        if (!strays)
+        if (!unclaimed)
             return; /* its claim is judged by what is free alone */
-        broker->strays = strays;
-        broker->n_strays_max = n;
+        broker->unclaimed = unclaimed;
+        broker->n_unclaimed_max = n;
     }
-    broker->strays[broker->n_strays++] = (struct stray){ *process, slot, bytes };
+    broker->unclaimed[broker->n_unclaimed++] = (struct unclaimed){ *process, slot, bytes };
 }
 
 static void read_row(struct broker *broker, struct reading *reading,
                      const struct sample_process *row) {
     struct process_id process = { .pid = row->pid, .start = row->start };
     const struct book *book = book_find(broker, &row->device);
-    const struct member *member;
+    const struct proc *proc;
     uint64_t bytes = row->has_used ? books_round_up(row->used_bytes) : 0, owed_bytes;
     bool is_new;
 
@@ -171,33 +172,33 @@ static void read_row(struct broker *broker, struct reading *reading,
     else
         reading->is_exact[book->slot] = false;
 
-    member = member_find(broker, &process);
-    if (member && charge_holders(member, book->slot, row, bytes))
+    proc = proc_find(broker, &process);
+    if (proc && charge_holders(proc, book->slot, row, bytes))
         return;
     owed_bytes = owed(broker, reading, book->slot, &process, &is_new);
     if (is_new)
-        return; /* as it was before it ended: the debt has it */
+        return; /* as it was before it ended: its releasing bytes have it */
     if (charge_scope(broker, book->slot, row, &process, bytes) ||
-        (member && charge_owner(broker, member, book->slot, row, &process, bytes)) ||
+        (proc && charge_owner(broker, proc, book->slot, row, &process, bytes)) ||
         charge_kin(broker, book->slot, row, &process, bytes))
         return;
     if (bytes > owed_bytes) {
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;
-        note_stray(broker, book->slot, &process, bytes - owed_bytes);
+        note_unclaimed(broker, book->slot, &process, bytes - owed_bytes);
     }
 }
 
 bool broker_declared(const struct broker *broker, const struct process_id *process,
                      const struct gpuid *device, uint64_t *ret, uint64_t *ret_context) {
-    const struct member *member = member_find(broker, process);
+    const struct proc *proc = proc_find(broker, process);
     const struct book *book = book_find(broker, device);
     const struct holder *holder;
     bool is_found = false;
 
     *ret = *ret_context = 0;
-    if (!member || !book)
+    if (!proc || !book)
         return false;
-    list_foreach (holder, &member->holders, in_member) {
+    list_foreach (holder, &proc->holders, in_proc) {
         unsigned i = share_at(holder->lease, book->slot);
 
         if (i == holder->lease->n_shares)
@@ -211,7 +212,8 @@ bool broker_declared(const struct broker *broker, const struct process_id *proce
     return is_found;
 }
 
-/* ---- Debts -------------------------------------------------------------------------------------
+/* ---- Releasing
+ * -------------------------------------------------------------------------------------
  */
 
 static const struct sample_process *find_row(const struct sample *sample,
@@ -241,58 +243,59 @@ static uint64_t lingering(struct broker *broker, const struct reading *reading, 
 /* Whether what the process uses of the device is charged to a lease by now. */
 static bool is_charged(const struct broker *broker, const struct process_id *process,
                        unsigned slot) {
-    const struct member *member = member_find(broker, process);
+    const struct proc *proc = proc_find(broker, process);
     const struct holder *holder;
 
-    if (!member)
+    if (!proc)
         return false;
-    list_foreach (holder, &member->holders, in_member) {
+    list_foreach (holder, &proc->holders, in_proc) {
         if (share_at(holder->lease, slot) < holder->lease->n_shares)
             return true;
     }
     return false;
 }
 
-static void read_debts(struct broker *broker, const struct reading *reading) {
+static void read_releasing(struct broker *broker, const struct reading *reading) {
     uint64_t left[BOOKS_MAX];
-    bool has_debt[BOOKS_MAX] = { false };
-    struct debt *debt, *next;
+    bool has_releasing[BOOKS_MAX] = { false };
+    struct releasing *releasing, *next;
 
     for (size_t i = 0; i < broker->n_books; i++)
         left[i] = lingering(broker, reading, (unsigned)i);
 
-    list_foreach_safe (debt, next, &broker->debts, in_broker) {
+    list_foreach_safe (releasing, next, &broker->releasing, in_broker) {
         uint64_t sum = 0;
 
-        for (uint32_t i = 0; i < debt->n_parts; i++) {
-            const struct book *book = debt->parts[i].book;
+        for (uint32_t i = 0; i < releasing->n_parts; i++) {
+            const struct book *book = releasing->parts[i].book;
             const struct sample_process *row;
-            uint64_t bytes = debt->parts[i].bytes, still = bytes;
+            uint64_t bytes = releasing->parts[i].bytes, still = bytes;
 
-            has_debt[book->slot] = true;
+            has_releasing[book->slot] = true;
             sum += bytes;
-            if (!reading->is_read[book->slot] || debt->since_usec > reading->sample->taken_usec)
+            if (!reading->is_read[book->slot] ||
+                releasing->since_usec > reading->sample->taken_usec)
                 continue;
-            row = find_row(reading->sample, &debt->process, &book->device.seen.id);
-            if (row && is_charged(broker, &debt->process, book->slot)) {
+            row = find_row(reading->sample, &releasing->process, &book->device.seen.id);
+            if (row && is_charged(broker, &releasing->process, book->slot)) {
                 still = 0; /* it is a lease's again */
             } else if (row) {
                 if (row->has_used)
                     still = MIN(bytes, books_round_up(row->used_bytes));
-            } else if (broker->now_usec - debt->since_usec >= broker->policy->gone_usec) {
+            } else if (broker->now_usec - releasing->since_usec >= broker->policy->gone_usec) {
                 still = 0;
             } else {
                 still = MIN(bytes, books_round_up(left[book->slot]));
                 left[book->slot] -= MIN(left[book->slot], still);
             }
-            debt_lower(broker, debt, i, still);
+            releasing_lower(broker, releasing, i, still);
             sum -= bytes - still;
         }
         if (sum == 0)
-            debt_free(broker, debt);
+            releasing_free(broker, releasing);
     }
     for (size_t i = 0; i < broker->n_books; i++)
-        if (!has_debt[i] && reading->has_used[i] && reading->is_exact[i]) {
+        if (!has_releasing[i] && reading->has_used[i] && reading->is_exact[i]) {
             broker->base_bytes[i] =
                 reading->used_bytes[i] - MIN(reading->used_bytes[i], reading->listed_bytes[i]);
             broker->has_base[i] = true;
@@ -308,7 +311,7 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
     struct waiter *waiter, *next;
 
     lease->idle_step = step;
-    keep_lease(broker, lease);
+    emit_lease(broker, lease);
     if (step > 0) {
         snprintf(text, sizeof(text), "lease %llu keeps memory and has computed nothing for %s%s",
                  (unsigned long long)lease->id,
@@ -316,11 +319,11 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
                  step == 1   ? "; give it back if you do not need it"
                  : step == 2 ? "; its priority is lowered"
                              : "");
-        tell_event(broker, "idle", lease, 0, NULL, "%s", text);
-        tell_notice(broker, lease, NOTICE_IDLE, NULL, text);
+        emit_event(broker, "idle", lease, 0, NULL, "%s", text);
+        emit_notice(broker, lease, NOTICE_IDLE, NULL, text);
     }
     list_foreach (holder, &lease->holders, in_lease) {
-        list_foreach_safe (waiter, next, &holder->member->waiters, in_member) {
+        list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {
             if (waiter->holder == holder)
                 waiter_reorder(broker, waiter, lease_priority(lease, broker->policy));
         }
@@ -331,7 +334,7 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
 
 static void judge_idleness(struct broker *broker, struct lease *lease,
                            const struct reading *reading) {
-    const struct policy_rules *rules = &lease->tenant->rules;
+    const struct policy_rules *rules = &lease->user->rules;
     bool is_idle = !lease->is_busy && !lease->is_vague && !lease->is_ending;
     uint64_t kept = 0, idle;
     uint8_t step = 0;
@@ -418,7 +421,7 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
                 holder->parts[i].fresh_bytes = 0;
         }
     }
-    broker->n_strays = 0;
+    broker->n_unclaimed = 0;
     for (size_t i = 0; i < sample->n_processes; i++)
         read_row(broker, reading, &sample->processes[i]);
 
@@ -429,7 +432,7 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
         if (map_find(&broker->leases, id))
             judge_idleness(broker, lease, reading);
     }
-    read_debts(broker, reading);
+    read_releasing(broker, reading);
     for (size_t i = 0; i < broker->n_books; i++) {
         if (!reading->is_read[i])
             continue;

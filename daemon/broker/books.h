@@ -6,9 +6,9 @@
  *     usable + overcommitted = unmanaged + releasing + Σ leases max(guaranteed, held) + free
  *
  * A book is one device's page. It holds sums only; what they are sums of are shares
- * (daemon/broker/lease.h) and the broker's debts (bytes of processes that ended and that NVML still
- * shows). All changes go through here, so that no caller can change one side of the equation alone.
- * Owned by the broker; event-loop thread only; no clock, no allocation.
+ * (daemon/broker/lease.h) and the broker's `releasing` (bytes of processes that ended and that NVML
+ * still shows). All changes go through here, so that no caller can change one side of the equation
+ * alone. Owned by the broker; event-loop thread only; no clock, no allocation.
  */
 #include <stdbool.h>
 #include <stddef.h>

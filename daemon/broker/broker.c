@@ -26,14 +26,14 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
     broker->policy = policy;
     if (sink)
         broker->sink = *sink;
-    list_init(&broker->debts);
-    list_init(&broker->ghosts);
+    list_init(&broker->releasing);
+    list_init(&broker->recovered);
     list_init(&broker->aliases);
     list_init(&broker->asleep);
     list_init(&broker->recalls);
     list_init(&broker->unheard);
     list_init(&broker->declared);
-    list_init(&broker->hooked);
+    list_init(&broker->hold_wait);
     broker->next_lease = broker->next_waiter = broker->next_arrival = 1;
     broker->next_expiry_usec = broker->next_sweep_usec = UINT64_MAX;
     *ret = broker;
@@ -43,8 +43,8 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
 struct broker *broker_free(struct broker *broker) {
     struct rank_tree_node *node;
     struct lease *lease;
-    struct debt *debt, *next_debt;
-    struct ghost *ghost, *next_ghost;
+    struct releasing *releasing, *next_releasing;
+    struct recovered_waiter *recovered, *next_recovered;
     struct alias *alias, *next_alias;
 
     if (!broker)
@@ -54,11 +54,11 @@ struct broker *broker_free(struct broker *broker) {
         waiter_free(broker, rank_tree_entry(node, struct waiter, in_line));
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));)
         lease_gone(broker, lease, "");
-    list_foreach_safe (debt, next_debt, &broker->debts, in_broker) {
-        debt_free(broker, debt);
+    list_foreach_safe (releasing, next_releasing, &broker->releasing, in_broker) {
+        releasing_free(broker, releasing);
     }
-    list_foreach_safe (ghost, next_ghost, &broker->ghosts, in_broker) {
-        free(ghost);
+    list_foreach_safe (recovered, next_recovered, &broker->recovered, in_broker) {
+        free(recovered);
     }
     list_foreach_safe (alias, next_alias, &broker->aliases, in_broker) {
         free(alias);
@@ -66,12 +66,12 @@ struct broker *broker_free(struct broker *broker) {
     for (size_t i = 0; i < broker->n_books; i++)
         free(broker->books[i]);
     map_done(&broker->leases);
-    map_done(&broker->members);
-    map_done(&broker->tenants);
+    map_done(&broker->procs);
+    map_done(&broker->users);
     map_done(&broker->waiters);
     map_done(&broker->cgroups);
     free(broker->round);
-    free(broker->strays);
+    free(broker->unclaimed);
     free(broker);
     return NULL;
 }
@@ -80,102 +80,102 @@ struct broker *broker_free(struct broker *broker) {
  */
 
 /* Pids have 22 bits, start times count ticks since boot: nothing is lost for centuries. */
-static uint64_t member_key(const struct process_id *process) {
+static uint64_t proc_key(const struct process_id *process) {
     return process->start << 22 ^ (uint64_t)process->pid;
 }
 
-struct member *member_find(const struct broker *broker, const struct process_id *process) {
-    return map_find(&broker->members, member_key(process));
+struct proc *proc_find(const struct broker *broker, const struct process_id *process) {
+    return map_find(&broker->procs, proc_key(process));
 }
 
-struct member *member_get(struct broker *broker, const struct process_id *process) {
-    struct member *member = member_find(broker, process);
+struct proc *proc_get(struct broker *broker, const struct process_id *process) {
+    struct proc *proc = proc_find(broker, process);
 
-    if (member)
-        return member;
-    member = calloc(1, sizeof(*member));
-    if (!member)
+    if (proc)
+        return proc;
+    proc = calloc(1, sizeof(*proc));
+    if (!proc)
         return NULL;
-    member->process = *process;
-    list_init(&member->holders);
-    list_init(&member->leases);
-    list_init(&member->waiters);
-    if (map_put(&broker->members, member_key(process), member) < 0) {
-        free(member);
+    proc->process = *process;
+    list_init(&proc->holders);
+    list_init(&proc->leases);
+    list_init(&proc->waiters);
+    if (map_put(&broker->procs, proc_key(process), proc) < 0) {
+        free(proc);
         return NULL;
     }
-    return member;
+    return proc;
 }
 
-void member_hook(struct broker *broker, struct member *member, bool has_more) {
+void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more) {
     struct waiter *waiter;
-    bool is_hooked = !list_is_empty(&member->waiters) &&
-                     (!list_is_empty(&member->holders) || !list_is_empty(&member->leases));
+    bool holds_and_waits = !list_is_empty(&proc->waiters) &&
+                           (!list_is_empty(&proc->holders) || !list_is_empty(&proc->leases));
 
-    if (!is_hooked)
-        list_remove(&member->in_hooked);
-    else if (!list_is_linked(&member->in_hooked))
-        list_append(&broker->hooked, &member->in_hooked);
-    if (is_hooked && has_more)
-        list_foreach (waiter, &member->waiters, in_member) {
+    if (!holds_and_waits)
+        list_remove(&proc->in_hold_wait);
+    else if (!list_is_linked(&proc->in_hold_wait))
+        list_append(&broker->hold_wait, &proc->in_hold_wait);
+    if (holds_and_waits && has_more)
+        list_foreach (waiter, &proc->waiters, in_proc) {
             waiter_refresh(broker, waiter);
         }
 }
 
-void member_put(struct broker *broker, struct member *member) {
-    if (!member)
+void proc_put(struct broker *broker, struct proc *proc) {
+    if (!proc)
         return;
-    member_hook(broker, member, false);
-    if (!list_is_empty(&member->holders) || !list_is_empty(&member->leases) ||
-        !list_is_empty(&member->waiters))
+    proc_note_hold_wait(broker, proc, false);
+    if (!list_is_empty(&proc->holders) || !list_is_empty(&proc->leases) ||
+        !list_is_empty(&proc->waiters))
         return;
-    map_take(&broker->members, member_key(&member->process));
-    free(member);
+    map_take(&broker->procs, proc_key(&proc->process));
+    free(proc);
 }
 
-static void tenant_judge(struct broker *broker, struct tenant *tenant) {
-    policy_rules_for(&tenant->rules, broker->policy, tenant->uid, tenant->gids, tenant->n_gids);
-    broker->has_spending |= tenant->rules.quota_byte_seconds != UNITS_FOREVER;
+static void user_judge(struct broker *broker, struct user *user) {
+    policy_rules_for(&user->rules, broker->policy, user->uid, user->gids, user->n_gids);
+    broker->has_spending |= user->rules.quota_byte_seconds != UNITS_FOREVER;
 }
 
-struct tenant *tenant_get(struct broker *broker, uid_t uid, gid_t gid) {
-    struct tenant *tenant = map_find(&broker->tenants, uid);
+struct user *user_get(struct broker *broker, uid_t uid, gid_t gid) {
+    struct user *user = map_find(&broker->users, uid);
 
-    if (tenant)
-        return tenant;
-    tenant = calloc(1, sizeof(*tenant));
-    if (!tenant)
+    if (user)
+        return user;
+    user = calloc(1, sizeof(*user));
+    if (!user)
         return NULL;
-    tenant->uid = uid;
-    tenant->gid = gid;
-    tenant->gids = malloc(sizeof(gid_t));
-    list_init(&tenant->waiters);
-    list_init(&tenant->parked);
-    if (!tenant->gids || map_put(&broker->tenants, uid, tenant) < 0) {
-        free(tenant->gids);
-        free(tenant);
+    user->uid = uid;
+    user->gid = gid;
+    user->gids = malloc(sizeof(gid_t));
+    list_init(&user->waiters);
+    list_init(&user->parked);
+    if (!user->gids || map_put(&broker->users, uid, user) < 0) {
+        free(user->gids);
+        free(user);
         return NULL;
     }
-    tenant->gids[0] = gid;
-    tenant->n_gids = 1;
-    tenant_judge(broker, tenant);
-    return tenant;
+    user->gids[0] = gid;
+    user->n_gids = 1;
+    user_judge(broker, user);
+    return user;
 }
 
-void tenant_put(struct broker *broker, struct tenant *tenant) {
-    if (!tenant || tenant->n_leases > 0 || tenant->n_waiting > 0)
+void user_put(struct broker *broker, struct user *user) {
+    if (!user || user->n_leases > 0 || user->n_waiting > 0)
         return;
-    map_take(&broker->tenants, tenant->uid);
-    free(tenant->gids);
-    free(tenant);
+    map_take(&broker->users, user->uid);
+    free(user->gids);
+    free(user);
 }
 
-int tenant_groups(struct broker *broker, struct tenant *tenant, const struct broker_peer *peer) {
+int user_set_groups(struct broker *broker, struct user *user, const struct broker_peer *peer) {
     size_t n = peer->n_gids + 1;
     gid_t *gids;
 
-    if (tenant->n_gids == n && tenant->gids[0] == peer->gid &&
-        (n == 1 || memcmp(tenant->gids + 1, peer->gids, (n - 1) * sizeof(gid_t)) == 0))
+    if (user->n_gids == n && user->gids[0] == peer->gid &&
+        (n == 1 || memcmp(user->gids + 1, peer->gids, (n - 1) * sizeof(gid_t)) == 0))
         return 0;
     gids = malloc(n * sizeof(gid_t));
     if (!gids)
@@ -183,11 +183,11 @@ int tenant_groups(struct broker *broker, struct tenant *tenant, const struct bro
     gids[0] = peer->gid;
     if (n > 1)
         memcpy(gids + 1, peer->gids, (n - 1) * sizeof(gid_t));
-    free(tenant->gids);
-    tenant->gids = gids;
-    tenant->n_gids = n;
-    tenant->gid = peer->gid;
-    tenant_judge(broker, tenant);
+    free(user->gids);
+    user->gids = gids;
+    user->n_gids = n;
+    user->gid = peer->gid;
+    user_judge(broker, user);
     return 0;
 }
 
@@ -234,7 +234,7 @@ static void book_measure(const struct broker *broker, struct book *book) {
     book->require = policy_require(broker->policy, &face);
 }
 
-static void tell_holders(struct broker *broker, const struct book *book, enum notice_kind kind) {
+static void emit_to_holders(struct broker *broker, const struct book *book, enum notice_kind kind) {
     struct lease *lease;
     char text[DEVICE_REASON_SIZE + 128];
 
@@ -243,7 +243,7 @@ static void tell_holders(struct broker *broker, const struct book *book, enum no
              book->device.reason[0] ? book->device.reason : "no reason was given");
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));)
         if (lease_share(lease, &book->device.seen.id, NULL))
-            tell_notice(broker, lease, kind, &book->device.seen.id, text);
+            emit_notice(broker, lease, kind, &book->device.seen.id, text);
 }
 
 int broker_device_set(struct broker *broker, const struct device *device, uint64_t context_bytes,
@@ -270,14 +270,14 @@ int broker_device_set(struct broker *broker, const struct device *device, uint64
         return 0;
 
     if (before != device->state && device->state == DEVICE_DRAINING)
-        tell_holders(broker, book, NOTICE_DRAINING);
+        emit_to_holders(broker, book, NOTICE_DRAINING);
     else if (before != device->state && device->state == DEVICE_LOST)
-        tell_holders(broker, book, NOTICE_LOST);
+        emit_to_holders(broker, book, NOTICE_LOST);
     return line_review(broker);
 }
 
 int broker_policy_set(struct broker *broker, const struct policy *policy, struct moment now) {
-    struct tenant *tenant;
+    struct user *user;
     struct waiter *waiter;
 
     broker->now_usec = now.usec;
@@ -285,15 +285,15 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
     for (size_t i = 0; i < broker->n_books; i++)
         book_measure(broker, broker->books[i]);
     broker->has_spending = false;
-    for (size_t pos = 0; (tenant = map_next(&broker->tenants, &pos));)
-        tenant_judge(broker, tenant);
+    for (size_t pos = 0; (user = map_next(&broker->users, &pos));)
+        user_judge(broker, user);
     /* A step of priority may be worth another wait. */
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
         if (line_key(broker, waiter->since_usec, waiter->priority) != waiter->in_line.key)
             waiter_reorder(broker, waiter, waiter->priority);
     /* Growth, too, may be within the quota now. */
-    for (size_t pos = 0; (tenant = map_next(&broker->tenants, &pos));)
-        tenant_unpark(broker, tenant);
+    for (size_t pos = 0; (user = map_next(&broker->users, &pos));)
+        tenant_unpark(broker, user);
     return line_review(broker);
 }
 
@@ -388,8 +388,8 @@ bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_wai
         return false;
     ret->id = waiter->id;
     ret->place = i + 1;
-    ret->process = waiter->member->process;
-    ret->uid = waiter->tenant->uid;
+    ret->process = waiter->proc->process;
+    ret->uid = waiter->user->uid;
     ret->is_growth = waiter->holder != NULL;
     ret->lease = waiter->holder ? waiter->holder->lease->id : 0;
     ret->priority = waiter->priority;

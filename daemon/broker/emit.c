@@ -65,22 +65,22 @@ static void make_holder(struct record *record, const struct holder *holder) {
             };
 }
 
-static void make_debt(struct record *record, const struct debt *debt) {
+static void make_releasing(struct record *record, const struct releasing *releasing) {
     struct record_holder *r = &record->holder;
 
     record->kind = RECORD_HOLDER;
-    r->lease = debt->lease;
-    r->pid = debt->process.pid;
-    r->uid = debt->uid;
-    r->start = debt->process.start;
+    r->lease = releasing->lease;
+    r->pid = releasing->process.pid;
+    r->uid = releasing->uid;
+    r->start = releasing->process.start;
     r->attached_usec = 0;
-    r->releasing_usec = debt->since_usec ? debt->since_usec : 1;
+    r->releasing_usec = releasing->since_usec ? releasing->since_usec : 1;
     r->tier = 0;
-    r->n_held = debt->n_parts;
-    for (uint32_t i = 0; i < debt->n_parts; i++)
+    r->n_held = releasing->n_parts;
+    for (uint32_t i = 0; i < releasing->n_parts; i++)
         r->held[i] = (struct record_held){
-            .device = debt->parts[i].book->device.seen.id,
-            .held_bytes = debt->parts[i].bytes,
+            .device = releasing->parts[i].book->device.seen.id,
+            .held_bytes = releasing->parts[i].bytes,
         };
 }
 
@@ -89,9 +89,9 @@ static void make_waiter(struct record *record, const struct waiter *waiter) {
     record->waiter = (struct record_waiter){
         .id = waiter->id,
         .order = waiter->arrival,
-        .pid = waiter->member->process.pid,
-        .uid = waiter->tenant->uid,
-        .start = waiter->member->process.start,
+        .pid = waiter->proc->process.pid,
+        .uid = waiter->user->uid,
+        .start = waiter->proc->process.start,
         .is_growth = waiter->holder != NULL,
         .lease = waiter->holder ? waiter->holder->lease->id : 0,
         .priority = waiter->priority,
@@ -102,7 +102,7 @@ static void make_waiter(struct record *record, const struct waiter *waiter) {
     snprintf(record->waiter.asked, sizeof(record->waiter.asked), "%s", waiter->asked);
 }
 
-void keep_lease(struct broker *broker, const struct lease *lease) {
+void emit_lease(struct broker *broker, const struct lease *lease) {
     struct record record;
 
     if (!broker->sink.record)
@@ -111,7 +111,7 @@ void keep_lease(struct broker *broker, const struct lease *lease) {
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void keep_lease_gone(struct broker *broker, uint64_t lease) {
+void emit_lease_gone(struct broker *broker, uint64_t lease) {
     struct record record;
 
     if (!broker->sink.record)
@@ -121,7 +121,7 @@ void keep_lease_gone(struct broker *broker, uint64_t lease) {
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void keep_holder(struct broker *broker, const struct holder *holder) {
+void emit_holder(struct broker *broker, const struct holder *holder) {
     struct record record;
 
     if (!broker->sink.record || !(holder->is_attached || holder->is_absent))
@@ -130,7 +130,7 @@ void keep_holder(struct broker *broker, const struct holder *holder) {
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void keep_holder_gone(struct broker *broker, uint64_t lease, const struct process_id *process) {
+void emit_holder_gone(struct broker *broker, uint64_t lease, const struct process_id *process) {
     struct record record;
 
     if (!broker->sink.record)
@@ -154,7 +154,7 @@ static void make_owner(struct record *record, const struct lease *lease) {
     record->holder.n_held = 0;
 }
 
-void keep_owner(struct broker *broker, const struct lease *lease) {
+void emit_owner(struct broker *broker, const struct lease *lease) {
     struct record record;
 
     if (!broker->sink.record || !lease->owner)
@@ -163,16 +163,16 @@ void keep_owner(struct broker *broker, const struct lease *lease) {
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void keep_debt(struct broker *broker, const struct debt *debt) {
+void emit_releasing(struct broker *broker, const struct releasing *releasing) {
     struct record record;
 
     if (!broker->sink.record)
         return;
-    make_debt(&record, debt);
+    make_releasing(&record, releasing);
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void keep_waiter(struct broker *broker, const struct waiter *waiter) {
+void emit_waiter(struct broker *broker, const struct waiter *waiter) {
     struct record record;
 
     if (!broker->sink.record)
@@ -181,7 +181,7 @@ void keep_waiter(struct broker *broker, const struct waiter *waiter) {
     broker->sink.record(broker->sink.userdata, &record);
 }
 
-void keep_waiter_gone(struct broker *broker, uint64_t waiter) {
+void emit_waiter_gone(struct broker *broker, uint64_t waiter) {
     struct record record;
 
     if (!broker->sink.record)
@@ -196,15 +196,15 @@ void broker_dump(const struct broker *broker,
     struct record record;
     struct lease *lease;
     struct holder *holder;
-    struct debt *debt;
-    struct ghost *ghost;
+    struct releasing *releasing;
+    struct recovered_waiter *recovered;
 
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
         make_lease(&record, lease);
         fn(userdata, &record);
         holder = lease->owner ? holder_find(lease, &lease->owner->process) : NULL;
         if (lease->owner && !(holder && (holder->is_attached || holder->is_absent)) &&
-            !debt_find(broker, lease->id, &lease->owner->process)) {
+            !releasing_find(broker, lease->id, &lease->owner->process)) {
             make_owner(&record, lease);
             fn(userdata, &record);
         }
@@ -215,8 +215,8 @@ void broker_dump(const struct broker *broker,
             fn(userdata, &record);
         }
     }
-    list_foreach (debt, &broker->debts, in_broker) {
-        make_debt(&record, debt);
+    list_foreach (releasing, &broker->releasing, in_broker) {
+        make_releasing(&record, releasing);
         fn(userdata, &record);
     }
     for (unsigned which = 0; which < 2; which++) {
@@ -228,14 +228,14 @@ void broker_dump(const struct broker *broker,
             fn(userdata, &record);
         }
     }
-    list_foreach (ghost, &broker->ghosts, in_broker) {
+    list_foreach (recovered, &broker->recovered, in_broker) {
         record.kind = RECORD_WAITER;
-        record.waiter = ghost->record;
+        record.waiter = recovered->record;
         fn(userdata, &record);
     }
 }
 
-void tell_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
+void emit_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
                  const struct gpuid *device, const char *text) {
     struct notice notice = { .kind = kind, .device = device, .text = text };
     const struct holder *holder;
@@ -248,7 +248,7 @@ void tell_notice(struct broker *broker, const struct lease *lease, enum notice_k
     }
 }
 
-void tell_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
+void emit_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
                 const struct gpuid *device, const char *format, ...) {
     char text[512];
     struct broker_event event = {
@@ -271,16 +271,16 @@ void tell_event(struct broker *broker, const char *kind, const struct lease *lea
     broker->sink.event(broker->sink.userdata, &event);
 }
 
-void tell_cancelled(struct broker *broker, const struct waiter *waiter) {
+void emit_cancelled(struct broker *broker, const struct waiter *waiter) {
     char text[256];
     struct broker_event event = {
         .kind = "cancelled",
         .text = text,
         .lease = waiter->holder ? waiter->holder->lease->id : 0,
         .lease_now = waiter->holder ? waiter->holder->lease : NULL,
-        .pid = waiter->member->process.pid,
-        .uid = waiter->tenant->uid,
-        .gid = waiter->tenant->gid,
+        .pid = waiter->proc->process.pid,
+        .uid = waiter->user->uid,
+        .gid = waiter->user->gid,
         .is_growth = waiter->holder != NULL,
         .waited_usec = broker->now_usec - waiter->since_usec,
     };
@@ -292,7 +292,7 @@ void tell_cancelled(struct broker *broker, const struct waiter *waiter) {
     broker->sink.event(broker->sink.userdata, &event);
 }
 
-void tell_verdict(struct broker *broker, const struct tenant *tenant, pid_t pid, bool is_growth,
+void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, bool is_growth,
                   const struct verdict *verdict, uint64_t waited_usec) {
     static const char *const denials[] = {
         [REFUSAL_TIMEOUT] = "timeout",
@@ -304,8 +304,8 @@ void tell_verdict(struct broker *broker, const struct tenant *tenant, pid_t pid,
         .text = text,
         .lease = verdict->kind == VERDICT_GRANT ? verdict->lease : 0,
         .pid = pid,
-        .uid = tenant->uid,
-        .gid = tenant->gid,
+        .uid = user->uid,
+        .gid = user->gid,
         .is_verdict = true,
         .is_growth = is_growth,
         .verdict = verdict->kind,
@@ -326,7 +326,7 @@ void tell_verdict(struct broker *broker, const struct tenant *tenant, pid_t pid,
             event.device = &verdict->device;
     }
     snprintf(text, sizeof(text), "%s for uid %u %s%s%s", is_growth ? "growth" : "a lease",
-             (unsigned)tenant->uid,
+             (unsigned)user->uid,
              verdict->kind == VERDICT_GRANT  ? "is granted"
              : verdict->kind == VERDICT_WAIT ? "waits"
                                              : "is denied",

@@ -29,14 +29,14 @@ static void explain_device(const struct broker *broker, const struct option *opt
            book->unmanaged_bytes ? "; processes without a lease use some of it" : "");
 }
 
-static void explain_user(const struct tenant *tenant, struct explanation *ret) {
-    const struct policy_rules *rules = &tenant->rules;
+static void explain_user(const struct user *user, struct explanation *ret) {
+    const struct policy_rules *rules = &user->rules;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
 
-    detail(ret, "you have %u of at most %u leases, on %u device%s%s%s", tenant->n_leases,
-           rules->max_leases, tenant->n_slots, tenant->n_slots == 1 ? "" : "s",
+    detail(ret, "you have %u of at most %u leases, on %u device%s%s%s", user->n_leases,
+           rules->max_leases, user->n_slots, user->n_slots == 1 ? "" : "s",
            rules->quota_bytes == UNITS_FOREVER ? "" : ", with ",
-           rules->quota_bytes == UNITS_FOREVER ? "" : units_format_bytes(tenant->charged_bytes, a));
+           rules->quota_bytes == UNITS_FOREVER ? "" : units_format_bytes(user->charged_bytes, a));
     if (rules->quota_bytes != UNITS_FOREVER)
         detail(ret, "your quota is %s", units_format_bytes(rules->quota_bytes, b));
     if (rules->quota_permyriad < 10000)
@@ -44,23 +44,23 @@ static void explain_user(const struct tenant *tenant, struct explanation *ret) {
                units_format_permyriad(rules->quota_permyriad, b));
 }
 
-static int explain(struct broker *broker, struct tenant *tenant, const struct demand *demand,
+static int explain(struct broker *broker, struct user *user, const struct demand *demand,
                    struct moment now, struct explanation *ret) {
-    int32_t priority = demand->has_priority ? demand->priority : tenant->rules.priority;
+    int32_t priority = demand->has_priority ? demand->priority : user->rules.priority;
     int64_t key = line_key(broker, now.usec, priority);
     uint64_t left[BOOKS_MAX];
     cleanup(freep) struct claim *claim = NULL;
-    struct waiter waiter = { .tenant = tenant, .blocked = -1 };
+    struct waiter waiter = { .user = user, .blocked = -1 };
     struct fit fit;
     int r;
 
-    r = demand_judge(broker, tenant, demand, &claim, &ret->verdict);
+    r = demand_judge(broker, user, demand, &claim, &ret->verdict);
     if (r < 0)
         return r == -ENOMEM ? r : 0;
 
     line_left(broker, key, claim, left);
-    claim_fit(broker, tenant, claim, left, now, &fit);
-    explain_user(tenant, ret);
+    claim_fit(broker, user, claim, left, now, &fit);
+    explain_user(user, ret);
     for (uint32_t i = 0; i < claim->n_options; i++)
         explain_device(broker, &claim->options[i], left[claim->options[i].slot], ret);
 
@@ -83,7 +83,7 @@ static int explain(struct broker *broker, struct tenant *tenant, const struct de
 
         for (size_t i = 0; i < broker->n_books; i++)
             all[i] = book_free(broker->books[i]);
-        claim_fit(broker, tenant, claim, all, now, &raw);
+        claim_fit(broker, user, claim, all, now, &raw);
         if (raw.n_chosen > 0 && !broker->grace_usec)
             waiter.why = WHY_BEHIND;
     }
@@ -106,15 +106,15 @@ static int explain(struct broker *broker, struct tenant *tenant, const struct de
 
 int broker_explain(struct broker *broker, const struct broker_peer *peer,
                    const struct demand *demand, struct moment now, struct explanation *ret) {
-    struct tenant *tenant = tenant_get(broker, peer->uid, peer->gid);
+    struct user *user = user_get(broker, peer->uid, peer->gid);
     int r;
 
-    if (!tenant)
+    if (!user)
         return -ENOMEM;
     ret->n_devices = ret->n_details = 0;
-    r = tenant_groups(broker, tenant, peer);
+    r = user_set_groups(broker, user, peer);
     if (r == 0)
-        r = explain(broker, tenant, demand, now, ret);
-    tenant_put(broker, tenant);
+        r = explain(broker, user, demand, now, ret);
+    user_put(broker, user);
     return r;
 }

@@ -34,13 +34,13 @@ static bool is_over_limit(const struct share *share, uint64_t rise) {
  */
 static bool is_haunted(const struct broker *broker, const struct lease *lease,
                        const struct book *book) {
-    const struct debt *debt;
+    const struct releasing *releasing;
 
     if (book_overcommitted(book) == 0)
         return false;
-    list_foreach (debt, &broker->debts, in_broker) {
-        for (uint32_t i = 0; i < debt->n_parts && debt->lease == lease->id; i++)
-            if (debt->parts[i].book == book && debt->parts[i].bytes > 0)
+    list_foreach (releasing, &broker->releasing, in_broker) {
+        for (uint32_t i = 0; i < releasing->n_parts && releasing->lease == lease->id; i++)
+            if (releasing->parts[i].book == book && releasing->parts[i].bytes > 0)
                 return true;
     }
     return false;
@@ -50,8 +50,8 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
                 uint64_t free_bytes, struct growth_fit *ret) {
     const struct lease *lease = holder->lease;
     const struct share *share = &lease->shares[i];
-    const struct tenant *tenant = lease->tenant;
-    const struct policy_rules *rules = &tenant->rules;
+    const struct user *user = lease->user;
+    const struct policy_rules *rules = &user->rules;
     uint64_t rise = part_rise(&holder->parts[i], bytes);
 
     *ret = (struct growth_fit){ .is_over_limit = is_over_limit(share, rise) };
@@ -64,13 +64,13 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
         return;
     }
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds) {
+        broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds) {
         ret->is_spent = true;
         return;
     }
-    if (tenant->charged_bytes > rules->quota_bytes ||
-        ret->rise_bytes > rules->quota_bytes - tenant->charged_bytes ||
-        !quota_leaves(tenant, share->book, ret->rise_bytes))
+    if (user->charged_bytes > rules->quota_bytes ||
+        ret->rise_bytes > rules->quota_bytes - user->charged_bytes ||
+        !quota_leaves(user, share->book, ret->rise_bytes))
         ret->why = WHY_QUOTA;
     else if (ret->rise_bytes > free_bytes)
         ret->why = ret->rise_bytes <= book_free(share->book) ? WHY_BEHIND : WHY_DEVICE;
@@ -90,8 +90,8 @@ void growth_take(struct broker *broker, struct holder *holder, unsigned i, uint6
     struct part *part = &holder->parts[i];
 
     holder_set(broker, holder, i, part->declared_bytes + bytes, part->seen_bytes);
-    keep_holder(broker, holder);
-    tenant_settle(broker, holder->lease->tenant);
+    emit_holder(broker, holder);
+    tenant_settle(broker, holder->lease->user);
     ret->kind = VERDICT_GRANT;
     ret->lease = holder->lease->id;
     ret->held_bytes = holder->lease->shares[i].held_bytes;
@@ -168,7 +168,7 @@ void growth_nudge(struct broker *broker, struct lease *lease, unsigned i) {
     if (lease->is_ending)
         return;
     list_foreach (holder, &lease->holders, in_lease) {
-        list_foreach_safe (waiter, next, &holder->member->waiters, in_member) {
+        list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {
             struct share *share = &lease->shares[i];
             uint64_t rise;
             struct verdict verdict;
@@ -208,31 +208,31 @@ __attribute__((format(printf, 6, 7))) static void refuse(struct broker *broker,
     verdict_refuse_va(ret, refusal, book, format, args);
     va_end(args);
     if (holder)
-        tell_verdict(broker, holder->lease->tenant, holder->process.pid, true, ret, 0);
+        emit_verdict(broker, holder->lease->user, holder->process.pid, true, ret, 0);
 }
 
 /* The line, or the recall, has it; what remains is what the caller hears. */
 static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
                     const struct broker_growth *growth, uint64_t bytes, enum why why, void *cookie,
                     struct moment now, struct verdict *ret) {
-    const struct policy_rules *rules = &holder->lease->tenant->rules;
+    const struct policy_rules *rules = &holder->lease->user->rules;
     uint64_t longest = MIN(growth->timeout_usec, rules->grow_wait_usec);
     const struct share *share = &holder->lease->shares[i];
     struct waiter *waiter;
     char reason[VERDICT_REASON_SIZE], text[UNITS_TEXT_SIZE];
     int r;
 
-    if (holder->lease->tenant->n_waiting >= rules->max_waiting) {
+    if (holder->lease->user->n_waiting >= rules->max_waiting) {
         refuse(broker, holder, ret, REFUSAL_BUSY, share->book,
                "you have %u requests in line already, which is all that you may have",
-               holder->lease->tenant->n_waiting);
+               holder->lease->user->n_waiting);
         return 0;
     }
     waiter = calloc(1, sizeof(*waiter));
     if (!waiter)
         return -ENOMEM;
-    waiter->member = holder->member;
-    waiter->tenant = holder->lease->tenant;
+    waiter->proc = holder->proc;
+    waiter->user = holder->lease->user;
     waiter->holder = holder;
     waiter->share = i;
     waiter->bytes = bytes;
@@ -283,14 +283,14 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
         return 0;
     }
     waiter->answer = NULL;
-    waiter->is_kept = true;
-    keep_waiter(broker, waiter);
+    waiter->is_recorded = true;
+    emit_waiter(broker, waiter);
     ret->waiter = waiter->id;
     ret->place = waiter->told_place = waiter_place(broker, waiter);
     waiter->told_why = waiter->why;
     waiter_reason(broker, waiter, ret->reason, sizeof(ret->reason));
     if (waiter->why != WHY_RECALL)
-        tell_verdict(broker, waiter->tenant, holder->process.pid, true, ret, 0);
+        emit_verdict(broker, waiter->user, holder->process.pid, true, ret, 0);
     return 0;
 }
 
@@ -403,7 +403,7 @@ void broker_shrink(struct broker *broker, const struct process_id *process, uint
     part->is_recalled = false;
     if (bytes > 0) {
         holder_set(broker, holder, i, part->declared_bytes - bytes, part->seen_bytes);
-        keep_holder(broker, holder);
+        emit_holder(broker, holder);
     }
     if (holder->lease->n_growths > 0)
         growth_nudge(broker, holder->lease, i);

@@ -10,12 +10,12 @@
  *     lease.c     holders come and go, leases end           knot.c       waits that never end
  *     reading.c   what NVML shows                           revive.c     after a restart
  *     turn.c      what time brings                          check.c      every sum, walked
- *     keeping.c   records, events                           fit.c        where a claim fits
+ *     emit.c   records, events                           fit.c        where a claim fits
  *     round.c     who of the line is served                 slack.c      who may pass whom
  *
- * Leases, holders, waiters and debts are objects that are linked into all they concern and unlink
- * themselves when they are freed. Whatever changes bytes goes through the three calls under
- * "Bytes", which keep books, user and accounts together.
+ * Leases, holders, waiters and releasing bytes are objects that are linked into all they concern
+ * and unlink themselves when they are freed. Whatever changes bytes goes through the three calls
+ * under "Bytes", which keep books, user and accounts together.
  */
 #include "base/list.h"
 #include "base/map.h"
@@ -24,17 +24,18 @@
 #include "base/rank_tree.h"
 
 /* A process that holds, owns or waits. Freed when it does none of it. */
-struct member {
+struct proc {
     struct process_id process;
-    struct list holders;   /* of struct holder, by in_member */
-    struct list leases;    /* that it acquired, by in_owner */
-    struct list waiters;   /* by in_member */
-    struct list in_hooked; /* of broker.hooked: it has and wants at once, so it may be in a knot */
-    uint64_t mark;         /* of knot.c */
+    struct list holders; /* of struct holder, by in_proc */
+    struct list leases;  /* that it acquired, by in_owner */
+    struct list waiters; /* by in_proc */
+    struct list
+        in_hold_wait; /* of broker.hooked: it has and wants at once, so it may be in a knot */
+    uint64_t mark;    /* of knot.c */
 };
 
 /* A user: all that it has together. Freed when it has and wants nothing. */
-struct tenant {
+struct user {
     uid_t uid;
     gid_t gid;
     gid_t *gids; /* owned; as of its last request */
@@ -45,7 +46,7 @@ struct tenant {
     uint64_t slot_bytes[BOOKS_MAX]; /* of it on each device */
     uint32_t slot_leases[BOOKS_MAX];
     uint32_t n_slots;    /* devices on which it has a lease */
-    struct list waiters; /* all that wait, by in_tenant */
+    struct list waiters; /* all that wait, by in_user */
     struct list parked;  /* of them those that its own quota stops, by in_parked */
 };
 
@@ -63,10 +64,10 @@ enum why {
 
 struct waiter {
     uint64_t id, arrival;
-    struct member *member;
-    struct tenant *tenant;
-    struct list in_member, in_tenant;
-    struct list in_parked;             /* of its tenant, or broker.asleep; not active then */
+    struct proc *proc;
+    struct user *user;
+    struct list in_proc, in_user;
+    struct list in_parked;             /* of its user, or broker.asleep; not active then */
     struct list in_recalls;            /* of broker.recalls; not active then */
     struct rank_tree_node in_line;     /* of broker.growths or broker.requests: every waiter */
     struct rank_tree_node in_timeouts; /* of broker.timeouts, if it has one */
@@ -75,7 +76,7 @@ struct waiter {
     void *cookie;
     struct verdict *answer; /* the caller is still there to hear it; NULL: through the sink */
     bool no_wait;
-    bool is_kept; /* there is a record of it */
+    bool is_recorded; /* there is a record of it */
     int32_t priority;
     uint64_t since_usec;
     uint64_t timeout_usec; /* 0: none */
@@ -98,7 +99,7 @@ struct waiter {
 };
 
 /* What a process held when it ended, until NVML agrees that it is gone. */
-struct debt {
+struct releasing {
     struct process_id process;
     uint64_t lease;
     uid_t uid;
@@ -112,14 +113,14 @@ struct debt {
 };
 
 /* What NVML shows of a process that no lease is known of. */
-struct stray {
+struct unclaimed {
     struct process_id process;
     unsigned slot;
     uint64_t bytes;
 };
 
 /* A place in the line of the last life, for whoever asks the same again. */
-struct ghost {
+struct recovered_waiter {
     struct record_waiter record;
     struct list in_broker;
 };
@@ -159,17 +160,17 @@ struct broker {
     bool has_base[BOOKS_MAX];
 
     struct map leases;  /* by id */
-    struct map members; /* by member_key() */
-    struct map tenants; /* by uid */
+    struct map procs;   /* by proc_key() */
+    struct map users;   /* by uid */
     struct map waiters; /* by id */
     struct map cgroups; /* of leases, by path */
-    struct list debts, ghosts, aliases;
-    struct list asleep;   /* waiters for hours or health */
-    struct list recalls;  /* waiters for siblings */
-    struct list unheard;  /* leases, by in_unheard */
-    struct list declared; /* leases that declared a maximum, by in_declared */
-    struct list hooked;   /* members, by in_hooked */
-    uint64_t mark;        /* the last one given out, see safety.c and knot.c */
+    struct list releasing, recovered, aliases;
+    struct list asleep;    /* waiters for hours or health */
+    struct list recalls;   /* waiters for siblings */
+    struct list unheard;   /* leases, by in_unheard */
+    struct list declared;  /* leases that declared a maximum, by in_declared */
+    struct list hold_wait; /* procs, by in_hold_wait */
+    uint64_t mark;         /* the last one given out, see safety.c and knot.c */
 
     struct rank_tree_node *growths, *requests; /* the line */
     uint32_t n_growths_at[BOOKS_MAX];          /* of them active, by slot */
@@ -183,13 +184,13 @@ struct broker {
     bool has_parked;    /* a quota took somebody out of the line during a round */
 
     uint64_t next_lease, next_waiter, next_arrival;
-    uint64_t now_usec;    /* of the last call */
-    uint16_t week_minute; /* of the last turn */
-    uint64_t grace_usec;  /* until; 0: none */
-    uint32_t n_absent;    /* holders */
-    bool is_lost;         /* broker_books_lost() */
-    struct stray *strays; /* of the last sample, only while is_lost */
-    size_t n_strays, n_strays_max;
+    uint64_t now_usec;           /* of the last call */
+    uint16_t week_minute;        /* of the last turn */
+    uint64_t grace_usec;         /* until; 0: none */
+    uint32_t n_absent;           /* holders */
+    bool is_lost;                /* broker_books_lost() */
+    struct unclaimed *unclaimed; /* of the last sample, only while is_lost */
+    size_t n_unclaimed, n_unclaimed_max;
     bool is_stirred;           /* the line must be looked at */
     bool is_moved;             /* places or reasons changed since they were told */
     bool is_knot_due;          /* a wait began, or bytes moved, since knots were looked for */
@@ -203,15 +204,14 @@ struct broker {
 
 /* ---- Objects (broker.c) ---- */
 
-struct member *member_get(struct broker *broker,
-                          const struct process_id *process); /* NULL: ENOMEM */
-struct member *member_find(const struct broker *broker, const struct process_id *process);
-void member_put(struct broker *broker, struct member *member); /* frees it if it is of no use */
+struct proc *proc_get(struct broker *broker, const struct process_id *process); /* NULL: ENOMEM */
+struct proc *proc_find(const struct broker *broker, const struct process_id *process);
+void proc_put(struct broker *broker, struct proc *proc); /* frees it if it is of no use */
 /* After it began to have, hold or wait. `has_more`: others may wait for it who did not before. */
-void member_hook(struct broker *broker, struct member *member, bool has_more);
-struct tenant *tenant_get(struct broker *broker, uid_t uid, gid_t gid);
-void tenant_put(struct broker *broker, struct tenant *tenant);
-int tenant_groups(struct broker *broker, struct tenant *tenant, const struct broker_peer *peer);
+void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more);
+struct user *user_get(struct broker *broker, uid_t uid, gid_t gid);
+void user_put(struct broker *broker, struct user *user);
+int user_set_groups(struct broker *broker, struct user *user, const struct broker_peer *peer);
 struct book *book_get(struct broker *broker, const struct gpuid *id); /* -E2BIG, ENOMEM: NULL */
 struct book *book_find(const struct broker *broker, const struct gpuid *id);
 struct lease *lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid);
@@ -236,16 +236,18 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why);
 struct holder *holder_new(struct broker *broker, struct lease *lease,
                           const struct process_id *process);
 struct holder *holder_find(const struct lease *lease, const struct process_id *process);
-void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt);
+void holder_gone(struct broker *broker, struct holder *holder, bool leaves_releasing);
 void lease_end(struct broker *broker, struct lease *lease, const char *reason, bool evicts);
 void lease_end_if_empty(struct broker *broker, struct lease *lease);
-struct debt *debt_new(uint32_t n_parts); /* room for so many; NULL: no memory */
+struct releasing *releasing_new(uint32_t n_parts); /* room for so many; NULL: no memory */
 /* Of a process by a lease; its record stands under the same key as that of a living holder. */
-struct debt *debt_find(const struct broker *broker, uint64_t lease,
-                       const struct process_id *process);
-void debt_enter(struct broker *broker, struct debt *debt); /* its parts are set */
-void debt_free(struct broker *broker, struct debt *debt);  /* accepts NULL; out of the books too */
-void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_t bytes);
+struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
+                                 const struct process_id *process);
+void releasing_enter(struct broker *broker, struct releasing *releasing); /* its parts are set */
+void releasing_free(struct broker *broker,
+                    struct releasing *releasing); /* accepts NULL; out of the books too */
+void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_t part,
+                     uint64_t bytes);
 
 /* ---- Waiters (line.c) ---- */
 
@@ -264,11 +266,11 @@ void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refu
     __attribute__((format(printf, 5, 6)));
 
 /* Whoever its user's quota stopped is looked at again; whoever slept, too. */
-void tenant_unpark(struct broker *broker, struct tenant *tenant);
+void tenant_unpark(struct broker *broker, struct user *user);
 void line_wake(struct broker *broker);
 
 /* The user has more than before: who is over its quota now keeps nothing any more. */
-void tenant_settle(struct broker *broker, struct tenant *tenant);
+void tenant_settle(struct broker *broker, struct user *user);
 
 /* Its own user, hours or health stop it: it leaves the competition. `why` is set. */
 void waiter_park(struct broker *broker, struct waiter *waiter);
@@ -309,15 +311,15 @@ struct fit {
     const struct option *chosen[BOOKS_SHARES_MAX];
     char how[192];
 };
-void claim_fit(struct broker *broker, const struct tenant *tenant, const struct claim *claim,
+void claim_fit(struct broker *broker, const struct user *user, const struct claim *claim,
                const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret);
 /* Whether hours and quotas leave it enough devices now, whatever is free; if not, why. */
-bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
+bool claim_is_permitted(const struct broker *broker, const struct user *user,
                         const struct claim *claim, struct moment now, struct fit *ret);
 /* Whether the user's share of a device has room for so much more. */
-bool quota_leaves(const struct tenant *tenant, const struct book *book, uint64_t bytes);
+bool quota_leaves(const struct user *user, const struct book *book, uint64_t bytes);
 /* Whether the user's number of devices is enough for the claim. */
-bool quota_reaches(const struct tenant *tenant, const struct claim *claim);
+bool quota_reaches(const struct user *user, const struct claim *claim);
 
 /* ---- Growth (growth.c) ---- */
 
@@ -343,8 +345,8 @@ void growth_nudge(struct broker *broker, struct lease *lease, unsigned share);
 bool waiter_haunt(struct broker *broker, struct waiter *waiter);
 
 /* What no wait would change; 0, or < 0 with a verdict that denies, or -ENOMEM. */
-int demand_judge(const struct broker *broker, const struct tenant *tenant,
-                 const struct demand *demand, struct claim **ret_claim, struct verdict *ret);
+int demand_judge(const struct broker *broker, const struct user *user, const struct demand *demand,
+                 struct claim **ret_claim, struct verdict *ret);
 int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
                 struct verdict *ret);
 
@@ -359,21 +361,21 @@ bool safety_admits(struct broker *broker, const struct option *const *options, u
 /* Waits that can never end: each gets its victim (knot.c). */
 void knot_resolve(struct broker *broker);
 
-/* ---- Keeping (keeping.c) ---- */
-void keep_lease(struct broker *broker, const struct lease *lease);
-void keep_lease_gone(struct broker *broker, uint64_t lease);
-void keep_holder(struct broker *broker, const struct holder *holder);
-void keep_holder_gone(struct broker *broker, uint64_t lease, const struct process_id *process);
-void keep_owner(struct broker *broker, const struct lease *lease); /* as a holder of nothing */
-void keep_debt(struct broker *broker, const struct debt *debt);
-void keep_waiter(struct broker *broker, const struct waiter *waiter);
-void keep_waiter_gone(struct broker *broker, uint64_t waiter);
+/* ---- Keeping (emit.c) ---- */
+void emit_lease(struct broker *broker, const struct lease *lease);
+void emit_lease_gone(struct broker *broker, uint64_t lease);
+void emit_holder(struct broker *broker, const struct holder *holder);
+void emit_holder_gone(struct broker *broker, uint64_t lease, const struct process_id *process);
+void emit_owner(struct broker *broker, const struct lease *lease); /* as a holder of nothing */
+void emit_releasing(struct broker *broker, const struct releasing *releasing);
+void emit_waiter(struct broker *broker, const struct waiter *waiter);
+void emit_waiter_gone(struct broker *broker, uint64_t waiter);
 
-void tell_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
+void emit_notice(struct broker *broker, const struct lease *lease, enum notice_kind kind,
                  const struct gpuid *device, const char *text);
-void tell_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
+void emit_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
                 const struct gpuid *device, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-void tell_cancelled(struct broker *broker, const struct waiter *waiter);
-void tell_verdict(struct broker *broker, const struct tenant *tenant, pid_t pid, bool is_growth,
+void emit_cancelled(struct broker *broker, const struct waiter *waiter);
+void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, bool is_growth,
                   const struct verdict *verdict, uint64_t waited_usec);

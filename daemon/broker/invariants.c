@@ -28,7 +28,7 @@ static int check_lease(const struct broker *broker, const struct lease *lease, s
         return WRONG("lease %llu is not found by its number", id);
     if (lease->id >= broker->next_lease)
         return WRONG("lease %llu has a number that was not given yet", id);
-    if (!lease->tenant || map_find(&broker->tenants, lease->uid) != lease->tenant)
+    if (!lease->user || map_find(&broker->users, lease->uid) != lease->user)
         return WRONG("lease %llu is of no user", id);
     if (lease->cgroup[0] && map_find_text(&broker->cgroups, lease->cgroup) != lease)
         return WRONG("lease %llu is not found by its cgroup", id);
@@ -36,12 +36,12 @@ static int check_lease(const struct broker *broker, const struct lease *lease, s
         const struct waiter *waiter;
 
         n_holders++;
-        if (holder->lease != lease || member_find(broker, &holder->process) != holder->member)
+        if (holder->lease != lease || proc_find(broker, &holder->process) != holder->proc)
             return WRONG("a holder of lease %llu is linked wrongly", id);
         sums->n_absent += holder->is_absent;
         if (holder->is_absent && holder->is_attached)
             return WRONG("a holder of lease %llu is absent and there", id);
-        list_foreach (waiter, &holder->member->waiters, in_member) {
+        list_foreach (waiter, &holder->proc->waiters, in_proc) {
             n_growths += waiter->holder == holder;
         }
     }
@@ -85,15 +85,15 @@ static int check_lease(const struct broker *broker, const struct lease *lease, s
     return 0;
 }
 
-static int check_tenant(const struct broker *broker, const struct tenant *tenant,
-                        struct allot_error *err) {
+static int check_user(const struct broker *broker, const struct user *user,
+                      struct allot_error *err) {
     uint64_t bytes = 0, slot_bytes[BOOKS_MAX] = { 0 };
     uint32_t n_leases = 0, n_slots = 0, n_waiting = 0, slot_leases[BOOKS_MAX] = { 0 };
     const struct lease *lease;
     const struct waiter *waiter;
 
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
-        if (lease->tenant != tenant)
+        if (lease->user != user)
             continue;
         n_leases++;
         for (uint32_t i = 0; i < lease->n_shares; i++) {
@@ -106,14 +106,14 @@ static int check_tenant(const struct broker *broker, const struct tenant *tenant
         }
     }
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
-        n_waiting += waiter->tenant == tenant;
-    if (n_leases != tenant->n_leases || bytes != tenant->charged_bytes ||
-        n_slots != tenant->n_slots || n_waiting != tenant->n_waiting ||
-        memcmp(slot_bytes, tenant->slot_bytes, sizeof(slot_bytes)) != 0 ||
-        memcmp(slot_leases, tenant->slot_leases, sizeof(slot_leases)) != 0)
-        return WRONG("the sums of uid %u are wrong", (unsigned)tenant->uid);
+        n_waiting += waiter->user == user;
+    if (n_leases != user->n_leases || bytes != user->charged_bytes || n_slots != user->n_slots ||
+        n_waiting != user->n_waiting ||
+        memcmp(slot_bytes, user->slot_bytes, sizeof(slot_bytes)) != 0 ||
+        memcmp(slot_leases, user->slot_leases, sizeof(slot_leases)) != 0)
+        return WRONG("the sums of uid %u are wrong", (unsigned)user->uid);
     if (n_leases == 0 && n_waiting == 0)
-        return WRONG("uid %u has and wants nothing, and is still there", (unsigned)tenant->uid);
+        return WRONG("uid %u has and wants nothing, and is still there", (unsigned)user->uid);
     return 0;
 }
 
@@ -151,7 +151,7 @@ static int check_waiter(const struct broker *broker, const struct waiter *waiter
 
 static int check_line(const struct broker *broker, struct sums *sums, struct allot_error *err) {
     struct rank_tree_node *roots[] = { broker->growths, broker->requests };
-    const struct member *member;
+    const struct proc *proc;
     size_t n = 0;
 
     for (size_t i = 0; i < ELEMENTSOF(roots); i++) {
@@ -176,15 +176,15 @@ static int check_line(const struct broker *broker, struct sums *sums, struct all
     }
     if (n != broker->waiters.n)
         return WRONG("somebody waits outside the line");
-    for (size_t pos = 0; (member = map_next(&broker->members, &pos));) {
-        bool has = !list_is_empty(&member->holders) || !list_is_empty(&member->leases);
-        bool wants = !list_is_empty(&member->waiters);
+    for (size_t pos = 0; (proc = map_next(&broker->procs, &pos));) {
+        bool has = !list_is_empty(&proc->holders) || !list_is_empty(&proc->leases);
+        bool wants = !list_is_empty(&proc->waiters);
 
         if (!has && !wants)
             return WRONG("process %d has and wants nothing, and is still there",
-                         (int)member->process.pid);
-        if ((has && wants) != list_is_linked(&member->in_hooked))
-            return WRONG("process %d would not be found in a knot", (int)member->process.pid);
+                         (int)proc->process.pid);
+        if ((has && wants) != list_is_linked(&proc->in_hold_wait))
+            return WRONG("process %d would not be found in a knot", (int)proc->process.pid);
     }
     return 0;
 }
@@ -192,8 +192,8 @@ static int check_line(const struct broker *broker, struct sums *sums, struct all
 int books_check(const struct broker *broker, struct allot_error *err) {
     struct sums sums = { 0 };
     const struct lease *lease;
-    const struct tenant *tenant;
-    const struct debt *debt;
+    const struct user *user;
+    const struct releasing *releasing;
     int r;
 
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));) {
@@ -201,8 +201,8 @@ int books_check(const struct broker *broker, struct allot_error *err) {
         if (r < 0)
             return r;
     }
-    for (size_t pos = 0; (tenant = map_next(&broker->tenants, &pos));) {
-        r = check_tenant(broker, tenant, err);
+    for (size_t pos = 0; (user = map_next(&broker->users, &pos));) {
+        r = check_user(broker, user, err);
         if (r < 0)
             return r;
     }
@@ -211,9 +211,9 @@ int books_check(const struct broker *broker, struct allot_error *err) {
         return r;
     if (sums.n_absent != broker->n_absent)
         return WRONG("%u holders are absent, counted %u", sums.n_absent, broker->n_absent);
-    list_foreach (debt, &broker->debts, in_broker) {
-        for (uint32_t i = 0; i < debt->n_parts; i++)
-            sums.releasing[debt->parts[i].book->slot] += debt->parts[i].bytes;
+    list_foreach (releasing, &broker->releasing, in_broker) {
+        for (uint32_t i = 0; i < releasing->n_parts; i++)
+            sums.releasing[releasing->parts[i].book->slot] += releasing->parts[i].bytes;
     }
 
     for (size_t i = 0; i < broker->n_books; i++) {

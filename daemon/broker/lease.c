@@ -6,7 +6,7 @@
  * its holders and the process that acquired it, and after that whoever the job left behind, one
  * after the other (broker_sink.heir). One that is told to end needs only its holders to go, and
  * where its job is evicted and has no scope, whoever acquired it too.
- * Whatever a holder had when it went is a debt, `releasing` in the books, until NVML agrees; the
+ * Whatever a holder had when it went is `releasing` in the books, until NVML agrees; the
  * room for it is taken when the holder comes, because an end must not fail.
  */
 #include "daemon/broker/internal.h"
@@ -39,7 +39,7 @@ int32_t lease_priority(const struct lease *lease, const struct policy *policy) {
 /* ---- Bytes -------------------------------------------------------------------------------------
  */
 
-static void tell_charge(struct broker *broker, const struct lease *lease, const struct share *share,
+static void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share,
                         bool has_left) {
     if (broker->sink.charged)
         broker->sink.charged(broker->sink.userdata, lease, &share->book->device.seen.id,
@@ -55,50 +55,50 @@ static void stir_safety(struct broker *broker) {
 }
 
 /* The user has less than before, and so has the device: somebody may have waited for it. */
-static void stir(struct broker *broker, struct tenant *tenant) {
+static void stir(struct broker *broker, struct user *user) {
     broker->is_knot_due = true;
-    tenant_unpark(broker, tenant);
+    tenant_unpark(broker, user);
 }
 
 void lease_enter(struct broker *broker, struct lease *lease, struct book *const *books) {
-    struct tenant *tenant = lease->tenant;
+    struct user *user = lease->user;
 
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         struct share *share = &lease->shares[i];
         unsigned slot = books[i]->slot;
 
         books_enter(share, books[i]);
-        tenant->charged_bytes += share_charge(share);
-        tenant->slot_bytes[slot] += share_charge(share);
-        if (tenant->slot_leases[slot]++ == 0)
-            tenant->n_slots++;
-        tell_charge(broker, lease, share, false);
+        user->charged_bytes += share_charge(share);
+        user->slot_bytes[slot] += share_charge(share);
+        if (user->slot_leases[slot]++ == 0)
+            user->n_slots++;
+        emit_charge(broker, lease, share, false);
     }
-    tenant->n_leases++;
+    user->n_leases++;
     if (lease->declares_max)
         list_append(&broker->declared, &lease->in_declared);
     stir_safety(broker);
 }
 
 void lease_leave(struct broker *broker, struct lease *lease) {
-    struct tenant *tenant = lease->tenant;
+    struct user *user = lease->user;
 
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         struct share *share = &lease->shares[i];
         unsigned slot = share->book->slot;
 
-        tenant->charged_bytes -= share_charge(share);
-        tenant->slot_bytes[slot] -= share_charge(share);
-        if (--tenant->slot_leases[slot] == 0)
-            tenant->n_slots--;
-        tell_charge(broker, lease, share, true);
+        user->charged_bytes -= share_charge(share);
+        user->slot_bytes[slot] -= share_charge(share);
+        if (--user->slot_leases[slot] == 0)
+            user->n_slots--;
+        emit_charge(broker, lease, share, true);
         books_leave(share);
         line_touch(broker, slot);
     }
-    tenant->n_leases--;
+    user->n_leases--;
     list_remove(&lease->in_declared);
     stir_safety(broker);
-    stir(broker, tenant);
+    stir(broker, user);
 }
 
 void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64_t declared_bytes,
@@ -117,79 +117,82 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64
 
     books_hold(share, share->held_bytes + held - held_before);
     charge = share_charge(share);
-    lease->tenant->charged_bytes += charge - charge_before;
-    lease->tenant->slot_bytes[share->book->slot] += charge - charge_before;
-    tell_charge(broker, lease, share, false);
+    lease->user->charged_bytes += charge - charge_before;
+    lease->user->slot_bytes[share->book->slot] += charge - charge_before;
+    emit_charge(broker, lease, share, false);
     stir_safety(broker);
     /* Growth of a sibling may need less now, though the lease is charged the same. */
     if (charge < charge_before || (held < held_before && lease->n_growths > 0))
         line_touch(broker, share->book->slot);
     if (charge < charge_before)
-        stir(broker, lease->tenant);
+        stir(broker, lease->user);
     if (held < held_before && lease->n_growths > 0)
         growth_nudge(broker, lease, i);
 }
 
-/* ---- Debts -------------------------------------------------------------------------------------
+/* ---- Releasing
+ * -------------------------------------------------------------------------------------
  */
 
-struct debt *debt_new(uint32_t n_parts) {
-    struct debt *debt = calloc(1, sizeof(*debt) + n_parts * sizeof(debt->parts[0]));
+struct releasing *releasing_new(uint32_t n_parts) {
+    struct releasing *releasing =
+        calloc(1, sizeof(*releasing) + n_parts * sizeof(releasing->parts[0]));
 
-    return debt;
+    return releasing;
 }
 
-void debt_enter(struct broker *broker, struct debt *debt) {
-    for (uint32_t i = 0; i < debt->n_parts; i++)
-        debt->parts[i].book->releasing_bytes += debt->parts[i].bytes;
-    list_append(&broker->debts, &debt->in_broker);
-    keep_debt(broker, debt);
+void releasing_enter(struct broker *broker, struct releasing *releasing) {
+    for (uint32_t i = 0; i < releasing->n_parts; i++)
+        releasing->parts[i].book->releasing_bytes += releasing->parts[i].bytes;
+    list_append(&broker->releasing, &releasing->in_broker);
+    emit_releasing(broker, releasing);
 }
 
-struct debt *debt_find(const struct broker *broker, uint64_t lease,
-                       const struct process_id *process) {
-    struct debt *debt;
+struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
+                                 const struct process_id *process) {
+    struct releasing *releasing;
 
-    list_foreach (debt, &broker->debts, in_broker) {
-        if (debt->lease == lease && process_id_equal(&debt->process, process))
-            return debt;
+    list_foreach (releasing, &broker->releasing, in_broker) {
+        if (releasing->lease == lease && process_id_equal(&releasing->process, process))
+            return releasing;
     }
     return NULL;
 }
 
-void debt_lower(struct broker *broker, struct debt *debt, uint32_t part, uint64_t bytes) {
+void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_t part,
+                     uint64_t bytes) {
     struct lease *lease;
     unsigned share;
 
-    assert(bytes <= debt->parts[part].bytes);
-    if (bytes == debt->parts[part].bytes)
+    assert(bytes <= releasing->parts[part].bytes);
+    if (bytes == releasing->parts[part].bytes)
         return;
-    debt->parts[part].book->releasing_bytes -= debt->parts[part].bytes - bytes;
-    debt->parts[part].bytes = bytes;
-    line_touch(broker, debt->parts[part].book->slot);
-    lease = broker_lease(broker, debt->lease);
+    releasing->parts[part].book->releasing_bytes -= releasing->parts[part].bytes - bytes;
+    releasing->parts[part].bytes = bytes;
+    line_touch(broker, releasing->parts[part].book->slot);
+    lease = broker_lease(broker, releasing->lease);
     if (lease && lease->n_growths > 0 &&
-        lease_share(lease, &debt->parts[part].book->device.seen.id, &share))
+        lease_share(lease, &releasing->parts[part].book->device.seen.id, &share))
         growth_nudge(broker, lease, share);
 }
 
-void debt_free(struct broker *broker, struct debt *debt) {
+void releasing_free(struct broker *broker, struct releasing *releasing) {
     struct lease *lease;
 
-    if (!debt)
+    if (!releasing)
         return;
-    if (list_is_linked(&debt->in_broker)) {
-        for (uint32_t i = 0; i < debt->n_parts; i++)
-            debt_lower(broker, debt, i, 0);
-        list_remove(&debt->in_broker);
-        lease = broker_lease(broker, debt->lease);
+    if (list_is_linked(&releasing->in_broker)) {
+        for (uint32_t i = 0; i < releasing->n_parts; i++)
+            releasing_lower(broker, releasing, i, 0);
+        list_remove(&releasing->in_broker);
+        lease = broker_lease(broker, releasing->lease);
         /* Both stand under one key. */
-        if (lease && lease->owner && process_id_equal(&lease->owner->process, &debt->process))
-            keep_owner(broker, lease);
+        if (lease && lease->owner && process_id_equal(&lease->owner->process, &releasing->process))
+            emit_owner(broker, lease);
         else
-            keep_holder_gone(broker, debt->lease, &debt->process);
+            emit_holder_gone(broker, releasing->lease, &releasing->process);
     }
-    free(debt);
+    free(releasing);
 }
 
 /* ---- Holders -----------------------------------------------------------------------------------
@@ -208,23 +211,23 @@ struct holder *holder_find(const struct lease *lease, const struct process_id *p
 struct holder *holder_new(struct broker *broker, struct lease *lease,
                           const struct process_id *process) {
     struct holder *holder = calloc(1, sizeof(*holder) + lease->n_shares * sizeof(struct part));
-    struct member *member = member_get(broker, process);
+    struct proc *proc = proc_get(broker, process);
 
     if (holder)
-        holder->debt = debt_new(lease->n_shares);
-    if (!holder || !member || !holder->debt) {
+        holder->releasing = releasing_new(lease->n_shares);
+    if (!holder || !proc || !holder->releasing) {
         if (holder)
-            free(holder->debt);
+            free(holder->releasing);
         free(holder);
-        member_put(broker, member);
+        proc_put(broker, proc);
         return NULL;
     }
     holder->lease = lease;
-    holder->member = member;
+    holder->proc = proc;
     holder->process = *process;
     list_append(&lease->holders, &holder->in_lease);
-    list_append(&member->holders, &holder->in_member);
-    member_hook(broker, member, true);
+    list_append(&proc->holders, &holder->in_proc);
+    proc_note_hold_wait(broker, proc, true);
     lease->n_holders++;
     return holder;
 }
@@ -233,35 +236,37 @@ static void deny_growth_of(struct broker *broker, const struct holder *holder,
                            const struct lease *lease, const char *why) {
     struct waiter *waiter, *next;
 
-    list_foreach_safe (waiter, next, &holder->member->waiters, in_member) {
+    list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {
         if (waiter->holder == holder && waiter->holder->lease == lease)
             waiter_deny(broker, waiter, REFUSAL_NOT_FOUND, NULL, "%s", why);
     }
 }
 
-/* One debt for a process and lease: take over what it left behind when it went before. */
-static void debt_merge(struct broker *broker, struct debt *debt, struct debt *former) {
+/* One struct releasing for a process and lease: take over what it left behind when it went before.
+ */
+static void releasing_merge(struct broker *broker, struct releasing *releasing,
+                            struct releasing *former) {
     for (uint32_t i = 0; i < former->n_parts; i++) {
         uint64_t bytes = former->parts[i].bytes;
         uint32_t at = 0;
 
-        while (at < debt->n_parts && debt->parts[at].book != former->parts[i].book)
+        while (at < releasing->n_parts && releasing->parts[at].book != former->parts[i].book)
             at++;
-        if (at == debt->n_parts) {
-            debt->parts[at].book = former->parts[i].book;
-            debt->parts[debt->n_parts++].bytes = 0;
+        if (at == releasing->n_parts) {
+            releasing->parts[at].book = former->parts[i].book;
+            releasing->parts[releasing->n_parts++].bytes = 0;
         }
-        debt->parts[at].bytes += bytes;
+        releasing->parts[at].bytes += bytes;
         former->parts[i].book->releasing_bytes -= bytes;
     }
     list_remove(&former->in_broker);
     free(former);
 }
 
-void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt) {
+void holder_gone(struct broker *broker, struct holder *holder, bool leaves_releasing) {
     struct lease *lease = holder->lease;
-    struct debt *debt = holder->debt, *former = NULL;
-    bool was_kept = holder->is_attached || holder->is_absent;
+    struct releasing *releasing = holder->releasing, *former = NULL;
+    bool was_recorded = holder->is_attached || holder->is_absent;
 
     deny_growth_of(broker, holder, lease, "the process no longer holds the lease");
     if (holder->is_absent)
@@ -269,35 +274,35 @@ void holder_gone(struct broker *broker, struct holder *holder, bool leaves_debt)
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         uint64_t held = part_held(&holder->parts[i]);
 
-        if (held > 0 && leaves_debt) {
-            debt->parts[debt->n_parts].book = lease->shares[i].book;
-            debt->parts[debt->n_parts++].bytes = held;
+        if (held > 0 && leaves_releasing) {
+            releasing->parts[releasing->n_parts].book = lease->shares[i].book;
+            releasing->parts[releasing->n_parts++].bytes = held;
         }
         holder->parts[i].is_recalled = false;
         holder_set(broker, holder, i, 0, 0);
         if (lease->n_growths > 0)
             growth_nudge(broker, lease, i);
     }
-    if (debt->n_parts > 0) {
-        former = debt_find(broker, lease->id, &holder->process);
+    if (releasing->n_parts > 0) {
+        former = releasing_find(broker, lease->id, &holder->process);
         if (former)
-            debt_merge(broker, debt, former);
-        debt->process = holder->process;
-        debt->lease = lease->id;
-        debt->uid = lease->uid;
-        debt->since_usec = broker->now_usec;
-        debt_enter(broker, debt);
+            releasing_merge(broker, releasing, former);
+        releasing->process = holder->process;
+        releasing->lease = lease->id;
+        releasing->uid = lease->uid;
+        releasing->since_usec = broker->now_usec;
+        releasing_enter(broker, releasing);
     } else {
-        free(debt);
-        if (lease->owner == holder->member && was_kept)
-            keep_owner(broker, lease);
-        else if (was_kept)
-            keep_holder_gone(broker, lease->id, &holder->process);
+        free(releasing);
+        if (lease->owner == holder->proc && was_recorded)
+            emit_owner(broker, lease);
+        else if (was_recorded)
+            emit_holder_gone(broker, lease->id, &holder->process);
     }
     list_remove(&holder->in_lease);
-    list_remove(&holder->in_member);
+    list_remove(&holder->in_proc);
     lease->n_holders--;
-    member_put(broker, holder->member);
+    proc_put(broker, holder->proc);
     free(holder);
 }
 
@@ -317,8 +322,8 @@ struct lease *lease_new(struct broker *broker, uint32_t n_shares) {
 void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     struct holder *holder, *next;
     struct alias *alias, *next_alias;
-    struct member *owner = lease->owner;
-    struct tenant *tenant = lease->tenant;
+    struct proc *owner = lease->owner;
+    struct user *user = lease->user;
 
     list_foreach_safe (holder, next, &lease->holders, in_lease) {
         holder_gone(broker, holder, true);
@@ -336,14 +341,14 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     list_remove(&lease->in_owner);
     list_remove(&lease->in_unheard);
     /* It may end before who acquired it: its scope is empty, and gpuctl still there. */
-    if (owner && !debt_find(broker, lease->id, &owner->process))
-        keep_holder_gone(broker, lease->id, &owner->process);
-    member_put(broker, owner);
-    keep_lease_gone(broker, lease->id);
-    tell_event(broker, "ended", lease, 0, NULL, "lease %llu of uid %u ended%s%s",
+    if (owner && !releasing_find(broker, lease->id, &owner->process))
+        emit_holder_gone(broker, lease->id, &owner->process);
+    proc_put(broker, owner);
+    emit_lease_gone(broker, lease->id);
+    emit_event(broker, "ended", lease, 0, NULL, "lease %llu of uid %u ended%s%s",
                (unsigned long long)lease->id, (unsigned)lease->uid, why[0] ? ": " : "", why);
     free(lease);
-    tenant_put(broker, tenant);
+    user_put(broker, user);
 }
 
 /* Nobody known keeps it, and no scope says when it ends. */
@@ -354,23 +359,23 @@ static bool is_vacant(const struct lease *lease) {
 void broker_inherit(struct broker *broker, uint64_t id, const struct process_id *heir,
                     struct moment now) {
     struct lease *lease = broker_lease(broker, id);
-    struct member *member = NULL;
+    struct proc *proc = NULL;
 
     broker->now_usec = now.usec;
     if (!lease || lease->is_ending || !is_vacant(lease))
         return;
     if (heir)
-        member = member_get(broker, heir);
-    if (!member) {
+        proc = proc_get(broker, heir);
+    if (!proc) {
         lease_gone(broker, lease, "its last process is gone");
         return;
     }
-    lease->owner = member;
-    list_append(&member->leases, &lease->in_owner);
-    member_hook(broker, member, true);
-    /* Both stand under one key; the debt's end keeps the owner. */
-    if (!debt_find(broker, lease->id, heir))
-        keep_owner(broker, lease);
+    lease->owner = proc;
+    list_append(&proc->leases, &lease->in_owner);
+    proc_note_hold_wait(broker, proc, true);
+    /* Both stand under one key; the end of the releasing bytes records the owner. */
+    if (!releasing_find(broker, lease->id, heir))
+        emit_owner(broker, lease);
 }
 
 void lease_end_if_empty(struct broker *broker, struct lease *lease) {
@@ -398,10 +403,10 @@ void lease_end(struct broker *broker, struct lease *lease, const char *reason, b
     lease->evicts = evicts;
     lease->ending_usec = broker->now_usec;
     snprintf(lease->reason, sizeof(lease->reason), "%s", reason);
-    keep_lease(broker, lease);
+    emit_lease(broker, lease);
     snprintf(text, sizeof(text), "lease %llu ends: %s", (unsigned long long)lease->id, reason);
-    tell_event(broker, "ending", lease, 0, NULL, "%s", text);
-    tell_notice(broker, lease, NOTICE_ENDING, NULL, text);
+    emit_event(broker, "ending", lease, 0, NULL, "%s", text);
+    emit_notice(broker, lease, NOTICE_ENDING, NULL, text);
     list_foreach_safe (holder, next, &lease->holders, in_lease) {
         deny_growth_of(broker, holder, lease, text);
     }
@@ -465,7 +470,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
 }
 
 enum require broker_require(const struct lease *lease) {
-    enum require require = (enum require)lease->tenant->rules.require;
+    enum require require = (enum require)lease->user->rules.require;
 
     for (uint32_t i = 0; i < lease->n_shares; i++)
         if (lease->shares[i].book)
@@ -504,7 +509,7 @@ int broker_confined(struct broker *broker, uint64_t id, const char *scope, const
     memset(lease->scope, 0, sizeof(lease->scope));
     snprintf(lease->scope, sizeof(lease->scope), "%s", scope ? scope : "");
     lease->tiers = tiers;
-    keep_lease(broker, lease);
+    emit_lease(broker, lease);
     return 0;
 }
 
@@ -525,7 +530,7 @@ void broker_detach(struct broker *broker, const struct process_id *process, uint
     if (!holder)
         return;
     lease = holder->lease;
-    tell_event(broker, "detached", lease, process->pid, NULL,
+    emit_event(broker, "detached", lease, process->pid, NULL,
                "process %d no longer holds lease %llu", (int)process->pid,
                (unsigned long long)lease->id);
     holder_gone(broker, holder, true);
@@ -534,40 +539,40 @@ void broker_detach(struct broker *broker, const struct process_id *process, uint
 
 void broker_process_gone(struct broker *broker, const struct process_id *process,
                          struct moment now) {
-    struct member *member;
+    struct proc *proc;
     struct waiter *waiter;
     struct holder *holder;
     struct lease *lease;
-    struct ghost *ghost, *next;
+    struct recovered_waiter *recovered, *next;
 
     broker->now_usec = now.usec;
-    list_foreach_safe (ghost, next, &broker->ghosts, in_broker) {
-        if (ghost->record.pid != process->pid || ghost->record.start != process->start)
+    list_foreach_safe (recovered, next, &broker->recovered, in_broker) {
+        if (recovered->record.pid != process->pid || recovered->record.start != process->start)
             continue;
-        keep_waiter_gone(broker, ghost->record.id);
-        list_remove(&ghost->in_broker);
-        free(ghost);
+        emit_waiter_gone(broker, recovered->record.id);
+        list_remove(&recovered->in_broker);
+        free(recovered);
     }
-    /* Each step may free the member. */
-    while ((member = member_find(broker, process)) &&
-           (waiter = list_first(&member->waiters, struct waiter, in_member))) {
-        tell_cancelled(broker, waiter);
+    /* Each step may free the proc. */
+    while ((proc = proc_find(broker, process)) &&
+           (waiter = list_first(&proc->waiters, struct waiter, in_proc))) {
+        emit_cancelled(broker, waiter);
         waiter_free(broker, waiter);
     }
-    while ((member = member_find(broker, process)) &&
-           (holder = list_first(&member->holders, struct holder, in_member))) {
+    while ((proc = proc_find(broker, process)) &&
+           (holder = list_first(&proc->holders, struct holder, in_proc))) {
         lease = holder->lease;
         holder_gone(broker, holder, true);
         lease_end_if_empty(broker, lease);
     }
-    while ((member = member_find(broker, process)) &&
-           (lease = list_first(&member->leases, struct lease, in_owner))) {
+    while ((proc = proc_find(broker, process)) &&
+           (lease = list_first(&proc->leases, struct lease, in_owner))) {
         list_remove(&lease->in_owner);
         lease->owner = NULL;
-        if (!debt_find(broker, lease->id, process))
-            keep_holder_gone(broker, lease->id, process);
+        if (!releasing_find(broker, lease->id, process))
+            emit_holder_gone(broker, lease->id, process);
         lease_end_if_empty(broker, lease);
-        member_put(broker, member_find(broker, process));
+        proc_put(broker, proc_find(broker, process));
     }
 }
 

@@ -18,9 +18,9 @@
 #include "daemon/broker/record.h"
 
 struct lease;
-struct tenant;
-struct member;
-struct debt;
+struct user;
+struct proc;
+struct releasing;
 
 /* A process's part of one share. */
 struct part {
@@ -34,7 +34,7 @@ struct part {
 /* A process that holds, or may hold, bytes of a lease. */
 struct holder {
     struct lease *lease;
-    struct member *member; /* the process, as the broker knows it */
+    struct proc *proc; /* the process, as the broker knows it */
     struct process_id process;
     uint64_t attached_usec;
     bool is_attached; /* by a connection; else NVML shows it within the lease's cgroup */
@@ -42,8 +42,9 @@ struct holder {
     bool credits;     /* asks ahead of need, can be recalled */
     uint8_t tier;     /* 3 guard, 4 arenas, 0 neither */
     void *cookie;     /* of broker_attach(): the session of the server */
-    struct list in_lease, in_member;
-    struct debt *debt;   /* owned: room for what it leaves behind, so that an end cannot fail */
+    struct list in_lease, in_proc;
+    struct releasing
+        *releasing;      /* owned: room for what it leaves behind, so that an end cannot fail */
     struct part parts[]; /* one per share of the lease */
 };
 
@@ -73,8 +74,8 @@ struct lease {
     char name[RECORD_NAME_SIZE];
     char reason[RECORD_TEXT_SIZE];                          /* why it ends */
     char scope[RECORD_TEXT_SIZE], cgroup[RECORD_PATH_SIZE]; /* "": none */
-    struct tenant *tenant;                                  /* its user */
-    struct member *owner; /* the process that acquired it, then an heir of it; may be NULL */
+    struct user *user;                                      /* its user */
+    struct proc *owner; /* the process that acquired it, then an heir of it; may be NULL */
     struct list in_owner, in_declared;
     struct list in_unheard; /* unanswered in the last life: whoever asks again is answered by it */
     struct list holders;    /* of struct holder, by in_lease */

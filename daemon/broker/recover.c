@@ -3,9 +3,9 @@
  * Attaching, and coming back after a restart.
  *
  * What was recorded is there again at once: leases with their shares, holders as absent, what was
- * releasing as debts, places in the line as ghosts. A process that comes back says what it holds;
- * it may not be more than what was recorded of it. Only where records were lost is a lease made
- * again from what its processes say, and then by the rules that held for it: what the user may
+ * releasing bytes, places in the queue as recovered waiters. A process that comes back says what it
+ * holds; it may not be more than what was recorded of it. Only where records were lost is a lease
+ * made again from what its processes say, and then by the rules that held for it: what the user may
  * see, its quotas, and what is really free.
  */
 #include "daemon/broker/internal.h"
@@ -29,27 +29,27 @@ static uint64_t shown_of(const struct broker *broker, const struct process_id *p
                          unsigned slot) {
     uint64_t sum = 0;
 
-    for (size_t i = 0; i < broker->n_strays; i++)
-        if (broker->strays[i].slot == slot && broker->strays[i].process.pid == process->pid &&
-            broker->strays[i].process.start == process->start)
-            sum += broker->strays[i].bytes;
+    for (size_t i = 0; i < broker->n_unclaimed; i++)
+        if (broker->unclaimed[i].slot == slot && broker->unclaimed[i].process.pid == process->pid &&
+            broker->unclaimed[i].process.start == process->start)
+            sum += broker->unclaimed[i].bytes;
     return sum;
 }
 
 /* The shares of a rebuilt lease, by the rules. */
-static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
-                         const struct process_id *process, const struct broker_attach *attach,
-                         struct book **books, struct share *shares, struct verdict *ret) {
-    const struct policy_rules *rules = &tenant->rules;
+static int judge_rebuilt(struct broker *broker, struct user *user, const struct process_id *process,
+                         const struct broker_attach *attach, struct book **books,
+                         struct share *shares, struct verdict *ret) {
+    const struct policy_rules *rules = &user->rules;
     uint64_t sum = 0;
     uint32_t n_new = 0;
 
-    if (tenant->n_leases >= rules->max_leases)
+    if (user->n_leases >= rules->max_leases)
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "you have %u leases already, which is all that you may",
-                              tenant->n_leases);
+                              user->n_leases);
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-        broker->sink.spent(broker->sink.userdata, tenant->uid) >= rules->quota_byte_seconds)
+        broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds)
         return verdict_refuse(ret, REFUSAL_DENIED, NULL, "your GiB·hours are used up");
     if (attach->n_held == 0 || attach->n_held > BOOKS_SHARES_MAX)
         return verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL,
@@ -73,7 +73,7 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "the administrator's rules do not let you use %s", book->name);
         quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
-        if (held > quota || tenant->slot_bytes[book->slot] > quota - held)
+        if (held > quota || user->slot_bytes[book->slot] > quota - held)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "it holds more of %s than your rules allow", book->name);
         /* NVML may have seen these bytes already, as nobody's: this process's own, not others'. */
@@ -81,7 +81,7 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
             return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
                                   "%s has not as much as it says that it holds", book->name);
         books[i] = book;
-        n_new += tenant->slot_leases[book->slot] == 0;
+        n_new += user->slot_leases[book->slot] == 0;
         if (__builtin_add_overflow(sum, held, &sum))
             sum = UINT64_MAX;
         shares[i] = (struct share){
@@ -91,10 +91,10 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
         if (shares[i].limit_bytes < held)
             shares[i].limit_bytes = held;
     }
-    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes))
+    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, user->charged_bytes))
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "it holds more than is left of your quota");
-    if (n_new > rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots))
+    if (n_new > rules->quota_devices - MIN(rules->quota_devices, user->n_slots))
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "it holds more devices than your quota allows");
     return 0;
@@ -107,31 +107,31 @@ static int judge_rebuilt(struct broker *broker, struct tenant *tenant,
 static int rebuild(struct broker *broker, const struct broker_peer *peer,
                    const struct broker_attach *attach, struct moment now, struct lease **ret_lease,
                    struct verdict *ret) {
-    struct tenant *tenant = tenant_get(broker, peer->uid, peer->gid);
+    struct user *user = user_get(broker, peer->uid, peer->gid);
     struct book *books[BOOKS_SHARES_MAX];
     struct share shares[BOOKS_SHARES_MAX];
     struct alias *alias = NULL;
-    struct member *owner;
+    struct proc *owner;
     struct lease *lease;
     int r;
 
-    if (!tenant)
+    if (!user)
         return -ENOMEM;
-    r = tenant_groups(broker, tenant, peer);
+    r = user_set_groups(broker, user, peer);
     if (r == 0 && (attach->lease == 0 || attach->lease > LEASE_ID_MAX))
         r = verdict_refuse(ret, REFUSAL_NOT_FOUND, NULL, "there is no lease %llu",
                            (unsigned long long)attach->lease);
     if (r == 0)
-        r = judge_rebuilt(broker, tenant, &peer->process, attach, books, shares, ret);
+        r = judge_rebuilt(broker, user, &peer->process, attach, books, shares, ret);
     if (r < 0) {
         if (r != -ENOMEM)
-            tell_verdict(broker, tenant, peer->process.pid, false, ret, 0);
-        tenant_put(broker, tenant);
+            emit_verdict(broker, user, peer->process.pid, false, ret, 0);
+        user_put(broker, user);
         return r;
     }
 
     lease = lease_new(broker, (uint32_t)attach->n_held);
-    owner = member_get(broker, &peer->process);
+    owner = proc_get(broker, &peer->process);
     if (broker_lease(broker, attach->lease))
         alias = calloc(1, sizeof(*alias));
     if (!lease || !owner || (broker_lease(broker, attach->lease) && !alias))
@@ -149,25 +149,25 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
         };
         list_append(&broker->aliases, &alias->in_broker);
     }
-    lease->tenant = tenant;
+    lease->user = user;
     lease->uid = peer->uid;
     lease->gid = peer->gid;
     lease->mode = LEASE_GROW;
-    lease->priority = tenant->rules.priority;
+    lease->priority = user->rules.priority;
     lease->created_usec = now.usec;
     /* Its other processes come with the same one. */
     lease->has_token = attach->has_token;
     memcpy(lease->token, attach->token, sizeof(lease->token));
-    if (tenant->rules.lease_usec != UNITS_FOREVER) {
-        lease->expires_usec = now.usec + tenant->rules.lease_usec;
+    if (user->rules.lease_usec != UNITS_FOREVER) {
+        lease->expires_usec = now.usec + user->rules.lease_usec;
         broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
     }
     memcpy(lease->shares, shares, attach->n_held * sizeof(shares[0]));
     lease->owner = owner;
     list_append(&owner->leases, &lease->in_owner);
     lease_enter(broker, lease, books);
-    keep_lease(broker, lease);
-    tell_event(broker, "rebuilt", lease, peer->process.pid, NULL,
+    emit_lease(broker, lease);
+    emit_event(broker, "rebuilt", lease, peer->process.pid, NULL,
                "lease %llu of uid %u was made again from what process %d holds",
                (unsigned long long)lease->id, (unsigned)lease->uid, (int)peer->process.pid);
     *ret_lease = lease;
@@ -176,8 +176,8 @@ static int rebuild(struct broker *broker, const struct broker_peer *peer,
 fail:
     free(lease);
     free(alias);
-    member_put(broker, owner);
-    tenant_put(broker, tenant);
+    proc_put(broker, owner);
+    user_put(broker, user);
     return -ENOMEM;
 }
 
@@ -185,10 +185,10 @@ fail:
  */
 
 /* What a process that was given up for gone still owes of a device: it may come back with that. */
-static uint64_t lingering(const struct debt *debt, const struct book *book) {
-    for (uint32_t i = 0; debt && i < debt->n_parts; i++)
-        if (debt->parts[i].book == book)
-            return books_round_up(debt->parts[i].bytes);
+static uint64_t lingering(const struct releasing *releasing, const struct book *book) {
+    for (uint32_t i = 0; releasing && i < releasing->n_parts; i++)
+        if (releasing->parts[i].book == book)
+            return books_round_up(releasing->parts[i].bytes);
     return 0;
 }
 
@@ -200,8 +200,8 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
                            const struct holder *holder, uint64_t owed_bytes, uint64_t bytes,
                            struct verdict *ret) {
     const struct share *share = &lease->shares[at];
-    const struct tenant *tenant = lease->tenant;
-    const struct policy_rules *rules = &tenant->rules;
+    const struct user *user = lease->user;
+    const struct policy_rules *rules = &user->rules;
     uint64_t seen = holder ? holder->parts[at].seen_bytes : 0;
     uint64_t own = holder ? part_held(&holder->parts[at]) : 0, quota, rise;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
@@ -216,9 +216,9 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
     if (rise == 0)
         return 0;
     quota = units_share(rules->quota_permyriad, share->book->usable_bytes);
-    if (rise > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes) ||
+    if (rise > rules->quota_bytes - MIN(rules->quota_bytes, user->charged_bytes) ||
         (rules->quota_permyriad < 10000 &&
-         rise > quota - MIN(quota, tenant->slot_bytes[share->book->slot])))
+         rise > quota - MIN(quota, user->slot_bytes[share->book->slot])))
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "it holds more of %s than is left of your quota", share->book->name);
     if (rise > book_free(share->book) + owed_bytes ||
@@ -233,7 +233,7 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
 }
 
 static int judge_held(struct broker *broker, struct lease *lease, const struct holder *holder,
-                      const struct debt *debt, const struct broker_attach *attach,
+                      const struct releasing *releasing, const struct broker_attach *attach,
                       uint64_t *declared, struct verdict *ret) {
     for (size_t i = 0; i < attach->n_held; i++) {
         uint64_t bytes = books_round_up(attach->held[i].bytes), most, others;
@@ -247,7 +247,7 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
         if (declared[at] != 0)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice",
                                   share->book->name);
-        most = holder ? holder->parts[at].declared_bytes : lingering(debt, share->book);
+        most = holder ? holder->parts[at].declared_bytes : lingering(releasing, share->book);
         if (broker->is_lost) {
             others = share->held_bytes - (holder ? part_held(&holder->parts[at]) : 0);
             others = share->limit_bytes - MIN(share->limit_bytes, others);
@@ -269,21 +269,21 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
 }
 
 /* It left, and is back: what lingers is its own again, until NVML says how much that is. */
-static void absorb_debt(struct broker *broker, struct holder *holder) {
-    struct debt *debt = debt_find(broker, holder->lease->id, &holder->process);
+static void absorb_releasing(struct broker *broker, struct holder *holder) {
+    struct releasing *releasing = releasing_find(broker, holder->lease->id, &holder->process);
 
-    if (!debt)
+    if (!releasing)
         return;
-    for (uint32_t i = 0; i < debt->n_parts; i++) {
-        uint64_t bytes = debt->parts[i].bytes;
+    for (uint32_t i = 0; i < releasing->n_parts; i++) {
+        uint64_t bytes = releasing->parts[i].bytes;
         unsigned at;
 
-        debt_lower(broker, debt, i, 0);
-        if (lease_share(holder->lease, &debt->parts[i].book->device.seen.id, &at))
+        releasing_lower(broker, releasing, i, 0);
+        if (lease_share(holder->lease, &releasing->parts[i].book->device.seen.id, &at))
             holder_set(broker, holder, at, holder->parts[at].declared_bytes,
                        MAX(holder->parts[at].seen_bytes, books_round_up(bytes)));
     }
-    debt_free(broker, debt);
+    releasing_free(broker, releasing);
 }
 
 int broker_attach(struct broker *broker, const struct broker_peer *peer,
@@ -313,7 +313,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
     }
 
     holder = holder_find(lease, &peer->process);
-    if (judge_held(broker, lease, holder, debt_find(broker, lease->id, &peer->process), attach,
+    if (judge_held(broker, lease, holder, releasing_find(broker, lease->id, &peer->process), attach,
                    declared, ret) < 0)
         return 0;
     if (!holder) {
@@ -324,13 +324,13 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
             return -ENOMEM;
         }
     }
-    absorb_debt(broker, holder);
+    absorb_releasing(broker, holder);
     if (holder->is_absent) {
         holder->is_absent = false;
         broker->n_absent--;
     }
     if (!holder->is_attached)
-        tell_event(broker, "attached", lease, peer->process.pid, NULL,
+        emit_event(broker, "attached", lease, peer->process.pid, NULL,
                    "process %d holds lease %llu", (int)peer->process.pid,
                    (unsigned long long)lease->id);
     /* Whoever attaches has heard of it. */
@@ -349,7 +349,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
         if (holder->parts[i].declared_bytes == 0)
             holder->parts[i].context_bytes = lease->shares[i].book->context_bytes;
     }
-    keep_holder(broker, holder);
+    emit_holder(broker, holder);
     ret->kind = VERDICT_GRANT;
     ret->lease = lease->id;
     ret->place = 0;
@@ -391,7 +391,7 @@ static void update_lease(struct broker *broker, struct lease *lease, const struc
 
 static int restore_lease(struct broker *broker, const struct record_lease *r) {
     struct book *books[BOOKS_SHARES_MAX];
-    struct tenant *tenant;
+    struct user *user;
     struct lease *lease = broker_lease(broker, r->id);
 
     if (r->id == 0 || r->n_shares == 0 || r->n_shares > BOOKS_SHARES_MAX ||
@@ -414,17 +414,17 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
             if (books[j] == books[i])
                 return -EBADMSG;
     }
-    tenant = tenant_get(broker, r->uid, r->gid);
-    if (!tenant)
+    user = user_get(broker, r->uid, r->gid);
+    if (!user)
         return -ENOMEM;
     lease = lease_new(broker, r->n_shares);
     if (!lease || map_put(&broker->leases, r->id, lease) < 0) {
         free(lease);
-        tenant_put(broker, tenant);
+        user_put(broker, user);
         return -ENOMEM;
     }
     lease->id = r->id;
-    lease->tenant = tenant;
+    lease->user = user;
     lease->uid = r->uid;
     lease->gid = r->gid;
     lease->mode = (enum lease_mode)r->mode;
@@ -451,43 +451,44 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
 static void forget_holder(struct broker *broker, uint64_t id, const struct process_id *process) {
     struct lease *lease = broker_lease(broker, id);
     struct holder *holder = lease ? holder_find(lease, process) : NULL;
-    struct debt *debt, *next;
+    struct releasing *releasing, *next;
 
     if (holder)
         holder_gone(broker, holder, false);
-    list_foreach_safe (debt, next, &broker->debts, in_broker) {
-        if (debt->lease == id && process_id_equal(&debt->process, process))
-            debt_free(broker, debt);
+    list_foreach_safe (releasing, next, &broker->releasing, in_broker) {
+        if (releasing->lease == id && process_id_equal(&releasing->process, process))
+            releasing_free(broker, releasing);
     }
 }
 
-static int restore_debt(struct broker *broker, const struct record_holder *r) {
-    struct debt *debt = debt_new(r->n_held);
+static int restore_releasing(struct broker *broker, const struct record_holder *r) {
+    struct releasing *releasing = releasing_new(r->n_held);
 
-    if (!debt)
+    if (!releasing)
         return -ENOMEM;
-    debt->process = (struct process_id){ .pid = r->pid, .start = r->start };
-    debt->lease = r->lease;
-    debt->uid = r->uid;
-    debt->since_usec = r->releasing_usec;
+    releasing->process = (struct process_id){ .pid = r->pid, .start = r->start };
+    releasing->lease = r->lease;
+    releasing->uid = r->uid;
+    releasing->since_usec = r->releasing_usec;
     for (uint32_t i = 0; i < r->n_held; i++) {
         struct book *book = book_get(broker, &r->held[i].device);
 
         if (!book) {
-            free(debt);
+            free(releasing);
             return broker->n_books == BOOKS_MAX ? -EBADMSG : -ENOMEM;
         }
-        debt->parts[debt->n_parts].book = book;
-        debt->parts[debt->n_parts++].bytes = r->held[i].held_bytes + r->held[i].context_bytes;
+        releasing->parts[releasing->n_parts].book = book;
+        releasing->parts[releasing->n_parts++].bytes =
+            r->held[i].held_bytes + r->held[i].context_bytes;
     }
-    debt_enter(broker, debt);
+    releasing_enter(broker, releasing);
     return 0;
 }
 
 static int restore_holder(struct broker *broker, const struct record_holder *r) {
     struct process_id process = { .pid = r->pid, .start = r->start };
     struct lease *lease = broker_lease(broker, r->lease);
-    struct member *member;
+    struct proc *proc;
     struct holder *holder;
 
     if (r->n_held > BOOKS_SHARES_MAX)
@@ -500,26 +501,26 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
             return -EBADMSG;
     if (r->releasing_usec) {
         forget_holder(broker, r->lease, &process);
-        return restore_debt(broker, r);
+        return restore_releasing(broker, r);
     }
     if (!lease || lease->uid != r->uid)
         return -EBADMSG;
 
-    member = member_get(broker, &process);
-    if (!member)
+    proc = proc_get(broker, &process);
+    if (!proc)
         return -ENOMEM;
     /* Who acquired it, else the first who held it, keeps it as long as it lives. */
     if (!lease->owner || r->attached_usec == 0) {
-        struct member *former = lease->owner;
+        struct proc *former = lease->owner;
 
         list_remove(&lease->in_owner);
-        lease->owner = member;
-        list_append(&member->leases, &lease->in_owner);
-        member_put(broker, former);
+        lease->owner = proc;
+        list_append(&proc->leases, &lease->in_owner);
+        proc_put(broker, former);
     }
     forget_holder(broker, r->lease, &process);
     if (r->attached_usec == 0) {
-        member_put(broker, member_find(broker, &process));
+        proc_put(broker, proc_find(broker, &process));
         return 0;
     }
     holder = holder_new(broker, lease, &process);
@@ -540,26 +541,26 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
 }
 
 static int restore_waiter(struct broker *broker, const struct record_waiter *r) {
-    struct ghost *ghost;
+    struct recovered_waiter *recovered;
 
     broker->next_waiter = MAX(broker->next_waiter, r->id + 1);
     broker->next_arrival = MAX(broker->next_arrival, r->order + 1);
-    list_foreach (ghost, &broker->ghosts, in_broker) {
-        if (ghost->record.id == r->id)
+    list_foreach (recovered, &broker->recovered, in_broker) {
+        if (recovered->record.id == r->id)
             return 0;
     }
-    ghost = calloc(1, sizeof(*ghost));
-    if (!ghost)
+    recovered = calloc(1, sizeof(*recovered));
+    if (!recovered)
         return -ENOMEM;
-    ghost->record = *r;
-    list_append(&broker->ghosts, &ghost->in_broker);
+    recovered->record = *r;
+    list_append(&broker->recovered, &recovered->in_broker);
     return 0;
 }
 
 int broker_restore(struct broker *broker, const struct record *record, struct moment now) {
     struct process_id process;
     struct lease *lease;
-    struct ghost *ghost, *next;
+    struct recovered_waiter *recovered, *next;
 
     broker->now_usec = now.usec;
     switch (record->kind) {
@@ -584,20 +585,20 @@ int broker_restore(struct broker *broker, const struct record *record, struct mo
         lease = broker_lease(broker, record->holder_gone.lease);
         forget_holder(broker, record->holder_gone.lease, &process);
         if (lease && lease->owner && process_id_equal(&lease->owner->process, &process)) {
-            struct member *owner = lease->owner;
+            struct proc *owner = lease->owner;
 
             list_remove(&lease->in_owner);
             lease->owner = NULL;
-            member_put(broker, owner);
+            proc_put(broker, owner);
         }
         return 0;
     case RECORD_WAITER:
         return restore_waiter(broker, &record->waiter);
     case RECORD_WAITER_GONE:
-        list_foreach_safe (ghost, next, &broker->ghosts, in_broker) {
-            if (ghost->record.id == record->waiter_gone) {
-                list_remove(&ghost->in_broker);
-                free(ghost);
+        list_foreach_safe (recovered, next, &broker->recovered, in_broker) {
+            if (recovered->record.id == record->waiter_gone) {
+                list_remove(&recovered->in_broker);
+                free(recovered);
             }
         }
         return 0;

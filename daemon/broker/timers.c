@@ -152,7 +152,7 @@ void broker_books_lost(struct broker *broker) {
 }
 
 static void end_grace(struct broker *broker) {
-    struct ghost *ghost, *next_ghost;
+    struct recovered_waiter *recovered, *next_recovered;
     struct waiter *waiter;
     struct lease *lease;
     uint32_t n_missing = broker->n_absent;
@@ -168,24 +168,24 @@ static void end_grace(struct broker *broker) {
         }
         lease_end_if_empty(broker, lease);
     }
-    list_foreach_safe (ghost, next_ghost, &broker->ghosts, in_broker) {
-        keep_waiter_gone(broker, ghost->record.id);
-        list_remove(&ghost->in_broker);
-        free(ghost);
+    list_foreach_safe (recovered, next_recovered, &broker->recovered, in_broker) {
+        emit_waiter_gone(broker, recovered->record.id);
+        list_remove(&recovered->in_broker);
+        free(recovered);
     }
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
         if (waiter->why == WHY_GRACE)
             waiter->why = WHY_DEVICE;
     line_touch_all(broker);
     broker->is_knot_due = true;
-    tell_event(broker, "grace", NULL, 0, NULL,
+    emit_event(broker, "grace", NULL, 0, NULL,
                "the time to come back is over: %zu leases go on, %u processes did not come back",
                broker->leases.n, n_missing);
 }
 
 /* Everybody who was recorded is back or known to be gone: the grace need not last. */
 static bool all_are_back(const struct broker *broker) {
-    return broker->n_absent == 0 && list_is_empty(&broker->ghosts) && !broker->is_lost;
+    return broker->n_absent == 0 && list_is_empty(&broker->recovered) && !broker->is_lost;
 }
 
 static void run_grace(struct broker *broker) {

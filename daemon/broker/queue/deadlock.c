@@ -17,7 +17,7 @@
 
 #include <stdio.h>
 
-/* State of a search: members and leases that carry `mark` are stuck. */
+/* State of a search: processes and leases that carry `mark` are stuck. */
 struct search {
     uint64_t mark;
     int64_t free_bytes[BOOKS_MAX];
@@ -40,14 +40,14 @@ static bool is_stuck(const struct lease *lease, uint64_t mark) {
         if (held == 0)
             continue;
         some = true;
-        if (holder->member->mark != mark)
+        if (holder->proc->mark != mark)
             return false;
     }
     if (some)
         return true;
     list_foreach (holder, &lease->holders, in_lease) {
         some = true;
-        if (holder->member->mark != mark)
+        if (holder->proc->mark != mark)
             return false;
     }
     return some || (lease->owner && lease->owner->mark == mark);
@@ -59,17 +59,17 @@ static void charge(struct search *search, const struct lease *lease, int sign) {
             sign * (int64_t)share_charge(&lease->shares[i]);
 }
 
-/* Each lease that the member has a part in; one that it holds and acquired comes twice. */
-static void each_lease(const struct member *member,
+/* Each lease that the process has a part in; one that it holds and acquired comes twice. */
+static void each_lease(const struct proc *proc,
                        void (*fn)(struct search *search, struct lease *lease),
                        struct search *search) {
     struct holder *holder;
     struct lease *lease;
 
-    list_foreach (holder, &member->holders, in_member) {
+    list_foreach (holder, &proc->holders, in_proc) {
         fn(search, holder->lease);
     }
-    list_foreach (lease, &member->leases, in_owner) {
+    list_foreach (lease, &proc->leases, in_owner) {
         fn(search, lease);
     }
 }
@@ -88,23 +88,23 @@ static void give(struct search *search, struct lease *lease) {
     charge(search, lease, 1);
 }
 
-/* Bytes of stuck leases that are the member's own, but for one lease. */
-static int64_t own_bytes(const struct search *search, const struct member *member, unsigned slot,
+/* Bytes of stuck leases that are the process's own, but for one lease. */
+static int64_t own_bytes(const struct search *search, const struct proc *proc, unsigned slot,
                          const struct lease *but) {
     const struct holder *holder;
     const struct lease *lease;
     int64_t sum = 0;
 
-    list_foreach (holder, &member->holders, in_member) {
+    list_foreach (holder, &proc->holders, in_proc) {
         for (uint32_t i = 0; i < holder->lease->n_shares; i++)
             if (holder->lease != but && holder->lease->mark == search->mark &&
                 holder->lease->shares[i].book->slot == slot)
                 sum += (int64_t)share_charge(&holder->lease->shares[i]);
     }
-    list_foreach (lease, &member->leases, in_owner) {
+    list_foreach (lease, &proc->leases, in_owner) {
         for (uint32_t i = 0; i < lease->n_shares; i++)
             if (lease != but && lease->mark == search->mark &&
-                lease->shares[i].book->slot == slot && !holder_find(lease, &member->process))
+                lease->shares[i].book->slot == slot && !holder_find(lease, &proc->process))
                 sum += (int64_t)share_charge(&lease->shares[i]);
     }
     return sum;
@@ -117,24 +117,24 @@ static bool could_end(const struct search *search, const struct waiter *waiter) 
         const struct lease *lease = waiter->holder->lease;
         const struct share *share = &lease->shares[waiter->share];
         int64_t left = search->free_bytes[share->book->slot] +
-                       own_bytes(search, waiter->member, share->book->slot, lease);
+                       own_bytes(search, waiter->proc, share->book->slot, lease);
 
         return left >= 0 && share_rise(share, waiter->bytes) <= (uint64_t)left;
     }
     for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
         const struct option *option = &waiter->claim->options[i];
-        int64_t left = search->free_bytes[option->slot] +
-                       own_bytes(search, waiter->member, option->slot, NULL);
+        int64_t left =
+            search->free_bytes[option->slot] + own_bytes(search, waiter->proc, option->slot, NULL);
 
         n += left >= 0 && option->guaranteed_bytes <= (uint64_t)left;
     }
     return n >= waiter->claim->n_wanted;
 }
 
-static bool all_could_end(const struct search *search, const struct member *member) {
+static bool all_could_end(const struct search *search, const struct proc *proc) {
     const struct waiter *waiter;
 
-    list_foreach (waiter, &member->waiters, in_member) {
+    list_foreach (waiter, &proc->waiters, in_proc) {
         if (is_stuck_wait(waiter) && !could_end(search, waiter))
             return false;
     }
@@ -143,36 +143,36 @@ static bool all_could_end(const struct search *search, const struct member *memb
 
 /* Who is left over carries the mark. Returns how many. */
 static uint32_t find_knot(struct broker *broker, struct search *search) {
-    struct member *member;
+    struct proc *proc;
     uint32_t n = 0;
     bool moved = true;
 
     search->mark = ++broker->mark;
     for (size_t i = 0; i < broker->n_books; i++)
         search->free_bytes[i] = (int64_t)broker->books[i]->usable_bytes;
-    list_foreach (member, &broker->hooked, in_hooked) {
+    list_foreach (proc, &broker->hold_wait, in_hold_wait) {
         const struct waiter *waiter;
 
-        list_foreach (waiter, &member->waiters, in_member) {
+        list_foreach (waiter, &proc->waiters, in_proc) {
             if (is_stuck_wait(waiter))
-                member->mark = search->mark;
+                proc->mark = search->mark;
         }
-        n += member->mark == search->mark;
+        n += proc->mark == search->mark;
     }
     if (n < 2)
         return 0;
-    list_foreach (member, &broker->hooked, in_hooked) {
-        if (member->mark == search->mark)
-            each_lease(member, take, search);
+    list_foreach (proc, &broker->hold_wait, in_hold_wait) {
+        if (proc->mark == search->mark)
+            each_lease(proc, take, search);
     }
 
     while (moved) {
         moved = false;
-        list_foreach (member, &broker->hooked, in_hooked) {
-            if (member->mark != search->mark || !all_could_end(search, member))
+        list_foreach (proc, &broker->hold_wait, in_hold_wait) {
+            if (proc->mark != search->mark || !all_could_end(search, proc))
                 continue;
-            member->mark = 0;
-            each_lease(member, give, search);
+            proc->mark = 0;
+            each_lease(proc, give, search);
             moved = true;
             n--;
         }
@@ -183,12 +183,12 @@ static uint32_t find_knot(struct broker *broker, struct search *search) {
 /* The wait to be given up. */
 static struct waiter *find_victim(const struct broker *broker, const struct search *search) {
     struct waiter *victim = NULL, *waiter;
-    struct member *member;
+    struct proc *proc;
 
-    list_foreach (member, &broker->hooked, in_hooked) {
-        if (member->mark != search->mark)
+    list_foreach (proc, &broker->hold_wait, in_hold_wait) {
+        if (proc->mark != search->mark)
             continue;
-        list_foreach (waiter, &member->waiters, in_member) {
+        list_foreach (waiter, &proc->waiters, in_proc) {
             if (!is_stuck_wait(waiter) || could_end(search, waiter))
                 continue;
             if (!victim || waiter->priority < victim->priority ||
@@ -200,18 +200,18 @@ static struct waiter *find_victim(const struct broker *broker, const struct sear
 }
 
 /* "process 12 of uid 1000 holds 15 GiB of GPU-… by lease 3 and waits for …" */
-static void name_member(const struct member *member, char *text, size_t size) {
-    const struct waiter *waiter = list_first(&member->waiters, struct waiter, in_member);
-    const struct holder *holder = list_first(&member->holders, struct holder, in_member);
+static void name_member(const struct proc *proc, char *text, size_t size) {
+    const struct waiter *waiter = list_first(&proc->waiters, struct waiter, in_proc);
+    const struct holder *holder = list_first(&proc->holders, struct holder, in_proc);
     const struct lease *lease =
-        holder ? holder->lease : list_first(&member->leases, struct lease, in_owner);
+        holder ? holder->lease : list_first(&proc->leases, struct lease, in_owner);
     uint64_t charge_bytes = 0;
     char bytes[UNITS_TEXT_SIZE];
 
     for (uint32_t i = 0; lease && i < lease->n_shares; i++)
         charge_bytes += share_charge(&lease->shares[i]);
     snprintf(text, size, "process %d of uid %u has %s by lease %llu and waits for %s",
-             (int)member->process.pid, (unsigned)waiter->tenant->uid,
+             (int)proc->process.pid, (unsigned)waiter->user->uid,
              units_format_bytes(charge_bytes, bytes), lease ? (unsigned long long)lease->id : 0,
              waiter->asked);
 }
@@ -226,14 +226,13 @@ void knot_resolve(struct broker *broker) {
             .kind = VERDICT_DENY,
             .refusal = REFUSAL_DEADLOCK,
         };
-        const struct member *member;
+        const struct proc *proc;
 
         if (!victim)
             return;
-        list_foreach (member, &broker->hooked, in_hooked) {
-            if (member->mark == search.mark && verdict.n_holders < VERDICT_HOLDERS_MAX)
-                name_member(member, verdict.holders[verdict.n_holders++],
-                            sizeof(verdict.holders[0]));
+        list_foreach (proc, &broker->hold_wait, in_hold_wait) {
+            if (proc->mark == search.mark && verdict.n_holders < VERDICT_HOLDERS_MAX)
+                name_member(proc, verdict.holders[verdict.n_holders++], sizeof(verdict.holders[0]));
         }
         snprintf(
             verdict.reason, sizeof(verdict.reason),

@@ -14,39 +14,38 @@
 #include "daemon/broker/device_choice.h"
 #include "daemon/broker/visibility.h"
 
-static bool is_spent(const struct broker *broker, const struct tenant *tenant) {
-    return tenant->rules.quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
-           broker->sink.spent(broker->sink.userdata, tenant->uid) >=
-               tenant->rules.quota_byte_seconds;
+static bool is_spent(const struct broker *broker, const struct user *user) {
+    return user->rules.quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
+           broker->sink.spent(broker->sink.userdata, user->uid) >= user->rules.quota_byte_seconds;
 }
 
-bool quota_leaves(const struct tenant *tenant, const struct book *book, uint64_t bytes) {
-    uint64_t quota = units_share(tenant->rules.quota_permyriad, book->usable_bytes);
-    uint64_t has = tenant->slot_bytes[book->slot];
+bool quota_leaves(const struct user *user, const struct book *book, uint64_t bytes) {
+    uint64_t quota = units_share(user->rules.quota_permyriad, book->usable_bytes);
+    uint64_t has = user->slot_bytes[book->slot];
 
-    return tenant->rules.quota_permyriad >= 10000 || (has <= quota && bytes <= quota - has);
+    return user->rules.quota_permyriad >= 10000 || (has <= quota && bytes <= quota - has);
 }
 
-static bool reaches(const struct tenant *tenant, const struct claim *claim, uint32_t n_old) {
-    uint32_t most = tenant->rules.quota_devices;
+static bool reaches(const struct user *user, const struct claim *claim, uint32_t n_old) {
+    uint32_t most = user->rules.quota_devices;
 
-    return MIN(n_old, claim->n_wanted) + (uint64_t)(most - MIN(most, tenant->n_slots)) >=
+    return MIN(n_old, claim->n_wanted) + (uint64_t)(most - MIN(most, user->n_slots)) >=
            claim->n_wanted;
 }
 
-bool quota_reaches(const struct tenant *tenant, const struct claim *claim) {
+bool quota_reaches(const struct user *user, const struct claim *claim) {
     uint32_t n_old = 0;
 
     for (uint32_t i = 0; i < claim->n_options; i++)
-        n_old += tenant->slot_leases[claim->options[i].slot] > 0;
-    return reaches(tenant, claim, n_old);
+        n_old += user->slot_leases[claim->options[i].slot] > 0;
+    return reaches(user, claim, n_old);
 }
 
 /* Options that rules and hours leave now, as indices; what they leave out goes into `ret`. */
-static uint32_t permitted(const struct broker *broker, const struct tenant *tenant,
+static uint32_t permitted(const struct broker *broker, const struct user *user,
                           const struct claim *claim, struct moment now, uint16_t *options,
                           struct fit *ret) {
-    const struct policy_rules *rules = &tenant->rules;
+    const struct policy_rules *rules = &user->rules;
     uint32_t n = 0, n_old = 0;
     uint64_t left, least = 0;
 
@@ -59,36 +58,36 @@ static uint32_t permitted(const struct broker *broker, const struct tenant *tena
         if (!device_is_leasable(&book->device))
             continue;
         if (broker->policy->n_devices > 0 &&
-            !policy_hours_allow(broker->policy, &face, now.week_minute, tenant->uid, tenant->gids,
-                                tenant->n_gids, claim->is_exclusive, &ret->until_minute)) {
+            !policy_hours_allow(broker->policy, &face, now.week_minute, user->uid, user->gids,
+                                user->n_gids, claim->is_exclusive, &ret->until_minute)) {
             ret->why = WHY_HOURS;
             ret->blocked = option->slot;
             continue;
         }
-        if (!quota_leaves(tenant, book, option->guaranteed_bytes))
+        if (!quota_leaves(user, book, option->guaranteed_bytes))
             continue;
         options[n++] = (uint16_t)i;
-        n_old += tenant->slot_leases[option->slot] > 0;
+        n_old += user->slot_leases[option->slot] > 0;
         least = n == 1 ? option->guaranteed_bytes : MIN(least, option->guaranteed_bytes);
     }
-    left = rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes);
+    left = rules->quota_bytes - MIN(rules->quota_bytes, user->charged_bytes);
     if (n < claim->n_wanted)
         return 0;
     ret->why = WHY_QUOTA;
-    if (tenant->n_leases >= rules->max_leases || !reaches(tenant, claim, n_old) ||
+    if (user->n_leases >= rules->max_leases || !reaches(user, claim, n_old) ||
         least > left / claim->n_wanted)
         return 0;
     return n;
 }
 
-bool claim_is_permitted(const struct broker *broker, const struct tenant *tenant,
+bool claim_is_permitted(const struct broker *broker, const struct user *user,
                         const struct claim *claim, struct moment now, struct fit *ret) {
     uint16_t options[BOOKS_MAX];
 
-    return permitted(broker, tenant, claim, now, options, ret) > 0;
+    return permitted(broker, user, claim, now, options, ret) > 0;
 }
 
-void claim_fit(struct broker *broker, const struct tenant *tenant, const struct claim *claim,
+void claim_fit(struct broker *broker, const struct user *user, const struct claim *claim,
                const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret) {
     uint16_t options[BOOKS_MAX], by_slot[BOOKS_MAX], order[BOOKS_MAX];
     struct placement_request request = {
@@ -99,7 +98,7 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
         .books = broker->books,
     };
     struct placement placement;
-    const struct policy_rules *rules = &tenant->rules;
+    const struct policy_rules *rules = &user->rules;
     uint32_t n, n_new_left, n_new = 0;
     bool in[BOOKS_MAX] = { false };
     uint64_t sum = 0;
@@ -108,13 +107,13 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
     ret->blocked = -1;
     ret->n_chosen = 0;
     ret->how[0] = '\0';
-    ret->is_spent = is_spent(broker, tenant);
-    n = permitted(broker, tenant, claim, now, options, ret);
+    ret->is_spent = is_spent(broker, user);
+    n = permitted(broker, user, claim, now, options, ret);
     if (n == 0)
         return;
 
     ret->why = WHY_DEVICE;
-    n_new_left = rules->quota_devices - MIN(rules->quota_devices, tenant->n_slots);
+    n_new_left = rules->quota_devices - MIN(rules->quota_devices, user->n_slots);
     for (uint32_t i = 0; i < n; i++) {
         const struct option *option = &claim->options[options[i]];
 
@@ -127,7 +126,7 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
             is_unsafe = true;
             continue;
         }
-        n_new += tenant->slot_leases[option->slot] == 0;
+        n_new += user->slot_leases[option->slot] == 0;
         by_slot[option->slot] = options[i];
         order[request.n_order++] = option->slot;
     }
@@ -140,13 +139,13 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
         fresh.n_order = 0;
         fresh.n_wanted = n_new_left;
         for (uint32_t i = 0; i < request.n_order; i++)
-            if (tenant->slot_leases[order[i]] == 0)
+            if (user->slot_leases[order[i]] == 0)
                 new_order[fresh.n_order++] = order[i];
         placement_decide(&placement, &fresh);
         for (uint32_t i = 0; i < placement.n_chosen; i++)
             in[placement.chosen[i]] = true;
         for (uint32_t i = 0; i < request.n_order; i++)
-            if (tenant->slot_leases[order[i]] > 0 || in[order[i]])
+            if (user->slot_leases[order[i]] > 0 || in[order[i]])
                 order[kept++] = order[i];
         request.n_order = kept;
         memset(in, 0, sizeof(in));
@@ -165,7 +164,7 @@ void claim_fit(struct broker *broker, const struct tenant *tenant, const struct 
             ret->chosen[ret->n_chosen] = &claim->options[by_slot[order[i]]];
             sum += ret->chosen[ret->n_chosen++]->guaranteed_bytes;
         }
-    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, tenant->charged_bytes)) {
+    if (sum > rules->quota_bytes - MIN(rules->quota_bytes, user->charged_bytes)) {
         ret->why = WHY_QUOTA;
         ret->n_chosen = 0;
     } else if (ret->n_chosen > 1 && ret->chosen[0]->declares_max &&

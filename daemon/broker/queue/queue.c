@@ -137,10 +137,10 @@ int waiter_enter(struct broker *broker, struct waiter *waiter) {
         list_append(&broker->asleep, &waiter->in_parked);
     else
         activate(broker, waiter, true);
-    list_append(&waiter->member->waiters, &waiter->in_member);
-    list_append(&waiter->tenant->waiters, &waiter->in_tenant);
-    member_hook(broker, waiter->member, false);
-    waiter->tenant->n_waiting++;
+    list_append(&waiter->proc->waiters, &waiter->in_proc);
+    list_append(&waiter->user->waiters, &waiter->in_user);
+    proc_note_hold_wait(broker, waiter->proc, false);
+    waiter->user->n_waiting++;
     if (waiter->holder)
         waiter->holder->lease->n_growths++;
     if (waiter->timeout_usec) {
@@ -163,21 +163,21 @@ void waiter_join(struct broker *broker, struct waiter *waiter) {
 
 void waiter_free(struct broker *broker, struct waiter *waiter) {
     if (waiter->in_line.n > 0) {
-        if (waiter->is_kept)
-            keep_waiter_gone(broker, waiter->id);
+        if (waiter->is_recorded)
+            emit_waiter_gone(broker, waiter->id);
         map_take(&broker->waiters, waiter->id);
         deactivate(broker, waiter);
         rank_tree_remove(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
         rank_tree_remove(&broker->timeouts, &waiter->in_timeouts);
-        list_remove(&waiter->in_member);
-        list_remove(&waiter->in_tenant);
-        waiter->tenant->n_waiting--;
+        list_remove(&waiter->in_proc);
+        list_remove(&waiter->in_user);
+        waiter->user->n_waiting--;
         if (waiter->holder)
             waiter->holder->lease->n_growths--;
         places_changed(broker);
     }
-    member_put(broker, waiter->member);
-    tenant_put(broker, waiter->tenant);
+    proc_put(broker, waiter->proc);
+    user_put(broker, waiter->user);
     free(waiter->demand);
     free(waiter->claim);
     free(waiter);
@@ -195,8 +195,8 @@ void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priori
     rank_tree_insert(root, &waiter->in_line);
     if (was_active)
         activate(broker, waiter, true);
-    if (waiter->is_kept)
-        keep_waiter(broker, waiter);
+    if (waiter->is_recorded)
+        emit_waiter(broker, waiter);
     places_changed(broker);
 }
 
@@ -213,8 +213,8 @@ void waiter_decide(struct broker *broker, struct waiter *waiter, const struct ve
         *waiter->answer = *verdict;
     else if (broker->sink.decided)
         broker->sink.decided(broker->sink.userdata, waiter->cookie, verdict);
-    tell_verdict(broker, waiter->tenant, waiter->member->process.pid, waiter->holder != NULL,
-                 verdict, waited);
+    emit_verdict(broker, waiter->user, waiter->proc->process.pid, waiter->holder != NULL, verdict,
+                 waited);
     waiter_free(broker, waiter);
 }
 
@@ -233,7 +233,7 @@ void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refu
 
 void waiter_park(struct broker *broker, struct waiter *waiter) {
     deactivate(broker, waiter);
-    list_append(waiter->why == WHY_QUOTA ? &waiter->tenant->parked : &broker->asleep,
+    list_append(waiter->why == WHY_QUOTA ? &waiter->user->parked : &broker->asleep,
                 &waiter->in_parked);
     broker->has_parked = true;
 }
@@ -249,27 +249,27 @@ static void unpark(struct broker *broker, struct list *list) {
     }
 }
 
-void tenant_unpark(struct broker *broker, struct tenant *tenant) {
+void tenant_unpark(struct broker *broker, struct user *user) {
     struct waiter *waiter;
 
-    unpark(broker, &tenant->parked);
+    unpark(broker, &user->parked);
     /* The best devices may have been one too many for it, and others full. */
-    if (tenant->rules.quota_devices == UINT32_MAX)
+    if (user->rules.quota_devices == UINT32_MAX)
         return;
-    list_foreach (waiter, &tenant->waiters, in_tenant) {
+    list_foreach (waiter, &user->waiters, in_user) {
         waiter_refresh(broker, waiter);
     }
 }
 
-void tenant_settle(struct broker *broker, struct tenant *tenant) {
+void tenant_settle(struct broker *broker, struct user *user) {
     struct moment now = { broker->now_usec, broker->week_minute };
-    const struct policy_rules *rules = &tenant->rules;
+    const struct policy_rules *rules = &user->rules;
     struct waiter *waiter, *next;
 
-    if (tenant->n_leases < rules->max_leases && rules->quota_bytes == UNITS_FOREVER &&
+    if (user->n_leases < rules->max_leases && rules->quota_bytes == UNITS_FOREVER &&
         rules->quota_permyriad >= 10000 && rules->quota_devices == UINT32_MAX)
         return;
-    list_foreach_safe (waiter, next, &tenant->waiters, in_tenant) {
+    list_foreach_safe (waiter, next, &user->waiters, in_user) {
         struct growth_fit growth;
         struct fit fit;
 
@@ -279,7 +279,7 @@ void tenant_settle(struct broker *broker, struct tenant *tenant) {
             growth_fit(broker, waiter->holder, waiter->share, waiter->bytes, 0, &growth);
             if (growth.is_over_limit || growth.is_spent || growth.fits || growth.why != WHY_QUOTA)
                 continue;
-        } else if (claim_is_permitted(broker, tenant, waiter->claim, now, &fit)) {
+        } else if (claim_is_permitted(broker, user, waiter->claim, now, &fit)) {
             continue;
         }
         waiter->why = waiter->holder ? WHY_QUOTA : fit.why;
@@ -304,7 +304,7 @@ int line_review(struct broker *broker) {
         int r;
 
         next = rank_tree_next(node);
-        r = claim_new(&claim, &verdict, broker->books, broker->n_books, &waiter->tenant->rules,
+        r = claim_new(&claim, &verdict, broker->books, broker->n_books, &waiter->user->rules,
                       waiter->demand);
         if (r == -ENOMEM) {
             result = r;

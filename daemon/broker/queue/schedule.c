@@ -29,10 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PASSED_MAX  8
-#define AHEAD_MAX   256
-#define HOOKED_MAX  64
-#define HOOKED_EACH 2
+#define PASSED_MAX     8
+#define AHEAD_MAX      256
+#define HOLD_WAIT_MAX  64
+#define HOLD_WAIT_EACH 2
 
 static const struct place line_begin = { false, INT64_MIN, 0 };
 static const struct place line_end = { true, INT64_MAX, UINT64_MAX };
@@ -254,18 +254,18 @@ static void join_slots(struct broker *broker, struct round *round, const struct 
 }
 
 /* After a grant: does it change anything for those who had their turn already? */
-static void settle(struct broker *broker, struct round *round, struct tenant *tenant) {
+static void settle(struct broker *broker, struct round *round, struct user *user) {
     uint64_t flags = (broker->growths ? broker->growths->any[MARKS] : 0) |
                      (broker->requests ? broker->requests->any[MARKS] : 0);
 
-    if (tenant)
-        tenant_settle(broker, tenant);
+    if (user)
+        tenant_settle(broker, user);
     round->is_unsettled |= broker->has_parked || (flags & MARK_SAFE);
 }
 
 static void grant(struct broker *broker, struct round *round, struct waiter *waiter,
                   const struct fit *fit) {
-    struct tenant *tenant = waiter->tenant->n_waiting > 1 ? waiter->tenant : NULL;
+    struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
     struct slots slots = waiter->claim->slots;
     struct verdict verdict;
 
@@ -277,7 +277,7 @@ static void grant(struct broker *broker, struct round *round, struct waiter *wai
         waiter_decide(broker, waiter, &verdict);
     }
     join_slots(broker, round, &slots);
-    settle(broker, round, tenant);
+    settle(broker, round, user);
 }
 
 static void set_why(struct broker *broker, struct waiter *waiter, enum why why, int blocked) {
@@ -325,7 +325,7 @@ static bool judge_request(struct broker *broker, struct round *round, struct wai
         keep(broker, round, waiter);
         return true;
     }
-    claim_fit(broker, waiter->tenant, claim, left, round->now, &fit);
+    claim_fit(broker, waiter->user, claim, left, round->now, &fit);
     if (fit.is_spent) {
         waiter_deny(broker, waiter, REFUSAL_DENIED, NULL,
                     "your GiB·hours are used up; they come back as their period passes");
@@ -356,7 +356,7 @@ static bool judge_request(struct broker *broker, struct round *round, struct wai
 
 static bool judge_growth(struct broker *broker, struct round *round, struct waiter *waiter) {
     struct holder *holder = waiter->holder;
-    struct tenant *tenant = waiter->tenant->n_waiting > 1 ? waiter->tenant : NULL;
+    struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
     struct book *book = holder->lease->shares[waiter->share].book;
     uint64_t left = book_free(book);
     struct slots slots = { 0 };
@@ -382,7 +382,7 @@ static bool judge_growth(struct broker *broker, struct round *round, struct wait
         waiter_decide(broker, waiter, &verdict);
         line_touch(broker, book->slot);
         join_slots(broker, round, &slots);
-        settle(broker, round, tenant);
+        settle(broker, round, user);
         return false;
     } else {
         set_why(broker, waiter, fit.why, (int)book->slot);
@@ -401,18 +401,18 @@ static bool judge_growth(struct broker *broker, struct round *round, struct wait
  */
 
 /* What a process has of a device: it alone decides when that becomes free. */
-static uint64_t own_charge(const struct member *member, unsigned slot) {
+static uint64_t own_charge(const struct proc *proc, unsigned slot) {
     const struct holder *holder;
     const struct lease *lease;
     uint64_t sum = 0;
 
-    list_foreach (holder, &member->holders, in_member) {
+    list_foreach (holder, &proc->holders, in_proc) {
         for (uint32_t i = 0; i < holder->lease->n_shares; i++)
             if (holder->lease->shares[i].book->slot == slot)
                 sum += share_charge(&holder->lease->shares[i]);
     }
-    list_foreach (lease, &member->leases, in_owner) {
-        for (uint32_t i = 0; i < lease->n_shares && !holder_find(lease, &member->process); i++)
+    list_foreach (lease, &proc->leases, in_owner) {
+        for (uint32_t i = 0; i < lease->n_shares && !holder_find(lease, &proc->process); i++)
             if (lease->shares[i].book->slot == slot)
                 sum += share_charge(&lease->shares[i]);
     }
@@ -421,13 +421,13 @@ static uint64_t own_charge(const struct member *member, unsigned slot) {
 
 /* Whether a waiter cannot be met before the process gives back what it has. */
 static bool waits_for(const struct broker *broker, const struct waiter *waiter,
-                      const struct member *member) {
+                      const struct proc *proc) {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
         const struct option *option = &waiter->claim->options[i];
         uint64_t usable = broker->books[option->slot]->usable_bytes;
-        uint64_t own = own_charge(member, option->slot);
+        uint64_t own = own_charge(proc, option->slot);
 
         n += usable - MIN(usable, own) >= option->guaranteed_bytes;
     }
@@ -449,7 +449,7 @@ static bool left_by_others(const struct broker *broker, const struct waiter *wai
             break;
         if (n++ == AHEAD_MAX)
             return false;
-        if (!other->holder && waits_for(broker, other, waiter->member))
+        if (!other->holder && waits_for(broker, other, waiter->proc))
             continue;
         for (unsigned slot = 0; slot < broker->n_books; slot++)
             if (other->in_line.marks[slot / 64] >> slot % 64 & 1)
@@ -459,12 +459,12 @@ static bool left_by_others(const struct broker *broker, const struct waiter *wai
 }
 
 /* Those in front of `first` go behind all others. */
-static void hooked_begin_with(struct broker *broker, struct member *first) {
+static void hold_wait_begin_with(struct broker *broker, struct proc *first) {
     struct list *link;
 
-    while ((link = broker->hooked.next) != &first->in_hooked) {
+    while ((link = broker->hold_wait.next) != &first->in_hold_wait) {
         list_remove(link);
-        list_append(&broker->hooked, link);
+        list_append(&broker->hold_wait, link);
     }
 }
 
@@ -486,32 +486,32 @@ static bool is_concerned(const struct broker *broker, const struct round *round,
  * this process ends anyway. Rare, so a few are looked at in each round: two of a process, and the
  * next round begins with those that this one left out, so that nobody's requests hide another's.
  */
-static void serve_hooked(struct broker *broker, struct round *round) {
-    struct member *member, *next_member;
+static void serve_hold_wait(struct broker *broker, struct round *round) {
+    struct proc *proc, *next_proc;
     struct waiter *waiter, *next;
     uint64_t left[BOOKS_MAX];
     unsigned n = 0;
     struct fit fit;
 
-    list_foreach_safe (member, next_member, &broker->hooked, in_hooked) {
+    list_foreach_safe (proc, next_proc, &broker->hold_wait, in_hold_wait) {
         unsigned of_this = 0;
 
-        if (n >= HOOKED_MAX) {
-            hooked_begin_with(broker, member);
+        if (n >= HOLD_WAIT_MAX) {
+            hold_wait_begin_with(broker, proc);
             return;
         }
-        list_foreach_safe (waiter, next, &member->waiters, in_member) {
+        list_foreach_safe (waiter, next, &proc->waiters, in_proc) {
             if (!is_concerned(broker, round, waiter))
                 continue;
-            if (of_this++ == HOOKED_EACH)
+            if (of_this++ == HOLD_WAIT_EACH)
                 break;
             n++;
             for (size_t i = 0; i < broker->n_books; i++)
                 left[i] = book_free(broker->books[i]);
-            claim_fit(broker, waiter->tenant, waiter->claim, left, round->now, &fit);
+            claim_fit(broker, waiter->user, waiter->claim, left, round->now, &fit);
             if (fit.n_chosen == 0 || fit.is_spent || !left_by_others(broker, waiter, left))
                 continue;
-            claim_fit(broker, waiter->tenant, waiter->claim, left, round->now, &fit);
+            claim_fit(broker, waiter->user, waiter->claim, left, round->now, &fit);
             if (fit.n_chosen == 0)
                 continue;
             round->at = waiter_at(waiter);
@@ -565,8 +565,8 @@ static bool walk(struct broker *broker, struct round *round) {
     }
     if (!round->is_unsettled)
         broker->is_safety_due = false;
-    if (!round->is_unsettled && !list_is_empty(&broker->hooked))
-        serve_hooked(broker, round);
+    if (!round->is_unsettled && !list_is_empty(&broker->hold_wait))
+        serve_hold_wait(broker, round);
     if (round->is_unsettled)
         return true;
 
