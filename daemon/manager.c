@@ -44,7 +44,7 @@
 
 #define USEC_PER_SEC    UINT64_C(1000000)
 #define TICK_USEC       USEC_PER_SEC
-#define TIMER_ACCURACY  UINT64_C(1000)   /* of a deadline in the line: somebody waits for it */
+#define TIMER_ACCURACY  UINT64_C(1000)   /* of a deadline in the queue: somebody waits for it */
 #define TICK_ACCURACY   UINT64_C(250000) /* of the tick: nobody does */
 #define RETRY_USEC      UINT64_C(100000) /* until a failed commit is tried again */
 #define SETTLE_ROUNDS   16
@@ -225,7 +225,7 @@ int manager_reconfigure(struct manager *manager, struct config *config, struct a
     int r = broker_policy_set(manager->broker, &config->policy, manager_now(manager));
 
     if (r < 0) {
-        /* The line may not be judged anew for want of memory; the policy is the old one. */
+        /* The queue may not be judged anew for want of memory; the policy is the old one. */
         broker_policy_set(manager->broker, &old->policy, manager_now(manager));
         config_free(config);
         return error_set(err, r, "no memory for the new configuration");

@@ -127,7 +127,7 @@ DEFINE_FREEP(struct manager, manager_freep, manager_free)
 int manager_run(struct manager *manager, struct allot_error *err);
 
 /*
- * The end of a turn: run the line, write the records, and only then send the replies. Everything
+ * The end of a turn: run the queue, write the records, and only then send the replies. Everything
  * that changes the broker ends here; inside it, it does nothing.
  */
 void manager_settle(struct manager *manager);

@@ -2,7 +2,7 @@
 /*
  * A demand becomes a waiter, and a waiter a lease.
  *
- * Everybody who is not denied outright joins the line, also who will be served at once: then the
+ * Everybody who is not denied outright joins the queue, also who will be served at once: then the
  * line decides, and there is no second set of rules for the first in it. Explaining is the same up
  * to the point where something would change.
  */
@@ -62,12 +62,12 @@ static int over_share(const struct broker *broker, const struct waiter *waiter) 
     if (waiter->holder) {
         const struct book *book = waiter->holder->lease->shares[waiter->share].book;
 
-        return quota_leaves(user, book, growth_rise(waiter)) ? -1 : (int)book->slot;
+        return fit_quota_leaves(user, book, growth_rise(waiter)) ? -1 : (int)book->slot;
     }
     for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
         const struct option *option = &waiter->claim->options[i];
 
-        if (quota_leaves(user, broker->books[option->slot], option->guaranteed_bytes))
+        if (fit_quota_leaves(user, broker->books[option->slot], option->guaranteed_bytes))
             n_left++;
         else if (over < 0)
             over = option->slot;
@@ -95,7 +95,7 @@ static void reason_quota(const struct broker *broker, const struct waiter *waite
     else if (!waiter->holder && user->n_leases >= rules->max_leases)
         snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
                  user->n_leases, rules->max_leases);
-    else if (!waiter->holder && !quota_reaches(user, waiter->claim))
+    else if (!waiter->holder && !fit_quota_reaches(user, waiter->claim))
         snprintf(text, size, "you use %u devices of at most %u; it starts when one is free of you",
                  user->n_slots, rules->quota_devices);
     else
@@ -429,14 +429,14 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     waiter->cookie = cookie;
     waiter->answer = ret;
     ret->kind = VERDICT_WAIT;
-    r = waiter_enter(broker, waiter);
+    r = queue_enter(broker, waiter);
     if (r < 0) {
-        waiter_free(broker, waiter);
+        queue_leave(broker, waiter);
         return r;
     }
-    line_run(broker, now);
-    if (ret->kind == VERDICT_WAIT && !waiter->no_wait && broker->is_knot_due)
-        knot_resolve(broker);
+    schedule_run(broker, now);
+    if (ret->kind == VERDICT_WAIT && !waiter->no_wait && broker->is_deadlock_due)
+        deadlock_resolve(broker);
     if (ret->kind != VERDICT_WAIT)
         return 0;
 
@@ -444,20 +444,20 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     if (waiter->no_wait) {
         const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
 
-        waiter_deny(broker, waiter,
-                    waiter->why == WHY_GRACE    ? REFUSAL_BUSY
-                    : waiter->why == WHY_QUOTA  ? REFUSAL_DENIED
-                    : waiter->why == WHY_HOURS  ? REFUSAL_DENIED
-                    : waiter->why == WHY_HEALTH ? REFUSAL_DRAINING
-                                                : REFUSAL_NO_MEMORY,
-                    book, "%s", reason);
+        queue_deny(broker, waiter,
+                   waiter->why == WHY_GRACE    ? REFUSAL_BUSY
+                   : waiter->why == WHY_QUOTA  ? REFUSAL_DENIED
+                   : waiter->why == WHY_HOURS  ? REFUSAL_DENIED
+                   : waiter->why == WHY_HEALTH ? REFUSAL_DRAINING
+                                               : REFUSAL_NO_MEMORY,
+                   book, "%s", reason);
         return 0;
     }
     waiter->answer = NULL;
     waiter->is_recorded = true;
     emit_waiter(broker, waiter);
     ret->waiter = waiter->id;
-    ret->place = waiter->told_place = waiter_place(broker, waiter);
+    ret->place = waiter->told_place = queue_position(broker, waiter);
     waiter->told_why = waiter->why;
     snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
     emit_verdict(broker, user, peer->process.pid, false, ret, 0);
@@ -471,6 +471,6 @@ int broker_cancel(struct broker *broker, uint64_t id, struct moment now) {
     if (!waiter)
         return -ENOENT;
     emit_cancelled(broker, waiter);
-    waiter_free(broker, waiter);
+    queue_leave(broker, waiter);
     return 0;
 }

@@ -325,7 +325,7 @@ static void idle_step(struct broker *broker, struct lease *lease, uint8_t step) 
     list_foreach (holder, &lease->holders, in_lease) {
         list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {
             if (waiter->holder == holder)
-                waiter_reorder(broker, waiter, lease_priority(lease, broker->policy));
+                queue_reorder(broker, waiter, lease_priority(lease, broker->policy));
         }
     }
     if (step == 3)
@@ -437,7 +437,7 @@ int broker_sample(struct broker *broker, const struct sample *sample, struct mom
         if (!reading->is_read[i])
             continue;
         if (reading->unmanaged_bytes[i] < broker->books[i]->unmanaged_bytes)
-            line_touch(broker, (unsigned)i);
+            queue_touch(broker, (unsigned)i);
         broker->books[i]->unmanaged_bytes = reading->unmanaged_bytes[i];
     }
     free(reading);

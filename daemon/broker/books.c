@@ -56,9 +56,10 @@ uint64_t book_overcommitted(const struct book *book) {
     return sum > book->usable_bytes ? sum - book->usable_bytes : 0;
 }
 
-uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_t n_needs) {
-    uint64_t leases[SLACK_LEASES_MAX];
-    struct slack_case in = {
+uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_bytes,
+                              uint32_t n_needs) {
+    uint64_t leases[BACKFILL_LEASES_MAX];
+    struct backfill_case in = {
         .usable_bytes = book->usable_bytes,
         .lease_bytes = leases,
         .need_bytes = need_bytes,
@@ -75,7 +76,7 @@ uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_
             if (__builtin_add_overflow(in.vague_bytes, MAX(share->limit_bytes, share->held_bytes),
                                        &in.vague_bytes))
                 return 0;
-        } else if (in.n_leases == SLACK_LEASES_MAX) {
+        } else if (in.n_leases == BACKFILL_LEASES_MAX) {
             return 0;
         } else {
             leases[in.n_leases++] = share->guaranteed_bytes;
@@ -83,7 +84,7 @@ uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_
         if (in.vague_bytes >= book->usable_bytes)
             return 0;
     }
-    return slack_of(&in);
+    return backfill_bytes(&in);
 }
 
 uint64_t share_charge(const struct share *share) {

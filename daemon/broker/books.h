@@ -80,7 +80,8 @@ struct share {
 
 /* Somebody may take so much of it though these wait in front: see daemon/broker/queue/backfill.h.
  */
-uint64_t book_slack(const struct book *book, const uint64_t *need_bytes, uint32_t n_needs);
+uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_bytes,
+                              uint32_t n_needs);
 
 /* max(guaranteed, held) */
 uint64_t share_charge(const struct share *share);

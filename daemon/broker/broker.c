@@ -18,8 +18,8 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
 
     if (!broker)
         return -ENOMEM;
-    broker->round = round_new();
-    if (!broker->round) {
+    broker->schedule = schedule_new();
+    if (!broker->schedule) {
         free(broker);
         return -ENOMEM;
     }
@@ -51,7 +51,7 @@ struct broker *broker_free(struct broker *broker) {
         return NULL;
     broker->sink = (struct broker_sink){ 0 };
     while ((node = rank_tree_first(broker->growths)) || (node = rank_tree_first(broker->requests)))
-        waiter_free(broker, rank_tree_entry(node, struct waiter, in_line));
+        queue_leave(broker, rank_tree_entry(node, struct waiter, in_queue));
     for (size_t pos = 0; (lease = map_next(&broker->leases, &pos));)
         lease_gone(broker, lease, "");
     list_foreach_safe (releasing, next_releasing, &broker->releasing, in_broker) {
@@ -70,7 +70,7 @@ struct broker *broker_free(struct broker *broker) {
     map_done(&broker->users);
     map_done(&broker->waiters);
     map_done(&broker->cgroups);
-    free(broker->round);
+    free(broker->schedule);
     free(broker->unclaimed);
     free(broker);
     return NULL;
@@ -118,7 +118,7 @@ void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more
         list_append(&broker->hold_wait, &proc->in_hold_wait);
     if (holds_and_waits && has_more)
         list_foreach (waiter, &proc->waiters, in_proc) {
-            waiter_refresh(broker, waiter);
+            queue_refresh(broker, waiter);
         }
 }
 
@@ -211,8 +211,8 @@ struct book *book_get(struct broker *broker, const struct gpuid *id) {
         return NULL;
     book->slot = (unsigned)broker->n_books;
     list_init(&book->shares);
-    broker->shut[book->slot].place = (struct place){ true, INT64_MAX, UINT64_MAX };
-    broker->shut[book->slot].room_bytes = UINT64_MAX;
+    broker->bound[book->slot].place = (struct queue_place){ true, INT64_MAX, UINT64_MAX };
+    broker->bound[book->slot].room_bytes = UINT64_MAX;
     book->device.seen.id = *id;
     book->device.state = DEVICE_LOST;
     snprintf(book->device.reason, sizeof(book->device.reason), "not seen since the daemon started");
@@ -273,7 +273,7 @@ int broker_device_set(struct broker *broker, const struct device *device, uint64
         emit_to_holders(broker, book, NOTICE_DRAINING);
     else if (before != device->state && device->state == DEVICE_LOST)
         emit_to_holders(broker, book, NOTICE_LOST);
-    return line_review(broker);
+    return queue_review(broker);
 }
 
 int broker_policy_set(struct broker *broker, const struct policy *policy, struct moment now) {
@@ -289,12 +289,12 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
         user_judge(broker, user);
     /* A step of priority may be worth another wait. */
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
-        if (line_key(broker, waiter->since_usec, waiter->priority) != waiter->in_line.key)
-            waiter_reorder(broker, waiter, waiter->priority);
+        if (queue_key(broker, waiter->since_usec, waiter->priority) != waiter->in_queue.key)
+            queue_reorder(broker, waiter, waiter->priority);
     /* Growth, too, may be within the quota now. */
     for (size_t pos = 0; (user = map_next(&broker->users, &pos));)
-        tenant_unpark(broker, user);
-    return line_review(broker);
+        queue_unpark_user(broker, user);
+    return queue_review(broker);
 }
 
 /* ---- Reading -----------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_wai
     uint32_t n_growths = rank_tree_count(broker->growths);
     struct rank_tree_node *node = i < n_growths ? rank_tree_at(broker->growths, i)
                                                 : rank_tree_at(broker->requests, i - n_growths);
-    const struct waiter *waiter = rank_tree_entry(node, struct waiter, in_line);
+    const struct waiter *waiter = rank_tree_entry(node, struct waiter, in_queue);
 
     if (!waiter)
         return false;

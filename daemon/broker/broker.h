@@ -9,10 +9,10 @@
  * manager; event-loop thread only.
  *
  * Calls that answer at once decide at once. Whatever frees bytes (shrink, release, detach, a
- * process's end, a sample, a policy) only notes that the line must be looked at: broker_turn() does
- * it, once per turn of the loop, so that a turn with many changes costs one walk.
+ * process's end, a sample, a policy) only notes that the queue must be looked at: broker_turn()
+ * does it, once per turn of the loop, so that a turn with many changes costs one walk.
  *
- * The line: growth of running jobs first, then new leases; in each the higher priority, then the
+ * The queue: growth of running jobs first, then new leases; in each the higher priority, then the
  * earlier; a step of priority is worth `age_usec` of waiting, so nobody starves. Whoever does not
  * fit keeps, on every device that it could use, what it asks for; those behind may pass with what
  * is left beyond that, or where nobody before them starts later for it
@@ -123,7 +123,8 @@ int broker_new(struct broker **ret, const struct policy *policy, const struct br
 struct broker *broker_free(struct broker *broker); /* accepts NULL, returns NULL; tells nobody */
 DEFINE_FREEP(struct broker, broker_freep, broker_free)
 
-/* Swap the policy. Who holds a lease keeps it, whatever the new rules are; the line is judged anew.
+/* Swap the policy. Who holds a lease keeps it, whatever the new rules are; the queue is judged
+ * anew.
  */
 int broker_policy_set(struct broker *broker, const struct policy *policy, struct moment now);
 
@@ -300,7 +301,7 @@ void broker_vacated(struct broker *broker, uint64_t lease, struct moment now);
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-/* Run the line: grants, timeouts, expiry, idle ladder, knots, grace, places. */
+/* Run the queue: grants, timeouts, expiry, idle ladder, deadlocks, grace, places. */
 int broker_turn(struct broker *broker, struct moment now);
 
 /* When to call broker_turn() next though nothing happens; 0: at once; UINT64_MAX: no need. */
@@ -321,7 +322,7 @@ void broker_books_lost(struct broker *broker);
 /*
  * Nothing is granted from now on but growth within what is guaranteed, until all recorded holders
  * are back or known to be gone, and `grace_usec` at most. Holders that are not back then are
- * detached, places in the line that nobody came back for are gone.
+ * detached, places in the queue that nobody came back for are gone.
  */
 void broker_grace_begin(struct broker *broker, struct moment now);
 uint64_t broker_grace_until(const struct broker *broker); /* 0: no grace */
@@ -370,7 +371,7 @@ struct broker_waiter {
     const char *asked;                 /* "2 devices × 8 GiB" */
     char reason[VERDICT_REASON_SIZE];
 };
-/* Number `i` of the line, from 0; false past the end. Costs O(log n) and the reason. */
+/* Number `i` of the queue, from 0; false past the end. Costs O(log n) and the reason. */
 bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_waiter *ret);
 uint32_t broker_n_waiters(const struct broker *broker);
 

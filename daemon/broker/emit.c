@@ -224,7 +224,7 @@ void broker_dump(const struct broker *broker,
 
         for (struct rank_tree_node *node = rank_tree_first(root); node;
              node = rank_tree_next(node)) {
-            make_waiter(&record, rank_tree_entry(node, struct waiter, in_line));
+            make_waiter(&record, rank_tree_entry(node, struct waiter, in_queue));
             fn(userdata, &record);
         }
     }

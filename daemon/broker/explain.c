@@ -47,7 +47,7 @@ static void explain_user(const struct user *user, struct explanation *ret) {
 static int explain(struct broker *broker, struct user *user, const struct demand *demand,
                    struct moment now, struct explanation *ret) {
     int32_t priority = demand->has_priority ? demand->priority : user->rules.priority;
-    int64_t key = line_key(broker, now.usec, priority);
+    int64_t key = queue_key(broker, now.usec, priority);
     uint64_t left[BOOKS_MAX];
     cleanup(freep) struct claim *claim = NULL;
     struct waiter waiter = { .user = user, .blocked = -1 };
@@ -58,8 +58,8 @@ static int explain(struct broker *broker, struct user *user, const struct demand
     if (r < 0)
         return r == -ENOMEM ? r : 0;
 
-    line_left(broker, key, claim, left);
-    claim_fit(broker, user, claim, left, now, &fit);
+    schedule_left(broker, key, claim, left);
+    fit_decide(broker, user, claim, left, now, &fit);
     explain_user(user, ret);
     for (uint32_t i = 0; i < claim->n_options; i++)
         explain_device(broker, &claim->options[i], left[claim->options[i].slot], ret);
@@ -83,7 +83,7 @@ static int explain(struct broker *broker, struct user *user, const struct demand
 
         for (size_t i = 0; i < broker->n_books; i++)
             all[i] = book_free(broker->books[i]);
-        claim_fit(broker, user, claim, all, now, &raw);
+        fit_decide(broker, user, claim, all, now, &raw);
         if (raw.n_chosen > 0 && !broker->grace_usec)
             waiter.why = WHY_BEHIND;
     }

@@ -70,11 +70,11 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
     }
     if (user->charged_bytes > rules->quota_bytes ||
         ret->rise_bytes > rules->quota_bytes - user->charged_bytes ||
-        !quota_leaves(user, share->book, ret->rise_bytes))
+        !fit_quota_leaves(user, share->book, ret->rise_bytes))
         ret->why = WHY_QUOTA;
     else if (ret->rise_bytes > free_bytes)
         ret->why = ret->rise_bytes <= book_free(share->book) ? WHY_BEHIND : WHY_DEVICE;
-    else if (lease->declares_max && !safety_keeps(broker, lease, i, ret->rise_bytes))
+    else if (lease->declares_max && !bankers_keeps(broker, lease, i, ret->rise_bytes))
         ret->why = WHY_UNSAFE;
     else
         ret->fits = true;
@@ -91,7 +91,7 @@ void growth_take(struct broker *broker, struct holder *holder, unsigned i, uint6
 
     holder_set(broker, holder, i, part->declared_bytes + bytes, part->seen_bytes);
     emit_holder(broker, holder);
-    tenant_settle(broker, holder->lease->user);
+    queue_settle_user(broker, holder->lease->user);
     ret->kind = VERDICT_GRANT;
     ret->lease = holder->lease->id;
     ret->held_bytes = holder->lease->shares[i].held_bytes;
@@ -152,15 +152,15 @@ static void deny_over_limit(struct broker *broker, struct waiter *waiter) {
     const struct share *share = &lease->shares[waiter->share];
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE], c[UNITS_TEXT_SIZE];
 
-    waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, share->book,
-                "%s more is over the limit of lease %llu on %s: its processes hold %s of %s, and "
-                "could give nothing back",
-                units_format_bytes(waiter->bytes, a), (unsigned long long)lease->id,
-                share->book->name, units_format_bytes(share->held_bytes, b),
-                units_format_bytes(share->limit_bytes, c));
+    queue_deny(broker, waiter, REFUSAL_NO_MEMORY, share->book,
+               "%s more is over the limit of lease %llu on %s: its processes hold %s of %s, and "
+               "could give nothing back",
+               units_format_bytes(waiter->bytes, a), (unsigned long long)lease->id,
+               share->book->name, units_format_bytes(share->held_bytes, b),
+               units_format_bytes(share->limit_bytes, c));
 }
 
-void growth_nudge(struct broker *broker, struct lease *lease, unsigned i) {
+void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned i) {
     struct holder *holder;
     struct waiter *waiter, *next;
     bool waits_on = has_recalled(lease, i);
@@ -186,9 +186,9 @@ void growth_nudge(struct broker *broker, struct lease *lease, unsigned i) {
                 if (is_haunted(broker, lease, share->book))
                     continue;
                 growth_take(broker, holder, i, waiter->bytes, &verdict);
-                waiter_decide(broker, waiter, &verdict);
+                queue_answer(broker, waiter, &verdict);
             } else if (waiter->why == WHY_RECALL) {
-                waiter_join(broker, waiter);
+                queue_rejoin(broker, waiter);
             }
         }
     }
@@ -211,7 +211,7 @@ __attribute__((format(printf, 6, 7))) static void refuse(struct broker *broker,
         emit_verdict(broker, holder->lease->user, holder->process.pid, true, ret, 0);
 }
 
-/* The line, or the recall, has it; what remains is what the caller hears. */
+/* The queue, or the recall, has it; what remains is what the caller hears. */
 static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
                     const struct broker_growth *growth, uint64_t bytes, enum why why, void *cookie,
                     struct moment now, struct verdict *ret) {
@@ -257,36 +257,36 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
     }
 
     ret->kind = VERDICT_WAIT;
-    r = waiter_enter(broker, waiter);
+    r = queue_enter(broker, waiter);
     if (r < 0) {
-        waiter_free(broker, waiter);
+        queue_leave(broker, waiter);
         return r;
     }
     if (why == WHY_RECALL) {
         recall(broker, holder, i,
                holder->lease->shares[i].held_bytes + bytes - holder->lease->shares[i].limit_bytes);
     } else {
-        line_run(broker, now);
+        schedule_run(broker, now);
         if (ret->kind == VERDICT_WAIT)
-            knot_resolve(broker);
+            deadlock_resolve(broker);
     }
     if (ret->kind != VERDICT_WAIT)
         return 0;
 
     if (waiter->no_wait && waiter->why != WHY_RECALL) {
         waiter_reason(broker, waiter, reason, sizeof(reason));
-        waiter_deny(broker, waiter,
-                    waiter->why == WHY_GRACE   ? REFUSAL_BUSY
-                    : waiter->why == WHY_QUOTA ? REFUSAL_DENIED
-                                               : REFUSAL_NO_MEMORY,
-                    share->book, "%s", reason);
+        queue_deny(broker, waiter,
+                   waiter->why == WHY_GRACE   ? REFUSAL_BUSY
+                   : waiter->why == WHY_QUOTA ? REFUSAL_DENIED
+                                              : REFUSAL_NO_MEMORY,
+                   share->book, "%s", reason);
         return 0;
     }
     waiter->answer = NULL;
     waiter->is_recorded = true;
     emit_waiter(broker, waiter);
     ret->waiter = waiter->id;
-    ret->place = waiter->told_place = waiter_place(broker, waiter);
+    ret->place = waiter->told_place = queue_position(broker, waiter);
     waiter->told_why = waiter->why;
     waiter_reason(broker, waiter, ret->reason, sizeof(ret->reason));
     if (waiter->why != WHY_RECALL)
@@ -406,7 +406,7 @@ void broker_shrink(struct broker *broker, const struct process_id *process, uint
         emit_holder(broker, holder);
     }
     if (holder->lease->n_growths > 0)
-        growth_nudge(broker, holder->lease, i);
+        growth_retry_siblings(broker, holder->lease, i);
     ret->kind = VERDICT_GRANT;
     ret->lease = holder->lease->id;
     ret->held_bytes = share->held_bytes;

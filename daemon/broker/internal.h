@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Brokerage: the inside of the broker, for the files that it is made of and nobody else.
+ * Internal: the inside of the broker, for its own files only.
  *
- *     broker.c    facts, lookups, the broker itself         demand.c     a demand in bytes
- *     acquire.c   a demand becomes a waiter or a lease      line.c       who is next
- *     explain.c   the same without doing it                 order.c      sorted, with ranks
- *     growth.c    grow, shrink, recall                      safety.c     the banker's rule
- *     lease.c     holders come and go, leases end           knot.c       waits that never end
- *     reading.c   what NVML shows                           revive.c     after a restart
- *     turn.c      what time brings                          check.c      every sum, walked
- *     emit.c   records, events                           fit.c        where a claim fits
- *     round.c     who of the line is served                 slack.c      who may pass whom
+ *     broker.c        facts, lookups, the broker itself     queue/queue.c      the waiters in order
+ *     acquire.c       a request becomes a waiter or lease   queue/schedule.c   which are served
+ *     request.c       a request in bytes                    queue/fit.c        where a claim fits
+ *     explain.c       the same without doing it             queue/backfill.c   what may be passed
+ *     growth.c        grow, shrink, recall                  queue/bankers.c    the banker's rule
+ *     lease.c         holders come and go, leases end       queue/deadlock.c   waits without end
+ *     apply_sample.c  what NVML shows                       recover.c          after a restart
+ *     timers.c        what is due by time                   emit.c             records, events
+ *     invariants.c    every sum, walked
  *
  * Leases, holders, waiters and releasing bytes are objects that are linked into all they concern
  * and unlink themselves when they are freed. Whatever changes bytes goes through the three calls
@@ -30,8 +30,8 @@ struct proc {
     struct list leases;  /* that it acquired, by in_owner */
     struct list waiters; /* by in_proc */
     struct list
-        in_hold_wait; /* of broker.hooked: it has and wants at once, so it may be in a knot */
-    uint64_t mark;    /* of knot.c */
+        in_hold_wait; /* of broker.hooked: it has and wants at once, so it may be in a deadlock */
+    uint64_t mark;    /* of deadlock.c */
 };
 
 /* A user: all that it has together. Freed when it has and wants nothing. */
@@ -69,7 +69,7 @@ struct waiter {
     struct list in_proc, in_user;
     struct list in_parked;             /* of its user, or broker.asleep; not active then */
     struct list in_recalls;            /* of broker.recalls; not active then */
-    struct rank_tree_node in_line;     /* of broker.growths or broker.requests: every waiter */
+    struct rank_tree_node in_queue;    /* of broker.growths or broker.requests: every waiter */
     struct rank_tree_node in_timeouts; /* of broker.timeouts, if it has one */
     bool is_active; /* it competes for memory: the devices it could use are marks */
     uint64_t round; /* the last in which it was looked at for itself */
@@ -119,7 +119,7 @@ struct unclaimed {
     uint64_t bytes;
 };
 
-/* A place in the line of the last life, for whoever asks the same again. */
+/* A place in the queue of the last life, for whoever asks the same again. */
 struct recovered_waiter {
     struct record_waiter record;
     struct list in_broker;
@@ -132,23 +132,23 @@ struct alias {
     struct list in_broker;
 };
 
-/* A place in the line; growth comes before all requests. */
-struct place {
+/* A place in the queue; growth comes before all requests. */
+struct queue_place {
     bool is_request;
     int64_t key;
     uint64_t tie;
 };
 
 /* Behind `place`, nobody finds more than `room_bytes` on a device. */
-struct shut {
-    struct place place;
+struct room_bound {
+    struct queue_place place;
     uint64_t room_bytes;
 };
 
-/* Marks of a waiter in the line, behind those of the devices. */
-#define MARKS      (BOOKS_MAX / 64) /* the word that they are in */
-#define MARK_FRESH UINT64_C(1)      /* to be looked at whatever its devices have */
-#define MARK_SAFE  UINT64_C(2)      /* only the banker's rule stands against it */
+/* Marks of a waiter in the queue, behind those of the devices. */
+#define MARKS       (BOOKS_MAX / 64) /* the word that they are in */
+#define MARK_FRESH  UINT64_C(1)      /* to be looked at whatever its devices have */
+#define MARK_UNSAFE UINT64_C(2)      /* only the banker's rule stands against it */
 
 struct broker {
     const struct policy *policy; /* borrowed */
@@ -170,18 +170,18 @@ struct broker {
     struct list unheard;   /* leases, by in_unheard */
     struct list declared;  /* leases that declared a maximum, by in_declared */
     struct list hold_wait; /* procs, by in_hold_wait */
-    uint64_t mark;         /* the last one given out, see safety.c and knot.c */
+    uint64_t mark;         /* the last one given out, see bankers.c and deadlock.c */
 
-    struct rank_tree_node *growths, *requests; /* the line */
+    struct rank_tree_node *growths, *requests; /* the queue */
     uint32_t n_growths_at[BOOKS_MAX];          /* of them active, by slot */
     struct rank_tree_node *timeouts;           /* waiters by when they give up */
-    struct slots dirty;          /* devices of which more may be had than at the last round */
-    struct shut shut[BOOKS_MAX]; /* what the last round found on those that are not dirty */
-    struct round *round;         /* owned; see round.c */
+    struct slots dirty; /* devices of which more may be had than at the last round */
+    struct room_bound bound[BOOKS_MAX]; /* what the last round found on those that are not dirty */
+    struct schedule *schedule;          /* owned; see schedule.c */
     uint64_t n_rounds;
-    bool is_safety_due; /* charges or rooms changed: the banker's rule may say other now */
-    bool has_spending;  /* somebody's byte·seconds may be used up any moment */
-    bool has_parked;    /* a quota took somebody out of the line during a round */
+    bool is_bankers_due; /* charges or rooms changed: the banker's rule may say other now */
+    bool has_spending;   /* somebody's byte·seconds may be used up any moment */
+    bool has_parked;     /* a quota took somebody out of the queue during a round */
 
     uint64_t next_lease, next_waiter, next_arrival;
     uint64_t now_usec;           /* of the last call */
@@ -191,9 +191,9 @@ struct broker {
     bool is_lost;                /* broker_books_lost() */
     struct unclaimed *unclaimed; /* of the last sample, only while is_lost */
     size_t n_unclaimed, n_unclaimed_max;
-    bool is_stirred;           /* the line must be looked at */
+    bool is_queue_due;         /* the queue must be looked at */
     bool is_moved;             /* places or reasons changed since they were told */
-    bool is_knot_due;          /* a wait began, or bytes moved, since knots were looked for */
+    bool is_deadlock_due;      /* a wait began, or bytes moved, since deadlocks were looked for */
     uint64_t next_expiry_usec; /* of a lease; UINT64_MAX: none; never too late */
     uint64_t next_sweep_usec;  /* places to be told, UINT64_MAX: none */
     uint32_t sweep_at;         /* place from which on */
@@ -249,57 +249,57 @@ void releasing_free(struct broker *broker,
 void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_t part,
                      uint64_t bytes);
 
-/* ---- Waiters (line.c) ---- */
+/* ---- Waiters (queue.c) ---- */
 
-/* Into the line; its claim, or its growth, is set. */
-int waiter_enter(struct broker *broker, struct waiter *waiter);
-void waiter_free(struct broker *broker, struct waiter *waiter); /* out of everything */
-void waiter_join(struct broker *broker, struct waiter *waiter); /* the line, after a recall */
-uint32_t waiter_place(const struct broker *broker, const struct waiter *waiter);
+/* Into the queue; its claim, or its growth, is set. */
+int queue_enter(struct broker *broker, struct waiter *waiter);
+void queue_leave(struct broker *broker, struct waiter *waiter);  /* out of everything */
+void queue_rejoin(struct broker *broker, struct waiter *waiter); /* the queue, after a recall */
+uint32_t queue_position(const struct broker *broker, const struct waiter *waiter);
 void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
                    size_t size);
 
 /* Its verdict is there: tells, notes, frees. `verdict` may be the waiter's own answer. */
-void waiter_decide(struct broker *broker, struct waiter *waiter, const struct verdict *verdict);
-void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
-                 const struct book *book, const char *format, ...)
+void queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict);
+void queue_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
+                const struct book *book, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
 /* Whoever its user's quota stopped is looked at again; whoever slept, too. */
-void tenant_unpark(struct broker *broker, struct user *user);
-void line_wake(struct broker *broker);
+void queue_unpark_user(struct broker *broker, struct user *user);
+void queue_wake(struct broker *broker);
 
 /* The user has more than before: who is over its quota now keeps nothing any more. */
-void tenant_settle(struct broker *broker, struct user *user);
+void queue_settle_user(struct broker *broker, struct user *user);
 
 /* Its own user, hours or health stop it: it leaves the competition. `why` is set. */
-void waiter_park(struct broker *broker, struct waiter *waiter);
+void queue_park(struct broker *broker, struct waiter *waiter);
 
 /* It is to be looked at in the next round, whatever happened to its devices. */
-void waiter_refresh(struct broker *broker, struct waiter *waiter);
-struct place waiter_at(const struct waiter *waiter);
-bool place_before(struct place a, struct place b);
+void queue_refresh(struct broker *broker, struct waiter *waiter);
+struct queue_place queue_place_of(const struct waiter *waiter);
+bool queue_place_before(struct queue_place a, struct queue_place b);
 
 /* More may be had of a device than before; of every device. */
-void line_touch(struct broker *broker, unsigned slot);
-void line_touch_all(struct broker *broker);
+void queue_touch(struct broker *broker, unsigned slot);
+void queue_touch_all(struct broker *broker);
 
 /* Every claim anew: devices or rules changed. */
-int line_review(struct broker *broker);
+int queue_review(struct broker *broker);
 
 /* Its lease's priority is another now. */
-void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priority);
+void queue_reorder(struct broker *broker, struct waiter *waiter, int32_t priority);
 
 /* The order of somebody who comes now. */
-int64_t line_key(const struct broker *broker, uint64_t since_usec, int32_t priority);
+int64_t queue_key(const struct broker *broker, uint64_t since_usec, int32_t priority);
 
-/* What somebody with this key and claim would find on each device of it, as the line stands. */
-void line_left(struct broker *broker, int64_t key, const struct claim *claim,
-               uint64_t ret_left[static BOOKS_MAX]);
+/* What somebody with this key and claim would find on each device of it, as the queue stands. */
+void schedule_left(struct broker *broker, int64_t key, const struct claim *claim,
+                   uint64_t ret_left[static BOOKS_MAX]);
 
-/* Grant whatever can be granted (round.c). */
-void line_run(struct broker *broker, struct moment now);
-struct round *round_new(void); /* for free(); NULL: no memory */
+/* Grant whatever can be granted (schedule.c). */
+void schedule_run(struct broker *broker, struct moment now);
+struct schedule *schedule_new(void); /* for free(); NULL: no memory */
 
 /* What stands in the way of a claim, or where it would go; nothing is granted (fit.c). */
 struct fit {
@@ -311,15 +311,15 @@ struct fit {
     const struct option *chosen[BOOKS_SHARES_MAX];
     char how[192];
 };
-void claim_fit(struct broker *broker, const struct user *user, const struct claim *claim,
-               const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret);
+void fit_decide(struct broker *broker, const struct user *user, const struct claim *claim,
+                const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret);
 /* Whether hours and quotas leave it enough devices now, whatever is free; if not, why. */
-bool claim_is_permitted(const struct broker *broker, const struct user *user,
-                        const struct claim *claim, struct moment now, struct fit *ret);
+bool fit_is_permitted(const struct broker *broker, const struct user *user,
+                      const struct claim *claim, struct moment now, struct fit *ret);
 /* Whether the user's share of a device has room for so much more. */
-bool quota_leaves(const struct user *user, const struct book *book, uint64_t bytes);
+bool fit_quota_leaves(const struct user *user, const struct book *book, uint64_t bytes);
 /* Whether the user's number of devices is enough for the claim. */
-bool quota_reaches(const struct user *user, const struct claim *claim);
+bool fit_quota_reaches(const struct user *user, const struct claim *claim);
 
 /* ---- Growth (growth.c) ---- */
 
@@ -337,7 +337,7 @@ void growth_take(struct broker *broker, struct holder *holder, unsigned share, u
 uint64_t growth_rise(const struct waiter *waiter); /* of the lease's charge, were it granted */
 
 /* A sibling gave back, or said that it cannot: who waited for it in the same lease? */
-void growth_nudge(struct broker *broker, struct lease *lease, unsigned share);
+void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned share);
 
 /* ---- Grants (acquire.c) ---- */
 
@@ -352,14 +352,14 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
 
 /* ---- The two rules against deadlock ---- */
 
-/* Whether the lease could still reach its maximum, were its charge so much higher (safety.c). */
-bool safety_keeps(struct broker *broker, const struct lease *lease, unsigned share,
-                  uint64_t rise_bytes);
+/* Whether the lease could still reach its maximum, were its charge so much higher (bankers.c). */
+bool bankers_keeps(struct broker *broker, const struct lease *lease, unsigned share,
+                   uint64_t rise_bytes);
 /* The same for a lease that is not there yet. */
-bool safety_admits(struct broker *broker, const struct option *const *options, uint32_t n_options);
+bool bankers_admits(struct broker *broker, const struct option *const *options, uint32_t n_options);
 
-/* Waits that can never end: each gets its victim (knot.c). */
-void knot_resolve(struct broker *broker);
+/* Waits that can never end: each gets its victim (deadlock.c). */
+void deadlock_resolve(struct broker *broker);
 
 /* ---- Keeping (emit.c) ---- */
 void emit_lease(struct broker *broker, const struct lease *lease);

@@ -133,7 +133,7 @@ static int check_waiter(const struct broker *broker, const struct waiter *waiter
         bool could = waiter->is_active && (waiter->holder ? share->book->slot == i
                                                           : slots_has(&waiter->claim->slots, i));
 
-        if (could != (waiter->in_line.marks[i / 64] >> i % 64 & 1))
+        if (could != (waiter->in_queue.marks[i / 64] >> i % 64 & 1))
             return WRONG("waiter %llu would not be found by its devices", id);
     }
     if ((waiter->holder != NULL) == (waiter->demand != NULL))
@@ -160,7 +160,7 @@ static int check_line(const struct broker *broker, struct sums *sums, struct all
 
         for (struct rank_tree_node *node = rank_tree_first(roots[i]); node;
              node = rank_tree_next(node)) {
-            int r = check_waiter(broker, rank_tree_entry(node, struct waiter, in_line), sums, err);
+            int r = check_waiter(broker, rank_tree_entry(node, struct waiter, in_queue), sums, err);
 
             if (r < 0)
                 return r;

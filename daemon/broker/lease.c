@@ -48,16 +48,16 @@ static void emit_charge(struct broker *broker, const struct lease *lease, const 
 }
 
 /* Bytes of a device are another's, or nobody's: somebody may wait by the banker's rule. */
-static void stir_safety(struct broker *broker) {
-    broker->is_safety_due = true;
-    broker->is_stirred |= (broker->growths && broker->growths->any[MARKS] & MARK_SAFE) ||
-                          (broker->requests && broker->requests->any[MARKS] & MARK_SAFE);
+static void note_bankers_due(struct broker *broker) {
+    broker->is_bankers_due = true;
+    broker->is_queue_due |= (broker->growths && broker->growths->any[MARKS] & MARK_UNSAFE) ||
+                            (broker->requests && broker->requests->any[MARKS] & MARK_UNSAFE);
 }
 
 /* The user has less than before, and so has the device: somebody may have waited for it. */
-static void stir(struct broker *broker, struct user *user) {
-    broker->is_knot_due = true;
-    tenant_unpark(broker, user);
+static void note_freed(struct broker *broker, struct user *user) {
+    broker->is_deadlock_due = true;
+    queue_unpark_user(broker, user);
 }
 
 void lease_enter(struct broker *broker, struct lease *lease, struct book *const *books) {
@@ -77,7 +77,7 @@ void lease_enter(struct broker *broker, struct lease *lease, struct book *const 
     user->n_leases++;
     if (lease->declares_max)
         list_append(&broker->declared, &lease->in_declared);
-    stir_safety(broker);
+    note_bankers_due(broker);
 }
 
 void lease_leave(struct broker *broker, struct lease *lease) {
@@ -93,12 +93,12 @@ void lease_leave(struct broker *broker, struct lease *lease) {
             user->n_slots--;
         emit_charge(broker, lease, share, true);
         books_leave(share);
-        line_touch(broker, slot);
+        queue_touch(broker, slot);
     }
     user->n_leases--;
     list_remove(&lease->in_declared);
-    stir_safety(broker);
-    stir(broker, user);
+    note_bankers_due(broker);
+    note_freed(broker, user);
 }
 
 void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64_t declared_bytes,
@@ -120,14 +120,14 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64
     lease->user->charged_bytes += charge - charge_before;
     lease->user->slot_bytes[share->book->slot] += charge - charge_before;
     emit_charge(broker, lease, share, false);
-    stir_safety(broker);
+    note_bankers_due(broker);
     /* Growth of a sibling may need less now, though the lease is charged the same. */
     if (charge < charge_before || (held < held_before && lease->n_growths > 0))
-        line_touch(broker, share->book->slot);
+        queue_touch(broker, share->book->slot);
     if (charge < charge_before)
-        stir(broker, lease->user);
+        note_freed(broker, lease->user);
     if (held < held_before && lease->n_growths > 0)
-        growth_nudge(broker, lease, i);
+        growth_retry_siblings(broker, lease, i);
 }
 
 /* ---- Releasing
@@ -169,11 +169,11 @@ void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_
         return;
     releasing->parts[part].book->releasing_bytes -= releasing->parts[part].bytes - bytes;
     releasing->parts[part].bytes = bytes;
-    line_touch(broker, releasing->parts[part].book->slot);
+    queue_touch(broker, releasing->parts[part].book->slot);
     lease = broker_lease(broker, releasing->lease);
     if (lease && lease->n_growths > 0 &&
         lease_share(lease, &releasing->parts[part].book->device.seen.id, &share))
-        growth_nudge(broker, lease, share);
+        growth_retry_siblings(broker, lease, share);
 }
 
 void releasing_free(struct broker *broker, struct releasing *releasing) {
@@ -238,7 +238,7 @@ static void deny_growth_of(struct broker *broker, const struct holder *holder,
 
     list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {
         if (waiter->holder == holder && waiter->holder->lease == lease)
-            waiter_deny(broker, waiter, REFUSAL_NOT_FOUND, NULL, "%s", why);
+            queue_deny(broker, waiter, REFUSAL_NOT_FOUND, NULL, "%s", why);
     }
 }
 
@@ -281,7 +281,7 @@ void holder_gone(struct broker *broker, struct holder *holder, bool leaves_relea
         holder->parts[i].is_recalled = false;
         holder_set(broker, holder, i, 0, 0);
         if (lease->n_growths > 0)
-            growth_nudge(broker, lease, i);
+            growth_retry_siblings(broker, lease, i);
     }
     if (releasing->n_parts > 0) {
         former = releasing_find(broker, lease->id, &holder->process);
@@ -557,7 +557,7 @@ void broker_process_gone(struct broker *broker, const struct process_id *process
     while ((proc = proc_find(broker, process)) &&
            (waiter = list_first(&proc->waiters, struct waiter, in_proc))) {
         emit_cancelled(broker, waiter);
-        waiter_free(broker, waiter);
+        queue_leave(broker, waiter);
     }
     while ((proc = proc_find(broker, process)) &&
            (holder = list_first(&proc->holders, struct holder, in_proc))) {

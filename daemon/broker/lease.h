@@ -81,7 +81,7 @@ struct lease {
     struct list holders;    /* of struct holder, by in_lease */
     uint32_t n_holders;
     uint32_t n_growths;     /* of them wait for growth */
-    uint64_t mark;          /* of safety.c and knot.c */
+    uint64_t mark;          /* of bankers.c and deadlock.c */
     bool is_busy, is_vague; /* while a sample is read: computes; some process does not say */
     uint32_t n_shares;
     struct share shares[];
@@ -90,5 +90,5 @@ struct lease {
 /* The share on a device, NULL if it has none; `ret_i` (may be NULL) is its place. */
 struct share *lease_share(struct lease *lease, const struct gpuid *device, unsigned *ret_i);
 
-/* What the line and the victim's choice use: as granted, less what the idle ladder takes off. */
+/* What the queue and the victim's choice use: as granted, less what the idle ladder takes off. */
 int32_t lease_priority(const struct lease *lease, const struct policy *policy);

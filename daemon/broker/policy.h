@@ -86,7 +86,7 @@ struct policy_names {
     X(uint64_t, quota_period_usec, UINT64_C(30) * 24 * 3600 * 1000000)                             \
     X(bool, small_leases, false)                     /* smaller than a context: denied otherwise */ \
     X(uint32_t, max_leases, 64)                                                                    \
-    X(uint32_t, max_waiting, 64)                     /* requests in line */                        \
+    X(uint32_t, max_waiting, 64)                     /* requests in the queue */                        \
     X(int32_t, priority, 0)                          /* of a request that gives none */            \
     X(int32_t, priority_max, POLICY_PRIORITY_UNSET)  /* that may be asked for; unset: `priority` */ \
     X(enum choice, choose, CHOICE_PACK)              /* of a request that gives none */            \

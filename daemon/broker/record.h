@@ -120,7 +120,7 @@ struct record_holder {
 };
 
 /*
- * A place in the line; key: `id`. The request itself died with its connection: the client asks
+ * A place in the queue; key: `id`. The request itself died with its connection: the client asks
  * again, and gets this place back if process, uid and `digest` are the same.
  */
 struct record_waiter {

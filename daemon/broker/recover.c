@@ -222,7 +222,7 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "it holds more of %s than is left of your quota", share->book->name);
     if (rise > book_free(share->book) + owed_bytes ||
-        (lease->declares_max && !safety_keeps(broker, lease, at, rise)))
+        (lease->declares_max && !bankers_keeps(broker, lease, at, rise)))
         return verdict_refuse(
             ret, REFUSAL_NO_MEMORY, NULL,
             "%s that it says it holds on %s were given back when its connection ended, "

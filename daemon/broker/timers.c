@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What time brings: timeouts, time limits, the end of the grace, places in the line.
+ * What time brings: timeouts, time limits, the end of the grace, places in the queue.
  *
  * The next moment at which a lease is due is kept as a lower bound; only when it has come are the
  * leases walked, and the bound found anew. Waiters are sorted by their timeouts. Places are told at
- * once to the first in line, who may act on them, and to the rest in a sweep, some each second: a
- * grant at the head of ten thousand moves them all.
+ * once to the first in the queue, who may act on them, and to the rest in a sweep, some each
+ * second: a grant at the head of ten thousand moves them all.
  */
 #include "daemon/broker/internal.h"
 
@@ -37,11 +37,11 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
     }
     waiter_reason(broker, waiter, reason, sizeof(reason));
     if (waiter->why == WHY_RECALL && waiter->no_wait)
-        waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, book, "%s, and did not in time", reason);
+        queue_deny(broker, waiter, REFUSAL_NO_MEMORY, book, "%s, and did not in time", reason);
     else
-        waiter_deny(broker, waiter, REFUSAL_TIMEOUT, book, "waited %s for %s: %s",
-                    units_format_usec(round_usec(broker->now_usec - waiter->since_usec), waited),
-                    waiter->asked, reason);
+        queue_deny(broker, waiter, REFUSAL_TIMEOUT, book, "waited %s for %s: %s",
+                   units_format_usec(round_usec(broker->now_usec - waiter->since_usec), waited),
+                   waiter->asked, reason);
 }
 
 static void run_timeouts(struct broker *broker) {
@@ -109,10 +109,10 @@ static void run_places(struct broker *broker) {
         broker->is_moved = false;
         node = rank_tree_first(broker->growths);
         for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = rank_tree_next(node), i++)
-            tell_place(broker, rank_tree_entry(node, struct waiter, in_line), i + 1);
+            tell_place(broker, rank_tree_entry(node, struct waiter, in_queue), i + 1);
         node = rank_tree_first(broker->requests);
         for (uint32_t i = 0; node && i < TOLD_AT_ONCE; node = rank_tree_next(node), i++)
-            tell_place(broker, rank_tree_entry(node, struct waiter, in_line), ahead + i + 1);
+            tell_place(broker, rank_tree_entry(node, struct waiter, in_queue), ahead + i + 1);
     }
     if (broker->now_usec < broker->next_sweep_usec && n > TOLD_AT_ONCE)
         return;
@@ -121,7 +121,7 @@ static void run_places(struct broker *broker) {
         broker->sweep_at = TOLD_AT_ONCE;
     node = rank_tree_at(broker->requests, broker->sweep_at);
     for (uint32_t i = 0; node && i < TOLD_A_SWEEP; node = rank_tree_next(node), i++)
-        tell_place(broker, rank_tree_entry(node, struct waiter, in_line),
+        tell_place(broker, rank_tree_entry(node, struct waiter, in_queue),
                    ahead + ++broker->sweep_at);
     if (broker->sweep_at < n) {
         broker->next_sweep_usec = broker->now_usec + SWEEP_USEC;
@@ -176,8 +176,8 @@ static void end_grace(struct broker *broker) {
     for (size_t pos = 0; (waiter = map_next(&broker->waiters, &pos));)
         if (waiter->why == WHY_GRACE)
             waiter->why = WHY_DEVICE;
-    line_touch_all(broker);
-    broker->is_knot_due = true;
+    queue_touch_all(broker);
+    broker->is_deadlock_due = true;
     emit_event(broker, "grace", NULL, 0, NULL,
                "the time to come back is over: %zu leases go on, %u processes did not come back",
                broker->leases.n, n_missing);
@@ -201,12 +201,12 @@ int broker_turn(struct broker *broker, struct moment now) {
     run_grace(broker);
     run_timeouts(broker);
     run_expiry(broker);
-    if (broker->is_stirred || now.week_minute != broker->week_minute)
-        line_run(broker, now);
-    if (broker->is_knot_due && !broker->grace_usec) {
-        knot_resolve(broker);
-        if (broker->is_stirred)
-            line_run(broker, now);
+    if (broker->is_queue_due || now.week_minute != broker->week_minute)
+        schedule_run(broker, now);
+    if (broker->is_deadlock_due && !broker->grace_usec) {
+        deadlock_resolve(broker);
+        if (broker->is_queue_due)
+            schedule_run(broker, now);
     }
     run_places(broker);
     return 0;
@@ -219,7 +219,7 @@ uint64_t broker_deadline(const struct broker *broker) {
     if (first)
         next = MIN(next, (uint64_t)first->key);
 
-    if (!broker->grace_usec && (broker->is_stirred || broker->is_knot_due))
+    if (!broker->grace_usec && (broker->is_queue_due || broker->is_deadlock_due))
         return 0;
     if (broker->grace_usec && all_are_back(broker))
         return 0;

@@ -54,8 +54,8 @@ struct verdict {
 };
 
 /*
- * Whether a refusal is about devices that may yet be ready again, or there again: who is in line
- * for them already waits on.
+ * Whether a refusal is about devices that may yet be ready again, or there again: who is in the
+ * queue for them already waits on.
  */
 bool verdict_may_pass(const struct verdict *verdict);
 

@@ -43,7 +43,7 @@ struct reading {
     struct block *block;       /* the section at hand; NULL: none, or one that is wrong */
     bool is_in_section;        /* false before the first one */
     const char *line_rest;     /* of a line that goes on in the next piece; NULL: none */
-    size_t line_left;
+    size_t schedule_left;
     char *key, *value; /* owned: what is being put together; NULL: nothing */
     size_t value_size;
     struct config_place value_at;
@@ -307,7 +307,7 @@ static char *read_piece(char *buffer, int size, void *stream) {
 
     if (is_more) {
         line = reading->line_rest;
-        length = reading->line_left;
+        length = reading->schedule_left;
         reading->line_rest = NULL;
     } else {
         if (reading->rest >= reading->end)
@@ -330,10 +330,10 @@ static char *read_piece(char *buffer, int size, void *stream) {
     }
     if (piece < length) {
         reading->line_rest = line + piece;
-        reading->line_left = length - piece;
-        while (reading->line_left > 0 && isspace((unsigned char)*reading->line_rest))
-            reading->line_rest++, reading->line_left--;
-        if (reading->line_left == 0)
+        reading->schedule_left = length - piece;
+        while (reading->schedule_left > 0 && isspace((unsigned char)*reading->line_rest))
+            reading->line_rest++, reading->schedule_left--;
+        if (reading->schedule_left == 0)
             reading->line_rest = NULL;
     }
     snprintf(buffer, (size_t)size, "%s%.*s\n", is_more && piece > 0 ? " " : "", (int)piece, line);

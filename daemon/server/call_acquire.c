@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Acquire and Explain. Acquire may have to wait: the session is then the broker's cookie, blocked
- * until methods_decided(), and its end takes the request out of the line.
+ * until methods_decided(), and its end takes the request out of the queue.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -21,7 +21,7 @@
 #define TOKEN_SIZE  (2 * TOKEN_BYTES + 1)
 
 struct pending {
-    uint64_t waiter; /* of Acquire and Grow, in the line; 0: not in it */
+    uint64_t waiter; /* of Acquire and Grow, in the queue; 0: not in it */
     struct volley *volley;
     char token[TOKEN_SIZE]; /* of Acquire; "": none will be given */
 };

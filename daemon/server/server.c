@@ -3,7 +3,7 @@
  * All sessions sit in one epoll set, and the event loop, with all that is no client (timers, ends
  * of processes, the hand), is one more entry of that set: so a client's call costs one wait and
  * nothing of the loop. A turn asks the set once who is readable, gives each a slice (session_turn),
- * and ends in manager_end(): one walk of the line, one write of all records, then all replies. So
+ * and ends in manager_end(): one walk of the queue, one write of all records, then all replies. So
  * 64 busy clients cost one wait and one write between them, not 64, and a client that pipelines a
  * thousand calls gets its slice beside everybody else's: what is left in its buffer waits in
  * `ready` for the next turn.

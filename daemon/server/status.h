@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Status: the whole box as one message, from inventory, books, line, last sample and tiers.
+ * Status: the whole box as one message, from inventory, books, queue, last sample and tiers.
  *
  * Part of the manager; event-loop thread only.
  */

@@ -35,11 +35,11 @@ static uint64_t find(const uint64_t *bits, uint64_t granules) {
     return i * 64 + 63 - (uint64_t)__builtin_clzll(word);
 }
 
-uint64_t slack_of(const struct slack_case *in) {
+uint64_t backfill_bytes(const struct backfill_case *in) {
     uint64_t bits[WORDS_MAX], usable = in->usable_bytes / BOOKS_GRANULE, least = UINT64_MAX;
     size_t n_words = usable / 64 + 1;
 
-    if (n_words > WORDS_MAX || in->n_leases > SLACK_LEASES_MAX)
+    if (n_words > WORDS_MAX || in->n_leases > BACKFILL_LEASES_MAX)
         return 0;
     memset(bits, 0, n_words * sizeof(bits[0]));
     bits[0] = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Slack: how much of a device somebody may take although others wait for it, without any of them
+ * Backfill: how much of a device somebody may take although others wait for it, without any of them
  * ever having to wait longer for that.
  *
  * Those who wait in front, in their order, start at the moment when what is free is enough for
@@ -9,25 +9,26 @@
  * every state that the device can come to: each lease still there or gone, each waiter in front
  * not yet started, running or gone. In each state in which a waiter could start there is something
  * free beyond what it needs; the least of these surpluses over all states and all waiters is the
- * slack. Who takes no more than that, for however long, delays nobody: there is no state in which a
- * waiter could start without it and cannot with it.
+ * backfill room. Who takes no more than that, for however long, delays nobody: there is no state in
+ * which a waiter could start without it and cannot with it.
  *
  *     usable 40, a lease of 24, a waiter of 32:   free can be 16 or 40; the waiter starts at 40,
- *                                                 with 8 to spare: slack 8
- *     usable 40, leases of 20 and 4, waiter 32:   free can be 16, 20, 36, 40: slack 4
+ *                                                 with 8 to spare: backfill room 8
+ *     usable 40, leases of 20 and 4, waiter 32:   free can be 16, 20, 36, 40: backfill room 4
  *
  * Bytes that may come back in parts (leases that grow, releasing and unmanaged ones) can be free in
- * any amount, so each of them takes a byte off the slack. Newcomers and growth that is not asked
- * for yet are not foreseen: they come by their own rules. That a lease has a time limit proves
- * nothing: those that the waiter waits for may end sooner.
+ * any amount, so each of them takes a byte off the backfill room. Newcomers and growth that is not
+ * asked for yet are not foreseen: they come by their own rules. That a lease has a time limit
+ * proves nothing: those that the waiter waits for may end sooner.
  *
  * Pure; no allocation.
  */
 #include <stdint.h>
 
-#define SLACK_LEASES_MAX 16 /* of a fixed size; with more, nothing is tried and the slack is 0 */
+#define BACKFILL_LEASES_MAX                                                                        \
+    16 /* of a fixed size; with more, nothing is tried and the backfill room is 0 */
 
-struct slack_case {
+struct backfill_case {
     uint64_t usable_bytes;
     uint64_t vague_bytes; /* that may come back in parts */
     const uint64_t *lease_bytes;
@@ -37,4 +38,4 @@ struct slack_case {
 };
 
 /* All amounts are whole granules. UINT64_MAX: nobody is in front who could ever start here. */
-uint64_t slack_of(const struct slack_case *in);
+uint64_t backfill_bytes(const struct backfill_case *in);

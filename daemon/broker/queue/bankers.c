@@ -8,7 +8,7 @@
  * some such order: so the search stops there. Leases without a declared maximum, unmanaged and
  * releasing bytes do not count as taken: they come to an end by other rules
  * (daemon/broker/queue/deadlock.c, time limits), and waiting for them is waiting for memory, which
- * the line does already.
+ * the queue does already.
  *
  * Where the maxima on a device sum up to no more than it has, everybody can have everything at any
  * time, and there is nothing to search.
@@ -78,8 +78,8 @@ static bool comes_to_end(struct broker *broker, const struct lease *self, const 
     return true;
 }
 
-bool safety_keeps(struct broker *broker, const struct lease *lease, unsigned share,
-                  uint64_t rise_bytes) {
+bool bankers_keeps(struct broker *broker, const struct lease *lease, unsigned share,
+                   uint64_t rise_bytes) {
     struct want wants[BOOKS_SHARES_MAX];
     bool is_scarce = false;
 
@@ -97,7 +97,8 @@ bool safety_keeps(struct broker *broker, const struct lease *lease, unsigned sha
     return !is_scarce || comes_to_end(broker, lease, wants, lease->n_shares);
 }
 
-bool safety_admits(struct broker *broker, const struct option *const *options, uint32_t n_options) {
+bool bankers_admits(struct broker *broker, const struct option *const *options,
+                    uint32_t n_options) {
     struct want wants[BOOKS_SHARES_MAX];
     bool is_scarce = false;
 

@@ -2,16 +2,17 @@
 /*
  * Waits that can never end.
  *
- * Only who has something and waits for something can be in a knot (broker.hooked). Suppose that
+ * Only who has something and waits for something can be in a deadlock (broker.hooked). Suppose that
  * everybody else ends and gives back all it has; then whoever's wait that satisfies ends as well,
- * and so on. Who is left over waits for others who are left over, for ever: that is a knot, across
- * all devices, and nothing else is. A process always can give back what is its own, so nobody is in
- * a knot with itself alone: holding one lease and waiting for another is just waiting.
+ * and so on. Who is left over waits for others who are left over, for ever: that is a deadlock,
+ * across all devices, and nothing else is. A process always can give back what is its own, so
+ * nobody is in a deadlock with itself alone: holding one lease and waiting for another is just
+ * waiting.
  *
  * A lease is stuck if every process that holds bytes of it is. Waits for quota, hours, health or
  * siblings have other ends than memory and are no part of it.
  *
- * One wait of each knot is given up: of the lowest priority, of these the youngest.
+ * One wait of each deadlock is given up: of the lowest priority, of these the youngest.
  */
 #include "daemon/broker/internal.h"
 
@@ -142,7 +143,7 @@ static bool all_could_end(const struct search *search, const struct proc *proc) 
 }
 
 /* Who is left over carries the mark. Returns how many. */
-static uint32_t find_knot(struct broker *broker, struct search *search) {
+static uint32_t find_deadlock(struct broker *broker, struct search *search) {
     struct proc *proc;
     uint32_t n = 0;
     bool moved = true;
@@ -216,11 +217,11 @@ static void name_member(const struct proc *proc, char *text, size_t size) {
              waiter->asked);
 }
 
-void knot_resolve(struct broker *broker) {
+void deadlock_resolve(struct broker *broker) {
     struct search search;
 
-    broker->is_knot_due = false;
-    while (find_knot(broker, &search) > 0) {
+    broker->is_deadlock_due = false;
+    while (find_deadlock(broker, &search) > 0) {
         struct waiter *victim = find_victim(broker, &search);
         struct verdict verdict = {
             .kind = VERDICT_DENY,
@@ -239,6 +240,6 @@ void knot_resolve(struct broker *broker) {
             "%u processes wait for each other's memory and none could ever go on: this wait "
             "of the lowest priority, the youngest, is given up; give back memory and ask again",
             verdict.n_holders);
-        waiter_decide(broker, victim, &verdict);
+        queue_answer(broker, victim, &verdict);
     }
 }

@@ -19,7 +19,7 @@ static bool is_spent(const struct broker *broker, const struct user *user) {
            broker->sink.spent(broker->sink.userdata, user->uid) >= user->rules.quota_byte_seconds;
 }
 
-bool quota_leaves(const struct user *user, const struct book *book, uint64_t bytes) {
+bool fit_quota_leaves(const struct user *user, const struct book *book, uint64_t bytes) {
     uint64_t quota = units_share(user->rules.quota_permyriad, book->usable_bytes);
     uint64_t has = user->slot_bytes[book->slot];
 
@@ -33,7 +33,7 @@ static bool reaches(const struct user *user, const struct claim *claim, uint32_t
            claim->n_wanted;
 }
 
-bool quota_reaches(const struct user *user, const struct claim *claim) {
+bool fit_quota_reaches(const struct user *user, const struct claim *claim) {
     uint32_t n_old = 0;
 
     for (uint32_t i = 0; i < claim->n_options; i++)
@@ -64,7 +64,7 @@ static uint32_t permitted(const struct broker *broker, const struct user *user,
             ret->blocked = option->slot;
             continue;
         }
-        if (!quota_leaves(user, book, option->guaranteed_bytes))
+        if (!fit_quota_leaves(user, book, option->guaranteed_bytes))
             continue;
         options[n++] = (uint16_t)i;
         n_old += user->slot_leases[option->slot] > 0;
@@ -80,15 +80,15 @@ static uint32_t permitted(const struct broker *broker, const struct user *user,
     return n;
 }
 
-bool claim_is_permitted(const struct broker *broker, const struct user *user,
-                        const struct claim *claim, struct moment now, struct fit *ret) {
+bool fit_is_permitted(const struct broker *broker, const struct user *user,
+                      const struct claim *claim, struct moment now, struct fit *ret) {
     uint16_t options[BOOKS_MAX];
 
     return permitted(broker, user, claim, now, options, ret) > 0;
 }
 
-void claim_fit(struct broker *broker, const struct user *user, const struct claim *claim,
-               const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret) {
+void fit_decide(struct broker *broker, const struct user *user, const struct claim *claim,
+                const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret) {
     uint16_t options[BOOKS_MAX], by_slot[BOOKS_MAX], order[BOOKS_MAX];
     struct placement_request request = {
         .n_wanted = claim->n_wanted,
@@ -122,7 +122,7 @@ void claim_fit(struct broker *broker, const struct user *user, const struct clai
                 ret->blocked = option->slot;
             continue;
         }
-        if (claim->n_wanted == 1 && option->declares_max && !safety_admits(broker, &option, 1)) {
+        if (claim->n_wanted == 1 && option->declares_max && !bankers_admits(broker, &option, 1)) {
             is_unsafe = true;
             continue;
         }
@@ -168,7 +168,7 @@ void claim_fit(struct broker *broker, const struct user *user, const struct clai
         ret->why = WHY_QUOTA;
         ret->n_chosen = 0;
     } else if (ret->n_chosen > 1 && ret->chosen[0]->declares_max &&
-               !safety_admits(broker, ret->chosen, ret->n_chosen)) {
+               !bankers_admits(broker, ret->chosen, ret->n_chosen)) {
         ret->why = WHY_UNSAFE;
         ret->n_chosen = 0;
     } else if (claim->is_named) {

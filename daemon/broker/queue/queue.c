@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The line: who waits, in which order, and what is to be looked at again.
+ * The queue: who waits, in which order, and what is to be looked at again.
  *
  * The order is fixed when somebody joins. A step of priority is worth `age_usec` of waiting; as
  * everybody ages alike, comparing priority + waited / age at any moment is comparing
@@ -26,37 +26,37 @@
 /* ---- What is to be looked at -------------------------------------------------------------------
  */
 
-bool place_before(struct place a, struct place b) {
+bool queue_place_before(struct queue_place a, struct queue_place b) {
     if (a.is_request != b.is_request)
         return b.is_request;
     return a.key != b.key ? a.key < b.key : a.tie < b.tie;
 }
 
-struct place waiter_at(const struct waiter *waiter) {
-    return (struct place){ !waiter->holder, waiter->in_line.key, waiter->in_line.tie };
+struct queue_place queue_place_of(const struct waiter *waiter) {
+    return (struct queue_place){ !waiter->holder, waiter->in_queue.key, waiter->in_queue.tie };
 }
 
-void line_touch(struct broker *broker, unsigned slot) {
+void queue_touch(struct broker *broker, unsigned slot) {
     slots_add(&broker->dirty, slot);
-    broker->is_stirred = true;
+    broker->is_queue_due = true;
 }
 
-void line_touch_all(struct broker *broker) {
+void queue_touch_all(struct broker *broker) {
     for (unsigned i = 0; i < broker->n_books; i++)
         slots_add(&broker->dirty, i);
-    broker->is_stirred = true;
+    broker->is_queue_due = true;
 }
 
-void waiter_refresh(struct broker *broker, struct waiter *waiter) {
+void queue_refresh(struct broker *broker, struct waiter *waiter) {
     if (!waiter->is_active)
         return;
-    waiter->in_line.marks[MARKS] |= MARK_FRESH;
-    rank_tree_mark(&waiter->in_line);
-    broker->is_stirred = true;
+    waiter->in_queue.marks[MARKS] |= MARK_FRESH;
+    rank_tree_mark(&waiter->in_queue);
+    broker->is_queue_due = true;
 }
 
 static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh) {
-    struct rank_tree_node *node = &waiter->in_line;
+    struct rank_tree_node *node = &waiter->in_queue;
 
     memset(node->marks, 0, sizeof(node->marks));
     if (waiter->holder) {
@@ -72,16 +72,16 @@ static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh
             node->size = MIN(node->size, waiter->claim->options[i].guaranteed_bytes);
     }
     waiter->is_active = true;
-    broker->is_safety_due = true; /* what it keeps may lead somebody to other devices */
+    broker->is_bankers_due = true; /* what it keeps may lead somebody to other devices */
     rank_tree_mark(node);
     if (is_fresh)
-        waiter_refresh(broker, waiter);
+        queue_refresh(broker, waiter);
 }
 
 /* What it kept back may be had, where that is more than nobody could use. */
 static void deactivate(struct broker *broker, struct waiter *waiter) {
-    struct rank_tree_node *node = &waiter->in_line;
-    struct place at = waiter_at(waiter);
+    struct rank_tree_node *node = &waiter->in_queue;
+    struct queue_place at = queue_place_of(waiter);
 
     list_remove(&waiter->in_parked);
     list_remove(&waiter->in_recalls);
@@ -90,12 +90,12 @@ static void deactivate(struct broker *broker, struct waiter *waiter) {
     if (waiter->holder)
         broker->n_growths_at[waiter->holder->lease->shares[waiter->share].book->slot]--;
     for (unsigned i = 0; i < broker->n_books; i++) {
-        const struct shut *shut = &broker->shut[i];
+        const struct room_bound *bound = &broker->bound[i];
 
         if ((node->marks[i / 64] >> i % 64 & 1) &&
-            (!place_before(shut->place, at) ||
-             shut->room_bytes >= rank_tree_least(broker->requests)))
-            line_touch(broker, i);
+            (!queue_place_before(bound->place, at) ||
+             bound->room_bytes >= rank_tree_least(broker->requests)))
+            queue_touch(broker, i);
     }
     memset(node->marks, 0, sizeof(node->marks));
     waiter->is_active = false;
@@ -105,13 +105,13 @@ static void deactivate(struct broker *broker, struct waiter *waiter) {
 /* ---- Waiters -----------------------------------------------------------------------------------
  */
 
-int64_t line_key(const struct broker *broker, uint64_t since_usec, int32_t priority) {
+int64_t queue_key(const struct broker *broker, uint64_t since_usec, int32_t priority) {
     uint64_t age = MIN(broker->policy->age_usec, AGE_MAX);
 
     return (int64_t)since_usec - priority * (int64_t)age;
 }
 
-/* Somebody behind has another place now: to be told, see turn.c. */
+/* Somebody behind has another place now: to be told, see timers.c. */
 static void places_changed(struct broker *broker) {
     broker->is_moved = true;
     if (broker->next_sweep_usec == UINT64_MAX) {
@@ -122,15 +122,15 @@ static void places_changed(struct broker *broker) {
     }
 }
 
-int waiter_enter(struct broker *broker, struct waiter *waiter) {
+int queue_enter(struct broker *broker, struct waiter *waiter) {
     int r;
 
-    waiter->in_line.key = line_key(broker, waiter->since_usec, waiter->priority);
-    waiter->in_line.tie = waiter->arrival;
+    waiter->in_queue.key = queue_key(broker, waiter->since_usec, waiter->priority);
+    waiter->in_queue.tie = waiter->arrival;
     r = map_put(&broker->waiters, waiter->id, waiter);
     if (r < 0)
         return r;
-    rank_tree_insert(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
+    rank_tree_insert(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_queue);
     if (waiter->why == WHY_RECALL)
         list_append(&broker->recalls, &waiter->in_recalls);
     else if (waiter->why == WHY_HEALTH)
@@ -148,26 +148,26 @@ int waiter_enter(struct broker *broker, struct waiter *waiter) {
         waiter->in_timeouts.tie = waiter->arrival;
         rank_tree_insert(&broker->timeouts, &waiter->in_timeouts);
     }
-    if (rank_tree_next(&waiter->in_line) || (waiter->holder && broker->requests))
+    if (rank_tree_next(&waiter->in_queue) || (waiter->holder && broker->requests))
         places_changed(broker);
-    broker->is_knot_due = true;
+    broker->is_deadlock_due = true;
     return 0;
 }
 
-void waiter_join(struct broker *broker, struct waiter *waiter) {
+void queue_rejoin(struct broker *broker, struct waiter *waiter) {
     list_remove(&waiter->in_recalls);
     waiter->why = WHY_DEVICE;
     activate(broker, waiter, true);
-    broker->is_knot_due = true;
+    broker->is_deadlock_due = true;
 }
 
-void waiter_free(struct broker *broker, struct waiter *waiter) {
-    if (waiter->in_line.n > 0) {
+void queue_leave(struct broker *broker, struct waiter *waiter) {
+    if (waiter->in_queue.n > 0) {
         if (waiter->is_recorded)
             emit_waiter_gone(broker, waiter->id);
         map_take(&broker->waiters, waiter->id);
         deactivate(broker, waiter);
-        rank_tree_remove(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_line);
+        rank_tree_remove(waiter->holder ? &broker->growths : &broker->requests, &waiter->in_queue);
         rank_tree_remove(&broker->timeouts, &waiter->in_timeouts);
         list_remove(&waiter->in_proc);
         list_remove(&waiter->in_user);
@@ -183,16 +183,16 @@ void waiter_free(struct broker *broker, struct waiter *waiter) {
     free(waiter);
 }
 
-void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priority) {
+void queue_reorder(struct broker *broker, struct waiter *waiter, int32_t priority) {
     struct rank_tree_node **root = waiter->holder ? &broker->growths : &broker->requests;
     bool was_active = waiter->is_active;
 
     if (was_active)
         deactivate(broker, waiter);
     waiter->priority = priority;
-    rank_tree_remove(root, &waiter->in_line);
-    waiter->in_line.key = line_key(broker, waiter->since_usec, priority);
-    rank_tree_insert(root, &waiter->in_line);
+    rank_tree_remove(root, &waiter->in_queue);
+    waiter->in_queue.key = queue_key(broker, waiter->since_usec, priority);
+    rank_tree_insert(root, &waiter->in_queue);
     if (was_active)
         activate(broker, waiter, true);
     if (waiter->is_recorded)
@@ -200,13 +200,13 @@ void waiter_reorder(struct broker *broker, struct waiter *waiter, int32_t priori
     places_changed(broker);
 }
 
-uint32_t waiter_place(const struct broker *broker, const struct waiter *waiter) {
+uint32_t queue_position(const struct broker *broker, const struct waiter *waiter) {
     uint32_t ahead = waiter->holder ? 0 : rank_tree_count(broker->growths);
 
-    return ahead + rank_tree_rank(&waiter->in_line) + 1;
+    return ahead + rank_tree_rank(&waiter->in_queue) + 1;
 }
 
-void waiter_decide(struct broker *broker, struct waiter *waiter, const struct verdict *verdict) {
+void queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict) {
     uint64_t waited = broker->now_usec - waiter->since_usec;
 
     if (waiter->answer)
@@ -215,11 +215,11 @@ void waiter_decide(struct broker *broker, struct waiter *waiter, const struct ve
         broker->sink.decided(broker->sink.userdata, waiter->cookie, verdict);
     emit_verdict(broker, waiter->user, waiter->proc->process.pid, waiter->holder != NULL, verdict,
                  waited);
-    waiter_free(broker, waiter);
+    queue_leave(broker, waiter);
 }
 
-void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
-                 const struct book *book, const char *format, ...) {
+void queue_deny(struct broker *broker, struct waiter *waiter, enum refusal refusal,
+                const struct book *book, const char *format, ...) {
     struct verdict verdict;
     va_list args;
 
@@ -227,11 +227,11 @@ void waiter_deny(struct broker *broker, struct waiter *waiter, enum refusal refu
     verdict_refuse_va(&verdict, refusal, book, format, args);
     va_end(args);
     if (refusal == REFUSAL_TIMEOUT)
-        verdict.place = waiter_place(broker, waiter);
-    waiter_decide(broker, waiter, &verdict);
+        verdict.place = queue_position(broker, waiter);
+    queue_answer(broker, waiter, &verdict);
 }
 
-void waiter_park(struct broker *broker, struct waiter *waiter) {
+void queue_park(struct broker *broker, struct waiter *waiter) {
     deactivate(broker, waiter);
     list_append(waiter->why == WHY_QUOTA ? &waiter->user->parked : &broker->asleep,
                 &waiter->in_parked);
@@ -249,7 +249,7 @@ static void unpark(struct broker *broker, struct list *list) {
     }
 }
 
-void tenant_unpark(struct broker *broker, struct user *user) {
+void queue_unpark_user(struct broker *broker, struct user *user) {
     struct waiter *waiter;
 
     unpark(broker, &user->parked);
@@ -257,11 +257,11 @@ void tenant_unpark(struct broker *broker, struct user *user) {
     if (user->rules.quota_devices == UINT32_MAX)
         return;
     list_foreach (waiter, &user->waiters, in_user) {
-        waiter_refresh(broker, waiter);
+        queue_refresh(broker, waiter);
     }
 }
 
-void tenant_settle(struct broker *broker, struct user *user) {
+void queue_settle_user(struct broker *broker, struct user *user) {
     struct moment now = { broker->now_usec, broker->week_minute };
     const struct policy_rules *rules = &user->rules;
     struct waiter *waiter, *next;
@@ -279,26 +279,26 @@ void tenant_settle(struct broker *broker, struct user *user) {
             growth_fit(broker, waiter->holder, waiter->share, waiter->bytes, 0, &growth);
             if (growth.is_over_limit || growth.is_spent || growth.fits || growth.why != WHY_QUOTA)
                 continue;
-        } else if (claim_is_permitted(broker, user, waiter->claim, now, &fit)) {
+        } else if (fit_is_permitted(broker, user, waiter->claim, now, &fit)) {
             continue;
         }
         waiter->why = waiter->holder ? WHY_QUOTA : fit.why;
-        waiter_park(broker, waiter);
+        queue_park(broker, waiter);
     }
 }
 
-void line_wake(struct broker *broker) {
+void queue_wake(struct broker *broker) {
     unpark(broker, &broker->asleep);
 }
 
-int line_review(struct broker *broker) {
+int queue_review(struct broker *broker) {
     struct rank_tree_node *node = rank_tree_first(broker->requests), *next;
     bool is_told = true;
     int result = 0;
 
-    line_touch_all(broker);
+    queue_touch_all(broker);
     for (; node; node = next) {
-        struct waiter *waiter = rank_tree_entry(node, struct waiter, in_line);
+        struct waiter *waiter = rank_tree_entry(node, struct waiter, in_queue);
         struct verdict verdict;
         struct claim *claim = NULL;
         int r;
@@ -311,7 +311,7 @@ int line_review(struct broker *broker) {
             continue;
         }
         if (r < 0 && !verdict_may_pass(&verdict)) {
-            waiter_decide(broker, waiter, &verdict);
+            queue_answer(broker, waiter, &verdict);
             continue;
         }
         deactivate(broker, waiter);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A round of the line: who is served.
+ * A round of the scheduler: which waiters are served.
  *
- * The rule. The line is walked in its order. Who fits gets; who does not keeps, on every device
+ * The rule. The queue is walked in its order. Who fits gets; who does not keeps, on every device
  * that it could use, what it asks for. Somebody behind may take of a device
  *
  *     what is free beyond all that those before it keep there: then they have theirs; or
- *     as much as the slack (daemon/broker/queue/backfill.h), where it asks for a fixed amount: then
- * nobody before it comes to its turn later than without it.
+ *     as much as the backfill room (daemon/broker/queue/backfill.h), where it asks for a fixed
+ * amount: then nobody before it comes to its turn later than without it.
  *
  * On each device that holds for the first PASSED_MAX who wait for it; behind them nobody passes.
  *
  * The rounds. Nothing becomes possible on a device unless bytes come back there or somebody who
  * kept some leaves: such devices are dirty. A round only looks at those who could use a dirty
- * device, and at those who are fresh; all others wait as they did. The line finds them by their
- * marks without meeting those in between (base/rank_tree.h), so that a long line costs what a short
- * one does:
+ * device, and at those who are fresh; all others wait as they did. The queue finds them by their
+ * marks without meeting those in between (base/rank_tree.h), so that a long queue costs what a
+ * short one does:
  *
- *     dirty: 3     line: a(0,1) b(3) c(2) d(2,3) …     looks at b, d, … until device 3 is shut
+ *     dirty: 3    queue: a(0,1) b(3) c(2) d(2,3) …     looks at b, d, … until device 3 is closed
  *
  * To judge d it must know what is left of device 2 for it: those before it there (c) are counted
  * when they are needed, device by device. When a waiter is served, its devices join the dirty ones,
@@ -34,49 +34,50 @@
 #define HOLD_WAIT_MAX  64
 #define HOLD_WAIT_EACH 2
 
-static const struct place line_begin = { false, INT64_MIN, 0 };
-static const struct place line_end = { true, INT64_MAX, UINT64_MAX };
+static const struct queue_place queue_begin = { false, INT64_MIN, 0 };
+static const struct queue_place queue_end = { true, INT64_MAX, UINT64_MAX };
 
 /* A device, as somebody finds it whose turn it is. */
 struct stand {
-    struct place upto; /* who waits up to here is counted; of open devices: all before the turn */
+    struct queue_place
+        upto; /* who waits up to here is counted; of open devices: all before the turn */
     uint64_t kept_bytes;
     uint64_t largest_bytes;
-    uint64_t slack_bytes;
-    bool has_slack; /* it is computed */
-    bool is_shut;
+    uint64_t backfill_bytes;
+    bool has_backfill; /* it is computed */
+    bool is_closed;
     bool is_told; /* `shut` says what is to be kept of this round */
-    struct shut shut;
+    struct room_bound bound;
     uint32_t n_needs;
     uint64_t needs[PASSED_MAX];
 };
 
-struct round {
+struct schedule {
     struct moment now;
-    struct place at;    /* whose turn it is */
-    struct slots open;  /* dirty devices of which something may be left */
-    struct slots mine;  /* all that were */
-    struct slots begun; /* whose stand is set */
-    bool is_unsettled;  /* something changed before the turn: begin anew */
+    struct queue_place at; /* whose turn it is */
+    struct slots open;     /* dirty devices of which something may be left */
+    struct slots mine;     /* all that were */
+    struct slots begun;    /* whose stand is set */
+    bool is_unsettled;     /* something changed before the turn: begin anew */
     struct stand stands[BOOKS_MAX];
 };
 
-struct round *round_new(void) {
-    return calloc(1, sizeof(struct round));
+struct schedule *schedule_new(void) {
+    return calloc(1, sizeof(struct schedule));
 }
 
 /* ---- Devices ----------------------------------------------------------------------------------
  */
 
-static struct stand *stand_get(struct round *round, unsigned slot) {
-    struct stand *stand = &round->stands[slot];
+static struct stand *stand_get(struct schedule *schedule, unsigned slot) {
+    struct stand *stand = &schedule->stands[slot];
 
-    if (slots_has(&round->begun, slot))
+    if (slots_has(&schedule->begun, slot))
         return stand;
-    slots_add(&round->begun, slot);
-    stand->upto = line_begin;
+    slots_add(&schedule->begun, slot);
+    stand->upto = queue_begin;
     stand->kept_bytes = stand->largest_bytes = 0;
-    stand->has_slack = stand->is_shut = stand->is_told = false;
+    stand->has_backfill = stand->is_closed = stand->is_told = false;
     stand->n_needs = 0;
     return stand;
 }
@@ -93,14 +94,14 @@ static uint64_t most_room(const struct book *book, const struct stand *stand) {
 }
 
 static void stand_keep(struct broker *broker, struct stand *stand, unsigned slot, uint64_t bytes) {
-    if (stand->is_shut)
+    if (stand->is_closed)
         return;
     if (__builtin_add_overflow(stand->kept_bytes, bytes, &stand->kept_bytes))
         stand->kept_bytes = UINT64_MAX;
     stand->largest_bytes = MAX(stand->largest_bytes, bytes);
     stand->needs[stand->n_needs++] = bytes;
-    stand->has_slack = false;
-    stand->is_shut = most_room(broker->books[slot], stand) < BOOKS_GRANULE;
+    stand->has_backfill = false;
+    stand->is_closed = most_room(broker->books[slot], stand) < BOOKS_GRANULE;
 }
 
 /* What a waiter keeps of a device. */
@@ -114,170 +115,173 @@ static uint64_t need_of(const struct waiter *waiter, unsigned slot) {
 }
 
 /* The next behind `place` that has one of these marks. */
-static struct waiter *next_of(const struct broker *broker, struct place place,
+static struct waiter *next_of(const struct broker *broker, struct queue_place place,
                               const uint64_t *marks) {
     struct rank_tree_node *node = NULL;
 
     if (!place.is_request) {
         node = rank_tree_seek(broker->growths, place.key, place.tie, marks);
         if (!node)
-            place = (struct place){ true, INT64_MIN, 0 };
+            place = (struct queue_place){ true, INT64_MIN, 0 };
     }
     if (!node)
         node = rank_tree_seek(broker->requests, place.key, place.tie, marks);
-    return rank_tree_entry(node, struct waiter, in_line);
+    return rank_tree_entry(node, struct waiter, in_queue);
 }
 
-/* The same behind a waiter that is still in line. */
+/* The same behind a waiter that is still in the queue. */
 static struct waiter *next_behind(const struct broker *broker, struct waiter *waiter,
                                   const uint64_t *marks) {
-    struct rank_tree_node *node = rank_tree_seek_after(&waiter->in_line, marks);
+    struct rank_tree_node *node = rank_tree_seek_after(&waiter->in_queue, marks);
 
     if (!node && waiter->holder)
         node = rank_tree_seek(broker->requests, INT64_MIN, 0, marks);
-    return rank_tree_entry(node, struct waiter, in_line);
+    return rank_tree_entry(node, struct waiter, in_queue);
 }
 
 /* Count all before `place` on a device. */
-static void stand_advance(struct broker *broker, struct round *round, unsigned slot,
-                          struct place place) {
-    struct stand *stand = stand_get(round, slot);
+static void stand_advance(struct broker *broker, struct schedule *schedule, unsigned slot,
+                          struct queue_place place) {
+    struct stand *stand = stand_get(schedule, slot);
     uint64_t marks[RANK_TREE_WORDS] = { 0 };
     struct waiter *waiter;
 
-    if (stand->is_shut || slots_has(&round->open, slot))
+    if (stand->is_closed || slots_has(&schedule->open, slot))
         return;
     marks[slot / 64] = UINT64_C(1) << slot % 64;
     waiter = next_of(broker, stand->upto, marks);
-    while (waiter && place_before(waiter_at(waiter), place)) {
+    while (waiter && queue_place_before(queue_place_of(waiter), place)) {
         stand_keep(broker, stand, slot, need_of(waiter, slot));
-        stand->upto = waiter_at(waiter);
-        if (stand->is_shut)
+        stand->upto = queue_place_of(waiter);
+        if (stand->is_closed)
             return;
         waiter = next_behind(broker, waiter, marks);
     }
 }
 
-static bool is_known_shut(const struct broker *broker, const struct round *round, unsigned slot,
-                          struct place place, uint64_t bytes) {
-    return !slots_has(&broker->dirty, slot) && !slots_has(&round->mine, slot) &&
-           bytes > broker->shut[slot].room_bytes && place_before(broker->shut[slot].place, place);
+static bool is_known_closed(const struct broker *broker, const struct schedule *schedule,
+                            unsigned slot, struct queue_place place, uint64_t bytes) {
+    return !slots_has(&broker->dirty, slot) && !slots_has(&schedule->mine, slot) &&
+           bytes > broker->bound[slot].room_bytes &&
+           queue_place_before(broker->bound[slot].place, place);
 }
 
 /* What somebody at `place` who wants `option` finds of it; below what it wants: how much is wrong
  * then does not matter. */
-static uint64_t room_for(struct broker *broker, struct round *round, const struct option *option,
-                         struct place place) {
+static uint64_t room_for(struct broker *broker, struct schedule *schedule,
+                         const struct option *option, struct queue_place place) {
     const struct book *book = broker->books[option->slot];
     uint64_t wanted = option->guaranteed_bytes, left = book_free(book), beyond;
     struct stand *stand;
 
-    if (left < wanted || is_known_shut(broker, round, option->slot, place, wanted))
+    if (left < wanted || is_known_closed(broker, schedule, option->slot, place, wanted))
         return 0;
-    stand_advance(broker, round, option->slot, place);
-    stand = &round->stands[option->slot];
-    if (stand->is_shut)
+    stand_advance(broker, schedule, option->slot, place);
+    stand = &schedule->stands[option->slot];
+    if (stand->is_closed)
         return 0;
     beyond = left - MIN(left, stand->kept_bytes);
     /* What may grow later grows before those who wait. */
     if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, stand) < wanted)
         return beyond;
-    if (!stand->has_slack) {
-        stand->slack_bytes = book_slack(book, stand->needs, stand->n_needs);
-        stand->has_slack = true;
+    if (!stand->has_backfill) {
+        stand->backfill_bytes = books_backfill_bytes(book, stand->needs, stand->n_needs);
+        stand->has_backfill = true;
     }
-    return MAX(beyond, MIN(left, stand->slack_bytes));
+    return MAX(beyond, MIN(left, stand->backfill_bytes));
 }
 
 /* ---- The turn of one -------------------------------------------------------------------------
  */
 
 /* Of an open device: nobody behind finds anything that anybody asks for. */
-static void close_slot(struct broker *broker, struct round *round, unsigned slot) {
-    struct stand *stand = &round->stands[slot];
+static void close_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
+    struct stand *stand = &schedule->stands[slot];
 
-    stand->upto = round->at;
+    stand->upto = schedule->at;
     stand->is_told = true;
-    stand->shut.place = round->at;
-    stand->shut.room_bytes = stand->is_shut ? 0 : most_room(broker->books[slot], stand);
-    slots_remove(&round->open, slot);
+    stand->bound.place = schedule->at;
+    stand->bound.room_bytes = stand->is_closed ? 0 : most_room(broker->books[slot], stand);
+    slots_remove(&schedule->open, slot);
 }
 
 /* Less than this is of no use to anybody who could come now. */
-static uint64_t least_of_use(const struct broker *broker, const struct round *round,
+static uint64_t least_of_use(const struct broker *broker, const struct schedule *schedule,
                              unsigned slot) {
-    if (!round->at.is_request && broker->n_growths_at[slot] > 0)
+    if (!schedule->at.is_request && broker->n_growths_at[slot] > 0)
         return BOOKS_GRANULE;
     return MAX(rank_tree_least(broker->requests), BOOKS_GRANULE);
 }
 
 /* All before the turn are counted there. */
-static void open_slot(struct broker *broker, struct round *round, unsigned slot) {
-    struct stand *stand = stand_get(round, slot);
+static void open_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
+    struct stand *stand = stand_get(schedule, slot);
 
-    slots_add(&round->mine, slot);
-    slots_add(&round->open, slot);
-    stand->is_shut |= most_room(broker->books[slot], stand) < BOOKS_GRANULE;
-    if (stand->is_shut || most_room(broker->books[slot], stand) < least_of_use(broker, round, slot))
-        close_slot(broker, round, slot);
+    slots_add(&schedule->mine, slot);
+    slots_add(&schedule->open, slot);
+    stand->is_closed |= most_room(broker->books[slot], stand) < BOOKS_GRANULE;
+    if (stand->is_closed ||
+        most_room(broker->books[slot], stand) < least_of_use(broker, schedule, slot))
+        close_slot(broker, schedule, slot);
 }
 
 /* It does not fit: it keeps what it asks for. */
-static void keep(struct broker *broker, struct round *round, struct waiter *waiter) {
-    for (size_t w = 0; w < ELEMENTSOF(round->open.words); w++) {
-        uint64_t both = waiter->in_line.marks[w] & round->open.words[w];
+static void keep(struct broker *broker, struct schedule *schedule, struct waiter *waiter) {
+    for (size_t w = 0; w < ELEMENTSOF(schedule->open.words); w++) {
+        uint64_t both = waiter->in_queue.marks[w] & schedule->open.words[w];
 
         for (; both; both &= both - 1) {
             unsigned slot = (unsigned)(w * 64) + (unsigned)__builtin_ctzll(both);
-            struct stand *stand = &round->stands[slot];
+            struct stand *stand = &schedule->stands[slot];
 
             stand_keep(broker, stand, slot, need_of(waiter, slot));
-            if (stand->is_shut ||
-                most_room(broker->books[slot], stand) < least_of_use(broker, round, slot))
-                close_slot(broker, round, slot);
+            if (stand->is_closed ||
+                most_room(broker->books[slot], stand) < least_of_use(broker, schedule, slot))
+                close_slot(broker, schedule, slot);
         }
     }
 }
 
 /* Its devices, once it was served or denied: what it kept is there for those behind it. */
-static void join_slots(struct broker *broker, struct round *round, const struct slots *slots) {
+static void join_slots(struct broker *broker, struct schedule *schedule,
+                       const struct slots *slots) {
     for (int slot = -1; (slot = slots_next(slots, slot)) >= 0;) {
-        stand_get(round, (unsigned)slot)->has_slack = false;
-        if (slots_has(&round->open, (unsigned)slot) ||
+        stand_get(schedule, (unsigned)slot)->has_backfill = false;
+        if (slots_has(&schedule->open, (unsigned)slot) ||
             (!slots_has(&broker->dirty, (unsigned)slot) &&
-             !slots_has(&round->mine, (unsigned)slot)))
+             !slots_has(&schedule->mine, (unsigned)slot)))
             continue;
-        stand_advance(broker, round, (unsigned)slot, round->at);
-        round->stands[slot].is_told = false;
-        open_slot(broker, round, (unsigned)slot);
+        stand_advance(broker, schedule, (unsigned)slot, schedule->at);
+        schedule->stands[slot].is_told = false;
+        open_slot(broker, schedule, (unsigned)slot);
     }
 }
 
 /* After a grant: does it change anything for those who had their turn already? */
-static void settle(struct broker *broker, struct round *round, struct user *user) {
+static void settle(struct broker *broker, struct schedule *schedule, struct user *user) {
     uint64_t flags = (broker->growths ? broker->growths->any[MARKS] : 0) |
                      (broker->requests ? broker->requests->any[MARKS] : 0);
 
     if (user)
-        tenant_settle(broker, user);
-    round->is_unsettled |= broker->has_parked || (flags & MARK_SAFE);
+        queue_settle_user(broker, user);
+    schedule->is_unsettled |= broker->has_parked || (flags & MARK_UNSAFE);
 }
 
-static void grant(struct broker *broker, struct round *round, struct waiter *waiter,
+static void grant(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
                   const struct fit *fit) {
     struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
     struct slots slots = waiter->claim->slots;
     struct verdict verdict;
 
     if (lease_grant(broker, waiter, fit, &verdict) < 0) {
-        waiter_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
+        queue_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
     } else {
         for (uint32_t i = 0; i < fit->n_chosen; i++)
-            line_touch(broker, fit->chosen[i]->slot);
-        waiter_decide(broker, waiter, &verdict);
+            queue_touch(broker, fit->chosen[i]->slot);
+        queue_answer(broker, waiter, &verdict);
     }
-    join_slots(broker, round, &slots);
-    settle(broker, round, user);
+    join_slots(broker, schedule, &slots);
+    settle(broker, schedule, user);
 }
 
 static void set_why(struct broker *broker, struct waiter *waiter, enum why why, int blocked) {
@@ -285,25 +289,26 @@ static void set_why(struct broker *broker, struct waiter *waiter, enum why why, 
     waiter->why = why;
     waiter->blocked = blocked;
     if (why == WHY_UNSAFE) {
-        waiter->in_line.marks[MARKS] |= MARK_SAFE;
-        rank_tree_mark(&waiter->in_line);
+        waiter->in_queue.marks[MARKS] |= MARK_UNSAFE;
+        rank_tree_mark(&waiter->in_queue);
     }
 }
 
 /* Whether something that changed could help it: else it waits on, unjudged. */
-static bool could_be_met(struct broker *broker, struct round *round, const struct waiter *waiter) {
+static bool could_be_met(struct broker *broker, struct schedule *schedule,
+                         const struct waiter *waiter) {
     const struct claim *claim = waiter->claim;
 
     for (uint32_t i = 0; i < claim->n_options; i++)
-        if (slots_has(&round->open, claim->options[i].slot) &&
-            room_for(broker, round, &claim->options[i], round->at) >=
+        if (slots_has(&schedule->open, claim->options[i].slot) &&
+            room_for(broker, schedule, &claim->options[i], schedule->at) >=
                 claim->options[i].guaranteed_bytes)
             return true;
     return false;
 }
 
 /* Whether it waits on. */
-static bool judge_request(struct broker *broker, struct round *round, struct waiter *waiter,
+static bool judge_request(struct broker *broker, struct schedule *schedule, struct waiter *waiter,
                           bool is_special) {
     const struct claim *claim = waiter->claim;
     struct slots slots = claim->slots;
@@ -311,35 +316,35 @@ static bool judge_request(struct broker *broker, struct round *round, struct wai
     uint32_t n_fit = 0;
     struct fit fit;
 
-    if (!is_special && !broker->has_spending && !could_be_met(broker, round, waiter)) {
-        keep(broker, round, waiter);
+    if (!is_special && !broker->has_spending && !could_be_met(broker, schedule, waiter)) {
+        keep(broker, schedule, waiter);
         return true;
     }
     for (uint32_t i = 0; i < claim->n_options; i++) {
         unsigned slot = claim->options[i].slot;
 
-        left[slot] = room_for(broker, round, &claim->options[i], round->at);
+        left[slot] = room_for(broker, schedule, &claim->options[i], schedule->at);
         n_fit += left[slot] >= claim->options[i].guaranteed_bytes;
     }
     if (n_fit < claim->n_wanted && !is_special && !broker->has_spending) {
-        keep(broker, round, waiter);
+        keep(broker, schedule, waiter);
         return true;
     }
-    claim_fit(broker, waiter->user, claim, left, round->now, &fit);
+    fit_decide(broker, waiter->user, claim, left, schedule->now, &fit);
     if (fit.is_spent) {
-        waiter_deny(broker, waiter, REFUSAL_DENIED, NULL,
-                    "your GiB·hours are used up; they come back as their period passes");
-        join_slots(broker, round, &slots);
+        queue_deny(broker, waiter, REFUSAL_DENIED, NULL,
+                   "your GiB·hours are used up; they come back as their period passes");
+        join_slots(broker, schedule, &slots);
         return false;
     }
     if (fit.n_chosen > 0) {
-        grant(broker, round, waiter, &fit);
+        grant(broker, schedule, waiter, &fit);
         return false;
     }
     if (fit.why >= WHY_QUOTA) {
         set_why(broker, waiter, fit.why, fit.blocked);
-        waiter_park(broker, waiter);
-        join_slots(broker, round, &slots);
+        queue_park(broker, waiter);
+        join_slots(broker, schedule, &slots);
     } else {
         n_fit = 0;
         /* For the reason only: is it memory that is short, or the others that come first? */
@@ -349,12 +354,12 @@ static bool judge_request(struct broker *broker, struct round *round, struct wai
         if (fit.why == WHY_DEVICE && n_fit >= claim->n_wanted)
             fit.why = WHY_BEHIND;
         set_why(broker, waiter, fit.why, fit.blocked);
-        keep(broker, round, waiter);
+        keep(broker, schedule, waiter);
     }
     return true;
 }
 
-static bool judge_growth(struct broker *broker, struct round *round, struct waiter *waiter) {
+static bool judge_growth(struct broker *broker, struct schedule *schedule, struct waiter *waiter) {
     struct holder *holder = waiter->holder;
     struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
     struct book *book = holder->lease->shares[waiter->share].book;
@@ -366,34 +371,34 @@ static bool judge_growth(struct broker *broker, struct round *round, struct wait
     struct verdict verdict;
 
     slots_add(&slots, book->slot);
-    stand_advance(broker, round, book->slot, round->at);
-    stand = &round->stands[book->slot];
-    left = stand->is_shut ? 0 : left - MIN(left, stand->kept_bytes);
+    stand_advance(broker, schedule, book->slot, schedule->at);
+    stand = &schedule->stands[book->slot];
+    left = stand->is_closed ? 0 : left - MIN(left, stand->kept_bytes);
     growth_fit(broker, holder, waiter->share, waiter->bytes, left, &fit);
     if (fit.is_spent) {
-        waiter_deny(broker, waiter, REFUSAL_DENIED, book,
-                    "your GiB·hours are used up; they come back as their period passes");
+        queue_deny(broker, waiter, REFUSAL_DENIED, book,
+                   "your GiB·hours are used up; they come back as their period passes");
     } else if (fit.is_over_limit) {
-        waiter_deny(broker, waiter, REFUSAL_NO_MEMORY, book,
-                    "the other processes of lease %llu took the rest of its limit meanwhile",
-                    (unsigned long long)holder->lease->id);
+        queue_deny(broker, waiter, REFUSAL_NO_MEMORY, book,
+                   "the other processes of lease %llu took the rest of its limit meanwhile",
+                   (unsigned long long)holder->lease->id);
     } else if (fit.fits) {
         growth_take(broker, holder, waiter->share, waiter->bytes, &verdict);
-        waiter_decide(broker, waiter, &verdict);
-        line_touch(broker, book->slot);
-        join_slots(broker, round, &slots);
-        settle(broker, round, user);
+        queue_answer(broker, waiter, &verdict);
+        queue_touch(broker, book->slot);
+        join_slots(broker, schedule, &slots);
+        settle(broker, schedule, user);
         return false;
     } else {
         set_why(broker, waiter, fit.why, (int)book->slot);
         if (fit.why != WHY_QUOTA) {
-            keep(broker, round, waiter);
+            keep(broker, schedule, waiter);
             return true;
         }
-        waiter_park(broker, waiter);
+        queue_park(broker, waiter);
         is_waiting = true;
     }
-    join_slots(broker, round, &slots);
+    join_slots(broker, schedule, &slots);
     return is_waiting;
 }
 
@@ -437,22 +442,22 @@ static bool waits_for(const struct broker *broker, const struct waiter *waiter,
 /* What is left beyond those before the waiter, but for those who wait for what its process has. */
 static bool left_by_others(const struct broker *broker, const struct waiter *waiter,
                            uint64_t *ret_left) {
-    struct place end = waiter_at(waiter), at = line_begin;
+    struct queue_place end = queue_place_of(waiter), at = queue_begin;
     const struct waiter *other;
     uint32_t n = 0;
 
     for (size_t i = 0; i < broker->n_books; i++)
         ret_left[i] = book_free(broker->books[i]);
-    while ((other = next_of(broker, at, waiter->in_line.marks))) {
-        at = waiter_at(other);
-        if (!place_before(at, end))
+    while ((other = next_of(broker, at, waiter->in_queue.marks))) {
+        at = queue_place_of(other);
+        if (!queue_place_before(at, end))
             break;
         if (n++ == AHEAD_MAX)
             return false;
         if (!other->holder && waits_for(broker, other, waiter->proc))
             continue;
         for (unsigned slot = 0; slot < broker->n_books; slot++)
-            if (other->in_line.marks[slot / 64] >> slot % 64 & 1)
+            if (other->in_queue.marks[slot / 64] >> slot % 64 & 1)
                 ret_left[slot] -= MIN(ret_left[slot], need_of(other, slot));
     }
     return true;
@@ -469,14 +474,14 @@ static void hold_wait_begin_with(struct broker *broker, struct proc *first) {
 }
 
 /* Whether this round brought anything for it. */
-static bool is_concerned(const struct broker *broker, const struct round *round,
+static bool is_concerned(const struct broker *broker, const struct schedule *schedule,
                          const struct waiter *waiter) {
     uint64_t both = 0;
 
     if (!waiter->is_active || waiter->holder)
         return false;
-    for (size_t i = 0; i < ELEMENTSOF(round->mine.words); i++)
-        both |= waiter->in_line.marks[i] & round->mine.words[i];
+    for (size_t i = 0; i < ELEMENTSOF(schedule->mine.words); i++)
+        both |= waiter->in_queue.marks[i] & schedule->mine.words[i];
     return both || waiter->round == broker->n_rounds;
 }
 
@@ -486,7 +491,7 @@ static bool is_concerned(const struct broker *broker, const struct round *round,
  * this process ends anyway. Rare, so a few are looked at in each round: two of a process, and the
  * next round begins with those that this one left out, so that nobody's requests hide another's.
  */
-static void serve_hold_wait(struct broker *broker, struct round *round) {
+static void serve_hold_wait(struct broker *broker, struct schedule *schedule) {
     struct proc *proc, *next_proc;
     struct waiter *waiter, *next;
     uint64_t left[BOOKS_MAX];
@@ -501,22 +506,22 @@ static void serve_hold_wait(struct broker *broker, struct round *round) {
             return;
         }
         list_foreach_safe (waiter, next, &proc->waiters, in_proc) {
-            if (!is_concerned(broker, round, waiter))
+            if (!is_concerned(broker, schedule, waiter))
                 continue;
             if (of_this++ == HOLD_WAIT_EACH)
                 break;
             n++;
             for (size_t i = 0; i < broker->n_books; i++)
                 left[i] = book_free(broker->books[i]);
-            claim_fit(broker, waiter->user, waiter->claim, left, round->now, &fit);
+            fit_decide(broker, waiter->user, waiter->claim, left, schedule->now, &fit);
             if (fit.n_chosen == 0 || fit.is_spent || !left_by_others(broker, waiter, left))
                 continue;
-            claim_fit(broker, waiter->user, waiter->claim, left, round->now, &fit);
+            fit_decide(broker, waiter->user, waiter->claim, left, schedule->now, &fit);
             if (fit.n_chosen == 0)
                 continue;
-            round->at = waiter_at(waiter);
-            grant(broker, round, waiter, &fit);
-            round->is_unsettled = true;
+            schedule->at = queue_place_of(waiter);
+            grant(broker, schedule, waiter, &fit);
+            schedule->is_unsettled = true;
             return;
         }
     }
@@ -525,90 +530,91 @@ static void serve_hold_wait(struct broker *broker, struct round *round) {
 /* ---- The round -------------------------------------------------------------------------------
  */
 
-static void begin(struct broker *broker, struct round *round) {
-    round->at = line_begin;
-    round->is_unsettled = false;
-    memset(&round->open, 0, sizeof(round->open));
-    memset(&round->mine, 0, sizeof(round->mine));
-    memset(&round->begun, 0, sizeof(round->begun));
+static void begin(struct broker *broker, struct schedule *schedule) {
+    schedule->at = queue_begin;
+    schedule->is_unsettled = false;
+    memset(&schedule->open, 0, sizeof(schedule->open));
+    memset(&schedule->mine, 0, sizeof(schedule->mine));
+    memset(&schedule->begun, 0, sizeof(schedule->begun));
     for (int slot = -1; (slot = slots_next(&broker->dirty, slot)) >= 0;)
-        open_slot(broker, round, (unsigned)slot);
+        open_slot(broker, schedule, (unsigned)slot);
 }
 
 /* One walk; whether another is needed. */
-static bool walk(struct broker *broker, struct round *round) {
+static bool walk(struct broker *broker, struct schedule *schedule) {
     uint64_t marks[RANK_TREE_WORDS];
     struct waiter *waiter = NULL;
 
-    begin(broker, round);
-    while (!round->is_unsettled) {
+    begin(broker, schedule);
+    while (!schedule->is_unsettled) {
         bool is_waiting;
         uint64_t flags;
 
         broker->has_parked = false;
-        memcpy(marks, round->open.words, sizeof(round->open.words));
-        marks[MARKS] = MARK_FRESH | (broker->is_safety_due ? MARK_SAFE : 0);
-        waiter = waiter ? next_behind(broker, waiter, marks) : next_of(broker, round->at, marks);
+        memcpy(marks, schedule->open.words, sizeof(schedule->open.words));
+        marks[MARKS] = MARK_FRESH | (broker->is_bankers_due ? MARK_UNSAFE : 0);
+        waiter = waiter ? next_behind(broker, waiter, marks) : next_of(broker, schedule->at, marks);
         if (!waiter)
             break;
-        round->at = waiter_at(waiter);
-        flags = waiter->in_line.marks[MARKS] & marks[MARKS];
+        schedule->at = queue_place_of(waiter);
+        flags = waiter->in_queue.marks[MARKS] & marks[MARKS];
         if (flags) {
             waiter->round = broker->n_rounds;
-            waiter->in_line.marks[MARKS] &= ~flags;
-            rank_tree_mark(&waiter->in_line);
+            waiter->in_queue.marks[MARKS] &= ~flags;
+            rank_tree_mark(&waiter->in_queue);
         }
-        is_waiting = waiter->holder ? judge_growth(broker, round, waiter)
-                                    : judge_request(broker, round, waiter, flags != 0);
+        is_waiting = waiter->holder ? judge_growth(broker, schedule, waiter)
+                                    : judge_request(broker, schedule, waiter, flags != 0);
         if (!is_waiting)
             waiter = NULL;
     }
-    if (!round->is_unsettled)
-        broker->is_safety_due = false;
-    if (!round->is_unsettled && !list_is_empty(&broker->hold_wait))
-        serve_hold_wait(broker, round);
-    if (round->is_unsettled)
+    if (!schedule->is_unsettled)
+        broker->is_bankers_due = false;
+    if (!schedule->is_unsettled && !list_is_empty(&broker->hold_wait))
+        serve_hold_wait(broker, schedule);
+    if (schedule->is_unsettled)
         return true;
 
-    for (int slot = -1; (slot = slots_next(&round->mine, slot)) >= 0;) {
-        const struct stand *stand = &round->stands[slot];
+    for (int slot = -1; (slot = slots_next(&schedule->mine, slot)) >= 0;) {
+        const struct stand *stand = &schedule->stands[slot];
 
         slots_remove(&broker->dirty, (unsigned)slot);
-        broker->shut[slot] = stand->is_told ? stand->shut : (struct shut){ line_end, UINT64_MAX };
+        broker->bound[slot] =
+            stand->is_told ? stand->bound : (struct room_bound){ queue_end, UINT64_MAX };
     }
     return slots_next(&broker->dirty, -1) >= 0;
 }
 
-void line_run(struct broker *broker, struct moment now) {
-    struct round *round = broker->round;
+void schedule_run(struct broker *broker, struct moment now) {
+    struct schedule *schedule = broker->schedule;
 
     if (now.week_minute != broker->week_minute) {
         broker->week_minute = now.week_minute;
-        line_wake(broker);
+        queue_wake(broker);
         if (broker->policy->n_devices > 0)
-            line_touch_all(broker);
+            queue_touch_all(broker);
     }
-    broker->is_stirred = false;
+    broker->is_queue_due = false;
     if (broker->grace_usec || broker->waiters.n == 0)
         return;
     if (broker->has_spending)
-        line_touch_all(broker);
-    round->now = now;
+        queue_touch_all(broker);
+    schedule->now = now;
     broker->n_rounds++;
-    while (walk(broker, round))
+    while (walk(broker, schedule))
         continue;
     /* What the rounds themselves set free they have seen. */
-    broker->is_stirred = false;
+    broker->is_queue_due = false;
 }
 
-void line_left(struct broker *broker, int64_t key, const struct claim *claim,
-               uint64_t ret_left[static BOOKS_MAX]) {
-    struct place place = { true, key, UINT64_MAX };
-    struct round *round = broker->round;
+void schedule_left(struct broker *broker, int64_t key, const struct claim *claim,
+                   uint64_t ret_left[static BOOKS_MAX]) {
+    struct queue_place place = { true, key, UINT64_MAX };
+    struct schedule *schedule = broker->schedule;
 
-    memset(&round->open, 0, sizeof(round->open));
-    memset(&round->mine, 0, sizeof(round->mine));
-    memset(&round->begun, 0, sizeof(round->begun));
+    memset(&schedule->open, 0, sizeof(schedule->open));
+    memset(&schedule->mine, 0, sizeof(schedule->mine));
+    memset(&schedule->begun, 0, sizeof(schedule->begun));
     for (uint32_t i = 0; i < claim->n_options; i++)
-        ret_left[claim->options[i].slot] = room_for(broker, round, &claim->options[i], place);
+        ret_left[claim->options[i].slot] = room_for(broker, schedule, &claim->options[i], place);
 }

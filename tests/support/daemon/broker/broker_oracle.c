@@ -88,7 +88,7 @@ static bool can_all_end(const struct clerk *clerk, uint32_t ended) {
     return !some;
 }
 
-/* ---- The line ---- */
+/* ---- The queue ---- */
 
 static int n_leases(const struct clerk *clerk, int uid) {
     int n = 0;
@@ -192,7 +192,7 @@ static void keep(int64_t *kept, int64_t (*needs)[CLERK_PASSED], int *n_needs, in
         needs[d][n_needs[d]++] = bytes;
 }
 
-/* Whether the first who can be served was; the line is then to be walked anew. */
+/* Whether the first who can be served was; the queue is then to be walked anew. */
 static bool serve_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
     int64_t kept[CLERK_DEVICES] = { 0 }, needs[CLERK_DEVICES][CLERK_PASSED];
     int n_needs[CLERK_DEVICES] = { 0 };
@@ -253,7 +253,7 @@ static bool serve_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
  * Whether in this set of jobs each waits for growth that it cannot have though everybody outside
  * ends. (One process per job: nothing else of its own could help.)
  */
-static bool is_knot(const struct clerk *clerk, uint32_t set) {
+static bool is_deadlock(const struct clerk *clerk, uint32_t set) {
     for (int i = 0; i < CLERK_JOBS; i++) {
         bool is_stuck = false;
 
@@ -283,9 +283,9 @@ static bool cut_one(struct clerk *clerk, clerk_fn fn, void *userdata) {
     for (int w = 0; w < CLERK_WANTS; w++)
         if (clerk->wants[w].lives && clerk->wants[w].job >= 0)
             waiting |= UINT32_C(1) << clerk->wants[w].job;
-    /* The union of knots is a knot: the jobs that end are the fewer. */
+    /* The union of deadlocks is a deadlock: the jobs that end are the fewer. */
     for (uint32_t set = 1; set <= waiting; set++)
-        if ((set & (set - 1)) && !(set & ~waiting) && is_knot(clerk, set))
+        if ((set & (set - 1)) && !(set & ~waiting) && is_deadlock(clerk, set))
             all |= set;
     for (int w = 0; w < CLERK_WANTS; w++) {
         struct clerk_want *want = &clerk->wants[w];

@@ -4,10 +4,10 @@
  * Clerk: the broker's rules done by hand, slowly: every rule from its definition, by trying
  * everything. What the broker answers is compared with what the clerk would.
  *
- * A small world: few devices of equal size, amounts in whole GiB, one process per job. The line is
- * walked whole for each question; safety is found by trying every order of ends, knots by trying
- * every set of processes, who may pass by trying every state that a device can come to. Jobs that
- * declare a maximum or wait for growth stand among the first 32.
+ * A small world: few devices of equal size, amounts in whole GiB, one process per job. The queue is
+ * walked whole for each question; safety is found by trying every order of ends, deadlocks by
+ * trying every set of processes, who may pass by trying every state that a device can come to. Jobs
+ * that declare a maximum or wait for growth stand among the first 32.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,8 +65,8 @@ int64_t clerk_free(const struct clerk *clerk, int device);
 int clerk_find_job(const struct clerk *clerk); /* an unused place, -1: none */
 struct clerk_want *clerk_find_want(struct clerk *clerk);
 
-/* Serve whoever is to be served, cut every knot, until nothing moves. */
+/* Serve whoever is to be served, cut every deadlock, until nothing moves. */
 void clerk_settle(struct clerk *clerk, clerk_fn fn, void *userdata);
 
-/* The line, as indices of `wants`; returns how many. */
+/* The queue, as indices of `wants`; returns how many. */
 int clerk_line(const struct clerk *clerk, int *ret);

@@ -32,7 +32,7 @@ static unsigned pick(uint64_t *state, unsigned n) {
  */
 
 #define UNITS 16 /* GiB of each device */
-#define SHORT 10 /* who has or waits, where the line is short: the clerk tries all subsets */
+#define SHORT 10 /* who has or waits, where the queue is short: the clerk tries all subsets */
 
 struct walk {
     struct desk *desk;
@@ -366,11 +366,11 @@ START_TEST(the_broker_and_the_clerk_always_agree) {
 }
 END_TEST
 
-START_TEST(they_agree_on_a_long_line_of_different_requests) {
+START_TEST(they_agree_on_a_long_queue_of_different_requests) {
     for (uint64_t i = 0; i < 4; i++)
         walk_with_clerk(seed_of(0x10e6) + i, n_steps(600), true);
 }
 END_TEST
 
 SUITE_TIMEOUT("broker-walk", 300, the_broker_and_the_clerk_always_agree,
-              they_agree_on_a_long_line_of_different_requests)
+              they_agree_on_a_long_queue_of_different_requests)

@@ -140,7 +140,7 @@ START_TEST(nobody_comes_back_with_more_than_was_recorded) {
 }
 END_TEST
 
-START_TEST(places_in_the_line_are_kept_for_who_asks_again) {
+START_TEST(places_in_the_queue_are_kept_for_who_asks_again) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 40));
     struct demand demand = desk_fixed(1, 30), other = desk_fixed(1, 31);
@@ -376,8 +376,8 @@ END_TEST
 SUITE("revive", who_waited_for_a_device_that_is_drained_has_its_place_again,
       leases_and_holders_are_there_again, a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
-      nobody_comes_back_with_more_than_was_recorded, places_in_the_line_are_kept_for_who_asks_again,
-      what_was_releasing_is_still, a_process_that_died_meanwhile_ends_the_grace,
-      a_dump_says_the_same_as_the_log, lost_leases_come_back_where_nobody_new_may,
-      lost_leases_are_rebuilt_by_the_rules, contradictions_are_refused,
-      who_did_not_hear_of_its_grant_gets_it_by_asking_again)
+      nobody_comes_back_with_more_than_was_recorded,
+      places_in_the_queue_are_kept_for_who_asks_again, what_was_releasing_is_still,
+      a_process_that_died_meanwhile_ends_the_grace, a_dump_says_the_same_as_the_log,
+      lost_leases_come_back_where_nobody_new_may, lost_leases_are_rebuilt_by_the_rules,
+      contradictions_are_refused, who_did_not_hear_of_its_grant_gets_it_by_asking_again)

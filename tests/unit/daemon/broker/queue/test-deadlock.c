@@ -67,7 +67,7 @@ START_TEST(the_bankers_rule_holds_across_devices) {
 }
 END_TEST
 
-START_TEST(two_growing_leases_in_a_knot_lose_the_youngest_wait) {
+START_TEST(two_growing_leases_in_a_deadlock_lose_the_youngest_wait) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     const char *zero = "0";
     uint64_t a = holding(desk, 10, &zero, 0, 15), b = holding(desk, 11, &zero, 0, 15);
@@ -106,7 +106,7 @@ START_TEST(the_victim_is_of_the_lowest_priority) {
 }
 END_TEST
 
-START_TEST(a_knot_across_devices_and_leases_is_found) {
+START_TEST(a_deadlock_across_devices_and_leases_is_found) {
     cleanup(desk_freep) struct desk *desk = desk_new(3, 40);
     const char *names[] = { "0", "1", "2" };
     struct verdict verdict;
@@ -151,7 +151,7 @@ START_TEST(holding_one_lease_and_waiting_for_another_is_just_waiting) {
 }
 END_TEST
 
-START_TEST(a_waiter_is_no_knot_while_one_process_of_the_other_job_goes_on) {
+START_TEST(a_waiter_is_no_deadlock_while_one_process_of_the_other_job_goes_on) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     const char *zero = "0";
     uint64_t a = holding(desk, 10, &zero, 0, 15), b = holding(desk, 11, &zero, 0, 10);
@@ -165,7 +165,7 @@ START_TEST(a_waiter_is_no_knot_while_one_process_of_the_other_job_goes_on) {
 }
 END_TEST
 
-START_TEST(a_quota_is_no_knot) {
+START_TEST(a_quota_is_no_deadlock) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     const char *zero = "0";
     uint64_t a, b;
@@ -182,9 +182,9 @@ START_TEST(a_quota_is_no_knot) {
 }
 END_TEST
 
-SUITE("knot", growth_that_would_end_in_a_deadlock_waits_though_it_fits,
+SUITE("deadlock", growth_that_would_end_in_a_deadlock_waits_though_it_fits,
       admission_keeps_the_state_safe_too, the_bankers_rule_holds_across_devices,
-      two_growing_leases_in_a_knot_lose_the_youngest_wait, the_victim_is_of_the_lowest_priority,
-      a_knot_across_devices_and_leases_is_found,
+      two_growing_leases_in_a_deadlock_lose_the_youngest_wait, the_victim_is_of_the_lowest_priority,
+      a_deadlock_across_devices_and_leases_is_found,
       holding_one_lease_and_waiting_for_another_is_just_waiting,
-      a_waiter_is_no_knot_while_one_process_of_the_other_job_goes_on, a_quota_is_no_knot)
+      a_waiter_is_no_deadlock_while_one_process_of_the_other_job_goes_on, a_quota_is_no_deadlock)

@@ -335,7 +335,7 @@ START_TEST(used_up_gib_hours_deny_leases_and_growth) {
 }
 END_TEST
 
-START_TEST(one_user_has_so_many_requests_in_line_and_no_more) {
+START_TEST(one_user_has_so_many_requests_in_the_queue_and_no_more) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     struct demand demand = desk_fixed(1, 40);
 
@@ -439,7 +439,7 @@ START_TEST(a_lease_that_never_takes_what_is_kept_for_it_is_idle_too) {
 }
 END_TEST
 
-START_TEST(a_reload_judges_the_line_anew_and_leaves_leases_alone) {
+START_TEST(a_reload_judges_the_queue_anew_and_leaves_leases_alone) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 30));
 
@@ -570,8 +570,8 @@ START_TEST(who_has_a_lease_passes_whoever_waits_for_it) {
 }
 END_TEST
 
-SUITE("line", the_first_come_is_the_first_served, higher_priority_goes_first_within_what_is_allowed,
-      who_waited_long_enough_is_passed_by_nobody,
+SUITE("queue", the_first_come_is_the_first_served,
+      higher_priority_goes_first_within_what_is_allowed, who_waited_long_enough_is_passed_by_nobody,
       a_smaller_request_passes_where_the_first_starts_no_later_for_it,
       nobody_passes_where_a_lease_may_give_back_in_parts,
       growth_that_needs_less_since_a_sibling_gave_back_is_looked_at,
@@ -582,10 +582,10 @@ SUITE("line", the_first_come_is_the_first_served, higher_priority_goes_first_wit
       waits_time_out_and_can_be_cancelled, a_quota_stops_its_user_and_nobody_else,
       a_quota_of_devices_keeps_to_those_it_has, a_quota_of_a_share_counts_on_each_device,
       the_quota_that_stops_it_is_named, used_up_gib_hours_deny_leases_and_growth,
-      one_user_has_so_many_requests_in_line_and_no_more, hours_keep_a_device_for_some,
+      one_user_has_so_many_requests_in_the_queue_and_no_more, hours_keep_a_device_for_some,
       an_idle_lease_is_told_then_lowered_then_ended,
       a_lease_that_never_takes_what_is_kept_for_it_is_idle_too,
-      a_reload_judges_the_line_anew_and_leaves_leases_alone,
+      a_reload_judges_the_queue_anew_and_leaves_leases_alone,
       a_reload_may_change_what_a_step_of_priority_is_worth,
       a_raised_reserve_overcommits_and_grants_nothing, places_are_told_as_they_change,
       who_is_pushed_back_is_told, explaining_changes_nothing_and_agrees_with_asking,
