@@ -522,11 +522,11 @@ static double decide(unsigned n) {
     struct broker *broker;
     struct moment now = { .usec = 1000000 };
     struct broker_peer peer = { .process = { 1000, 1 }, .uid = 1000, .gid = 1000 };
-    struct demand demand = { .has_amount = true,
-                             .amount = { LEASE_FRACTION, 9000, UNITS_FOREVER, UNITS_FOREVER,
-                                         UNITS_FOREVER },
-                             .timeout_usec = UNITS_FOREVER,
-                             .time_limit_usec = UNITS_FOREVER };
+    struct request request = { .has_amount = true,
+                               .amount = { LEASE_FRACTION, 9000, UNITS_FOREVER, UNITS_FOREVER,
+                                           UNITS_FOREVER },
+                               .timeout_usec = UNITS_FOREVER,
+                               .time_limit_usec = UNITS_FOREVER };
     struct verdict verdict;
     enum { TIMES = 400 };
     double times[TIMES];
@@ -547,7 +547,7 @@ static double decide(unsigned n) {
     }
     for (unsigned i = 0; i < n + 16; i++) {
         peer.process.pid = (pid_t)(1000 + i);
-        if (broker_submit(broker, &peer, &demand, &peer, now, &verdict) < 0 ||
+        if (broker_submit(broker, &peer, &request, &peer, now, &verdict) < 0 ||
             verdict.kind == VERDICT_DENY) {
             errno = EIO;
             bench_die(verdict.reason);
@@ -559,7 +559,7 @@ static double decide(unsigned n) {
         double before = bench_now();
 
         now.usec += 10;
-        broker_submit(broker, &peer, &demand, &peer, now, &verdict);
+        broker_submit(broker, &peer, &request, &peer, now, &verdict);
         broker_turn(broker, now);
         times[i] = bench_now() - before;
         broker_cancel(broker, verdict.waiter, now);

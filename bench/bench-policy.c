@@ -75,15 +75,15 @@ static struct broker_peer peer_of(struct bench *bench) {
 }
 
 static struct verdict ask(struct bench *bench, const struct broker_peer *peer,
-                          const struct demand *like) {
-    struct demand demand = *like;
+                          const struct request *like) {
+    struct request request = *like;
     struct verdict verdict;
 
-    demand.timeout_usec = demand.timeout_usec ? demand.timeout_usec : UNITS_FOREVER;
-    demand.time_limit_usec = UNITS_FOREVER;
-    demand.has_amount = true;
+    request.timeout_usec = request.timeout_usec ? request.timeout_usec : UNITS_FOREVER;
+    request.time_limit_usec = UNITS_FOREVER;
+    request.has_amount = true;
     bench->now.usec++;
-    if (broker_submit(bench->broker, peer, &demand, NULL, bench->now, &verdict) < 0)
+    if (broker_submit(bench->broker, peer, &request, NULL, bench->now, &verdict) < 0)
         die("out of memory");
     return verdict;
 }
@@ -98,7 +98,7 @@ static struct verdict ask_any(struct bench *bench) {
     uint64_t bytes = GIB + pick(bench, 39 * GIB / BOOKS_GRANULE) * BOOKS_GRANULE;
     char names[N_DEVICES][8];
     const char *devices[N_DEVICES];
-    struct demand demand = {
+    struct request request = {
         .amount = { LEASE_FIXED, POLICY_NO_SHARE, bytes, UNITS_FOREVER, UNITS_FOREVER },
         .has_priority = true,
         .priority = (int32_t)pick(bench, 41) - 20,
@@ -111,30 +111,30 @@ static struct verdict ask_any(struct bench *bench) {
 
     switch (pick(bench, 4)) {
     case 0:
-        demand.amount.mode = LEASE_FRACTION;
-        demand.amount.permyriad = 300 + (uint32_t)pick(bench, 9700);
+        request.amount.mode = LEASE_FRACTION;
+        request.amount.permyriad = 300 + (uint32_t)pick(bench, 9700);
         break;
     case 1:
-        demand.amount = AMOUNT_GROW;
-        demand.amount.min_bytes = bytes;
-        demand.amount.max_bytes = pick(bench, 2) ? 40 * GIB : UNITS_FOREVER;
+        request.amount = AMOUNT_GROW;
+        request.amount.min_bytes = bytes;
+        request.amount.max_bytes = pick(bench, 2) ? 40 * GIB : UNITS_FOREVER;
         break;
     default:
         break;
     }
     if (pick(bench, 3) == 0) {
         first = (unsigned)pick(bench, N_DEVICES);
-        demand.n_devices = 1 + pick(bench, 3);
-        for (unsigned i = 0; i < demand.n_devices; i++) {
+        request.n_devices = 1 + pick(bench, 3);
+        for (unsigned i = 0; i < request.n_devices; i++) {
             snprintf(names[i], sizeof(names[i]), "%u", (first + i * 5) % N_DEVICES);
             devices[i] = names[i];
         }
         peer.uid = 900; /* sees all of them */
         peer.uid -= (uid_t)pick(bench, 800);
     } else {
-        demand.n_gpus = 1 + (uint32_t)pick(bench, 2);
+        request.n_gpus = 1 + (uint32_t)pick(bench, 2);
     }
-    return ask(bench, &peer, &demand);
+    return ask(bench, &peer, &request);
 }
 
 /* Each user its own devices, four at least. */
@@ -195,14 +195,14 @@ static struct bench *bench_new(unsigned n_waiters) {
     }
     for (unsigned i = 0; i < N_SMALL + N_DEVICES; i++) {
         struct broker_peer peer = { .process = { .pid = 2, .start = 1 + i }, .uid = 90, .gid = 90 };
-        struct demand demand = {
+        struct request request = {
             .n_gpus = 1,
             .amount = { LEASE_FIXED, POLICY_NO_SHARE, i < N_SMALL ? BOOKS_GRANULE : 39 * GIB,
                         UNITS_FOREVER, UNITS_FOREVER },
             .has_choose = true,
             .choose = CHOICE_SPREAD,
         };
-        struct verdict verdict = ask(bench, &peer, &demand);
+        struct verdict verdict = ask(bench, &peer, &request);
 
         if (verdict.kind != VERDICT_GRANT)
             die("the box could not be filled");
@@ -263,14 +263,14 @@ static double bench_timeout(struct bench *bench) {
 
     for (unsigned i = 0; i < n; i++) {
         struct broker_peer peer = peer_of(bench);
-        struct demand demand = {
+        struct request request = {
             .n_gpus = 1,
             .amount = { LEASE_FIXED, POLICY_NO_SHARE, 30 * GIB, UNITS_FOREVER, UNITS_FOREVER },
             .timeout_usec = 5,
         };
         double began;
 
-        ask(bench, &peer, &demand);
+        ask(bench, &peer, &request);
         broker_turn(bench->broker, bench->now);
         bench->now.usec += 10;
         began = cpu_nsec();
@@ -287,7 +287,7 @@ static double bench_explain(struct bench *bench) {
 
     for (unsigned i = 0; i < n; i++) {
         struct broker_peer peer = peer_of(bench);
-        struct demand demand = {
+        struct request request = {
             .n_gpus = 1 + i % 2,
             .timeout_usec = UNITS_FOREVER,
             .time_limit_usec = UNITS_FOREVER,
@@ -295,7 +295,7 @@ static double bench_explain(struct bench *bench) {
             .amount = { LEASE_FIXED, POLICY_NO_SHARE, 30 * GIB, UNITS_FOREVER, UNITS_FOREVER },
         };
 
-        if (broker_explain(bench->broker, &peer, &demand, bench->now, &said) < 0 ||
+        if (broker_explain(bench->broker, &peer, &request, bench->now, &said) < 0 ||
             said.verdict.kind != VERDICT_WAIT)
             die("a request would not wait");
     }

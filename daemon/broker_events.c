@@ -153,7 +153,7 @@ static void note_event(struct manager *manager, const struct broker_event *event
         accounts_begin(manager->accounts,
                        &(struct accounts_lease){ lease->id, lease->uid, lease->gid,
                                                  lease->name[0] ? lease->name : NULL,
-                                                 lease_mode_name(lease->mode) },
+                                                 policy_lease_mode_name(lease->mode) },
                        manager_real(manager));
     if (strcmp(event->kind, "ended") == 0)
         accounts_end(manager->accounts, event->lease, event->text, manager_real(manager));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A demand becomes a waiter, and a waiter a lease.
+ * A request becomes a waiter, and a waiter a lease.
  *
  * Everybody who is not denied outright joins the queue, also who will be served at once: then the
  * line decides, and there is no second set of rules for the first in it. Explaining is the same up
@@ -30,11 +30,11 @@ static void reason_device(const struct broker *broker, const struct waiter *wait
 
     for (uint32_t i = 0; i < claim->n_options; i++) {
         const struct option *option = &claim->options[i];
-        uint64_t left = book_free(broker->books[option->slot]);
+        uint64_t left = books_free_bytes(broker->books[option->slot]);
 
         if (left >= option->guaranteed_bytes)
             n_fit++;
-        else if (!best || left > book_free(broker->books[best->slot]))
+        else if (!best || left > books_free_bytes(broker->books[best->slot]))
             best = option;
     }
     if (!best)
@@ -42,13 +42,13 @@ static void reason_device(const struct broker *broker, const struct waiter *wait
     else if (claim->is_named)
         snprintf(text, size, "needs %s on %s, where %s is free",
                  units_format_bytes(best->guaranteed_bytes, a), broker->books[best->slot]->name,
-                 units_format_bytes(book_free(broker->books[best->slot]), b));
+                 units_format_bytes(books_free_bytes(broker->books[best->slot]), b));
     else
         snprintf(text, size,
                  "needs %s on each of %u of %u devices, %u of which have that much free; %s has %s",
                  units_format_bytes(best->guaranteed_bytes, a), claim->n_wanted, claim->n_options,
                  n_fit, broker->books[best->slot]->name,
-                 units_format_bytes(book_free(broker->books[best->slot]), b));
+                 units_format_bytes(books_free_bytes(broker->books[best->slot]), b));
 }
 
 /* The device on which the user has too much for this, -1: too few of them stand in the way. */
@@ -104,8 +104,8 @@ static void reason_quota(const struct broker *broker, const struct waiter *waite
                  units_format_bytes(rules->quota_bytes, b));
 }
 
-void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
-                   size_t size) {
+void acquire_reason(const struct broker *broker, const struct waiter *waiter, char *text,
+                    size_t size) {
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
 
     switch (waiter->why) {
@@ -116,7 +116,7 @@ void waiter_reason(const struct broker *broker, const struct waiter *waiter, cha
 
             snprintf(text, size, "needs %s more on %s, where %s is free%s",
                      units_format_bytes(waiter->bytes, a), book->name,
-                     units_format_bytes(book_free(book), b),
+                     units_format_bytes(books_free_bytes(book), b),
                      waiter->why == WHY_BEHIND ? " and other growth comes first" : "");
         } else if (waiter->why == WHY_BEHIND) {
             snprintf(text, size, "there is enough free, but it is kept for those who come first");
@@ -152,12 +152,12 @@ void waiter_reason(const struct broker *broker, const struct waiter *waiter, cha
 /* ---- Grants ------------------------------------------------------------------------------------
  */
 
-int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
-                struct verdict *ret) {
-    const struct demand *demand = waiter->demand;
+int acquire_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
+                  struct verdict *ret) {
+    const struct request *request = waiter->request;
     struct lease *lease = lease_new(broker, fit->n_chosen);
     struct book *books[BOOKS_SHARES_MAX];
-    uint64_t life = MIN(demand->time_limit_usec, waiter->user->rules.lease_usec);
+    uint64_t life = MIN(request->time_limit_usec, waiter->user->rules.lease_usec);
     char text[UNITS_TEXT_SIZE];
 
     if (!lease)
@@ -178,8 +178,8 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
         lease->expires_usec = until(broker->now_usec, life);
         broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
     }
-    lease->has_token = demand->has_token;
-    memcpy(lease->token, demand->token, sizeof(lease->token));
+    lease->has_token = request->has_token;
+    memcpy(lease->token, request->token, sizeof(lease->token));
     lease->is_unanswered = true;
     memcpy(lease->digest, waiter->digest, sizeof(lease->digest));
     memcpy(lease->name, waiter->name, sizeof(lease->name));
@@ -214,28 +214,28 @@ int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *
 /* ---- Requests ----------------------------------------------------------------------------------
  */
 
-int demand_judge(const struct broker *broker, const struct user *user, const struct demand *demand,
-                 struct claim **ret_claim, struct verdict *ret) {
+int acquire_judge(const struct broker *broker, const struct user *user,
+                  const struct request *request, struct claim **ret_claim, struct verdict *ret) {
     const struct policy_rules *rules = &user->rules;
     int r;
 
-    if (demand->has_priority && demand->priority > rules->priority_max) {
+    if (request->has_priority && request->priority > rules->priority_max) {
         verdict_refuse(ret, REFUSAL_DENIED, NULL,
                        "priority %d is above %d, the highest that you may ask for",
-                       demand->priority, rules->priority_max);
+                       request->priority, rules->priority_max);
         return -EPERM;
     }
-    if (demand->has_priority && demand->priority < -POLICY_PRIORITY_MAX) {
+    if (request->has_priority && request->priority < -POLICY_PRIORITY_MAX) {
         verdict_refuse(ret, REFUSAL_DENIED, NULL, "the lowest priority is %d",
                        -POLICY_PRIORITY_MAX);
         return -EPERM;
     }
-    if (demand->time_limit_usec == 0) {
+    if (request->time_limit_usec == 0) {
         verdict_refuse(ret, REFUSAL_DENIED, NULL,
                        "a lease with a time limit of 0 would end before it begins");
         return -EPERM;
     }
-    r = claim_new(ret_claim, ret, broker->books, broker->n_books, rules, demand);
+    r = request_claim_new(ret_claim, ret, broker->books, broker->n_books, rules, request);
     if (r < 0)
         return r;
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
@@ -265,7 +265,7 @@ static struct recovered_waiter *recovered_find(const struct broker *broker,
     return NULL;
 }
 
-bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
+bool acquire_recovered_place(struct broker *broker, struct waiter *waiter) {
     struct recovered_waiter *recovered = recovered_find(
         broker, &waiter->proc->process, waiter->user->uid, waiter->holder != NULL, waiter->digest);
     const struct record_waiter *r;
@@ -285,41 +285,41 @@ bool waiter_haunt(struct broker *broker, struct waiter *waiter) {
 
 /* It waited in the last life, and goes on waiting for devices that are not ready now either. */
 static bool waits_on(const struct broker *broker, const struct broker_peer *peer,
-                     const struct demand *demand, const struct verdict *verdict) {
+                     const struct request *request, const struct verdict *verdict) {
     uint8_t digest[RECORD_DIGEST_SIZE];
 
     if (list_is_empty(&broker->recovered) || !verdict_may_pass(verdict))
         return false;
-    demand_digest(demand, digest);
+    request_digest(request, digest);
     return recovered_find(broker, &peer->process, peer->uid, false, digest);
 }
 
 static struct waiter *make_waiter(struct broker *broker, struct user *user,
-                                  const struct broker_peer *peer, const struct demand *demand) {
+                                  const struct broker_peer *peer, const struct request *request) {
     const struct policy_rules *rules = &user->rules;
-    uint64_t longest = MIN(demand->timeout_usec, rules->wait_usec);
+    uint64_t longest = MIN(request->timeout_usec, rules->wait_usec);
     struct waiter *waiter = calloc(1, sizeof(*waiter));
 
     if (!waiter)
         return NULL;
-    waiter->demand = demand_copy(demand);
+    waiter->request = request_copy(request);
     waiter->proc = proc_get(broker, &peer->process);
-    if (!waiter->demand || !waiter->proc) {
+    if (!waiter->request || !waiter->proc) {
         proc_put(broker, waiter->proc);
-        free(waiter->demand);
+        free(waiter->request);
         free(waiter);
         return NULL;
     }
     waiter->user = user;
     waiter->blocked = -1;
-    waiter->no_wait = demand->no_wait;
-    waiter->priority = demand->has_priority ? demand->priority : rules->priority;
+    waiter->no_wait = request->no_wait;
+    waiter->priority = request->has_priority ? request->priority : rules->priority;
     waiter->why = broker->grace_usec ? WHY_GRACE : WHY_DEVICE;
-    snprintf(waiter->name, sizeof(waiter->name), "%s", demand->name ? demand->name : "");
-    demand_describe(demand, rules, waiter->asked, sizeof(waiter->asked));
-    demand_digest(demand, waiter->digest);
+    snprintf(waiter->name, sizeof(waiter->name), "%s", request->name ? request->name : "");
+    request_describe(request, rules, waiter->asked, sizeof(waiter->asked));
+    request_digest(request, waiter->digest);
 
-    if (!waiter_haunt(broker, waiter)) {
+    if (!acquire_recovered_place(broker, waiter)) {
         waiter->id = broker->next_waiter++;
         waiter->arrival = broker->next_arrival++;
         waiter->since_usec = broker->now_usec;
@@ -334,21 +334,21 @@ static struct waiter *make_waiter(struct broker *broker, struct user *user,
  * Nobody knows the old token, so it has the new one.
  */
 static bool grant_again(struct broker *broker, const struct broker_peer *peer,
-                        const struct demand *demand, struct verdict *ret) {
+                        const struct request *request, struct verdict *ret) {
     const struct proc *proc = proc_find(broker, &peer->process);
     uint8_t digest[RECORD_DIGEST_SIZE];
     struct lease *lease;
 
     if (!proc || list_is_empty(&broker->unheard))
         return false;
-    demand_digest(demand, digest);
+    request_digest(request, digest);
     list_foreach (lease, &broker->unheard, in_unheard) {
         if (lease->owner != proc || lease->is_ending || lease->uid != peer->uid ||
             memcmp(lease->digest, digest, sizeof(digest)) != 0)
             continue;
         list_remove(&lease->in_unheard);
-        lease->has_token = demand->has_token;
-        memcpy(lease->token, demand->token, sizeof(lease->token));
+        lease->has_token = request->has_token;
+        memcpy(lease->token, request->token, sizeof(lease->token));
         emit_lease(broker, lease);
         ret->kind = VERDICT_GRANT;
         ret->lease = lease->id;
@@ -379,7 +379,7 @@ void broker_unheard(struct broker *broker, uint64_t id, struct moment now) {
 }
 
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
-                  const struct demand *demand, void *cookie, struct moment now,
+                  const struct request *request, void *cookie, struct moment now,
                   struct verdict *ret) {
     struct user *user;
     struct claim *claim = NULL;
@@ -389,15 +389,15 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     int r;
 
     broker->now_usec = now.usec;
-    if (grant_again(broker, peer, demand, ret))
+    if (grant_again(broker, peer, request, ret))
         return 0;
     user = user_get(broker, peer->uid, peer->gid);
     if (!user)
         return -ENOMEM;
     r = user_set_groups(broker, user, peer);
     if (r == 0)
-        r = demand_judge(broker, user, demand, &claim, ret);
-    if (r < 0 && r != -ENOMEM && waits_on(broker, peer, demand, ret)) {
+        r = acquire_judge(broker, user, request, &claim, ret);
+    if (r < 0 && r != -ENOMEM && waits_on(broker, peer, request, ret)) {
         is_unready = true;
         r = 0;
     }
@@ -415,7 +415,7 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
         return r == -ENOMEM ? r : 0;
     }
 
-    waiter = make_waiter(broker, user, peer, demand);
+    waiter = make_waiter(broker, user, peer, request);
     if (!waiter) {
         free(claim);
         user_put(broker, user);
@@ -440,7 +440,7 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     if (ret->kind != VERDICT_WAIT)
         return 0;
 
-    waiter_reason(broker, waiter, reason, sizeof(reason));
+    acquire_reason(broker, waiter, reason, sizeof(reason));
     if (waiter->no_wait) {
         const struct book *book = waiter->blocked >= 0 ? broker->books[waiter->blocked] : NULL;
 

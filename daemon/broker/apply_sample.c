@@ -160,7 +160,7 @@ static void note_unclaimed(struct broker *broker, unsigned slot, const struct pr
 static void read_row(struct broker *broker, struct reading *reading,
                      const struct sample_process *row) {
     struct process_id process = { .pid = row->pid, .start = row->start };
-    const struct book *book = book_find(broker, &row->device);
+    const struct book *book = broker_find_book(broker, &row->device);
     const struct proc *proc;
     uint64_t bytes = row->has_used ? books_round_up(row->used_bytes) : 0, owed_bytes;
     bool is_new;
@@ -191,7 +191,7 @@ static void read_row(struct broker *broker, struct reading *reading,
 bool broker_declared(const struct broker *broker, const struct process_id *process,
                      const struct gpuid *device, uint64_t *ret, uint64_t *ret_context) {
     const struct proc *proc = proc_find(broker, process);
-    const struct book *book = book_find(broker, device);
+    const struct book *book = broker_find_book(broker, device);
     const struct holder *holder;
     bool is_found = false;
 
@@ -342,7 +342,7 @@ static void judge_idleness(struct broker *broker, struct lease *lease,
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         is_idle &= reading->is_read[lease->shares[i].book->slot];
         /* What is kept free for it is nobody else's either, whether or not it ever takes it. */
-        kept |= share_charge(&lease->shares[i]);
+        kept |= books_charge(&lease->shares[i]);
     }
     if (!is_idle || kept == 0) {
         lease->idle_usec = 0;
@@ -370,7 +370,7 @@ static void judge_idleness(struct broker *broker, struct lease *lease,
 static void read_devices(const struct broker *broker, struct reading *reading) {
     for (size_t i = 0; i < reading->sample->n_devices; i++) {
         const struct sample_device *device = &reading->sample->devices[i];
-        const struct book *book = book_find(broker, &device->id);
+        const struct book *book = broker_find_book(broker, &device->id);
 
         if (!book || device->health != SAMPLE_OK)
             continue;

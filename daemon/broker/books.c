@@ -44,13 +44,13 @@ static uint64_t book_sum(const struct book *book) {
     return sum;
 }
 
-uint64_t book_free(const struct book *book) {
+uint64_t books_free_bytes(const struct book *book) {
     uint64_t sum = book_sum(book);
 
     return sum < book->usable_bytes ? book->usable_bytes - sum : 0;
 }
 
-uint64_t book_overcommitted(const struct book *book) {
+uint64_t books_overcommitted_bytes(const struct book *book) {
     uint64_t sum = book_sum(book);
 
     return sum > book->usable_bytes ? sum - book->usable_bytes : 0;
@@ -87,12 +87,12 @@ uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_byte
     return backfill_bytes(&in);
 }
 
-uint64_t share_charge(const struct share *share) {
+uint64_t books_charge(const struct share *share) {
     return MAX(share->guaranteed_bytes, share->held_bytes);
 }
 
-uint64_t share_rise(const struct share *share, uint64_t bytes) {
-    uint64_t charge = share_charge(share), after;
+uint64_t books_rise(const struct share *share, uint64_t bytes) {
+    uint64_t charge = books_charge(share), after;
 
     if (__builtin_add_overflow(share->held_bytes, bytes, &after))
         return UINT64_MAX;
@@ -102,7 +102,7 @@ uint64_t share_rise(const struct share *share, uint64_t bytes) {
 void books_enter(struct share *share, struct book *book) {
     assert(!share->book);
     share->book = book;
-    book->leased_bytes += share_charge(share);
+    book->leased_bytes += books_charge(share);
     book->guaranteed_bytes += share->guaranteed_bytes;
     book->held_bytes += share->held_bytes;
     if (share->declares_max)
@@ -117,7 +117,7 @@ void books_leave(struct share *share) {
 
     if (!book)
         return;
-    book->leased_bytes -= share_charge(share);
+    book->leased_bytes -= books_charge(share);
     book->guaranteed_bytes -= share->guaranteed_bytes;
     book->held_bytes -= share->held_bytes;
     if (share->declares_max)
@@ -131,11 +131,11 @@ void books_leave(struct share *share) {
 void books_hold(struct share *share, uint64_t held_bytes) {
     struct book *book = share->book;
 
-    book->leased_bytes -= share_charge(share);
+    book->leased_bytes -= books_charge(share);
     book->held_bytes -= share->held_bytes;
     share->held_bytes = held_bytes;
     book->held_bytes += share->held_bytes;
-    book->leased_bytes += share_charge(share);
+    book->leased_bytes += books_charge(share);
 }
 
 void books_guarantee(struct share *share, uint64_t limit_bytes, uint64_t guaranteed_bytes) {

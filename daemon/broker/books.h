@@ -64,8 +64,8 @@ struct book {
 };
 
 /* What a sum of charges leaves, and by how much it is over. */
-uint64_t book_free(const struct book *book);
-uint64_t book_overcommitted(const struct book *book);
+uint64_t books_free_bytes(const struct book *book);
+uint64_t books_overcommitted_bytes(const struct book *book);
 
 /* One lease's part of a device. */
 struct share {
@@ -84,10 +84,10 @@ uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_byte
                               uint32_t n_needs);
 
 /* max(guaranteed, held) */
-uint64_t share_charge(const struct share *share);
+uint64_t books_charge(const struct share *share);
 
 /* By how much the charge would rise with `bytes` more held. */
-uint64_t share_rise(const struct share *share, uint64_t bytes);
+uint64_t books_rise(const struct share *share, uint64_t bytes);
 
 void books_enter(struct share *share, struct book *book); /* with its numbers as they are */
 void books_leave(struct share *share);

@@ -194,15 +194,15 @@ int user_set_groups(struct broker *broker, struct user *user, const struct broke
 /* ---- Devices -----------------------------------------------------------------------------------
  */
 
-struct book *book_find(const struct broker *broker, const struct gpuid *id) {
+struct book *broker_find_book(const struct broker *broker, const struct gpuid *id) {
     for (size_t i = 0; i < broker->n_books; i++)
         if (gpuid_equal(&broker->books[i]->device.seen.id, id))
             return broker->books[i];
     return NULL;
 }
 
-struct book *book_get(struct broker *broker, const struct gpuid *id) {
-    struct book *book = book_find(broker, id);
+struct book *broker_get_book(struct broker *broker, const struct gpuid *id) {
+    struct book *book = broker_find_book(broker, id);
 
     if (book || broker->n_books == BOOKS_MAX)
         return book;
@@ -223,7 +223,7 @@ struct book *book_get(struct broker *broker, const struct gpuid *id) {
 
 static void book_measure(const struct broker *broker, struct book *book) {
     const struct sample_device *seen = &book->device.seen;
-    struct policy_face face = book_face(book);
+    struct policy_face face = visibility_face(book);
     uint64_t kept = policy_reserve(broker->policy, &face, seen->total_bytes), reserved;
 
     if (__builtin_add_overflow(seen->reserved_bytes, kept, &reserved))
@@ -248,7 +248,7 @@ static void emit_to_holders(struct broker *broker, const struct book *book, enum
 
 int broker_device_set(struct broker *broker, const struct device *device, uint64_t context_bytes,
                       struct moment now) {
-    struct book *book = book_get(broker, &device->seen.id);
+    struct book *book = broker_get_book(broker, &device->seen.id);
     enum device_state before;
     bool is_same;
 
@@ -304,7 +304,7 @@ struct lease *broker_lease(const struct broker *broker, uint64_t id) {
     return map_find(&broker->leases, id);
 }
 
-struct lease *lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid) {
+struct lease *broker_lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid) {
     struct lease *lease = broker_lease(broker, id);
     const struct alias *alias;
 
@@ -318,7 +318,7 @@ struct lease *lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid)
 }
 
 const struct lease *broker_lease_called(const struct broker *broker, uint64_t id, uid_t uid) {
-    const struct lease *lease = lease_of_peer(broker, id, uid);
+    const struct lease *lease = broker_lease_of_peer(broker, id, uid);
 
     return lease && lease->uid == uid ? lease : NULL;
 }
@@ -342,7 +342,7 @@ struct holder *broker_holder(const struct broker *broker, const struct process_i
 }
 
 const struct book *broker_book(const struct broker *broker, const struct gpuid *device) {
-    return book_find(broker, device);
+    return broker_find_book(broker, device);
 }
 
 struct lease *broker_lease_of_cgroup(const struct broker *broker, const char *cgroup) {
@@ -397,7 +397,7 @@ bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_wai
     ret->timeout_usec = waiter->timeout_usec;
     ret->name = waiter->name;
     ret->asked = waiter->asked;
-    waiter_reason(broker, waiter, ret->reason, sizeof(ret->reason));
+    acquire_reason(broker, waiter, ret->reason, sizeof(ret->reason));
     return true;
 }
 

@@ -172,7 +172,7 @@ struct broker_peer {
 
 /* What is asked. Texts and arrays are borrowed for the call; 0, NULL and UNITS_FOREVER: not given.
  */
-struct demand {
+struct request {
     const char *name;
     bool has_amount;
     struct amount amount;
@@ -193,7 +193,7 @@ struct demand {
     uint8_t token[RECORD_DIGEST_SIZE]; /* digest of the token, to be kept with the lease */
     /*
      * The weakest enforcement that the job cannot have, and why; REQUIRE_NONE: it can have all. A
-     * device that requires as much is not for it. Not part of what makes two demands the same one.
+     * device that requires as much is not for it. Not part of what makes two requests the same one.
      */
     enum require cannot_have;
     const char *cannot_reason; /* a sentence's second half */
@@ -205,7 +205,7 @@ struct demand {
  * lease that was granted then and of which it did not hear. DENY.
  */
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
-                  const struct demand *demand, void *cookie, struct moment now,
+                  const struct request *request, void *cookie, struct moment now,
                   struct verdict *ret);
 
 /* The grant has reached who asked. */
@@ -223,7 +223,7 @@ struct explanation {
     char details[EXPLANATION_LINES][192];
 };
 int broker_explain(struct broker *broker, const struct broker_peer *peer,
-                   const struct demand *demand, struct moment now, struct explanation *ret);
+                   const struct request *request, struct moment now, struct explanation *ret);
 
 /* Nobody waits for this verdict any more. -ENOENT: it is decided already. */
 int broker_cancel(struct broker *broker, uint64_t waiter, struct moment now);
@@ -379,7 +379,7 @@ uint32_t broker_n_waiters(const struct broker *broker);
  * Walks every sum and link; 0, or -EUCLEAN with the first thing that is wrong. For tests, and for
  * whoever doubts. Costs O(everything).
  */
-int books_check(const struct broker *broker, struct allot_error *err);
+int broker_check_books(const struct broker *broker, struct allot_error *err);
 
 /*
  * The environment of a job of this lease: CUDA_VISIBLE_DEVICES by UUID, in the order asked for;

@@ -11,7 +11,7 @@
 
 #include "base/units.h"
 
-uint32_t placement_link(const struct book *a, const struct book *b) {
+uint32_t device_choice_link(const struct book *a, const struct book *b) {
     for (uint32_t i = 0; i < a->device.seen.n_links && i < SAMPLE_LINKS_MAX; i++) {
         const struct sample_link *link = &a->device.seen.links[i];
 
@@ -26,26 +26,26 @@ uint32_t placement_link(const struct book *a, const struct book *b) {
 }
 
 static uint32_t link_between(const struct book *a, const struct book *b) {
-    uint32_t forth = placement_link(a, b), back = placement_link(b, a);
+    uint32_t forth = device_choice_link(a, b), back = device_choice_link(b, a);
 
     return forth > back ? forth : back;
 }
 
-static bool is_instance(const struct placement_request *request, uint16_t slot) {
-    return request->books[slot]->device.seen.is_mig;
+static bool is_instance(const struct device_choice_input *input, uint16_t slot) {
+    return input->books[slot]->device.seen.is_mig;
 }
 
 /* Whether `a` is to be taken before `b`, which comes later in the order. */
-static bool is_better(const struct placement_request *request, uint16_t a, uint16_t b) {
-    uint64_t free_a = request->free_bytes[a], free_b = request->free_bytes[b];
+static bool is_better(const struct device_choice_input *input, uint16_t a, uint16_t b) {
+    uint64_t free_a = input->free_bytes[a], free_b = input->free_bytes[b];
 
-    if (is_instance(request, a) != is_instance(request, b))
-        return is_instance(request, b);
-    return request->choose == CHOICE_SPREAD ? free_a >= free_b : free_a <= free_b;
+    if (is_instance(input, a) != is_instance(input, b))
+        return is_instance(input, b);
+    return input->choose == CHOICE_SPREAD ? free_a >= free_b : free_a <= free_b;
 }
 
 /* Grow a set from `seed`; returns its slowest link, and the sum of all in `ret_sum`. */
-static uint32_t grow_set(const struct placement_request *request, const uint16_t *fits,
+static uint32_t grow_set(const struct device_choice_input *input, const uint16_t *fits,
                          uint32_t n_fits, uint32_t seed, uint8_t *set, uint64_t *ret_sum) {
     uint32_t worst[BOOKS_MAX], slowest = UINT32_MAX, n = 0;
     uint64_t sums[BOOKS_MAX], sum = 0;
@@ -62,11 +62,11 @@ static uint32_t grow_set(const struct placement_request *request, const uint16_t
             slowest = worst[next] < slowest ? worst[next] : slowest;
             sum += sums[next];
         }
-        if (n == request->n_wanted)
+        if (n == input->n_wanted)
             break;
         for (uint32_t i = 0; i < n_fits; i++) {
             uint32_t link =
-                in[i] ? 0 : link_between(request->books[fits[next]], request->books[fits[i]]);
+                in[i] ? 0 : link_between(input->books[fits[next]], input->books[fits[i]]);
 
             worst[i] = link < worst[i] ? link : worst[i];
             sums[i] += link;
@@ -81,7 +81,7 @@ static uint32_t grow_set(const struct placement_request *request, const uint16_t
     return slowest;
 }
 
-static void by_links(struct placement *ret, const struct placement_request *request,
+static void by_links(struct device_choice *ret, const struct device_choice_input *input,
                      const uint16_t *fits, uint32_t n_fits) {
     uint32_t best = 0;
     uint64_t best_sum = 0;
@@ -89,14 +89,14 @@ static void by_links(struct placement *ret, const struct placement_request *requ
     for (uint32_t seed = 0; seed < n_fits; seed++) {
         uint8_t set[BOOKS_SHARES_MAX];
         uint64_t sum;
-        uint32_t slowest = grow_set(request, fits, n_fits, seed, set, &sum);
+        uint32_t slowest = grow_set(input, fits, n_fits, seed, set, &sum);
 
         /* `fits` is sorted as by pack, so the first of equals is the fullest. */
         if (seed > 0 && (slowest < best || (slowest == best && sum <= best_sum)))
             continue;
         best = slowest;
         best_sum = sum;
-        for (uint32_t i = 0; i < request->n_wanted; i++)
+        for (uint32_t i = 0; i < input->n_wanted; i++)
             ret->chosen[i] = set[i];
     }
     if (best > 100)
@@ -111,7 +111,7 @@ static void by_links(struct placement *ret, const struct placement_request *requ
         snprintf(ret->why, sizeof(ret->why), "links: none known between those that fit; as pack");
 }
 
-void placement_decide(struct placement *ret, const struct placement_request *request) {
+void device_choice_decide(struct device_choice *ret, const struct device_choice_input *input) {
     uint16_t fits[BOOKS_MAX];
     uint32_t n_fits = 0;
     char text[UNITS_TEXT_SIZE];
@@ -119,31 +119,30 @@ void placement_decide(struct placement *ret, const struct placement_request *req
     ret->n_chosen = 0;
     ret->why[0] = '\0';
     /* Insertion keeps the order of equals. */
-    for (uint32_t i = 0; i < request->n_order; i++) {
+    for (uint32_t i = 0; i < input->n_order; i++) {
         uint32_t at = n_fits;
 
-        if (request->n_wanted > 1 && is_instance(request, request->order[i]))
+        if (input->n_wanted > 1 && is_instance(input, input->order[i]))
             continue;
-        while (at > 0 && !is_better(request, fits[at - 1], request->order[i])) {
+        while (at > 0 && !is_better(input, fits[at - 1], input->order[i])) {
             fits[at] = fits[at - 1];
             at--;
         }
-        fits[at] = request->order[i];
+        fits[at] = input->order[i];
         n_fits++;
     }
-    if (request->n_wanted == 0 || n_fits < request->n_wanted ||
-        request->n_wanted > BOOKS_SHARES_MAX)
+    if (input->n_wanted == 0 || n_fits < input->n_wanted || input->n_wanted > BOOKS_SHARES_MAX)
         return;
 
-    ret->n_chosen = request->n_wanted;
-    if (request->choose == CHOICE_LINKS && request->n_wanted > 1) {
-        by_links(ret, request, fits, n_fits);
+    ret->n_chosen = input->n_wanted;
+    if (input->choose == CHOICE_LINKS && input->n_wanted > 1) {
+        by_links(ret, input, fits, n_fits);
         return;
     }
-    for (uint32_t i = 0; i < request->n_wanted; i++)
+    for (uint32_t i = 0; i < input->n_wanted; i++)
         ret->chosen[i] = (uint8_t)fits[i];
     snprintf(ret->why, sizeof(ret->why), "%s: the %s of %u that fit, %s free on the first",
-             choice_name(request->choose),
-             request->choose == CHOICE_SPREAD ? "emptiest" : "fullest", n_fits,
-             units_format_bytes(request->free_bytes[fits[0]], text));
+             policy_choice_name(input->choose),
+             input->choose == CHOICE_SPREAD ? "emptiest" : "fullest", n_fits,
+             units_format_bytes(input->free_bytes[fits[0]], text));
 }

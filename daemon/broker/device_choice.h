@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Placement: which devices a request for "n, any" gets, scored and explained.
+ * Device choice: which devices a request for "n, any" gets, scored and explained.
  *
  * Pure; no allocation. The same input always gives the same devices: ties go to the lower place in
  * `order`, which is the order that CUDA counts in.
@@ -13,7 +13,7 @@
 #include "daemon/broker/books.h"
 #include "daemon/broker/policy.h"
 
-struct placement_request {
+struct device_choice_input {
     uint32_t n_wanted;
     enum choice choose;
     const uint16_t *order; /* slots of the devices on which it fits now */
@@ -22,7 +22,7 @@ struct placement_request {
     struct book *const *books;  /* by slot */
 };
 
-struct placement {
+struct device_choice {
     uint32_t n_chosen; /* n_wanted, or 0: it does not fit */
     uint8_t chosen[BOOKS_SHARES_MAX];
     char why[192]; /* "pack: the fullest that fits", the links found, and the scores */
@@ -32,7 +32,7 @@ struct placement {
  * A process sees at most one MIG instance, and no GPU beside it: more than one device is always
  * whole GPUs, and one device is a whole GPU where one fits, else an instance.
  */
-void placement_decide(struct placement *ret, const struct placement_request *request);
+void device_choice_decide(struct device_choice *ret, const struct device_choice_input *input);
 
 /* How good the connection of two devices is: 0 none known; larger is faster. */
-uint32_t placement_link(const struct book *a, const struct book *b);
+uint32_t device_choice_link(const struct book *a, const struct book *b);

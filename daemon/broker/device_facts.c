@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 
-const char *device_state_name(enum device_state state) {
+const char *device_facts_state_name(enum device_state state) {
     static const char *const names[] = {
         [DEVICE_READY] = "ready",
         [DEVICE_DRAINING] = "draining",
@@ -15,6 +15,6 @@ const char *device_state_name(enum device_state state) {
     return (size_t)state < ELEMENTSOF(names) ? names[state] : "unknown";
 }
 
-bool device_is_leasable(const struct device *device) {
+bool device_facts_is_leasable(const struct device *device) {
     return device->state == DEVICE_READY && !device->seen.mig_enabled;
 }

@@ -18,7 +18,7 @@ enum device_state {
 };
 
 /* "ready", "draining", "lost". */
-const char *device_state_name(enum device_state state);
+const char *device_facts_state_name(enum device_state state);
 
 /* Who wants a device drained; it is ready again when nobody does. */
 enum device_drain {
@@ -42,4 +42,4 @@ struct device {
 };
 
 /* Ready, and not a GPU that is divided. */
-bool device_is_leasable(const struct device *device);
+bool device_facts_is_leasable(const struct device *device);

@@ -24,8 +24,9 @@ static void explain_device(const struct broker *broker, const struct option *opt
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE], c[UNITS_TEXT_SIZE], d[UNITS_TEXT_SIZE];
 
     detail(ret, "%s: needs %s, %s of %s are free, %s of them for a newcomer%s", book->name,
-           units_format_bytes(option->guaranteed_bytes, a), units_format_bytes(book_free(book), b),
-           units_format_bytes(book->usable_bytes, c), units_format_bytes(left, d),
+           units_format_bytes(option->guaranteed_bytes, a),
+           units_format_bytes(books_free_bytes(book), b), units_format_bytes(book->usable_bytes, c),
+           units_format_bytes(left, d),
            book->unmanaged_bytes ? "; processes without a lease use some of it" : "");
 }
 
@@ -44,9 +45,9 @@ static void explain_user(const struct user *user, struct explanation *ret) {
                units_format_permyriad(rules->quota_permyriad, b));
 }
 
-static int explain(struct broker *broker, struct user *user, const struct demand *demand,
+static int explain(struct broker *broker, struct user *user, const struct request *request,
                    struct moment now, struct explanation *ret) {
-    int32_t priority = demand->has_priority ? demand->priority : user->rules.priority;
+    int32_t priority = request->has_priority ? request->priority : user->rules.priority;
     int64_t key = queue_key(broker, now.usec, priority);
     uint64_t left[BOOKS_MAX];
     cleanup(freep) struct claim *claim = NULL;
@@ -54,7 +55,7 @@ static int explain(struct broker *broker, struct user *user, const struct demand
     struct fit fit;
     int r;
 
-    r = demand_judge(broker, user, demand, &claim, &ret->verdict);
+    r = acquire_judge(broker, user, request, &claim, &ret->verdict);
     if (r < 0)
         return r == -ENOMEM ? r : 0;
 
@@ -82,18 +83,18 @@ static int explain(struct broker *broker, struct user *user, const struct demand
         uint64_t all[BOOKS_MAX];
 
         for (size_t i = 0; i < broker->n_books; i++)
-            all[i] = book_free(broker->books[i]);
+            all[i] = books_free_bytes(broker->books[i]);
         fit_decide(broker, user, claim, all, now, &raw);
         if (raw.n_chosen > 0 && !broker->grace_usec)
             waiter.why = WHY_BEHIND;
     }
-    ret->verdict.kind = demand->no_wait ? VERDICT_DENY : VERDICT_WAIT;
+    ret->verdict.kind = request->no_wait ? VERDICT_DENY : VERDICT_WAIT;
     ret->verdict.refusal = REFUSAL_NO_MEMORY;
     ret->verdict.has_device = false;
     ret->verdict.waiter = 0;
     ret->verdict.place =
         rank_tree_count(broker->growths) + rank_tree_rank_of(broker->requests, key) + 1;
-    waiter_reason(broker, &waiter, ret->verdict.reason, sizeof(ret->verdict.reason));
+    acquire_reason(broker, &waiter, ret->verdict.reason, sizeof(ret->verdict.reason));
     for (uint32_t i = 0; i < claim->n_options && ret->n_devices < BOOKS_SHARES_MAX; i++)
         ret->devices[ret->n_devices++] = broker->books[claim->options[i].slot]->device.seen.id;
     if (ret->verdict.place > 1)
@@ -105,7 +106,7 @@ static int explain(struct broker *broker, struct user *user, const struct demand
 }
 
 int broker_explain(struct broker *broker, const struct broker_peer *peer,
-                   const struct demand *demand, struct moment now, struct explanation *ret) {
+                   const struct request *request, struct moment now, struct explanation *ret) {
     struct user *user = user_get(broker, peer->uid, peer->gid);
     int r;
 
@@ -114,7 +115,7 @@ int broker_explain(struct broker *broker, const struct broker_peer *peer,
     ret->n_devices = ret->n_details = 0;
     r = user_set_groups(broker, user, peer);
     if (r == 0)
-        r = explain(broker, user, demand, now, ret);
+        r = explain(broker, user, request, now, ret);
     user_put(broker, user);
     return r;
 }

@@ -21,7 +21,7 @@ static uint64_t part_rise(const struct part *part, uint64_t bytes) {
 
     if (__builtin_add_overflow(part->declared_bytes, bytes, &declared))
         return UINT64_MAX;
-    return declared > part_held(part) ? declared - part_held(part) : 0;
+    return declared > lease_part_held(part) ? declared - lease_part_held(part) : 0;
 }
 
 static bool is_over_limit(const struct share *share, uint64_t rise) {
@@ -36,7 +36,7 @@ static bool is_haunted(const struct broker *broker, const struct lease *lease,
                        const struct book *book) {
     const struct releasing *releasing;
 
-    if (book_overcommitted(book) == 0)
+    if (books_overcommitted_bytes(book) == 0)
         return false;
     list_foreach (releasing, &broker->releasing, in_broker) {
         for (uint32_t i = 0; i < releasing->n_parts && releasing->lease == lease->id; i++)
@@ -57,7 +57,7 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
     *ret = (struct growth_fit){ .is_over_limit = is_over_limit(share, rise) };
     if (ret->is_over_limit)
         return;
-    ret->rise_bytes = share_rise(share, rise);
+    ret->rise_bytes = books_rise(share, rise);
     if (ret->rise_bytes == 0) {
         ret->fits = !is_haunted(broker, lease, share->book);
         ret->why = WHY_DEVICE;
@@ -73,7 +73,7 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
         !fit_quota_leaves(user, share->book, ret->rise_bytes))
         ret->why = WHY_QUOTA;
     else if (ret->rise_bytes > free_bytes)
-        ret->why = ret->rise_bytes <= book_free(share->book) ? WHY_BEHIND : WHY_DEVICE;
+        ret->why = ret->rise_bytes <= books_free_bytes(share->book) ? WHY_BEHIND : WHY_DEVICE;
     else if (lease->declares_max && !bankers_keeps(broker, lease, i, ret->rise_bytes))
         ret->why = WHY_UNSAFE;
     else
@@ -81,7 +81,7 @@ void growth_fit(struct broker *broker, const struct holder *holder, unsigned i, 
 }
 
 uint64_t growth_rise(const struct waiter *waiter) {
-    return share_rise(&waiter->holder->lease->shares[waiter->share],
+    return books_rise(&waiter->holder->lease->shares[waiter->share],
                       part_rise(&waiter->holder->parts[waiter->share], waiter->bytes));
 }
 
@@ -141,7 +141,7 @@ static bool recall(struct broker *broker, const struct holder *from, unsigned i,
 /* Whether siblings hold so much that the growth would fit the limit without it. */
 static bool siblings_could_help(const struct holder *holder, unsigned i, uint64_t bytes) {
     const struct share *share = &holder->lease->shares[i];
-    uint64_t own = part_held(&holder->parts[i]), after;
+    uint64_t own = lease_part_held(&holder->parts[i]), after;
 
     return !__builtin_add_overflow(own, part_rise(&holder->parts[i], bytes), &after) &&
            after <= share->limit_bytes;
@@ -182,7 +182,7 @@ void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned 
                     deny_over_limit(broker, waiter);
                 continue;
             }
-            if (share_rise(share, rise) == 0) {
+            if (books_rise(share, rise) == 0) {
                 if (is_haunted(broker, lease, share->book))
                     continue;
                 growth_take(broker, holder, i, waiter->bytes, &verdict);
@@ -245,8 +245,8 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
     snprintf(waiter->name, sizeof(waiter->name), "%s", holder->lease->name);
     snprintf(waiter->asked, sizeof(waiter->asked), "%s more on %s", units_format_bytes(bytes, text),
              share->book->name);
-    growth_digest(holder->lease->id, &share->book->device.seen.id, bytes, waiter->digest);
-    if (!waiter_haunt(broker, waiter)) {
+    request_growth_digest(holder->lease->id, &share->book->device.seen.id, bytes, waiter->digest);
+    if (!acquire_recovered_place(broker, waiter)) {
         waiter->id = broker->next_waiter++;
         waiter->arrival = broker->next_arrival++;
         waiter->since_usec = now.usec;
@@ -274,7 +274,7 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
         return 0;
 
     if (waiter->no_wait && waiter->why != WHY_RECALL) {
-        waiter_reason(broker, waiter, reason, sizeof(reason));
+        acquire_reason(broker, waiter, reason, sizeof(reason));
         queue_deny(broker, waiter,
                    waiter->why == WHY_GRACE   ? REFUSAL_BUSY
                    : waiter->why == WHY_QUOTA ? REFUSAL_DENIED
@@ -288,7 +288,7 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
     ret->waiter = waiter->id;
     ret->place = waiter->told_place = queue_position(broker, waiter);
     waiter->told_why = waiter->why;
-    waiter_reason(broker, waiter, ret->reason, sizeof(ret->reason));
+    acquire_reason(broker, waiter, ret->reason, sizeof(ret->reason));
     if (waiter->why != WHY_RECALL)
         emit_verdict(broker, waiter->user, holder->process.pid, true, ret, 0);
     return 0;
@@ -331,7 +331,7 @@ int broker_grow(struct broker *broker, const struct process_id *process,
         return 0;
     }
 
-    growth_fit(broker, holder, i, bytes, book_free(share->book), &fit);
+    growth_fit(broker, holder, i, bytes, books_free_bytes(share->book), &fit);
     if (fit.is_over_limit) {
         const struct holder *sibling;
         bool has_credits = false;

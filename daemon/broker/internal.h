@@ -89,8 +89,8 @@ struct waiter {
     uint8_t digest[RECORD_DIGEST_SIZE];
 
     /* A new lease. */
-    struct demand *demand; /* owned; NULL: growth */
-    struct claim *claim;   /* owned; NULL while WHY_HEALTH */
+    struct request *request; /* owned; NULL: growth */
+    struct claim *claim;     /* owned; NULL while WHY_HEALTH */
 
     /* Growth. */
     struct holder *holder;
@@ -212,9 +212,10 @@ void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more
 struct user *user_get(struct broker *broker, uid_t uid, gid_t gid);
 void user_put(struct broker *broker, struct user *user);
 int user_set_groups(struct broker *broker, struct user *user, const struct broker_peer *peer);
-struct book *book_get(struct broker *broker, const struct gpuid *id); /* -E2BIG, ENOMEM: NULL */
-struct book *book_find(const struct broker *broker, const struct gpuid *id);
-struct lease *lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid);
+struct book *broker_get_book(struct broker *broker,
+                             const struct gpuid *id); /* -E2BIG, ENOMEM: NULL */
+struct book *broker_find_book(const struct broker *broker, const struct gpuid *id);
+struct lease *broker_lease_of_peer(const struct broker *broker, uint64_t id, uid_t uid);
 
 /* ---- Bytes ---- */
 
@@ -256,8 +257,8 @@ int queue_enter(struct broker *broker, struct waiter *waiter);
 void queue_leave(struct broker *broker, struct waiter *waiter);  /* out of everything */
 void queue_rejoin(struct broker *broker, struct waiter *waiter); /* the queue, after a recall */
 uint32_t queue_position(const struct broker *broker, const struct waiter *waiter);
-void waiter_reason(const struct broker *broker, const struct waiter *waiter, char *text,
-                   size_t size);
+void acquire_reason(const struct broker *broker, const struct waiter *waiter, char *text,
+                    size_t size);
 
 /* Its verdict is there: tells, notes, frees. `verdict` may be the waiter's own answer. */
 void queue_answer(struct broker *broker, struct waiter *waiter, const struct verdict *verdict);
@@ -342,13 +343,13 @@ void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned 
 /* ---- Grants (acquire.c) ---- */
 
 /* Take the place that the same process had in the last life, if it asked the same. */
-bool waiter_haunt(struct broker *broker, struct waiter *waiter);
+bool acquire_recovered_place(struct broker *broker, struct waiter *waiter);
 
 /* What no wait would change; 0, or < 0 with a verdict that denies, or -ENOMEM. */
-int demand_judge(const struct broker *broker, const struct user *user, const struct demand *demand,
-                 struct claim **ret_claim, struct verdict *ret);
-int lease_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
-                struct verdict *ret);
+int acquire_judge(const struct broker *broker, const struct user *user,
+                  const struct request *request, struct claim **ret_claim, struct verdict *ret);
+int acquire_grant(struct broker *broker, struct waiter *waiter, const struct fit *fit,
+                  struct verdict *ret);
 
 /* ---- The two rules against deadlock ---- */
 

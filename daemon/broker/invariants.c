@@ -97,7 +97,7 @@ static int check_user(const struct broker *broker, const struct user *user,
             continue;
         n_leases++;
         for (uint32_t i = 0; i < lease->n_shares; i++) {
-            uint64_t charge = share_charge(&lease->shares[i]);
+            uint64_t charge = books_charge(&lease->shares[i]);
             unsigned slot = lease->shares[i].book->slot;
 
             bytes += charge;
@@ -136,7 +136,7 @@ static int check_waiter(const struct broker *broker, const struct waiter *waiter
         if (could != (waiter->in_queue.marks[i / 64] >> i % 64 & 1))
             return WRONG("waiter %llu would not be found by its devices", id);
     }
-    if ((waiter->holder != NULL) == (waiter->demand != NULL))
+    if ((waiter->holder != NULL) == (waiter->request != NULL))
         return WRONG("waiter %llu wants both growth and a lease, or neither", id);
     if (waiter->answer)
         return WRONG("waiter %llu has a caller that has left", id);
@@ -189,7 +189,7 @@ static int check_line(const struct broker *broker, struct sums *sums, struct all
     return 0;
 }
 
-int books_check(const struct broker *broker, struct allot_error *err) {
+int broker_check_books(const struct broker *broker, struct allot_error *err) {
     struct sums sums = { 0 };
     const struct lease *lease;
     const struct user *user;
@@ -229,8 +229,8 @@ int books_check(const struct broker *broker, struct allot_error *err) {
         if (book->n_shares != sums.n_shares[i] || book->n_exclusive != sums.n_exclusive[i] ||
             broker->n_growths_at[i] != sums.n_growths[i])
             return WRONG("the counts of %s are wrong", book->name);
-        if (book->usable_bytes + book_overcommitted(book) != sum + book_free(book) ||
-            (book_overcommitted(book) > 0 && book_free(book) > 0))
+        if (book->usable_bytes + books_overcommitted_bytes(book) != sum + books_free_bytes(book) ||
+            (books_overcommitted_bytes(book) > 0 && books_free_bytes(book) > 0))
             return WRONG("the books of %s do not balance", book->name);
         if (book->usable_bytes % BOOKS_GRANULE ||
             book->usable_bytes + book->reserved_bytes != book->device.seen.total_bytes)

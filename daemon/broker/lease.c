@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t part_held(const struct part *part) {
+uint64_t lease_part_held(const struct part *part) {
     return MAX(part->declared_bytes, part->seen_bytes);
 }
 
@@ -68,8 +68,8 @@ void lease_enter(struct broker *broker, struct lease *lease, struct book *const 
         unsigned slot = books[i]->slot;
 
         books_enter(share, books[i]);
-        user->charged_bytes += share_charge(share);
-        user->slot_bytes[slot] += share_charge(share);
+        user->charged_bytes += books_charge(share);
+        user->slot_bytes[slot] += books_charge(share);
         if (user->slot_leases[slot]++ == 0)
             user->n_slots++;
         emit_charge(broker, lease, share, false);
@@ -87,8 +87,8 @@ void lease_leave(struct broker *broker, struct lease *lease) {
         struct share *share = &lease->shares[i];
         unsigned slot = share->book->slot;
 
-        user->charged_bytes -= share_charge(share);
-        user->slot_bytes[slot] -= share_charge(share);
+        user->charged_bytes -= books_charge(share);
+        user->slot_bytes[slot] -= books_charge(share);
         if (--user->slot_leases[slot] == 0)
             user->n_slots--;
         emit_charge(broker, lease, share, true);
@@ -106,17 +106,17 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64
     struct lease *lease = holder->lease;
     struct share *share = &lease->shares[i];
     struct part *part = &holder->parts[i];
-    uint64_t held_before = part_held(part), charge_before = share_charge(share), charge, held;
+    uint64_t held_before = lease_part_held(part), charge_before = books_charge(share), charge, held;
 
     share->seen_bytes += seen_bytes - part->seen_bytes;
     part->declared_bytes = declared_bytes;
     part->seen_bytes = seen_bytes;
-    held = part_held(part);
+    held = lease_part_held(part);
     if (held == held_before)
         return;
 
     books_hold(share, share->held_bytes + held - held_before);
-    charge = share_charge(share);
+    charge = books_charge(share);
     lease->user->charged_bytes += charge - charge_before;
     lease->user->slot_bytes[share->book->slot] += charge - charge_before;
     emit_charge(broker, lease, share, false);
@@ -272,7 +272,7 @@ void holder_gone(struct broker *broker, struct holder *holder, bool leaves_relea
     if (holder->is_absent)
         broker->n_absent--;
     for (uint32_t i = 0; i < lease->n_shares; i++) {
-        uint64_t held = part_held(&holder->parts[i]);
+        uint64_t held = lease_part_held(&holder->parts[i]);
 
         if (held > 0 && leaves_releasing) {
             releasing->parts[releasing->n_parts].book = lease->shares[i].book;
@@ -426,7 +426,7 @@ void broker_end(struct broker *broker, uint64_t id, const char *reason, struct m
 
 void broker_release(struct broker *broker, const struct broker_peer *peer, uint64_t id,
                     struct moment now, struct verdict *ret) {
-    struct lease *lease = lease_of_peer(broker, id, peer->uid);
+    struct lease *lease = broker_lease_of_peer(broker, id, peer->uid);
     struct holder *holder;
     char reason[96];
 
@@ -455,7 +455,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         bool is_empty = true;
 
         for (uint32_t i = 0; i < lease->n_shares; i++)
-            is_empty &= part_held(&holder->parts[i]) == 0;
+            is_empty &= lease_part_held(&holder->parts[i]) == 0;
         if (is_empty)
             holder_gone(broker, holder, false);
     }

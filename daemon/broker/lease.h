@@ -48,7 +48,7 @@ struct holder {
     struct part parts[]; /* one per share of the lease */
 };
 
-uint64_t part_held(const struct part *part); /* max(declared, seen) */
+uint64_t lease_part_held(const struct part *part); /* max(declared, seen) */
 
 struct lease {
     uint64_t id;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-const char *lease_mode_name(enum lease_mode mode) {
+const char *policy_lease_mode_name(enum lease_mode mode) {
     static const char *const names[] = {
         [LEASE_FRACTION] = "fraction",
         [LEASE_GROW] = "grow",
@@ -16,7 +16,7 @@ const char *lease_mode_name(enum lease_mode mode) {
     return names[mode];
 }
 
-const char *choice_name(enum choice choice) {
+const char *policy_choice_name(enum choice choice) {
     static const char *const names[] = {
         [CHOICE_PACK] = "pack",
         [CHOICE_SPREAD] = "spread",
@@ -26,7 +26,7 @@ const char *choice_name(enum choice choice) {
     return names[choice];
 }
 
-const char *require_name(enum require require) {
+const char *policy_require_name(enum require require) {
     static const char *const names[] = {
         [REQUIRE_NONE] = "none",
         [REQUIRE_GUARD] = "guard",
@@ -37,7 +37,7 @@ const char *require_name(enum require require) {
     return names[require];
 }
 
-uint32_t require_tiers(enum require require) {
+uint32_t policy_require_tiers(enum require require) {
     return require == REQUIRE_DRIVER ? 1 << 1 | 1 << 2 : require == REQUIRE_SCOPE ? 1 << 2 : 0;
 }
 

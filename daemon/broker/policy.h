@@ -24,7 +24,7 @@ enum lease_mode {
     LEASE_FIXED,
     LEASE_EXCLUSIVE,
 };
-const char *lease_mode_name(enum lease_mode mode); /* "fraction", … */
+const char *policy_lease_mode_name(enum lease_mode mode); /* "fraction", … */
 
 /* How devices are chosen where a request names none. */
 enum choice {
@@ -32,7 +32,7 @@ enum choice {
     CHOICE_SPREAD, /* the emptiest */
     CHOICE_LINKS,  /* those with the fastest links between them, then as PACK */
 };
-const char *choice_name(enum choice choice); /* "pack", … */
+const char *policy_choice_name(enum choice choice); /* "pack", … */
 
 /*
  * The enforcement that a lease must have, weakest first; each includes those before it. The numbers
@@ -44,8 +44,9 @@ enum require {
     REQUIRE_SCOPE,  /* tier 2 */
     REQUIRE_DRIVER, /* tier 1 */
 };
-const char *require_name(enum require require); /* "none", … */
-uint32_t require_tiers(enum require require);   /* bit n: tier n, of those that Confine makes */
+const char *policy_require_name(enum require require); /* "none", … */
+uint32_t policy_require_tiers(
+    enum require require); /* bit n: tier n, of those that Confine makes */
 
 /* How much on a device. A member that is not given is UNITS_FOREVER, or POLICY_NO_SHARE. */
 #define POLICY_NO_SHARE UINT32_MAX

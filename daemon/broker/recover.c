@@ -57,7 +57,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
                               (unsigned long long)attach->lease);
 
     for (size_t i = 0; i < attach->n_held; i++) {
-        struct book *book = book_find(broker, &attach->held[i].device);
+        struct book *book = broker_find_book(broker, &attach->held[i].device);
         uint64_t held = books_round_up(attach->held[i].bytes), quota;
         struct policy_face face;
 
@@ -68,7 +68,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
         for (size_t j = 0; j < i; j++)
             if (books[j] == book)
                 return verdict_refuse(ret, REFUSAL_DENIED, NULL, "%s is named twice", book->name);
-        face = book_face(book);
+        face = visibility_face(book);
         if (!policy_names_fit(&rules->devices, &face))
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "the administrator's rules do not let you use %s", book->name);
@@ -77,7 +77,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "it holds more of %s than your rules allow", book->name);
         /* NVML may have seen these bytes already, as nobody's: this process's own, not others'. */
-        if (held > book_free(book) + shown_of(broker, process, book->slot))
+        if (held > books_free_bytes(book) + shown_of(broker, process, book->slot))
             return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
                                   "%s has not as much as it says that it holds", book->name);
         books[i] = book;
@@ -203,7 +203,7 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
     const struct user *user = lease->user;
     const struct policy_rules *rules = &user->rules;
     uint64_t seen = holder ? holder->parts[at].seen_bytes : 0;
-    uint64_t own = holder ? part_held(&holder->parts[at]) : 0, quota, rise;
+    uint64_t own = holder ? lease_part_held(&holder->parts[at]) : 0, quota, rise;
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
 
     bytes = MAX(bytes, seen) - own;
@@ -212,7 +212,7 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
                               "%s more than lease %llu holds on %s is over its limit of %s",
                               units_format_bytes(bytes, a), (unsigned long long)lease->id,
                               share->book->name, units_format_bytes(share->limit_bytes, b));
-    rise = share_rise(share, bytes);
+    rise = books_rise(share, bytes);
     if (rise == 0)
         return 0;
     quota = units_share(rules->quota_permyriad, share->book->usable_bytes);
@@ -221,14 +221,14 @@ static int judge_returning(struct broker *broker, struct lease *lease, unsigned 
          rise > quota - MIN(quota, user->slot_bytes[share->book->slot])))
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                               "it holds more of %s than is left of your quota", share->book->name);
-    if (rise > book_free(share->book) + owed_bytes ||
+    if (rise > books_free_bytes(share->book) + owed_bytes ||
         (lease->declares_max && !bankers_keeps(broker, lease, at, rise)))
         return verdict_refuse(
             ret, REFUSAL_NO_MEMORY, NULL,
             "%s that it says it holds on %s were given back when its connection ended, "
             "and others have them now (%s is free): free them, and ask again by Grow",
             units_format_bytes(rise, a), share->book->name,
-            units_format_bytes(book_free(share->book), b));
+            units_format_bytes(books_free_bytes(share->book), b));
     return 0;
 }
 
@@ -249,7 +249,7 @@ static int judge_held(struct broker *broker, struct lease *lease, const struct h
                                   share->book->name);
         most = holder ? holder->parts[at].declared_bytes : lingering(releasing, share->book);
         if (broker->is_lost) {
-            others = share->held_bytes - (holder ? part_held(&holder->parts[at]) : 0);
+            others = share->held_bytes - (holder ? lease_part_held(&holder->parts[at]) : 0);
             others = share->limit_bytes - MIN(share->limit_bytes, others);
             most = MAX(most, others);
         }
@@ -288,7 +288,7 @@ static void absorb_releasing(struct broker *broker, struct holder *holder) {
 
 int broker_attach(struct broker *broker, const struct broker_peer *peer,
                   const struct broker_attach *attach, struct moment now, struct verdict *ret) {
-    struct lease *lease = lease_of_peer(broker, attach->lease, peer->uid);
+    struct lease *lease = broker_lease_of_peer(broker, attach->lease, peer->uid);
     uint64_t declared[BOOKS_SHARES_MAX] = { 0 };
     struct holder *holder;
     bool is_rebuilt = false;
@@ -407,7 +407,7 @@ static int restore_lease(struct broker *broker, const struct record_lease *r) {
         if (r->shares[i].guaranteed_bytes > r->shares[i].limit_bytes ||
             r->shares[i].limit_bytes > INT64_MAX)
             return -EBADMSG;
-        books[i] = book_get(broker, &r->shares[i].device);
+        books[i] = broker_get_book(broker, &r->shares[i].device);
         if (!books[i])
             return broker->n_books == BOOKS_MAX ? -EBADMSG : -ENOMEM;
         for (uint32_t j = 0; j < i; j++)
@@ -471,7 +471,7 @@ static int restore_releasing(struct broker *broker, const struct record_holder *
     releasing->uid = r->uid;
     releasing->since_usec = r->releasing_usec;
     for (uint32_t i = 0; i < r->n_held; i++) {
-        struct book *book = book_get(broker, &r->held[i].device);
+        struct book *book = broker_get_book(broker, &r->held[i].device);
 
         if (!book) {
             free(releasing);

@@ -23,36 +23,36 @@ static const char *put_text(char **at, const char *text) {
     return put;
 }
 
-struct demand *demand_copy(const struct demand *demand) {
-    size_t size = sizeof(*demand) + demand->n_amounts * sizeof(*demand->amounts) +
-                  demand->n_devices * sizeof(*demand->devices) + text_size(demand->name) +
-                  text_size(demand->visible_devices) + text_size(demand->device_order) +
-                  text_size(demand->cannot_reason);
-    struct demand *copy;
+struct request *request_copy(const struct request *request) {
+    size_t size = sizeof(*request) + request->n_amounts * sizeof(*request->amounts) +
+                  request->n_devices * sizeof(*request->devices) + text_size(request->name) +
+                  text_size(request->visible_devices) + text_size(request->device_order) +
+                  text_size(request->cannot_reason);
+    struct request *copy;
     struct amount *amounts;
     const char **devices;
     char *at;
 
-    for (size_t i = 0; i < demand->n_devices; i++)
-        size += text_size(demand->devices[i]);
+    for (size_t i = 0; i < request->n_devices; i++)
+        size += text_size(request->devices[i]);
     copy = malloc(size);
     if (!copy)
         return NULL;
 
-    *copy = *demand;
+    *copy = *request;
     amounts = (struct amount *)(copy + 1);
-    devices = (const char **)(amounts + demand->n_amounts);
-    at = (char *)(devices + demand->n_devices);
-    for (size_t i = 0; i < demand->n_amounts; i++)
-        amounts[i] = demand->amounts[i];
-    for (size_t i = 0; i < demand->n_devices; i++)
-        devices[i] = put_text(&at, demand->devices[i]);
+    devices = (const char **)(amounts + request->n_amounts);
+    at = (char *)(devices + request->n_devices);
+    for (size_t i = 0; i < request->n_amounts; i++)
+        amounts[i] = request->amounts[i];
+    for (size_t i = 0; i < request->n_devices; i++)
+        devices[i] = put_text(&at, request->devices[i]);
     copy->amounts = amounts;
     copy->devices = devices;
-    copy->name = put_text(&at, demand->name);
-    copy->visible_devices = put_text(&at, demand->visible_devices);
-    copy->device_order = put_text(&at, demand->device_order);
-    copy->cannot_reason = put_text(&at, demand->cannot_reason);
+    copy->name = put_text(&at, request->name);
+    copy->visible_devices = put_text(&at, request->visible_devices);
+    copy->device_order = put_text(&at, request->device_order);
+    copy->cannot_reason = put_text(&at, request->cannot_reason);
     return copy;
 }
 
@@ -93,8 +93,8 @@ static const struct digest digest_empty = { { UINT64_C(0xcbf29ce484222325),
                                               UINT64_C(0x84222325cbf29ce4), 1, 2 } };
 static_assert(sizeof(struct digest) == RECORD_DIGEST_SIZE, "a digest is all lanes");
 
-void growth_digest(uint64_t lease, const struct gpuid *device, uint64_t bytes,
-                   uint8_t ret[static RECORD_DIGEST_SIZE]) {
+void request_growth_digest(uint64_t lease, const struct gpuid *device, uint64_t bytes,
+                           uint8_t ret[static RECORD_DIGEST_SIZE]) {
     struct digest digest = digest_empty;
     char text[GPUID_TEXT_SIZE];
 
@@ -104,26 +104,26 @@ void growth_digest(uint64_t lease, const struct gpuid *device, uint64_t bytes,
     memcpy(ret, &digest, RECORD_DIGEST_SIZE);
 }
 
-void demand_digest(const struct demand *demand, uint8_t ret[static RECORD_DIGEST_SIZE]) {
+void request_digest(const struct request *request, uint8_t ret[static RECORD_DIGEST_SIZE]) {
     struct digest digest = digest_empty;
 
-    digest_text(&digest, demand->name);
-    digest_number(&digest, demand->has_amount);
-    if (demand->has_amount)
-        digest_amount(&digest, &demand->amount);
-    digest_number(&digest, demand->n_amounts);
-    for (size_t i = 0; i < demand->n_amounts; i++)
-        digest_amount(&digest, &demand->amounts[i]);
-    digest_number(&digest, demand->n_gpus);
-    digest_number(&digest, demand->n_devices);
-    for (size_t i = 0; i < demand->n_devices; i++)
-        digest_text(&digest, demand->devices[i]);
-    digest_number(&digest, demand->has_choose ? demand->choose + 1u : 0);
-    digest_text(&digest, demand->visible_devices);
-    digest_text(&digest, demand->device_order);
-    digest_number(&digest, demand->has_priority);
-    digest_number(&digest, demand->has_priority ? (uint64_t)(int64_t)demand->priority : 0);
-    digest_number(&digest, demand->time_limit_usec);
+    digest_text(&digest, request->name);
+    digest_number(&digest, request->has_amount);
+    if (request->has_amount)
+        digest_amount(&digest, &request->amount);
+    digest_number(&digest, request->n_amounts);
+    for (size_t i = 0; i < request->n_amounts; i++)
+        digest_amount(&digest, &request->amounts[i]);
+    digest_number(&digest, request->n_gpus);
+    digest_number(&digest, request->n_devices);
+    for (size_t i = 0; i < request->n_devices; i++)
+        digest_text(&digest, request->devices[i]);
+    digest_number(&digest, request->has_choose ? request->choose + 1u : 0);
+    digest_text(&digest, request->visible_devices);
+    digest_text(&digest, request->device_order);
+    digest_number(&digest, request->has_priority);
+    digest_number(&digest, request->has_priority ? (uint64_t)(int64_t)request->priority : 0);
+    digest_number(&digest, request->time_limit_usec);
     memcpy(ret, &digest, RECORD_DIGEST_SIZE);
 }
 
@@ -158,23 +158,23 @@ static void describe_amount(const struct amount *amount, char *text, size_t size
     }
 }
 
-static uint32_t n_wanted(const struct demand *demand) {
-    if (demand->n_devices > 0)
-        return (uint32_t)demand->n_devices;
-    return demand->n_gpus ? demand->n_gpus : 1;
+static uint32_t n_wanted(const struct request *request) {
+    if (request->n_devices > 0)
+        return (uint32_t)request->n_devices;
+    return request->n_gpus ? request->n_gpus : 1;
 }
 
-void demand_describe(const struct demand *demand, const struct policy_rules *rules, char *text,
-                     size_t size) {
+void request_describe(const struct request *request, const struct policy_rules *rules, char *text,
+                      size_t size) {
     char amount[64];
 
-    if (demand->n_amounts > 0)
+    if (request->n_amounts > 0)
         snprintf(amount, sizeof(amount), "amounts of their own");
     else
-        describe_amount(demand->has_amount ? &demand->amount : &rules->amount, amount,
+        describe_amount(request->has_amount ? &request->amount : &rules->amount, amount,
                         sizeof(amount));
-    snprintf(text, size, "%u %s%s × %s", n_wanted(demand),
-             demand->n_devices > 0 ? "named device" : "device", n_wanted(demand) == 1 ? "" : "s",
+    snprintf(text, size, "%u %s%s × %s", n_wanted(request),
+             request->n_devices > 0 ? "named device" : "device", n_wanted(request) == 1 ? "" : "s",
              amount);
 }
 
@@ -275,18 +275,18 @@ static bool measure(struct option *ret, const struct book *book, const struct am
 }
 
 /* Whether a lease on the device must have what this job cannot. */
-static bool demands_too_much(const struct book *book, const struct policy_rules *rules,
-                             const struct demand *demand) {
+static bool asks_too_much(const struct book *book, const struct policy_rules *rules,
+                          const struct request *request) {
     enum require required = MAX((enum require)rules->require, book->require);
 
     /* The driver has no limits for instances. */
-    return (demand->cannot_have != REQUIRE_NONE && required >= demand->cannot_have) ||
+    return (request->cannot_have != REQUIRE_NONE && required >= request->cannot_have) ||
            (required == REQUIRE_DRIVER && book->device.seen.is_mig);
 }
 
 /* Deny a request because of what `book` requires. */
 static int refuse_required(struct verdict *verdict, const struct book *book,
-                           const struct policy_rules *rules, const struct demand *demand) {
+                           const struct policy_rules *rules, const struct request *request) {
     bool by_device = book->require > (enum require)rules->require;
     enum require required = by_device ? book->require : (enum require)rules->require;
     static const char *const whats[] = {
@@ -300,9 +300,9 @@ static int refuse_required(struct verdict *verdict, const struct book *book,
                           "the administrator requires %s for every lease%s%s (require = %s), and "
                           "%s",
                           whats[required], by_device ? " on " : " of yours",
-                          by_device ? book->name : "", require_name(required),
-                          demand->cannot_reason ? demand->cannot_reason
-                                                : "the driver has none for MIG instances");
+                          by_device ? book->name : "", policy_require_name(required),
+                          request->cannot_reason ? request->cannot_reason
+                                                 : "the driver has none for MIG instances");
 }
 
 /* The least that the claim takes in sum: of its cheapest devices. */
@@ -342,8 +342,9 @@ static int check_quotas(struct verdict *verdict, const struct claim *claim,
     return 0;
 }
 
-int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *const *books,
-              size_t n_books, const struct policy_rules *rules, const struct demand *demand) {
+int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *const *books,
+                      size_t n_books, const struct policy_rules *rules,
+                      const struct request *request) {
     struct visibility visibility;
     cleanup(freep) struct claim *claim = NULL;
     const struct book *nearest = NULL, *strict = NULL;
@@ -353,21 +354,21 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
     char a[UNITS_TEXT_SIZE], b[UNITS_TEXT_SIZE];
     int r;
 
-    if (demand->n_devices > 0 && demand->n_gpus > 0 && demand->n_gpus != demand->n_devices)
+    if (request->n_devices > 0 && request->n_gpus > 0 && request->n_gpus != request->n_devices)
         return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
-                              "%u devices are asked for, but %zu are named", demand->n_gpus,
-                              demand->n_devices);
-    if (demand->n_amounts > 0 && demand->n_amounts != demand->n_devices)
+                              "%u devices are asked for, but %zu are named", request->n_gpus,
+                              request->n_devices);
+    if (request->n_amounts > 0 && request->n_amounts != request->n_devices)
         return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
                               "%zu amounts for %zu named devices: each device needs one",
-                              demand->n_amounts, demand->n_devices);
-    if (n_wanted(demand) > BOOKS_SHARES_MAX)
+                              request->n_amounts, request->n_devices);
+    if (n_wanted(request) > BOOKS_SHARES_MAX)
         return verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL, "a lease has at most %d devices",
                               BOOKS_SHARES_MAX);
-    r = check_amount(ret_verdict, demand->has_amount ? &demand->amount : &rules->amount);
-    for (size_t i = 0; r == 0 && i < demand->n_amounts; i++) {
-        r = check_amount(ret_verdict, &demand->amounts[i]);
-        if (r == 0 && demand->amounts[i].mode != demand->amounts[0].mode)
+    r = check_amount(ret_verdict, request->has_amount ? &request->amount : &rules->amount);
+    for (size_t i = 0; r == 0 && i < request->n_amounts; i++) {
+        r = check_amount(ret_verdict, &request->amounts[i]);
+        if (r == 0 && request->amounts[i].mode != request->amounts[0].mode)
             r = verdict_refuse(ret_verdict, REFUSAL_DENIED, NULL,
                                "the amounts of a lease have one mode");
     }
@@ -375,10 +376,10 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
         return r;
     r = visibility_decide(&visibility, ret_verdict, books, n_books, rules,
                           &(struct visibility_request){
-                              .devices = demand->devices,
-                              .n_devices = demand->n_devices,
-                              .cuda_visible_devices = demand->visible_devices,
-                              .cuda_device_order = demand->device_order,
+                              .devices = request->devices,
+                              .n_devices = request->n_devices,
+                              .cuda_visible_devices = request->visible_devices,
+                              .cuda_device_order = request->device_order,
                           });
     if (r < 0)
         return r;
@@ -387,21 +388,21 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
     claim = calloc(1, sizeof(*claim) + n_devices * sizeof(claim->options[0]));
     if (!claim)
         return -ENOMEM;
-    claim->n_wanted = n_wanted(demand);
+    claim->n_wanted = n_wanted(request);
     claim->is_named = visibility.n_named > 0;
-    claim->choose = demand->has_choose ? demand->choose : rules->choose;
+    claim->choose = request->has_choose ? request->choose : rules->choose;
     for (uint32_t i = 0; i < n_devices; i++) {
         struct book *book = books[claim->is_named ? visibility.named[i] : visibility.order[i]];
-        const struct amount *amount = demand->n_amounts > 0 ? &demand->amounts[i]
-                                      : demand->has_amount  ? &demand->amount
-                                                            : &rules->amount;
+        const struct amount *amount = request->n_amounts > 0 ? &request->amounts[i]
+                                      : request->has_amount  ? &request->amount
+                                                             : &rules->amount;
         struct option *option = &claim->options[claim->n_options];
 
         if (claim->n_wanted > 1 && book->device.seen.is_mig) {
             n_instances++;
             continue;
         }
-        if (demands_too_much(book, rules, demand)) {
+        if (asks_too_much(book, rules, request)) {
             strict = book;
             continue;
         }
@@ -425,7 +426,7 @@ int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *cons
         return r;
     }
     if (strict)
-        return refuse_required(ret_verdict, strict, rules, demand);
+        return refuse_required(ret_verdict, strict, rules, request);
     if (nearest && nearest_lack == LACK_CONTEXT)
         return verdict_refuse(
             ret_verdict, REFUSAL_DENIED, nearest,

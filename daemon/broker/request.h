@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Demand: what somebody asks for, in words (struct demand of daemon/broker/broker.h) and in bytes.
+ * Request: what a client asks for, in words (struct request of daemon/broker/broker.h) and in
+ * bytes.
  *
- * A claim is a demand measured on the devices of now: which ones it could have, and how much it
- * would take of each. It is made anew when devices or rules change; the demand stays. Both are
+ * A claim is a request measured on the devices of now: which ones it could have, and how much it
+ * would take of each. It is made anew when devices or rules change; the request stays. Both are
  * owned by the waiter that asks. Pure.
  */
 #include <stdbool.h>
@@ -18,17 +19,17 @@
 #include "daemon/broker/verdict.h"
 
 /* A copy with all its texts in one piece, for free(). NULL: no memory. */
-struct demand *demand_copy(const struct demand *demand);
+struct request *request_copy(const struct request *request);
 
-/* Equal demands have equal digests. The token is not part of it: it is new each time. */
-void demand_digest(const struct demand *demand, uint8_t ret[static RECORD_DIGEST_SIZE]);
+/* Equal requests have equal digests. The token is not part of it: it is new each time. */
+void request_digest(const struct request *request, uint8_t ret[static RECORD_DIGEST_SIZE]);
 
-void growth_digest(uint64_t lease, const struct gpuid *device, uint64_t bytes,
-                   uint8_t ret[static RECORD_DIGEST_SIZE]);
+void request_growth_digest(uint64_t lease, const struct gpuid *device, uint64_t bytes,
+                           uint8_t ret[static RECORD_DIGEST_SIZE]);
 
 /* "2 devices × 8 GiB", "exclusive", …; with the defaults of `rules` where it gives nothing. */
-void demand_describe(const struct demand *demand, const struct policy_rules *rules, char *text,
-                     size_t size);
+void request_describe(const struct request *request, const struct policy_rules *rules, char *text,
+                      size_t size);
 
 /* One device that would do. */
 struct option {
@@ -53,5 +54,6 @@ struct claim {
  * 0; -ENODEV with a verdict that denies: the devices are not there, or an empty box could not meet
  * it, or the rules never will; -ENOMEM.
  */
-int claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *const *books,
-              size_t n_books, const struct policy_rules *rules, const struct demand *demand);
+int request_claim_new(struct claim **ret, struct verdict *ret_verdict, struct book *const *books,
+                      size_t n_books, const struct policy_rules *rules,
+                      const struct request *request);

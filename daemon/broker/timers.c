@@ -35,7 +35,7 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
             sibling->parts[waiter->share].is_recalled = false;
         }
     }
-    waiter_reason(broker, waiter, reason, sizeof(reason));
+    acquire_reason(broker, waiter, reason, sizeof(reason));
     if (waiter->why == WHY_RECALL && waiter->no_wait)
         queue_deny(broker, waiter, REFUSAL_NO_MEMORY, book, "%s, and did not in time", reason);
     else
@@ -95,7 +95,7 @@ static bool tell_place(struct broker *broker, struct waiter *waiter, uint32_t pl
     waiter->told_place = place;
     waiter->told_why = waiter->why;
     if (broker->sink.moved) {
-        waiter_reason(broker, waiter, reason, sizeof(reason));
+        acquire_reason(broker, waiter, reason, sizeof(reason));
         broker->sink.moved(broker->sink.userdata, waiter->cookie, place, reason);
     }
     return true;

@@ -15,7 +15,7 @@ int verdict_refuse_va(struct verdict *verdict, enum refusal refusal, const struc
     verdict->has_device = book != NULL;
     if (book) {
         verdict->device = book->device.seen.id;
-        verdict->free_bytes = book_free(book);
+        verdict->free_bytes = books_free_bytes(book);
     }
     vsnprintf(verdict->reason, sizeof(verdict->reason), format, args);
     return -ENODEV;

@@ -14,7 +14,7 @@
 
 #include "base/visible.h"
 
-struct policy_face book_face(const struct book *book) {
+struct policy_face visibility_face(const struct book *book) {
     const struct sample_device *seen = &book->device.seen;
 
     return (struct policy_face){
@@ -37,7 +37,8 @@ static const char *quoted(const char *text, char ret[static 64]) {
 }
 
 static const char *why_not_ready(const struct book *book) {
-    return book->device.reason[0] ? book->device.reason : device_state_name(book->device.state);
+    return book->device.reason[0] ? book->device.reason
+                                  : device_facts_state_name(book->device.state);
 }
 
 /* One name: exactly one device that this user may see and that is ready. */
@@ -48,7 +49,7 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
     char text[64];
 
     for (size_t i = 0; i < n_books; i++) {
-        face = book_face(books[i]);
+        face = visibility_face(books[i]);
         if (!policy_name_fits(name, &face))
             continue;
         if (found)
@@ -63,7 +64,7 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
                               "this box has no device %s; `gpuctl devices` lists what there is",
                               quoted(name, text));
 
-    face = book_face(found);
+    face = visibility_face(found);
     if (!policy_names_fit(&rules->devices, &face))
         return verdict_refuse(verdict, REFUSAL_DENIED, found,
                               "the administrator's rules do not let you use %s", found->name);
@@ -73,7 +74,7 @@ static int resolve(struct visibility *ret, struct verdict *verdict, struct book 
     if (found->device.state == DEVICE_DRAINING)
         return verdict_refuse(verdict, REFUSAL_DRAINING, found, "%s takes no new leases: %s",
                               found->name, why_not_ready(found));
-    if (!device_is_leasable(&found->device))
+    if (!device_facts_is_leasable(&found->device))
         return verdict_refuse(verdict, REFUSAL_NO_DEVICE, found,
                               "%s is divided into MIG instances; name one of them", found->name);
     for (uint32_t i = 0; i < ret->n_named; i++)
@@ -203,7 +204,7 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
 
     for (uint32_t i = 0; i < n_slots; i++) {
         const struct book *book = books[slots[i]];
-        struct policy_face face = book_face(book);
+        struct policy_face face = visibility_face(book);
 
         if (!policy_names_fit(&rules->devices, &face)) {
             n_forbidden++;
@@ -214,7 +215,7 @@ int visibility_decide(struct visibility *ret, struct verdict *ret_verdict,
                 if (!unhealthy || book->device.state == DEVICE_DRAINING)
                     unhealthy = book;
             }
-        } else if (device_is_leasable(&book->device)) {
+        } else if (device_facts_is_leasable(&book->device)) {
             slots_add(&ret->candidates, book->slot);
             ret->order[ret->n_order++] = slots[i];
         }

@@ -37,7 +37,8 @@ DEFINE_FREEP(struct inventory, inventory_freep, inventory_free)
 
 /*
  * Take in a sample: changes are told in bus order, the lost ones first. A GPU that is divided
- * (MIG) is listed but never ready for leases: see device_is_leasable(). -ENOMEM: nothing changed.
+ * (MIG) is listed but never ready for leases: see device_facts_is_leasable(). -ENOMEM: nothing
+ * changed.
  */
 int inventory_update(struct inventory *inventory, const struct sample *sample);
 

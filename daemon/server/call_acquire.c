@@ -57,9 +57,9 @@ static const char *read_amount(const struct wire_amount *wire, struct amount *re
     return NULL;
 }
 
-/* The demand of a request; false: it was told what is wrong. */
-static bool read_demand(struct session *session, const struct varlink_call *call,
-                        const struct wire_request *wire, struct demand *ret) {
+/* The request of a message; false: it was told what is wrong. */
+static bool read_request(struct session *session, const struct varlink_call *call,
+                         const struct wire_request *wire, struct request *ret) {
     static const enum choice choices[] = {
         [WIRE_CHOOSE_PACK] = CHOICE_PACK,
         [WIRE_CHOOSE_SPREAD] = CHOICE_SPREAD,
@@ -69,7 +69,7 @@ static bool read_demand(struct session *session, const struct varlink_call *call
     const char *member = NULL, *reason = NULL;
     char name[96];
 
-    *ret = (struct demand){
+    *ret = (struct request){
         .name = wire->name,
         .devices = wire->devices,
         .n_devices = wire->devices ? wire->n_devices : 0,
@@ -198,11 +198,11 @@ static const struct wire_grant *make_grant(struct manager *manager, const struct
  * What of enforcement the job cannot have: what the request declines, and what this box has not
  * proven.
  */
-static void read_reach(const struct manager *manager, const struct wire_request *request,
-                       struct demand *ret) {
-    bool confines = request->confine.has && request->confine.value;
+static void read_reach(const struct manager *manager, const struct wire_request *wire,
+                       struct request *ret) {
+    bool confines = wire->confine.has && wire->confine.value;
 
-    if (request->guard.has && !request->guard.value) {
+    if (wire->guard.has && !wire->guard.value) {
         ret->cannot_have = REQUIRE_GUARD;
         ret->cannot_reason = "this job would run without it: leave --no-guard out, or install it";
     } else if (!confines) {
@@ -224,29 +224,29 @@ static void read_reach(const struct manager *manager, const struct wire_request 
 }
 
 /* Whether a scope, and not a token, will say who is of the lease. */
-static bool will_be_confined(const struct manager *manager, const struct wire_request *request) {
-    return request->confine.has && request->confine.value && manager->has_probes &&
+static bool will_be_confined(const struct manager *manager, const struct wire_request *wire) {
+    return wire->confine.has && wire->confine.value && manager->has_probes &&
            manager->probes.tiers[2].proven;
 }
 
 unsigned lease_acquire(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
-    const struct wire_request *request = call->parameters.acquire.request;
+    const struct wire_request *wire = call->parameters.acquire.request;
     struct broker_peer peer = methods_peer(session);
     struct pending *pending;
-    struct demand demand;
+    struct request request;
     struct verdict verdict;
     int r;
 
-    if (!read_demand(session, call, request, &demand) || !pending_may_promise(session, call))
+    if (!read_request(session, call, wire, &request) || !pending_may_promise(session, call))
         return 1;
-    read_reach(manager, request, &demand);
+    read_reach(manager, wire, &request);
     pending = calloc(1, sizeof(*pending));
     if (!pending)
         return pending_no_memory(session, call);
-    if (!will_be_confined(manager, request)) {
-        demand.has_token = true;
-        if (!make_token(pending->token, demand.token)) {
+    if (!will_be_confined(manager, wire)) {
+        request.has_token = true;
+        if (!make_token(pending->token, request.token)) {
             free(pending);
             return methods_fail(session, call, FAILURE_BUSY,
                                 "the system has no random numbers yet: try again later");
@@ -254,7 +254,7 @@ unsigned lease_acquire(struct session *session, const struct varlink_call *call)
     }
     /* Blocked before it is asked, so that whatever the broker tells finds it so. */
     session_block(session, call, pending, pending_cancel);
-    r = broker_submit(manager->broker, &peer, &demand, session, manager_now(manager), &verdict);
+    r = broker_submit(manager->broker, &peer, &request, session, manager_now(manager), &verdict);
     if (r < 0) {
         session->blocked = false;
         free(pending);
@@ -311,16 +311,16 @@ unsigned lease_explain(struct session *session, const struct varlink_call *call)
     struct wire_explain_reply reply = { 0 };
     const char *devices[BOOKS_SHARES_MAX], *details[EXPLANATION_LINES];
     char(*uuids)[GPUID_TEXT_SIZE];
-    struct demand demand;
+    struct request request;
 
-    if (!read_demand(session, call, call->parameters.explain.request, &demand))
+    if (!read_request(session, call, call->parameters.explain.request, &request))
         return 1;
-    read_reach(manager, call->parameters.explain.request, &demand);
+    read_reach(manager, call->parameters.explain.request, &request);
     store_reset(&manager->reply);
     explanation = store_get(&manager->reply, sizeof(*explanation));
     uuids = store_get(&manager->reply, sizeof(*uuids) * BOOKS_SHARES_MAX);
     if (!explanation || !uuids ||
-        broker_explain(manager->broker, &peer, &demand, manager_now(manager), explanation) < 0)
+        broker_explain(manager->broker, &peer, &request, manager_now(manager), explanation) < 0)
         return pending_no_memory(session, call);
     reply.verdict = verdicts[explanation->verdict.kind];
     if (explanation->verdict.kind == VERDICT_WAIT)

@@ -334,7 +334,7 @@ static void refuse_unenforced(struct confinement *confinement, enum require requ
                               uint32_t in_force, const struct wire_confine_reply *reply) {
     struct manager *manager = confinement->manager;
     /* Without its scope a lease has no driver's limit either: that is the reason to give. */
-    int missing = 31 - __builtin_clz(require_tiers(require) & ~in_force);
+    int missing = 31 - __builtin_clz(policy_require_tiers(require) & ~in_force);
     const char *why = reply->n_detail ? reply->detail[0] : "the hand did not say why";
     char tier[16], text[400];
 
@@ -344,7 +344,7 @@ static void refuse_unenforced(struct confinement *confinement, enum require requ
             why = reply->detail[i];
     snprintf(text, sizeof(text),
              "the administrator requires tier %d for this lease (require = %s): %s", missing,
-             require_name(require), why);
+             policy_require_name(require), why);
     broker_end(manager->broker, confinement->lease,
                "it cannot be enforced as the administrator requires", manager_now(manager));
     if (confinement->session)
@@ -361,7 +361,7 @@ static void on_confined(void *userdata, int r, const struct hand_answer *answer,
     uint64_t tiers[8];
     const char *details[HAND_DETAILS_MAX + 1];
     struct wire_confine_reply reply = { .tiers = tiers, .detail = details };
-    bool is_short = lease && require_tiers(broker_require(lease)) & ~in_force;
+    bool is_short = lease && policy_require_tiers(broker_require(lease)) & ~in_force;
 
     if (r < 0)
         details[reply.n_detail++] = err->text;

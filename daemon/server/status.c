@@ -133,8 +133,8 @@ static void make_device(struct making *making, const struct device *device,
         ret->held_bytes = book->held_bytes;
         ret->unmanaged_bytes = book->unmanaged_bytes;
         ret->releasing_bytes = book->releasing_bytes;
-        ret->overcommitted_bytes = book_overcommitted(book);
-        ret->free_bytes = book_free(book);
+        ret->overcommitted_bytes = books_overcommitted_bytes(book);
+        ret->free_bytes = books_free_bytes(book);
         ret->context_bytes = book->context_bytes;
     }
     make_links(making, seen, ret);
@@ -158,7 +158,7 @@ static void make_holders(struct making *making, const struct lease *lease, struc
         if (!holders || n == lease->n_holders)
             break;
         for (uint32_t i = 0; i < lease->n_shares; i++)
-            held_bytes += part_held(&holder->parts[i]);
+            held_bytes += lease_part_held(&holder->parts[i]);
         holders[n] =
             (struct wire_holder){ .pid = (uint64_t)holder->process.pid, .held_bytes = held_bytes };
         if (holder->attached_usec)
@@ -402,7 +402,7 @@ static void make_notices(struct making *making, struct wire_box *box) {
             !manager->probes.tiers[tier].proven)
             add_notice(making, notices, &box->n_notices,
                        "leases with require = %s are denied: tier %u is not proven here",
-                       require_name(require), tier);
+                       policy_require_name(require), tier);
     }
     if (manager->config->watch.dry_run && watch_is_any_over(manager->watch))
         add_notice(making, notices, &box->n_notices,

@@ -84,10 +84,11 @@ static int note_wrong(struct replay *replay, const struct record *record) {
 /* A lease goes on in the accounts, too: it is the same one, and not to be taken for ended. */
 static void account(struct manager *manager, const struct record_lease *lease) {
     if (manager->accounts)
-        accounts_begin(manager->accounts,
-                       &(struct accounts_lease){ lease->id, lease->uid, lease->gid, lease->name,
-                                                 lease_mode_name((enum lease_mode)lease->mode) },
-                       manager_real(manager));
+        accounts_begin(
+            manager->accounts,
+            &(struct accounts_lease){ lease->id, lease->uid, lease->gid, lease->name,
+                                      policy_lease_mode_name((enum lease_mode)lease->mode) },
+            manager_real(manager));
 }
 
 static int on_record(void *userdata, const struct record *record) {

@@ -30,7 +30,7 @@ static bool is_met(const struct want *wants, uint32_t n, const int64_t *work) {
 }
 
 static uint64_t need_of(const struct share *share) {
-    uint64_t charge = share_charge(share);
+    uint64_t charge = books_charge(share);
 
     return share->limit_bytes > charge ? share->limit_bytes - charge : 0;
 }
@@ -47,7 +47,7 @@ static bool comes_to_end(struct broker *broker, const struct lease *self, const 
         work[i] = (int64_t)broker->books[i]->usable_bytes;
     list_foreach (lease, &broker->declared, in_declared) {
         for (uint32_t i = 0; i < lease->n_shares && lease != self; i++)
-            work[lease->shares[i].book->slot] -= (int64_t)share_charge(&lease->shares[i]);
+            work[lease->shares[i].book->slot] -= (int64_t)books_charge(&lease->shares[i]);
     }
     for (uint32_t i = 0; i < n_wants; i++)
         work[wants[i].slot] -= (int64_t)wants[i].charge_bytes;
@@ -72,7 +72,7 @@ static bool comes_to_end(struct broker *broker, const struct lease *self, const 
             lease->mark = mark;
             moved = true;
             for (uint32_t i = 0; i < lease->n_shares; i++)
-                work[lease->shares[i].book->slot] += (int64_t)share_charge(&lease->shares[i]);
+                work[lease->shares[i].book->slot] += (int64_t)books_charge(&lease->shares[i]);
         }
     }
     return true;
@@ -90,7 +90,7 @@ bool bankers_keeps(struct broker *broker, const struct lease *lease, unsigned sh
         is_scarce |= lease->shares[i].book->declared_bytes > lease->shares[i].book->usable_bytes;
         wants[i] = (struct want){
             .slot = lease->shares[i].book->slot,
-            .charge_bytes = share_charge(&lease->shares[i]) + rise,
+            .charge_bytes = books_charge(&lease->shares[i]) + rise,
             .need_bytes = need > rise ? need - rise : 0,
         };
     }

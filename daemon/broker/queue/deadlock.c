@@ -37,7 +37,7 @@ static bool is_stuck(const struct lease *lease, uint64_t mark) {
         uint64_t held = 0;
 
         for (uint32_t i = 0; i < lease->n_shares; i++)
-            held |= part_held(&holder->parts[i]);
+            held |= lease_part_held(&holder->parts[i]);
         if (held == 0)
             continue;
         some = true;
@@ -57,7 +57,7 @@ static bool is_stuck(const struct lease *lease, uint64_t mark) {
 static void charge(struct search *search, const struct lease *lease, int sign) {
     for (uint32_t i = 0; i < lease->n_shares; i++)
         search->free_bytes[lease->shares[i].book->slot] +=
-            sign * (int64_t)share_charge(&lease->shares[i]);
+            sign * (int64_t)books_charge(&lease->shares[i]);
 }
 
 /* Each lease that the process has a part in; one that it holds and acquired comes twice. */
@@ -100,13 +100,13 @@ static int64_t own_bytes(const struct search *search, const struct proc *proc, u
         for (uint32_t i = 0; i < holder->lease->n_shares; i++)
             if (holder->lease != but && holder->lease->mark == search->mark &&
                 holder->lease->shares[i].book->slot == slot)
-                sum += (int64_t)share_charge(&holder->lease->shares[i]);
+                sum += (int64_t)books_charge(&holder->lease->shares[i]);
     }
     list_foreach (lease, &proc->leases, in_owner) {
         for (uint32_t i = 0; i < lease->n_shares; i++)
             if (lease != but && lease->mark == search->mark &&
                 lease->shares[i].book->slot == slot && !holder_find(lease, &proc->process))
-                sum += (int64_t)share_charge(&lease->shares[i]);
+                sum += (int64_t)books_charge(&lease->shares[i]);
     }
     return sum;
 }
@@ -120,7 +120,7 @@ static bool could_end(const struct search *search, const struct waiter *waiter) 
         int64_t left = search->free_bytes[share->book->slot] +
                        own_bytes(search, waiter->proc, share->book->slot, lease);
 
-        return left >= 0 && share_rise(share, waiter->bytes) <= (uint64_t)left;
+        return left >= 0 && books_rise(share, waiter->bytes) <= (uint64_t)left;
     }
     for (uint32_t i = 0; i < waiter->claim->n_options; i++) {
         const struct option *option = &waiter->claim->options[i];
@@ -210,7 +210,7 @@ static void name_member(const struct proc *proc, char *text, size_t size) {
     char bytes[UNITS_TEXT_SIZE];
 
     for (uint32_t i = 0; lease && i < lease->n_shares; i++)
-        charge_bytes += share_charge(&lease->shares[i]);
+        charge_bytes += books_charge(&lease->shares[i]);
     snprintf(text, size, "process %d of uid %u has %s by lease %llu and waits for %s",
              (int)proc->process.pid, (unsigned)waiter->user->uid,
              units_format_bytes(charge_bytes, bytes), lease ? (unsigned long long)lease->id : 0,

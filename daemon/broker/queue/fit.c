@@ -53,9 +53,9 @@ static uint32_t permitted(const struct broker *broker, const struct user *user,
     for (uint32_t i = 0; i < claim->n_options; i++) {
         const struct option *option = &claim->options[i];
         const struct book *book = broker->books[option->slot];
-        struct policy_face face = book_face(book);
+        struct policy_face face = visibility_face(book);
 
-        if (!device_is_leasable(&book->device))
+        if (!device_facts_is_leasable(&book->device))
             continue;
         if (broker->policy->n_devices > 0 &&
             !policy_hours_allow(broker->policy, &face, now.week_minute, user->uid, user->gids,
@@ -90,14 +90,14 @@ bool fit_is_permitted(const struct broker *broker, const struct user *user,
 void fit_decide(struct broker *broker, const struct user *user, const struct claim *claim,
                 const uint64_t free_bytes[static BOOKS_MAX], struct moment now, struct fit *ret) {
     uint16_t options[BOOKS_MAX], by_slot[BOOKS_MAX], order[BOOKS_MAX];
-    struct placement_request request = {
+    struct device_choice_input input = {
         .n_wanted = claim->n_wanted,
         .choose = claim->choose,
         .order = order,
         .free_bytes = free_bytes,
         .books = broker->books,
     };
-    struct placement placement;
+    struct device_choice choice;
     const struct policy_rules *rules = &user->rules;
     uint32_t n, n_new_left, n_new = 0;
     bool in[BOOKS_MAX] = { false };
@@ -128,38 +128,38 @@ void fit_decide(struct broker *broker, const struct user *user, const struct cla
         }
         n_new += user->slot_leases[option->slot] == 0;
         by_slot[option->slot] = options[i];
-        order[request.n_order++] = option->slot;
+        order[input.n_order++] = option->slot;
     }
     if (n_new > n_new_left && n_new_left < claim->n_wanted) {
         /* New devices only as far as the quota of devices goes: the best of them. */
-        struct placement_request fresh = request;
+        struct device_choice_input fresh = input;
         uint16_t new_order[BOOKS_MAX], kept = 0;
 
         fresh.order = new_order;
         fresh.n_order = 0;
         fresh.n_wanted = n_new_left;
-        for (uint32_t i = 0; i < request.n_order; i++)
+        for (uint32_t i = 0; i < input.n_order; i++)
             if (user->slot_leases[order[i]] == 0)
                 new_order[fresh.n_order++] = order[i];
-        placement_decide(&placement, &fresh);
-        for (uint32_t i = 0; i < placement.n_chosen; i++)
-            in[placement.chosen[i]] = true;
-        for (uint32_t i = 0; i < request.n_order; i++)
+        device_choice_decide(&choice, &fresh);
+        for (uint32_t i = 0; i < choice.n_chosen; i++)
+            in[choice.chosen[i]] = true;
+        for (uint32_t i = 0; i < input.n_order; i++)
             if (user->slot_leases[order[i]] > 0 || in[order[i]])
                 order[kept++] = order[i];
-        request.n_order = kept;
+        input.n_order = kept;
         memset(in, 0, sizeof(in));
     }
-    if (request.n_order < claim->n_wanted) {
+    if (input.n_order < claim->n_wanted) {
         ret->why = is_unsafe ? WHY_UNSAFE : WHY_DEVICE;
         return;
     }
 
-    placement_decide(&placement, &request);
-    for (uint32_t i = 0; i < placement.n_chosen; i++)
-        in[placement.chosen[i]] = true;
+    device_choice_decide(&choice, &input);
+    for (uint32_t i = 0; i < choice.n_chosen; i++)
+        in[choice.chosen[i]] = true;
     /* The job counts them in its own order, whichever was the best. */
-    for (uint32_t i = 0; i < request.n_order; i++)
+    for (uint32_t i = 0; i < input.n_order; i++)
         if (in[order[i]]) {
             ret->chosen[ret->n_chosen] = &claim->options[by_slot[order[i]]];
             sum += ret->chosen[ret->n_chosen++]->guaranteed_bytes;
@@ -174,6 +174,6 @@ void fit_decide(struct broker *broker, const struct user *user, const struct cla
     } else if (claim->is_named) {
         snprintf(ret->how, sizeof(ret->how), "named in the request");
     } else {
-        snprintf(ret->how, sizeof(ret->how), "%s", placement.why);
+        snprintf(ret->how, sizeof(ret->how), "%s", choice.why);
     }
 }

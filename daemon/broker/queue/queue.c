@@ -178,7 +178,7 @@ void queue_leave(struct broker *broker, struct waiter *waiter) {
     }
     proc_put(broker, waiter->proc);
     user_put(broker, waiter->user);
-    free(waiter->demand);
+    free(waiter->request);
     free(waiter->claim);
     free(waiter);
 }
@@ -304,8 +304,8 @@ int queue_review(struct broker *broker) {
         int r;
 
         next = rank_tree_next(node);
-        r = claim_new(&claim, &verdict, broker->books, broker->n_books, &waiter->user->rules,
-                      waiter->demand);
+        r = request_claim_new(&claim, &verdict, broker->books, broker->n_books,
+                              &waiter->user->rules, waiter->request);
         if (r == -ENOMEM) {
             result = r;
             continue;

@@ -84,7 +84,7 @@ static struct stand *stand_get(struct schedule *schedule, unsigned slot) {
 
 /* What nobody from here on finds more of. */
 static uint64_t most_room(const struct book *book, const struct stand *stand) {
-    uint64_t left = book_free(book), beside;
+    uint64_t left = books_free_bytes(book), beside;
 
     if (stand->n_needs == PASSED_MAX)
         return 0;
@@ -171,7 +171,7 @@ static bool is_known_closed(const struct broker *broker, const struct schedule *
 static uint64_t room_for(struct broker *broker, struct schedule *schedule,
                          const struct option *option, struct queue_place place) {
     const struct book *book = broker->books[option->slot];
-    uint64_t wanted = option->guaranteed_bytes, left = book_free(book), beyond;
+    uint64_t wanted = option->guaranteed_bytes, left = books_free_bytes(book), beyond;
     struct stand *stand;
 
     if (left < wanted || is_known_closed(broker, schedule, option->slot, place, wanted))
@@ -273,7 +273,7 @@ static void grant(struct broker *broker, struct schedule *schedule, struct waite
     struct slots slots = waiter->claim->slots;
     struct verdict verdict;
 
-    if (lease_grant(broker, waiter, fit, &verdict) < 0) {
+    if (acquire_grant(broker, waiter, fit, &verdict) < 0) {
         queue_deny(broker, waiter, REFUSAL_BUSY, NULL, "the daemon is out of memory");
     } else {
         for (uint32_t i = 0; i < fit->n_chosen; i++)
@@ -349,7 +349,7 @@ static bool judge_request(struct broker *broker, struct schedule *schedule, stru
         n_fit = 0;
         /* For the reason only: is it memory that is short, or the others that come first? */
         for (uint32_t i = 0; i < claim->n_options; i++)
-            n_fit += book_free(broker->books[claim->options[i].slot]) >=
+            n_fit += books_free_bytes(broker->books[claim->options[i].slot]) >=
                      claim->options[i].guaranteed_bytes;
         if (fit.why == WHY_DEVICE && n_fit >= claim->n_wanted)
             fit.why = WHY_BEHIND;
@@ -363,7 +363,7 @@ static bool judge_growth(struct broker *broker, struct schedule *schedule, struc
     struct holder *holder = waiter->holder;
     struct user *user = waiter->user->n_waiting > 1 ? waiter->user : NULL;
     struct book *book = holder->lease->shares[waiter->share].book;
-    uint64_t left = book_free(book);
+    uint64_t left = books_free_bytes(book);
     struct slots slots = { 0 };
     bool is_waiting = false;
     const struct stand *stand;
@@ -414,12 +414,12 @@ static uint64_t own_charge(const struct proc *proc, unsigned slot) {
     list_foreach (holder, &proc->holders, in_proc) {
         for (uint32_t i = 0; i < holder->lease->n_shares; i++)
             if (holder->lease->shares[i].book->slot == slot)
-                sum += share_charge(&holder->lease->shares[i]);
+                sum += books_charge(&holder->lease->shares[i]);
     }
     list_foreach (lease, &proc->leases, in_owner) {
         for (uint32_t i = 0; i < lease->n_shares && !holder_find(lease, &proc->process); i++)
             if (lease->shares[i].book->slot == slot)
-                sum += share_charge(&lease->shares[i]);
+                sum += books_charge(&lease->shares[i]);
     }
     return sum;
 }
@@ -447,7 +447,7 @@ static bool left_by_others(const struct broker *broker, const struct waiter *wai
     uint32_t n = 0;
 
     for (size_t i = 0; i < broker->n_books; i++)
-        ret_left[i] = book_free(broker->books[i]);
+        ret_left[i] = books_free_bytes(broker->books[i]);
     while ((other = next_of(broker, at, waiter->in_queue.marks))) {
         at = queue_place_of(other);
         if (!queue_place_before(at, end))
@@ -512,7 +512,7 @@ static void serve_hold_wait(struct broker *broker, struct schedule *schedule) {
                 break;
             n++;
             for (size_t i = 0; i < broker->n_books; i++)
-                left[i] = book_free(broker->books[i]);
+                left[i] = books_free_bytes(broker->books[i]);
             fit_decide(broker, waiter->user, waiter->claim, left, schedule->now, &fit);
             if (fit.n_chosen == 0 || fit.is_spent || !left_by_others(broker, waiter, left))
                 continue;

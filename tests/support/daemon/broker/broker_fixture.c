@@ -181,69 +181,70 @@ struct broker_peer desk_peer(pid_t pid, uid_t uid) {
     };
 }
 
-struct demand desk_demand(void) {
-    return (struct demand){ .timeout_usec = UNITS_FOREVER, .time_limit_usec = UNITS_FOREVER };
+struct request desk_request(void) {
+    return (struct request){ .timeout_usec = UNITS_FOREVER, .time_limit_usec = UNITS_FOREVER };
 }
 
-struct demand desk_fixed(uint32_t n_gpus, uint64_t gib) {
-    struct demand demand = desk_demand();
+struct request desk_fixed(uint32_t n_gpus, uint64_t gib) {
+    struct request request = desk_request();
 
-    demand.n_gpus = n_gpus;
-    demand.has_amount = true;
-    demand.amount = AMOUNT_GROW;
-    demand.amount.mode = LEASE_FIXED;
-    demand.amount.bytes = gib * GIB;
-    return demand;
+    request.n_gpus = n_gpus;
+    request.has_amount = true;
+    request.amount = AMOUNT_GROW;
+    request.amount.mode = LEASE_FIXED;
+    request.amount.bytes = gib * GIB;
+    return request;
 }
 
-struct demand desk_grow(uint32_t n_gpus, uint64_t min_gib, uint64_t max_gib) {
-    struct demand demand = desk_demand();
+struct request desk_grow(uint32_t n_gpus, uint64_t min_gib, uint64_t max_gib) {
+    struct request request = desk_request();
 
-    demand.n_gpus = n_gpus;
-    demand.has_amount = true;
-    demand.amount = AMOUNT_GROW;
+    request.n_gpus = n_gpus;
+    request.has_amount = true;
+    request.amount = AMOUNT_GROW;
     if (min_gib)
-        demand.amount.min_bytes = min_gib * GIB;
+        request.amount.min_bytes = min_gib * GIB;
     if (max_gib)
-        demand.amount.max_bytes = max_gib * GIB;
-    return demand;
+        request.amount.max_bytes = max_gib * GIB;
+    return request;
 }
 
-struct demand desk_share(uint32_t n_gpus, uint32_t permyriad) {
-    struct demand demand = desk_grow(n_gpus, 0, 0);
+struct request desk_share(uint32_t n_gpus, uint32_t permyriad) {
+    struct request request = desk_grow(n_gpus, 0, 0);
 
-    demand.amount.mode = LEASE_FRACTION;
-    demand.amount.permyriad = permyriad;
-    return demand;
+    request.amount.mode = LEASE_FRACTION;
+    request.amount.permyriad = permyriad;
+    return request;
 }
 
-struct demand desk_exclusive(uint32_t n_gpus) {
-    struct demand demand = desk_grow(n_gpus, 0, 0);
+struct request desk_exclusive(uint32_t n_gpus) {
+    struct request request = desk_grow(n_gpus, 0, 0);
 
-    demand.amount.mode = LEASE_EXCLUSIVE;
-    return demand;
+    request.amount.mode = LEASE_EXCLUSIVE;
+    return request;
 }
 
 void desk_check(struct desk *desk) {
     struct allot_error err = { 0 };
 
-    ck_assert_msg(books_check(desk->broker, &err) == 0, "%s", err.text);
+    ck_assert_msg(broker_check_books(desk->broker, &err) == 0, "%s", err.text);
 }
 
-struct verdict desk_ask(struct desk *desk, pid_t pid, uid_t uid, const struct demand *demand,
+struct verdict desk_ask(struct desk *desk, pid_t pid, uid_t uid, const struct request *request,
                         uint64_t tag) {
     struct broker_peer peer = desk_peer(pid, uid);
     struct verdict verdict = { 0 };
 
     ck_assert_int_eq(
-        broker_submit(desk->broker, &peer, demand, (void *)(uintptr_t)tag, desk->now, &verdict), 0);
+        broker_submit(desk->broker, &peer, request, (void *)(uintptr_t)tag, desk->now, &verdict),
+        0);
     ck_assert_str_ne(verdict.reason, "");
     desk_check(desk);
     return verdict;
 }
 
-uint64_t desk_get(struct desk *desk, pid_t pid, uid_t uid, struct demand demand) {
-    struct verdict verdict = desk_ask(desk, pid, uid, &demand, 0);
+uint64_t desk_get(struct desk *desk, pid_t pid, uid_t uid, struct request request) {
+    struct verdict verdict = desk_ask(desk, pid, uid, &request, 0);
 
     ck_assert_msg(verdict.kind == VERDICT_GRANT, "%s", verdict.reason);
     return verdict.lease;
@@ -353,7 +354,7 @@ void desk_sample(struct desk *desk, const struct desk_row *rows, size_t n_rows) 
 uint64_t desk_left(const struct desk *desk, unsigned gpu) {
     struct gpuid id = desk_gpu(gpu);
 
-    return book_free(broker_book(desk->broker, &id)) / GIB;
+    return books_free_bytes(broker_book(desk->broker, &id)) / GIB;
 }
 
 const struct verdict *desk_told(const struct desk *desk, uint64_t tag) {

@@ -61,18 +61,18 @@ struct device desk_make_mig(unsigned gpu, unsigned place, uint64_t gib);
 
 struct broker_peer desk_peer(pid_t pid, uid_t uid);
 
-/* A demand with nothing given. */
-struct demand desk_demand(void);
-struct demand desk_fixed(uint32_t n_gpus, uint64_t gib);
-struct demand desk_grow(uint32_t n_gpus, uint64_t min_gib, uint64_t max_gib); /* 0: not given */
-struct demand desk_share(uint32_t n_gpus, uint32_t permyriad);
-struct demand desk_exclusive(uint32_t n_gpus);
+/* A request with nothing given. */
+struct request desk_request(void);
+struct request desk_fixed(uint32_t n_gpus, uint64_t gib);
+struct request desk_grow(uint32_t n_gpus, uint64_t min_gib, uint64_t max_gib); /* 0: not given */
+struct request desk_share(uint32_t n_gpus, uint32_t permyriad);
+struct request desk_exclusive(uint32_t n_gpus);
 
 /* Ask; `tag` is what later verdicts are told by. */
-struct verdict desk_ask(struct desk *desk, pid_t pid, uid_t uid, const struct demand *demand,
+struct verdict desk_ask(struct desk *desk, pid_t pid, uid_t uid, const struct request *request,
                         uint64_t tag);
 /* The lease that must come of it at once. */
-uint64_t desk_get(struct desk *desk, pid_t pid, uid_t uid, struct demand demand);
+uint64_t desk_get(struct desk *desk, pid_t pid, uid_t uid, struct request request);
 struct verdict desk_attach(struct desk *desk, pid_t pid, uid_t uid, uint64_t lease);
 struct verdict desk_grow_by(struct desk *desk, pid_t pid, uint64_t lease, unsigned gpu,
                             uint64_t gib, bool wait, uint64_t tag);

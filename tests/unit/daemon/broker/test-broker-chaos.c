@@ -193,60 +193,60 @@ static void count(struct chaos *chaos, const struct verdict *verdict) {
         ck_assert_str_ne(verdict->reason, "");
 }
 
-static void make_demand(struct chaos *chaos, struct demand *demand, const char **names) {
+static void make_request(struct chaos *chaos, struct request *request, const char **names) {
     static const char *const known[] = {
         "0", "1", "2", "3", "3:0", "3:1", "9", "GPU-0", "00:01.0"
     };
     static const char *const visible[] = { "0,1", "", "2", "1,0,9,2", "MIG-", "0,0" };
 
-    *demand = desk_demand();
-    demand->has_amount = pick(chaos, 8) > 0;
-    demand->amount = AMOUNT_GROW;
-    demand->amount.mode = (enum lease_mode)pick(chaos, 4);
-    demand->amount.permyriad = pick(chaos, 3) ? pick(chaos, 12) * 1000 : POLICY_NO_SHARE;
+    *request = desk_request();
+    request->has_amount = pick(chaos, 8) > 0;
+    request->amount = AMOUNT_GROW;
+    request->amount.mode = (enum lease_mode)pick(chaos, 4);
+    request->amount.permyriad = pick(chaos, 3) ? pick(chaos, 12) * 1000 : POLICY_NO_SHARE;
     if (pick(chaos, 2))
-        demand->amount.bytes = pick(chaos, DEVICE_GIB + 1) * GIB + pick(chaos, 3);
+        request->amount.bytes = pick(chaos, DEVICE_GIB + 1) * GIB + pick(chaos, 3);
     if (pick(chaos, 2))
-        demand->amount.min_bytes = pick(chaos, 5) * GIB;
+        request->amount.min_bytes = pick(chaos, 5) * GIB;
     if (pick(chaos, 2))
-        demand->amount.max_bytes = pick(chaos, DEVICE_GIB) * GIB;
-    demand->n_gpus = pick(chaos, 4);
+        request->amount.max_bytes = pick(chaos, DEVICE_GIB) * GIB;
+    request->n_gpus = pick(chaos, 4);
     if (pick(chaos, 3) == 0) {
-        demand->n_gpus = 0;
-        demand->n_devices = 1 + pick(chaos, 3);
-        for (size_t i = 0; i < demand->n_devices; i++)
+        request->n_gpus = 0;
+        request->n_devices = 1 + pick(chaos, 3);
+        for (size_t i = 0; i < request->n_devices; i++)
             names[i] = known[pick(chaos, ELEMENTSOF(known))];
-        demand->devices = names;
+        request->devices = names;
     }
     if (pick(chaos, 5) == 0)
-        demand->visible_devices = visible[pick(chaos, ELEMENTSOF(visible))];
-    demand->has_choose = true;
-    demand->choose = (enum choice)pick(chaos, 3);
-    demand->has_priority = pick(chaos, 2);
-    demand->priority = (int32_t)pick(chaos, 12) - 6;
-    demand->no_wait = pick(chaos, 4) == 0;
+        request->visible_devices = visible[pick(chaos, ELEMENTSOF(visible))];
+    request->has_choose = true;
+    request->choose = (enum choice)pick(chaos, 3);
+    request->has_priority = pick(chaos, 2);
+    request->priority = (int32_t)pick(chaos, 12) - 6;
+    request->no_wait = pick(chaos, 4) == 0;
     if (pick(chaos, 3) == 0)
-        demand->timeout_usec = pick(chaos, 100) * SECS;
+        request->timeout_usec = pick(chaos, 100) * SECS;
     if (pick(chaos, 5) == 0)
-        demand->time_limit_usec = pick(chaos, 100) * SECS;
-    demand->name = "chaos";
+        request->time_limit_usec = pick(chaos, 100) * SECS;
+    request->name = "chaos";
 }
 
 static void ask(struct chaos *chaos, bool explains) {
     struct broker_peer peer = peer_of(chaos, pick(chaos, N_PIDS));
     static struct explanation said;
     struct verdict verdict = { 0 };
-    struct demand demand;
+    struct request request;
     const char *names[4];
 
-    make_demand(chaos, &demand, names);
+    make_request(chaos, &request, names);
     if (explains) {
         ck_assert_int_eq(
-            broker_explain(chaos->desk->broker, &peer, &demand, chaos->desk->now, &said), 0);
+            broker_explain(chaos->desk->broker, &peer, &request, chaos->desk->now, &said), 0);
         ck_assert_str_ne(said.verdict.reason, "");
         return;
     }
-    ck_assert_int_eq(broker_submit(chaos->desk->broker, &peer, &demand,
+    ck_assert_int_eq(broker_submit(chaos->desk->broker, &peer, &request,
                                    (void *)(uintptr_t)++chaos->n_tags, chaos->desk->now, &verdict),
                      0);
     count(chaos, &verdict);
@@ -505,14 +505,14 @@ static void note_over(struct chaos *chaos) {
     const struct book *book;
 
     for (size_t pos = 0; (book = broker_next_book(chaos->desk->broker, &pos));)
-        chaos->over_bytes[book->slot] = book_overcommitted(book);
+        chaos->over_bytes[book->slot] = books_overcommitted_bytes(book);
 }
 
 static void check_over(struct chaos *chaos, unsigned what) {
     const struct book *book;
 
     for (size_t pos = 0; (book = broker_next_book(chaos->desk->broker, &pos));)
-        ck_assert_msg(book_overcommitted(book) <= chaos->over_bytes[book->slot],
+        ck_assert_msg(books_overcommitted_bytes(book) <= chaos->over_bytes[book->slot],
                       "%s was promised more than it has by a step of kind %u", book->name, what);
 }
 

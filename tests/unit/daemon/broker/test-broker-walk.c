@@ -161,7 +161,7 @@ static void hear(struct walk *walk, struct clerk_want *want, const struct verdic
 
 static void ask(struct walk *walk) {
     uint64_t *random = &walk->random;
-    struct demand demand = desk_demand();
+    struct request request = desk_request();
     struct clerk_want *want;
     struct verdict verdict;
     const char *names[CLERK_DEVICES];
@@ -183,32 +183,32 @@ static void ask(struct walk *walk) {
         want->n_wanted--;
     want->allowed = (1 << CLERK_DEVICES) - 1;
     want->spreads = pick(random, 2);
-    demand.has_choose = demand.has_priority = demand.has_amount = true;
-    demand.choose = want->spreads ? CHOICE_SPREAD : CHOICE_PACK;
-    demand.priority = want->priority;
-    demand.amount = AMOUNT_GROW;
+    request.has_choose = request.has_priority = request.has_amount = true;
+    request.choose = want->spreads ? CHOICE_SPREAD : CHOICE_PACK;
+    request.priority = want->priority;
+    request.amount = AMOUNT_GROW;
     switch (walk->grows_mostly ? 2 + pick(random, 2) : pick(random, walk->is_long ? 2 : 4)) {
     case 0:
-        demand.amount.mode = LEASE_FIXED;
+        request.amount.mode = LEASE_FIXED;
         want->limit = want->guaranteed = 1 + (int)pick(random, UNITS);
-        demand.amount.bytes = (uint64_t)want->limit * GIB;
+        request.amount.bytes = (uint64_t)want->limit * GIB;
         break;
     case 1:
-        demand.amount.mode = LEASE_FRACTION;
-        demand.amount.permyriad = 2500 * (1 + pick(random, 4));
-        want->limit = want->guaranteed = UNITS * (int)demand.amount.permyriad / 10000;
+        request.amount.mode = LEASE_FRACTION;
+        request.amount.permyriad = 2500 * (1 + pick(random, 4));
+        want->limit = want->guaranteed = UNITS * (int)request.amount.permyriad / 10000;
         break;
     case 2:
         want->guaranteed = 1 + (int)pick(random, 4);
         want->limit = want->guaranteed + (int)pick(random, UNITS - 4);
         want->declares = true;
-        demand.amount.min_bytes = (uint64_t)want->guaranteed * GIB;
-        demand.amount.max_bytes = (uint64_t)want->limit * GIB;
+        request.amount.min_bytes = (uint64_t)want->guaranteed * GIB;
+        request.amount.max_bytes = (uint64_t)want->limit * GIB;
         break;
     default:
         want->guaranteed = 1 + (int)pick(random, walk->grows_mostly ? 2 : 6);
         want->limit = UNITS;
-        demand.amount.min_bytes = (uint64_t)want->guaranteed * GIB;
+        request.amount.min_bytes = (uint64_t)want->guaranteed * GIB;
         break;
     }
     if (pick(random, 3) == 0) {
@@ -219,12 +219,12 @@ static void ask(struct walk *walk) {
             names[i] = digits[(first + (unsigned)i) % CLERK_DEVICES];
             want->allowed |= 1u << (first + (unsigned)i) % CLERK_DEVICES;
         }
-        demand.devices = names;
-        demand.n_devices = (size_t)want->n_wanted;
+        request.devices = names;
+        request.n_devices = (size_t)want->n_wanted;
     } else {
-        demand.n_gpus = (uint32_t)want->n_wanted;
+        request.n_gpus = (uint32_t)want->n_wanted;
     }
-    verdict = desk_ask(walk->desk, want->pid, (uid_t)want->uid, &demand, want->tag);
+    verdict = desk_ask(walk->desk, want->pid, (uid_t)want->uid, &request, want->tag);
     hear(walk, want, &verdict);
 }
 

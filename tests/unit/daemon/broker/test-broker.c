@@ -7,15 +7,15 @@
 
 START_TEST(two_shares_of_40_percent_fit_and_a_third_waits) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_share(1, 4000);
+    struct request request = desk_share(1, 4000);
     struct verdict verdict;
     uint64_t first;
 
-    demand.devices = (const char *[]){ "0" };
-    demand.n_devices = 1;
-    first = desk_get(desk, 10, 1000, demand);
-    desk_get(desk, 11, 1001, demand);
-    verdict = desk_ask(desk, 12, 1002, &demand, 3);
+    request.devices = (const char *[]){ "0" };
+    request.n_devices = 1;
+    first = desk_get(desk, 10, 1000, request);
+    desk_get(desk, 11, 1001, request);
+    verdict = desk_ask(desk, 12, 1002, &request, 3);
     ck_assert_int_eq(verdict.kind, VERDICT_WAIT);
     ck_assert_uint_eq(verdict.place, 1);
 
@@ -30,29 +30,29 @@ START_TEST(a_device_that_requires_more_than_a_job_can_have_is_not_for_it) {
     struct policy_device strict = { .devices = { .names = (char *[]){ (char *)"1" }, .n_names = 1 },
                                     .has_require = true,
                                     .require = REQUIRE_SCOPE };
-    struct demand demand = desk_fixed(1, 1);
+    struct request request = desk_fixed(1, 1);
     struct verdict verdict;
 
     desk->policy.devices = &strict;
     desk->policy.n_devices = 1;
     ck_assert_int_eq(broker_policy_set(desk->broker, &desk->policy, desk->now), 0);
-    demand.cannot_have = REQUIRE_SCOPE;
-    demand.cannot_reason = "it has none";
+    request.cannot_have = REQUIRE_SCOPE;
+    request.cannot_reason = "it has none";
     for (pid_t pid = 10; pid < 13; pid++) {
-        const struct lease *lease = broker_lease(desk->broker, desk_get(desk, pid, 1000, demand));
+        const struct lease *lease = broker_lease(desk->broker, desk_get(desk, pid, 1000, request));
 
         ck_assert_uint_eq(lease->shares[0].book->device.seen.index, 0);
         ck_assert_int_eq(broker_require(lease), REQUIRE_GUARD);
     }
-    demand.devices = (const char *[]){ "1" };
-    demand.n_devices = 1;
-    verdict = desk_ask(desk, 20, 1000, &demand, 1);
+    request.devices = (const char *[]){ "1" };
+    request.n_devices = 1;
+    verdict = desk_ask(desk, 20, 1000, &request, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_DENIED);
     ck_assert_ptr_nonnull(strstr(verdict.reason, "(require = scope), and it has none"));
 
-    demand.cannot_have = REQUIRE_NONE;
-    ck_assert_int_eq(broker_require(broker_lease(desk->broker, desk_get(desk, 21, 1000, demand))),
+    request.cannot_have = REQUIRE_NONE;
+    ck_assert_int_eq(broker_require(broker_lease(desk->broker, desk_get(desk, 21, 1000, request))),
                      REQUIRE_SCOPE);
     desk->policy.devices = NULL;
     desk->policy.n_devices = 0;
@@ -61,24 +61,24 @@ END_TEST
 
 START_TEST(two_halves_fill_a_device_exactly) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_share(1, 5000);
+    struct request request = desk_share(1, 5000);
 
-    demand.devices = (const char *[]){ "1" };
-    demand.n_devices = 1;
-    desk_get(desk, 10, 1000, demand);
-    desk_get(desk, 11, 1001, demand);
+    request.devices = (const char *[]){ "1" };
+    request.n_devices = 1;
+    desk_get(desk, 10, 1000, request);
+    desk_get(desk, 11, 1001, request);
     ck_assert_uint_eq(desk_left(desk, 1), 0);
 }
 END_TEST
 
 START_TEST(exclusive_needs_an_empty_device) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_exclusive(1), two = desk_exclusive(2);
+    struct request request = desk_exclusive(1), two = desk_exclusive(2);
     struct verdict verdict;
 
     desk_get(desk, 10, 1000, desk_grow(1, 0, 0));
-    desk_get(desk, 11, 1001, demand);
-    verdict = desk_ask(desk, 12, 1002, &demand, 1);
+    desk_get(desk, 11, 1001, request);
+    verdict = desk_ask(desk, 12, 1002, &request, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_WAIT);
     two.no_wait = true;
     verdict = desk_ask(desk, 13, 1003, &two, 2);
@@ -89,11 +89,11 @@ END_TEST
 
 START_TEST(all_devices_of_a_lease_or_none) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_fixed(2, 30);
+    struct request request = desk_fixed(2, 30);
     struct verdict verdict;
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 20));
 
-    verdict = desk_ask(desk, 11, 1001, &demand, 1);
+    verdict = desk_ask(desk, 11, 1001, &request, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_WAIT);
     ck_assert_uint_eq(desk_left(desk, 0) + desk_left(desk, 1), 60);
     desk_release(desk, 1000, lease);
@@ -107,16 +107,16 @@ END_TEST
 START_TEST(each_named_device_has_its_own_amount) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     struct amount amounts[2];
-    struct demand demand = desk_fixed(0, 1);
+    struct request request = desk_fixed(0, 1);
     struct lease *lease;
 
-    amounts[0] = amounts[1] = demand.amount;
+    amounts[0] = amounts[1] = request.amount;
     amounts[0].bytes = 3 * GIB;
     amounts[1].bytes = 5 * GIB;
-    demand.devices = (const char *[]){ "1", "0" };
-    demand.n_devices = demand.n_amounts = 2;
-    demand.amounts = amounts;
-    lease = broker_lease(desk->broker, desk_get(desk, 10, 1000, demand));
+    request.devices = (const char *[]){ "1", "0" };
+    request.n_devices = request.n_amounts = 2;
+    request.amounts = amounts;
+    lease = broker_lease(desk->broker, desk_get(desk, 10, 1000, request));
     ck_assert_uint_eq(lease->shares[0].book->device.seen.index, 1);
     ck_assert_uint_eq(lease->shares[0].limit_bytes, 3 * GIB);
     ck_assert_uint_eq(lease->shares[1].limit_bytes, 5 * GIB);
@@ -125,7 +125,7 @@ END_TEST
 
 START_TEST(what_an_empty_box_could_not_give_is_denied_at_once) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand large = desk_fixed(1, 41), many = desk_fixed(3, 1), none = desk_fixed(1, 1);
+    struct request large = desk_fixed(1, 41), many = desk_fixed(3, 1), none = desk_fixed(1, 1);
     struct verdict verdict = desk_ask(desk, 10, 1000, &large, 1);
 
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
@@ -271,13 +271,13 @@ START_TEST(bytes_of_a_dead_holder_are_releasing_until_nvml_agrees) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 30));
     struct gpuid gpu = desk_gpu(0);
-    struct demand demand = desk_fixed(1, 20);
+    struct request request = desk_fixed(1, 20);
 
-    demand.devices = (const char *[]){ "0" };
-    demand.n_devices = 1;
+    request.devices = (const char *[]){ "0" };
+    request.n_devices = 1;
     desk_attach(desk, 10, 1000, lease);
     desk_grow_by(desk, 10, lease, 0, 25, false, 0);
-    ck_assert_int_eq(desk_ask(desk, 20, 1001, &demand, 5).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 20, 1001, &request, 5).kind, VERDICT_WAIT);
     desk_gone(desk, 10);
     ck_assert_ptr_null(broker_lease(desk->broker, lease));
     ck_assert_uint_eq(broker_book(desk->broker, &gpu)->releasing_bytes, 25 * GIB);
@@ -307,8 +307,8 @@ START_TEST(a_charge_is_the_larger_of_declared_and_seen) {
     ck_assert_uint_eq(book->unmanaged_bytes, 3 * GIB);
     desk_sample(desk, (struct desk_row[]){ { 10, 0, 1 }, { 99, 0, 38 } }, 2);
     ck_assert_uint_eq(book->held_bytes, 4 * GIB);
-    ck_assert_uint_eq(book_overcommitted(book), 2 * GIB);
-    ck_assert_uint_eq(book_free(book), 0);
+    ck_assert_uint_eq(books_overcommitted_bytes(book), 2 * GIB);
+    ck_assert_uint_eq(books_free_bytes(book), 0);
 }
 END_TEST
 
@@ -393,11 +393,11 @@ END_TEST
 
 START_TEST(a_lease_whose_time_is_over_is_told_and_then_evicted) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_fixed(1, 10);
+    struct request request = desk_fixed(1, 10);
     uint64_t lease;
 
-    demand.time_limit_usec = 60 * SECS;
-    lease = desk_get(desk, 10, 1000, demand);
+    request.time_limit_usec = 60 * SECS;
+    lease = desk_get(desk, 10, 1000, request);
     desk_attach(desk, 10, 1000, lease);
     desk_grow_by(desk, 10, lease, 0, 1, false, 0);
     desk_turn(desk);
@@ -416,14 +416,14 @@ END_TEST
 
 START_TEST(who_acquired_a_lease_whose_time_is_over_is_evicted_too) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand demand = desk_fixed(1, 10);
+    struct request request = desk_fixed(1, 10);
     struct broker_peer peer = desk_peer(12, 1000);
     struct verdict verdict;
     uint64_t lease, other;
 
-    demand.time_limit_usec = 60 * SECS;
-    lease = desk_get(desk, 10, 1000, demand);
-    other = desk_get(desk, 12, 1000, demand);
+    request.time_limit_usec = 60 * SECS;
+    lease = desk_get(desk, 10, 1000, request);
+    other = desk_get(desk, 12, 1000, request);
     desk_pass(desk, 60 * SECS);
     ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
     ck_assert(broker_lease(desk->broker, lease)->is_ending);
@@ -444,7 +444,7 @@ START_TEST(a_drained_device_takes_no_new_leases_and_its_holders_are_told) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
     struct device device = desk_make(0, 40);
-    struct demand demand = desk_fixed(1, 35);
+    struct request request = desk_fixed(1, 35);
 
     desk_attach(desk, 10, 1000, lease);
     device.state = DEVICE_DRAINING;
@@ -456,22 +456,22 @@ START_TEST(a_drained_device_takes_no_new_leases_and_its_holders_are_told) {
                           ->shares[0]
                           .book->device.seen.index,
                       1);
-    demand.devices = (const char *[]){ "0" };
-    demand.n_devices = 1;
-    ck_assert_int_eq(desk_ask(desk, 12, 1002, &demand, 1).refusal, REFUSAL_DRAINING);
+    request.devices = (const char *[]){ "0" };
+    request.n_devices = 1;
+    ck_assert_int_eq(desk_ask(desk, 12, 1002, &request, 1).refusal, REFUSAL_DRAINING);
 }
 END_TEST
 
 START_TEST(who_waits_for_a_device_waits_on_while_it_is_drained) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_fixed(1, 35);
+    struct request request = desk_fixed(1, 35);
     struct device device = desk_make(0, 40);
     uint64_t lease;
 
-    demand.devices = (const char *[]){ "0" };
-    demand.n_devices = 1;
-    lease = desk_get(desk, 10, 1000, demand);
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    request.devices = (const char *[]){ "0" };
+    request.n_devices = 1;
+    lease = desk_get(desk, 10, 1000, request);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
     desk_turn(desk);
     ck_assert_uint_eq(desk->n_moved, 0);
     device.state = DEVICE_DRAINING;
@@ -496,9 +496,9 @@ END_TEST
 
 START_TEST(the_environment_names_the_devices_by_uuid) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_fixed(2, 1);
+    struct request request = desk_fixed(2, 1);
     char text[256], expected[256];
-    uint64_t lease = desk_get(desk, 10, 1000, demand);
+    uint64_t lease = desk_get(desk, 10, 1000, request);
 
     snprintf(expected, sizeof(expected), "%s,%s", desk_name(0), desk_name(1));
     ck_assert_int_eq(broker_visible_devices(broker_lease(desk->broker, lease), text, sizeof(text)),

@@ -37,11 +37,11 @@ static void connect(unsigned a, unsigned b, enum sample_path path, uint32_t lane
 
 static const uint16_t in_order[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 
-static struct placement place(uint32_t n_wanted, enum choice choose, const uint64_t *gib,
-                              uint32_t n) {
+static struct device_choice place(uint32_t n_wanted, enum choice choose, const uint64_t *gib,
+                                  uint32_t n) {
     uint64_t free_bytes[BOOKS_MAX] = { 0 };
-    struct placement placement;
-    struct placement_request request = {
+    struct device_choice choice;
+    struct device_choice_input input = {
         .n_wanted = n_wanted,
         .choose = choose,
         .order = in_order,
@@ -52,8 +52,8 @@ static struct placement place(uint32_t n_wanted, enum choice choose, const uint6
 
     for (uint32_t i = 0; i < n; i++)
         free_bytes[i] = gib[i] * GIB;
-    placement_decide(&placement, &request);
-    return placement;
+    device_choice_decide(&choice, &input);
+    return choice;
 }
 
 START_TEST(pack_takes_the_fullest_and_spread_the_emptiest) {
@@ -72,7 +72,7 @@ START_TEST(pack_takes_the_fullest_and_spread_the_emptiest) {
 
     make_books(4);
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
-        struct placement got = place(rows[i].n_wanted, rows[i].choose, rows[i].gib, 4);
+        struct device_choice got = place(rows[i].n_wanted, rows[i].choose, rows[i].gib, 4);
 
         ck_assert_uint_eq(got.n_chosen, rows[i].n_wanted);
         ck_assert_mem_eq(got.chosen, rows[i].chosen, rows[i].n_wanted);
@@ -84,7 +84,7 @@ END_TEST
 
 START_TEST(links_finds_the_clique) {
     static const uint64_t all[] = { 10, 40, 40, 40, 40, 40, 40, 40 };
-    struct placement got;
+    struct device_choice got;
 
     /* Pairs 0-5 and 2-7 by NVLink, 2-7 by more lanes; all others over the host. */
     make_books(N_GPUS);
@@ -131,7 +131,7 @@ END_TEST
 START_TEST(two_gpus_on_a_divided_box_are_denied) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     struct device gpu = desk_make(1, 40), mig;
-    struct demand demand = desk_fixed(2, 1);
+    struct request request = desk_fixed(2, 1);
     struct verdict verdict;
 
     gpu.seen.mig_enabled = true;
@@ -140,18 +140,18 @@ START_TEST(two_gpus_on_a_divided_box_are_denied) {
         mig = desk_make_mig(1, i, 10);
         desk_device(desk, &mig);
     }
-    verdict = desk_ask(desk, 10, 1000, &demand, 1);
+    verdict = desk_ask(desk, 10, 1000, &request, 1);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_DEVICE);
     ck_assert_ptr_nonnull(strstr(verdict.reason, "MIG"));
-    demand.n_gpus = 0;
-    demand.devices = (const char *[]){ "1:0", "1:1" };
-    demand.n_devices = 2;
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 1).refusal, REFUSAL_DENIED);
-    demand.devices = (const char *[]){ "1" };
-    demand.n_devices = 1;
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 1).refusal, REFUSAL_NO_DEVICE);
-    demand.devices = (const char *[]){ "1:2" };
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 1).kind, VERDICT_GRANT);
+    request.n_gpus = 0;
+    request.devices = (const char *[]){ "1:0", "1:1" };
+    request.n_devices = 2;
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).refusal, REFUSAL_DENIED);
+    request.devices = (const char *[]){ "1" };
+    request.n_devices = 1;
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).refusal, REFUSAL_NO_DEVICE);
+    request.devices = (const char *[]){ "1:2" };
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).kind, VERDICT_GRANT);
 }
 END_TEST
 
@@ -186,8 +186,8 @@ START_TEST(what_is_seen_is_request_and_policy_and_health) {
 
     for (size_t i = 0; i < ELEMENTSOF(rows); i++) {
         struct policy_rules rules = { .devices = { .all = !rows[i].allowed[0] } };
-        struct visibility_request request = { .cuda_visible_devices = rows[i].cuda,
-                                              .devices = rows[i].names };
+        struct visibility_request input = { .cuda_visible_devices = rows[i].cuda,
+                                            .devices = rows[i].names };
         struct visibility seen;
         struct verdict verdict = { 0 };
         char order[8] = "";
@@ -200,9 +200,9 @@ START_TEST(what_is_seen_is_request_and_policy_and_health) {
         rules.devices.names = (char **)(uintptr_t)rows[i].allowed;
         while (rules.devices.n_names < 2 && rows[i].allowed[rules.devices.n_names])
             rules.devices.n_names++;
-        while (request.n_devices < 2 && rows[i].names[request.n_devices])
-            request.n_devices++;
-        r = visibility_decide(&seen, &verdict, by_slot, 4, &rules, &request);
+        while (input.n_devices < 2 && rows[i].names[input.n_devices])
+            input.n_devices++;
+        r = visibility_decide(&seen, &verdict, by_slot, 4, &rules, &input);
         ck_assert_msg((r < 0) == (rows[i].refusal != 0), "row %zu: %s", i, verdict.reason);
         if (r < 0) {
             ck_assert_msg(verdict.refusal == rows[i].refusal, "row %zu: %s", i, verdict.reason);
@@ -319,7 +319,7 @@ START_TEST(ranks_agree_with_an_array) {
 }
 END_TEST
 
-SUITE("placement", pack_takes_the_fullest_and_spread_the_emptiest, links_finds_the_clique,
+SUITE("device-choice", pack_takes_the_fullest_and_spread_the_emptiest, links_finds_the_clique,
       several_devices_are_never_mig_instances, two_gpus_on_a_divided_box_are_denied,
       what_is_seen_is_request_and_policy_and_health,
       the_users_own_section_comes_before_groups_and_defaults, names_mean_what_people_write,

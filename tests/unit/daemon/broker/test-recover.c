@@ -97,7 +97,7 @@ START_TEST(nothing_is_granted_in_the_grace_but_what_was_guaranteed) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
     uint64_t a = desk_get(desk, 10, 1000, desk_grow(1, 5, 0));
     uint64_t b = desk_get(desk, 11, 1001, desk_grow(1, 0, 0));
-    struct demand demand = desk_fixed(1, 1);
+    struct request request = desk_fixed(1, 1);
 
     desk_attach(desk, 10, 1000, a);
     desk_attach(desk, 11, 1001, b);
@@ -106,7 +106,7 @@ START_TEST(nothing_is_granted_in_the_grace_but_what_was_guaranteed) {
     ck_assert_int_eq(desk_grow_by(desk, 10, a, 0, 5, false, 1).kind, VERDICT_GRANT);
     ck_assert_int_eq(desk_grow_by(desk, 10, a, 0, 1, false, 1).refusal, REFUSAL_BUSY);
     ck_assert_int_eq(desk_grow_by(desk, 10, a, 0, 1, true, 2).kind, VERDICT_WAIT);
-    ck_assert_int_eq(desk_ask(desk, 12, 1002, &demand, 3).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 12, 1002, &request, 3).kind, VERDICT_WAIT);
     desk_turn(desk);
     ck_assert_uint_eq(desk->n_told, 0);
     desk_pass(desk, desk->policy.grace_usec);
@@ -121,12 +121,12 @@ END_TEST
 START_TEST(nobody_comes_back_with_more_than_was_recorded) {
     cleanup(desk_freep) struct desk *desk = recording(2, 40, &the_log);
     const char *zero = "0";
-    struct demand demand = desk_grow(0, 0, 0);
+    struct request request = desk_grow(0, 0, 0);
     uint64_t lease;
 
-    demand.devices = &zero;
-    demand.n_devices = 1;
-    lease = desk_get(desk, 10, 1000, demand);
+    request.devices = &zero;
+    request.n_devices = 1;
+    lease = desk_get(desk, 10, 1000, request);
     desk_attach(desk, 10, 1000, lease);
     desk_grow_by(desk, 10, lease, 0, 6, false, 0);
     start_again(desk, &the_log, 2, 40, 1);
@@ -143,17 +143,17 @@ END_TEST
 START_TEST(places_in_the_queue_are_kept_for_who_asks_again) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 40));
-    struct demand demand = desk_fixed(1, 30), other = desk_fixed(1, 31);
+    struct request request = desk_fixed(1, 30), other = desk_fixed(1, 31);
 
     desk_attach(desk, 10, 1000, lease);
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
     desk->now.usec += SECS;
-    ck_assert_int_eq(desk_ask(desk, 12, 1002, &demand, 2).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 12, 1002, &request, 2).kind, VERDICT_WAIT);
     desk->now.usec += SECS;
     start_again(desk, &the_log, 1, 40, 2);
-    ck_assert_uint_eq(desk_ask(desk, 13, 1003, &demand, 3).place, 1);
-    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &demand, 2).place, 1);
-    ck_assert_uint_eq(desk_ask(desk, 11, 1001, &demand, 1).place, 1);
+    ck_assert_uint_eq(desk_ask(desk, 13, 1003, &request, 3).place, 1);
+    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &request, 2).place, 1);
+    ck_assert_uint_eq(desk_ask(desk, 11, 1001, &request, 1).place, 1);
     ck_assert_uint_eq(desk_ask(desk, 14, 1004, &other, 4).place, 4);
     come_back(desk, 10, 1000, lease, 0, 0);
     desk_turn(desk);
@@ -183,10 +183,10 @@ END_TEST
 START_TEST(a_process_that_died_meanwhile_ends_the_grace) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
     uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
-    struct demand demand = desk_fixed(1, 40);
+    struct request request = desk_fixed(1, 40);
 
     desk_attach(desk, 10, 1000, lease);
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
     start_again(desk, &the_log, 1, 40, 1);
     ck_assert_uint_ne(broker_grace_until(desk->broker), 0);
     desk_gone(desk, 11);
@@ -200,19 +200,19 @@ START_TEST(a_dump_says_the_same_as_the_log) {
     cleanup(desk_freep) struct desk *desk = recording(2, 40, &the_log);
     static struct log dump;
     uint64_t lease = desk_get(desk, 10, 1000, desk_grow(2, 2, 30));
-    struct demand demand = desk_fixed(2, 39);
+    struct request request = desk_fixed(2, 39);
 
     desk_attach(desk, 10, 1000, lease);
     desk_grow_by(desk, 10, lease, 1, 6, false, 0);
     desk_get(desk, 11, 1001, desk_fixed(1, 3));
-    desk_ask(desk, 12, 1002, &demand, 1);
+    desk_ask(desk, 12, 1002, &request, 1);
     dump.n = 0;
     broker_dump(desk->broker, (void (*)(void *, const struct record *))note,
                 &(struct desk){ .userdata = &dump });
     ck_assert_uint_ge(dump.n, 5);
     start_again(desk, &dump, 2, 40, 1);
     ck_assert_uint_eq(broker_lease(desk->broker, lease)->shares[1].held_bytes, 6 * GIB);
-    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &demand, 1).place, 1);
+    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &request, 1).place, 1);
 }
 END_TEST
 
@@ -322,46 +322,46 @@ END_TEST
 /* The daemon ended after the record of a grant, before its reply. */
 START_TEST(who_did_not_hear_of_its_grant_gets_it_by_asking_again) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
-    struct demand demand = desk_fixed(1, 30), other = desk_fixed(1, 31);
-    uint64_t lease = desk_get(desk, 10, 1000, demand), heard;
+    struct request request = desk_fixed(1, 30), other = desk_fixed(1, 31);
+    uint64_t lease = desk_get(desk, 10, 1000, request), heard;
     struct verdict verdict;
 
     heard = desk_get(desk, 11, 1000, desk_fixed(1, 5));
     broker_answered(desk->broker, heard);
     start_again(desk, &the_log, 1, 40, 1);
-    ck_assert_int_eq(desk_ask(desk, 12, 1000, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 12, 1000, &request, 1).kind, VERDICT_WAIT);
     ck_assert_int_eq(desk_ask(desk, 10, 1000, &other, 2).kind, VERDICT_WAIT);
-    demand.has_token = true;
-    demand.token[0] = 7;
-    verdict = desk_ask(desk, 10, 1000, &demand, 3);
+    request.has_token = true;
+    request.token[0] = 7;
+    verdict = desk_ask(desk, 10, 1000, &request, 3);
     ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
     ck_assert_uint_eq(verdict.lease, lease);
     ck_assert_uint_eq(broker_lease(desk->broker, lease)->token[0], 7);
     ck_assert_uint_eq(desk_left(desk, 0), 5);
     /* Once: who asks for another one waits for it. */
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 4).kind, VERDICT_WAIT);
-    demand = desk_fixed(1, 5);
-    ck_assert_int_eq(desk_ask(desk, 11, 1000, &demand, 5).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 4).kind, VERDICT_WAIT);
+    request = desk_fixed(1, 5);
+    ck_assert_int_eq(desk_ask(desk, 11, 1000, &request, 5).kind, VERDICT_WAIT);
 }
 END_TEST
 
 START_TEST(who_waited_for_a_device_that_is_drained_has_its_place_again) {
     cleanup(desk_freep) struct desk *desk = recording(1, 40, &the_log);
-    struct demand demand = desk_exclusive(1), other = desk_fixed(1, 1);
+    struct request request = desk_exclusive(1), other = desk_fixed(1, 1);
     struct device device = desk_make(0, 40);
 
     desk_get(desk, 10, 1000, desk_fixed(1, 10));
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
-    ck_assert_int_eq(desk_ask(desk, 12, 1002, &demand, 2).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 12, 1002, &request, 2).kind, VERDICT_WAIT);
     start_again(desk, &the_log, 1, 40, 1);
     device.state = DEVICE_DRAINING;
     desk_device(desk, &device);
     desk_gone(desk, 10);
     /* The second comes back before the first; who is new is told that nothing can be had. */
-    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &demand, 2).place, 1);
+    ck_assert_uint_eq(desk_ask(desk, 12, 1002, &request, 2).place, 1);
     ck_assert_int_eq(desk_ask(desk, 13, 1001, &other, 3).refusal, REFUSAL_DRAINING);
     ck_assert_int_eq(desk_ask(desk, 11, 1001, &other, 3).refusal, REFUSAL_DRAINING);
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
     desk_turn(desk);
     ck_assert_uint_eq(desk->n_told, 0);
     device.state = DEVICE_READY;
@@ -373,7 +373,7 @@ START_TEST(who_waited_for_a_device_that_is_drained_has_its_place_again) {
 }
 END_TEST
 
-SUITE("revive", who_waited_for_a_device_that_is_drained_has_its_place_again,
+SUITE("recover", who_waited_for_a_device_that_is_drained_has_its_place_again,
       leases_and_holders_are_there_again, a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
       nobody_comes_back_with_more_than_was_recorded,

@@ -128,8 +128,8 @@ START_TEST(devices_are_listed_in_bus_order_whatever_the_order_of_the_sample) {
         ck_assert_uint_eq(bench.told[i].id.uuid[0], order[i]);
     }
     ck_assert_ptr_null(inventory_at(bench.inventory, 4));
-    ck_assert(!device_is_leasable(inventory_at(bench.inventory, 0))); /* divided */
-    ck_assert(device_is_leasable(inventory_at(bench.inventory, 1)));
+    ck_assert(!device_facts_is_leasable(inventory_at(bench.inventory, 0))); /* divided */
+    ck_assert(device_facts_is_leasable(inventory_at(bench.inventory, 1)));
     inventory_free(bench.inventory);
 }
 END_TEST

@@ -5,11 +5,11 @@
 #include "tests/support/daemon/broker/broker_fixture.h"
 #include "tests/support/suite.h"
 
-static struct demand on(struct demand demand, const char **name) {
-    demand.n_gpus = 0;
-    demand.devices = name;
-    demand.n_devices = 1;
-    return demand;
+static struct request on(struct request request, const char **name) {
+    request.n_gpus = 0;
+    request.devices = name;
+    request.n_devices = 1;
+    return request;
 }
 
 /* A growing lease on one device, held by its process, with so much of it. */
@@ -42,11 +42,11 @@ END_TEST
 START_TEST(admission_keeps_the_state_safe_too) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
     const char *zero = "0";
-    struct demand demand = on(desk_grow(0, 20, 30), &zero);
+    struct request request = on(desk_grow(0, 20, 30), &zero);
 
     holding(desk, 10, &zero, 40, 15);
     /* 25 are free; with 20 gone neither it nor the other could have its maximum. */
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
     /* 20 are kept for it; with 2 of the other 5 everybody can still have everything. */
     desk_get(desk, 12, 1002, on(desk_grow(0, 2, 20), &zero));
 }
@@ -54,8 +54,8 @@ END_TEST
 
 START_TEST(the_bankers_rule_holds_across_devices) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_grow(2, 0, 30);
-    uint64_t a = desk_get(desk, 10, 1000, demand), b = desk_get(desk, 11, 1001, demand);
+    struct request request = desk_grow(2, 0, 30);
+    uint64_t a = desk_get(desk, 10, 1000, request), b = desk_get(desk, 11, 1001, request);
 
     desk_attach(desk, 10, 1000, a);
     desk_attach(desk, 11, 1001, b);
@@ -89,7 +89,7 @@ END_TEST
 
 START_TEST(the_victim_is_of_the_lowest_priority) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand low = desk_grow(1, 0, 0);
+    struct request low = desk_grow(1, 0, 0);
     uint64_t a, b;
 
     low.has_priority = true;
@@ -115,16 +115,16 @@ START_TEST(a_deadlock_across_devices_and_leases_is_found) {
     for (unsigned i = 0; i < 3; i++)
         desk_get(desk, (pid_t)(10 + i), 1000 + i, on(desk_exclusive(0), &names[i]));
     for (unsigned i = 0; i < 2; i++) {
-        struct demand demand = on(desk_exclusive(0), &names[i + 1]);
+        struct request request = on(desk_exclusive(0), &names[i + 1]);
 
-        ck_assert_int_eq(desk_ask(desk, (pid_t)(10 + i), 1000 + i, &demand, i).kind, VERDICT_WAIT);
+        ck_assert_int_eq(desk_ask(desk, (pid_t)(10 + i), 1000 + i, &request, i).kind, VERDICT_WAIT);
     }
-    verdict = desk_ask(desk, 12, 1002, &(struct demand){ 0 }, 7);
+    verdict = desk_ask(desk, 12, 1002, &(struct request){ 0 }, 7);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     {
-        struct demand demand = on(desk_exclusive(0), &names[0]);
+        struct request request = on(desk_exclusive(0), &names[0]);
 
-        verdict = desk_ask(desk, 12, 1002, &demand, 8);
+        verdict = desk_ask(desk, 12, 1002, &request, 8);
     }
     ck_assert_int_eq(verdict.refusal, REFUSAL_DEADLOCK);
     ck_assert_uint_eq(verdict.n_holders, 3);
@@ -135,7 +135,7 @@ END_TEST
 START_TEST(holding_one_lease_and_waiting_for_another_is_just_waiting) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
     const char *zero = "0", *one = "1";
-    struct demand first = on(desk_exclusive(0), &zero), second = on(desk_exclusive(0), &one);
+    struct request first = on(desk_exclusive(0), &zero), second = on(desk_exclusive(0), &one);
     uint64_t lease = desk_get(desk, 10, 1000, first);
 
     desk_get(desk, 11, 1001, second);

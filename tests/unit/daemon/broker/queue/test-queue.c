@@ -5,21 +5,21 @@
 #include "tests/support/daemon/broker/broker_fixture.h"
 #include "tests/support/suite.h"
 
-static struct demand on(struct demand demand, const char **name) {
-    demand.n_gpus = 0;
-    demand.devices = name;
-    demand.n_devices = 1;
-    return demand;
+static struct request on(struct request request, const char **name) {
+    request.n_gpus = 0;
+    request.devices = name;
+    request.n_devices = 1;
+    return request;
 }
 
-static struct demand with_priority(struct demand demand, int32_t priority) {
-    demand.has_priority = true;
-    demand.priority = priority;
-    return demand;
+static struct request with_priority(struct request request, int32_t priority) {
+    request.has_priority = true;
+    request.priority = priority;
+    return request;
 }
 
-static bool waits(struct desk *desk, pid_t pid, uid_t uid, struct demand demand, uint64_t tag) {
-    return desk_ask(desk, pid, uid, &demand, tag).kind == VERDICT_WAIT;
+static bool waits(struct desk *desk, pid_t pid, uid_t uid, struct request request, uint64_t tag) {
+    return desk_ask(desk, pid, uid, &request, tag).kind == VERDICT_WAIT;
 }
 
 static bool is_granted(const struct desk *desk, uint64_t tag) {
@@ -52,14 +52,14 @@ END_TEST
 
 START_TEST(higher_priority_goes_first_within_what_is_allowed) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand demand = with_priority(desk_fixed(1, 30), 6);
+    struct request request = with_priority(desk_fixed(1, 30), 6);
     uint64_t lease;
 
     set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(priority_max), .priority_max = 5 });
     lease = desk_get(desk, 10, 1000, desk_fixed(1, 40));
     ck_assert(waits(desk, 11, 1001, desk_fixed(1, 30), 1));
     ck_assert(waits(desk, 12, 1002, with_priority(desk_fixed(1, 30), 5), 2));
-    ck_assert_int_eq(desk_ask(desk, 13, 1003, &demand, 3).refusal, REFUSAL_DENIED);
+    ck_assert_int_eq(desk_ask(desk, 13, 1003, &request, 3).refusal, REFUSAL_DENIED);
     desk_release(desk, 1000, lease);
     ck_assert(is_granted(desk, 2));
     ck_assert_ptr_null(desk_told(desk, 1));
@@ -203,14 +203,14 @@ END_TEST
 
 START_TEST(waits_time_out_and_can_be_cancelled) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand demand = desk_fixed(1, 40);
+    struct request request = desk_fixed(1, 40);
     struct verdict verdict;
     uint64_t lease = desk_get(desk, 10, 1000, desk_grow(1, 1, 0));
 
     desk_attach(desk, 10, 1000, lease);
-    demand.timeout_usec = 10 * SECS;
-    ck_assert(waits(desk, 11, 1001, demand, 1));
-    verdict = desk_ask(desk, 12, 1002, &demand, 2);
+    request.timeout_usec = 10 * SECS;
+    ck_assert(waits(desk, 11, 1001, request, 1));
+    verdict = desk_ask(desk, 12, 1002, &request, 2);
     ck_assert_uint_eq(verdict.place, 2);
     ck_assert_int_eq(broker_cancel(desk->broker, verdict.waiter, desk->now), 0);
     ck_assert_int_lt(broker_cancel(desk->broker, verdict.waiter, desk->now), 0);
@@ -232,13 +232,13 @@ END_TEST
 
 START_TEST(a_quota_stops_its_user_and_nobody_else) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand demand = desk_fixed(1, 16);
+    struct request request = desk_fixed(1, 16);
     uint64_t lease;
 
     set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(quota_bytes) | POLICY_HAS(max_leases),
                                            .quota_bytes = 15 * GIB,
                                            .max_leases = 2 });
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 1).refusal, REFUSAL_DENIED);
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).refusal, REFUSAL_DENIED);
     lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
     ck_assert(waits(desk, 10, 1000, desk_fixed(1, 6), 2));
     desk_get(desk, 11, 1001, desk_fixed(1, 10));
@@ -254,7 +254,7 @@ END_TEST
 
 START_TEST(a_quota_of_devices_keeps_to_those_it_has) {
     cleanup(desk_freep) struct desk *desk = desk_new(3, 40);
-    struct demand two = desk_fixed(2, 10);
+    struct request two = desk_fixed(2, 10);
     uint64_t first, second;
 
     set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(quota_devices) | POLICY_HAS(choose),
@@ -293,7 +293,7 @@ END_TEST
 /* Several rules at once: the reason is of the one that failed. */
 START_TEST(the_quota_that_stops_it_is_named) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand demand = desk_fixed(1, 10);
+    struct request request = desk_fixed(1, 10);
     uint64_t lease;
 
     set_rules(desk,
@@ -302,26 +302,26 @@ START_TEST(the_quota_that_stops_it_is_named) {
                                      .quota_bytes = 60 * GIB,
                                      .quota_permyriad = 5000,
                                      .quota_devices = 1 });
-    demand.devices = (const char *[]){ "0" };
-    demand.n_devices = 1;
+    request.devices = (const char *[]){ "0" };
+    request.n_devices = 1;
     lease = desk_get(desk, 10, 1000, desk_grow(1, 15, 0));
-    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 10, 1000, &demand, 1).reason, "50%"));
+    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 10, 1000, &request, 1).reason, "50%"));
     desk_attach(desk, 10, 1000, lease);
     ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 15, false, 0).kind, VERDICT_GRANT);
-    demand.devices = (const char *[]){ "1" };
-    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 10, 1000, &demand, 2).reason, "devices of at"));
+    request.devices = (const char *[]){ "1" };
+    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 10, 1000, &request, 2).reason, "devices of at"));
 
     set_rules(desk,
               (struct policy_rules){ .has = POLICY_HAS(quota_bytes) | POLICY_HAS(quota_permyriad),
                                      .quota_bytes = 20 * GIB,
                                      .quota_permyriad = 5000 });
-    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 11, 1000, &demand, 3).reason, "quota of 20"));
+    ck_assert_ptr_nonnull(strstr(desk_ask(desk, 11, 1000, &request, 3).reason, "quota of 20"));
 }
 END_TEST
 
 START_TEST(used_up_gib_hours_deny_leases_and_growth) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand demand = desk_fixed(1, 1);
+    struct request request = desk_fixed(1, 1);
     uint64_t lease;
 
     set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(quota_byte_seconds),
@@ -329,7 +329,7 @@ START_TEST(used_up_gib_hours_deny_leases_and_growth) {
     lease = desk_get(desk, 10, 1000, desk_grow(1, 2, 0));
     desk_attach(desk, 10, 1000, lease);
     desk->spent_byte_seconds = 1000;
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &demand, 1).refusal, REFUSAL_DENIED);
+    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).refusal, REFUSAL_DENIED);
     ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 2, true, 0).kind, VERDICT_GRANT);
     ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 1, true, 0).refusal, REFUSAL_DENIED);
 }
@@ -337,14 +337,14 @@ END_TEST
 
 START_TEST(one_user_has_so_many_requests_in_the_queue_and_no_more) {
     cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct demand demand = desk_fixed(1, 40);
+    struct request request = desk_fixed(1, 40);
 
     set_rules(desk, (struct policy_rules){ .has = POLICY_HAS(max_waiting), .max_waiting = 3 });
-    desk_get(desk, 10, 1000, demand);
+    desk_get(desk, 10, 1000, request);
     for (uint64_t i = 0; i < 3; i++)
-        ck_assert(waits(desk, 11, 1001, demand, i));
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &demand, 9).refusal, REFUSAL_BUSY);
-    ck_assert(waits(desk, 12, 1002, demand, 10));
+        ck_assert(waits(desk, 11, 1001, request, i));
+    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 9).refusal, REFUSAL_BUSY);
+    ck_assert(waits(desk, 12, 1002, request, 10));
 }
 END_TEST
 
@@ -485,7 +485,7 @@ START_TEST(a_raised_reserve_overcommits_and_grants_nothing) {
     desk->policy.n_devices = 1;
     ck_assert_int_eq(broker_policy_set(desk->broker, &desk->policy, desk->now), 0);
     desk_turn(desk);
-    ck_assert_uint_eq(book_overcommitted(broker_book(desk->broker, &gpu)), 2 * GIB);
+    ck_assert_uint_eq(books_overcommitted_bytes(broker_book(desk->broker, &gpu)), 2 * GIB);
     ck_assert(waits(desk, 11, 1001, desk_fixed(1, 1), 1));
 }
 END_TEST
@@ -530,7 +530,7 @@ END_TEST
 
 START_TEST(explaining_changes_nothing_and_agrees_with_asking) {
     cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct demand small = desk_fixed(1, 30), large = desk_fixed(2, 20), huge = desk_fixed(1, 50);
+    struct request small = desk_fixed(1, 30), large = desk_fixed(2, 20), huge = desk_fixed(1, 50);
     struct broker_peer peer = desk_peer(20, 1001);
     struct explanation said;
     uint32_t n_records;
