@@ -18,30 +18,13 @@
 #include "base/list.h"
 #include "daemon/broker/device_facts.h"
 #include "daemon/broker/policy.h"
+#include "daemon/broker/slots.h"
 
-#define BOOKS_MAX        256                 /* devices of a box */
 #define BOOKS_GRANULE    (UINT64_C(2) << 20) /* every amount is a multiple of it */
 #define BOOKS_SHARES_MAX 64                  /* devices of a lease */
 
 uint64_t books_round_up(uint64_t bytes); /* to the granule; saturates */
 uint64_t books_round_down(uint64_t bytes);
-
-/* A set of devices, by slot. */
-struct slots {
-    uint64_t words[BOOKS_MAX / 64];
-};
-
-static inline bool slots_has(const struct slots *slots, unsigned slot) {
-    return slots->words[slot / 64] >> slot % 64 & 1;
-}
-static inline void slots_add(struct slots *slots, unsigned slot) {
-    slots->words[slot / 64] |= UINT64_C(1) << slot % 64;
-}
-static inline void slots_remove(struct slots *slots, unsigned slot) {
-    slots->words[slot / 64] &= ~(UINT64_C(1) << slot % 64);
-}
-unsigned slots_count(const struct slots *slots);
-int slots_next(const struct slots *slots, int after); /* -1 to start; -1: no more */
 
 /* One device's page. Everything is for reading; only books_*() and the broker write. */
 struct book {

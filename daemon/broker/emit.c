@@ -333,3 +333,11 @@ void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, boo
              verdict->reason[0] ? ": " : "", verdict->reason);
     broker->sink.event(broker->sink.userdata, &event);
 }
+
+void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share,
+                        bool has_left) {
+    if (broker->sink.charged)
+        broker->sink.charged(broker->sink.userdata, lease, &share->book->device.seen.id,
+                             has_left ? 0 : share->held_bytes,
+                             has_left ? 0 : share->guaranteed_bytes);
+}

@@ -4,13 +4,15 @@
  * Internal: the inside of the broker, for its own files only.
  *
  *     broker.c        facts, lookups, the broker itself     queue/queue.c      the waiters in order
- *     acquire.c       a request becomes a waiter or lease   queue/schedule.c   which are served
+ *     user.c proc.c   those who hold and wait               queue/schedule.c   which are served
  *     request.c       a request in bytes                    queue/fit.c        where a claim fits
- *     explain.c       the same without doing it             queue/backfill.c   what may be passed
- *     growth.c        grow, shrink, recall                  queue/bankers.c    the banker's rule
- *     lease.c         holders come and go, leases end       queue/deadlock.c   waits without end
- *     apply_sample.c  what NVML shows                       recover.c          after a restart
- *     timers.c        what is due by time                   emit.c             records, events
+ *     acquire.c       a request becomes a waiter or lease   queue/backfill.c   what may be passed
+ *     explain.c       the same without doing it             queue/bankers.c    the banker's rule
+ *     growth.c        grow, shrink, recall                  queue/deadlock.c   waits without end
+ *     lease.c         leases begin and end                  attach.c           a process joins
+ *     holder.c        processes in a lease                  recover.c          after a restart
+ *     releasing.c     bytes of processes that ended         timers.c           what is due by time
+ *     apply_sample.c  what NVML shows                       emit.c             records, events
  *     invariants.c    every sum, walked
  *
  * Leases, holders, waiters and releasing bytes are objects that are linked into all they concern
@@ -202,7 +204,7 @@ struct broker {
 
 #define SWEEP_USEC UINT64_C(1000000) /* between two parts of a sweep */
 
-/* ---- Objects (broker.c) ---- */
+/* ---- Processes, users, books, lookups ---- */
 
 struct proc *proc_get(struct broker *broker, const struct process_id *process); /* NULL: ENOMEM */
 struct proc *proc_find(const struct broker *broker, const struct process_id *process);
@@ -211,6 +213,7 @@ void proc_put(struct broker *broker, struct proc *proc); /* frees it if it is of
 void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more);
 struct user *user_get(struct broker *broker, uid_t uid, gid_t gid);
 void user_put(struct broker *broker, struct user *user);
+void user_judge(struct broker *broker, struct user *user); /* find its rules anew */
 int user_set_groups(struct broker *broker, struct user *user, const struct broker_peer *peer);
 struct book *broker_get_book(struct broker *broker,
                              const struct gpuid *id); /* -E2BIG, ENOMEM: NULL */
@@ -227,7 +230,7 @@ void lease_leave(struct broker *broker, struct lease *lease);
 void holder_set(struct broker *broker, struct holder *holder, unsigned share,
                 uint64_t declared_bytes, uint64_t seen_bytes);
 
-/* ---- Leases and holders (lease.c) ---- */
+/* ---- Leases, holders, releasing ---- */
 
 /* The one reason to end after which nobody is evicted: its user wants it so. */
 #define LEASE_RELEASED "released by its user"
@@ -240,6 +243,8 @@ struct holder *holder_find(const struct lease *lease, const struct process_id *p
 void holder_gone(struct broker *broker, struct holder *holder, bool leaves_releasing);
 void lease_end(struct broker *broker, struct lease *lease, const char *reason, bool evicts);
 void lease_end_if_empty(struct broker *broker, struct lease *lease);
+/* Its growth, as far as it waits for some, is refused. */
+void holder_deny_growth(struct broker *broker, const struct holder *holder, const struct lease *lease, const char *why);
 struct releasing *releasing_new(uint32_t n_parts); /* room for so many; NULL: no memory */
 /* Of a process by a lease; its record stands under the same key as that of a living holder. */
 struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
@@ -247,6 +252,8 @@ struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
 void releasing_enter(struct broker *broker, struct releasing *releasing); /* its parts are set */
 void releasing_free(struct broker *broker,
                     struct releasing *releasing); /* accepts NULL; out of the books too */
+/* One struct releasing for a process and lease: takes over what `former` has, and frees it. */
+void releasing_merge(struct broker *broker, struct releasing *releasing, struct releasing *former);
 void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_t part,
                      uint64_t bytes);
 
@@ -284,6 +291,11 @@ bool queue_place_before(struct queue_place a, struct queue_place b);
 /* More may be had of a device than before; of every device. */
 void queue_touch(struct broker *broker, unsigned slot);
 void queue_touch_all(struct broker *broker);
+
+/* Bytes changed hands: a waiter that only the banker's rule stops may be met now. */
+void queue_note_bankers(struct broker *broker);
+/* The user has less than before. */
+void queue_note_freed(struct broker *broker, struct user *user);
 
 /* Every claim anew: devices or rules changed. */
 int queue_review(struct broker *broker);
@@ -377,6 +389,8 @@ void emit_notice(struct broker *broker, const struct lease *lease, enum notice_k
 void emit_event(struct broker *broker, const char *kind, const struct lease *lease, pid_t pid,
                 const struct gpuid *device, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+/* The lease's charge on a device changed; `has_left`: it is none any more. */
+void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share, bool has_left);
 void emit_cancelled(struct broker *broker, const struct waiter *waiter);
 void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, bool is_growth,
                   const struct verdict *verdict, uint64_t waited_usec);

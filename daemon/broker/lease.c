@@ -39,27 +39,6 @@ int32_t lease_priority(const struct lease *lease, const struct policy *policy) {
 /* ---- Bytes -------------------------------------------------------------------------------------
  */
 
-static void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share,
-                        bool has_left) {
-    if (broker->sink.charged)
-        broker->sink.charged(broker->sink.userdata, lease, &share->book->device.seen.id,
-                             has_left ? 0 : share->held_bytes,
-                             has_left ? 0 : share->guaranteed_bytes);
-}
-
-/* Bytes of a device are another's, or nobody's: somebody may wait by the banker's rule. */
-static void note_bankers_due(struct broker *broker) {
-    broker->is_bankers_due = true;
-    broker->is_queue_due |= (broker->growths && broker->growths->any[MARKS] & MARK_UNSAFE) ||
-                            (broker->requests && broker->requests->any[MARKS] & MARK_UNSAFE);
-}
-
-/* The user has less than before, and so has the device: somebody may have waited for it. */
-static void note_freed(struct broker *broker, struct user *user) {
-    broker->is_deadlock_due = true;
-    queue_unpark_user(broker, user);
-}
-
 void lease_enter(struct broker *broker, struct lease *lease, struct book *const *books) {
     struct user *user = lease->user;
 
@@ -77,7 +56,7 @@ void lease_enter(struct broker *broker, struct lease *lease, struct book *const 
     user->n_leases++;
     if (lease->declares_max)
         list_append(&broker->declared, &lease->in_declared);
-    note_bankers_due(broker);
+    queue_note_bankers(broker);
 }
 
 void lease_leave(struct broker *broker, struct lease *lease) {
@@ -97,213 +76,8 @@ void lease_leave(struct broker *broker, struct lease *lease) {
     }
     user->n_leases--;
     list_remove(&lease->in_declared);
-    note_bankers_due(broker);
-    note_freed(broker, user);
-}
-
-void holder_set(struct broker *broker, struct holder *holder, unsigned i, uint64_t declared_bytes,
-                uint64_t seen_bytes) {
-    struct lease *lease = holder->lease;
-    struct share *share = &lease->shares[i];
-    struct part *part = &holder->parts[i];
-    uint64_t held_before = lease_part_held(part), charge_before = books_charge(share), charge, held;
-
-    share->seen_bytes += seen_bytes - part->seen_bytes;
-    part->declared_bytes = declared_bytes;
-    part->seen_bytes = seen_bytes;
-    held = lease_part_held(part);
-    if (held == held_before)
-        return;
-
-    books_hold(share, share->held_bytes + held - held_before);
-    charge = books_charge(share);
-    lease->user->charged_bytes += charge - charge_before;
-    lease->user->slot_bytes[share->book->slot] += charge - charge_before;
-    emit_charge(broker, lease, share, false);
-    note_bankers_due(broker);
-    /* Growth of a sibling may need less now, though the lease is charged the same. */
-    if (charge < charge_before || (held < held_before && lease->n_growths > 0))
-        queue_touch(broker, share->book->slot);
-    if (charge < charge_before)
-        note_freed(broker, lease->user);
-    if (held < held_before && lease->n_growths > 0)
-        growth_retry_siblings(broker, lease, i);
-}
-
-/* ---- Releasing
- * -------------------------------------------------------------------------------------
- */
-
-struct releasing *releasing_new(uint32_t n_parts) {
-    struct releasing *releasing =
-        calloc(1, sizeof(*releasing) + n_parts * sizeof(releasing->parts[0]));
-
-    return releasing;
-}
-
-void releasing_enter(struct broker *broker, struct releasing *releasing) {
-    for (uint32_t i = 0; i < releasing->n_parts; i++)
-        releasing->parts[i].book->releasing_bytes += releasing->parts[i].bytes;
-    list_append(&broker->releasing, &releasing->in_broker);
-    emit_releasing(broker, releasing);
-}
-
-struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
-                                 const struct process_id *process) {
-    struct releasing *releasing;
-
-    list_foreach (releasing, &broker->releasing, in_broker) {
-        if (releasing->lease == lease && process_id_equal(&releasing->process, process))
-            return releasing;
-    }
-    return NULL;
-}
-
-void releasing_lower(struct broker *broker, struct releasing *releasing, uint32_t part,
-                     uint64_t bytes) {
-    struct lease *lease;
-    unsigned share;
-
-    assert(bytes <= releasing->parts[part].bytes);
-    if (bytes == releasing->parts[part].bytes)
-        return;
-    releasing->parts[part].book->releasing_bytes -= releasing->parts[part].bytes - bytes;
-    releasing->parts[part].bytes = bytes;
-    queue_touch(broker, releasing->parts[part].book->slot);
-    lease = broker_lease(broker, releasing->lease);
-    if (lease && lease->n_growths > 0 &&
-        lease_share(lease, &releasing->parts[part].book->device.seen.id, &share))
-        growth_retry_siblings(broker, lease, share);
-}
-
-void releasing_free(struct broker *broker, struct releasing *releasing) {
-    struct lease *lease;
-
-    if (!releasing)
-        return;
-    if (list_is_linked(&releasing->in_broker)) {
-        for (uint32_t i = 0; i < releasing->n_parts; i++)
-            releasing_lower(broker, releasing, i, 0);
-        list_remove(&releasing->in_broker);
-        lease = broker_lease(broker, releasing->lease);
-        /* Both stand under one key. */
-        if (lease && lease->owner && process_id_equal(&lease->owner->process, &releasing->process))
-            emit_owner(broker, lease);
-        else
-            emit_holder_gone(broker, releasing->lease, &releasing->process);
-    }
-    free(releasing);
-}
-
-/* ---- Holders -----------------------------------------------------------------------------------
- */
-
-struct holder *holder_find(const struct lease *lease, const struct process_id *process) {
-    struct holder *holder;
-
-    list_foreach (holder, &lease->holders, in_lease) {
-        if (process_id_equal(&holder->process, process))
-            return holder;
-    }
-    return NULL;
-}
-
-struct holder *holder_new(struct broker *broker, struct lease *lease,
-                          const struct process_id *process) {
-    struct holder *holder = calloc(1, sizeof(*holder) + lease->n_shares * sizeof(struct part));
-    struct proc *proc = proc_get(broker, process);
-
-    if (holder)
-        holder->releasing = releasing_new(lease->n_shares);
-    if (!holder || !proc || !holder->releasing) {
-        if (holder)
-            free(holder->releasing);
-        free(holder);
-        proc_put(broker, proc);
-        return NULL;
-    }
-    holder->lease = lease;
-    holder->proc = proc;
-    holder->process = *process;
-    list_append(&lease->holders, &holder->in_lease);
-    list_append(&proc->holders, &holder->in_proc);
-    proc_note_hold_wait(broker, proc, true);
-    lease->n_holders++;
-    return holder;
-}
-
-static void deny_growth_of(struct broker *broker, const struct holder *holder,
-                           const struct lease *lease, const char *why) {
-    struct waiter *waiter, *next;
-
-    list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {
-        if (waiter->holder == holder && waiter->holder->lease == lease)
-            queue_deny(broker, waiter, REFUSAL_NOT_FOUND, NULL, "%s", why);
-    }
-}
-
-/* One struct releasing for a process and lease: take over what it left behind when it went before.
- */
-static void releasing_merge(struct broker *broker, struct releasing *releasing,
-                            struct releasing *former) {
-    for (uint32_t i = 0; i < former->n_parts; i++) {
-        uint64_t bytes = former->parts[i].bytes;
-        uint32_t at = 0;
-
-        while (at < releasing->n_parts && releasing->parts[at].book != former->parts[i].book)
-            at++;
-        if (at == releasing->n_parts) {
-            releasing->parts[at].book = former->parts[i].book;
-            releasing->parts[releasing->n_parts++].bytes = 0;
-        }
-        releasing->parts[at].bytes += bytes;
-        former->parts[i].book->releasing_bytes -= bytes;
-    }
-    list_remove(&former->in_broker);
-    free(former);
-}
-
-void holder_gone(struct broker *broker, struct holder *holder, bool leaves_releasing) {
-    struct lease *lease = holder->lease;
-    struct releasing *releasing = holder->releasing, *former = NULL;
-    bool was_recorded = holder->is_attached || holder->is_absent;
-
-    deny_growth_of(broker, holder, lease, "the process no longer holds the lease");
-    if (holder->is_absent)
-        broker->n_absent--;
-    for (uint32_t i = 0; i < lease->n_shares; i++) {
-        uint64_t held = lease_part_held(&holder->parts[i]);
-
-        if (held > 0 && leaves_releasing) {
-            releasing->parts[releasing->n_parts].book = lease->shares[i].book;
-            releasing->parts[releasing->n_parts++].bytes = held;
-        }
-        holder->parts[i].is_recalled = false;
-        holder_set(broker, holder, i, 0, 0);
-        if (lease->n_growths > 0)
-            growth_retry_siblings(broker, lease, i);
-    }
-    if (releasing->n_parts > 0) {
-        former = releasing_find(broker, lease->id, &holder->process);
-        if (former)
-            releasing_merge(broker, releasing, former);
-        releasing->process = holder->process;
-        releasing->lease = lease->id;
-        releasing->uid = lease->uid;
-        releasing->since_usec = broker->now_usec;
-        releasing_enter(broker, releasing);
-    } else {
-        free(releasing);
-        if (lease->owner == holder->proc && was_recorded)
-            emit_owner(broker, lease);
-        else if (was_recorded)
-            emit_holder_gone(broker, lease->id, &holder->process);
-    }
-    list_remove(&holder->in_lease);
-    list_remove(&holder->in_proc);
-    lease->n_holders--;
-    proc_put(broker, holder->proc);
-    free(holder);
+    queue_note_bankers(broker);
+    queue_note_freed(broker, user);
 }
 
 /* ---- Leases ------------------------------------------------------------------------------------
@@ -408,7 +182,7 @@ void lease_end(struct broker *broker, struct lease *lease, const char *reason, b
     emit_event(broker, "ending", lease, 0, NULL, "%s", text);
     emit_notice(broker, lease, NOTICE_ENDING, NULL, text);
     list_foreach_safe (holder, next, &lease->holders, in_lease) {
-        deny_growth_of(broker, holder, lease, text);
+        holder_deny_growth(broker, holder, lease, text);
     }
     if (evicts)
         broker->next_expiry_usec =

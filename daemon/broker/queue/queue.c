@@ -47,6 +47,19 @@ void queue_touch_all(struct broker *broker) {
     broker->is_queue_due = true;
 }
 
+/* Bytes of a device are another's, or nobody's: somebody may wait by the banker's rule. */
+void queue_note_bankers(struct broker *broker) {
+    broker->is_bankers_due = true;
+    broker->is_queue_due |= (broker->growths && broker->growths->any[MARKS] & MARK_UNSAFE) ||
+                            (broker->requests && broker->requests->any[MARKS] & MARK_UNSAFE);
+}
+
+/* The user has less than before, and so has the device: somebody may have waited for it. */
+void queue_note_freed(struct broker *broker, struct user *user) {
+    broker->is_deadlock_due = true;
+    queue_unpark_user(broker, user);
+}
+
 void queue_refresh(struct broker *broker, struct waiter *waiter) {
     if (!waiter->is_active)
         return;
