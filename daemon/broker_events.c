@@ -64,8 +64,8 @@ static void tell_monitors(struct manager *manager, const char *kind, const char 
     json_writer_done(&json);
 }
 
-void herald_say(struct manager *manager, int level, const struct log_about *about, const char *kind,
-                const char *format, ...) {
+void broker_events_report(struct manager *manager, int level, const struct log_about *about,
+                          const char *kind, const char *format, ...) {
     char text[512];
     va_list arguments;
 
@@ -76,7 +76,7 @@ void herald_say(struct manager *manager, int level, const struct log_about *abou
     tell_monitors(manager, kind, text, about);
 }
 
-void herald_record(struct manager *manager, const struct record *record) {
+void broker_events_record(struct manager *manager, const struct record *record) {
     state_put(manager->state, record);
     manager->unwritten = true;
 }
@@ -184,7 +184,7 @@ static void on_event(void *userdata, const struct broker_event *event) {
 }
 
 static void on_record(void *userdata, const struct record *record) {
-    herald_record(userdata, record);
+    broker_events_record(userdata, record);
 }
 
 static void on_charged(void *userdata, const struct lease *lease, const struct gpuid *device,
@@ -200,12 +200,12 @@ static void on_evict(void *userdata, const struct lease *lease) {
     eviction_begin(userdata, lease);
 }
 
-static uint64_t on_kin(void *userdata, const struct process_id *process) {
-    return heir_lease_of(userdata, process);
+static uint64_t on_lease_of_process(void *userdata, const struct process_id *process) {
+    return job_survivors_lease_of(userdata, process);
 }
 
-static bool on_heir(void *userdata, const struct lease *lease) {
-    return heir_seek(userdata, lease);
+static bool on_seek_survivor(void *userdata, const struct lease *lease) {
+    return job_survivors_seek(userdata, lease);
 }
 
 static uint64_t on_spent(void *userdata, uid_t uid) {
@@ -214,7 +214,7 @@ static uint64_t on_spent(void *userdata, uid_t uid) {
     return manager->accounts ? accounts_spent(manager->accounts, uid) : 0;
 }
 
-struct broker_sink herald_sink(struct manager *manager) {
+struct broker_sink broker_events_sink(struct manager *manager) {
     return (struct broker_sink){
         .userdata = manager,
         .decided = on_decided,
@@ -224,8 +224,8 @@ struct broker_sink herald_sink(struct manager *manager) {
         .record = on_record,
         .charged = on_charged,
         .evict = on_evict,
-        .heir = on_heir,
-        .kin = on_kin,
+        .seek_survivor = on_seek_survivor,
+        .lease_of_process = on_lease_of_process,
         .spent = on_spent,
     };
 }

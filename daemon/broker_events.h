@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Herald: what the broker tells goes to everybody whom it concerns: verdicts and notices to
+ * Broker events: what the broker tells goes to everybody whom it concerns: verdicts and notices to
  * sessions, records to the state, events to the journal, to Monitor and to the accounts.
  *
  * Part of the manager; event-loop thread only.
@@ -15,11 +15,12 @@
 struct manager;
 
 /* For broker_new(). */
-struct broker_sink herald_sink(struct manager *manager);
+struct broker_sink broker_events_sink(struct manager *manager);
 
 /* Something that happened elsewhere: `about` as for the journal, `kind` as for Monitor. */
-void herald_say(struct manager *manager, int level, const struct log_about *about, const char *kind,
-                const char *format, ...) __attribute__((format(printf, 5, 6)));
+void broker_events_report(struct manager *manager, int level, const struct log_about *about,
+                          const char *kind, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* A device's record is another now (drained, context cost): to be kept. */
-void herald_record(struct manager *manager, const struct record *record);
+void broker_events_record(struct manager *manager, const struct record *record);

@@ -135,7 +135,7 @@ static void arm_timer(struct manager *manager) {
     if (deadline == manager->armed_usec)
         return;
     manager->armed_usec = deadline;
-    manager->is_stirred = true;
+    manager->is_rearm_due = true;
     if (deadline == UINT64_MAX) {
         sd_event_source_set_enabled(manager->turn_timer, SD_EVENT_OFF);
         return;
@@ -165,7 +165,7 @@ void manager_settle(struct manager *manager) {
         if (broker_deadline(manager->broker) <= now.usec &&
             broker_turn(manager->broker, now) == -ENOMEM)
             log_line(LOG_WARNING, NULL, "no memory to run the line: it is tried again");
-        restore_settle(manager, now);
+        replay_settle(manager, now);
         server_flush(manager->server, commit(manager));
         if (!manager->unwritten && broker_deadline(manager->broker) > now.usec)
             break;
@@ -409,8 +409,8 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->handle = methods_handle;
     list_init(&manager->monitors);
     list_init(&manager->searches);
-    list_init(&manager->volleys);
-    list_init(&manager->shots);
+    list_init(&manager->signal_requests);
+    list_init(&manager->watch_signals);
     list_init(&manager->closings);
     list_init(&manager->confinements);
     gethostname(manager->host, sizeof(manager->host) - 1);
@@ -428,18 +428,18 @@ int manager_new(struct manager **ret, const struct manager_options *options,
         return r == -EINVAL ? -EIO : r; /* -EINVAL is the configuration's */
     open_accounts(manager);
 
-    sink = herald_sink(manager);
+    sink = broker_events_sink(manager);
     r = broker_new(&manager->broker, &manager->config->policy, &sink);
     if (r >= 0)
         r = survey_new(manager);
     if (r >= 0)
-        r = names_new(&manager->names, NULL);
+        r = user_names_new(&manager->user_names, NULL);
     if (r >= 0)
         r = reload_new(&manager->reload, manager);
     if (r < 0)
         return error_set(err, r, "no memory for the books");
     apply_config(manager);
-    r = restore_begin(manager, &report, err);
+    r = replay_begin(manager, &report, err);
     if (r < 0)
         return r;
     r = start_hand(manager, err);
@@ -500,7 +500,7 @@ static int run_loop(struct manager *manager) {
         int r = sd_event_prepare(manager->event);
 
         if (r == 0) {
-            manager->is_stirred = false;
+            manager->is_rearm_due = false;
             server_serve(manager->server);
             r = sd_event_wait(manager->event, 0);
         }
@@ -534,14 +534,14 @@ struct manager *manager_free(struct manager *manager) {
     server_free(manager->server);
     manager->hand = hand_free(manager->hand);
     methods_free_all(manager);
-    confinements_free_all(manager);
+    call_lease_free_all(manager);
     eviction_free_all(manager);
-    patrol_free_all(manager);
-    names_free(manager->names);
+    watch_actions_free_all(manager);
+    user_names_free(manager->user_names);
     reload_free(manager->reload);
     scope_free_all(manager);
-    heir_free_all(manager);
-    tenure_free_all(manager);
+    job_survivors_free_all(manager);
+    process_watch_free_all(manager);
     for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)
         sd_event_source_disable_unref(manager->signals[i]);
     sd_event_source_disable_unref(manager->turn_timer);

@@ -26,7 +26,7 @@
 
 struct accounts;
 struct inventory;
-struct names;
+struct user_names;
 struct reload;
 struct server;
 struct session;
@@ -63,18 +63,18 @@ struct manager {
     struct hand *hand;
     struct server *server;
 
-    struct map tenures;       /* process → struct tenure: those whose end concerns the broker */
-    struct list searches;     /* struct search: for who is left of jobs without a scope */
-    struct map kin;           /* process → struct kin: what its environment says */
-    uint64_t kin_usec;        /* when `kin_budget` was filled */
-    size_t kin_budget;        /* bytes of environments that may be read until it is again */
-    struct map scopes;        /* lease → struct scope: cgroups that say when a lease ends */
-    struct map evictions;     /* lease → struct eviction: told to end, and what comes next */
-    struct list volleys;      /* signals that the hand was asked for */
-    struct list shots;        /* the same, of the watch */
-    struct list closings;     /* handles that it was asked to close or open */
-    struct list confinements; /* scopes that it was asked to make */
-    struct names *names;      /* of users */
+    struct map watched_processes; /* process → struct tenure: those whose end concerns the broker */
+    struct list searches;         /* struct search: for who is left of jobs without a scope */
+    struct map environments;      /* process → struct kin: what its environment says */
+    uint64_t environments_usec;   /* when `environments_budget` was filled */
+    size_t environments_budget;   /* bytes of environments that may be read until it is again */
+    struct map scopes;            /* lease → struct scope: cgroups that say when a lease ends */
+    struct map evictions;         /* lease → struct eviction: told to end, and what comes next */
+    struct list signal_requests;   /* signals that the hand was asked for */
+    struct list watch_signals;     /* the same, of the watch */
+    struct list closings;          /* handles that it was asked to close or open */
+    struct list confinements;      /* scopes that it was asked to make */
+    struct user_names *user_names; /* of users */
     struct reload *reload;
     struct list monitors;  /* sessions that get events: session.in_monitors */
     struct sample *sample; /* the last one, owned; NULL: none yet */
@@ -107,7 +107,7 @@ struct manager {
 
     bool is_down;       /* the daemon ends: leases stay as they are */
     bool unwritten;     /* records were put since the last commit */
-    bool is_stirred;    /* the loop's timers may be others now: it has to look again */
+    bool is_rearm_due;  /* the loop's timers may be others now: it has to look again */
     bool in_turn;       /* clients are being served: what settles, settles at the end of it */
     uint64_t turn_usec; /* CLOCK_BOOTTIME, of the turn */
     bool is_settling;   /* manager_settle() is at work */

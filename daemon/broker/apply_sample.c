@@ -107,14 +107,15 @@ static bool charge_scope(struct broker *broker, unsigned slot, const struct samp
 }
 
 /* Nor is there one for its children: they have its environment. */
-static bool charge_kin(struct broker *broker, unsigned slot, const struct sample_process *row,
-                       const struct process_id *process, uint64_t bytes) {
+static bool charge_by_environment(struct broker *broker, unsigned slot,
+                                  const struct sample_process *row,
+                                  const struct process_id *process, uint64_t bytes) {
     const struct user *user = row->has_uid ? map_find(&broker->users, row->uid) : NULL;
     struct lease *lease;
 
-    if (!user || user->n_leases == 0 || process->start == 0 || !broker->sink.kin)
+    if (!user || user->n_leases == 0 || process->start == 0 || !broker->sink.lease_of_process)
         return false;
-    lease = broker_lease(broker, broker->sink.kin(broker->sink.userdata, process));
+    lease = broker_lease(broker, broker->sink.lease_of_process(broker->sink.userdata, process));
     return lease && lease->user == user && !lease->cgroup[0] &&
            charge_unasked(broker, lease, slot, row, process, bytes);
 }
@@ -180,7 +181,7 @@ static void read_row(struct broker *broker, struct reading *reading,
         return; /* as it was before it ended: its releasing bytes have it */
     if (charge_scope(broker, book->slot, row, &process, bytes) ||
         (proc && charge_owner(broker, proc, book->slot, row, &process, bytes)) ||
-        charge_kin(broker, book->slot, row, &process, bytes))
+        charge_by_environment(broker, book->slot, row, &process, bytes))
         return;
     if (bytes > owed_bytes) {
         reading->unmanaged_bytes[book->slot] += bytes - owed_bytes;

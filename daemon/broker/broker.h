@@ -108,12 +108,12 @@ struct broker_sink {
      * behind. Answered by broker_inherit(), from inside this call or later; may be asked again
      * before that. False: nobody can be looked for, and the lease ends.
      */
-    bool (*heir)(void *userdata, const struct lease *lease);
+    bool (*seek_survivor)(void *userdata, const struct lease *lease);
     /*
      * The lease without a scope that this process, which NVML shows and nobody knows, belongs to:
      * a child of its job. 0: none, or nobody can tell.
      */
-    uint64_t (*kin)(void *userdata, const struct process_id *process);
+    uint64_t (*lease_of_process)(void *userdata, const struct process_id *process);
     /* Byte·seconds of the user within the quota's period, so far. NULL: 0. */
     uint64_t (*spent)(void *userdata, uid_t uid);
 };
@@ -141,8 +141,8 @@ int broker_device_set(struct broker *broker, const struct device *device, uint64
 /*
  * A sample of everything: charges become max(declared, seen); processes within a lease's cgroup are
  * its holders whether or not they attached, and so are, of a lease without one, its job's processes
- * (broker_sink.kin); all others are unmanaged; what was releasing and is no longer shown is free. A
- * device that could not be read keeps its numbers. Also feeds idleness.
+ * (broker_sink.lease_of_process); all others are unmanaged; what was releasing and is no longer
+ * shown is free. A device that could not be read keeps its numbers. Also feeds idleness.
  */
 int broker_sample(struct broker *broker, const struct sample *sample, struct moment now);
 
@@ -155,7 +155,7 @@ void broker_process_gone(struct broker *broker, const struct process_id *process
  * keeps the lease from now on. NULL: there is none, and the lease ends. Nothing happens to a lease
  * that somebody holds again, or that is no more.
  */
-void broker_inherit(struct broker *broker, uint64_t lease, const struct process_id *heir,
+void broker_inherit(struct broker *broker, uint64_t lease, const struct process_id *survivor,
                     struct moment now);
 
 /* ---- Requests -------------------------------------------------------------------------------- */

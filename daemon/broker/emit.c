@@ -335,7 +335,7 @@ void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, boo
 }
 
 void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share,
-                        bool has_left) {
+                 bool has_left) {
     if (broker->sink.charged)
         broker->sink.charged(broker->sink.userdata, lease, &share->book->device.seen.id,
                              has_left ? 0 : share->held_bytes,

@@ -73,7 +73,7 @@ struct holder *holder_new(struct broker *broker, struct lease *lease,
 }
 
 void holder_deny_growth(struct broker *broker, const struct holder *holder,
-                           const struct lease *lease, const char *why) {
+                        const struct lease *lease, const char *why) {
     struct waiter *waiter, *next;
 
     list_foreach_safe (waiter, next, &holder->proc->waiters, in_proc) {

@@ -244,7 +244,8 @@ void holder_gone(struct broker *broker, struct holder *holder, bool leaves_relea
 void lease_end(struct broker *broker, struct lease *lease, const char *reason, bool evicts);
 void lease_end_if_empty(struct broker *broker, struct lease *lease);
 /* Its growth, as far as it waits for some, is refused. */
-void holder_deny_growth(struct broker *broker, const struct holder *holder, const struct lease *lease, const char *why);
+void holder_deny_growth(struct broker *broker, const struct holder *holder,
+                        const struct lease *lease, const char *why);
 struct releasing *releasing_new(uint32_t n_parts); /* room for so many; NULL: no memory */
 /* Of a process by a lease; its record stands under the same key as that of a living holder. */
 struct releasing *releasing_find(const struct broker *broker, uint64_t lease,
@@ -390,7 +391,8 @@ void emit_event(struct broker *broker, const char *kind, const struct lease *lea
                 const struct gpuid *device, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 /* The lease's charge on a device changed; `has_left`: it is none any more. */
-void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share, bool has_left);
+void emit_charge(struct broker *broker, const struct lease *lease, const struct share *share,
+                 bool has_left);
 void emit_cancelled(struct broker *broker, const struct waiter *waiter);
 void emit_verdict(struct broker *broker, const struct user *user, pid_t pid, bool is_growth,
                   const struct verdict *verdict, uint64_t waited_usec);

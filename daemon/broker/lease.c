@@ -4,10 +4,10 @@
  *
  * A lease is gone when nobody is left in it: with a scope its cgroup says so (broker_vacated), else
  * its holders and the process that acquired it, and after that whoever the job left behind, one
- * after the other (broker_sink.heir). One that is told to end needs only its holders to go, and
- * where its job is evicted and has no scope, whoever acquired it too.
- * Whatever a holder had when it went is `releasing` in the books, until NVML agrees; the
- * room for it is taken when the holder comes, because an end must not fail.
+ * after the other (broker_sink.seek_survivor). One that is told to end needs only its holders to
+ * go, and where its job is evicted and has no scope, whoever acquired it too. Whatever a holder had
+ * when it went is `releasing` in the books, until NVML agrees; the room for it is taken when the
+ * holder comes, because an end must not fail.
  */
 #include "daemon/broker/internal.h"
 
@@ -130,7 +130,7 @@ static bool is_vacant(const struct lease *lease) {
     return lease->n_holders == 0 && !lease->owner && !lease->cgroup[0];
 }
 
-void broker_inherit(struct broker *broker, uint64_t id, const struct process_id *heir,
+void broker_inherit(struct broker *broker, uint64_t id, const struct process_id *survivor,
                     struct moment now) {
     struct lease *lease = broker_lease(broker, id);
     struct proc *proc = NULL;
@@ -138,8 +138,8 @@ void broker_inherit(struct broker *broker, uint64_t id, const struct process_id 
     broker->now_usec = now.usec;
     if (!lease || lease->is_ending || !is_vacant(lease))
         return;
-    if (heir)
-        proc = proc_get(broker, heir);
+    if (survivor)
+        proc = proc_get(broker, survivor);
     if (!proc) {
         lease_gone(broker, lease, "its last process is gone");
         return;
@@ -148,7 +148,7 @@ void broker_inherit(struct broker *broker, uint64_t id, const struct process_id 
     list_append(&proc->leases, &lease->in_owner);
     proc_note_hold_wait(broker, proc, true);
     /* Both stand under one key; the end of the releasing bytes records the owner. */
-    if (!releasing_find(broker, lease->id, heir))
+    if (!releasing_find(broker, lease->id, survivor))
         emit_owner(broker, lease);
 }
 
@@ -160,8 +160,8 @@ void lease_end_if_empty(struct broker *broker, struct lease *lease) {
         return;
     if (lease->is_ending)
         lease_gone(broker, lease, lease->reason);
-    else if (is_vacant(lease) &&
-             (!broker->sink.heir || !broker->sink.heir(broker->sink.userdata, lease)))
+    else if (is_vacant(lease) && (!broker->sink.seek_survivor ||
+                                  !broker->sink.seek_survivor(broker->sink.userdata, lease)))
         lease_gone(broker, lease, "its last process is gone");
 }
 

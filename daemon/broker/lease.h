@@ -75,7 +75,7 @@ struct lease {
     char reason[RECORD_TEXT_SIZE];                          /* why it ends */
     char scope[RECORD_TEXT_SIZE], cgroup[RECORD_PATH_SIZE]; /* "": none */
     struct user *user;                                      /* its user */
-    struct proc *owner; /* the process that acquired it, then an heir of it; may be NULL */
+    struct proc *owner; /* the process that acquired it, then an survivor of it; may be NULL */
     struct list in_owner, in_declared;
     struct list in_unheard; /* unanswered in the last life: whoever asks again is answered by it */
     struct list holders;    /* of struct holder, by in_lease */

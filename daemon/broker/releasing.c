@@ -70,8 +70,7 @@ void releasing_free(struct broker *broker, struct releasing *releasing) {
 
 /* One struct releasing for a process and lease: take over what it left behind when it went before.
  */
-void releasing_merge(struct broker *broker, struct releasing *releasing,
-                            struct releasing *former) {
+void releasing_merge(struct broker *broker, struct releasing *releasing, struct releasing *former) {
     for (uint32_t i = 0; i < former->n_parts; i++) {
         uint64_t bytes = former->parts[i].bytes;
         uint32_t at = 0;

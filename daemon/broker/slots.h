@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BOOKS_MAX        256                 /* devices of a box */
+#define BOOKS_MAX 256 /* devices of a box */
 
 struct slots {
     uint64_t words[BOOKS_MAX / 64];

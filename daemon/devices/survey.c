@@ -74,7 +74,7 @@ static struct chart *get_chart(struct manager *manager, const struct gpuid *id) 
 static void keep_chart(struct manager *manager, const struct chart *chart) {
     struct record record = { .kind = RECORD_DEVICE, .device = chart->record };
 
-    herald_record(manager, &record);
+    broker_events_record(manager, &record);
 }
 
 /* So many ECC errors are known of: only more of them are news, now and after a restart. */
@@ -276,11 +276,11 @@ static void on_change(void *userdata, enum inventory_change change, const struct
         chart->has_returned = true;
     if (chart)
         keep_place(manager, chart, device);
-    herald_say(manager, words[change].level,
-               &(struct log_about){ .message = words[change].message, .device = &device->seen.id },
-               words[change].kind, "%s (%s) %s%s%s", gpuid_format(&device->seen.id, uuid),
-               device->seen.name, words[change].text, device->reason[0] ? ": " : "",
-               device->reason);
+    broker_events_report(
+        manager, words[change].level,
+        &(struct log_about){ .message = words[change].message, .device = &device->seen.id },
+        words[change].kind, "%s (%s) %s%s%s", gpuid_format(&device->seen.id, uuid),
+        device->seen.name, words[change].text, device->reason[0] ? ": " : "", device->reason);
     if (broker_device_set(manager->broker, device, context_bytes(chart, &device->seen),
                           manager_now(manager)) < 0)
         log_line(LOG_ERR, NULL, "no memory for the books of %s: it is left out", uuid);
@@ -398,9 +398,10 @@ static void on_happened(void *userdata, const struct sample_event *event) {
         accounts_xid(manager->accounts, &event->device, event->data, decision.reason,
                      manager_real(manager));
     if (decision.verdict != HEALTH_FINE)
-        herald_say(manager, decision.verdict == HEALTH_DRAIN ? LOG_ERR : LOG_WARNING,
-                   &(struct log_about){ .message = LOG_XID, .device = &event->device }, "health",
-                   "%s: %s", gpuid_format(&event->device, uuid), decision.reason);
+        broker_events_report(manager, decision.verdict == HEALTH_DRAIN ? LOG_ERR : LOG_WARNING,
+                             &(struct log_about){ .message = LOG_XID, .device = &event->device },
+                             "health", "%s: %s", gpuid_format(&event->device, uuid),
+                             decision.reason);
     if (decision.verdict == HEALTH_DRAIN && chart)
         drain_by_health(manager, chart, decision.reason);
     hand_sample(manager->hand);
@@ -505,7 +506,7 @@ static void look_for_jobs(struct manager *manager, const struct sample *sample) 
             continue;
         snprintf(what, sizeof(what), "process %d is in the scope of lease %llu",
                  (int)sample->processes[i].pid, lease);
-        restore_lost(manager, what);
+        replay_lost(manager, what);
     }
 }
 
@@ -518,8 +519,8 @@ static void on_sampled(void *userdata, const struct sample *sample) {
 
     if (manager->stale_usec) {
         manager->stale_usec = 0;
-        herald_say(manager, LOG_NOTICE, &(struct log_about){ 0 }, "fresh",
-                   "devices are read again");
+        broker_events_report(manager, LOG_NOTICE, &(struct log_about){ 0 }, "fresh",
+                             "devices are read again");
     }
     if (!manager->has_probes && !manager->is_probing) {
         manager->is_probing = true;
@@ -541,7 +542,7 @@ static void on_sampled(void *userdata, const struct sample *sample) {
     if (broker_sample(manager->broker, sample, now) < 0)
         log_line(LOG_WARNING, NULL, "no memory for a sample: charges stay as they were");
     keep_sample(manager, sample);
-    patrol_turn(manager, sample, now);
+    watch_actions_apply(manager, sample, now);
     manager_settle(manager);
 }
 
@@ -551,8 +552,9 @@ static void on_stale(void *userdata, uint64_t since_usec, const char *reason) {
     manager->stale_usec = since_usec ? since_usec : 1;
     snprintf(manager->stale_reason, sizeof(manager->stale_reason), "%s", reason);
     inventory_stale(manager->inventory);
-    herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_HAND_STUCK }, "stale",
-               "devices cannot be read: %s; what is shown of them is old", reason);
+    broker_events_report(manager, LOG_WARNING, &(struct log_about){ .message = LOG_HAND_STUCK },
+                         "stale", "devices cannot be read: %s; what is shown of them is old",
+                         reason);
     methods_stale(manager, reason);
     manager_settle(manager);
 }
@@ -566,8 +568,9 @@ void survey_tick(struct manager *manager, struct moment now) {
     bool trouble = manager->accounts && accounts_trouble(manager->accounts, &err);
 
     if (trouble && !manager->accounts_trouble)
-        herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_ACCOUNTS_FULL },
-                   "accounts", "%s", err.text);
+        broker_events_report(manager, LOG_WARNING,
+                             &(struct log_about){ .message = LOG_ACCOUNTS_FULL }, "accounts", "%s",
+                             err.text);
     manager->accounts_trouble = trouble;
 
     trouble = !state_is_ready(manager->state, &err);
@@ -575,11 +578,11 @@ void survey_tick(struct manager *manager, struct moment now) {
     if (trouble && manager->books_lost)
         broker_grace_begin(manager->broker, now);
     if (trouble && !manager->state_trouble)
-        herald_say(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL }, "state",
-                   "%s", err.text);
+        broker_events_report(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL },
+                             "state", "%s", err.text);
     else if (!trouble && manager->state_trouble)
-        herald_say(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_FULL }, "state",
-                   "there is room again to record leases: they are given again");
+        broker_events_report(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_FULL },
+                             "state", "there is room again to record leases: they are given again");
     manager->state_trouble = trouble;
 }
 

@@ -17,128 +17,133 @@ struct eviction {
 };
 
 /* Signals that were asked of the hand, and are counted as its answers come. */
-struct volley {
+struct signal_request {
     struct manager *manager;
     struct list in_manager;
-    volley_fn done; /* NULL: nobody waits any more */
+    signal_request_fn done; /* NULL: nobody waits any more */
     void *userdata;
     uint32_t n_open, n_processes;
     int r; /* the first error */
     struct allot_error err;
 };
 
-static void volley_free(struct volley *volley) {
-    list_remove(&volley->in_manager);
-    free(volley);
+static void signal_request_free(struct signal_request *signal_request) {
+    list_remove(&signal_request->in_manager);
+    free(signal_request);
 }
 
-static void volley_end(struct volley *volley) {
-    if (--volley->n_open > 0)
+static void signal_request_end(struct signal_request *signal_request) {
+    if (--signal_request->n_open > 0)
         return;
-    if (volley->done) {
-        bool failed = volley->r < 0 && volley->n_processes == 0;
+    if (signal_request->done) {
+        bool failed = signal_request->r < 0 && signal_request->n_processes == 0;
 
-        volley->done(volley->userdata, failed ? volley->r : 0, volley->n_processes,
-                     failed ? &volley->err : NULL);
+        signal_request->done(signal_request->userdata, failed ? signal_request->r : 0,
+                             signal_request->n_processes, failed ? &signal_request->err : NULL);
     }
-    volley_free(volley);
+    signal_request_free(signal_request);
 }
 
 static void on_signalled(void *userdata, int r, const struct hand_answer *answer,
                          const struct allot_error *err) {
-    struct volley *volley = userdata;
-    struct manager *manager = volley->manager;
+    struct signal_request *signal_request = userdata;
+    struct manager *manager = signal_request->manager;
 
     if (r >= 0)
-        volley->n_processes += answer->signalled.n_processes;
-    else if (r != -ESRCH && volley->r == 0) { /* who is gone needs no signal */
-        volley->r = r;
-        volley->err = *err;
+        signal_request->n_processes += answer->signalled.n_processes;
+    else if (r != -ESRCH && signal_request->r == 0) { /* who is gone needs no signal */
+        signal_request->r = r;
+        signal_request->err = *err;
     }
-    volley_end(volley);
+    signal_request_end(signal_request);
     manager_settle(manager);
 }
 
-static int shoot(struct manager *manager, struct volley *volley, const struct hand_signal *shot) {
-    int r = hand_signal(manager->hand, NULL, shot, on_signalled, volley);
+static int ask_hand(struct manager *manager, struct signal_request *signal_request,
+                    const struct hand_signal *order) {
+    int r = hand_signal(manager->hand, NULL, order, on_signalled, signal_request);
 
-    volley->n_open += r >= 0;
+    signal_request->n_open += r >= 0;
     return r;
 }
 
-int volley_new(struct volley **ret, struct manager *manager, const struct lease *lease, int number,
-               enum volley_rights rights, volley_fn done, void *userdata) {
-    struct volley *volley = calloc(1, sizeof(*volley));
-    struct hand_signal shot = {
+int signal_request_new(struct signal_request **ret, struct manager *manager,
+                       const struct lease *lease, int number, enum signal_request_rights rights,
+                       signal_request_fn done, void *userdata) {
+    struct signal_request *signal_request = calloc(1, sizeof(*signal_request));
+    struct hand_signal order = {
         .signal = number,
-        .as_user = rights == VOLLEY_AS_OWNER,
+        .as_user = rights == SIGNAL_AS_OWNER,
         .uid = lease->uid,
     };
     struct holder *holder;
     int r = 0;
 
-    if (!volley)
+    if (!signal_request)
         return -ENOMEM;
-    *volley = (struct volley){ .manager = manager, .done = done, .userdata = userdata };
-    list_append(&manager->volleys, &volley->in_manager);
+    *signal_request =
+        (struct signal_request){ .manager = manager, .done = done, .userdata = userdata };
+    list_append(&manager->signal_requests, &signal_request->in_manager);
     if (lease->cgroup[0]) {
         /* The hand made the scope and its path, within its own bounds. */
         r = -ENAMETOOLONG;
-        if (strlen(lease->cgroup) < sizeof(shot.cgroup)) {
-            strcpy(shot.cgroup, lease->cgroup);
-            r = shoot(manager, volley, &shot);
+        if (strlen(lease->cgroup) < sizeof(order.cgroup)) {
+            strcpy(order.cgroup, lease->cgroup);
+            r = ask_hand(manager, signal_request, &order);
         }
     } else {
         const struct process_id *owner = broker_owner(lease);
 
         if (owner) {
-            shot.pid = owner->pid;
-            shot.start = owner->start;
-            r = shoot(manager, volley, &shot);
+            order.pid = owner->pid;
+            order.start = owner->start;
+            r = ask_hand(manager, signal_request, &order);
         }
         list_foreach (holder, &lease->holders, in_lease) {
-            int shot_r;
+            int order_r;
 
-            shot.pid = holder->process.pid;
-            shot.start = holder->process.start;
-            shot_r = shoot(manager, volley, &shot);
-            r = shot_r < 0 ? shot_r : r;
+            order.pid = holder->process.pid;
+            order.start = holder->process.start;
+            order_r = ask_hand(manager, signal_request, &order);
+            r = order_r < 0 ? order_r : r;
         }
     }
-    if (volley->n_open == 0) {
-        volley_free(volley);
+    if (signal_request->n_open == 0) {
+        signal_request_free(signal_request);
         return r;
     }
-    *ret = volley;
-    return (int)volley->n_open;
+    *ret = signal_request;
+    return (int)signal_request->n_open;
 }
 
-void volley_forget(struct volley *volley) {
-    if (volley)
-        volley->done = NULL;
+void signal_request_forget(struct signal_request *signal_request) {
+    if (signal_request)
+        signal_request->done = NULL;
 }
 
 /* ---- Evictions --------------------------------------------------------------------------------
  */
 
-static void on_shot(void *userdata, int r, uint32_t n_processes, const struct allot_error *err) {
+static void on_signals_sent(void *userdata, int r, uint32_t n_processes,
+                            const struct allot_error *err) {
     struct manager *manager = userdata;
 
     if (r < 0)
-        herald_say(manager, LOG_WARNING, &(struct log_about){ .message = LOG_SIGNALLED }, "action",
-                   "processes of a lease that ended could not be signalled: %s", err->text);
+        broker_events_report(manager, LOG_WARNING, &(struct log_about){ .message = LOG_SIGNALLED },
+                             "action", "processes of a lease that ended could not be signalled: %s",
+                             err->text);
 }
 
-static void fire(struct manager *manager, const struct lease *lease, int number) {
+static void send_signal(struct manager *manager, const struct lease *lease, int number) {
     const char *name = number == SIGKILL ? "SIGKILL" : "SIGTERM";
-    struct volley *volley;
+    struct signal_request *signal_request;
     int r;
 
-    herald_say(manager, LOG_NOTICE,
-               &(struct log_about){ .message = LOG_SIGNALLED, .lease = lease->id }, "action",
-               "lease %llu has ended (%s) and its %u processes have not: they get %s",
-               (unsigned long long)lease->id, lease->reason,
-               lease->n_holders + (!lease->cgroup[0] && broker_owner(lease) ? 1 : 0), name);
+    broker_events_report(
+        manager, LOG_NOTICE, &(struct log_about){ .message = LOG_SIGNALLED, .lease = lease->id },
+        "action", "lease %llu has ended (%s) and its %u processes have not: they get %s",
+        (unsigned long long)lease->id, lease->reason,
+        lease->n_holders + (!lease->cgroup[0] && broker_owner(lease) ? 1 : 0), name);
     if (manager->accounts)
         accounts_action(manager->accounts,
                         &(struct accounts_action_note){ .what = name,
@@ -147,8 +152,9 @@ static void fire(struct manager *manager, const struct lease *lease, int number)
                                                         .gid = lease->gid,
                                                         .reason = lease->reason },
                         manager_real(manager));
-    r = volley_new(&volley, manager, lease, number,
-                   lease->is_ended_by_admin ? VOLLEY_AS_ADMIN : VOLLEY_AS_OWNER, on_shot, manager);
+    r = signal_request_new(&signal_request, manager, lease, number,
+                           lease->is_ended_by_admin ? SIGNAL_AS_ADMIN : SIGNAL_AS_OWNER,
+                           on_signals_sent, manager);
     if (r < 0)
         log_line(LOG_WARNING, &(struct log_about){ .lease = lease->id },
                  "the hand cannot be asked to signal them: %s", strerror(-r));
@@ -165,12 +171,12 @@ void eviction_begin(struct manager *manager, const struct lease *lease) {
         eviction = NULL;
     }
     if (!eviction) { /* no memory to remember it by: the last step at once */
-        fire(manager, lease, SIGKILL);
+        send_signal(manager, lease, SIGKILL);
         return;
     }
     eviction->lease = lease->id;
     eviction->kill_usec = manager_now(manager).usec + manager->config->watch.step_usec;
-    fire(manager, lease, SIGTERM);
+    send_signal(manager, lease, SIGTERM);
 }
 
 void eviction_over(struct manager *manager, uint64_t lease) {
@@ -187,17 +193,18 @@ void eviction_tick(struct manager *manager, struct moment now) {
             eviction_over(manager, eviction->lease);
         else if (now.usec >= eviction->kill_usec) {
             eviction->kill_usec = UINT64_MAX;
-            fire(manager, lease, SIGKILL);
+            send_signal(manager, lease, SIGKILL);
         }
     }
 }
 
 void eviction_free_all(struct manager *manager) {
     struct eviction *eviction;
-    struct volley *volley;
+    struct signal_request *signal_request;
 
-    while ((volley = list_first(&manager->volleys, struct volley, in_manager)))
-        volley_free(volley);
+    while (
+        (signal_request = list_first(&manager->signal_requests, struct signal_request, in_manager)))
+        signal_request_free(signal_request);
     for (size_t pos = 0; (eviction = map_next(&manager->evictions, &pos));)
         eviction_over(manager, eviction->lease);
     map_done(&manager->evictions);

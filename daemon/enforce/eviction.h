@@ -24,17 +24,19 @@ void eviction_free_all(struct manager *manager);
  * how many processes were signalled, and `ret` is good until then. 0: there is nobody; an error:
  * nobody could be signalled; in both cases `done` is not called.
  */
-struct volley;
+struct signal_request;
 /*
  * In whose name. A user's own wish, and what a user can bring about (a time limit, idleness),
  * reaches what the user could signal, and not a process of the job that has become somebody else's.
  */
-enum volley_rights {
-    VOLLEY_AS_OWNER, /* of the lease */
-    VOLLEY_AS_ADMIN,
+enum signal_request_rights {
+    SIGNAL_AS_OWNER, /* of the lease */
+    SIGNAL_AS_ADMIN,
 };
-typedef void (*volley_fn)(void *userdata, int r, uint32_t n_processes,
-                          const struct allot_error *err);
-int volley_new(struct volley **ret, struct manager *manager, const struct lease *lease, int signal,
-               enum volley_rights rights, volley_fn done, void *userdata);
-void volley_forget(struct volley *volley); /* accepts NULL; the signals are sent all the same */
+typedef void (*signal_request_fn)(void *userdata, int r, uint32_t n_processes,
+                                  const struct allot_error *err);
+int signal_request_new(struct signal_request **ret, struct manager *manager,
+                       const struct lease *lease, int signal, enum signal_request_rights rights,
+                       signal_request_fn done, void *userdata);
+void signal_request_forget(
+    struct signal_request *signal_request); /* accepts NULL; the signals are sent all the same */

@@ -28,18 +28,18 @@
 #include "daemon/manager.h"
 #include "daemon/enforce/process_watch.h"
 
-#define PASSES          3
-#define BUDGET          (32u << 20)  /* bytes of environments read in one pass … */
-#define SLICE_BUDGET    (512u << 10) /* … and in one turn of the loop */
-#define ENVIRONMENT_MAX (8u << 20)   /* more than the kernel lets a process have */
-#define LEAST_COST      4096u        /* of a process of the user, however small its environment */
-#define SLICE_LOOKS     256          /* processes of anybody, in one turn */
-#define FOUND_MAX       4096
-#define ENTRY_SIZE      256 /* of the two variables that matter, with their NUL */
-#define CHUNK_BYTES     16384
-#define KIN_MAX         16384 /* processes whose papers are kept */
-#define KIN_USEC        UINT64_C(60000000)
-#define REFILL_USEC     UINT64_C(100000)
+#define PASSES           3
+#define BUDGET           (32u << 20)  /* bytes of environments read in one pass … */
+#define SLICE_BUDGET     (512u << 10) /* … and in one turn of the loop */
+#define ENVIRONMENT_MAX  (8u << 20)   /* more than the kernel lets a process have */
+#define LEAST_COST       4096u        /* of a process of the user, however small its environment */
+#define SLICE_LOOKS      256          /* processes of anybody, in one turn */
+#define FOUND_MAX        4096
+#define ENTRY_SIZE       256 /* of the two variables that matter, with their NUL */
+#define CHUNK_BYTES      16384
+#define ENVIRONMENTS_MAX 16384 /* processes that are remembered */
+#define ENVIRONMENT_USEC UINT64_C(60000000)
+#define REFILL_USEC      UINT64_C(100000)
 
 /* A lease that everybody known of left, and who was found of it. */
 struct search {
@@ -56,21 +56,21 @@ struct search {
 };
 
 /* What an environment says. */
-struct papers {
+struct job_marks {
     bool has_lease, has_token;
     uint64_t lease;
     uint8_t token[SHA256_SIZE];
 };
 
 /* A process that NVML showed. */
-struct kin {
+struct environment {
     struct process_id process;
     uid_t uid;
     uint64_t read_usec, asked_usec;
-    struct papers papers;
+    struct job_marks job_marks;
 };
 
-static void read_entry(struct papers *papers, const char *entry) {
+static void read_entry(struct job_marks *job_marks, const char *entry) {
     static const char lease[] = "ALLOT_LEASE=", token[] = "ALLOT_TOKEN=";
 
     if (strncmp(entry, lease, sizeof(lease) - 1) == 0) {
@@ -78,13 +78,13 @@ static void read_entry(struct papers *papers, const char *entry) {
         char *end;
 
         errno = 0;
-        papers->lease = strtoull(digits, &end, 10);
-        papers->has_lease = isdigit((unsigned char)*digits) && !*end && errno == 0;
+        job_marks->lease = strtoull(digits, &end, 10);
+        job_marks->has_lease = isdigit((unsigned char)*digits) && !*end && errno == 0;
     } else if (strncmp(entry, token, sizeof(token) - 1) == 0) {
         const char *text = entry + sizeof(token) - 1;
 
-        sha256(papers->token, text, strlen(text));
-        papers->has_token = true;
+        sha256(job_marks->token, text, strlen(text));
+        job_marks->has_token = true;
     }
 }
 
@@ -93,12 +93,12 @@ static void read_entry(struct papers *papers, const char *entry) {
  * since half of one says nothing: takes from the budget, and may be the last to do so. -ESRCH: it
  * ended meanwhile, or is to be looked at again.
  */
-static int read_environment(int proc, const char *pid, size_t *budget, struct papers *ret) {
+static int read_environment(int proc, const char *pid, size_t *budget, struct job_marks *ret) {
     char path[32], chunk[CHUNK_BYTES], entry[ENTRY_SIZE];
     cleanup(closep) int fd = -1;
     size_t len = 0, sum = 0;
 
-    *ret = (struct papers){ 0 };
+    *ret = (struct job_marks){ 0 };
     snprintf(path, sizeof(path), "%.10s/environ", pid);
     fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -127,18 +127,19 @@ static int read_environment(int proc, const char *pid, size_t *budget, struct pa
 }
 
 static bool is_of(const struct manager *manager, const struct lease *lease,
-                  const struct papers *papers) {
+                  const struct job_marks *job_marks) {
     /* After lost books the job may know it by another number. */
-    return papers->has_lease &&
-           broker_lease_called(manager->broker, papers->lease, lease->uid) == lease &&
-           (!lease->has_token || (papers->has_token && sha256_equal(papers->token, lease->token)));
+    return job_marks->has_lease &&
+           broker_lease_called(manager->broker, job_marks->lease, lease->uid) == lease &&
+           (!lease->has_token ||
+            (job_marks->has_token && sha256_equal(job_marks->token, lease->token)));
 }
 
 /* 1: this is one, and its end is watched; -ESRCH: it ended meanwhile. */
 static int look(struct manager *manager, const struct lease *lease, int proc, const char *name,
                 size_t *budget, struct process_id *ret) {
     struct process_id before, after;
-    struct papers papers;
+    struct job_marks job_marks;
     struct stat st;
     int r;
 
@@ -152,13 +153,13 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
         return 0; /* a zombie: nobody to wait for, and it forks no more */
     if (r < 0)
         return r;
-    r = read_environment(proc, name, budget, &papers);
-    if (r < 0 || !is_of(manager, lease, &papers))
+    r = read_environment(proc, name, budget, &job_marks);
+    if (r < 0 || !is_of(manager, lease, &job_marks))
         return r;
     r = process_identify(&after, before.pid);
     if (r < 0 || !process_id_equal(&before, &after))
         return -ESRCH;
-    r = tenure_watch(manager, &before);
+    r = process_watch_begin(manager, &before);
     if (r < 0)
         return r;
     *ret = before;
@@ -173,15 +174,15 @@ static uint64_t key_of(const struct process_id *process) {
 }
 
 /* Those whom nobody asked about lately are gone, or use no device any more. */
-static void kin_sweep(struct manager *manager, uint64_t now_usec) {
-    struct kin *kin;
+static void environments_sweep(struct manager *manager, uint64_t now_usec) {
+    struct environment *environment;
 
-    for (size_t pos = 0; (kin = map_next(&manager->kin, &pos));)
-        if (now_usec - kin->asked_usec >= KIN_USEC)
-            free(map_take(&manager->kin, key_of(&kin->process)));
+    for (size_t pos = 0; (environment = map_next(&manager->environments, &pos));)
+        if (now_usec - environment->asked_usec >= ENVIRONMENT_USEC)
+            free(map_take(&manager->environments, key_of(&environment->process)));
 }
 
-static int kin_read(struct manager *manager, struct kin *kin) {
+static int environment_read_process(struct manager *manager, struct environment *environment) {
     char name[16];
     cleanup(closep) int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct process_id now;
@@ -190,53 +191,55 @@ static int kin_read(struct manager *manager, struct kin *kin) {
 
     if (proc < 0)
         return -errno;
-    snprintf(name, sizeof(name), "%d", (int)kin->process.pid);
+    snprintf(name, sizeof(name), "%d", (int)environment->process.pid);
     if (fstatat(proc, name, &st, 0) < 0)
         return -errno;
-    r = read_environment(proc, name, &manager->kin_budget, &kin->papers);
+    r = read_environment(proc, name, &manager->environments_budget, &environment->job_marks);
     if (r < 0)
         return r;
-    r = process_identify(&now, kin->process.pid);
-    if (r < 0 || !process_id_equal(&now, &kin->process))
+    r = process_identify(&now, environment->process.pid);
+    if (r < 0 || !process_id_equal(&now, &environment->process))
         return -ESRCH;
-    kin->uid = st.st_uid;
+    environment->uid = st.st_uid;
     return 0;
 }
 
-uint64_t heir_lease_of(struct manager *manager, const struct process_id *process) {
+uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id *process) {
     const uint64_t now_usec = manager_now(manager).usec;
-    struct kin *kin = map_find(&manager->kin, key_of(process));
+    struct environment *environment = map_find(&manager->environments, key_of(process));
     const struct lease *lease;
 
-    if (manager->kin_usec == 0 || now_usec - manager->kin_usec >= REFILL_USEC) {
-        manager->kin_usec = now_usec;
-        manager->kin_budget = SLICE_BUDGET;
-        if (manager->kin.n >= KIN_MAX / 2)
-            kin_sweep(manager, now_usec);
+    if (manager->environments_usec == 0 || now_usec - manager->environments_usec >= REFILL_USEC) {
+        manager->environments_usec = now_usec;
+        manager->environments_budget = SLICE_BUDGET;
+        if (manager->environments.n >= ENVIRONMENTS_MAX / 2)
+            environments_sweep(manager, now_usec);
     }
-    if (!kin || (!kin->papers.has_lease && now_usec - kin->read_usec >= KIN_USEC)) {
-        struct kin fresh = { .process = *process, .read_usec = now_usec };
+    if (!environment || (!environment->job_marks.has_lease &&
+                         now_usec - environment->read_usec >= ENVIRONMENT_USEC)) {
+        struct environment fresh = { .process = *process, .read_usec = now_usec };
 
-        if (manager->kin_budget == 0 || (!kin && manager->kin.n >= KIN_MAX))
+        if (manager->environments_budget == 0 ||
+            (!environment && manager->environments.n >= ENVIRONMENTS_MAX))
             return 0;
-        if (kin_read(manager, &fresh) < 0)
+        if (environment_read_process(manager, &fresh) < 0)
             return 0;
-        if (!kin) {
-            kin = malloc(sizeof(*kin));
-            if (!kin)
+        if (!environment) {
+            environment = malloc(sizeof(*environment));
+            if (!environment)
                 return 0;
-            if (map_put(&manager->kin, key_of(process), kin) < 0) {
-                free(kin);
+            if (map_put(&manager->environments, key_of(process), environment) < 0) {
+                free(environment);
                 return 0;
             }
         }
-        *kin = fresh;
+        *environment = fresh;
     }
-    kin->asked_usec = now_usec;
-    if (!kin->papers.has_lease)
+    environment->asked_usec = now_usec;
+    if (!environment->job_marks.has_lease)
         return 0;
-    lease = broker_lease_called(manager->broker, kin->papers.lease, kin->uid);
-    return lease && is_of(manager, lease, &kin->papers) ? lease->id : 0;
+    lease = broker_lease_called(manager->broker, environment->job_marks.lease, environment->uid);
+    return lease && is_of(manager, lease, &environment->job_marks) ? lease->id : 0;
 }
 
 /* ---- A search ---------------------------------------------------------------------------------
@@ -283,12 +286,12 @@ static bool hand_over(struct search *search) {
     struct manager *manager = search->manager;
 
     while (search->next < search->n_found) {
-        const struct process_id heir = search->found[search->next++];
+        const struct process_id survivor = search->found[search->next++];
         struct process_id now;
 
-        if (process_identify(&now, heir.pid) < 0 || !process_id_equal(&now, &heir))
+        if (process_identify(&now, survivor.pid) < 0 || !process_id_equal(&now, &survivor))
             continue;
-        broker_inherit(manager->broker, search->lease, &heir, manager_now(manager));
+        broker_inherit(manager->broker, search->lease, &survivor, manager_now(manager));
         return true;
     }
     return false;
@@ -301,14 +304,14 @@ static void finish(struct search *search) {
 
     search_stop(search);
     if (hand_over(search)) {
-        const pid_t heir = search->found[search->next - 1].pid;
+        const pid_t survivor = search->found[search->next - 1].pid;
 
-        log_line(LOG_INFO, &(struct log_about){ .lease = lease, .pid = heir },
+        log_line(LOG_INFO, &(struct log_about){ .lease = lease, .pid = survivor },
                  search->n_found == 1
                      ? "lease %llu goes on with process %d, which its job left behind"
                      : "lease %llu goes on with process %d and others, %zu in all, which its job "
                        "left behind",
-                 (unsigned long long)lease, (int)heir, search->n_found);
+                 (unsigned long long)lease, (int)survivor, search->n_found);
     } else {
         search_free(search);
         broker_inherit(manager->broker, lease, NULL, manager_now(manager));
@@ -375,7 +378,7 @@ static int begin(struct search *search) {
     return r < 0 ? r : sd_event_source_set_enabled(search->source, SD_EVENT_ON);
 }
 
-bool heir_seek(struct manager *manager, const struct lease *lease) {
+bool job_survivors_seek(struct manager *manager, const struct lease *lease) {
     struct search *search, *following;
 
     list_foreach_safe (search, following, &manager->searches, in_manager)
@@ -401,13 +404,13 @@ bool heir_seek(struct manager *manager, const struct lease *lease) {
     return true;
 }
 
-void heir_free_all(struct manager *manager) {
+void job_survivors_free_all(struct manager *manager) {
     struct search *search, *following;
-    struct kin *kin;
+    struct environment *environment;
 
     list_foreach_safe (search, following, &manager->searches, in_manager)
         search_free(search);
-    for (size_t pos = 0; (kin = map_next(&manager->kin, &pos));)
-        free(map_take(&manager->kin, key_of(&kin->process)));
-    map_done(&manager->kin);
+    for (size_t pos = 0; (environment = map_next(&manager->environments, &pos));)
+        free(map_take(&manager->environments, key_of(&environment->process)));
+    map_done(&manager->environments);
 }

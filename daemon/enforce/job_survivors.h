@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Heir: a process that a job without a scope left behind when those who were known of it ended.
+ * Job survivors: processes that a job without a scope left behind when those who were known of it
+ * ended.
  *
  * It is told by its environment, which children inherit: the number of the lease in ALLOT_LEASE
  * and, where the lease has a token, that in ALLOT_TOKEN; and it runs as the lease's user. Whoever
@@ -21,13 +22,13 @@ struct manager;
  * be looked for. A search looks at each process of the machine and reads a bounded number of bytes
  * of the user's, and takes no turn of the loop for longer than a fraction of that.
  */
-bool heir_seek(struct manager *manager, const struct lease *lease);
+bool job_survivors_seek(struct manager *manager, const struct lease *lease);
 
 /*
  * The lease whose environment this process, of the lease's own user, has; 0: none. A process is
  * read once, and again after a while where it had none; how much is read in a tenth of a second is
  * bounded: who comes too late for it is read at the next sample.
  */
-uint64_t heir_lease_of(struct manager *manager, const struct process_id *process);
+uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id *process);
 
-void heir_free_all(struct manager *manager);
+void job_survivors_free_all(struct manager *manager);

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "daemon/manager.h"
 
-struct tenure {
+struct watched_process {
     struct manager *manager;
     struct process_id process;
     int pidfd;
@@ -21,21 +21,21 @@ static uint64_t key_of(const struct process_id *process) {
     return process->start << 22 ^ (uint64_t)process->pid;
 }
 
-static void tenure_free(struct tenure *tenure) {
-    if (!tenure)
+static void watched_process_free(struct watched_process *watched_process) {
+    if (!watched_process)
         return;
-    map_take(&tenure->manager->tenures, key_of(&tenure->process));
-    sd_event_source_disable_unref(tenure->source);
-    closep(&tenure->pidfd);
-    free(tenure);
+    map_take(&watched_process->manager->watched_processes, key_of(&watched_process->process));
+    sd_event_source_disable_unref(watched_process->source);
+    closep(&watched_process->pidfd);
+    free(watched_process);
 }
 
 static int on_end(sd_event_source *source, int fd, uint32_t events, void *data) {
-    struct tenure *tenure = data;
-    struct manager *manager = tenure->manager;
-    struct process_id process = tenure->process;
+    struct watched_process *watched_process = data;
+    struct manager *manager = watched_process->manager;
+    struct process_id process = watched_process->process;
 
-    tenure_free(tenure);
+    watched_process_free(watched_process);
     broker_process_gone(manager->broker, &process, manager_now(manager));
     /* What it used is free as soon as the driver says so, which is soon: look. */
     hand_sample(manager->hand);
@@ -43,35 +43,36 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *data) 
     return 0;
 }
 
-int tenure_watch(struct manager *manager, const struct process_id *process) {
-    struct tenure *tenure = map_find(&manager->tenures, key_of(process));
+int process_watch_begin(struct manager *manager, const struct process_id *process) {
+    struct watched_process *watched_process =
+        map_find(&manager->watched_processes, key_of(process));
     int r;
 
-    if (tenure)
+    if (watched_process)
         return 0;
-    tenure = malloc(sizeof(*tenure));
-    if (!tenure)
+    watched_process = malloc(sizeof(*watched_process));
+    if (!watched_process)
         return -ENOMEM;
-    *tenure = (struct tenure){ manager, *process, -1, NULL };
-    r = process_open(&tenure->pidfd, process);
+    *watched_process = (struct watched_process){ manager, *process, -1, NULL };
+    r = process_open(&watched_process->pidfd, process);
     if (r >= 0)
-        r = sd_event_add_io(manager->event, &tenure->source, tenure->pidfd, EPOLLIN, on_end,
-                            tenure);
+        r = sd_event_add_io(manager->event, &watched_process->source, watched_process->pidfd,
+                            EPOLLIN, on_end, watched_process);
     if (r >= 0)
-        r = map_put(&manager->tenures, key_of(process), tenure);
+        r = map_put(&manager->watched_processes, key_of(process), watched_process);
     if (r < 0) {
-        sd_event_source_disable_unref(tenure->source);
-        closep(&tenure->pidfd);
-        free(tenure);
+        sd_event_source_disable_unref(watched_process->source);
+        closep(&watched_process->pidfd);
+        free(watched_process);
         return r;
     }
     return 0;
 }
 
-void tenure_free_all(struct manager *manager) {
-    struct tenure *tenure;
+void process_watch_free_all(struct manager *manager) {
+    struct watched_process *watched_process;
 
-    for (size_t pos = 0; (tenure = map_next(&manager->tenures, &pos));)
-        tenure_free(tenure);
-    map_done(&manager->tenures);
+    for (size_t pos = 0; (watched_process = map_next(&manager->watched_processes, &pos));)
+        watched_process_free(watched_process);
+    map_done(&manager->watched_processes);
 }

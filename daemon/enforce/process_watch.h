@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Tenure: a process whose end concerns the broker, watched by a pidfd until it ends.
+ * Process watch: a process whose end concerns the broker, watched by a pidfd until it ends.
  *
  * Holders, and those who asked for a lease. Owned by the manager, one per process however many
  * leases and connections it has; it goes when the process goes. Event-loop thread only.
@@ -13,6 +13,6 @@ struct manager;
 /*
  * Watch the process. -ESRCH: it is gone already, nothing was told; -EMFILE, -ENOMEM.
  */
-int tenure_watch(struct manager *manager, const struct process_id *process);
+int process_watch_begin(struct manager *manager, const struct process_id *process);
 
-void tenure_free_all(struct manager *manager);
+void process_watch_free_all(struct manager *manager);

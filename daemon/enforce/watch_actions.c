@@ -35,7 +35,7 @@ static void tell_holder(struct manager *manager, const struct watch_action *acti
 }
 
 /* Who was shot at: the answer comes when the process may be gone. */
-struct shot {
+struct watch_signal {
     struct manager *manager;
     struct list in_manager;
     struct process_id process;
@@ -45,16 +45,16 @@ struct shot {
     int number;
 };
 
-static void shot_free(struct shot *shot) {
-    list_remove(&shot->in_manager);
-    free(shot);
+static void watch_signal_free(struct watch_signal *watch_signal) {
+    list_remove(&watch_signal->in_manager);
+    free(watch_signal);
 }
 
-void patrol_free_all(struct manager *manager) {
-    struct shot *shot;
+void watch_actions_free_all(struct manager *manager) {
+    struct watch_signal *watch_signal;
 
-    while ((shot = list_first(&manager->shots, struct shot, in_manager)))
-        shot_free(shot);
+    while ((watch_signal = list_first(&manager->watch_signals, struct watch_signal, in_manager)))
+        watch_signal_free(watch_signal);
 }
 
 /* "process 71 of lease 3 on GPU-…" */
@@ -70,36 +70,38 @@ static const char *name_target(char text[static 160], const struct process_id *p
     return text;
 }
 
-static void on_shot(void *userdata, int r, const struct hand_answer *answer,
-                    const struct allot_error *err) {
-    struct shot *shot = userdata;
+static void on_signal_sent(void *userdata, int r, const struct hand_answer *answer,
+                           const struct allot_error *err) {
+    struct watch_signal *watch_signal = userdata;
     struct log_about about = {
         .message = LOG_SIGNALLED,
-        .device = &shot->device,
-        .lease = shot->lease,
-        .pid = shot->process.pid,
-        .has_uid = shot->uid != (uint32_t)-1,
-        .uid = shot->uid,
+        .device = &watch_signal->device,
+        .lease = watch_signal->lease,
+        .pid = watch_signal->process.pid,
+        .has_uid = watch_signal->uid != (uint32_t)-1,
+        .uid = watch_signal->uid,
     };
-    const char *name = shot->number == SIGKILL ? "SIGKILL" : "SIGTERM";
+    const char *name = watch_signal->number == SIGKILL ? "SIGKILL" : "SIGTERM";
     char target[160];
 
-    name_target(target, &shot->process, shot->lease, &shot->device);
+    name_target(target, &watch_signal->process, watch_signal->lease, &watch_signal->device);
     if (r < 0)
-        herald_say(shot->manager, LOG_WARNING, &about, "action", "%s was not sent to %s: %s", name,
-                   target, err->text);
+        broker_events_report(watch_signal->manager, LOG_WARNING, &about, "action",
+                             "%s was not sent to %s: %s", name, target, err->text);
     else if (answer->signalled.n_processes == 0)
-        herald_say(shot->manager, LOG_NOTICE, &about, "action",
-                   "%s was not sent to %s: when it was looked at again it was no longer over", name,
-                   target);
+        broker_events_report(
+            watch_signal->manager, LOG_NOTICE, &about, "action",
+            "%s was not sent to %s: when it was looked at again it was no longer over", name,
+            target);
     else
-        herald_say(shot->manager, LOG_WARNING, &about, "action", "%s was sent to %s", name, target);
-    manager_settle(shot->manager);
-    shot_free(shot);
+        broker_events_report(watch_signal->manager, LOG_WARNING, &about, "action",
+                             "%s was sent to %s", name, target);
+    manager_settle(watch_signal->manager);
+    watch_signal_free(watch_signal);
 }
 
 static void send_signal(struct manager *manager, const struct watch_action *action, int number) {
-    struct shot *shot = calloc(1, sizeof(*shot));
+    struct watch_signal *watch_signal = calloc(1, sizeof(*watch_signal));
     struct hand_signal order = {
         .signal = number,
         .pid = action->process.id.pid,
@@ -109,8 +111,8 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
         .over_bytes = action->over_bytes,
     };
 
-    if (shot) {
-        *shot = (struct shot){
+    if (watch_signal) {
+        *watch_signal = (struct watch_signal){
             .manager = manager,
             .process = action->process.id,
             .uid = action->process.uid,
@@ -118,11 +120,13 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
             .device = action->device,
             .number = number,
         };
-        list_append(&manager->shots, &shot->in_manager);
+        list_append(&manager->watch_signals, &watch_signal->in_manager);
     }
     /* Without the memory to tell of it, it is done all the same. */
-    if (hand_signal(manager->hand, NULL, &order, shot ? on_shot : survey_ignore, shot) < 0 && shot)
-        shot_free(shot);
+    if (hand_signal(manager->hand, NULL, &order, watch_signal ? on_signal_sent : survey_ignore,
+                    watch_signal) < 0 &&
+        watch_signal)
+        watch_signal_free(watch_signal);
 }
 
 static void on_action(void *userdata, const struct watch_action *action) {
@@ -141,10 +145,10 @@ static void on_action(void *userdata, const struct watch_action *action) {
     char target[160];
 
     manager->n_over += action->step == WATCH_LOG;
-    herald_say(manager, action->step == WATCH_FINE ? LOG_INFO : LOG_WARNING, &about,
-               action->step == WATCH_FINE ? "fine" : "over", "%s: %s",
-               name_target(target, &action->process.id, action->lease, &action->device),
-               action->reason);
+    broker_events_report(manager, action->step == WATCH_FINE ? LOG_INFO : LOG_WARNING, &about,
+                         action->step == WATCH_FINE ? "fine" : "over", "%s: %s",
+                         name_target(target, &action->process.id, action->lease, &action->device),
+                         action->reason);
     if (action->step == WATCH_FINE)
         return;
     if (manager->accounts)
@@ -169,7 +173,7 @@ static void on_action(void *userdata, const struct watch_action *action) {
 /* ---- Who is judged ----------------------------------------------------------------------------
  */
 
-struct docket {
+struct cases {
     struct watch_subject *subjects;
     struct watch_process *processes;
     size_t n_subjects, n_processes, max;
@@ -186,26 +190,26 @@ static const struct sample_process *find_row(const struct sample *sample,
 }
 
 /* The processes of one lease on one device, together. */
-static void add_lease(struct docket *docket, const struct sample *sample, const struct lease *lease,
+static void add_lease(struct cases *cases, const struct sample *sample, const struct lease *lease,
                       uint32_t i) {
     const struct share *share = &lease->shares[i];
-    struct watch_subject *subject = &docket->subjects[docket->n_subjects];
+    struct watch_subject *subject = &cases->subjects[cases->n_subjects];
     bool is_over = share->seen_bytes > share->limit_bytes;
     struct holder *holder;
 
     *subject = (struct watch_subject){ .lease = lease->id,
                                        .device = share->book->device.seen.id,
                                        .limit_bytes = share->limit_bytes,
-                                       .processes = &docket->processes[docket->n_processes] };
+                                       .processes = &cases->processes[cases->n_processes] };
     list_foreach (holder, &lease->holders, in_lease) {
         const struct part *part = &holder->parts[i];
         /* What a process is called matters only to one that may be signalled. */
         const struct sample_process *row =
             is_over ? find_row(sample, &holder->process, &subject->device) : NULL;
 
-        if (part->seen_bytes == 0 || docket->n_processes == docket->max)
+        if (part->seen_bytes == 0 || cases->n_processes == cases->max)
             continue;
-        docket->processes[docket->n_processes++] = (struct watch_process){
+        cases->processes[cases->n_processes++] = (struct watch_process){
             .id = holder->process,
             .uid = lease->uid,
             .has_used = !is_over || (row && row->has_used),
@@ -215,24 +219,23 @@ static void add_lease(struct docket *docket, const struct sample *sample, const 
         };
         subject->n_processes++;
     }
-    docket->n_subjects += subject->n_processes > 0;
+    cases->n_subjects += subject->n_processes > 0;
 }
 
 static uint64_t key_of(const struct process_id *id) {
     return id->start << 22 ^ (uint64_t)id->pid;
 }
 
-static void add_unmanaged(struct manager *manager, struct docket *docket,
-                          const struct sample *sample, const struct map *holders) {
+static void add_unmanaged(struct manager *manager, struct cases *cases, const struct sample *sample,
+                          const struct map *holders) {
     for (size_t i = 0; i < sample->n_processes; i++) {
         const struct sample_process *row = &sample->processes[i];
         struct process_id id = { row->pid, row->start };
 
-        if (row->start == 0 || map_find(holders, key_of(&id)) ||
-            docket->n_processes == docket->max ||
+        if (row->start == 0 || map_find(holders, key_of(&id)) || cases->n_processes == cases->max ||
             (row->cgroup[0] && broker_lease_of_cgroup(manager->broker, row->cgroup)))
             continue;
-        docket->processes[docket->n_processes] = (struct watch_process){
+        cases->processes[cases->n_processes] = (struct watch_process){
             .id = id,
             .uid = row->has_uid ? row->uid : ACCOUNTS_NOBODY,
             .has_used = row->has_used,
@@ -240,18 +243,18 @@ static void add_unmanaged(struct manager *manager, struct docket *docket,
             .kinds = row->kinds,
             .owner = row->owner,
         };
-        docket->subjects[docket->n_subjects++] = (struct watch_subject){
+        cases->subjects[cases->n_subjects++] = (struct watch_subject){
             .device = row->device,
             .n_processes = 1,
-            .processes = &docket->processes[docket->n_processes++],
+            .processes = &cases->processes[cases->n_processes++],
         };
     }
 }
 
-void patrol_turn(struct manager *manager, const struct sample *sample, struct moment now) {
+void watch_actions_apply(struct manager *manager, const struct sample *sample, struct moment now) {
     cleanup(freep) struct watch_subject *subjects = NULL;
     cleanup(freep) struct watch_process *processes = NULL;
-    struct docket docket = { 0 };
+    struct cases cases = { 0 };
     struct map holders = { 0 };
     const struct lease *lease;
     struct holder *holder;
@@ -261,11 +264,11 @@ void patrol_turn(struct manager *manager, const struct sample *sample, struct mo
     /* Nobody is judged while the books wait for who comes back: they know too little. */
     if (broker_grace_until(manager->broker) != 0)
         return;
-    docket.max = sample->n_processes;
+    cases.max = sample->n_processes;
     for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));)
-        docket.max += (size_t)lease->n_shares * (lease->n_holders + 1);
-    subjects = docket.subjects = calloc(docket.max, sizeof(*subjects));
-    processes = docket.processes = calloc(docket.max, sizeof(*processes));
+        cases.max += (size_t)lease->n_shares * (lease->n_holders + 1);
+    subjects = cases.subjects = calloc(cases.max, sizeof(*subjects));
+    processes = cases.processes = calloc(cases.max, sizeof(*processes));
     if (!subjects || !processes) {
         log_line(LOG_WARNING, NULL, "no memory for the watch: it skips a sample");
         return;
@@ -273,14 +276,14 @@ void patrol_turn(struct manager *manager, const struct sample *sample, struct mo
     for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));) {
         for (uint32_t i = 0; i < lease->n_shares; i++)
             if (lease->shares[i].book && lease->shares[i].seen_bytes > 0)
-                add_lease(&docket, sample, lease, i);
+                add_lease(&cases, sample, lease, i);
         list_foreach (holder, &lease->holders, in_lease)
             map_put(&holders, key_of(&holder->process), holder);
     }
     if (manager->config->watch.unmanaged != WATCH_ALLOW)
-        add_unmanaged(manager, &docket, sample, &holders);
+        add_unmanaged(manager, &cases, sample, &holders);
     map_done(&holders);
-    if (watch_turn(manager->watch, &manager->config->watch, now.usec, docket.subjects,
-                   docket.n_subjects, on_action, manager) < 0)
+    if (watch_turn(manager->watch, &manager->config->watch, now.usec, cases.subjects,
+                   cases.n_subjects, on_action, manager) < 0)
         log_line(LOG_WARNING, NULL, "no memory for the watch: somebody was not looked at");
 }

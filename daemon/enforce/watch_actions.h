@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Patrol: the watch (daemon/enforce/watch.h) put to work on each sample, and its decisions carried
- * out.
+ * Watch actions: the watch (daemon/enforce/watch.h) put to work on each sample, and its decisions
+ * carried out.
  *
  * Part of the manager; event-loop thread only.
  */
@@ -13,6 +13,6 @@ struct manager;
 
 /* Judge what the sample shows; after broker_sample(). */
 /* Forget the signals whose answers have not come. */
-void patrol_free_all(struct manager *manager);
+void watch_actions_free_all(struct manager *manager);
 
-void patrol_turn(struct manager *manager, const struct sample *sample, struct moment now);
+void watch_actions_apply(struct manager *manager, const struct sample *sample, struct moment now);

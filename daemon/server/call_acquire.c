@@ -229,7 +229,7 @@ static bool will_be_confined(const struct manager *manager, const struct wire_re
            manager->probes.tiers[2].proven;
 }
 
-unsigned lease_acquire(struct session *session, const struct varlink_call *call) {
+unsigned call_acquire(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_request *wire = call->parameters.acquire.request;
     struct broker_peer peer = methods_peer(session);
@@ -299,7 +299,7 @@ void methods_decided(struct session *session, const struct verdict *verdict) {
     free(pending);
 }
 
-unsigned lease_explain(struct session *session, const struct varlink_call *call) {
+unsigned call_acquire_explain(struct session *session, const struct varlink_call *call) {
     static const enum wire_verdict verdicts[] = {
         [VERDICT_GRANT] = WIRE_VERDICT_GRANT,
         [VERDICT_WAIT] = WIRE_VERDICT_WAIT,

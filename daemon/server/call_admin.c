@@ -35,7 +35,7 @@ static bool is_admin(struct session *session, const struct varlink_call *call, c
     return false;
 }
 
-unsigned admin_get_box(struct session *session, const struct varlink_call *call) {
+unsigned call_admin_get_box(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_box *box;
 
@@ -49,7 +49,7 @@ unsigned admin_get_box(struct session *session, const struct varlink_call *call)
                           ROWS_PER_CHEAP);
 }
 
-unsigned admin_monitor(struct session *session, const struct varlink_call *call) {
+unsigned call_admin_monitor(struct session *session, const struct varlink_call *call) {
     if (!call->more) {
         session_fail(session, call, &(struct failure){ .code = FAILURE_EXPECTED_MORE });
         return 1;
@@ -100,7 +100,7 @@ static void on_usage_cancelled(struct session *session) {
     accounts_forget(session->manager->accounts, session);
 }
 
-unsigned admin_usage(struct session *session, const struct varlink_call *call) {
+unsigned call_admin_usage(struct session *session, const struct varlink_call *call) {
     static const enum accounts_by bys[] = {
         [0] = ACCOUNTS_BY_USER,
         [WIRE_BY_USER] = ACCOUNTS_BY_USER,
@@ -279,7 +279,7 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
     return 8;
 }
 
-unsigned admin_drain(struct session *session, const struct varlink_call *call) {
+unsigned call_admin_drain(struct session *session, const struct varlink_call *call) {
     const struct wire_drain *wire = &call->parameters.drain;
 
     if (!is_admin(session, call, "drain devices"))
@@ -296,7 +296,7 @@ unsigned admin_drain(struct session *session, const struct varlink_call *call) {
                                                          : "drained by an administrator");
 }
 
-unsigned admin_resume(struct session *session, const struct varlink_call *call) {
+unsigned call_admin_resume(struct session *session, const struct varlink_call *call) {
     const struct wire_resume *wire = &call->parameters.resume;
 
     if (!is_admin(session, call, "put devices back into use"))
@@ -304,7 +304,7 @@ unsigned admin_resume(struct session *session, const struct varlink_call *call) 
     return drain_or_resume(session, call, wire->devices, wire->n_devices, NULL);
 }
 
-unsigned admin_reload(struct session *session, const struct varlink_call *call) {
+unsigned call_admin_reload(struct session *session, const struct varlink_call *call) {
     if (!is_admin(session, call, "have the configuration read"))
         return 1;
     return reload_call(session->manager->reload, session, call);

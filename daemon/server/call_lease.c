@@ -125,10 +125,10 @@ static void believe_loss(struct session *session, const struct wire_attach *wire
         return;
     snprintf(what, sizeof(what), "process %d comes back with lease %llu", (int)session->process.pid,
              (unsigned long long)wire->lease);
-    restore_lost(manager, what);
+    replay_lost(manager, what);
 }
 
-unsigned lease_attach(struct session *session, const struct varlink_call *call) {
+unsigned call_lease_attach(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_attach *wire = &call->parameters.attach;
     struct broker_peer peer = methods_peer(session);
@@ -195,7 +195,7 @@ static bool read_bytes(struct session *session, const struct varlink_call *call,
     return false;
 }
 
-unsigned lease_grow(struct session *session, const struct varlink_call *call) {
+unsigned call_lease_grow(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_grow *wire = &call->parameters.grow;
     struct broker_growth growth = {
@@ -248,7 +248,7 @@ unsigned lease_grow(struct session *session, const struct varlink_call *call) {
     return 1;
 }
 
-unsigned lease_shrink(struct session *session, const struct varlink_call *call) {
+unsigned call_lease_shrink(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_shrink *wire = &call->parameters.shrink;
     struct gpuid device;
@@ -270,7 +270,7 @@ unsigned lease_shrink(struct session *session, const struct varlink_call *call) 
     return 1;
 }
 
-unsigned lease_release(struct session *session, const struct varlink_call *call) {
+unsigned call_lease_release(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     struct broker_peer peer = methods_peer(session);
     struct verdict verdict;
@@ -307,7 +307,7 @@ static void confinement_free(struct confinement *confinement) {
     free(confinement);
 }
 
-void confinements_free_all(struct manager *manager) {
+void call_lease_free_all(struct manager *manager) {
     struct confinement *confinement;
 
     while ((confinement = list_first(&manager->confinements, struct confinement, in_manager)))
@@ -388,7 +388,7 @@ static void on_confined(void *userdata, int r, const struct hand_answer *answer,
     manager_settle(manager);
 }
 
-unsigned lease_confine(struct session *session, const struct varlink_call *call) {
+unsigned call_lease_confine(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_confine *wire = &call->parameters.confine;
     const struct lease *lease = broker_lease(manager->broker, wire->lease);
@@ -454,7 +454,7 @@ static void on_killed(void *userdata, int r, uint32_t n_processes, const struct 
     free(pending);
 }
 
-unsigned lease_kill(struct session *session, const struct varlink_call *call) {
+unsigned call_lease_kill(struct session *session, const struct varlink_call *call) {
     struct manager *manager = session->manager;
     const struct wire_kill *wire = &call->parameters.kill;
     const struct lease *lease = broker_lease(manager->broker, wire->lease);
@@ -476,18 +476,18 @@ unsigned lease_kill(struct session *session, const struct varlink_call *call) {
     pending = calloc(1, sizeof(*pending));
     if (!pending)
         return pending_no_memory(session, call);
-    herald_say(manager, LOG_NOTICE,
-               &(struct log_about){ .message = LOG_SIGNALLED,
-                                    .lease = lease->id,
-                                    .pid = session->peer.pid,
-                                    .has_uid = true,
-                                    .uid = session->peer.uid },
-               "action", "uid %u sends signal %d to the processes of lease %llu", session->peer.uid,
-               number, (unsigned long long)lease->id);
+    broker_events_report(manager, LOG_NOTICE,
+                         &(struct log_about){ .message = LOG_SIGNALLED,
+                                              .lease = lease->id,
+                                              .pid = session->peer.pid,
+                                              .has_uid = true,
+                                              .uid = session->peer.uid },
+                         "action", "uid %u sends signal %d to the processes of lease %llu",
+                         session->peer.uid, number, (unsigned long long)lease->id);
     session_block(session, call, pending, pending_cancel);
-    r = volley_new(&pending->volley, manager, lease, number,
-                   session_is_admin(session) ? VOLLEY_AS_ADMIN : VOLLEY_AS_OWNER, on_killed,
-                   session);
+    r = signal_request_new(&pending->signal_request, manager, lease, number,
+                           session_is_admin(session) ? SIGNAL_AS_ADMIN : SIGNAL_AS_OWNER, on_killed,
+                           session);
     if (r > 0)
         return 8;
     session->blocked = false;

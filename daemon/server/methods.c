@@ -8,13 +8,13 @@
 #include "daemon/manager.h"
 
 static const method_fn methods[WIRE_METHODS] = {
-    [WIRE_METHOD_GET_BOX] = admin_get_box, [WIRE_METHOD_ACQUIRE] = lease_acquire,
-    [WIRE_METHOD_EXPLAIN] = lease_explain, [WIRE_METHOD_ATTACH] = lease_attach,
-    [WIRE_METHOD_CONFINE] = lease_confine, [WIRE_METHOD_GROW] = lease_grow,
-    [WIRE_METHOD_SHRINK] = lease_shrink,   [WIRE_METHOD_RELEASE] = lease_release,
-    [WIRE_METHOD_KILL] = lease_kill,       [WIRE_METHOD_MONITOR] = admin_monitor,
-    [WIRE_METHOD_USAGE] = admin_usage,     [WIRE_METHOD_DRAIN] = admin_drain,
-    [WIRE_METHOD_RESUME] = admin_resume,   [WIRE_METHOD_RELOAD] = admin_reload,
+    [WIRE_METHOD_GET_BOX] = call_admin_get_box,   [WIRE_METHOD_ACQUIRE] = call_acquire,
+    [WIRE_METHOD_EXPLAIN] = call_acquire_explain, [WIRE_METHOD_ATTACH] = call_lease_attach,
+    [WIRE_METHOD_CONFINE] = call_lease_confine,   [WIRE_METHOD_GROW] = call_lease_grow,
+    [WIRE_METHOD_SHRINK] = call_lease_shrink,     [WIRE_METHOD_RELEASE] = call_lease_release,
+    [WIRE_METHOD_KILL] = call_lease_kill,         [WIRE_METHOD_MONITOR] = call_admin_monitor,
+    [WIRE_METHOD_USAGE] = call_admin_usage,       [WIRE_METHOD_DRAIN] = call_admin_drain,
+    [WIRE_METHOD_RESUME] = call_admin_resume,     [WIRE_METHOD_RELOAD] = call_admin_reload,
 };
 
 static const struct varlink_service service = {

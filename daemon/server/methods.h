@@ -20,27 +20,27 @@ void methods_stale(struct manager *manager, const char *reason);
 
 /* At the daemon's end: what calls left with a hand that will not answer any more. */
 void methods_free_all(struct manager *manager);
-void confinements_free_all(struct manager *manager);
+void call_lease_free_all(struct manager *manager);
 
 /* ---- For the files of the handlers ------------------------------------------------------------
  */
 
 typedef unsigned (*method_fn)(struct session *session, const struct varlink_call *call);
 
-unsigned lease_acquire(struct session *session, const struct varlink_call *call);
-unsigned lease_explain(struct session *session, const struct varlink_call *call);
-unsigned lease_attach(struct session *session, const struct varlink_call *call);
-unsigned lease_confine(struct session *session, const struct varlink_call *call);
-unsigned lease_grow(struct session *session, const struct varlink_call *call);
-unsigned lease_shrink(struct session *session, const struct varlink_call *call);
-unsigned lease_release(struct session *session, const struct varlink_call *call);
-unsigned lease_kill(struct session *session, const struct varlink_call *call);
-unsigned admin_get_box(struct session *session, const struct varlink_call *call);
-unsigned admin_monitor(struct session *session, const struct varlink_call *call);
-unsigned admin_usage(struct session *session, const struct varlink_call *call);
-unsigned admin_drain(struct session *session, const struct varlink_call *call);
-unsigned admin_resume(struct session *session, const struct varlink_call *call);
-unsigned admin_reload(struct session *session, const struct varlink_call *call);
+unsigned call_acquire(struct session *session, const struct varlink_call *call);
+unsigned call_acquire_explain(struct session *session, const struct varlink_call *call);
+unsigned call_lease_attach(struct session *session, const struct varlink_call *call);
+unsigned call_lease_confine(struct session *session, const struct varlink_call *call);
+unsigned call_lease_grow(struct session *session, const struct varlink_call *call);
+unsigned call_lease_shrink(struct session *session, const struct varlink_call *call);
+unsigned call_lease_release(struct session *session, const struct varlink_call *call);
+unsigned call_lease_kill(struct session *session, const struct varlink_call *call);
+unsigned call_admin_get_box(struct session *session, const struct varlink_call *call);
+unsigned call_admin_monitor(struct session *session, const struct varlink_call *call);
+unsigned call_admin_usage(struct session *session, const struct varlink_call *call);
+unsigned call_admin_drain(struct session *session, const struct varlink_call *call);
+unsigned call_admin_resume(struct session *session, const struct varlink_call *call);
+unsigned call_admin_reload(struct session *session, const struct varlink_call *call);
 
 /* Fail with a sentence. Returns 1, the cost. */
 unsigned methods_fail(struct session *session, const struct varlink_call *call,

@@ -15,7 +15,7 @@ void pending_cancel(struct session *session) {
 
     if (pending->waiter && !session->manager->is_down)
         broker_cancel(session->manager->broker, pending->waiter, manager_now(session->manager));
-    volley_forget(pending->volley);
+    signal_request_forget(pending->signal_request);
     free(pending);
 }
 
@@ -33,7 +33,7 @@ bool pending_may_hold(struct session *session, const struct varlink_call *call) 
                      "namespace beside the daemon's; call from a process that the daemon can see");
         return false;
     }
-    r = tenure_watch(session->manager, &session->process);
+    r = process_watch_begin(session->manager, &session->process);
     if (r == -ESRCH)
         methods_fail(session, call, FAILURE_DENIED,
                      "process %d, which opened this connection, "

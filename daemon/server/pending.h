@@ -22,7 +22,7 @@
 
 struct pending {
     uint64_t waiter; /* of Acquire and Grow, in the queue; 0: not in it */
-    struct volley *volley;
+    struct signal_request *signal_request;
     char token[TOKEN_SIZE]; /* of Acquire; "": none will be given */
 };
 

@@ -38,7 +38,7 @@
 #define EVENTS_PER_TURN  128
 
 /* The connections of one uid. */
-struct guest {
+struct user_count {
     uid_t uid;
     uint32_t n_sessions;
     size_t unread_bytes;
@@ -157,7 +157,7 @@ static void turn_away(struct server *server, int fd, const char *reason) {
 }
 
 static void welcome(struct server *server, int fd) {
-    struct guest *guest = NULL;
+    struct user_count *user_count = NULL;
     struct ucred cred;
     socklen_t len = sizeof(cred);
     char reason[128];
@@ -171,32 +171,32 @@ static void welcome(struct server *server, int fd) {
         close(fd);
         return;
     }
-    guest = map_find(&server->guests, cred.uid);
-    if (guest && guest->n_sessions >= server->max_per_uid) {
+    user_count = map_find(&server->user_counts, cred.uid);
+    if (user_count && user_count->n_sessions >= server->max_per_uid) {
         snprintf(reason, sizeof(reason),
                  "uid %u has %u connections open and may have no more: close some", cred.uid,
-                 guest->n_sessions);
+                 user_count->n_sessions);
         turn_away(server, fd, reason);
         log_line(LOG_WARNING,
                  &(struct log_about){
                      .message = LOG_CLIENT, .pid = cred.pid, .has_uid = true, .uid = cred.uid },
                  "uid %u has %u connections open: a new one was turned away", cred.uid,
-                 guest->n_sessions);
+                 user_count->n_sessions);
         return;
     }
-    if (!guest) {
-        guest = calloc(1, sizeof(*guest));
-        if (!guest || map_put(&server->guests, cred.uid, guest) < 0) {
-            free(guest);
+    if (!user_count) {
+        user_count = calloc(1, sizeof(*user_count));
+        if (!user_count || map_put(&server->user_counts, cred.uid, user_count) < 0) {
+            free(user_count);
             turn_away(server, fd, "the daemon is out of memory: try again later");
             return;
         }
-        guest->uid = cred.uid;
+        user_count->uid = cred.uid;
     }
     r = session_new(server, fd);
     if (r < 0) {
-        if (guest->n_sessions == 0)
-            free(map_take(&server->guests, cred.uid));
+        if (user_count->n_sessions == 0)
+            free(map_take(&server->user_counts, cred.uid));
         turn_away(server, fd, "the daemon is out of memory or descriptors: try again later");
     }
 }
@@ -264,7 +264,7 @@ static bool run_turn(struct server *server) {
 }
 
 void server_serve(struct server *server) {
-    while (!run_turn(server) && !server->manager->is_stirred)
+    while (!run_turn(server) && !server->manager->is_rearm_due)
         ;
 }
 
@@ -278,31 +278,31 @@ void server_flush(struct server *server, bool may_send) {
         session_free(session);
 }
 
-static void recount(struct server *server, struct guest *guest, struct session *session,
+static void recount(struct server *server, struct user_count *user_count, struct session *session,
                     size_t unread_bytes) {
     server->unread_bytes += unread_bytes - session->unread_bytes;
-    if (guest)
-        guest->unread_bytes += unread_bytes - session->unread_bytes;
+    if (user_count)
+        user_count->unread_bytes += unread_bytes - session->unread_bytes;
     session->unread_bytes = unread_bytes;
 }
 
 void server_enter(struct server *server, struct session *session) {
-    struct guest *guest = map_find(&server->guests, session->peer.uid);
+    struct user_count *user_count = map_find(&server->user_counts, session->peer.uid);
 
     list_append(&server->sessions, &session->in_server);
     server->n_sessions++;
-    if (guest)
-        guest->n_sessions++;
+    if (user_count)
+        user_count->n_sessions++;
 }
 
 void server_leave(struct server *server, struct session *session) {
-    struct guest *guest = map_find(&server->guests, session->peer.uid);
+    struct user_count *user_count = map_find(&server->user_counts, session->peer.uid);
 
     list_remove(&session->in_server);
     server->n_sessions--;
-    recount(server, guest, session, 0);
-    if (guest && --guest->n_sessions == 0)
-        free(map_take(&server->guests, guest->uid));
+    recount(server, user_count, session, 0);
+    if (user_count && --user_count->n_sessions == 0)
+        free(map_take(&server->user_counts, user_count->uid));
 }
 
 /* ---- Life -------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ struct server *server_free(struct server *server) {
     closep(&server->listen_fd);
     closep(&server->epoll_fd);
     closep(&server->reserve_fd);
-    map_done(&server->guests);
+    map_done(&server->user_counts);
     free(server);
     return NULL;
 }
@@ -407,31 +407,31 @@ void server_refuse_waiting(const char *reason) {
 }
 
 /* Close those that have more unread than the mean: half of the memory at least. */
-static void relieve(struct server *server, const struct guest *guest) {
+static void relieve(struct server *server, const struct user_count *user_count) {
     struct session *session;
     size_t n = 0, sum = 0;
 
     list_foreach (session, &server->sessions, in_server) {
-        if (guest && session->peer.uid != guest->uid)
+        if (user_count && session->peer.uid != user_count->uid)
             continue;
         n += session->unread_bytes > 0;
         sum += session->unread_bytes;
     }
     list_foreach (session, &server->sessions, in_server) {
-        if ((!guest || session->peer.uid == guest->uid) && session->unread_bytes > 0 &&
+        if ((!user_count || session->peer.uid == user_count->uid) && session->unread_bytes > 0 &&
             session->unread_bytes >= sum / n) {
             session_drop(session);
-            recount(server, map_find(&server->guests, session->peer.uid), session, 0);
+            recount(server, map_find(&server->user_counts, session->peer.uid), session, 0);
         }
     }
 }
 
 void server_count_unread(struct server *server, struct session *session, size_t bytes) {
-    struct guest *guest = map_find(&server->guests, session->peer.uid);
+    struct user_count *user_count = map_find(&server->user_counts, session->peer.uid);
 
-    recount(server, guest, session, bytes);
-    if (guest && guest->unread_bytes > SERVER_UNREAD_PER_UID)
-        relieve(server, guest);
+    recount(server, user_count, session, bytes);
+    if (user_count && user_count->unread_bytes > SERVER_UNREAD_PER_UID)
+        relieve(server, user_count);
     else if (server->unread_bytes > SERVER_UNREAD)
         relieve(server, NULL);
 }

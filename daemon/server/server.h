@@ -37,7 +37,7 @@ struct server {
     struct list ready;       /* those with whole messages that were not handled yet */
     struct list dirty;       /* those with something to send */
     struct list dead;        /* those that ended in this turn, out of `sessions` */
-    struct map guests;       /* uid → struct guest: connections counted per uid */
+    struct map user_counts;  /* uid → struct guest: connections counted per uid */
     size_t n_sessions, max_sessions;
     size_t unread_bytes; /* of all sessions */
     uint32_t max_per_uid;
@@ -67,7 +67,7 @@ void server_refuse_waiting(const char *reason);
 
 /*
  * Serve clients, and wait for them, until the event loop has something to do, or should look again
- * at what it waits for (manager.is_stirred). The loop is armed (sd_event_prepare) meanwhile.
+ * at what it waits for (manager.is_rearm_due). The loop is armed (sd_event_prepare) meanwhile.
  */
 void server_serve(struct server *server);
 

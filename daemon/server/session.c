@@ -198,7 +198,7 @@ static unsigned take_message(struct session *session, char *text, size_t n) {
     if (r >= 0) {
         /* All but these may ask something of the event loop. */
         if (call.method != WIRE_METHOD_GROW && call.method != WIRE_METHOD_SHRINK)
-            manager->is_stirred = true;
+            manager->is_rearm_due = true;
         return manager->handle(session, &call);
     }
     if (r == -ENOMEM)

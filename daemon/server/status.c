@@ -54,7 +54,7 @@ static uint64_t date_of(const struct making *making, uint64_t usec) {
 }
 
 static const char *name_of(struct making *making, uid_t uid) {
-    const char *name = store_copy(making->store, names_get(making->manager->names, uid));
+    const char *name = store_copy(making->store, user_names_get(making->manager->user_names, uid));
 
     making->failed |= !name;
     return name ? name : "";

@@ -115,8 +115,8 @@ static int on_record(void *userdata, const struct record *record) {
     return 0;
 }
 
-int restore_begin(struct manager *manager, const struct state_report *report,
-                  struct allot_error *err) {
+int replay_begin(struct manager *manager, const struct state_report *report,
+                 struct allot_error *err) {
     cleanup(replay_done) struct replay replay = { .manager = manager,
                                                   .now = manager_now(manager),
                                                   .is_rebooted = report->is_rebooted };
@@ -135,7 +135,7 @@ int restore_begin(struct manager *manager, const struct state_report *report,
                  "%zu records of the last state contradict the others and were left out",
                  replay.n_wrong);
     for (size_t i = 0; i < replay.n_wrong; i++)
-        herald_record(manager, &replay.wrong[i]);
+        broker_events_record(manager, &replay.wrong[i]);
 
     manager->is_fresh = report->is_fresh && !report->is_lost;
     manager->books_lost = report->is_lost || replay.n_wrong > 0;
@@ -149,7 +149,7 @@ int restore_begin(struct manager *manager, const struct state_report *report,
                  report->n_leases, report->n_holders, report->n_waiters);
     }
     for (size_t i = 0; i < replay.n_processes; i++) {
-        r = tenure_watch(manager, &replay.processes[i]);
+        r = process_watch_begin(manager, &replay.processes[i]);
         if (r == -ESRCH)
             broker_process_gone(manager->broker, &replay.processes[i], replay.now);
         else if (r < 0)
@@ -160,27 +160,29 @@ int restore_begin(struct manager *manager, const struct state_report *report,
     return 0;
 }
 
-void restore_lost(struct manager *manager, const char *what) {
+void replay_lost(struct manager *manager, const char *what) {
     if (!manager->is_fresh)
         return;
     manager->is_fresh = false;
     manager->books_lost = true;
-    herald_say(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST }, "lost",
-               "the state is gone: %s; leases come back with their holders and from the driver, "
-               "and nothing new is granted for %llu s",
-               what, (unsigned long long)(manager->config->policy.grace_usec / 1000000));
+    broker_events_report(
+        manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_LOST }, "lost",
+        "the state is gone: %s; leases come back with their holders and from the driver, "
+        "and nothing new is granted for %llu s",
+        what, (unsigned long long)(manager->config->policy.grace_usec / 1000000));
     state_set_lost(manager->state);
     manager->unwritten = true;
     broker_books_lost(manager->broker);
     broker_grace_begin(manager->broker, manager_now(manager));
 }
 
-void restore_settle(struct manager *manager, struct moment now) {
+void replay_settle(struct manager *manager, struct moment now) {
     if (!manager->books_lost || broker_grace_until(manager->broker) != 0)
         return;
     manager->books_lost = false;
     state_mended(manager->state);
     manager->unwritten = true;
-    herald_say(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_LOST }, "mended",
-               "the books stand again: of what was lost, all that came back is in them");
+    broker_events_report(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_LOST },
+                         "mended",
+                         "the books stand again: of what was lost, all that came back is in them");
 }

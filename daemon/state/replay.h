@@ -13,14 +13,14 @@
 struct manager;
 
 /* Take back what `report` is about; before the first client. */
-int restore_begin(struct manager *manager, const struct state_report *report,
-                  struct allot_error *err);
+int replay_begin(struct manager *manager, const struct state_report *report,
+                 struct allot_error *err);
 
 /*
  * There were leases that no record tells of, as `what` shows, a sentence. Only where the daemon
  * began without any state; a second time changes nothing.
  */
-void restore_lost(struct manager *manager, const char *what);
+void replay_lost(struct manager *manager, const char *what);
 
 /* In every turn: notes that the grace time is over. Cheap. */
-void restore_settle(struct manager *manager, struct moment now);
+void replay_settle(struct manager *manager, struct moment now);

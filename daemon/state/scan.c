@@ -42,13 +42,13 @@ static uint64_t get_u64(const uint8_t *bytes) {
     return get_u32(bytes) | (uint64_t)get_u32(bytes + 4) << 32;
 }
 
-void state_head_write(uint8_t bytes[static STATE_HEAD_SIZE]) {
+void state_scan_write_head(uint8_t bytes[static STATE_HEAD_SIZE]) {
     memcpy(bytes, file_magic, sizeof(file_magic));
     put_u32(bytes + 8, VERSION);
     put_u32(bytes + 12, crc32c(0, bytes, 12));
 }
 
-size_t state_frame_close(uint8_t *bytes, size_t payload_size, uint64_t sequence) {
+size_t state_scan_close_frame(uint8_t *bytes, size_t payload_size, uint64_t sequence) {
     memcpy(bytes, frame_magic, sizeof(frame_magic));
     put_u32(bytes + 4, (uint32_t)payload_size);
     put_u64(bytes + 8, sequence);
@@ -167,7 +167,7 @@ int state_scan(const uint8_t *bytes, size_t size, state_scan_fn fn, void *userda
     int r;
 
     *ret = (struct state_scan){ 0 };
-    state_head_write(head);
+    state_scan_write_head(head);
     if (size < STATE_HEAD_SIZE) {
         worsen(ret, memcmp(bytes, head, size) == 0 ? STATE_TRUNCATED : STATE_FOREIGN, size);
         return 0;

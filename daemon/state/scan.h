@@ -23,10 +23,10 @@
  * anywhere is seen, even between two frames. */
 #define STATE_CHUNK (UINT64_C(64) << 10)
 
-void state_head_write(uint8_t bytes[static STATE_HEAD_SIZE]);
+void state_scan_write_head(uint8_t bytes[static STATE_HEAD_SIZE]);
 
 /* Head and end mark round a payload that stands at bytes + STATE_FRAME_HEAD; the whole size. */
-size_t state_frame_close(uint8_t *bytes, size_t payload_size, uint64_t sequence);
+size_t state_scan_close_frame(uint8_t *bytes, size_t payload_size, uint64_t sequence);
 
 enum state_damage {
     STATE_WHOLE,

@@ -210,13 +210,13 @@ static int snapshot_with(struct state *state, uint64_t reserve) {
         return r;
     if (size > UINT32_MAX)
         return -EFBIG;
-    size = state_frame_close(state->turn + kept, size, state->sequence);
+    size = state_scan_close_frame(state->turn + kept, size, state->sequence);
 
     fd = openat(state->dir, NAME_NEW, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     allocated = chunks(STATE_HEAD_SIZE + size + MAX(reserve, (uint64_t)STATE_FRAME_HEAD));
-    state_head_write(head);
+    state_scan_write_head(head);
     r = allocate(fd, 0, allocated);
     if (r == 0)
         r = write_all(fd, head, sizeof(head), 0);
@@ -332,7 +332,7 @@ int state_commit(struct state *state, struct allot_error *err) {
         return 0;
     }
 
-    size = state_frame_close(state->turn, size, state->sequence);
+    size = state_scan_close_frame(state->turn, size, state->sequence);
     r = write_all(state->fd, state->turn, size, state->offset);
     if (r < 0)
         return error_set(err, r, "%s/" NAME ": cannot write: %s", state->dir_path, strerror(-r));

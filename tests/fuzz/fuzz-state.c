@@ -35,13 +35,13 @@ static size_t framed(const uint8_t *data, size_t size, uint8_t **ret) {
     uint64_t sequence = 1;
 
     fuzz_check(bytes);
-    state_head_write(bytes);
+    state_scan_write_head(bytes);
     for (size_t from = 0; from < size;) {
         const uint8_t *cut = memchr(data + from, 0xfe, size - from);
         size_t length = cut ? (size_t)(cut - data) - from : size - from;
 
         memcpy(bytes + at + STATE_FRAME_HEAD, data + from, length);
-        at += state_frame_close(bytes + at, length, sequence++);
+        at += state_scan_close_frame(bytes + at, length, sequence++);
         from += length + 1;
     }
     *ret = bytes;

@@ -53,20 +53,20 @@ static void evicted(void *userdata, const struct lease *lease) {
     desk->n_evicted++;
 }
 
-static bool inherited(void *userdata, const struct lease *lease) {
+static bool seek_survivor(void *userdata, const struct lease *lease) {
     struct desk *desk = userdata;
-    const struct process_id heir = { .pid = desk->heir, .start = 7 };
+    const struct process_id survivor = { .pid = desk->survivor, .start = 7 };
 
     desk->n_sought++;
-    if (desk->heir > 0)
-        broker_inherit(desk->broker, lease->id, &heir, desk->now);
-    return desk->heir != 0;
+    if (desk->survivor > 0)
+        broker_inherit(desk->broker, lease->id, &survivor, desk->now);
+    return desk->survivor != 0;
 }
 
-static uint64_t kin(void *userdata, const struct process_id *process) {
+static uint64_t lease_of_process(void *userdata, const struct process_id *process) {
     struct desk *desk = userdata;
 
-    return process->pid == desk->kin ? desk->kin_lease : 0;
+    return process->pid == desk->job_process ? desk->job_process_lease : 0;
 }
 
 static uint64_t spent(void *userdata, uid_t uid) {
@@ -143,8 +143,8 @@ void desk_restart(struct desk *desk) {
         .event = happened,
         .record = recorded,
         .evict = evicted,
-        .heir = inherited,
-        .kin = kin,
+        .seek_survivor = seek_survivor,
+        .lease_of_process = lease_of_process,
         .spent = spent,
     };
 

@@ -35,10 +35,10 @@ struct desk {
     uint64_t notice_bytes;
     char event[32]; /* kind of the last event */
     uint64_t spent_byte_seconds;
-    pid_t heir; /* of the next lease that everybody left; 0: none, -1: a search goes on */
+    pid_t survivor; /* of the next lease that everybody left; 0: none, -1: a search goes on */
     unsigned n_sought;
-    pid_t kin; /* a process that has the environment of `kin_lease`; 0: none */
-    uint64_t kin_lease;
+    pid_t job_process; /* a process that has the environment of `job_process_lease`; 0: none */
+    uint64_t job_process_lease;
     void (*record)(struct desk *desk, const struct record *record); /* may be NULL */
     void *userdata;                                                 /* of the test's own */
 };

@@ -196,7 +196,7 @@ START_TEST(who_is_left_of_a_job_inherits_its_lease) {
     const struct lease *now;
 
     /* One after the other, and by a detachment that leaves a debt behind. */
-    desk->heir = 11;
+    desk->survivor = 11;
     desk_attach(desk, 11, 1000, lease);
     ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
     desk_gone(desk, 10);
@@ -205,16 +205,16 @@ START_TEST(who_is_left_of_a_job_inherits_its_lease) {
     now = broker_lease(desk->broker, lease);
     ck_assert_ptr_nonnull(now);
     ck_assert_int_eq(broker_owner(now)->pid, 11);
-    desk->heir = 12;
+    desk->survivor = 12;
     desk_gone(desk, 11);
     ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 12);
-    desk->heir = 0;
+    desk->survivor = 0;
     desk_gone(desk, 12);
     ck_assert_ptr_null(broker_lease(desk->broker, lease));
 
     /* While somebody is looked for the lease is there, whatever comes of it. */
     lease = desk_get(desk, 30, 1000, desk_fixed(1, 10));
-    desk->heir = -1;
+    desk->survivor = -1;
     desk_gone(desk, 30);
     ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
     desk_check(desk);
@@ -242,7 +242,7 @@ START_TEST(who_is_left_of_a_job_inherits_its_lease) {
 
     /* One that is told to end is not inherited. */
     lease = desk_get(desk, 20, 1000, desk_fixed(1, 10));
-    desk->heir = 21;
+    desk->survivor = 21;
     desk_release(desk, 1000, lease);
     ck_assert_ptr_null(broker_lease(desk->broker, lease));
 }
@@ -335,8 +335,8 @@ START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
     desk_sample(desk, &row, 1);
     ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
     ck_assert_uint_eq(desk_left(desk, 0), 26); /* unmanaged: nobody's */
-    desk->kin = 11;
-    desk->kin_lease = lease;
+    desk->job_process = 11;
+    desk->job_process_lease = lease;
     row.uid = 1001;
     desk_sample(desk, &row, 1);
     ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
