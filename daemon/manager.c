@@ -27,6 +27,7 @@
 
 #include "daemon/accounts/accounts.h"
 #include "daemon/enforce/eviction.h"
+#include "daemon/enforce/signal_request.h"
 #include "daemon/enforce/job_survivors.h"
 #include "daemon/broker_events.h"
 #include "daemon/devices/inventory.h"
@@ -536,6 +537,7 @@ struct manager *manager_free(struct manager *manager) {
     methods_free_all(manager);
     call_lease_free_all(manager);
     eviction_free_all(manager);
+    signal_request_free_all(manager);
     watch_actions_free_all(manager);
     user_names_free(manager->user_names);
     reload_free(manager->reload);

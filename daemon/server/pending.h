@@ -13,7 +13,7 @@
 
 #include "base/store.h"
 #include "base/units.h"
-#include "daemon/enforce/eviction.h"
+#include "daemon/enforce/signal_request.h"
 #include "daemon/hand/hand.h"
 #include "daemon/server/session.h"
 

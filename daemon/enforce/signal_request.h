@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+/*
+ * Signal request: signals to the processes of a lease that the hand was asked for, counted as its
+ * answers come.
+ *
+ * Owned by the manager until the last answer. Event-loop thread only.
+ */
+#include <stdint.h>
+
+#include "base/error.h"
+#include "daemon/broker/lease.h"
+
+struct manager;
+struct signal_request;
+
+/*
+ * In whose name. A signal that the user wants, or that a user can bring about (a time limit,
+ * idleness), reaches what the user could signal, and not a process of the job that runs as another
+ * user by now.
+ */
+enum signal_request_rights {
+    SIGNAL_AS_OWNER, /* of the lease */
+    SIGNAL_AS_ADMIN,
+};
+
+typedef void (*signal_request_fn)(void *userdata, int r, uint32_t n_processes,
+                                  const struct allot_error *err);
+
+/*
+ * Signal every process of a lease: those of its scope, or without one its holders and the process
+ * that acquired it. Returns how many answers are to come; `done` is called once, after the last of
+ * them, with how many processes were signalled, and `ret` is good until then. 0: the lease has no
+ * process; an error: none could be signalled; in both cases `done` is not called.
+ */
+int signal_request_new(struct signal_request **ret, struct manager *manager,
+                       const struct lease *lease, int signal, enum signal_request_rights rights,
+                       signal_request_fn done, void *userdata);
+
+/* `done` is not called any more; the signals are sent all the same. Accepts NULL. */
+void signal_request_forget(struct signal_request *request);
+
+/* At the daemon's end: answers do not come any more. */
+void signal_request_free_all(struct manager *manager);
