@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Plan pack: a plan in the making, for plan-search.c: which buffers are laid and where, how low each of
- * the others could come, and whether what is left can still fit. Every step can be taken back.
+ * Plan pack: a plan in the making, for plan-search.c: which buffers are laid and where, how low
+ * each of the others could come, and whether what is left can still fit. Every step can be taken
+ * back.
  *
  * Time is cut into sections, between any two moments at which something begins or ends; sizes are
  * counted in a unit that divides them all where possible, so that 31 bits do. Owned by the search.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Job environment: the environment that a job is started with: ours, what the grant says, and the guard.
+ * Job environment: the environment that a job is started with: ours, what the grant says, and the
+ * guard.
  *
  * Owned by its maker. All return 0 or -ENOMEM.
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Lease wait: waiting for a lease on behalf of a command, with place and reason on stderr meanwhile.
+ * Lease wait: waiting for a lease on behalf of a command, with place and reason on stderr
+ * meanwhile.
  */
 #include "ctl/job/request_options.h"
 #include "ctl/gpuctl.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Box view: the box as it is now, from allotd or, where that does not answer, from the driver alone.
+ * Box view: the box as it is now, from allotd or, where that does not answer, from the driver
+ * alone.
  *
  * Owned by whoever took it, and everything in `view` lives as long.
  */

@@ -19,7 +19,7 @@
 
 enum { OPT_JSON = 1, OPT_CSV, OPT_DEVICE, OPT_USER, OPT_WATCH };
 
-#define QUERY_OPTIONS(csv_value, csv_help)                                                          \
+#define QUERY_OPTIONS(csv_value, csv_help)                                                         \
     { OPT_JSON, 0, "json", NULL, "everything as JSON, see gpuctl(1)" },                            \
         { OPT_CSV, 0, "csv", csv_value, csv_help, WORD_CHOICE, "devices leases processes queue" }, \
         { OPT_DEVICE,  'i', "device", "DEVICE", "only these: index, UUID or bus id, by commas",    \
@@ -140,7 +140,7 @@ static int query_again(struct query *query, struct gpuctl *ctl, struct client *c
 }
 
 static int query_run(struct query *query, const struct verb *verb, struct gpuctl *ctl, int argc,
-                   char **argv) {
+                     char **argv) {
     cleanup(client_freep) struct client *client = NULL;
     struct allot_error err = {};
     struct option_parser options;
