@@ -40,7 +40,8 @@
 #include "daemon/enforce/scope.h"
 #include "daemon/server/server.h"
 #include "daemon/state/state.h"
-#include "daemon/devices/survey.h"
+#include "daemon/devices/sampling.h"
+#include "daemon/enforce/tiers.h"
 #include "daemon/enforce/process_watch.h"
 
 #define USEC_PER_SEC    UINT64_C(1000000)
@@ -193,7 +194,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *data) {
         accounts_tick(manager->accounts, now.usec, manager_real(manager));
     scope_tick(manager, now);
     eviction_tick(manager, now);
-    survey_tick(manager, now);
+    sampling_tick(manager, now);
     manager_settle(manager);
     sd_event_source_set_time(source, now.usec + TICK_USEC);
     return 0;
@@ -234,7 +235,7 @@ int manager_reconfigure(struct manager *manager, struct config *config, struct a
     manager->config = config;
     apply_config(manager);
     if (config->is_locked != old->is_locked)
-        survey_lock(manager);
+        tiers_lock(manager);
     config_free(old);
     return 0;
 }
@@ -264,6 +265,12 @@ void manager_tell_config(const struct config_report *report) {
             log_line(is_error ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
         is_first &= !is_error;
     }
+}
+
+void manager_log_failure(void *userdata, int r, const struct hand_answer *answer,
+                         const struct allot_error *err) {
+    if (r < 0)
+        log_line(LOG_WARNING, NULL, "%s", err->text);
 }
 
 /* ---- Signals ----------------------------------------------------------------------------------
@@ -344,7 +351,7 @@ static int start_hand(struct manager *manager, struct allot_error *err) {
         .program = manager->options.hand_program,
         .period_usec = manager->config->sample_usec,
         .stale_usec = manager->config->stale_usec,
-        .watcher = survey_watcher(manager),
+        .watcher = sampling_watcher(manager),
     };
 
     return hand_new(&manager->hand, &options, err);
@@ -432,7 +439,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     sink = broker_events_sink(manager);
     r = broker_new(&manager->broker, &manager->config->policy, &sink);
     if (r >= 0)
-        r = survey_new(manager);
+        r = sampling_new(manager);
     if (r >= 0)
         r = user_names_new(&manager->user_names, NULL);
     if (r >= 0)
@@ -550,7 +557,7 @@ struct manager *manager_free(struct manager *manager) {
     sd_event_source_disable_unref(manager->tick_timer);
     sd_event_source_disable_unref(manager->accounts_source);
     broker_free(manager->broker);
-    survey_free(manager);
+    sampling_free(manager);
     accounts_free(manager->accounts);
     state_free(manager->state);
     config_free(manager->config);

@@ -81,13 +81,14 @@ struct manager {
     struct hand_probes probes;
     bool has_probes, is_probing;
     unsigned n_probes_failed;
-    bool is_locked;         /* sessions are locked out of the GPUs: tried, and it holds */
-    uint64_t lock_usec;     /* when the hand was asked, CLOCK_BOOTTIME */
-    char lock_trouble[512]; /* why they are not, or not let in again; "" */
-    struct map charts; /* UUID → struct chart: what is known of a device beyond its readings */
-    uint64_t n_over;   /* times that the watch found somebody over; 0: it never did */
-    bool accounts_trouble; /* was told */
-    bool state_trouble;    /* the same: there is no room for records */
+    bool is_locked;            /* sessions are locked out of the GPUs: tried, and it holds */
+    uint64_t lock_usec;        /* when the hand was asked, CLOCK_BOOTTIME */
+    char lock_trouble[512];    /* why they are not, or not let in again; "" */
+    struct map device_records; /* UUID → struct device_record: what is known of a device beyond its
+                                  readings */
+    uint64_t n_over;           /* times that the watch found somebody over; 0: it never did */
+    bool accounts_trouble;     /* was told */
+    bool state_trouble;        /* the same: there is no room for records */
     uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
     char stale_reason[256];
 
@@ -149,3 +150,7 @@ int manager_reconfigure(struct manager *manager, struct config *config, struct a
 
 /* What was found in a configuration, to the log; all but the first error, where that is told. */
 void manager_tell_config(const struct config_report *report);
+
+/* For calls of the hand whose answer is of no use but for the log. */
+void manager_log_failure(void *userdata, int r, const struct hand_answer *answer,
+                         const struct allot_error *err);

@@ -13,7 +13,6 @@
 #include "daemon/broker_events.h"
 #include "daemon/manager.h"
 #include "daemon/server/session.h"
-#include "daemon/devices/survey.h"
 
 /* ---- What a decision does ---------------------------------------------------------------------
  */
@@ -123,8 +122,8 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
         list_append(&manager->watch_signals, &watch_signal->in_manager);
     }
     /* Without the memory to tell of it, it is done all the same. */
-    if (hand_signal(manager->hand, NULL, &order, watch_signal ? on_signal_sent : survey_ignore,
-                    watch_signal) < 0 &&
+    if (hand_signal(manager->hand, NULL, &order,
+                    watch_signal ? on_signal_sent : manager_log_failure, watch_signal) < 0 &&
         watch_signal)
         watch_signal_free(watch_signal);
 }
@@ -286,4 +285,9 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
     if (watch_turn(manager->watch, &manager->config->watch, now.usec, cases.subjects,
                    cases.n_subjects, on_action, manager) < 0)
         log_line(LOG_WARNING, NULL, "no memory for the watch: somebody was not looked at");
+}
+
+bool watch_actions_refuses(struct manager *manager, uint64_t lease, const struct gpuid *device) {
+    return !manager->config->watch.dry_run && manager->n_over > 0 &&
+           watch_refuses(manager->watch, lease, device);
 }

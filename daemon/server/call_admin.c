@@ -15,7 +15,7 @@
 #include "daemon/server/methods.h"
 #include "daemon/config/reload.h"
 #include "daemon/server/status.h"
-#include "daemon/devices/survey.h"
+#include "daemon/devices/device_record.h"
 
 #define ROWS_PER_CHEAP 32 /* rows of a box that cost as much as a cheap call */
 
@@ -266,9 +266,9 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
         bool is_gpu = device && !device->seen.is_mig;
 
         if (reason)
-            survey_drain(manager, &ids[i], reason);
+            device_record_drain(manager, &ids[i], reason);
         else
-            survey_resume(manager, &ids[i]);
+            device_record_resume(manager, &ids[i]);
         if (is_gpu && hand_close_device(manager->hand, NULL, &ids[i], reason != NULL, on_closed,
                                         closing) >= 0)
             closing->n_open++;

@@ -17,7 +17,7 @@
 #include "daemon/state/replay.h"
 #include "daemon/enforce/scope.h"
 #include "daemon/state/state.h"
-#include "daemon/devices/survey.h"
+#include "daemon/enforce/watch_actions.h"
 
 /* ---- Belonging to a lease ----------------------------------------------------------------------
  */
@@ -215,7 +215,7 @@ unsigned call_lease_grow(struct session *session, const struct varlink_call *cal
         return 1;
     if (!state_is_ready(manager->state, &err))
         return methods_fail(session, call, FAILURE_BUSY, "%s", err.text);
-    if (growth.bytes && survey_refuses(manager, growth.lease, &growth.device))
+    if (growth.bytes && watch_actions_refuses(manager, growth.lease, &growth.device))
         return methods_fail(session, call, FAILURE_NO_MEMORY,
                             "lease %llu uses more than its limit on %s: no growth until it is "
                             "back under it",

@@ -16,7 +16,7 @@
 #include "daemon/broker_events.h"
 #include "daemon/manager.h"
 #include "daemon/enforce/scope.h"
-#include "daemon/devices/survey.h"
+#include "daemon/devices/device_record.h"
 #include "daemon/enforce/process_watch.h"
 
 struct replay {
@@ -96,7 +96,7 @@ static int on_record(void *userdata, const struct record *record) {
     int r;
 
     if (record->kind == RECORD_DEVICE)
-        return survey_restore(replay->manager, &record->device, replay->is_rebooted);
+        return device_record_restore(replay->manager, &record->device, replay->is_rebooted);
     r = broker_restore(replay->manager->broker, record, replay->now);
     if (r == -EBADMSG)
         return note_wrong(replay, record);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/enforce/tiers.h"
+
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "daemon/log.h"
+#include "daemon/manager.h"
+
+#define LOCK_RETRY_USEC (UINT64_C(30) * 1000 * 1000)
+#define PROBES_MAX      5 /* attempts to try the tiers */
+
+static void on_probed(void *userdata, int r, const struct hand_answer *answer,
+                      const struct allot_error *err) {
+    struct manager *manager = userdata;
+
+    if (r < 0) {
+        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
+                 "the tiers of enforcement could not be tried: %s", err->text);
+        /* Its hand may have been replaced meanwhile. What breaks hands is not tried for ever. */
+        if (++manager->n_probes_failed < PROBES_MAX)
+            manager->is_probing = false;
+        return;
+    }
+    manager->probes = answer->probes;
+    manager->has_probes = true;
+    for (unsigned tier = 1; tier < ELEMENTSOF(answer->probes.tiers); tier++)
+        if (tier != 3 && tier != 4)
+            log_line(LOG_INFO, &(struct log_about){ .message = LOG_TIER }, "tier %u is %s: %s",
+                     tier, answer->probes.tiers[tier].proven ? "proven" : "absent",
+                     answer->probes.tiers[tier].detail);
+}
+
+static void on_locked(void *userdata, int r, const struct hand_answer *answer,
+                      const struct allot_error *err) {
+    struct manager *manager = userdata;
+    bool wanted = manager->config->is_locked;
+
+    manager->is_locked = wanted && r == 0;
+    snprintf(manager->lock_trouble, sizeof(manager->lock_trouble), "%s", r < 0 ? err->text : "");
+    if (r < 0)
+        log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
+                 wanted ? "sessions are not locked out of the GPUs: %s"
+                        : "the GPUs could not be opened to sessions again: %s",
+                 err->text);
+    else if (wanted)
+        log_line(LOG_NOTICE, &(struct log_about){ .message = LOG_TIER },
+                 "locked: the GPUs are open to leases only");
+}
+
+void tiers_lock(struct manager *manager) {
+    manager->lock_usec = manager_now(manager).usec;
+    /* Before the first sample the hand does not know what there is to lock: it is asked then. */
+    if (manager->is_probing)
+        hand_lock(manager->hand, NULL, manager->config->is_locked, on_locked, manager);
+}
+
+void tiers_sampled(struct manager *manager, struct moment now) {
+    if (!manager->has_probes && !manager->is_probing) {
+        manager->is_probing = true;
+        hand_probe(manager->hand, NULL, on_probed, manager);
+        tiers_lock(manager);
+    }
+    /* systemd may have been too busy to answer. */
+    if (manager->lock_trouble[0] && now.usec - manager->lock_usec >= LOCK_RETRY_USEC)
+        tiers_lock(manager);
+}
