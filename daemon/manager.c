@@ -51,7 +51,6 @@
 #define RETRY_USEC      UINT64_C(100000) /* until a failed commit is tried again */
 #define SETTLE_ROUNDS   16
 #define FILES_KEPT_BACK 128 /* descriptors for everything that is no client */
-#define URGENT_PRIORITY 0   /* before the clients' turns (10) */
 
 /* ---- Time -------------------------------------------------------------------------------------
  */

@@ -59,7 +59,7 @@ struct hand {
     sd_event_source *io, *deadline, *period, *retry, *overdue, *hurry;
     struct hand_call *out; /* asked, not answered */
     struct list waiting;
-    struct urgent urgent;
+    struct signal_fallback fallback;
     struct list hurried; /* calls that `urgent` has */
     uint64_t serial;
     bool sample_due;
@@ -437,7 +437,7 @@ static int hurry_passed(sd_event_source *source, uint64_t usec, void *userdata) 
         if (call->message.head.kind != HAND_SIGNAL || signal->only_over)
             continue;
         /* No other hand can be had: then it is this one's turn, some time. */
-        if (urgent_signal(&hand->urgent, signal, hurried, call) < 0)
+        if (signal_fallback_send(&hand->fallback, signal, hurried, call) < 0)
             break;
         list_remove(&call->link);
         list_append(&hand->hurried, &call->link);
@@ -540,7 +540,7 @@ int hand_new(struct hand **ret, const struct hand_options *options, struct allot
     list_init(&hand->hurried);
     r = hand_link_init(&hand->link, options->event, options->socket, options->program);
     if (r == 0)
-        r = urgent_init(&hand->urgent, options, hand->timeout_usec);
+        r = signal_fallback_init(&hand->fallback, options, hand->timeout_usec);
     if (r < 0)
         return error_set(err, r, "out of memory");
     r = add_timer(hand, &hand->deadline, deadline_passed);
@@ -575,7 +575,7 @@ struct hand *hand_free(struct hand *hand) {
         call_free(list_entry(hand->waiting.next, struct hand_call, link));
     while (hand->hurried.next && !list_is_empty(&hand->hurried))
         call_free(list_entry(hand->hurried.next, struct hand_call, link));
-    urgent_done(&hand->urgent);
+    signal_fallback_done(&hand->fallback);
     hand_link_done(&hand->link);
     sd_event_source_disable_unref(hand->deadline);
     sd_event_source_disable_unref(hand->period);

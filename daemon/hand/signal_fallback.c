@@ -11,84 +11,86 @@
 #include "base/cleanup.h"
 #include "daemon/hand/wire.h"
 
-struct shot {
-    struct list in_urgent;
+struct queued_signal {
+    struct list in_fallback;
     struct hand_signal signal;
     hand_fn done;
     void *userdata;
 };
 
-int urgent_init(struct urgent *urgent, const struct hand_options *options, uint64_t timeout_usec) {
-    *urgent = (struct urgent){
+int signal_fallback_init(struct signal_fallback *fallback, const struct hand_options *options,
+                         uint64_t timeout_usec) {
+    *fallback = (struct signal_fallback){
         .event = options->event,
         .driver = options->driver,
         .timeout_usec = timeout_usec,
     };
-    list_init(&urgent->shots);
-    return hand_link_init(&urgent->link, options->event, options->socket, options->program);
+    list_init(&fallback->queue);
+    return hand_link_init(&fallback->link, options->event, options->socket, options->program);
 }
 
-static void close_link(struct urgent *urgent) {
-    urgent->io = sd_event_source_disable_unref(urgent->io);
-    urgent->deadline = sd_event_source_disable_unref(urgent->deadline);
-    hand_link_close(&urgent->link);
-    urgent->serial = 0;
+static void close_link(struct signal_fallback *fallback) {
+    fallback->io = sd_event_source_disable_unref(fallback->io);
+    fallback->deadline = sd_event_source_disable_unref(fallback->deadline);
+    hand_link_close(&fallback->link);
+    fallback->serial = 0;
 }
 
-void urgent_done(struct urgent *urgent) {
-    struct shot *shot;
+void signal_fallback_done(struct signal_fallback *fallback) {
+    struct queued_signal *queued;
 
-    if (!urgent->event)
+    if (!fallback->event)
         return;
-    while ((shot = list_first(&urgent->shots, struct shot, in_urgent))) {
-        list_remove(&shot->in_urgent);
-        free(shot);
+    while ((queued = list_first(&fallback->queue, struct queued_signal, in_fallback))) {
+        list_remove(&queued->in_fallback);
+        free(queued);
     }
-    close_link(urgent);
-    hand_link_done(&urgent->link);
+    close_link(fallback);
+    hand_link_done(&fallback->link);
 }
 
-static void finish_first(struct urgent *urgent, int r, const struct hand_answer *answer,
+static void finish_first(struct signal_fallback *fallback, int r, const struct hand_answer *answer,
                          const struct allot_error *err) {
-    struct shot *shot = list_first(&urgent->shots, struct shot, in_urgent);
-    hand_fn done = shot->done;
-    void *userdata = shot->userdata;
+    struct queued_signal *queued = list_first(&fallback->queue, struct queued_signal, in_fallback);
+    hand_fn done = queued->done;
+    void *userdata = queued->userdata;
 
-    list_remove(&shot->in_urgent);
-    free(shot);
+    list_remove(&queued->in_fallback);
+    free(queued);
     done(userdata, r, answer, err);
 }
 
 /* This hand is of no use: whoever waits for it hears so. New ones may come meanwhile. */
-static void give_up(struct urgent *urgent, int r, const char *reason) {
+static void give_up(struct signal_fallback *fallback, int r, const char *reason) {
     struct allot_error err;
     size_t n = 0;
-    struct shot *shot;
+    struct queued_signal *queued;
 
-    close_link(urgent);
+    close_link(fallback);
     error_set(&err, r, "%s", reason);
-    list_foreach (shot, &urgent->shots, in_urgent)
+    list_foreach (queued, &fallback->queue, in_fallback)
         n++;
     while (n-- > 0)
-        finish_first(urgent, r, NULL, &err);
+        finish_first(fallback, r, NULL, &err);
 }
 
-static void put(struct urgent *urgent, union hand_message *message, uint32_t kind) {
+static void put(struct signal_fallback *fallback, union hand_message *message, uint32_t kind) {
     message->head.kind = kind;
-    message->head.serial = ++urgent->serial;
+    message->head.serial = ++fallback->serial;
     /* A connection that is broken is noticed by the loop. */
-    if (send(urgent->link.fd, message, hand_size(kind), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+    if (send(fallback->link.fd, message, hand_size(kind), MSG_NOSIGNAL | MSG_DONTWAIT) !=
         (ssize_t)hand_size(kind))
-        shutdown(urgent->link.fd, SHUT_RDWR);
+        shutdown(fallback->link.fd, SHUT_RDWR);
 }
 
-static void put_first(struct urgent *urgent) {
-    const struct shot *shot = list_first(&urgent->shots, struct shot, in_urgent);
+static void put_first(struct signal_fallback *fallback) {
+    const struct queued_signal *queued =
+        list_first(&fallback->queue, struct queued_signal, in_fallback);
     union hand_message message;
 
     memset(&message, 0, sizeof(message));
-    message.signal.signal = shot->signal;
-    put(urgent, &message, HAND_SIGNAL);
+    message.signal.signal = queued->signal;
+    put(fallback, &message, HAND_SIGNAL);
 }
 
 static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdata) {
@@ -97,79 +99,80 @@ static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdat
 }
 
 static int readable(sd_event_source *source, int fd, uint32_t events, void *userdata) {
-    struct urgent *urgent = userdata;
+    struct signal_fallback *fallback = userdata;
     union hand_message message;
     struct hand_answer answer;
     struct allot_error err;
-    bool is_greeting = urgent->serial == 1;
+    bool is_greeting = fallback->serial == 1;
     ssize_t n = recv(fd, &message, sizeof(message), MSG_DONTWAIT | MSG_TRUNC);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n < (ssize_t)sizeof(message.head) || message.head.kind != HAND_ANSWER ||
-        (size_t)n != hand_size(HAND_ANSWER) || message.head.serial != urgent->serial) {
-        give_up(urgent, -ECONNRESET, "allot-hand ended before the signal was sent");
+        (size_t)n != hand_size(HAND_ANSWER) || message.head.serial != fallback->serial) {
+        give_up(fallback, -ECONNRESET, "allot-hand ended before the signal was sent");
         return 0;
     }
     message.answer.text[sizeof(message.answer.text) - 1] = 0;
     if (is_greeting && message.answer.r < 0) {
-        give_up(urgent, message.answer.r, message.answer.text);
+        give_up(fallback, message.answer.r, message.answer.text);
         return 0;
     }
     if (!is_greeting) {
         memset(&answer, 0, sizeof(answer));
         answer.signalled = message.answer.signalled;
         error_set(&err, message.answer.r, "%s", message.answer.text);
-        finish_first(urgent, message.answer.r, message.answer.r < 0 ? NULL : &answer, &err);
+        finish_first(fallback, message.answer.r, message.answer.r < 0 ? NULL : &answer, &err);
     }
     /* Whoever was answered may have ended all this, or asked for more. */
-    if (urgent->link.fd != fd)
+    if (fallback->link.fd != fd)
         return 0;
-    sd_event_source_set_time_relative(urgent->deadline, urgent->timeout_usec);
-    if (list_is_empty(&urgent->shots))
-        close_link(urgent);
+    sd_event_source_set_time_relative(fallback->deadline, fallback->timeout_usec);
+    if (list_is_empty(&fallback->queue))
+        close_link(fallback);
     else
-        put_first(urgent);
+        put_first(fallback);
     return 0;
 }
 
-static int open_link(struct urgent *urgent) {
+static int open_link(struct signal_fallback *fallback) {
     union hand_message message;
     struct allot_error err;
-    int r = hand_link_open(&urgent->link, &err);
+    int r = hand_link_open(&fallback->link, &err);
 
     if (r < 0)
         return r;
-    r = sd_event_add_io(urgent->event, &urgent->io, urgent->link.fd, EPOLLIN, readable, urgent);
+    r = sd_event_add_io(fallback->event, &fallback->io, fallback->link.fd, EPOLLIN, readable,
+                        fallback);
     if (r >= 0)
-        r = sd_event_add_time_relative(urgent->event, &urgent->deadline, CLOCK_BOOTTIME,
-                                       urgent->timeout_usec, 0, deadline_passed, urgent);
+        r = sd_event_add_time_relative(fallback->event, &fallback->deadline, CLOCK_BOOTTIME,
+                                       fallback->timeout_usec, 0, deadline_passed, fallback);
     if (r < 0) {
-        close_link(urgent);
+        close_link(fallback);
         return r;
     }
     memset(&message, 0, sizeof(message));
     message.hello.abi = HAND_ABI;
-    message.hello.driver = urgent->driver;
-    put(urgent, &message, HAND_HELLO);
+    message.hello.driver = fallback->driver;
+    put(fallback, &message, HAND_HELLO);
     return 0;
 }
 
-int urgent_signal(struct urgent *urgent, const struct hand_signal *signal, hand_fn done,
-                  void *userdata) {
-    struct shot *shot = malloc(sizeof(*shot));
+int signal_fallback_send(struct signal_fallback *fallback, const struct hand_signal *signal,
+                         hand_fn done, void *userdata) {
+    struct queued_signal *queued = malloc(sizeof(*queued));
     int r;
 
     assert(!signal->only_over);
-    if (!shot)
+    if (!queued)
         return -ENOMEM;
-    *shot = (struct shot){ .signal = *signal, .done = done, .userdata = userdata };
-    list_init(&shot->in_urgent);
-    r = urgent->link.fd < 0 ? open_link(urgent) : 0;
+    *queued = (struct queued_signal){ .signal = *signal, .done = done, .userdata = userdata };
+    list_init(&queued->in_fallback);
+    r = fallback->link.fd < 0 ? open_link(fallback) : 0;
     if (r < 0) {
-        free(shot);
+        free(queued);
         return r;
     }
-    list_append(&urgent->shots, &shot->in_urgent);
+    list_append(&fallback->queue, &queued->in_fallback);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Urgent: signals that do not wait for a driver that hangs.
+ * Signal fallback: signals that do not wait for a driver that hangs.
  *
  * A hand does one thing after the other, so one that is stuck in the driver signals nobody. A
  * signal that needs no reading is then sent by a hand of its own, which never touches the driver,
@@ -17,23 +17,25 @@
 
 struct sd_event_source;
 
-struct urgent {
+struct signal_fallback {
     struct sd_event *event; /* borrowed */
     enum driver_choice driver;
     uint64_t timeout_usec;
     struct hand_link link;
     struct sd_event_source *io, *deadline;
-    struct list shots; /* the first one is out, once the hand was greeted */
+    struct list queue; /* the first one is out, once the hand was greeted */
     uint64_t serial;
 };
 
 /* As hand_link_init(). -ENOMEM. */
-int urgent_init(struct urgent *urgent, const struct hand_options *options, uint64_t timeout_usec);
-void urgent_done(struct urgent *urgent); /* also of zeroed memory; drops what is open */
+int signal_fallback_init(struct signal_fallback *fallback, const struct hand_options *options,
+                         uint64_t timeout_usec);
+void signal_fallback_done(
+    struct signal_fallback *fallback); /* also of zeroed memory; drops what is open */
 
 /*
  * Send it; `signal->only_over` is not set. 0: `done` will be called once, from the loop; as
  * hand_signal() otherwise.
  */
-int urgent_signal(struct urgent *urgent, const struct hand_signal *signal, hand_fn done,
-                  void *userdata);
+int signal_fallback_send(struct signal_fallback *fallback, const struct hand_signal *signal,
+                         hand_fn done, void *userdata);

@@ -8,12 +8,13 @@
 #include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
 
-void known_lose(struct known *known, int r, const struct allot_error *err) {
-    known->seen.has = 0;
-    known->seen.health = r == -ENXIO || r == -ENOTRECOVERABLE || r == -ENODEV || r == -ENOENT
-                             ? SAMPLE_LOST
-                             : SAMPLE_FAILED;
-    hand_proc_clean(known->seen.trouble, sizeof(known->seen.trouble), err->text, strlen(err->text));
+void device_reader_lose(struct device_reader *device, int r, const struct allot_error *err) {
+    device->seen.has = 0;
+    device->seen.health = r == -ENXIO || r == -ENOTRECOVERABLE || r == -ENODEV || r == -ENOENT
+                              ? SAMPLE_LOST
+                              : SAMPLE_FAILED;
+    hand_proc_clean(device->seen.trouble, sizeof(device->seen.trouble), err->text,
+                    strlen(err->text));
 }
 
 static void set(struct sample_device *seen, uint64_t has, uint64_t bit, uint64_t *field,
@@ -30,12 +31,13 @@ static void set(struct sample_device *seen, uint64_t has, uint64_t bit, uint64_t
     set(seen, (readings)->has &NVML_READ(theirs), SAMPLE_HAS(field), &(seen)->field,               \
         (readings)->theirs)
 
-int known_read(struct known *known, const struct nvml *nvml, bool slow, struct allot_error *err) {
-    struct sample_device *seen = &known->seen;
+int device_reader_read(struct device_reader *device, const struct nvml *nvml, bool slow,
+                       struct allot_error *err) {
+    struct sample_device *seen = &device->seen;
     struct nvml_readings readings;
     int r;
 
-    r = nvml_readings_take(nvml, &known->handle,
+    r = nvml_readings_take(nvml, &device->handle,
                            NVML_MEMORY | NVML_USE | NVML_HEAT | NVML_CLOCK |
                                (slow ? NVML_MODE | NVML_ECC : 0),
                            &readings, err);
@@ -62,9 +64,9 @@ int known_read(struct known *known, const struct nvml *nvml, bool slow, struct a
     return 0;
 }
 
-void known_identify(struct known *known, const struct nvml_identity *identity,
-                    const struct known *gpu) {
-    struct sample_device *seen = &known->seen;
+void device_reader_identify(struct device_reader *device, const struct nvml_identity *identity,
+                            const struct device_reader *gpu) {
+    struct sample_device *seen = &device->seen;
 
     seen->pci = gpu ? gpu->seen.pci : identity->pci;
     hand_proc_clean(seen->name, sizeof(seen->name), identity->name, strlen(identity->name));
@@ -108,26 +110,26 @@ static bool keep_link(const struct sample_device *before, const struct gpuid *re
     return false;
 }
 
-void known_read_links(struct known *known, const struct nvml *nvml, const struct known *all,
-                      size_t n) {
+void device_reader_read_links(struct device_reader *device, const struct nvml *nvml,
+                              const struct device_reader *all, size_t n) {
     struct nvml_link links[NVML_LINKS_MAX];
-    struct sample_device *seen = &known->seen;
+    struct sample_device *seen = &device->seen;
     const struct sample_device before = *seen;
     size_t n_links = 0, n_switched = 0;
 
-    if (nvml_topology_list_links(nvml, &known->handle, links, &n_links, NULL) < 0)
+    if (nvml_topology_list_links(nvml, &device->handle, links, &n_links, NULL) < 0)
         n_links = 0;
     for (size_t i = 0; i < n_links; i++)
         n_switched += links[i].end == NVML_END_SWITCH;
     memset(seen->links, 0, sizeof(seen->links));
     seen->n_links = 0;
     for (size_t i = 0; i < n && seen->n_links < SAMPLE_LINKS_MAX; i++) {
-        const struct known *other = &all[i];
+        const struct device_reader *other = &all[i];
         struct sample_link *link = &seen->links[seen->n_links];
         enum nvml_path path;
         uint32_t lanes = 0, p2p = 0;
 
-        if (other == known || other->seen.is_mig)
+        if (other == device || other->seen.is_mig)
             continue;
         if (!other->handle.handle) { /* closed or lost: nobody can say that it moved */
             seen->n_links += keep_link(&before, &other->seen.id, link);
@@ -138,12 +140,12 @@ void known_read_links(struct known *known, const struct nvml *nvml, const struct
                      pci_id_compare(&links[j].remote, &other->seen.pci) == 0;
         /* Through a switch all links lead to each GPU that has NVLink to this one. */
         if (!lanes && n_switched &&
-            nvml_topology_p2p(nvml, &known->handle, &other->handle, &p2p, NULL) == 0 &&
+            nvml_topology_p2p(nvml, &device->handle, &other->handle, &p2p, NULL) == 0 &&
             p2p & NVML_P2P_NVLINK)
             lanes = (uint32_t)n_switched;
         if (lanes)
             *link = (struct sample_link){ other->seen.id, SAMPLE_PATH_NVLINK, lanes };
-        else if (nvml_topology_path(nvml, &known->handle, &other->handle, &path, NULL) == 0)
+        else if (nvml_topology_path(nvml, &device->handle, &other->handle, &path, NULL) == 0)
             *link = (struct sample_link){ other->seen.id, path_of(path), 0 };
         else
             continue;

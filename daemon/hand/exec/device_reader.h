@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Known: one GPU or instance as the hand's reader keeps it, and how it is read from NVML.
+ * Device reader: one GPU or instance as the hand's reader keeps it, and how it is read from NVML.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #include "daemon/broker/sample.h"
 #include "driver/nvml.h"
 
-struct known {
+struct device_reader {
     struct sample_device seen;
     struct nvml_device handle; /* handle.handle is NULL while it is closed or lost */
     bool is_closed;            /* a GPU that is not to be opened */
@@ -19,15 +19,16 @@ struct known {
 };
 
 /* Why it could not be read: `r`, and the sentence in `err`. */
-void known_lose(struct known *known, int r, const struct allot_error *err);
+void device_reader_lose(struct device_reader *device, int r, const struct allot_error *err);
 
 /* What changes from sample to sample; with `slow` also modes and errors. */
-int known_read(struct known *known, const struct nvml *nvml, bool slow, struct allot_error *err);
+int device_reader_read(struct device_reader *device, const struct nvml *nvml, bool slow,
+                       struct allot_error *err);
 
 /* What does not change. Of an instance, place and nodes are those of `gpu`; else it is NULL. */
-void known_identify(struct known *known, const struct nvml_identity *identity,
-                    const struct known *gpu);
+void device_reader_identify(struct device_reader *device, const struct nvml_identity *identity,
+                            const struct device_reader *gpu);
 
 /* The connections of a GPU to all the others of `all` that are open. */
-void known_read_links(struct known *known, const struct nvml *nvml, const struct known *all,
-                      size_t n);
+void device_reader_read_links(struct device_reader *device, const struct nvml *nvml,
+                              const struct device_reader *all, size_t n);

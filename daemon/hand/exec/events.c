@@ -24,12 +24,12 @@ struct listened {
     bool is_mig;
 };
 
-struct listener {
+struct events_listener {
     pthread_t thread;
     atomic_bool stop;
     struct nvml_events *events;
     atomic_bool *is_changed;
-    listener_fn tell;
+    events_listener_fn tell;
     void *userdata;
     size_t n;
     struct listened devices[SAMPLE_DEVICES_MAX];
@@ -54,7 +54,7 @@ static enum sample_event_kind event_kind(enum nvml_event_type type) {
 }
 
 /* The device of an event: its instance where the driver says which and it is known. */
-static const struct gpuid *event_device(const struct listener *listener,
+static const struct gpuid *event_device(const struct events_listener *listener,
                                         const struct nvml_event *event) {
     const struct gpuid *gpu = NULL;
 
@@ -71,7 +71,7 @@ static const struct gpuid *event_device(const struct listener *listener,
 }
 
 static void *listen_loop(void *argument) {
-    struct listener *listener = argument;
+    struct events_listener *listener = argument;
 
     while (!atomic_load(&listener->stop)) {
         const struct gpuid *id;
@@ -102,8 +102,8 @@ static void *listen_loop(void *argument) {
 }
 
 /* The i-th device as it would be listened to; false: it is not open. */
-static bool entry_of(const struct known *known, size_t n, size_t i, struct listened *ret) {
-    const struct known *gpu = &known[i];
+static bool entry_of(const struct device_reader *known, size_t n, size_t i, struct listened *ret) {
+    const struct device_reader *gpu = &known[i];
 
     for (size_t j = 0; known[i].seen.is_mig && j < n; j++)
         if (gpuid_equal(&known[j].seen.id, &known[i].seen.parent))
@@ -120,7 +120,8 @@ static bool entry_of(const struct known *known, size_t n, size_t i, struct liste
     return true;
 }
 
-bool listener_fits(const struct listener *listener, const struct known *known, size_t n) {
+bool events_listener_fits(const struct events_listener *listener, const struct device_reader *known,
+                          size_t n) {
     struct listened entry;
     size_t n_open = 0;
 
@@ -139,9 +140,10 @@ bool listener_fits(const struct listener *listener, const struct known *known, s
     return n_open == listener->n;
 }
 
-int listener_new(struct listener **ret, const struct nvml *nvml, const struct known *known,
-                 size_t n, atomic_bool *is_changed, listener_fn tell, void *userdata) {
-    struct listener *listener = calloc(1, sizeof(*listener));
+int events_listener_new(struct events_listener **ret, const struct nvml *nvml,
+                        const struct device_reader *known, size_t n, atomic_bool *is_changed,
+                        events_listener_fn tell, void *userdata) {
+    struct events_listener *listener = calloc(1, sizeof(*listener));
     size_t n_events = 0;
     int r;
 
@@ -171,7 +173,7 @@ fail:
     return r;
 }
 
-struct listener *listener_free(struct listener *listener) {
+struct events_listener *events_listener_free(struct events_listener *listener) {
     if (!listener)
         return NULL;
     atomic_store(&listener->stop, true);

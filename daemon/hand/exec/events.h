@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Listener: a thread that waits for the driver's events and tells them as they come.
+ * Events: a thread that waits for the driver's events and tells them as they come.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -11,18 +11,21 @@
 #include "daemon/hand/exec/device_reader.h"
 #include "daemon/broker/sample.h"
 
-struct listener;
+struct events_listener;
 
 /* Called from the listener's thread. */
-typedef void (*listener_fn)(void *userdata, const struct sample_event *event);
+typedef void (*events_listener_fn)(void *userdata, const struct sample_event *event);
 
 /*
  * Listen to every open device of `known`. `is_changed` is set with each event; it and `nvml` must
  * outlive the listener. -EOPNOTSUPP: none of them reports events.
  */
-int listener_new(struct listener **ret, const struct nvml *nvml, const struct known *known,
-                 size_t n, atomic_bool *is_changed, listener_fn tell, void *userdata);
-struct listener *listener_free(struct listener *listener); /* waits for the thread; accepts NULL */
+int events_listener_new(struct events_listener **ret, const struct nvml *nvml,
+                        const struct device_reader *known, size_t n, atomic_bool *is_changed,
+                        events_listener_fn tell, void *userdata);
+struct events_listener *events_listener_free(
+    struct events_listener *listener); /* waits for the thread; accepts NULL */
 
 /* Whether it listens to exactly these. */
-bool listener_fits(const struct listener *listener, const struct known *known, size_t n);
+bool events_listener_fits(const struct events_listener *listener, const struct device_reader *known,
+                          size_t n);

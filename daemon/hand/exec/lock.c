@@ -135,8 +135,8 @@ static void set_unit(void *userdata, const char *unit) {
         walk->r = r;
 }
 
-/* A session scope of our own gets what every new one gets; a witness in it tries a GPU. */
-static int prove(struct reader *reader, struct bus *bus, struct allot_error *err) {
+/* A session scope of our own gets what every new one gets; a child in it tries a GPU. */
+static int prove(struct nvml_reader *reader, struct bus *bus, struct allot_error *err) {
     const struct sample_device *device;
     char name[SCOPE_NAME_SIZE], path[BUS_PATH_SIZE];
     struct bus_scope scope = {
@@ -145,7 +145,7 @@ static int prove(struct reader *reader, struct bus *bus, struct allot_error *err
         .description = "Allot tries whether sessions are locked out of the GPUs",
     };
 
-    for (size_t i = 0; (device = reader_at(reader, i)); i++)
+    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++)
         if (!device->is_mig && scope_gpu_node(path, device) == 0)
             break;
     if (!device)
@@ -154,7 +154,7 @@ static int prove(struct reader *reader, struct bus *bus, struct allot_error *err
     return scope_start_tried(bus, &scope, path, err);
 }
 
-int lock_set(struct reader *reader, bool locked, struct allot_error *err) {
+int lock_set(struct nvml_reader *reader, bool locked, struct allot_error *err) {
     cleanup(freep) struct allowed *allowed = NULL;
     cleanup(bus_freep) struct bus *bus = NULL;
     struct walk walk = { .err = err };

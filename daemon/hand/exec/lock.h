@@ -13,4 +13,4 @@
 #define LOCK_DIR "/run/systemd/system"
 
 /* Lock or open, now and for sessions to come. 0 for a lock only if it was tried and holds. */
-int lock_set(struct reader *reader, bool locked, struct allot_error *err);
+int lock_set(struct nvml_reader *reader, bool locked, struct allot_error *err);

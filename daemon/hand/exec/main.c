@@ -29,8 +29,8 @@
 
 struct work {
     int socket;
-    struct reader *reader; /* NULL until HELLO */
-    uint64_t serial;       /* of the question at hand */
+    struct nvml_reader *reader; /* NULL until HELLO */
+    uint64_t serial;            /* of the question at hand */
 };
 
 static int send_message(const struct work *work, const void *message, size_t size) {
@@ -69,7 +69,7 @@ static void send_event(void *userdata, const struct sample_event *event) {
 }
 
 static int greet(struct work *work, const struct hand_hello *hello, struct allot_error *err) {
-    struct reader_sink sink = {
+    struct nvml_reader_sink sink = {
         .userdata = work,
         .device = send_device,
         .process = send_process,
@@ -83,7 +83,7 @@ static int greet(struct work *work, const struct hand_hello *hello, struct allot
                          "allotd and allot-hand are of different builds: restart allotd");
     if (hello->driver > DRIVER_SIM)
         return error_set(err, -EPROTO, "there is no driver %u", hello->driver);
-    return reader_new(&work->reader, (enum driver_choice)hello->driver, &sink);
+    return nvml_reader_new(&work->reader, (enum driver_choice)hello->driver, &sink);
 }
 
 /* A bool that came over a socket may hold anything. */
@@ -101,12 +101,13 @@ static int answer(struct work *work, union hand_message *question, struct hand_a
         return greet(work, &question->hello, err);
     switch (question->head.kind) {
     case HAND_KNOWN:
-        reader_know(work->reader, &question->device.device);
+        nvml_reader_know(work->reader, &question->device.device);
         return 0;
     case HAND_CLOSE:
-        return reader_close(work->reader, &question->close.gpu, question->close.closed != 0, err);
+        return nvml_reader_close(work->reader, &question->close.gpu, question->close.closed != 0,
+                                 err);
     case HAND_SAMPLE:
-        return reader_sample(work->reader, &ret->sampled, err);
+        return nvml_reader_sample(work->reader, &ret->sampled, err);
     case HAND_CONFINE:
         if (question->confine.confine.n_devices > HAND_DEVICES_MAX ||
             !is_bool(&question->confine.confine.want_scope) ||
@@ -216,6 +217,6 @@ int main(int argc, char **argv) {
     while (r == 0);
     if (r < 0)
         fprintf(stderr, SD_ERR "the connection to allotd broke: %s\n", strerror(-r));
-    /* Not reader_free(): it would wait for a driver that may not answer. */
+    /* Not nvml_reader_free(): it would wait for a driver that may not answer. */
     _exit(r < 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 }

@@ -32,19 +32,19 @@
 #define FULL_SAMPLES  60
 #define RETRY_SAMPLES 10
 
-struct reader {
+struct nvml_reader {
     struct driver_options options;
-    struct reader_sink sink;
+    struct nvml_reader_sink sink;
     struct nvml *nvml; /* NULL: not open */
     struct nvml_system system;
-    struct listener *listener; /* NULL: none, the driver reports no events */
-    atomic_bool is_changed;    /* an event says that everything is to be read again */
+    struct events_listener *listener; /* NULL: none, the driver reports no events */
+    atomic_bool is_changed;           /* an event says that everything is to be read again */
     bool was_cut;
     unsigned n_samples, n_since_open;
     unsigned n_gpus;    /* NVML's count when known[] was made */
     unsigned n_unknown; /* of them, those that could never say who they are */
     size_t n;
-    struct known known[SAMPLE_DEVICES_MAX];
+    struct device_reader known[SAMPLE_DEVICES_MAX];
 };
 
 static uint64_t now_usec(clockid_t clock) {
@@ -54,8 +54,9 @@ static uint64_t now_usec(clockid_t clock) {
     return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
-int reader_new(struct reader **ret, enum driver_choice driver, const struct reader_sink *sink) {
-    struct reader *reader = calloc(1, sizeof(*reader));
+int nvml_reader_new(struct nvml_reader **ret, enum driver_choice driver,
+                    const struct nvml_reader_sink *sink) {
+    struct nvml_reader *reader = calloc(1, sizeof(*reader));
 
     if (!reader)
         return -ENOMEM;
@@ -68,15 +69,15 @@ int reader_new(struct reader **ret, enum driver_choice driver, const struct read
 /* ---- Opening and closing
  * --------------------------------------------------------------------------- */
 
-static void shut(struct reader *reader) {
-    reader->listener = listener_free(reader->listener);
+static void shut(struct nvml_reader *reader) {
+    reader->listener = events_listener_free(reader->listener);
     nvml_close(TAKE(reader->nvml));
     for (size_t i = 0; i < reader->n; i++)
         reader->known[i].handle.handle = NULL;
     reader->n_gpus = reader->n_unknown = 0;
 }
 
-struct reader *reader_free(struct reader *reader) {
+struct nvml_reader *nvml_reader_free(struct nvml_reader *reader) {
     if (!reader)
         return NULL;
     shut(reader);
@@ -84,7 +85,7 @@ struct reader *reader_free(struct reader *reader) {
     return NULL;
 }
 
-int reader_nvml(struct reader *reader, const struct nvml **ret, struct allot_error *err) {
+int nvml_reader_nvml(struct nvml_reader *reader, const struct nvml **ret, struct allot_error *err) {
     int r;
 
     if (!reader->nvml) {
@@ -102,27 +103,28 @@ int reader_nvml(struct reader *reader, const struct nvml **ret, struct allot_err
     return 0;
 }
 
-static struct known *find(struct reader *reader, const struct gpuid *id) {
+static struct device_reader *find(struct nvml_reader *reader, const struct gpuid *id) {
     for (size_t i = 0; i < reader->n; i++)
         if (gpuid_equal(&reader->known[i].seen.id, id))
             return &reader->known[i];
     return NULL;
 }
 
-const struct sample_device *reader_find(const struct reader *reader, const struct gpuid *id) {
+const struct sample_device *nvml_reader_find(const struct nvml_reader *reader,
+                                             const struct gpuid *id) {
     for (size_t i = 0; i < reader->n; i++)
         if (gpuid_equal(&reader->known[i].seen.id, id))
             return &reader->known[i].seen;
     return NULL;
 }
 
-const struct sample_device *reader_at(const struct reader *reader, size_t i) {
+const struct sample_device *nvml_reader_at(const struct nvml_reader *reader, size_t i) {
     return i < reader->n ? &reader->known[i].seen : NULL;
 }
 
 /* Find or make the row of `id`; NULL: there are as many as are looked at. */
-static struct known *know(struct reader *reader, const struct gpuid *id) {
-    struct known *known = find(reader, id);
+static struct device_reader *know(struct nvml_reader *reader, const struct gpuid *id) {
+    struct device_reader *known = find(reader, id);
 
     if (known)
         return known;
@@ -131,20 +133,20 @@ static struct known *know(struct reader *reader, const struct gpuid *id) {
         return NULL;
     }
     known = &reader->known[reader->n++];
-    *known = (struct known){ .seen.id = *id };
+    *known = (struct device_reader){ .seen.id = *id };
     return known;
 }
 
-void reader_know(struct reader *reader, const struct sample_device *device) {
-    struct known *known = know(reader, &device->id);
+void nvml_reader_know(struct nvml_reader *reader, const struct sample_device *device) {
+    struct device_reader *known = know(reader, &device->id);
 
     if (known)
         known->seen = *device;
 }
 
-int reader_close(struct reader *reader, const struct gpuid *gpu, bool closed,
-                 struct allot_error *err) {
-    struct known *known = find(reader, gpu);
+int nvml_reader_close(struct nvml_reader *reader, const struct gpuid *gpu, bool closed,
+                      struct allot_error *err) {
+    struct device_reader *known = find(reader, gpu);
     char text[GPUID_TEXT_SIZE];
 
     if (!known || known->seen.is_mig)
@@ -157,10 +159,10 @@ int reader_close(struct reader *reader, const struct gpuid *gpu, bool closed,
 }
 
 /* Identity of the GPU behind `handle`; its row. -ENOSPC: one too many. */
-static int identify(struct reader *reader, const struct nvml_device *handle, uint32_t index,
-                    struct known **ret, struct allot_error *err) {
+static int identify(struct nvml_reader *reader, const struct nvml_device *handle, uint32_t index,
+                    struct device_reader **ret, struct allot_error *err) {
     struct nvml_identity identity;
-    struct known *known;
+    struct device_reader *known;
     struct gpuid id;
     int r;
 
@@ -176,13 +178,13 @@ static int identify(struct reader *reader, const struct nvml_device *handle, uin
     known->seen.parent = id;
     known->seen.is_mig = false;
     known->seen.index = index;
-    known_identify(known, &identity, NULL);
+    device_reader_identify(known, &identity, NULL);
     *ret = known;
     return 0;
 }
 
 /* The instances of a divided GPU; they are found anew each time, since their handles may move. */
-static int read_migs(struct reader *reader, const struct known *gpu, bool slow,
+static int read_migs(struct nvml_reader *reader, const struct device_reader *gpu, bool slow,
                      struct allot_error *err) {
     cleanup(freep) struct nvml_mig *migs = NULL;
     struct gpuid parent = gpu->seen.id;
@@ -194,7 +196,7 @@ static int read_migs(struct reader *reader, const struct known *gpu, bool slow,
         return r;
     for (size_t i = 0; i < n; i++) {
         struct nvml_identity identity;
-        struct known *known;
+        struct device_reader *known;
         struct gpuid id;
         bool is_new;
 
@@ -216,11 +218,11 @@ static int read_migs(struct reader *reader, const struct known *gpu, bool slow,
         if (is_new || slow) {
             if (nvml_identity_read(reader->nvml, &known->handle, &identity, NULL) < 0)
                 continue;
-            known_identify(known, &identity, gpu);
+            device_reader_identify(known, &identity, gpu);
         }
-        r = known_read(known, reader->nvml, is_new || slow, err);
+        r = device_reader_read(known, reader->nvml, is_new || slow, err);
         if (r < 0)
-            known_lose(known, r, err);
+            device_reader_lose(known, r, err);
         else
             known->seen.health = SAMPLE_OK;
         known->is_here = true;
@@ -231,7 +233,7 @@ static int read_migs(struct reader *reader, const struct known *gpu, bool slow,
 /* ---- Finding GPUs
  * ---------------------------------------------------------------------------------- */
 
-static bool any_closed(const struct reader *reader) {
+static bool any_closed(const struct nvml_reader *reader) {
     for (size_t i = 0; i < reader->n; i++)
         if (reader->known[i].is_closed)
             return true;
@@ -239,7 +241,7 @@ static bool any_closed(const struct reader *reader) {
 }
 
 /* By index, all there are; those that cannot even say who they are stay what they were. */
-static int find_all(struct reader *reader, struct allot_error *err) {
+static int find_all(struct nvml_reader *reader, struct allot_error *err) {
     unsigned n;
     int r = nvml_device_count(reader->nvml, &n, err);
 
@@ -251,7 +253,7 @@ static int find_all(struct reader *reader, struct allot_error *err) {
             reader->known[i].handle.handle = NULL;
     for (unsigned i = 0; i < n; i++) {
         struct nvml_device handle;
-        struct known *known;
+        struct device_reader *known;
 
         r = nvml_device_at(reader->nvml, &handle, i, err);
         if (r == 0)
@@ -271,7 +273,7 @@ static int find_all(struct reader *reader, struct allot_error *err) {
                 !reader->known[j].is_here) {
                 reader->known[j].is_here = true;
                 reader->known[j].handle.handle = NULL;
-                known_lose(&reader->known[j], r, err);
+                device_reader_lose(&reader->known[j], r, err);
                 reader->n_unknown--;
                 break;
             }
@@ -281,9 +283,9 @@ static int find_all(struct reader *reader, struct allot_error *err) {
 }
 
 /* By bus id, those that are known and not closed. */
-static void find_open(struct reader *reader, struct allot_error *err) {
+static void find_open(struct nvml_reader *reader, struct allot_error *err) {
     for (size_t i = 0; i < reader->n; i++) {
-        struct known *known = &reader->known[i], *same;
+        struct device_reader *known = &reader->known[i], *same;
         struct nvml_device handle;
         int r;
 
@@ -297,14 +299,14 @@ static void find_open(struct reader *reader, struct allot_error *err) {
             r = error_set(err, -ENXIO, "another GPU is in its place on the bus");
         if (r < 0) {
             known->handle.handle = NULL;
-            known_lose(known, r, err);
+            device_reader_lose(known, r, err);
         } else
             known->seen.health = SAMPLE_OK;
     }
 }
 
 /* Whether handles and identities of last time still hold. */
-static bool is_settled(struct reader *reader) {
+static bool is_settled(struct nvml_reader *reader) {
     unsigned n;
 
     if (!reader->n_since_open || atomic_exchange(&reader->is_changed, false) ||
@@ -321,7 +323,7 @@ static bool is_settled(struct reader *reader) {
     return nvml_device_count(reader->nvml, &n, NULL) == 0 && n == reader->n_gpus;
 }
 
-static int find_gpus(struct reader *reader, bool *ret_full, struct allot_error *err) {
+static int find_gpus(struct nvml_reader *reader, bool *ret_full, struct allot_error *err) {
     int r = 0;
 
     for (size_t i = 0; i < reader->n; i++)
@@ -339,7 +341,7 @@ static int find_gpus(struct reader *reader, bool *ret_full, struct allot_error *
     for (size_t i = 0; i < reader->n; i++)
         if (reader->known[i].handle.handle && !reader->known[i].seen.is_mig &&
             reader->known[i].is_here && reader->known[i].seen.health == SAMPLE_OK)
-            known_read_links(&reader->known[i], reader->nvml, reader->known, reader->n);
+            device_reader_read_links(&reader->known[i], reader->nvml, reader->known, reader->n);
     return r;
 }
 
@@ -364,7 +366,7 @@ static void take_busy(struct sample_process *process, const struct nvml_process_
             process->busy = MAX(process->busy, uses[i].sm);
 }
 
-static int read_processes(struct reader *reader, struct known *known, size_t *n_rows) {
+static int read_processes(struct nvml_reader *reader, struct device_reader *known, size_t *n_rows) {
     static const struct nvml_process_use nobody;
     cleanup(freep) struct nvml_process *list = NULL;
     cleanup(freep) struct nvml_process_use *uses = NULL;
@@ -401,10 +403,10 @@ static int read_processes(struct reader *reader, struct known *known, size_t *n_
     return 0;
 }
 
-int reader_used(struct reader *reader, const struct gpuid *device, pid_t pid, uint64_t *ret,
-                struct allot_error *err) {
+int nvml_reader_used(struct nvml_reader *reader, const struct gpuid *device, pid_t pid,
+                     uint64_t *ret, struct allot_error *err) {
     cleanup(freep) struct nvml_process *list = NULL;
-    const struct known *known = find(reader, device);
+    const struct device_reader *known = find(reader, device);
     const struct nvml *nvml;
     struct nvml_device handle;
     char text[GPUID_TEXT_SIZE];
@@ -416,7 +418,7 @@ int reader_used(struct reader *reader, const struct gpuid *device, pid_t pid, ui
     if (!known || known->seen.health == SAMPLE_CLOSED || known->is_closed)
         return error_set(err, -ENODEV, "the device is not open");
     /* By name: a hand that has just taken over has not taken a sample yet. */
-    r = reader_nvml(reader, &nvml, err);
+    r = nvml_reader_nvml(reader, &nvml, err);
     if (r == 0)
         r = nvml_device_find(nvml, &handle, gpuid_format(device, text), err);
     if (r == 0)
@@ -442,8 +444,8 @@ int reader_used(struct reader *reader, const struct gpuid *device, pid_t pid, ui
  * ---------------------------------------------------------------------------------------- */
 
 static int compare_known(const void *a, const void *b) {
-    const struct sample_device *x = &((const struct known *)a)->seen;
-    const struct sample_device *y = &((const struct known *)b)->seen;
+    const struct sample_device *x = &((const struct device_reader *)a)->seen;
+    const struct sample_device *y = &((const struct device_reader *)b)->seen;
     int order = pci_id_compare(&x->pci, &y->pci);
 
     if (order)
@@ -455,11 +457,11 @@ static int compare_known(const void *a, const void *b) {
 
 /* Instances that are not there any more have nobody to report them: their GPU's list is the truth.
  */
-static void drop_gone(struct reader *reader) {
+static void drop_gone(struct nvml_reader *reader) {
     size_t n = 0;
 
     for (size_t i = 0; i < reader->n; i++) {
-        const struct known *known = &reader->known[i];
+        const struct device_reader *known = &reader->known[i];
 
         if (known->is_here || known->is_closed || !known->seen.is_mig)
             reader->known[n++] = *known;
@@ -467,12 +469,12 @@ static void drop_gone(struct reader *reader) {
     reader->n = n;
 }
 
-static int send_rows(struct reader *reader) {
+static int send_rows(struct nvml_reader *reader) {
     size_t n_rows = 0;
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < reader->n; i++) {
-        struct known *known = &reader->known[i];
+        struct device_reader *known = &reader->known[i];
 
         known->seen.runs_mps = false;
         if (known->is_here && known->handle.handle && known->seen.health == SAMPLE_OK &&
@@ -484,9 +486,9 @@ static int send_rows(struct reader *reader) {
     return r;
 }
 
-static void mark_closed(struct reader *reader) {
+static void mark_closed(struct nvml_reader *reader) {
     for (size_t i = 0; i < reader->n; i++) {
-        struct known *known = &reader->known[i];
+        struct device_reader *known = &reader->known[i];
 
         for (size_t j = 0; j < reader->n; j++)
             if (reader->known[j].is_closed &&
@@ -500,7 +502,8 @@ static void mark_closed(struct reader *reader) {
     }
 }
 
-int reader_sample(struct reader *reader, struct hand_sampled *ret, struct allot_error *err) {
+int nvml_reader_sample(struct nvml_reader *reader, struct hand_sampled *ret,
+                       struct allot_error *err) {
     struct hand_sampled sampled = { .taken_usec = now_usec(CLOCK_BOOTTIME) };
     struct allot_error trouble = { 0 };
     const struct nvml *nvml;
@@ -508,7 +511,7 @@ int reader_sample(struct reader *reader, struct hand_sampled *ret, struct allot_
     size_t n;
     int r;
 
-    r = reader_nvml(reader, &nvml, err);
+    r = nvml_reader_nvml(reader, &nvml, err);
     if (r < 0)
         return r;
     reader->was_cut = false;
@@ -520,24 +523,24 @@ int reader_sample(struct reader *reader, struct hand_sampled *ret, struct allot_
     slow = is_full || reader->n_samples % SLOW_SAMPLES == 0;
     n = reader->n; /* those found below are instances, already read */
     for (size_t i = 0; i < n; i++) {
-        struct known *known = &reader->known[i];
+        struct device_reader *known = &reader->known[i];
 
         if (known->seen.is_mig || !known->handle.handle || known->seen.health != SAMPLE_OK)
             continue;
-        r = known_read(known, reader->nvml, slow, &trouble);
+        r = device_reader_read(known, reader->nvml, slow, &trouble);
         if (r == 0 && known->seen.mig_enabled)
             r = read_migs(reader, known, slow, &trouble);
         if (r < 0)
-            known_lose(known, r, &trouble);
+            device_reader_lose(known, r, &trouble);
     }
     mark_closed(reader);
     drop_gone(reader);
     qsort(reader->known, reader->n, sizeof(reader->known[0]), compare_known);
-    if (is_full && !listener_fits(reader->listener, reader->known, reader->n)) {
-        reader->listener = listener_free(reader->listener);
+    if (is_full && !events_listener_fits(reader->listener, reader->known, reader->n)) {
+        reader->listener = events_listener_free(reader->listener);
         /* Best effort: without events, samples still show what is lost and what ECC counted. */
-        listener_new(&reader->listener, nvml, reader->known, reader->n, &reader->is_changed,
-                     reader->sink.event, reader->sink.userdata);
+        events_listener_new(&reader->listener, nvml, reader->known, reader->n, &reader->is_changed,
+                            reader->sink.event, reader->sink.userdata);
     }
     r = send_rows(reader);
     any_lost = reader->n_unknown > 0;

@@ -47,7 +47,7 @@ static void probe_name(char ret[static SCOPE_NAME_SIZE], const char *what) {
 /* ---- Tier 2
  * -------------------------------------------------------------------------------------- */
 
-static void probe_filter(struct reader *reader, struct bus *bus, struct hand_probes *ret) {
+static void probe_filter(struct nvml_reader *reader, struct bus *bus, struct hand_probes *ret) {
     const struct sample_device *device;
     char name[SCOPE_NAME_SIZE], path[BUS_PATH_SIZE];
     struct bus_scope scope = {
@@ -58,7 +58,7 @@ static void probe_filter(struct reader *reader, struct bus *bus, struct hand_pro
     };
     struct allot_error err = { 0 };
 
-    for (size_t i = 0; (device = reader_at(reader, i)); i++)
+    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++)
         if (!device->is_mig && scope_gpu_node(path, device) == 0)
             break;
     if (!device) {
@@ -92,12 +92,12 @@ int probe_try_memory(enum driver_choice driver, const char *uuid) {
     return r == 0 ? PROBE_GRANTED : r == -ENOMEM ? PROBE_REFUSED : PROBE_NOT_TRIED;
 }
 
-/* In a scope of its own: limit it, then let the witness become the program that asks for more. */
-static int try_limit(struct reader *reader, struct bus *bus, const struct gpuid *gpu,
+/* In a scope of its own: limit it, then let the child become the program that asks for more. */
+static int try_limit(struct nvml_reader *reader, struct bus *bus, const struct gpuid *gpu,
                      const char *driver, int *ret_status, struct allot_error *err) {
     struct nvml_limit limit = { .hard_bytes = LIMIT_BYTES };
     char name[SCOPE_NAME_SIZE], cgroup[256], folder[512], uuid[GPUID_TEXT_SIZE], self[512];
-    cleanup(witness_done) struct witness witness = WITNESS_INIT;
+    cleanup(probe_child_done) struct probe_child child = PROBE_CHILD_INIT;
     struct bus_scope scope = {
         .name = name,
         .slice = "system.slice",
@@ -109,7 +109,7 @@ static int try_limit(struct reader *reader, struct bus *bus, const struct gpuid 
     ssize_t n;
     int r;
 
-    r = reader_nvml(reader, &nvml, err);
+    r = nvml_reader_nvml(reader, &nvml, err);
     if (r == 0)
         r = nvml_device_find(nvml, &device, gpuid_format(gpu, uuid), err);
     /* Most drivers do not have it: asked first, for it costs nothing. */
@@ -121,11 +121,11 @@ static int try_limit(struct reader *reader, struct bus *bus, const struct gpuid 
     if (n <= 0)
         return error_set(err, -errno, "/proc/self/exe cannot be read");
     self[n] = 0;
-    r = witness_start(&witness, err);
+    r = probe_child_start(&child, err);
     if (r < 0)
         return r;
     probe_name(name, "limit");
-    scope.pids[0] = witness.pid;
+    scope.pids[0] = child.pid;
     r = bus_start_scope(bus, &scope, err);
     if (r == 0)
         r = bus_unit_cgroup(bus, name, cgroup, sizeof(cgroup), err);
@@ -135,25 +135,25 @@ static int try_limit(struct reader *reader, struct bus *bus, const struct gpuid 
         r = nvml_process_limit_set(nvml, &device, folder, &limit, err);
     if (r < 0)
         return r;
-    return witness_exec(
-        &witness, (const char *const[]){ self, "--driver", driver, "--try-memory", uuid, NULL },
+    return probe_child_exec(
+        &child, (const char *const[]){ self, "--driver", driver, "--try-memory", uuid, NULL },
         ret_status, err);
 }
 
-static void probe_limit(struct reader *reader, struct bus *bus, struct hand_probes *ret) {
+static void probe_limit(struct nvml_reader *reader, struct bus *bus, struct hand_probes *ret) {
     const struct sample_device *device;
     const struct nvml *nvml;
     struct allot_error err = { 0 };
     int status = 0;
 
-    for (size_t i = 0; (device = reader_at(reader, i)); i++)
+    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++)
         if (!device->is_mig && !device->mig_enabled && device->health == SAMPLE_OK)
             break;
     if (!device) {
         say(ret, 1, false, "there is no whole GPU to try it on");
         return;
     }
-    if (reader_nvml(reader, &nvml, &err) < 0 ||
+    if (nvml_reader_nvml(reader, &nvml, &err) < 0 ||
         try_limit(reader, bus, &device->id, nvml_is_simulated(nvml) ? "sim" : "nvidia", &status,
                   &err) < 0)
         say(ret, 1, false, "%s", err.text);
@@ -170,32 +170,32 @@ static void probe_limit(struct reader *reader, struct bus *bus, struct hand_prob
 
 /* A child that would sleep for ever is ended through its pidfd. */
 static int try_signal(struct allot_error *err) {
-    cleanup(witness_done) struct witness witness = WITNESS_INIT;
+    cleanup(probe_child_done) struct probe_child child = PROBE_CHILD_INIT;
     cleanup(closep) int pidfd = -1;
     int status, r;
 
-    r = witness_start(&witness, err);
+    r = probe_child_start(&child, err);
     if (r < 0)
         return r;
-    pidfd = (int)syscall(SYS_pidfd_open, witness.pid, 0);
+    pidfd = (int)syscall(SYS_pidfd_open, child.pid, 0);
     if (pidfd < 0 || syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0) < 0)
         return error_set(err, -errno, "signals by pidfd do not work: %s", strerror(errno));
-    if (waitpid(witness.pid, &status, 0) != witness.pid || !WIFSIGNALED(status))
+    if (waitpid(child.pid, &status, 0) != child.pid || !WIFSIGNALED(status))
         return error_set(err, -EIO, "a signal did not end a child");
-    witness.pid = 0;
+    child.pid = 0;
     return 0;
 }
 
-static void probe_watch(struct reader *reader, struct hand_probes *ret) {
+static void probe_watch(struct nvml_reader *reader, struct hand_probes *ret) {
     const struct sample_device *device;
     struct allot_error err = { 0 };
     size_t n_read = 0;
 
-    for (size_t i = 0; (device = reader_at(reader, i)); i++) {
+    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++) {
         uint64_t used;
 
         /* -ENOENT: the list can be read, and we are not on it. */
-        if (reader_used(reader, &device->id, getpid(), &used, &err) == -ENOENT)
+        if (nvml_reader_used(reader, &device->id, getpid(), &used, &err) == -ENOENT)
             n_read++;
     }
     if (n_read == 0)
@@ -207,7 +207,7 @@ static void probe_watch(struct reader *reader, struct hand_probes *ret) {
             n_read);
 }
 
-void probe_all(struct reader *reader, struct hand_probes *ret) {
+void probe_all(struct nvml_reader *reader, struct hand_probes *ret) {
     cleanup(bus_freep) struct bus *bus = NULL;
     struct allot_error err = { 0 };
 

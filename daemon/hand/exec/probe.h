@@ -6,7 +6,7 @@
 #include "daemon/hand/hand.h"
 #include "daemon/hand/exec/nvml_reader.h"
 
-void probe_all(struct reader *reader, struct hand_probes *ret);
+void probe_all(struct nvml_reader *reader, struct hand_probes *ret);
 
 /*
  * The other side of the probe of tier 1, run as "allot-hand --try-memory UUID" inside a cgroup with

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hand has threads by the time it needs a witness, so the child may only use what is safe after
+ * The hand has threads by the time it needs a child, so the child may only use what is safe after
  * fork(): system calls on memory that was there before.
  */
 #include "daemon/hand/exec/probe_child.h"
@@ -22,7 +22,7 @@
 #define PATIENCE_MSEC 8000
 #define ARGUMENTS_MAX 8
 
-/* What the witness is asked: a path to open, or arguments to become. */
+/* What the child is asked: a path to open, or arguments to become. */
 struct order {
     uint32_t n_arguments; /* 0: open text */
     char text[512];       /* the path, or the arguments with a NUL after each */
@@ -55,7 +55,7 @@ static void obey(int socket) {
     }
 }
 
-int witness_start(struct witness *ret, struct allot_error *err) {
+int probe_child_start(struct probe_child *ret, struct allot_error *err) {
     int sockets[2];
     pid_t pid;
 
@@ -77,19 +77,20 @@ int witness_start(struct witness *ret, struct allot_error *err) {
         _exit(125);
     }
     close(sockets[1]);
-    *ret = (struct witness){ pid, sockets[0] };
+    *ret = (struct probe_child){ pid, sockets[0] };
     return 0;
 }
 
-static int give_order(struct witness *witness, const struct order *order, struct allot_error *err) {
-    if (send(witness->socket, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order))
+static int give_order(struct probe_child *child, const struct order *order,
+                      struct allot_error *err) {
+    if (send(child->socket, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order))
         return error_set(err, -EPIPE, "the witness has ended");
     return 0;
 }
 
-int witness_open(struct witness *witness, const char *path, int *ret_errno,
-                 struct allot_error *err) {
-    struct pollfd poll_fd = { .fd = witness->socket, .events = POLLIN };
+int probe_child_open(struct probe_child *child, const char *path, int *ret_errno,
+                     struct allot_error *err) {
+    struct pollfd poll_fd = { .fd = child->socket, .events = POLLIN };
     struct order order = { 0 };
     int32_t result;
     int r;
@@ -97,19 +98,19 @@ int witness_open(struct witness *witness, const char *path, int *ret_errno,
     if (strlen(path) >= sizeof(order.text))
         return error_set(err, -ENAMETOOLONG, "%s is too long", path);
     strcpy(order.text, path);
-    r = give_order(witness, &order, err);
+    r = give_order(child, &order, err);
     if (r < 0)
         return r;
     if (poll(&poll_fd, 1, PATIENCE_MSEC) <= 0)
         return error_set(err, -ETIMEDOUT, "opening %s does not end", path);
-    if (recv(witness->socket, &result, sizeof(result), 0) != sizeof(result))
+    if (recv(child->socket, &result, sizeof(result), 0) != sizeof(result))
         return error_set(err, -EPIPE, "the witness has ended");
     *ret_errno = result;
     return 0;
 }
 
-int witness_exec(struct witness *witness, const char *const *arguments, int *ret_status,
-                 struct allot_error *err) {
+int probe_child_exec(struct probe_child *child, const char *const *arguments, int *ret_status,
+                     struct allot_error *err) {
     /* The other end is closed by exec or by the end of the process: the second is waited for. */
     struct order order = { 0 };
     size_t len = 0;
@@ -123,25 +124,25 @@ int witness_exec(struct witness *witness, const char *const *arguments, int *ret
         memcpy(order.text + len, arguments[order.n_arguments], n);
         len += n;
     }
-    r = give_order(witness, &order, err);
+    r = give_order(child, &order, err);
     if (r < 0)
         return r;
-    for (int waited = 0; waitpid(witness->pid, &status, WNOHANG) == 0; waited += 10) {
+    for (int waited = 0; waitpid(child->pid, &status, WNOHANG) == 0; waited += 10) {
         if (waited >= PATIENCE_MSEC)
             return error_set(err, -ETIMEDOUT, "%s does not end", arguments[0]);
         poll(NULL, 0, 10);
     }
-    witness->pid = 0;
+    child->pid = 0;
     *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return 0;
 }
 
-void witness_done(struct witness *witness) {
-    if (witness->socket >= 0)
-        close(witness->socket);
-    if (witness->pid > 0) {
-        kill(witness->pid, SIGKILL);
-        waitpid(witness->pid, NULL, 0);
+void probe_child_done(struct probe_child *child) {
+    if (child->socket >= 0)
+        close(child->socket);
+    if (child->pid > 0) {
+        kill(child->pid, SIGKILL);
+        waitpid(child->pid, NULL, 0);
     }
-    *witness = WITNESS_INIT;
+    *child = PROBE_CHILD_INIT;
 }

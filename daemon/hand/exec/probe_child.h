@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Witness: a child of the hand that goes where a job goes and tries what must be refused there.
+ * Probe child: a child of the hand that goes where a job goes and tries what must be refused there.
  *
  * It waits until it is told what to open, from inside the scope it was put into, and says how that
  * ended. Ends with the hand.
@@ -12,21 +12,21 @@
 
 #include "base/error.h"
 
-struct witness {
+struct probe_child {
     pid_t pid; /* 0: none */
     int socket;
 };
 
-#define WITNESS_INIT                                                                               \
-    (struct witness) {                                                                             \
+#define PROBE_CHILD_INIT                                                                           \
+    (struct probe_child) {                                                                         \
         .socket = -1                                                                               \
     }
 
-int witness_start(struct witness *ret, struct allot_error *err);
+int probe_child_start(struct probe_child *ret, struct allot_error *err);
 /* Try to open a file there: 0 or the errno it got, in *ret_errno. */
-int witness_open(struct witness *witness, const char *path, int *ret_errno,
-                 struct allot_error *err);
-/* Become another program there and say how it exited. The witness is gone afterwards. */
-int witness_exec(struct witness *witness, const char *const *arguments, int *ret_status,
-                 struct allot_error *err);
-void witness_done(struct witness *witness);
+int probe_child_open(struct probe_child *child, const char *path, int *ret_errno,
+                     struct allot_error *err);
+/* Become another program there and say how it exited. The child is gone afterwards. */
+int probe_child_exec(struct probe_child *child, const char *const *arguments, int *ret_status,
+                     struct allot_error *err);
+void probe_child_done(struct probe_child *child);

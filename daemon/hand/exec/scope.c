@@ -9,7 +9,7 @@
  *                                  └ allot-17.scope             the job: its cards only
  *
  * Nothing is claimed that was not seen. The scope begins with two processes: the job's and a
- * witness of ours, which tries a node that must be refused, from inside. A second process of a
+ * child of ours, which tries a node that must be refused, from inside. A second process of a
  * lease joins the scope that is there.
  */
 #include "daemon/hand/exec/scope.h"
@@ -108,7 +108,7 @@ static void allow_instance(struct nodes *nodes, const struct sample_device *devi
 }
 
 /* The nodes of the lease; -ENOENT if one of its GPUs has none. */
-static int find_nodes(const struct reader *reader, const struct hand_confine *confine,
+static int find_nodes(const struct nvml_reader *reader, const struct hand_confine *confine,
                       struct nodes *ret, struct allot_error *err) {
     static const char *const common[] = { "/dev/nvidiactl", "/dev/nvidia-uvm",
                                           "/dev/nvidia-uvm-tools" };
@@ -117,7 +117,7 @@ static int find_nodes(const struct reader *reader, const struct hand_confine *co
     ret->n = 0;
     for (uint32_t i = 0; i < confine->n_devices; i++) {
         const struct gpuid *id = &confine->devices[i].id;
-        const struct sample_device *device = reader_find(reader, id);
+        const struct sample_device *device = nvml_reader_find(reader, id);
 
         if (!device || scope_gpu_node(path, device) < 0)
             return error_set(err, -ENOENT, "%s has no device node here", gpuid_format(id, text));
@@ -131,13 +131,13 @@ static int find_nodes(const struct reader *reader, const struct hand_confine *co
 }
 
 /* A node that must be refused in this scope: another GPU's, or another thing altogether. */
-static int find_forbidden(const struct reader *reader, const struct nodes *nodes,
+static int find_forbidden(const struct nvml_reader *reader, const struct nodes *nodes,
                           char ret[static BUS_PATH_SIZE]) {
     static const char *const others[] = { "/dev/kmsg", "/dev/fuse", "/dev/loop-control",
                                           "/dev/mem" };
     const struct sample_device *device;
 
-    for (size_t i = 0; (device = reader_at(reader, i)); i++) {
+    for (size_t i = 0; (device = nvml_reader_at(reader, i)); i++) {
         bool is_allowed = false;
 
         if (device->is_mig || scope_gpu_node(ret, device) < 0)
@@ -184,19 +184,19 @@ static int join(struct bus *bus, const struct bus_scope *scope, struct allot_err
 
 int scope_start_tried(struct bus *bus, struct bus_scope *scope, const char *path,
                       struct allot_error *err) {
-    cleanup(witness_done) struct witness witness = WITNESS_INIT;
+    cleanup(probe_child_done) struct probe_child child = PROBE_CHILD_INIT;
     int error, r;
 
-    r = witness_start(&witness, err);
+    r = probe_child_start(&child, err);
     if (r < 0)
         return r;
-    scope->pids[scope->n_pids++] = witness.pid;
+    scope->pids[scope->n_pids++] = child.pid;
     r = bus_start_scope(bus, scope, err);
     if (r == -EEXIST)
         r = join(bus, scope, err);
     if (r < 0)
         return r;
-    r = witness_open(&witness, path, &error, err);
+    r = probe_child_open(&child, path, &error, err);
     return r < 0 ? r : judge(error, path, err);
 }
 
@@ -230,8 +230,9 @@ static int check_owner(const char *cgroup, struct allot_error *err) {
 }
 
 /* Put the process into its scope; ret->scope and ->cgroup are set where it is in one. */
-static int enter(struct bus *bus, const struct reader *reader, const struct hand_confine *confine,
-                 const char *cgroup, struct hand_confined *ret, struct allot_error *err) {
+static int enter(struct bus *bus, const struct nvml_reader *reader,
+                 const struct hand_confine *confine, const char *cgroup, struct hand_confined *ret,
+                 struct allot_error *err) {
     char name[SCOPE_NAME_SIZE], forbidden[BUS_PATH_SIZE], description[96];
     char after[PROCESS_CGROUP_SIZE];
     cleanup(freep) struct nodes *nodes = calloc(1, sizeof(*nodes));
@@ -302,19 +303,19 @@ static int set_limit(const struct nvml *nvml, const struct gpuid *id, const char
 }
 
 /* All devices or none is claimed; those that could be limited stay so. */
-static int limit_all(struct reader *reader, const struct hand_confine *confine, const char *cgroup,
-                     struct allot_error *err) {
+static int limit_all(struct nvml_reader *reader, const struct hand_confine *confine,
+                     const char *cgroup, struct allot_error *err) {
     const struct nvml *nvml;
     char folder[512];
     int r;
 
     r = scope_folder(folder, sizeof(folder), cgroup, err);
     if (r == 0)
-        r = reader_nvml(reader, &nvml, err);
+        r = nvml_reader_nvml(reader, &nvml, err);
     if (r < 0)
         return r;
     for (uint32_t i = 0; i < confine->n_devices; i++) {
-        const struct sample_device *device = reader_find(reader, &confine->devices[i].id);
+        const struct sample_device *device = nvml_reader_find(reader, &confine->devices[i].id);
         int one;
 
         if (device && device->is_mig) {
@@ -328,7 +329,7 @@ static int limit_all(struct reader *reader, const struct hand_confine *confine, 
     return r;
 }
 
-int scope_confine(struct reader *reader, const struct hand_confine *confine,
+int scope_confine(struct nvml_reader *reader, const struct hand_confine *confine,
                   struct hand_confined *ret, struct allot_error *err) {
     const struct process_id id = { confine->pid, confine->start };
     struct sample_process process = { .pid = confine->pid };

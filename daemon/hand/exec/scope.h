@@ -26,14 +26,14 @@ int scope_folder(char *ret, size_t size, const char *cgroup, struct allot_error 
  * Do what is asked, as far as this machine can: what is in force is in ret->tiers, what is not has
  * its reason in ret->details. Fails only where the process is not the one that was meant.
  */
-int scope_confine(struct reader *reader, const struct hand_confine *confine,
+int scope_confine(struct nvml_reader *reader, const struct hand_confine *confine,
                   struct hand_confined *ret, struct allot_error *err);
 
 /* The node of a known GPU, as in "/dev/nvidia0". -ENOENT: it has none here. */
 int scope_gpu_node(char ret[static BUS_PATH_SIZE], const struct sample_device *device);
 
 /*
- * Make `scope` with a witness in it, besides the processes it has, and let it try to open `path`:
+ * Make `scope` with a child in it, besides the processes it has, and let it try to open `path`:
  * 0 if that was refused by the device filter, else -errno and why.
  */
 int scope_start_tried(struct bus *bus, struct bus_scope *scope, const char *path,

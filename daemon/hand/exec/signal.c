@@ -135,7 +135,7 @@ static bool is_taboo(pid_t pid) {
     return pid <= 1 || pid == getpid() || pid == getppid();
 }
 
-static int signal_one(struct reader *reader, const struct hand_signal *signal,
+static int signal_one(struct nvml_reader *reader, const struct hand_signal *signal,
                       struct hand_signalled *ret, struct allot_error *err) {
     const struct process_id id = { signal->pid, signal->start };
     struct sample_process process = { .pid = signal->pid };
@@ -153,7 +153,7 @@ static int signal_one(struct reader *reader, const struct hand_signal *signal,
     if (process.kinds & SAMPLE_UNTOUCHABLE)
         return error_set(err, -EPERM, "process %d is a display or MPS server", (int)signal->pid);
     if (signal->only_over) {
-        r = reader_used(reader, &signal->device, signal->pid, &ret->used_bytes, err);
+        r = nvml_reader_used(reader, &signal->device, signal->pid, &ret->used_bytes, err);
         if (r == -ENOENT)
             return 0;
         if (r < 0)
@@ -231,8 +231,8 @@ static int signal_scope(const struct hand_signal *signal, struct hand_signalled 
     return batch_judge(&batch, "every process of the lease", err);
 }
 
-int signal_send(struct reader *reader, const struct hand_signal *signal, struct hand_signalled *ret,
-                struct allot_error *err) {
+int signal_send(struct nvml_reader *reader, const struct hand_signal *signal,
+                struct hand_signalled *ret, struct allot_error *err) {
     *ret = (struct hand_signalled){ 0 };
     if (signal->signal < 0 || signal->signal > SIGRTMAX)
         return error_set(err, -EINVAL, "there is no signal %d", signal->signal);
