@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Desk: a broker over devices that exist on paper, with a clock that stands still until it is
- * moved, and a note of everything that the broker told. Every call checks the books afterwards and
- * fails the test where they are wrong.
+ * Broker fixture: a broker over devices that exist on paper, with a clock that stands still until
+ * it is moved, and a note of everything that the broker told. Every call checks the books
+ * afterwards and fails the test where they are wrong.
  *
  * Processes are named by pid; their uid is given with them. Bytes are given in GiB.
  */
@@ -15,19 +15,19 @@
 #define GIB  (UINT64_C(1) << 30)
 #define SECS UINT64_C(1000000)
 
-#define DESK_TOLD_MAX 256
+#define FIXTURE_TOLD_MAX 256
 
-struct desk_told {
-    uint64_t tag; /* of the request, see desk_ask() */
+struct fixture_told {
+    uint64_t tag; /* of the request, see fixture_ask() */
     struct verdict verdict;
 };
 
-struct desk {
+struct broker_fixture {
     struct policy policy;
     struct broker *broker;
     struct moment now;
     uint32_t n_told;
-    struct desk_told told[DESK_TOLD_MAX]; /* verdicts of requests that waited, oldest first */
+    struct fixture_told told[FIXTURE_TOLD_MAX]; /* verdicts of requests that waited, oldest first */
     uint32_t n_moved, n_notices, n_evicted, n_records, n_denials;
     uint32_t place; /* of the last moved() */
     char reason[VERDICT_REASON_SIZE];
@@ -39,53 +39,55 @@ struct desk {
     unsigned n_sought;
     pid_t job_process; /* a process that has the environment of `job_process_lease`; 0: none */
     uint64_t job_process_lease;
-    void (*record)(struct desk *desk, const struct record *record); /* may be NULL */
-    void *userdata;                                                 /* of the test's own */
+    void (*record)(struct broker_fixture *fixture, const struct record *record); /* may be NULL */
+    void *userdata; /* of the test's own */
 };
 
 /* `n` GPUs of so many GiB, numbered from 0. */
-struct desk *desk_new(unsigned n, uint64_t gib);
-struct desk *desk_free(struct desk *desk); /* accepts NULL, returns NULL */
-DEFINE_FREEP(struct desk, desk_freep, desk_free)
+struct broker_fixture *fixture_new(unsigned n, uint64_t gib);
+struct broker_fixture *fixture_free(
+    struct broker_fixture *fixture); /* accepts NULL, returns NULL */
+DEFINE_FREEP(struct broker_fixture, fixture_freep, fixture_free)
 
 /* A broker that knows nothing yet in the place of the one that was; the clock goes on. */
-void desk_restart(struct desk *desk);
-void desk_devices(struct desk *desk, unsigned n, uint64_t gib);
+void fixture_restart(struct broker_fixture *fixture);
+void fixture_devices(struct broker_fixture *fixture, unsigned n, uint64_t gib);
 
-struct gpuid desk_gpu(unsigned i);
-struct gpuid desk_mig(unsigned gpu, unsigned place);
-const char *desk_name(unsigned i); /* its UUID; of the last four calls */
-void desk_device(struct desk *desk, const struct device *device);
-struct device desk_make(unsigned i, uint64_t gib);
-struct device desk_make_mig(unsigned gpu, unsigned place, uint64_t gib);
+struct gpuid fixture_gpu(unsigned i);
+struct gpuid fixture_mig(unsigned gpu, unsigned place);
+const char *fixture_name(unsigned i); /* its UUID; of the last four calls */
+void fixture_device(struct broker_fixture *fixture, const struct device *device);
+struct device fixture_make(unsigned i, uint64_t gib);
+struct device fixture_make_mig(unsigned gpu, unsigned place, uint64_t gib);
 
-struct broker_peer desk_peer(pid_t pid, uid_t uid);
+struct broker_peer fixture_peer(pid_t pid, uid_t uid);
 
 /* A request with nothing given. */
-struct request desk_request(void);
-struct request desk_fixed(uint32_t n_gpus, uint64_t gib);
-struct request desk_grow(uint32_t n_gpus, uint64_t min_gib, uint64_t max_gib); /* 0: not given */
-struct request desk_share(uint32_t n_gpus, uint32_t permyriad);
-struct request desk_exclusive(uint32_t n_gpus);
+struct request fixture_request(void);
+struct request fixture_fixed(uint32_t n_gpus, uint64_t gib);
+struct request fixture_grow(uint32_t n_gpus, uint64_t min_gib, uint64_t max_gib); /* 0: not given */
+struct request fixture_share(uint32_t n_gpus, uint32_t permyriad);
+struct request fixture_exclusive(uint32_t n_gpus);
 
 /* Ask; `tag` is what later verdicts are told by. */
-struct verdict desk_ask(struct desk *desk, pid_t pid, uid_t uid, const struct request *request,
-                        uint64_t tag);
+struct verdict fixture_ask(struct broker_fixture *fixture, pid_t pid, uid_t uid,
+                           const struct request *request, uint64_t tag);
 /* The lease that must come of it at once. */
-uint64_t desk_get(struct desk *desk, pid_t pid, uid_t uid, struct request request);
-struct verdict desk_attach(struct desk *desk, pid_t pid, uid_t uid, uint64_t lease);
-struct verdict desk_grow_by(struct desk *desk, pid_t pid, uint64_t lease, unsigned gpu,
-                            uint64_t gib, bool wait, uint64_t tag);
-struct verdict desk_shrink_by(struct desk *desk, pid_t pid, uint64_t lease, unsigned gpu,
-                              uint64_t gib);
-void desk_release(struct desk *desk, uid_t uid, uint64_t lease);
-void desk_gone(struct desk *desk, pid_t pid);
-void desk_turn(struct desk *desk);
-void desk_pass(struct desk *desk, uint64_t usec); /* time passes, and the broker has its turn */
-void desk_check(struct desk *desk);
+uint64_t fixture_get(struct broker_fixture *fixture, pid_t pid, uid_t uid, struct request request);
+struct verdict fixture_attach(struct broker_fixture *fixture, pid_t pid, uid_t uid, uint64_t lease);
+struct verdict fixture_grow_by(struct broker_fixture *fixture, pid_t pid, uint64_t lease,
+                               unsigned gpu, uint64_t gib, bool wait, uint64_t tag);
+struct verdict fixture_shrink_by(struct broker_fixture *fixture, pid_t pid, uint64_t lease,
+                                 unsigned gpu, uint64_t gib);
+void fixture_release(struct broker_fixture *fixture, uid_t uid, uint64_t lease);
+void fixture_gone(struct broker_fixture *fixture, pid_t pid);
+void fixture_turn(struct broker_fixture *fixture);
+void fixture_pass(struct broker_fixture *fixture,
+                  uint64_t usec); /* time passes, and the broker has its turn */
+void fixture_check(struct broker_fixture *fixture);
 
 /* A sample of all devices, listing these processes; used_gib 0 rows are left out. */
-struct desk_row {
+struct fixture_row {
     pid_t pid;
     unsigned gpu;
     uint64_t used_gib;
@@ -93,9 +95,10 @@ struct desk_row {
     const char *cgroup; /* NULL: none */
     uid_t uid;          /* 0: not known */
 };
-void desk_sample(struct desk *desk, const struct desk_row *rows, size_t n_rows);
+void fixture_sample(struct broker_fixture *fixture, const struct fixture_row *rows, size_t n_rows);
 
-uint64_t desk_left(const struct desk *desk, unsigned gpu); /* GiB that are free, rounded down */
+uint64_t fixture_left(const struct broker_fixture *fixture,
+                      unsigned gpu); /* GiB that are free, rounded down */
 
 /* The last verdict told for a tag; NULL: none yet. */
-const struct verdict *desk_told(const struct desk *desk, uint64_t tag);
+const struct verdict *fixture_told(const struct broker_fixture *fixture, uint64_t tag);

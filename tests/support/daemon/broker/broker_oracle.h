@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Clerk: the broker's rules done by hand, slowly: every rule from its definition, by trying
- * everything. What the broker answers is compared with what the clerk would.
+ * Broker oracle: the broker's rules done by hand, slowly: every rule from its definition, by trying
+ * everything. What the broker answers is compared with what the oracle would.
  *
  * A small world: few devices of equal size, amounts in whole GiB, one process per job. The queue is
  * walked whole for each question; safety is found by trying every order of ends, deadlocks by
@@ -12,21 +12,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CLERK_DEVICES 3
-#define CLERK_JOBS    64
-#define CLERK_WANTS   128
-#define CLERK_PASSED  8 /* who waits on a device and may be passed there */
+#define ORACLE_DEVICES 3
+#define ORACLE_JOBS    64
+#define ORACLE_WANTS   128
+#define ORACLE_PASSED  8 /* who waits on a device and may be passed there */
 
-struct clerk_job {
+struct oracle_job {
     bool lives;
     int pid, uid, priority;
     uint64_t lease; /* the broker's number, 0: not known yet */
     bool declares;
     uint32_t devices; /* bits */
-    int64_t limit, guaranteed, held[CLERK_DEVICES];
+    int64_t limit, guaranteed, held[ORACLE_DEVICES];
 };
 
-struct clerk_want {
+struct oracle_want {
     bool lives;
     uint64_t tag, waiter;
     int pid, uid, priority;
@@ -46,27 +46,27 @@ struct clerk_want {
     int64_t limit, guaranteed;
 };
 
-enum clerk_outcome { CLERK_WAITS, CLERK_GRANTED, CLERK_DEADLOCK };
+enum oracle_outcome { ORACLE_WAITS, ORACLE_GRANTED, ORACLE_DEADLOCK };
 
-struct clerk {
+struct broker_oracle {
     int64_t usable;
     int64_t age_usec;
     int max_leases; /* of a user */
-    struct clerk_job jobs[CLERK_JOBS];
-    struct clerk_want wants[CLERK_WANTS];
+    struct oracle_job jobs[ORACLE_JOBS];
+    struct oracle_want wants[ORACLE_WANTS];
     uint64_t n_arrivals;
 };
 
 /* Told of each want whose fate is decided; a granted lease is in `job`. */
-typedef void (*clerk_fn)(void *userdata, const struct clerk_want *want, enum clerk_outcome outcome,
-                         int job);
+typedef void (*oracle_fn)(void *userdata, const struct oracle_want *want,
+                          enum oracle_outcome outcome, int job);
 
-int64_t clerk_free(const struct clerk *clerk, int device);
-int clerk_find_job(const struct clerk *clerk); /* an unused place, -1: none */
-struct clerk_want *clerk_find_want(struct clerk *clerk);
+int64_t oracle_free(const struct broker_oracle *oracle, int device);
+int oracle_find_job(const struct broker_oracle *oracle); /* an unused place, -1: none */
+struct oracle_want *oracle_find_want(struct broker_oracle *oracle);
 
 /* Serve whoever is to be served, cut every deadlock, until nothing moves. */
-void clerk_settle(struct clerk *clerk, clerk_fn fn, void *userdata);
+void oracle_settle(struct broker_oracle *oracle, oracle_fn fn, void *userdata);
 
 /* The queue, as indices of `wants`; returns how many. */
-int clerk_line(const struct clerk *clerk, int *ret);
+int oracle_queue(const struct broker_oracle *oracle, int *ret);

@@ -28,7 +28,7 @@ struct live {
 };
 
 struct chaos {
-    struct desk *desk;
+    struct broker_fixture *fixture;
     uint64_t random;
     struct live live[N_LIVE];    /* what a log would give back */
     const struct policy *policy; /* in force */
@@ -70,8 +70,8 @@ static struct live *find_live(struct chaos *chaos, const struct record *like) {
 }
 
 /* As daemon/state does it. */
-static void keep(struct desk *desk, const struct record *record) {
-    struct chaos *chaos = desk->userdata;
+static void keep(struct broker_fixture *fixture, const struct record *record) {
+    struct chaos *chaos = fixture->userdata;
     struct record like = { 0 };
     struct live *live;
 
@@ -133,7 +133,7 @@ static void compare_record(void *userdata, const struct record *record) {
 static void compare_records(struct chaos *chaos) {
     for (size_t i = 0; i < N_LIVE; i++)
         chaos->live[i].is_dumped = false;
-    broker_dump(chaos->desk->broker, compare_record, chaos);
+    broker_dump(chaos->fixture->broker, compare_record, chaos);
     for (size_t i = 0; i < N_LIVE; i++) {
         const struct record *record = &chaos->live[i].record;
 
@@ -154,7 +154,7 @@ static struct process_id process_of(struct chaos *chaos, unsigned i) {
 
 /* Each process belongs to one of four users. */
 static struct broker_peer peer_of(struct chaos *chaos, unsigned i) {
-    struct broker_peer peer = desk_peer(0, 1000 + i % 4);
+    struct broker_peer peer = fixture_peer(0, 1000 + i % 4);
 
     peer.process = process_of(chaos, i);
     return peer;
@@ -164,7 +164,7 @@ static const struct lease *pick_lease(struct chaos *chaos) {
     const struct lease *lease, *chosen = NULL;
     unsigned n = 0;
 
-    for (size_t pos = 0; (lease = broker_next_lease(chaos->desk->broker, &pos));)
+    for (size_t pos = 0; (lease = broker_next_lease(chaos->fixture->broker, &pos));)
         if (pick(chaos, ++n) == 0)
             chosen = lease;
     return chosen;
@@ -199,7 +199,7 @@ static void make_request(struct chaos *chaos, struct request *request, const cha
     };
     static const char *const visible[] = { "0,1", "", "2", "1,0,9,2", "MIG-", "0,0" };
 
-    *request = desk_request();
+    *request = fixture_request();
     request->has_amount = pick(chaos, 8) > 0;
     request->amount = AMOUNT_GROW;
     request->amount.mode = (enum lease_mode)pick(chaos, 4);
@@ -242,12 +242,13 @@ static void ask(struct chaos *chaos, bool explains) {
     make_request(chaos, &request, names);
     if (explains) {
         ck_assert_int_eq(
-            broker_explain(chaos->desk->broker, &peer, &request, chaos->desk->now, &said), 0);
+            broker_explain(chaos->fixture->broker, &peer, &request, chaos->fixture->now, &said), 0);
         ck_assert_str_ne(said.verdict.reason, "");
         return;
     }
-    ck_assert_int_eq(broker_submit(chaos->desk->broker, &peer, &request,
-                                   (void *)(uintptr_t)++chaos->n_tags, chaos->desk->now, &verdict),
+    ck_assert_int_eq(broker_submit(chaos->fixture->broker, &peer, &request,
+                                   (void *)(uintptr_t)++chaos->n_tags, chaos->fixture->now,
+                                   &verdict),
                      0);
     count(chaos, &verdict);
 }
@@ -265,8 +266,8 @@ static void attach(struct chaos *chaos) {
         i = i / 4 * 4 + (lease->uid - 1000) % 4; /* one of the same user */
     peer = peer_of(chaos, i);
     attach.lease = lease->id;
-    ck_assert_int_eq(broker_attach(chaos->desk->broker, &peer, &attach, chaos->desk->now, &verdict),
-                     0);
+    ck_assert_int_eq(
+        broker_attach(chaos->fixture->broker, &peer, &attach, chaos->fixture->now, &verdict), 0);
     count(chaos, &verdict);
 }
 
@@ -288,8 +289,8 @@ static void grow(struct chaos *chaos) {
         .wait = pick(chaos, 2),
         .timeout_usec = pick(chaos, 2) ? pick(chaos, 100) * SECS : UNITS_FOREVER,
     };
-    ck_assert_int_eq(broker_grow(chaos->desk->broker, &process, &growth,
-                                 (void *)(uintptr_t)++chaos->n_tags, chaos->desk->now, &verdict),
+    ck_assert_int_eq(broker_grow(chaos->fixture->broker, &process, &growth,
+                                 (void *)(uintptr_t)++chaos->n_tags, chaos->fixture->now, &verdict),
                      0);
     count(chaos, &verdict);
 }
@@ -304,8 +305,8 @@ static void shrink(struct chaos *chaos) {
         return;
     process = holder->process;
     device = holder->lease->shares[pick(chaos, holder->lease->n_shares)].book->device.seen.id;
-    broker_shrink(chaos->desk->broker, &process, holder->lease->id, &device, pick(chaos, 5) * GIB,
-                  chaos->desk->now, &verdict);
+    broker_shrink(chaos->fixture->broker, &process, holder->lease->id, &device,
+                  pick(chaos, 5) * GIB, chaos->fixture->now, &verdict);
     count(chaos, &verdict);
 }
 
@@ -321,27 +322,27 @@ static void end(struct chaos *chaos) {
     case 0:
         if (lease) {
             peer.is_admin = pick(chaos, 2);
-            broker_release(chaos->desk->broker, &peer, lease->id, chaos->desk->now, &verdict);
+            broker_release(chaos->fixture->broker, &peer, lease->id, chaos->fixture->now, &verdict);
         }
         break;
     case 1:
         if (lease)
-            broker_end(chaos->desk->broker, lease->id, "chaos", chaos->desk->now);
+            broker_end(chaos->fixture->broker, lease->id, "chaos", chaos->fixture->now);
         break;
     case 2:
         if (lease)
-            broker_vacated(chaos->desk->broker, lease->id, chaos->desk->now);
+            broker_vacated(chaos->fixture->broker, lease->id, chaos->fixture->now);
         break;
     case 3:
         if (holder) {
             process = holder->process;
-            broker_detach(chaos->desk->broker, &process, holder->lease->id, chaos->desk->now);
+            broker_detach(chaos->fixture->broker, &process, holder->lease->id, chaos->fixture->now);
         }
         break;
     default:
         i = pick(chaos, N_PIDS);
         process = process_of(chaos, i);
-        broker_process_gone(chaos->desk->broker, &process, chaos->desk->now);
+        broker_process_gone(chaos->fixture->broker, &process, chaos->fixture->now);
         chaos->epochs[i]++;
         break;
     }
@@ -355,8 +356,8 @@ static void confine(struct chaos *chaos) {
         return;
     snprintf(scope, sizeof(scope), "allot-%llu.scope", (unsigned long long)lease->id);
     snprintf(cgroup, sizeof(cgroup), "/user.slice/%s", scope);
-    ck_assert_int_eq(broker_confined(chaos->desk->broker, lease->id, scope,
-                                     pick(chaos, 3) ? cgroup : NULL, 6, chaos->desk->now),
+    ck_assert_int_eq(broker_confined(chaos->fixture->broker, lease->id, scope,
+                                     pick(chaos, 3) ? cgroup : NULL, 6, chaos->fixture->now),
                      0);
 }
 
@@ -365,14 +366,14 @@ static void sample(struct chaos *chaos) {
     static struct sample_device devices[BOOKS_MAX];
     static struct sample_process rows[64];
     struct sample sample = {
-        .taken_usec = chaos->desk->now.usec - pick(chaos, 2) * 1000,
+        .taken_usec = chaos->fixture->now.usec - pick(chaos, 2) * 1000,
         .devices = devices,
         .processes = rows,
     };
     const struct book *book;
     const struct lease *lease;
 
-    for (size_t pos = 0; (book = broker_next_book(chaos->desk->broker, &pos));) {
+    for (size_t pos = 0; (book = broker_next_book(chaos->fixture->broker, &pos));) {
         struct sample_device *device = &devices[sample.n_devices++];
 
         *device = book->device.seen;
@@ -388,7 +389,7 @@ static void sample(struct chaos *chaos) {
         memset(row, 0, sizeof(*row));
         row->pid = process.pid;
         row->start = pick(chaos, 6) ? process.start : 0;
-        row->device = desk_gpu(pick(chaos, N_DEVICES));
+        row->device = fixture_gpu(pick(chaos, N_DEVICES));
         row->has_used = pick(chaos, 8) > 0;
         row->used_bytes = pick(chaos, 7) * GIB + pick(chaos, 5000);
         row->has_busy = pick(chaos, 4) > 0;
@@ -398,13 +399,13 @@ static void sample(struct chaos *chaos) {
             snprintf(row->cgroup, sizeof(row->cgroup), "/user.slice/allot-%llu.scope/x",
                      (unsigned long long)lease->id);
     }
-    ck_assert_int_eq(broker_sample(chaos->desk->broker, &sample, chaos->desk->now), 0);
+    ck_assert_int_eq(broker_sample(chaos->fixture->broker, &sample, chaos->fixture->now), 0);
 }
 
 static void device(struct chaos *chaos) {
     unsigned i = pick(chaos, N_DEVICES + N_INSTANCES);
-    struct device device = i < N_DEVICES ? desk_make(i, DEVICE_GIB)
-                                         : desk_make_mig(MIG_GPU, i - N_DEVICES, DEVICE_GIB / 2);
+    struct device device = i < N_DEVICES ? fixture_make(i, DEVICE_GIB)
+                                         : fixture_make_mig(MIG_GPU, i - N_DEVICES, DEVICE_GIB / 2);
 
     if (pick(chaos, 2))
         device.state = (enum device_state)pick(chaos, 3);
@@ -413,38 +414,39 @@ static void device(struct chaos *chaos) {
     if (i == MIG_GPU)
         device.seen.mig_enabled = pick(chaos, 2);
     device.seen.reserved_bytes = pick(chaos, 3) * 300000000ull;
-    ck_assert_int_eq(broker_device_set(chaos->desk->broker, &device, pick(chaos, 2) * 400000000ull,
-                                       chaos->desk->now),
+    ck_assert_int_eq(broker_device_set(chaos->fixture->broker, &device,
+                                       pick(chaos, 2) * 400000000ull, chaos->fixture->now),
                      0);
 }
 
 static void restart(struct chaos *chaos) {
-    struct desk *desk = chaos->desk;
+    struct broker_fixture *fixture = chaos->fixture;
     struct record_meta meta = { 0 };
     static const enum record_kind order[] = { RECORD_LEASE, RECORD_HOLDER, RECORD_WAITER };
     struct record record = { .kind = RECORD_META };
     static struct live before[N_LIVE];
 
     compare_records(chaos);
-    broker_next_ids(desk->broker, &meta);
+    broker_next_ids(fixture->broker, &meta);
     record.meta = meta;
     memcpy(before, chaos->live, sizeof(before));
     memset(chaos->live, 0, sizeof(chaos->live));
-    desk->record = NULL;
-    desk_restart(desk);
-    ck_assert_int_eq(broker_restore(desk->broker, &record, desk->now), 0);
+    fixture->record = NULL;
+    fixture_restart(fixture);
+    ck_assert_int_eq(broker_restore(fixture->broker, &record, fixture->now), 0);
     for (size_t k = 0; k < ELEMENTSOF(order); k++)
         for (size_t i = 0; i < N_LIVE; i++)
             if (before[i].is_there && before[i].record.kind == order[k])
-                ck_assert_int_eq(broker_restore(desk->broker, &before[i].record, desk->now), 0);
+                ck_assert_int_eq(broker_restore(fixture->broker, &before[i].record, fixture->now),
+                                 0);
     memcpy(chaos->live, before, sizeof(before));
-    desk->record = keep;
-    desk_check(desk);
+    fixture->record = keep;
+    fixture_check(fixture);
     compare_records(chaos);
-    desk_devices(desk, N_DEVICES, DEVICE_GIB);
+    fixture_devices(fixture, N_DEVICES, DEVICE_GIB);
     if (pick(chaos, 4) == 0)
-        broker_books_lost(desk->broker);
-    broker_grace_begin(desk->broker, desk->now);
+        broker_books_lost(fixture->broker);
+    broker_grace_begin(fixture->broker, fixture->now);
     chaos->n_restarts++;
 }
 
@@ -452,8 +454,8 @@ static void restart(struct chaos *chaos) {
 static void come_back(struct chaos *chaos) {
     struct broker_peer peer = peer_of(chaos, pick(chaos, N_PIDS));
     struct broker_held held[2] = {
-        { .device = desk_gpu(pick(chaos, N_DEVICES)), .bytes = pick(chaos, 6) * GIB },
-        { .device = desk_gpu(pick(chaos, N_DEVICES)), .bytes = pick(chaos, 6) * GIB },
+        { .device = fixture_gpu(pick(chaos, N_DEVICES)), .bytes = pick(chaos, 6) * GIB },
+        { .device = fixture_gpu(pick(chaos, N_DEVICES)), .bytes = pick(chaos, 6) * GIB },
     };
     const struct lease *lease = pick_lease(chaos);
     struct broker_attach attach = {
@@ -463,8 +465,8 @@ static void come_back(struct chaos *chaos) {
     };
     struct verdict verdict = { 0 };
 
-    ck_assert_int_eq(broker_attach(chaos->desk->broker, &peer, &attach, chaos->desk->now, &verdict),
-                     0);
+    ck_assert_int_eq(
+        broker_attach(chaos->fixture->broker, &peer, &attach, chaos->fixture->now, &verdict), 0);
     count(chaos, &verdict);
 }
 
@@ -504,45 +506,45 @@ static void make_policies(struct chaos *chaos) {
 static void note_over(struct chaos *chaos) {
     const struct book *book;
 
-    for (size_t pos = 0; (book = broker_next_book(chaos->desk->broker, &pos));)
+    for (size_t pos = 0; (book = broker_next_book(chaos->fixture->broker, &pos));)
         chaos->over_bytes[book->slot] = books_overcommitted_bytes(book);
 }
 
 static void check_over(struct chaos *chaos, unsigned what) {
     const struct book *book;
 
-    for (size_t pos = 0; (book = broker_next_book(chaos->desk->broker, &pos));)
+    for (size_t pos = 0; (book = broker_next_book(chaos->fixture->broker, &pos));)
         ck_assert_msg(books_overcommitted_bytes(book) <= chaos->over_bytes[book->slot],
                       "%s was promised more than it has by a step of kind %u", book->name, what);
 }
 
 /* The same rules once more, for the whole line: nobody is served whom the turn overlooked. */
 static void look_again(struct chaos *chaos) {
-    struct desk *desk = chaos->desk;
+    struct broker_fixture *fixture = chaos->fixture;
 
-    desk->n_told = 0;
-    ck_assert_int_eq(broker_policy_set(desk->broker, chaos->policy, desk->now), 0);
-    desk_turn(desk);
-    for (uint32_t i = 0; i < desk->n_told; i++)
-        ck_assert_msg(desk->told[i].verdict.kind != VERDICT_GRANT, "waiter of tag %llu: %s",
-                      (unsigned long long)desk->told[i].tag, desk->told[i].verdict.reason);
+    fixture->n_told = 0;
+    ck_assert_int_eq(broker_policy_set(fixture->broker, chaos->policy, fixture->now), 0);
+    fixture_turn(fixture);
+    for (uint32_t i = 0; i < fixture->n_told; i++)
+        ck_assert_msg(fixture->told[i].verdict.kind != VERDICT_GRANT, "waiter of tag %llu: %s",
+                      (unsigned long long)fixture->told[i].tag, fixture->told[i].verdict.reason);
 }
 
 static void walk(uint64_t seed, unsigned steps) {
     struct chaos *chaos = calloc(1, sizeof(*chaos));
-    struct desk *desk = chaos->desk = desk_new(N_DEVICES, DEVICE_GIB);
+    struct broker_fixture *fixture = chaos->fixture = fixture_new(N_DEVICES, DEVICE_GIB);
 
     chaos->random = seed;
-    desk->userdata = chaos;
-    desk->record = keep;
+    fixture->userdata = chaos;
+    fixture->record = keep;
     make_policies(chaos);
-    chaos->policy = &desk->policy;
+    chaos->policy = &fixture->policy;
     for (unsigned step = 0; step < steps; step++) {
         unsigned what = pick(chaos, 100);
         bool may_overcommit = false, in_grace;
 
-        desk->now.usec += pick(chaos, 3) * SECS;
-        desk->now.week_minute = (uint16_t)(desk->now.usec / (60 * SECS) % 10);
+        fixture->now.usec += pick(chaos, 3) * SECS;
+        fixture->now.week_minute = (uint16_t)(fixture->now.usec / (60 * SECS) % 10);
         note_over(chaos);
         if (what < 25) {
             ask(chaos, what < 3);
@@ -565,37 +567,37 @@ static void walk(uint64_t seed, unsigned steps) {
             may_overcommit = true;
         } else if (what < 93) {
             chaos->policy = &chaos->policies[pick(chaos, N_POLICIES)];
-            ck_assert_int_eq(broker_policy_set(desk->broker, chaos->policy, desk->now), 0);
+            ck_assert_int_eq(broker_policy_set(fixture->broker, chaos->policy, fixture->now), 0);
             may_overcommit = true;
         } else if (what < 95) {
-            broker_cancel(desk->broker, chaos->waiters[pick(chaos, 64)], desk->now);
+            broker_cancel(fixture->broker, chaos->waiters[pick(chaos, 64)], fixture->now);
         } else if (what < 99) {
             come_back(chaos);
             may_overcommit = true; /* it has what it has */
         } else if (pick(chaos, 3) == 0) {
             restart(chaos);
-            chaos->policy = &desk->policy;
+            chaos->policy = &fixture->policy;
             may_overcommit = true;
         }
-        desk_check(desk);
+        fixture_check(fixture);
         if (!may_overcommit)
             check_over(chaos, what);
         note_over(chaos);
-        in_grace = broker_grace_until(desk->broker) != 0;
-        desk_turn(desk);
+        in_grace = broker_grace_until(fixture->broker) != 0;
+        fixture_turn(fixture);
         if (!in_grace)
             check_over(chaos, 100);
-        ck_assert_uint_gt(broker_deadline(desk->broker), desk->now.usec);
+        ck_assert_uint_gt(broker_deadline(fixture->broker), fixture->now.usec);
         compare_records(chaos);
         if (!in_grace)
             look_again(chaos);
-        desk->n_told = 0;
+        fixture->n_told = 0;
     }
     printf("seed %#llx: %u granted, %u waited, %u restarts\n", (unsigned long long)seed,
            chaos->n_grants, chaos->n_waits, chaos->n_restarts);
     ck_assert_uint_gt(chaos->n_grants, steps / 50);
     ck_assert_uint_gt(chaos->n_waits, steps / 300);
-    desk_free(desk);
+    fixture_free(fixture);
     for (unsigned i = 0; i < N_POLICIES; i++)
         policy_done(&chaos->policies[i]);
     free(chaos);

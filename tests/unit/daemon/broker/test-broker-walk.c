@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random walks of the broker: one against the clerk, who does the same by trying everything; one
+ * Random walks of the broker: one against the oracle, who does the same by trying everything; one
  * with all that can happen to a daemon, where the books must balance and no promise be broken.
  */
 #include <stdio.h>
@@ -28,23 +28,23 @@ static unsigned pick(uint64_t *state, unsigned n) {
     return (unsigned)(random_next(state) % n);
 }
 
-/* ---- Against the clerk -------------------------------------------------------------------------
+/* ---- Against the oracle -------------------------------------------------------------------------
  */
 
 #define UNITS 16 /* GiB of each device */
-#define SHORT 10 /* who has or waits, where the queue is short: the clerk tries all subsets */
+#define SHORT 10 /* who has or waits, where the queue is short: the oracle tries all subsets */
 
 struct walk {
-    struct desk *desk;
-    struct clerk clerk;
+    struct broker_fixture *fixture;
+    struct broker_oracle oracle;
     uint64_t random;
     bool grows_mostly; /* more growth, so more deadlocks to be avoided or found */
     bool is_long;      /* a long line of different requests for fixed amounts, and no growth */
     uint64_t n_tags;
     int n_pids;
-    uint32_t n_seen; /* of desk->told */
+    uint32_t n_seen; /* of fixture->told */
     unsigned n_granted, n_waited, n_deadlocks;
-    /* What the broker has decided and the clerk has not yet. */
+    /* What the broker has decided and the oracle has not yet. */
     struct {
         uint64_t tag;
         enum verdict_kind kind;
@@ -64,7 +64,7 @@ static void note_answer(struct walk *walk, uint64_t tag, const struct verdict *v
     walk->answers[walk->n_answers++].lives = true;
 }
 
-static void decide(void *userdata, const struct clerk_want *want, enum clerk_outcome outcome,
+static void decide(void *userdata, const struct oracle_want *want, enum oracle_outcome outcome,
                    int job) {
     struct walk *walk = userdata;
 
@@ -72,54 +72,55 @@ static void decide(void *userdata, const struct clerk_want *want, enum clerk_out
         if (!walk->answers[i].lives || walk->answers[i].tag != want->tag)
             continue;
         walk->answers[i].lives = false;
-        if (outcome == CLERK_DEADLOCK) {
+        if (outcome == ORACLE_DEADLOCK) {
             ck_assert_int_eq(walk->answers[i].refusal, REFUSAL_DEADLOCK);
             walk->n_deadlocks++;
             return;
         }
         ck_assert_msg(walk->answers[i].kind == VERDICT_GRANT,
-                      "want %llu: the clerk grants, the broker denies (%d)",
+                      "want %llu: the oracle grants, the broker denies (%d)",
                       (unsigned long long)want->tag, (int)walk->answers[i].refusal);
         walk->n_granted++;
         if (want->job < 0) {
-            walk->clerk.jobs[job].lease = walk->answers[i].lease;
-            desk_attach(walk->desk, want->pid, (uid_t)want->uid, walk->answers[i].lease);
+            walk->oracle.jobs[job].lease = walk->answers[i].lease;
+            fixture_attach(walk->fixture, want->pid, (uid_t)want->uid, walk->answers[i].lease);
         }
         return;
     }
-    ck_abort_msg("want %llu: the clerk decides (%d), the broker lets it wait",
+    ck_abort_msg("want %llu: the oracle decides (%d), the broker lets it wait",
                  (unsigned long long)want->tag, (int)outcome);
 }
 
 /* Both have had their say: they must have said the same. */
 static void compare(struct walk *walk) {
-    int line[CLERK_WANTS], n;
+    int queue[ORACLE_WANTS], n;
 
-    desk_turn(walk->desk);
-    for (; walk->n_seen < walk->desk->n_told; walk->n_seen++)
-        note_answer(walk, walk->desk->told[walk->n_seen].tag,
-                    &walk->desk->told[walk->n_seen].verdict);
-    walk->desk->n_told = walk->n_seen = 0;
-    clerk_settle(&walk->clerk, decide, walk);
+    fixture_turn(walk->fixture);
+    for (; walk->n_seen < walk->fixture->n_told; walk->n_seen++)
+        note_answer(walk, walk->fixture->told[walk->n_seen].tag,
+                    &walk->fixture->told[walk->n_seen].verdict);
+    walk->fixture->n_told = walk->n_seen = 0;
+    oracle_settle(&walk->oracle, decide, walk);
     for (uint32_t i = 0; i < walk->n_answers; i++)
-        ck_assert_msg(!walk->answers[i].lives, "want %llu: the broker decides (%d), not the clerk",
+        ck_assert_msg(!walk->answers[i].lives, "want %llu: the broker decides (%d), not the oracle",
                       (unsigned long long)walk->answers[i].tag, (int)walk->answers[i].kind);
     walk->n_answers = 0;
 
-    for (int d = 0; d < CLERK_DEVICES; d++)
-        ck_assert_int_eq((int)desk_left(walk->desk, (unsigned)d), (int)clerk_free(&walk->clerk, d));
-    n = clerk_line(&walk->clerk, line);
-    ck_assert_uint_eq(broker_n_waiters(walk->desk->broker), (unsigned)n);
+    for (int d = 0; d < ORACLE_DEVICES; d++)
+        ck_assert_int_eq((int)fixture_left(walk->fixture, (unsigned)d),
+                         (int)oracle_free(&walk->oracle, d));
+    n = oracle_queue(&walk->oracle, queue);
+    ck_assert_uint_eq(broker_n_waiters(walk->fixture->broker), (unsigned)n);
     for (int i = 0; i < n; i++) {
         struct broker_waiter waiter;
 
-        ck_assert(broker_waiter_at(walk->desk->broker, (uint32_t)i, &waiter));
-        ck_assert_uint_eq(waiter.id, walk->clerk.wants[line[i]].waiter);
+        ck_assert(broker_waiter_at(walk->fixture->broker, (uint32_t)i, &waiter));
+        ck_assert_uint_eq(waiter.id, walk->oracle.wants[queue[i]].waiter);
     }
-    for (int i = 0; i < CLERK_JOBS; i++) {
-        const struct clerk_job *job = &walk->clerk.jobs[i];
+    for (int i = 0; i < ORACLE_JOBS; i++) {
+        const struct oracle_job *job = &walk->oracle.jobs[i];
         const struct lease *lease =
-            job->lives ? broker_lease(walk->desk->broker, job->lease) : NULL;
+            job->lives ? broker_lease(walk->fixture->broker, job->lease) : NULL;
 
         if (!job->lives)
             continue;
@@ -134,23 +135,23 @@ static void compare(struct walk *walk) {
     }
 }
 
-static struct clerk_want *join(struct walk *walk, int pid, int uid, int priority) {
-    struct clerk_want *want = clerk_find_want(&walk->clerk);
+static struct oracle_want *join(struct walk *walk, int pid, int uid, int priority) {
+    struct oracle_want *want = oracle_find_want(&walk->oracle);
 
-    *want = (struct clerk_want){
+    *want = (struct oracle_want){
         .lives = true,
         .tag = ++walk->n_tags,
         .pid = pid,
         .uid = uid,
         .priority = priority,
-        .since_usec = (int64_t)walk->desk->now.usec,
-        .arrival = ++walk->clerk.n_arrivals,
+        .since_usec = (int64_t)walk->fixture->now.usec,
+        .arrival = ++walk->oracle.n_arrivals,
         .job = -1,
     };
     return want;
 }
 
-static void hear(struct walk *walk, struct clerk_want *want, const struct verdict *verdict) {
+static void hear(struct walk *walk, struct oracle_want *want, const struct verdict *verdict) {
     if (verdict->kind == VERDICT_WAIT) {
         want->waiter = verdict->waiter;
         walk->n_waited++;
@@ -161,27 +162,27 @@ static void hear(struct walk *walk, struct clerk_want *want, const struct verdic
 
 static void ask(struct walk *walk) {
     uint64_t *random = &walk->random;
-    struct request request = desk_request();
-    struct clerk_want *want;
+    struct request request = fixture_request();
+    struct oracle_want *want;
     struct verdict verdict;
-    const char *names[CLERK_DEVICES];
+    const char *names[ORACLE_DEVICES];
     static const char *const digits[] = { "0", "1", "2" };
     int n_jobs = 0, n_wants = 0, uid, priority;
 
-    for (int i = 0; i < CLERK_JOBS; i++)
-        n_jobs += walk->clerk.jobs[i].lives;
-    for (int i = 0; i < CLERK_WANTS; i++)
-        n_wants += walk->clerk.wants[i].lives;
-    if (walk->is_long ? n_wants == CLERK_WANTS : n_jobs + n_wants >= SHORT)
+    for (int i = 0; i < ORACLE_JOBS; i++)
+        n_jobs += walk->oracle.jobs[i].lives;
+    for (int i = 0; i < ORACLE_WANTS; i++)
+        n_wants += walk->oracle.wants[i].lives;
+    if (walk->is_long ? n_wants == ORACLE_WANTS : n_jobs + n_wants >= SHORT)
         return;
     /* One pick a statement: what a seed means must not depend on the compiler. */
     uid = 1000 + (int)pick(random, walk->is_long ? 40 : 5);
     priority = (int)pick(random, 5) - 2;
     want = join(walk, ++walk->n_pids + 100, uid, priority);
-    want->n_wanted = 1 + (int)pick(random, CLERK_DEVICES);
+    want->n_wanted = 1 + (int)pick(random, ORACLE_DEVICES);
     if (want->n_wanted > 1 && pick(random, 2))
         want->n_wanted--;
-    want->allowed = (1 << CLERK_DEVICES) - 1;
+    want->allowed = (1 << ORACLE_DEVICES) - 1;
     want->spreads = pick(random, 2);
     request.has_choose = request.has_priority = request.has_amount = true;
     request.choose = want->spreads ? CHOICE_SPREAD : CHOICE_PACK;
@@ -212,59 +213,59 @@ static void ask(struct walk *walk) {
         break;
     }
     if (pick(random, 3) == 0) {
-        unsigned first = pick(random, CLERK_DEVICES);
+        unsigned first = pick(random, ORACLE_DEVICES);
 
         want->allowed = 0;
         for (int i = 0; i < want->n_wanted; i++) {
-            names[i] = digits[(first + (unsigned)i) % CLERK_DEVICES];
-            want->allowed |= 1u << (first + (unsigned)i) % CLERK_DEVICES;
+            names[i] = digits[(first + (unsigned)i) % ORACLE_DEVICES];
+            want->allowed |= 1u << (first + (unsigned)i) % ORACLE_DEVICES;
         }
         request.devices = names;
         request.n_devices = (size_t)want->n_wanted;
     } else {
         request.n_gpus = (uint32_t)want->n_wanted;
     }
-    verdict = desk_ask(walk->desk, want->pid, (uid_t)want->uid, &request, want->tag);
+    verdict = fixture_ask(walk->fixture, want->pid, (uid_t)want->uid, &request, want->tag);
     hear(walk, want, &verdict);
 }
 
 static int pick_job(struct walk *walk) {
     int first = (int)pick(&walk->random, SHORT);
 
-    for (int i = 0; i < CLERK_JOBS; i++)
-        if (walk->clerk.jobs[(first + i) % CLERK_JOBS].lives)
-            return (first + i) % CLERK_JOBS;
+    for (int i = 0; i < ORACLE_JOBS; i++)
+        if (walk->oracle.jobs[(first + i) % ORACLE_JOBS].lives)
+            return (first + i) % ORACLE_JOBS;
     return -1;
 }
 
 static void change(struct walk *walk, bool grows) {
     uint64_t *random = &walk->random;
     int at = pick_job(walk);
-    int device = (int)pick(random, CLERK_DEVICES);
-    struct clerk_job *job = &walk->clerk.jobs[at < 0 ? 0 : at];
+    int device = (int)pick(random, ORACLE_DEVICES);
+    struct oracle_job *job = &walk->oracle.jobs[at < 0 ? 0 : at];
     int64_t bytes = 1 + (int)pick(random, 8);
-    struct clerk_want *want;
+    struct oracle_want *want;
     struct verdict verdict;
 
     if (at < 0)
         return;
     while (!(job->devices >> device & 1))
-        device = (device + 1) % CLERK_DEVICES;
+        device = (device + 1) % ORACLE_DEVICES;
     /* A process that waits in one call may not be in another: one thread each. */
-    for (int i = 0; i < CLERK_WANTS; i++)
-        if (walk->clerk.wants[i].lives && walk->clerk.wants[i].job == at)
+    for (int i = 0; i < ORACLE_WANTS; i++)
+        if (walk->oracle.wants[i].lives && walk->oracle.wants[i].job == at)
             return;
     if (!grows) {
         bytes = bytes < job->held[device] ? bytes : job->held[device];
         job->held[device] -= bytes;
-        verdict =
-            desk_shrink_by(walk->desk, job->pid, job->lease, (unsigned)device, (uint64_t)bytes);
+        verdict = fixture_shrink_by(walk->fixture, job->pid, job->lease, (unsigned)device,
+                                    (uint64_t)bytes);
         ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
         return;
     }
     if (job->held[device] + bytes > job->limit) {
-        verdict = desk_grow_by(walk->desk, job->pid, job->lease, (unsigned)device, (uint64_t)bytes,
-                               true, 0);
+        verdict = fixture_grow_by(walk->fixture, job->pid, job->lease, (unsigned)device,
+                                  (uint64_t)bytes, true, 0);
         ck_assert_int_eq(verdict.refusal, REFUSAL_NO_MEMORY);
         return;
     }
@@ -272,65 +273,66 @@ static void change(struct walk *walk, bool grows) {
     want->job = at;
     want->device = device;
     want->bytes = bytes;
-    verdict = desk_grow_by(walk->desk, job->pid, job->lease, (unsigned)device, (uint64_t)bytes,
-                           true, want->tag);
+    verdict = fixture_grow_by(walk->fixture, job->pid, job->lease, (unsigned)device,
+                              (uint64_t)bytes, true, want->tag);
     hear(walk, want, &verdict);
 }
 
 static void end(struct walk *walk) {
     int at = walk->is_long ? pick_job(walk) : (int)pick(&walk->random, SHORT);
-    struct clerk_job *job = &walk->clerk.jobs[at < 0 ? 0 : at];
+    struct oracle_job *job = &walk->oracle.jobs[at < 0 ? 0 : at];
 
     if (at < 0 || !job->lives)
         return;
     /* It gives back before it ends, so that all its bytes are free in one moment. */
     job->lives = false;
-    for (int i = 0; i < CLERK_WANTS; i++) {
-        struct clerk_want *want = &walk->clerk.wants[i];
+    for (int i = 0; i < ORACLE_WANTS; i++) {
+        struct oracle_want *want = &walk->oracle.wants[i];
 
         if (!want->lives || want->job != at)
             continue;
         want->lives = false;
-        ck_assert_int_eq(broker_cancel(walk->desk->broker, want->waiter, walk->desk->now), 0);
+        ck_assert_int_eq(broker_cancel(walk->fixture->broker, want->waiter, walk->fixture->now), 0);
     }
-    for (int d = 0; d < CLERK_DEVICES; d++)
+    for (int d = 0; d < ORACLE_DEVICES; d++)
         if (job->held[d] > 0)
-            desk_shrink_by(walk->desk, job->pid, job->lease, (unsigned)d, (uint64_t)job->held[d]);
-    desk_gone(walk->desk, job->pid);
+            fixture_shrink_by(walk->fixture, job->pid, job->lease, (unsigned)d,
+                              (uint64_t)job->held[d]);
+    fixture_gone(walk->fixture, job->pid);
 }
 
 static void cancel(struct walk *walk) {
-    struct clerk_want *want = &walk->clerk.wants[pick(&walk->random, CLERK_WANTS)];
+    struct oracle_want *want = &walk->oracle.wants[pick(&walk->random, ORACLE_WANTS)];
 
     if (!want->lives)
         return;
     want->lives = false;
-    ck_assert_int_eq(broker_cancel(walk->desk->broker, want->waiter, walk->desk->now), 0);
+    ck_assert_int_eq(broker_cancel(walk->fixture->broker, want->waiter, walk->fixture->now), 0);
 }
 
-static unsigned walk_with_clerk(uint64_t seed, unsigned steps, bool is_long) {
+static unsigned walk_with_oracle(uint64_t seed, unsigned steps, bool is_long) {
     struct walk *walk = calloc(1, sizeof(*walk));
     unsigned n_deadlocks;
 
     walk->random = seed;
     walk->is_long = is_long;
     walk->grows_mostly = !is_long && seed % 2;
-    walk->desk = desk_new(CLERK_DEVICES, UNITS);
-    walk->desk->policy.defaults.has =
+    walk->fixture = fixture_new(ORACLE_DEVICES, UNITS);
+    walk->fixture->policy.defaults.has =
         POLICY_HAS(max_leases) | POLICY_HAS(priority_max) | POLICY_HAS(grow_wait_usec);
-    walk->desk->policy.defaults.max_leases = 3;
-    walk->desk->policy.defaults.priority_max = 5;
-    walk->desk->policy.defaults.grow_wait_usec = UNITS_FOREVER;
-    ck_assert_int_eq(broker_policy_set(walk->desk->broker, &walk->desk->policy, walk->desk->now),
-                     0);
-    walk->clerk.usable = UNITS;
-    walk->clerk.max_leases = 3;
-    walk->clerk.age_usec = (int64_t)walk->desk->policy.age_usec;
+    walk->fixture->policy.defaults.max_leases = 3;
+    walk->fixture->policy.defaults.priority_max = 5;
+    walk->fixture->policy.defaults.grow_wait_usec = UNITS_FOREVER;
+    ck_assert_int_eq(
+        broker_policy_set(walk->fixture->broker, &walk->fixture->policy, walk->fixture->now), 0);
+    walk->oracle.usable = UNITS;
+    walk->oracle.max_leases = 3;
+    walk->oracle.age_usec = (int64_t)walk->fixture->policy.age_usec;
 
     for (unsigned step = 0; step < steps; step++) {
         unsigned what = pick(&walk->random, 100);
 
-        walk->desk->now.usec +=
+        walk->fixture->now.usec +=
             pick(&walk->random, 4) ? pick(&walk->random, 1000) : pick(&walk->random, 1200) * SECS;
         if (what < (is_long ? 65 : 35))
             ask(walk);
@@ -348,29 +350,29 @@ static unsigned walk_with_clerk(uint64_t seed, unsigned steps, bool is_long) {
     }
     printf("seed %#llx: %u granted, %u waited, %u deadlocks, %u in line\n",
            (unsigned long long)seed, walk->n_granted, walk->n_waited, walk->n_deadlocks,
-           broker_n_waiters(walk->desk->broker));
+           broker_n_waiters(walk->fixture->broker));
     ck_assert_uint_gt(walk->n_granted, steps / 20);
     ck_assert_uint_gt(walk->n_waited, steps / 100);
     n_deadlocks = walk->n_deadlocks;
-    desk_free(walk->desk);
+    fixture_free(walk->fixture);
     free(walk);
     return n_deadlocks;
 }
 
-START_TEST(the_broker_and_the_clerk_always_agree) {
+START_TEST(the_broker_and_the_oracle_always_agree) {
     unsigned n_deadlocks = 0;
 
     for (uint64_t i = 0; i < 8; i++)
-        n_deadlocks += walk_with_clerk(seed_of(0xa110c) + i, n_steps(1200), false);
+        n_deadlocks += walk_with_oracle(seed_of(0xa110c) + i, n_steps(1200), false);
     ck_assert_uint_gt(n_deadlocks, 0);
 }
 END_TEST
 
 START_TEST(they_agree_on_a_long_queue_of_different_requests) {
     for (uint64_t i = 0; i < 4; i++)
-        walk_with_clerk(seed_of(0x10e6) + i, n_steps(600), true);
+        walk_with_oracle(seed_of(0x10e6) + i, n_steps(600), true);
 }
 END_TEST
 
-SUITE_TIMEOUT("broker-walk", 300, the_broker_and_the_clerk_always_agree,
+SUITE_TIMEOUT("broker-walk", 300, the_broker_and_the_oracle_always_agree,
               they_agree_on_a_long_queue_of_different_requests)

@@ -6,108 +6,110 @@
 #include "tests/support/suite.h"
 
 START_TEST(two_shares_of_40_percent_fit_and_a_third_waits) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_share(1, 4000);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_share(1, 4000);
     struct verdict verdict;
     uint64_t first;
 
     request.devices = (const char *[]){ "0" };
     request.n_devices = 1;
-    first = desk_get(desk, 10, 1000, request);
-    desk_get(desk, 11, 1001, request);
-    verdict = desk_ask(desk, 12, 1002, &request, 3);
+    first = fixture_get(fixture, 10, 1000, request);
+    fixture_get(fixture, 11, 1001, request);
+    verdict = fixture_ask(fixture, 12, 1002, &request, 3);
     ck_assert_int_eq(verdict.kind, VERDICT_WAIT);
     ck_assert_uint_eq(verdict.place, 1);
 
-    desk_release(desk, 1000, first);
-    ck_assert_ptr_nonnull(desk_told(desk, 3));
-    ck_assert_int_eq(desk_told(desk, 3)->kind, VERDICT_GRANT);
+    fixture_release(fixture, 1000, first);
+    ck_assert_ptr_nonnull(fixture_told(fixture, 3));
+    ck_assert_int_eq(fixture_told(fixture, 3)->kind, VERDICT_GRANT);
 }
 END_TEST
 
 START_TEST(a_device_that_requires_more_than_a_job_can_have_is_not_for_it) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     struct policy_device strict = { .devices = { .names = (char *[]){ (char *)"1" }, .n_names = 1 },
                                     .has_require = true,
                                     .require = REQUIRE_SCOPE };
-    struct request request = desk_fixed(1, 1);
+    struct request request = fixture_fixed(1, 1);
     struct verdict verdict;
 
-    desk->policy.devices = &strict;
-    desk->policy.n_devices = 1;
-    ck_assert_int_eq(broker_policy_set(desk->broker, &desk->policy, desk->now), 0);
+    fixture->policy.devices = &strict;
+    fixture->policy.n_devices = 1;
+    ck_assert_int_eq(broker_policy_set(fixture->broker, &fixture->policy, fixture->now), 0);
     request.cannot_have = REQUIRE_SCOPE;
     request.cannot_reason = "it has none";
     for (pid_t pid = 10; pid < 13; pid++) {
-        const struct lease *lease = broker_lease(desk->broker, desk_get(desk, pid, 1000, request));
+        const struct lease *lease =
+            broker_lease(fixture->broker, fixture_get(fixture, pid, 1000, request));
 
         ck_assert_uint_eq(lease->shares[0].book->device.seen.index, 0);
         ck_assert_int_eq(broker_require(lease), REQUIRE_GUARD);
     }
     request.devices = (const char *[]){ "1" };
     request.n_devices = 1;
-    verdict = desk_ask(desk, 20, 1000, &request, 1);
+    verdict = fixture_ask(fixture, 20, 1000, &request, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_DENIED);
     ck_assert_ptr_nonnull(strstr(verdict.reason, "(require = scope), and it has none"));
 
     request.cannot_have = REQUIRE_NONE;
-    ck_assert_int_eq(broker_require(broker_lease(desk->broker, desk_get(desk, 21, 1000, request))),
-                     REQUIRE_SCOPE);
-    desk->policy.devices = NULL;
-    desk->policy.n_devices = 0;
+    ck_assert_int_eq(
+        broker_require(broker_lease(fixture->broker, fixture_get(fixture, 21, 1000, request))),
+        REQUIRE_SCOPE);
+    fixture->policy.devices = NULL;
+    fixture->policy.n_devices = 0;
 }
 END_TEST
 
 START_TEST(two_halves_fill_a_device_exactly) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_share(1, 5000);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_share(1, 5000);
 
     request.devices = (const char *[]){ "1" };
     request.n_devices = 1;
-    desk_get(desk, 10, 1000, request);
-    desk_get(desk, 11, 1001, request);
-    ck_assert_uint_eq(desk_left(desk, 1), 0);
+    fixture_get(fixture, 10, 1000, request);
+    fixture_get(fixture, 11, 1001, request);
+    ck_assert_uint_eq(fixture_left(fixture, 1), 0);
 }
 END_TEST
 
 START_TEST(exclusive_needs_an_empty_device) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_exclusive(1), two = desk_exclusive(2);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_exclusive(1), two = fixture_exclusive(2);
     struct verdict verdict;
 
-    desk_get(desk, 10, 1000, desk_grow(1, 0, 0));
-    desk_get(desk, 11, 1001, request);
-    verdict = desk_ask(desk, 12, 1002, &request, 1);
+    fixture_get(fixture, 10, 1000, fixture_grow(1, 0, 0));
+    fixture_get(fixture, 11, 1001, request);
+    verdict = fixture_ask(fixture, 12, 1002, &request, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_WAIT);
     two.no_wait = true;
-    verdict = desk_ask(desk, 13, 1003, &two, 2);
+    verdict = fixture_ask(fixture, 13, 1003, &two, 2);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_MEMORY);
 }
 END_TEST
 
 START_TEST(all_devices_of_a_lease_or_none) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_fixed(2, 30);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_fixed(2, 30);
     struct verdict verdict;
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 20));
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 20));
 
-    verdict = desk_ask(desk, 11, 1001, &request, 1);
+    verdict = fixture_ask(fixture, 11, 1001, &request, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_WAIT);
-    ck_assert_uint_eq(desk_left(desk, 0) + desk_left(desk, 1), 60);
-    desk_release(desk, 1000, lease);
-    ck_assert_int_eq(desk_told(desk, 1)->kind, VERDICT_GRANT);
-    ck_assert_uint_eq(broker_lease(desk->broker, desk_told(desk, 1)->lease)->n_shares, 2);
-    ck_assert_uint_eq(desk_left(desk, 0), 10);
-    ck_assert_uint_eq(desk_left(desk, 1), 10);
+    ck_assert_uint_eq(fixture_left(fixture, 0) + fixture_left(fixture, 1), 60);
+    fixture_release(fixture, 1000, lease);
+    ck_assert_int_eq(fixture_told(fixture, 1)->kind, VERDICT_GRANT);
+    ck_assert_uint_eq(broker_lease(fixture->broker, fixture_told(fixture, 1)->lease)->n_shares, 2);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 10);
+    ck_assert_uint_eq(fixture_left(fixture, 1), 10);
 }
 END_TEST
 
 START_TEST(each_named_device_has_its_own_amount) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     struct amount amounts[2];
-    struct request request = desk_fixed(0, 1);
+    struct request request = fixture_fixed(0, 1);
     struct lease *lease;
 
     amounts[0] = amounts[1] = request.amount;
@@ -116,7 +118,7 @@ START_TEST(each_named_device_has_its_own_amount) {
     request.devices = (const char *[]){ "1", "0" };
     request.n_devices = request.n_amounts = 2;
     request.amounts = amounts;
-    lease = broker_lease(desk->broker, desk_get(desk, 10, 1000, request));
+    lease = broker_lease(fixture->broker, fixture_get(fixture, 10, 1000, request));
     ck_assert_uint_eq(lease->shares[0].book->device.seen.index, 1);
     ck_assert_uint_eq(lease->shares[0].limit_bytes, 3 * GIB);
     ck_assert_uint_eq(lease->shares[1].limit_bytes, 5 * GIB);
@@ -124,188 +126,191 @@ START_TEST(each_named_device_has_its_own_amount) {
 END_TEST
 
 START_TEST(what_an_empty_box_could_not_give_is_denied_at_once) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request large = desk_fixed(1, 41), many = desk_fixed(3, 1), none = desk_fixed(1, 1);
-    struct verdict verdict = desk_ask(desk, 10, 1000, &large, 1);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request large = fixture_fixed(1, 41), many = fixture_fixed(3, 1),
+                   none = fixture_fixed(1, 1);
+    struct verdict verdict = fixture_ask(fixture, 10, 1000, &large, 1);
 
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_DENIED);
-    verdict = desk_ask(desk, 10, 1000, &many, 1);
+    verdict = fixture_ask(fixture, 10, 1000, &many, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_DEVICE);
     none.devices = (const char *[]){ "7" };
     none.n_devices = 1;
-    verdict = desk_ask(desk, 10, 1000, &none, 1);
+    verdict = fixture_ask(fixture, 10, 1000, &none, 1);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_DEVICE);
-    ck_assert_uint_eq(desk->n_denials, 3);
-    ck_assert_str_eq(desk->event, "denied");
+    ck_assert_uint_eq(fixture->n_denials, 3);
+    ck_assert_str_eq(fixture->event, "denied");
 }
 END_TEST
 
 START_TEST(growth_stays_within_the_limit) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_grow(1, 2, 10));
-    unsigned gpu = broker_lease(desk->broker, lease)->shares[0].book->device.seen.index;
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_grow(1, 2, 10));
+    unsigned gpu = broker_lease(fixture->broker, lease)->shares[0].book->device.seen.index;
     struct verdict verdict;
 
-    ck_assert_int_eq(desk_grow_by(desk, 10, lease, gpu, 1, false, 1).refusal, REFUSAL_NOT_FOUND);
-    ck_assert_int_eq(desk_attach(desk, 10, 1000, lease).kind, VERDICT_GRANT);
-    verdict = desk_grow_by(desk, 10, lease, gpu, 6, false, 1);
+    ck_assert_int_eq(fixture_grow_by(fixture, 10, lease, gpu, 1, false, 1).refusal,
+                     REFUSAL_NOT_FOUND);
+    ck_assert_int_eq(fixture_attach(fixture, 10, 1000, lease).kind, VERDICT_GRANT);
+    verdict = fixture_grow_by(fixture, 10, lease, gpu, 6, false, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
     ck_assert_uint_eq(verdict.held_bytes, 6 * GIB);
     ck_assert_uint_eq(verdict.limit_bytes, 10 * GIB);
-    verdict = desk_grow_by(desk, 10, lease, gpu, 5, true, 1);
+    verdict = fixture_grow_by(fixture, 10, lease, gpu, 5, true, 1);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_MEMORY);
-    verdict = desk_shrink_by(desk, 10, lease, gpu, 4);
+    verdict = fixture_shrink_by(fixture, 10, lease, gpu, 4);
     ck_assert_uint_eq(verdict.held_bytes, 2 * GIB);
-    ck_assert_int_eq(desk_shrink_by(desk, 10, lease, gpu, 3).kind, VERDICT_DENY);
+    ck_assert_int_eq(fixture_shrink_by(fixture, 10, lease, gpu, 3).kind, VERDICT_DENY);
 }
 END_TEST
 
 START_TEST(the_processes_of_a_job_share_its_limit) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
 
-    desk_attach(desk, 10, 1000, lease);
-    desk_attach(desk, 11, 1000, lease);
-    ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 6, false, 1).kind, VERDICT_GRANT);
-    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 5, false, 1).kind, VERDICT_DENY);
-    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
-    ck_assert_int_eq(desk_attach(desk, 12, 1001, lease).refusal, REFUSAL_NOT_FOUND);
+    fixture_attach(fixture, 10, 1000, lease);
+    fixture_attach(fixture, 11, 1000, lease);
+    ck_assert_int_eq(fixture_grow_by(fixture, 10, lease, 0, 6, false, 1).kind, VERDICT_GRANT);
+    ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 5, false, 1).kind, VERDICT_DENY);
+    ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
+    ck_assert_int_eq(fixture_attach(fixture, 12, 1001, lease).refusal, REFUSAL_NOT_FOUND);
 }
 END_TEST
 
 START_TEST(a_lease_ends_with_its_last_process) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
 
-    desk_attach(desk, 11, 1000, lease);
-    desk_gone(desk, 10);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    desk_gone(desk, 11);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    ck_assert_uint_eq(desk_left(desk, 0), 40);
+    fixture_attach(fixture, 11, 1000, lease);
+    fixture_gone(fixture, 10);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    fixture_gone(fixture, 11);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    ck_assert_uint_eq(fixture_left(fixture, 0), 40);
 }
 END_TEST
 
 START_TEST(who_is_left_of_a_job_inherits_its_lease) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
     struct process_id process = { .pid = 11, .start = 7 };
     const struct lease *now;
 
     /* One after the other, and by a detachment that leaves a debt behind. */
-    desk->survivor = 11;
-    desk_attach(desk, 11, 1000, lease);
-    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
-    desk_gone(desk, 10);
-    broker_detach(desk->broker, &process, lease, desk->now);
-    desk_check(desk);
-    now = broker_lease(desk->broker, lease);
+    fixture->survivor = 11;
+    fixture_attach(fixture, 11, 1000, lease);
+    ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 4, false, 1).kind, VERDICT_GRANT);
+    fixture_gone(fixture, 10);
+    broker_detach(fixture->broker, &process, lease, fixture->now);
+    fixture_check(fixture);
+    now = broker_lease(fixture->broker, lease);
     ck_assert_ptr_nonnull(now);
     ck_assert_int_eq(broker_owner(now)->pid, 11);
-    desk->survivor = 12;
-    desk_gone(desk, 11);
-    ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 12);
-    desk->survivor = 0;
-    desk_gone(desk, 12);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    fixture->survivor = 12;
+    fixture_gone(fixture, 11);
+    ck_assert_int_eq(broker_owner(broker_lease(fixture->broker, lease))->pid, 12);
+    fixture->survivor = 0;
+    fixture_gone(fixture, 12);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
 
     /* While somebody is looked for the lease is there, whatever comes of it. */
-    lease = desk_get(desk, 30, 1000, desk_fixed(1, 10));
-    desk->survivor = -1;
-    desk_gone(desk, 30);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    desk_check(desk);
-    desk_attach(desk, 31, 1000, lease);
-    broker_inherit(desk->broker, lease, NULL, desk->now);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    desk_gone(desk, 31);
+    lease = fixture_get(fixture, 30, 1000, fixture_fixed(1, 10));
+    fixture->survivor = -1;
+    fixture_gone(fixture, 30);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    fixture_check(fixture);
+    fixture_attach(fixture, 31, 1000, lease);
+    broker_inherit(fixture->broker, lease, NULL, fixture->now);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    fixture_gone(fixture, 31);
     process.pid = 32;
-    broker_inherit(desk->broker, lease, &process, desk->now);
-    ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 32);
+    broker_inherit(fixture->broker, lease, &process, fixture->now);
+    ck_assert_int_eq(broker_owner(broker_lease(fixture->broker, lease))->pid, 32);
     process.pid = 33;
-    broker_inherit(desk->broker, lease, &process, desk->now);
-    ck_assert_int_eq(broker_owner(broker_lease(desk->broker, lease))->pid, 32);
-    desk_gone(desk, 32);
-    broker_inherit(desk->broker, lease, NULL, desk->now);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    broker_inherit(desk->broker, lease, &process, desk->now);
-    ck_assert_uint_eq(desk->n_sought, 6);
+    broker_inherit(fixture->broker, lease, &process, fixture->now);
+    ck_assert_int_eq(broker_owner(broker_lease(fixture->broker, lease))->pid, 32);
+    fixture_gone(fixture, 32);
+    broker_inherit(fixture->broker, lease, NULL, fixture->now);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    broker_inherit(fixture->broker, lease, &process, fixture->now);
+    ck_assert_uint_eq(fixture->n_sought, 6);
 
     /* Released while somebody is looked for. */
-    lease = desk_get(desk, 34, 1000, desk_fixed(1, 10));
-    desk_gone(desk, 34);
-    desk_release(desk, 1000, lease);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    lease = fixture_get(fixture, 34, 1000, fixture_fixed(1, 10));
+    fixture_gone(fixture, 34);
+    fixture_release(fixture, 1000, lease);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
 
     /* One that is told to end is not inherited. */
-    lease = desk_get(desk, 20, 1000, desk_fixed(1, 10));
-    desk->survivor = 21;
-    desk_release(desk, 1000, lease);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    lease = fixture_get(fixture, 20, 1000, fixture_fixed(1, 10));
+    fixture->survivor = 21;
+    fixture_release(fixture, 1000, lease);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
 }
 END_TEST
 
 START_TEST(with_a_scope_a_lease_ends_when_it_is_empty) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
 
-    ck_assert_int_eq(
-        broker_confined(desk->broker, lease, "allot-1.scope", "/a/allot-1.scope", 4, desk->now), 0);
-    desk_attach(desk, 11, 1000, lease);
-    desk_gone(desk, 10);
-    desk_gone(desk, 11);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    ck_assert_ptr_eq(broker_lease_of_cgroup(desk->broker, "/a/allot-1.scope/child"),
-                     broker_lease(desk->broker, lease));
-    ck_assert_ptr_null(broker_lease_of_cgroup(desk->broker, "/a/allot-1.scopes"));
-    broker_vacated(desk->broker, lease, desk->now);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    desk_check(desk);
+    ck_assert_int_eq(broker_confined(fixture->broker, lease, "allot-1.scope", "/a/allot-1.scope", 4,
+                                     fixture->now),
+                     0);
+    fixture_attach(fixture, 11, 1000, lease);
+    fixture_gone(fixture, 10);
+    fixture_gone(fixture, 11);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    ck_assert_ptr_eq(broker_lease_of_cgroup(fixture->broker, "/a/allot-1.scope/child"),
+                     broker_lease(fixture->broker, lease));
+    ck_assert_ptr_null(broker_lease_of_cgroup(fixture->broker, "/a/allot-1.scopes"));
+    broker_vacated(fixture->broker, lease, fixture->now);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    fixture_check(fixture);
 }
 END_TEST
 
 START_TEST(bytes_of_a_dead_holder_are_releasing_until_nvml_agrees) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 30));
-    struct gpuid gpu = desk_gpu(0);
-    struct request request = desk_fixed(1, 20);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 30));
+    struct gpuid gpu = fixture_gpu(0);
+    struct request request = fixture_fixed(1, 20);
 
     request.devices = (const char *[]){ "0" };
     request.n_devices = 1;
-    desk_attach(desk, 10, 1000, lease);
-    desk_grow_by(desk, 10, lease, 0, 25, false, 0);
-    ck_assert_int_eq(desk_ask(desk, 20, 1001, &request, 5).kind, VERDICT_WAIT);
-    desk_gone(desk, 10);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    ck_assert_uint_eq(broker_book(desk->broker, &gpu)->releasing_bytes, 25 * GIB);
-    ck_assert_uint_eq(desk_left(desk, 0), 15);
+    fixture_attach(fixture, 10, 1000, lease);
+    fixture_grow_by(fixture, 10, lease, 0, 25, false, 0);
+    ck_assert_int_eq(fixture_ask(fixture, 20, 1001, &request, 5).kind, VERDICT_WAIT);
+    fixture_gone(fixture, 10);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    ck_assert_uint_eq(broker_book(fixture->broker, &gpu)->releasing_bytes, 25 * GIB);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 15);
 
-    desk->now.usec += SECS;
-    desk_sample(desk, (struct desk_row[]){ { 10, 0, 22 } }, 1);
-    ck_assert_uint_eq(broker_book(desk->broker, &gpu)->releasing_bytes, 22 * GIB);
-    ck_assert_ptr_null(desk_told(desk, 5));
-    desk->now.usec += SECS;
-    desk_sample(desk, NULL, 0);
-    ck_assert_uint_eq(broker_book(desk->broker, &gpu)->releasing_bytes, 0);
-    ck_assert_int_eq(desk_told(desk, 5)->kind, VERDICT_GRANT);
+    fixture->now.usec += SECS;
+    fixture_sample(fixture, (struct fixture_row[]){ { 10, 0, 22 } }, 1);
+    ck_assert_uint_eq(broker_book(fixture->broker, &gpu)->releasing_bytes, 22 * GIB);
+    ck_assert_ptr_null(fixture_told(fixture, 5));
+    fixture->now.usec += SECS;
+    fixture_sample(fixture, NULL, 0);
+    ck_assert_uint_eq(broker_book(fixture->broker, &gpu)->releasing_bytes, 0);
+    ck_assert_int_eq(fixture_told(fixture, 5)->kind, VERDICT_GRANT);
 }
 END_TEST
 
 START_TEST(a_charge_is_the_larger_of_declared_and_seen) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_grow(1, 0, 0));
-    struct gpuid gpu = desk_gpu(0);
-    const struct book *book = broker_book(desk->broker, &gpu);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_grow(1, 0, 0));
+    struct gpuid gpu = fixture_gpu(0);
+    const struct book *book = broker_book(fixture->broker, &gpu);
 
-    desk_attach(desk, 10, 1000, lease);
-    desk_grow_by(desk, 10, lease, 0, 4, false, 0);
-    desk_sample(desk, (struct desk_row[]){ { 10, 0, 7 }, { 99, 0, 3 } }, 2);
+    fixture_attach(fixture, 10, 1000, lease);
+    fixture_grow_by(fixture, 10, lease, 0, 4, false, 0);
+    fixture_sample(fixture, (struct fixture_row[]){ { 10, 0, 7 }, { 99, 0, 3 } }, 2);
     ck_assert_uint_eq(book->held_bytes, 7 * GIB);
     ck_assert_uint_eq(book->unmanaged_bytes, 3 * GIB);
-    desk_sample(desk, (struct desk_row[]){ { 10, 0, 1 }, { 99, 0, 38 } }, 2);
+    fixture_sample(fixture, (struct fixture_row[]){ { 10, 0, 1 }, { 99, 0, 38 } }, 2);
     ck_assert_uint_eq(book->held_bytes, 4 * GIB);
     ck_assert_uint_eq(books_overcommitted_bytes(book), 2 * GIB);
     ck_assert_uint_eq(books_free_bytes(book), 0);
@@ -313,226 +318,228 @@ START_TEST(a_charge_is_the_larger_of_declared_and_seen) {
 END_TEST
 
 START_TEST(children_in_the_scope_are_holders_without_attaching) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_grow(1, 0, 0));
-    struct gpuid gpu = desk_gpu(0);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_grow(1, 0, 0));
+    struct gpuid gpu = fixture_gpu(0);
 
-    broker_confined(desk->broker, lease, "allot-1.scope", "/a/allot-1.scope", 4, desk->now);
-    desk_sample(desk, (struct desk_row[]){ { 44, 0, 5, true, "/a/allot-1.scope" } }, 1);
-    ck_assert_uint_eq(broker_book(desk->broker, &gpu)->held_bytes, 5 * GIB);
-    ck_assert_uint_eq(broker_book(desk->broker, &gpu)->unmanaged_bytes, 0);
-    desk_sample(desk, NULL, 0);
-    ck_assert_uint_eq(broker_book(desk->broker, &gpu)->held_bytes, 0);
-    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
+    broker_confined(fixture->broker, lease, "allot-1.scope", "/a/allot-1.scope", 4, fixture->now);
+    fixture_sample(fixture, (struct fixture_row[]){ { 44, 0, 5, true, "/a/allot-1.scope" } }, 1);
+    ck_assert_uint_eq(broker_book(fixture->broker, &gpu)->held_bytes, 5 * GIB);
+    ck_assert_uint_eq(broker_book(fixture->broker, &gpu)->unmanaged_bytes, 0);
+    fixture_sample(fixture, NULL, 0);
+    ck_assert_uint_eq(broker_book(fixture->broker, &gpu)->held_bytes, 0);
+    ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 0);
 }
 END_TEST
 
 START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
-    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
-    struct desk_row row = { 11, 0, 4, false, NULL, 1000 };
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
+    struct fixture_row row = { 11, 0, 4, false, NULL, 1000 };
 
-    desk_sample(desk, &row, 1);
-    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
-    ck_assert_uint_eq(desk_left(desk, 0), 26); /* unmanaged: nobody's */
-    desk->job_process = 11;
-    desk->job_process_lease = lease;
+    fixture_sample(fixture, &row, 1);
+    ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 0);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 26); /* unmanaged: nobody's */
+    fixture->job_process = 11;
+    fixture->job_process_lease = lease;
     row.uid = 1001;
-    desk_sample(desk, &row, 1);
-    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 0);
+    fixture_sample(fixture, &row, 1);
+    ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 0);
     row.uid = 1000;
-    desk_sample(desk, &row, 1);
-    ck_assert_uint_eq(broker_lease(desk->broker, lease)->n_holders, 1);
-    ck_assert_uint_eq(broker_lease(desk->broker, lease)->shares[0].held_bytes, 4 * GIB);
-    ck_assert_uint_eq(desk_left(desk, 0), 30);
+    fixture_sample(fixture, &row, 1);
+    ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 1);
+    ck_assert_uint_eq(broker_lease(fixture->broker, lease)->shares[0].held_bytes, 4 * GIB);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 30);
 
     /* The first of the job goes, then the child: nobody is left. */
-    desk_gone(desk, 10);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    desk_sample(desk, &row, 0);
-    desk_turn(desk);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    ck_assert_uint_eq(desk_left(desk, 0), 40);
+    fixture_gone(fixture, 10);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    fixture_sample(fixture, &row, 0);
+    fixture_turn(fixture);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    ck_assert_uint_eq(fixture_left(fixture, 0), 40);
 }
 END_TEST
 
 START_TEST(a_released_lease_goes_when_its_holders_do) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
 
-    desk_attach(desk, 10, 1000, lease);
-    desk_grow_by(desk, 10, lease, 0, 1, false, 0);
-    desk_release(desk, 1000, lease);
-    ck_assert_int_eq(desk->notice, NOTICE_ENDING);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 1, false, 0).refusal, REFUSAL_DENIED);
-    broker_detach(desk->broker, &(struct process_id){ 10, 7 }, lease, desk->now);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    desk_pass(desk, 3600 * SECS);
-    ck_assert_uint_eq(desk->n_evicted, 0);
+    fixture_attach(fixture, 10, 1000, lease);
+    fixture_grow_by(fixture, 10, lease, 0, 1, false, 0);
+    fixture_release(fixture, 1000, lease);
+    ck_assert_int_eq(fixture->notice, NOTICE_ENDING);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    ck_assert_int_eq(fixture_grow_by(fixture, 10, lease, 0, 1, false, 0).refusal, REFUSAL_DENIED);
+    broker_detach(fixture->broker, &(struct process_id){ 10, 7 }, lease, fixture->now);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    fixture_pass(fixture, 3600 * SECS);
+    ck_assert_uint_eq(fixture->n_evicted, 0);
 }
 END_TEST
 
 START_TEST(others_leases_cannot_be_released) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
-    struct broker_peer peer = desk_peer(20, 1001);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
+    struct broker_peer peer = fixture_peer(20, 1001);
     struct verdict verdict = { 0 };
 
-    broker_release(desk->broker, &peer, lease, desk->now, &verdict);
+    broker_release(fixture->broker, &peer, lease, fixture->now, &verdict);
     ck_assert_int_eq(verdict.kind, VERDICT_DENY);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NOT_FOUND);
     peer.is_admin = true;
-    broker_release(desk->broker, &peer, lease, desk->now, &verdict);
+    broker_release(fixture->broker, &peer, lease, fixture->now, &verdict);
     ck_assert_int_eq(verdict.kind, VERDICT_GRANT);
-    ck_assert(broker_lease(desk->broker, lease)->is_ending);
-    desk_gone(desk, 10);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
+    ck_assert(broker_lease(fixture->broker, lease)->is_ending);
+    fixture_gone(fixture, 10);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
 }
 END_TEST
 
 START_TEST(a_lease_whose_time_is_over_is_told_and_then_evicted) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_fixed(1, 10);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_fixed(1, 10);
     uint64_t lease;
 
     request.time_limit_usec = 60 * SECS;
-    lease = desk_get(desk, 10, 1000, request);
-    desk_attach(desk, 10, 1000, lease);
-    desk_grow_by(desk, 10, lease, 0, 1, false, 0);
-    desk_turn(desk);
-    ck_assert_uint_eq(broker_deadline(desk->broker), desk->now.usec + 60 * SECS);
-    desk_pass(desk, 59 * SECS);
-    ck_assert_uint_eq(desk->n_notices, 0);
-    desk_pass(desk, SECS);
-    ck_assert_int_eq(desk->notice, NOTICE_ENDING);
-    ck_assert_uint_eq(desk->n_evicted, 0);
-    desk_pass(desk, desk->policy.ending_usec);
-    ck_assert_uint_eq(desk->n_evicted, 1);
-    desk_pass(desk, desk->policy.ending_usec);
-    ck_assert_uint_eq(desk->n_evicted, 1);
+    lease = fixture_get(fixture, 10, 1000, request);
+    fixture_attach(fixture, 10, 1000, lease);
+    fixture_grow_by(fixture, 10, lease, 0, 1, false, 0);
+    fixture_turn(fixture);
+    ck_assert_uint_eq(broker_deadline(fixture->broker), fixture->now.usec + 60 * SECS);
+    fixture_pass(fixture, 59 * SECS);
+    ck_assert_uint_eq(fixture->n_notices, 0);
+    fixture_pass(fixture, SECS);
+    ck_assert_int_eq(fixture->notice, NOTICE_ENDING);
+    ck_assert_uint_eq(fixture->n_evicted, 0);
+    fixture_pass(fixture, fixture->policy.ending_usec);
+    ck_assert_uint_eq(fixture->n_evicted, 1);
+    fixture_pass(fixture, fixture->policy.ending_usec);
+    ck_assert_uint_eq(fixture->n_evicted, 1);
 }
 END_TEST
 
 START_TEST(who_acquired_a_lease_whose_time_is_over_is_evicted_too) {
-    cleanup(desk_freep) struct desk *desk = desk_new(1, 40);
-    struct request request = desk_fixed(1, 10);
-    struct broker_peer peer = desk_peer(12, 1000);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
+    struct request request = fixture_fixed(1, 10);
+    struct broker_peer peer = fixture_peer(12, 1000);
     struct verdict verdict;
     uint64_t lease, other;
 
     request.time_limit_usec = 60 * SECS;
-    lease = desk_get(desk, 10, 1000, request);
-    other = desk_get(desk, 12, 1000, request);
-    desk_pass(desk, 60 * SECS);
-    ck_assert_ptr_nonnull(broker_lease(desk->broker, lease));
-    ck_assert(broker_lease(desk->broker, lease)->is_ending);
+    lease = fixture_get(fixture, 10, 1000, request);
+    other = fixture_get(fixture, 12, 1000, request);
+    fixture_pass(fixture, 60 * SECS);
+    ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
+    ck_assert(broker_lease(fixture->broker, lease)->is_ending);
     /* Who gives it back by itself is left alone. */
-    broker_release(desk->broker, &peer, other, desk->now, &verdict);
-    desk_check(desk);
-    ck_assert_ptr_null(broker_lease(desk->broker, other));
-    desk_pass(desk, desk->policy.ending_usec);
-    ck_assert_uint_eq(desk->n_evicted, 1);
-    ck_assert_uint_eq(desk_left(desk, 0), 30);
-    desk_gone(desk, 10);
-    ck_assert_ptr_null(broker_lease(desk->broker, lease));
-    ck_assert_uint_eq(desk_left(desk, 0), 40);
+    broker_release(fixture->broker, &peer, other, fixture->now, &verdict);
+    fixture_check(fixture);
+    ck_assert_ptr_null(broker_lease(fixture->broker, other));
+    fixture_pass(fixture, fixture->policy.ending_usec);
+    ck_assert_uint_eq(fixture->n_evicted, 1);
+    ck_assert_uint_eq(fixture_left(fixture, 0), 30);
+    fixture_gone(fixture, 10);
+    ck_assert_ptr_null(broker_lease(fixture->broker, lease));
+    ck_assert_uint_eq(fixture_left(fixture, 0), 40);
 }
 END_TEST
 
 START_TEST(a_drained_device_takes_no_new_leases_and_its_holders_are_told) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
-    struct device device = desk_make(0, 40);
-    struct request request = desk_fixed(1, 35);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
+    struct device device = fixture_make(0, 40);
+    struct request request = fixture_fixed(1, 35);
 
-    desk_attach(desk, 10, 1000, lease);
+    fixture_attach(fixture, 10, 1000, lease);
     device.state = DEVICE_DRAINING;
     strcpy(device.reason, "Xid 79");
-    desk_device(desk, &device);
-    ck_assert_int_eq(desk->notice, NOTICE_DRAINING);
-    ck_assert_int_eq(desk_grow_by(desk, 10, lease, 0, 1, false, 0).kind, VERDICT_GRANT);
-    ck_assert_uint_eq(broker_lease(desk->broker, desk_get(desk, 11, 1001, desk_fixed(1, 10)))
-                          ->shares[0]
-                          .book->device.seen.index,
-                      1);
+    fixture_device(fixture, &device);
+    ck_assert_int_eq(fixture->notice, NOTICE_DRAINING);
+    ck_assert_int_eq(fixture_grow_by(fixture, 10, lease, 0, 1, false, 0).kind, VERDICT_GRANT);
+    ck_assert_uint_eq(
+        broker_lease(fixture->broker, fixture_get(fixture, 11, 1001, fixture_fixed(1, 10)))
+            ->shares[0]
+            .book->device.seen.index,
+        1);
     request.devices = (const char *[]){ "0" };
     request.n_devices = 1;
-    ck_assert_int_eq(desk_ask(desk, 12, 1002, &request, 1).refusal, REFUSAL_DRAINING);
+    ck_assert_int_eq(fixture_ask(fixture, 12, 1002, &request, 1).refusal, REFUSAL_DRAINING);
 }
 END_TEST
 
 START_TEST(who_waits_for_a_device_waits_on_while_it_is_drained) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_fixed(1, 35);
-    struct device device = desk_make(0, 40);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_fixed(1, 35);
+    struct device device = fixture_make(0, 40);
     uint64_t lease;
 
     request.devices = (const char *[]){ "0" };
     request.n_devices = 1;
-    lease = desk_get(desk, 10, 1000, request);
-    ck_assert_int_eq(desk_ask(desk, 11, 1001, &request, 1).kind, VERDICT_WAIT);
-    desk_turn(desk);
-    ck_assert_uint_eq(desk->n_moved, 0);
+    lease = fixture_get(fixture, 10, 1000, request);
+    ck_assert_int_eq(fixture_ask(fixture, 11, 1001, &request, 1).kind, VERDICT_WAIT);
+    fixture_turn(fixture);
+    ck_assert_uint_eq(fixture->n_moved, 0);
     device.state = DEVICE_DRAINING;
     strcpy(device.reason, "a new fan");
-    desk_device(desk, &device);
-    desk_turn(desk);
-    ck_assert_uint_eq(desk->n_moved, 1); /* though nobody else stirs */
-    ck_assert_ptr_nonnull(strstr(desk->reason, "a new fan"));
+    fixture_device(fixture, &device);
+    fixture_turn(fixture);
+    ck_assert_uint_eq(fixture->n_moved, 1); /* though nobody else stirs */
+    ck_assert_ptr_nonnull(strstr(fixture->reason, "a new fan"));
     device.state = DEVICE_LOST;
-    desk_device(desk, &device);
-    desk_turn(desk);
-    ck_assert_uint_eq(desk->n_moved, 2);
-    ck_assert_ptr_nonnull(strstr(desk->reason, "lost"));
-    desk_release(desk, 1000, lease);
-    ck_assert_ptr_null(desk_told(desk, 1));
+    fixture_device(fixture, &device);
+    fixture_turn(fixture);
+    ck_assert_uint_eq(fixture->n_moved, 2);
+    ck_assert_ptr_nonnull(strstr(fixture->reason, "lost"));
+    fixture_release(fixture, 1000, lease);
+    ck_assert_ptr_null(fixture_told(fixture, 1));
     device.state = DEVICE_READY;
-    desk_device(desk, &device);
-    desk_turn(desk);
-    ck_assert_int_eq(desk_told(desk, 1)->kind, VERDICT_GRANT);
+    fixture_device(fixture, &device);
+    fixture_turn(fixture);
+    ck_assert_int_eq(fixture_told(fixture, 1)->kind, VERDICT_GRANT);
 }
 END_TEST
 
 START_TEST(the_environment_names_the_devices_by_uuid) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct request request = desk_fixed(2, 1);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct request request = fixture_fixed(2, 1);
     char text[256], expected[256];
-    uint64_t lease = desk_get(desk, 10, 1000, request);
+    uint64_t lease = fixture_get(fixture, 10, 1000, request);
 
-    snprintf(expected, sizeof(expected), "%s,%s", desk_name(0), desk_name(1));
-    ck_assert_int_eq(broker_visible_devices(broker_lease(desk->broker, lease), text, sizeof(text)),
-                     (int)strlen(expected));
+    snprintf(expected, sizeof(expected), "%s,%s", fixture_name(0), fixture_name(1));
+    ck_assert_int_eq(
+        broker_visible_devices(broker_lease(fixture->broker, lease), text, sizeof(text)),
+        (int)strlen(expected));
     ck_assert_str_eq(text, expected);
 }
 END_TEST
 
 START_TEST(a_starving_sibling_recalls_credits) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    uint64_t lease = desk_get(desk, 10, 1000, desk_fixed(1, 10));
-    struct broker_peer peer = desk_peer(10, 1000);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
+    struct broker_peer peer = fixture_peer(10, 1000);
     struct broker_attach attach = { .lease = lease, .credits = true, .tier = 3 };
     struct verdict verdict = { 0 };
 
-    broker_attach(desk->broker, &peer, &attach, desk->now, &verdict);
-    desk_attach(desk, 11, 1000, lease);
-    desk_grow_by(desk, 10, lease, 0, 8, false, 0);
-    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 1).kind, VERDICT_WAIT);
-    ck_assert_int_eq(desk->notice, NOTICE_RECALL);
-    ck_assert_uint_eq(desk->notice_bytes, 2 * GIB);
-    desk_shrink_by(desk, 10, lease, 0, 3);
-    desk_turn(desk);
-    ck_assert_int_eq(desk_told(desk, 1)->kind, VERDICT_GRANT);
+    broker_attach(fixture->broker, &peer, &attach, fixture->now, &verdict);
+    fixture_attach(fixture, 11, 1000, lease);
+    fixture_grow_by(fixture, 10, lease, 0, 8, false, 0);
+    ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 4, false, 1).kind, VERDICT_WAIT);
+    ck_assert_int_eq(fixture->notice, NOTICE_RECALL);
+    ck_assert_uint_eq(fixture->notice_bytes, 2 * GIB);
+    fixture_shrink_by(fixture, 10, lease, 0, 3);
+    fixture_turn(fixture);
+    ck_assert_int_eq(fixture_told(fixture, 1)->kind, VERDICT_GRANT);
 
     /* It has nothing to give: the answer comes at once. */
-    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 2).kind, VERDICT_WAIT);
-    desk_shrink_by(desk, 10, lease, 0, 0);
-    ck_assert_int_eq(desk_told(desk, 2)->refusal, REFUSAL_NO_MEMORY);
+    ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 4, false, 2).kind, VERDICT_WAIT);
+    fixture_shrink_by(fixture, 10, lease, 0, 0);
+    ck_assert_int_eq(fixture_told(fixture, 2)->refusal, REFUSAL_NO_MEMORY);
 
     /* Or it does not answer at all. */
-    ck_assert_int_eq(desk_grow_by(desk, 11, lease, 0, 4, false, 3).kind, VERDICT_WAIT);
-    desk_pass(desk, desk->policy.recall_usec);
-    ck_assert_int_eq(desk_told(desk, 3)->refusal, REFUSAL_NO_MEMORY);
+    ck_assert_int_eq(fixture_grow_by(fixture, 11, lease, 0, 4, false, 3).kind, VERDICT_WAIT);
+    fixture_pass(fixture, fixture->policy.recall_usec);
+    ck_assert_int_eq(fixture_told(fixture, 3)->refusal, REFUSAL_NO_MEMORY);
 }
 END_TEST
 

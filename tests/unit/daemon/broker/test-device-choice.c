@@ -18,7 +18,7 @@ static void make_books(size_t n) {
     memset(books, 0, sizeof(books));
     for (size_t i = 0; i < n; i++) {
         books[i].slot = (unsigned)i;
-        books[i].device = desk_make((unsigned)i, 40);
+        books[i].device = fixture_make((unsigned)i, 40);
         books[i].usable_bytes = 40 * GIB;
         gpuid_format(&books[i].device.seen.id, books[i].name);
         by_slot[i] = &books[i];
@@ -29,7 +29,7 @@ static void connect(unsigned a, unsigned b, enum sample_path path, uint32_t lane
     struct sample_device *seen = &books[a].device.seen;
 
     seen->links[seen->n_links++] =
-        (struct sample_link){ .remote = desk_gpu(b), .path = path, .lanes = lanes };
+        (struct sample_link){ .remote = fixture_gpu(b), .path = path, .lanes = lanes };
 }
 
 /* ---- Placement ---------------------------------------------------------------------------------
@@ -129,29 +129,29 @@ START_TEST(several_devices_are_never_mig_instances) {
 END_TEST
 
 START_TEST(two_gpus_on_a_divided_box_are_denied) {
-    cleanup(desk_freep) struct desk *desk = desk_new(2, 40);
-    struct device gpu = desk_make(1, 40), mig;
-    struct request request = desk_fixed(2, 1);
+    cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
+    struct device gpu = fixture_make(1, 40), mig;
+    struct request request = fixture_fixed(2, 1);
     struct verdict verdict;
 
     gpu.seen.mig_enabled = true;
-    desk_device(desk, &gpu);
+    fixture_device(fixture, &gpu);
     for (unsigned i = 0; i < 3; i++) {
-        mig = desk_make_mig(1, i, 10);
-        desk_device(desk, &mig);
+        mig = fixture_make_mig(1, i, 10);
+        fixture_device(fixture, &mig);
     }
-    verdict = desk_ask(desk, 10, 1000, &request, 1);
+    verdict = fixture_ask(fixture, 10, 1000, &request, 1);
     ck_assert_int_eq(verdict.refusal, REFUSAL_NO_DEVICE);
     ck_assert_ptr_nonnull(strstr(verdict.reason, "MIG"));
     request.n_gpus = 0;
     request.devices = (const char *[]){ "1:0", "1:1" };
     request.n_devices = 2;
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).refusal, REFUSAL_DENIED);
+    ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &request, 1).refusal, REFUSAL_DENIED);
     request.devices = (const char *[]){ "1" };
     request.n_devices = 1;
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).refusal, REFUSAL_NO_DEVICE);
+    ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &request, 1).refusal, REFUSAL_NO_DEVICE);
     request.devices = (const char *[]){ "1:2" };
-    ck_assert_int_eq(desk_ask(desk, 10, 1000, &request, 1).kind, VERDICT_GRANT);
+    ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &request, 1).kind, VERDICT_GRANT);
 }
 END_TEST
 
@@ -253,10 +253,10 @@ START_TEST(the_users_own_section_comes_before_groups_and_defaults) {
 END_TEST
 
 START_TEST(names_mean_what_people_write) {
-    struct gpuid gpu = desk_gpu(2);
+    struct gpuid gpu = fixture_gpu(2);
     struct policy_face face = { .id = gpu, .pci = { .bus = 2 }, .index = 2 };
     struct policy_face mig = {
-        .id = desk_mig(2, 1), .pci = { .bus = 2 }, .index = 2, .parent = &gpu, .place = 1
+        .id = fixture_mig(2, 1), .pci = { .bus = 2 }, .index = 2, .parent = &gpu, .place = 1
     };
     char *parents[] = { (char *)(uintptr_t) "2" };
 
