@@ -46,11 +46,11 @@ static void become(const char *program, const char *socket, const char *dir) {
     _exit(127);
 }
 
-void realallotd_start(struct realallotd *ret, const struct sim_box *box, const char *program) {
+void real_allotd_start(struct real_allotd *ret, const struct sim_box *box, const char *program) {
     char config[PATH_MAX + 16];
     union wire_reply reply;
 
-    *ret = (struct realallotd){ 0 };
+    *ret = (struct real_allotd){ 0 };
     ck_assert_int_lt(snprintf(ret->socket, sizeof(ret->socket), "%s/io.allot", box->dir), 100);
     snprintf(config, sizeof(config), "%s/conf", box->dir);
     write_config(config);
@@ -69,14 +69,14 @@ void realallotd_start(struct realallotd *ret, const struct sim_box *box, const c
     while (reply.get_box.box->n_devices == 0);
 }
 
-void realallotd_stop(struct realallotd *daemon) {
+void real_allotd_stop(struct real_allotd *daemon) {
     client_free(daemon->client);
     kill(daemon->pid, SIGTERM);
     ck_assert_int_eq(waitpid(daemon->pid, NULL, 0), daemon->pid);
 }
 
 /* Until the next look. */
-static const struct wire_box *look(struct realallotd *daemon) {
+static const struct wire_box *look(struct real_allotd *daemon) {
     union wire_reply reply;
 
     ck_assert_int_eq(
@@ -84,12 +84,12 @@ static const struct wire_box *look(struct realallotd *daemon) {
     return reply.get_box.box;
 }
 
-void realallotd_await_waiting(struct realallotd *daemon, size_t n) {
+void real_allotd_await_waiting(struct real_allotd *daemon, size_t n) {
     while (look(daemon)->n_queue != n)
         pause_a_little();
 }
 
-void realallotd_await_leases(struct realallotd *daemon, size_t n) {
+void real_allotd_await_leases(struct real_allotd *daemon, size_t n) {
     cleanup(client_freep) struct client *last = NULL;
 
     /* Connections are taken in their order: who is answered comes after all that were made. */
@@ -100,7 +100,7 @@ void realallotd_await_leases(struct realallotd *daemon, size_t n) {
         pause_a_little();
 }
 
-uint64_t realallotd_held(struct realallotd *daemon, uint64_t except) {
+uint64_t real_allotd_held(struct real_allotd *daemon, uint64_t except) {
     const struct wire_box *box = look(daemon);
     uint64_t sum = 0;
 
@@ -111,12 +111,12 @@ uint64_t realallotd_held(struct realallotd *daemon, uint64_t except) {
     return sum;
 }
 
-struct allot_lease *realallotd_fill(struct realallotd *daemon, uint64_t spare_bytes) {
-    return realallotd_fill_gpu(daemon, 0, spare_bytes);
+struct allot_lease *real_allotd_fill(struct real_allotd *daemon, uint64_t spare_bytes) {
+    return real_allotd_fill_gpu(daemon, 0, spare_bytes);
 }
 
-struct allot_lease *realallotd_fill_gpu(struct realallotd *daemon, unsigned gpu,
-                                        uint64_t spare_bytes) {
+struct allot_lease *real_allotd_fill_gpu(struct real_allotd *daemon, unsigned gpu,
+                                         uint64_t spare_bytes) {
     struct allot_lease_options options = ALLOT_LEASE_OPTIONS_INIT;
     const char *device = look(daemon)->devices[gpu].uuid;
     struct allot_error err = { 0 };
@@ -139,7 +139,7 @@ struct allot_lease *realallotd_fill_gpu(struct realallotd *daemon, unsigned gpu,
     return filler;
 }
 
-uint64_t realallotd_filled(struct allot_lease *filler) {
+uint64_t real_allotd_filled(struct allot_lease *filler) {
     struct allot_lease_share share;
 
     ck_assert_uint_eq(allot_lease_shares(filler, &share, 1), 1);

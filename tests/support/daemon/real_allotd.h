@@ -11,25 +11,25 @@
 struct allot_lease;
 struct client;
 
-struct realallotd {
+struct real_allotd {
     pid_t pid;
     char socket[PATH_MAX];
     struct client *client;
 };
 
 /* Start `program` on the box, until it answers; ALLOT_SOCKET names its socket. Fails the test. */
-void realallotd_start(struct realallotd *ret, const struct sim_box *box, const char *program);
-void realallotd_stop(struct realallotd *daemon);
+void real_allotd_start(struct real_allotd *ret, const struct sim_box *box, const char *program);
+void real_allotd_stop(struct real_allotd *daemon);
 
 /* Wait, without limit but the test's own, until so many wait in line. */
-void realallotd_await_waiting(struct realallotd *daemon, size_t n);
+void real_allotd_await_waiting(struct real_allotd *daemon, size_t n);
 /* The same until there are so many leases; those that are closed by now are counted out. */
-void realallotd_await_leases(struct realallotd *daemon, size_t n);
+void real_allotd_await_leases(struct real_allotd *daemon, size_t n);
 /* What leases but `except` hold on GPU 0, by the books. */
-uint64_t realallotd_held(struct realallotd *daemon, uint64_t except);
+uint64_t real_allotd_held(struct real_allotd *daemon, uint64_t except);
 
 /* A lease on GPU 0 that takes all that is left, or all but `spare_bytes`; and what it has now. */
-struct allot_lease *realallotd_fill(struct realallotd *daemon, uint64_t spare_bytes);
-struct allot_lease *realallotd_fill_gpu(struct realallotd *daemon, unsigned gpu,
-                                        uint64_t spare_bytes);
-uint64_t realallotd_filled(struct allot_lease *filler);
+struct allot_lease *real_allotd_fill(struct real_allotd *daemon, uint64_t spare_bytes);
+struct allot_lease *real_allotd_fill_gpu(struct real_allotd *daemon, unsigned gpu,
+                                         uint64_t spare_bytes);
+uint64_t real_allotd_filled(struct allot_lease *filler);

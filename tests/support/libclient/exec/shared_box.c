@@ -13,8 +13,8 @@
 #include "libclient/device/gpu.h"
 #include "tests/support/suite.h"
 
-struct realallotd shared_box_allotd;
-static struct gpu_fixture box; /* no session of its own */
+struct real_allotd shared_box_allotd;
+static struct bench box; /* no session of its own */
 
 void open_session_of(struct gpu_fixture *fixture, struct gpus_options gpus) {
     struct engine_options options = {
@@ -40,18 +40,18 @@ void open_session(struct gpu_fixture *fixture) {
 void shared_box_open(const char *sim_dir, const char *allotd_path) {
     setenv("CUDA_VISIBLE_DEVICES", "0", 1);
     gpu_fixture_open(&box, sim_dir);
-    realallotd_start(&shared_box_allotd, &box.box, allotd_path);
+    real_allotd_start(&shared_box_allotd, &box.box, allotd_path);
 }
 
 void shared_box_end(void) {
-    realallotd_stop(&shared_box_allotd);
+    real_allotd_stop(&shared_box_allotd);
     gpu_fixture_close(&box);
 }
 
 void check_books(const struct gpu_fixture *fixture, struct allot_lease *filler) {
     static uint64_t context_bytes;
     struct arena_stats stats;
-    uint64_t held = realallotd_held(&shared_box_allotd, filler ? allot_lease_id(filler) : 0);
+    uint64_t held = real_allotd_held(&shared_box_allotd, filler ? allot_lease_id(filler) : 0);
 
     arena_get_stats(fixture->engine->devices[1]->gpu->arena, &stats);
     if (stats.reserved_bytes == 0)

@@ -19,7 +19,7 @@ enum { MIB = 1 << 20, VALUE = 4 * MIB, COUNT = VALUE / 4 };
  * minute, until the daemon's limit. */
 #define SOON_USEC UINT64_C(20000000)
 
-extern struct realallotd shared_box_allotd;
+extern struct real_allotd shared_box_allotd;
 
 /* The box and its daemon; SIM_LIB_DIR and ALLOTD are the test's. */
 #define shared_box_begin() shared_box_open(SIM_LIB_DIR, ALLOTD)

@@ -21,10 +21,10 @@ START_TEST(runs_that_fit_one_by_one_get_through_one_by_one) {
         runners[i] = runner_constant(&benches[i], 4 * VALUE);
     }
     check_books(&benches[0], NULL);
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     for (int i = 0; i < 2; i++) {
         runner_begin(&runners[i], 4 * SOON_USEC);
-        realallotd_await_waiting(&shared_box_allotd, i + 1);
+        real_allotd_await_waiting(&shared_box_allotd, i + 1);
     }
     /* The constants of one, those of the other, and half of what is then still needed. */
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, 4 * VALUE, NULL), 0);
@@ -35,7 +35,7 @@ START_TEST(runs_that_fit_one_by_one_get_through_one_by_one) {
         runner_await(&runners[i], 0);
         ck_assert_uint_lt(runners[i].ended_usec - given, SOON_USEC);
     }
-    realallotd_await_waiting(&shared_box_allotd, 0);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
     check_books(&benches[0], filler);
     for (int i = 0; i < 2; i++)
         gpu_fixture_session_close(&benches[i]);
@@ -62,18 +62,18 @@ START_TEST(constants_that_nobody_uses_are_not_held_by_a_run_that_waits) {
     v = source(&theirs, "Variable", "/gpu:0", 3 * COUNT);
     put.target = add(&theirs, "Put", NULL, (struct edge[]){ v, put.x }, 2, NULL, 0);
     small = runner_line(&others, "Next", 4 * VALUE);
-    filler = realallotd_fill(&shared_box_allotd, 10 * VALUE);
+    filler = real_allotd_fill(&shared_box_allotd, 10 * VALUE);
     runner_check(&constants);
     /* Its constants stay, its step memory does not; and the variable leaves too little. */
     runner_check(&put);
     runner_begin(&constants, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     runner_begin(&small, 4 * SOON_USEC);
     runner_await(&small, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     gpu_fixture_session_close(&theirs);
     runner_await(&constants, 0);
-    realallotd_await_waiting(&shared_box_allotd, 0);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
     check_books(&mine, filler);
     runner_done(&put);
     runner_done(&small);
@@ -97,16 +97,16 @@ START_TEST(a_run_on_two_gpus_holds_neither_while_it_waits_for_the_other) {
     both.y = next(&fixture, "/gpu:1", both.y);
     one = runner_line(&fixture, "Next", 4 * VALUE);
     for (unsigned i = 0; i < 2; i++)
-        fillers[i] = realallotd_fill_gpu(&shared_box_allotd, i, 0);
+        fillers[i] = real_allotd_fill_gpu(&shared_box_allotd, i, 0);
     runner_begin(&both, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     ck_assert_int_eq(allot_lease_shrink(fillers[0], NULL, 4 * VALUE, NULL), 0);
     runner_begin(&one, 4 * SOON_USEC);
     runner_await(&one, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     ck_assert_int_eq(allot_lease_shrink(fillers[1], NULL, 4 * VALUE, NULL), 0);
     runner_await(&both, 0);
-    realallotd_await_waiting(&shared_box_allotd, 0);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
     runner_done(&both);
     runner_done(&one);
     gpu_fixture_session_close(&fixture);
@@ -148,12 +148,12 @@ START_TEST(a_crowd_gets_through) {
         runners[i][1].y = next(&benches[i], other, runners[i][1].y);
     }
     for (unsigned i = 0; i < 2; i++)
-        fillers[i] = realallotd_fill_gpu(&shared_box_allotd, i, i ? 4 * BIT : 5 * BIT);
+        fillers[i] = real_allotd_fill_gpu(&shared_box_allotd, i, i ? 4 * BIT : 5 * BIT);
     for (int i = 0; i < N_CROWD; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_again_and_again, runners[i]), 0);
     for (int i = 0; i < N_CROWD; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    realallotd_await_waiting(&shared_box_allotd, 0);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
     for (int i = 0; i < N_CROWD; i++) {
         runner_done(&runners[i][1]);
         gpu_fixture_session_close(&benches[i]);

@@ -70,10 +70,10 @@ START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
         holder = runner_line(&theirs, "Hold", VALUE);
         runner_begin(&holder, 0);
         await_held(round + 1);
-        filler = realallotd_fill(&shared_box_allotd, 0);
+        filler = real_allotd_fill(&shared_box_allotd, 0);
         begun = clock_usec(CLOCK_MONOTONIC);
         runner_begin(&waiter, limit_usec);
-        realallotd_await_waiting(&shared_box_allotd, 1);
+        real_allotd_await_waiting(&shared_box_allotd, 1);
         kill(shared_box_allotd.pid, SIGSTOP);
         sem_post(&gpu_fixture_let_go);
         runner_await(&holder, 0);
@@ -101,7 +101,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
     uint64_t before;
 
     shared_box_begin();
-    before = realallotd_held(&shared_box_allotd, 0);
+    before = real_allotd_held(&shared_box_allotd, 0);
     for (unsigned round = 0; round < 2; round++) {
         struct runner small, large;
         struct gpu_fixture fixture;
@@ -122,7 +122,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_session_that_ends) {
         kill(shared_box_allotd.pid, SIGCONT);
         runner_done(&small);
         runner_done(&large);
-        while (realallotd_held(&shared_box_allotd, 0) != before)
+        while (real_allotd_held(&shared_box_allotd, 0) != before)
             nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     }
     shared_box_end();
@@ -203,7 +203,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_new_session) {
         opener_begin(&opener, round == 0, round == 0 ? 0 : 1000000);
         opener_fails(&opener, KEPT_USEC);
         kill(shared_box_allotd.pid, SIGCONT);
-        realallotd_await_leases(&shared_box_allotd, 0);
+        real_allotd_await_leases(&shared_box_allotd, 0);
     }
     open_session(&fixture);
     gpu_fixture_session_close(&fixture);
@@ -245,14 +245,14 @@ START_TEST(a_daemon_that_hangs_keeps_no_new_session_in_line) {
     struct opener opener;
 
     shared_box_begin();
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     opener_begin(&opener, false, wait_usec);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     kill(shared_box_allotd.pid, SIGSTOP);
     opener_fails(&opener, wait_usec + KEPT_USEC);
     kill(shared_box_allotd.pid, SIGCONT);
-    realallotd_await_leases(&shared_box_allotd, 1);
-    realallotd_await_waiting(&shared_box_allotd, 0);
+    real_allotd_await_leases(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
     allot_lease_free(filler);
     shared_box_end();
 }
@@ -295,7 +295,7 @@ START_TEST(a_grant_that_meets_a_cancellation_is_no_lease) {
             allot_lease_free(asker.lease);
         }
         close(asker.options.cancel_fd);
-        realallotd_await_leases(&shared_box_allotd, 0);
+        real_allotd_await_leases(&shared_box_allotd, 0);
     }
     ck_assert_uint_gt(n_cancelled, 0);
     shared_box_end();
@@ -335,7 +335,7 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     small = runner_line(&fixture, "Next", VALUE);
     waiter = runner_line(&fixture, "Next", 8 * VALUE);
     runner_check(&small);
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     n = take_descriptors(fds, ELEMENTSOF(fds));
     runner_begin(&waiter, 0);
     runner_await(&waiter, -ENOMEM);
@@ -345,7 +345,7 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
 
     /* The lease's one connection is the waiter's, and there cannot be another. */
     runner_begin(&waiter, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     n = take_descriptors(fds, ELEMENTSOF(fds));
     arena_trim(gpu->arena, 0, &gone);
     ck_assert_uint_gt(gone, 2 * MIB);
@@ -353,8 +353,8 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     gpu_memory_dealloc(gpu, part.block.handle);
     give_descriptors(fds, n);
     runner_cancel(&waiter);
-    realallotd_await_waiting(&shared_box_allotd, 0);
-    check_books(&fixture, filler);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
+    check_books(&bench, filler);
     runner_done(&small);
     runner_done(&waiter);
     gpu_fixture_session_close(&fixture);

@@ -16,20 +16,20 @@ START_TEST(a_cancellation_ends_a_wait_for_step_memory) {
     struct gpu_fixture fixture;
 
     shared_box_begin();
-    open_session(&fixture);
-    check_books(&fixture, NULL);
-    runner = runner_line(&fixture, "Next", VALUE);
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    open_session(&bench);
+    check_books(&bench, NULL);
+    runner = runner_line(&bench, "Next", VALUE);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     for (int round = 0; round < 3; round++) {
         runner_begin(&runner, 0);
-        realallotd_await_waiting(&shared_box_allotd, 1);
+        real_allotd_await_waiting(&shared_box_allotd, 1);
         runner_cancel(&runner);
         ck_assert_msg(strstr(runner.err.text, "the run was cancelled: 'Placeholder"), "%s",
                       runner.err.text);
         ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
         /* The daemon has forgotten it, and nobody holds what was not used. */
-        realallotd_await_waiting(&shared_box_allotd, 0);
-        check_books(&fixture, filler);
+        real_allotd_await_waiting(&shared_box_allotd, 0);
+        check_books(&bench, filler);
     }
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, VALUE, NULL), 0);
     runner_check(&runner);
@@ -51,11 +51,11 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
     check_books(&fixture, NULL);
     constants = runner_constant(&fixture, VALUE);
     again = constants;
-    host = runner_line(&fixture, "Next", 4096);
-    host.y = next(&fixture, "/cpu:0", host.x);
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    host = runner_line(&bench, "Next", 4096);
+    host.y = next(&bench, "/cpu:0", host.x);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     runner_begin(&constants, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     /* One that has to be planned, and needs nothing of the GPU; and one that needs the same plan.
      */
     runner_check(&host);
@@ -63,13 +63,13 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
     runner_await(&again, -ETIMEDOUT);
     runner_begin(&again, 0);
     runner_cancel(&again);
-    ck_assert_uint_eq(realallotd_held(&shared_box_allotd, allot_lease_id(filler)) > 0, 1);
+    ck_assert_uint_eq(real_allotd_held(&shared_box_allotd, allot_lease_id(filler)) > 0, 1);
     runner_cancel(&constants);
     ck_assert_msg(strstr(constants.err.text, "the run was cancelled: 'Const"), "%s",
                   constants.err.text);
     ck_assert_msg(strstr(constants.err.text, "4 MiB"), "%s", constants.err.text);
-    realallotd_await_waiting(&shared_box_allotd, 0);
-    check_books(&fixture, filler);
+    real_allotd_await_waiting(&shared_box_allotd, 0);
+    check_books(&bench, filler);
 
     runner_begin(&constants, 50000);
     runner_await(&constants, -ETIMEDOUT);
@@ -80,7 +80,7 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
     /* Two at once: one brings them for both. */
     runner_begin(&constants, 0);
     runner_begin(&again, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, 4 * VALUE, NULL), 0);
     runner_await(&constants, 0);
     runner_await(&again, 0);
@@ -135,13 +135,13 @@ START_TEST(memory_that_becomes_idle_in_the_process_ends_a_wait) {
         runner_begin(&holder, 0);
         await_held(round + 1);
         /* In the second round what the daemon has left is not enough without it. */
-        filler = realallotd_fill(&shared_box_allotd, round ? VALUE : 0);
+        filler = real_allotd_fill(&shared_box_allotd, round ? VALUE : 0);
         runner_begin(&waiter, 0);
-        realallotd_await_waiting(&shared_box_allotd, 1);
+        real_allotd_await_waiting(&shared_box_allotd, 1);
         sem_post(&gpu_fixture_let_go);
         runner_await(&holder, 0);
         runner_await(&waiter, 0);
-        realallotd_await_waiting(&shared_box_allotd, 0);
+        real_allotd_await_waiting(&shared_box_allotd, 0);
         check_books(&mine, filler);
         runner_done(&waiter);
         runner_done(&holder);
@@ -169,17 +169,17 @@ START_TEST(what_a_stopped_run_left_is_had_when_the_gpu_is_through) {
         runner_begin(&holder, 0);
         await_held(round + 1);
         runner_cancel(&holder);
-        filler = realallotd_fill(&shared_box_allotd, 0);
+        filler = real_allotd_fill(&shared_box_allotd, 0);
         if (round == 0) {
             runner_begin(&waiter, 0);
-            realallotd_await_waiting(&shared_box_allotd, 1);
+            real_allotd_await_waiting(&shared_box_allotd, 1);
             sem_post(&gpu_fixture_let_go);
             runner_await(&waiter, 0);
         } else {
             sem_post(&gpu_fixture_let_go);
             runner_check(&waiter);
         }
-        realallotd_await_waiting(&shared_box_allotd, 0);
+        real_allotd_await_waiting(&shared_box_allotd, 0);
         check_books(&mine, filler);
         runner_done(&waiter);
         runner_done(&holder);
@@ -212,9 +212,9 @@ START_TEST(a_variable_is_read_while_a_write_waits_for_memory) {
     peek = (struct runner){ .fixture = &fixture, .y = one_op(&fixture, "Hold", "/gpu:0", v) };
     runner_begin(&peek, 0);
     await_held(1);
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     runner_begin(&put, 0);
-    realallotd_await_waiting(&shared_box_allotd, 1);
+    real_allotd_await_waiting(&shared_box_allotd, 1);
     runner_check(&read);
     runner_cancel(&put);
     ck_assert_msg(strstr(put.err.text, "'Put"), "%s", put.err.text);
@@ -237,15 +237,15 @@ START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
     int64_t bytes = 2 * MIB;
 
     shared_box_begin();
-    open_session(&fixture);
-    check_books(&fixture, NULL);
-    filler = realallotd_fill(&shared_box_allotd, 0);
+    open_session(&bench);
+    check_books(&bench, NULL);
+    filler = real_allotd_fill(&shared_box_allotd, 0);
     for (int round = 0; round < 24; round++) {
         /* More than all that the runs before have left idle. */
         struct runner runner = runner_line(&fixture, "Next", bytes);
 
         runner_begin(&runner, 0);
-        realallotd_await_waiting(&shared_box_allotd, 1);
+        real_allotd_await_waiting(&shared_box_allotd, 1);
         if (random_next(&seed) % 2)
             cancel_give(&runner.cancel);
         ck_assert_int_eq(allot_lease_shrink(filler, NULL, 2 * MIB, NULL), 0);
@@ -255,8 +255,8 @@ START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
         ck_assert_int_eq(pthread_join(runner.thread, NULL), 0);
         ck_assert_msg(runner.r == 0 || runner.r == -ECANCELED, "%d: %s", runner.r, runner.err.text);
         cancel_done(&runner.cancel);
-        realallotd_await_waiting(&shared_box_allotd, 0);
-        check_books(&fixture, filler);
+        real_allotd_await_waiting(&shared_box_allotd, 0);
+        check_books(&bench, filler);
         runner_done(&runner);
         /* Whether it ran or not, it may have grown. */
         if (allot_lease_grow(filler, NULL, 2 * MIB, 0, NULL) < 0)
