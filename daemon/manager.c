@@ -91,14 +91,6 @@ struct moment manager_now(struct manager *manager) {
     return (struct moment){ boot_usec(manager), week_minute(manager) };
 }
 
-uint64_t manager_date(struct manager *manager, uint64_t usec) {
-    uint64_t now = boot_usec(manager), real = manager_real(manager);
-
-    if (usec == 0)
-        return 0;
-    return usec >= now ? real + (usec - now) : real - MIN(now - usec, real);
-}
-
 /* ---- Turns ------------------------------------------------------------------------------------
  */
 

@@ -141,9 +141,6 @@ void manager_end(struct manager *manager);
 struct moment manager_now(struct manager *manager);
 uint64_t manager_real(struct manager *manager);
 
-/* The date (CLOCK_REALTIME) of a moment of CLOCK_BOOTTIME; 0 stays 0. */
-uint64_t manager_date(struct manager *manager, uint64_t usec);
-
 /* Another configuration, which is the manager's then; -ENOMEM: it is gone, and the old one stays.
  */
 int manager_reconfigure(struct manager *manager, struct config *config, struct allot_error *err);

@@ -118,12 +118,3 @@ void books_hold(struct share *share, uint64_t held_bytes) {
     book->held_bytes += share->held_bytes;
     book->leased_bytes += books_charge(share);
 }
-
-void books_guarantee(struct share *share, uint64_t limit_bytes, uint64_t guaranteed_bytes) {
-    struct book *book = share->book;
-
-    books_leave(share);
-    share->limit_bytes = limit_bytes;
-    share->guaranteed_bytes = guaranteed_bytes;
-    books_enter(share, book);
-}

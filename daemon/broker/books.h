@@ -75,4 +75,3 @@ uint64_t books_rise(const struct share *share, uint64_t bytes);
 void books_enter(struct share *share, struct book *book); /* with its numbers as they are */
 void books_leave(struct share *share);
 void books_hold(struct share *share, uint64_t held_bytes); /* from now on */
-void books_guarantee(struct share *share, uint64_t limit_bytes, uint64_t guaranteed_bytes);

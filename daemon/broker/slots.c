@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/broker/slots.h"
 
-#include "base/cleanup.h"
-
-unsigned slots_count(const struct slots *slots) {
-    unsigned n = 0;
-
-    for (size_t i = 0; i < ELEMENTSOF(slots->words); i++)
-        n += (unsigned)__builtin_popcountll(slots->words[i]);
-    return n;
-}
-
 int slots_next(const struct slots *slots, int after) {
     for (unsigned slot = (unsigned)(after + 1); slot < BOOKS_MAX;) {
         uint64_t word = slots->words[slot / 64] >> slot % 64;

@@ -21,5 +21,4 @@ static inline void slots_add(struct slots *slots, unsigned slot) {
 static inline void slots_remove(struct slots *slots, unsigned slot) {
     slots->words[slot / 64] &= ~(UINT64_C(1) << slot % 64);
 }
-unsigned slots_count(const struct slots *slots);
 int slots_next(const struct slots *slots, int after); /* -1 to start; -1: no more */

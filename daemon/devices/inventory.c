@@ -315,21 +315,6 @@ int inventory_resume(struct inventory *inventory, const struct gpuid *id, enum d
     return 0;
 }
 
-void inventory_forget(struct inventory *inventory, const struct gpuid *id) {
-    for (size_t i = 0; i < inventory->n; i++) {
-        struct device *device = inventory->devices[i];
-
-        if (!gpuid_equal(&device->seen.id, id) || device->state != DEVICE_LOST || device->drains)
-            continue;
-        memmove(inventory->devices + i, inventory->devices + i + 1,
-                (inventory->n - i - 1) * sizeof(*inventory->devices));
-        inventory->n--;
-        free(device);
-        settle_order(inventory);
-        return;
-    }
-}
-
 const struct device *inventory_at(const struct inventory *inventory, size_t i) {
     return i < inventory->n ? inventory->devices[i] : NULL;
 }

@@ -59,9 +59,6 @@ int inventory_drain(struct inventory *inventory, const struct gpuid *id, enum de
                     const char *reason);
 int inventory_resume(struct inventory *inventory, const struct gpuid *id, enum device_drain why);
 
-/* What is lost and has no reason to be kept goes. */
-void inventory_forget(struct inventory *inventory, const struct gpuid *id);
-
 /* Devices in bus order, instances after their GPU; NULL past the end. Borrowed. */
 const struct device *inventory_at(const struct inventory *inventory, size_t i);
 size_t inventory_count(const struct inventory *inventory);
