@@ -79,7 +79,7 @@ static void check_device(struct manager *manager, const struct sample_device *se
                             known->record.by_health ? DRAIN_HEALTH : DRAIN_ADMIN,
                             known->record.reason);
             if (!known->record.by_health && !seen->is_mig)
-                hand_close_device(manager->hand, NULL, &seen->id, true, manager_log_failure, NULL);
+                hand_close_device(manager->hand, &seen->id, true, manager_log_failure, NULL);
         }
     }
     if (seen->health != SAMPLE_OK)

@@ -52,7 +52,7 @@ static void on_signalled(void *userdata, int r, const struct hand_answer *answer
 
 static int ask_hand(struct manager *manager, struct signal_request *request,
                     const struct hand_signal *order) {
-    int r = hand_signal(manager->hand, NULL, order, on_signalled, request);
+    int r = hand_signal(manager->hand, order, on_signalled, request);
 
     request->n_open += r >= 0;
     return r;

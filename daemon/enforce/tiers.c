@@ -52,13 +52,13 @@ void tiers_lock(struct manager *manager) {
     manager->lock_usec = manager_now(manager).usec;
     /* Before the first sample the hand does not know what there is to lock: it is asked then. */
     if (manager->is_probing)
-        hand_lock(manager->hand, NULL, manager->config->is_locked, on_locked, manager);
+        hand_lock(manager->hand, manager->config->is_locked, on_locked, manager);
 }
 
 void tiers_sampled(struct manager *manager, struct moment now) {
     if (!manager->has_probes && !manager->is_probing) {
         manager->is_probing = true;
-        hand_probe(manager->hand, NULL, on_probed, manager);
+        hand_probe(manager->hand, on_probed, manager);
         tiers_lock(manager);
     }
     /* systemd may have been too busy to answer. */

@@ -122,8 +122,8 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
         list_append(&manager->watch_signals, &watch_signal->in_manager);
     }
     /* Without the memory to tell of it, it is done all the same. */
-    if (hand_signal(manager->hand, NULL, &order,
-                    watch_signal ? on_signal_sent : manager_log_failure, watch_signal) < 0 &&
+    if (hand_signal(manager->hand, &order, watch_signal ? on_signal_sent : manager_log_failure,
+                    watch_signal) < 0 &&
         watch_signal)
         watch_signal_free(watch_signal);
 }

@@ -112,11 +112,6 @@ static void call_finish(struct hand_call *call, int r, const struct hand_answer 
         done(userdata, r, answer, err);
 }
 
-void hand_call_forget(struct hand_call *call) {
-    if (call)
-        call->done = NULL;
-}
-
 /* ---- The end of a link --------------------------------------------------------------------------
  */
 
@@ -599,30 +594,26 @@ unsigned hand_n_replaced(const struct hand *hand) {
 /* ---- What others ask
  * ------------------------------------------------------------------------------- */
 
-static int submit(struct hand *hand, struct hand_call **ret, struct hand_call *call, hand_fn done,
-                  void *userdata) {
+static int submit(struct hand *hand, struct hand_call *call, hand_fn done, void *userdata) {
     if (!call)
         return -ENOMEM;
     call->done = done;
     call->userdata = userdata;
     list_append(&hand->waiting, &call->link);
-    if (ret)
-        *ret = call;
     ask_next(hand);
     return 0;
 }
 
-int hand_confine(struct hand *hand, struct hand_call **ret, const struct hand_confine *confine,
-                 hand_fn done, void *userdata) {
+int hand_confine(struct hand *hand, const struct hand_confine *confine, hand_fn done,
+                 void *userdata) {
     struct hand_call *call = call_new(hand, CALL_ASKED, HAND_CONFINE);
 
     if (call)
         call->message.confine.confine = *confine;
-    return submit(hand, ret, call, done, userdata);
+    return submit(hand, call, done, userdata);
 }
 
-int hand_signal(struct hand *hand, struct hand_call **ret, const struct hand_signal *signal,
-                hand_fn done, void *userdata) {
+int hand_signal(struct hand *hand, const struct hand_signal *signal, hand_fn done, void *userdata) {
     struct hand_call *call = call_new(hand, CALL_ASKED, HAND_SIGNAL);
 
     if (!call)
@@ -632,29 +623,28 @@ int hand_signal(struct hand *hand, struct hand_call **ret, const struct hand_sig
         sd_event_source_set_time_relative(hand->hurry, SIGNAL_USEC);
         sd_event_source_set_enabled(hand->hurry, SD_EVENT_ONESHOT);
     }
-    return submit(hand, ret, call, done, userdata);
+    return submit(hand, call, done, userdata);
 }
 
-int hand_probe(struct hand *hand, struct hand_call **ret, hand_fn done, void *userdata) {
-    return submit(hand, ret, call_new(hand, CALL_ASKED, HAND_PROBE), done, userdata);
+int hand_probe(struct hand *hand, hand_fn done, void *userdata) {
+    return submit(hand, call_new(hand, CALL_ASKED, HAND_PROBE), done, userdata);
 }
 
-int hand_close_device(struct hand *hand, struct hand_call **ret, const struct gpuid *gpu,
-                      bool closed, hand_fn done, void *userdata) {
+int hand_close_device(struct hand *hand, const struct gpuid *gpu, bool closed, hand_fn done,
+                      void *userdata) {
     struct hand_call *call = call_new(hand, CALL_ASKED, HAND_CLOSE);
 
     if (call) {
         call->message.close.gpu = *gpu;
         call->message.close.closed = closed;
     }
-    return submit(hand, ret, call, done, userdata);
+    return submit(hand, call, done, userdata);
 }
 
-int hand_lock(struct hand *hand, struct hand_call **ret, bool locked, hand_fn done,
-              void *userdata) {
+int hand_lock(struct hand *hand, bool locked, hand_fn done, void *userdata) {
     struct hand_call *call = call_new(hand, CALL_ASKED, HAND_LOCK);
 
     if (call)
         call->message.lock.locked = locked;
-    return submit(hand, ret, call, done, userdata);
+    return submit(hand, call, done, userdata);
 }

@@ -27,7 +27,6 @@
 
 struct sd_event;
 struct hand;
-struct hand_call;
 
 #define HAND_SOCKET      "/run/allot/hand" /* of allot-hand.socket */
 #define HAND_DEVICES_MAX 64                /* of a lease */
@@ -151,23 +150,19 @@ struct hand_answer {
 typedef void (*hand_fn)(void *userdata, int r, const struct hand_answer *answer,
                         const struct allot_error *err);
 
-/*
- * Ask. 0: `done` will be called once. `ret` (may be NULL) is the call, valid until then, for
- * hand_call_forget(): the answer is dropped, the deed may be done all the same.
- */
-int hand_confine(struct hand *hand, struct hand_call **ret, const struct hand_confine *confine,
-                 hand_fn done, void *userdata);
-int hand_signal(struct hand *hand, struct hand_call **ret, const struct hand_signal *signal,
-                hand_fn done, void *userdata);
-int hand_probe(struct hand *hand, struct hand_call **ret, hand_fn done, void *userdata);
+/* Ask. 0: `done` will be called once, unless the hand is freed before. */
+int hand_confine(struct hand *hand, const struct hand_confine *confine, hand_fn done,
+                 void *userdata);
+int hand_signal(struct hand *hand, const struct hand_signal *signal, hand_fn done, void *userdata);
+int hand_probe(struct hand *hand, hand_fn done, void *userdata);
 
 /*
  * Close every handle to a GPU (its instances with it), or read it again. Remembered: a successor is
  * told, too. The answer comes when the handles are closed; until it is opened the samples have the
  * device as SAMPLE_CLOSED. -ENOENT: nobody has read such a GPU yet (so after the first sample).
  */
-int hand_close_device(struct hand *hand, struct hand_call **ret, const struct gpuid *gpu,
-                      bool closed, hand_fn done, void *userdata);
+int hand_close_device(struct hand *hand, const struct gpuid *gpu, bool closed, hand_fn done,
+                      void *userdata);
 
 /*
  * Locked mode: close the GPUs' device nodes to users' sessions and managers, so that only the
@@ -175,6 +170,4 @@ int hand_close_device(struct hand *hand, struct hand_call **ret, const struct gp
  * It outlives hand and daemon until it is opened or the machine starts anew. To be asked after the
  * first sample: it needs to know the devices.
  */
-int hand_lock(struct hand *hand, struct hand_call **ret, bool locked, hand_fn done, void *userdata);
-
-void hand_call_forget(struct hand_call *call); /* accepts NULL */
+int hand_lock(struct hand *hand, bool locked, hand_fn done, void *userdata);

@@ -269,8 +269,8 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
             device_record_drain(manager, &ids[i], reason);
         else
             device_record_resume(manager, &ids[i]);
-        if (is_gpu && hand_close_device(manager->hand, NULL, &ids[i], reason != NULL, on_closed,
-                                        closing) >= 0)
+        if (is_gpu &&
+            hand_close_device(manager->hand, &ids[i], reason != NULL, on_closed, closing) >= 0)
             closing->n_open++;
     }
     closing_end(closing);

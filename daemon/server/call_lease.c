@@ -431,7 +431,7 @@ unsigned call_lease_confine(struct session *session, const struct varlink_call *
     confinement->lease = lease->id;
     list_append(&manager->confinements, &confinement->in_manager);
     session_block(session, call, confinement, on_confine_cancelled);
-    r = hand_confine(manager->hand, NULL, &confine, on_confined, confinement);
+    r = hand_confine(manager->hand, &confine, on_confined, confinement);
     if (r < 0) {
         session->blocked = false;
         confinement_free(confinement);

@@ -27,7 +27,7 @@ START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
     ck_assert_int_eq(process_identify(&id, pid), 0);
     signal.pid = pid;
     signal.start = id.start + 1;
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -ESRCH); /* another process of that pid */
 
@@ -35,7 +35,7 @@ START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
     signal.only_over = true;
     signal.device = bench.last.devices[0].id;
     signal.over_bytes = 100 * MIB;
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.signalled.n_processes, 0);
@@ -44,7 +44,7 @@ START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
 
     signal.device = bench.last.devices[1].id; /* it is not on that one at all */
     signal.over_bytes = 0;
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.signalled.n_processes, 0);
@@ -52,7 +52,7 @@ START_TEST(a_process_is_signalled_only_if_it_is_the_one_and_still_over) {
 
     signal.device = bench.last.devices[0].id;
     signal.over_bytes = 100 * MIB - 1;
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, 0);
     ck_assert_uint_eq(bench.answer.signalled.n_processes, 1);
@@ -110,7 +110,7 @@ START_TEST(a_users_signal_reaches_what_the_user_could_signal) {
 
         ck_assert_int_eq(process_identify(&id, pid), 0);
         signal.start = id.start;
-        hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+        hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
         hand_fixture_run_answer(&bench);
         ck_assert_msg(bench.r == cases[i].r, "case %zu: %d %s", i, bench.r, bench.err.text);
         if (cases[i].r == 0)
@@ -143,20 +143,20 @@ START_TEST(only_cgroups_of_leases_are_signalled) {
     hand_fixture_start(&bench, NULL, 0);
     for (size_t i = 0; i < ELEMENTSOF(cgroups); i++) {
         snprintf(signal.cgroup, sizeof(signal.cgroup), "%s", cgroups[i]);
-        hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+        hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
         hand_fixture_run_answer(&bench);
         ck_assert_msg(bench.r == -EPERM, "%s: %d", cgroups[i], bench.r);
     }
     memset(signal.cgroup, 'x', sizeof(signal.cgroup)); /* without its NUL */
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EPERM);
     signal.pid = 1;
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EPERM);
     signal.signal = 4711;
-    hand_signal(bench.hand, NULL, &signal, hand_fixture_done, &bench);
+    hand_signal(bench.hand, &signal, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EINVAL);
     hand_fixture_finish(&bench);

@@ -128,7 +128,7 @@ START_TEST(signals_do_not_wait_for_the_driver) {
         ck_assert_int_eq(process_identify(&ids[i], pid), 0);
         signal.pid = ids[i].pid;
         signal.start = ids[i].start;
-        ck_assert_int_eq(hand_signal(bench.hand, NULL, &signal, done, &bench), 0);
+        ck_assert_int_eq(hand_signal(bench.hand, &signal, done, &bench), 0);
     }
     while (bench.n_answers < 2)
         ck_assert_int_ge(sd_event_run(bench.event, UINT64_MAX), 0);
@@ -138,13 +138,13 @@ START_TEST(signals_do_not_wait_for_the_driver) {
         ck_assert(WIFSIGNALED(status));
     }
     /* And again: the hand that did it is gone, another one comes. */
-    ck_assert_int_eq(hand_signal(bench.hand, NULL, &signal, done, &bench), 0);
+    ck_assert_int_eq(hand_signal(bench.hand, &signal, done, &bench), 0);
     while (bench.n_answers < 3)
         ck_assert_int_ge(sd_event_run(bench.event, UINT64_MAX), 0);
     ck_assert_int_eq(bench.r, -ESRCH);
     ck_assert_uint_eq(hand_n_replaced(bench.hand), 0);
     /* One that is open when all ends is dropped. */
-    ck_assert_int_eq(hand_signal(bench.hand, NULL, &signal, done, &bench), 0);
+    ck_assert_int_eq(hand_signal(bench.hand, &signal, done, &bench), 0);
     finish(&bench);
     ck_assert_uint_eq(bench.n_answers, 3);
 }
