@@ -16,3 +16,11 @@ struct process_id {
 static inline bool process_id_equal(const struct process_id *a, const struct process_id *b) {
     return a->pid == b->pid && a->start == b->start;
 }
+
+/*
+ * A key for maps. Pids have 22 bits, and start times count clock ticks since boot, which need the
+ * other 42 only after centuries: no two processes of a boot share a key.
+ */
+static inline uint64_t process_id_key(const struct process_id *id) {
+    return id->start << 22 ^ (uint64_t)id->pid;
+}

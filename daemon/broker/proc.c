@@ -7,13 +7,8 @@
 
 #include <stdlib.h>
 
-/* Pids have 22 bits, start times count ticks since boot: nothing is lost for centuries. */
-static uint64_t proc_key(const struct process_id *process) {
-    return process->start << 22 ^ (uint64_t)process->pid;
-}
-
 struct proc *proc_find(const struct broker *broker, const struct process_id *process) {
-    return map_find(&broker->procs, proc_key(process));
+    return map_find(&broker->procs, process_id_key(process));
 }
 
 struct proc *proc_get(struct broker *broker, const struct process_id *process) {
@@ -28,7 +23,7 @@ struct proc *proc_get(struct broker *broker, const struct process_id *process) {
     list_init(&proc->holders);
     list_init(&proc->leases);
     list_init(&proc->waiters);
-    if (map_put(&broker->procs, proc_key(process), proc) < 0) {
+    if (map_put(&broker->procs, process_id_key(process), proc) < 0) {
         free(proc);
         return NULL;
     }
@@ -57,6 +52,6 @@ void proc_put(struct broker *broker, struct proc *proc) {
     if (!list_is_empty(&proc->holders) || !list_is_empty(&proc->leases) ||
         !list_is_empty(&proc->waiters))
         return;
-    map_take(&broker->procs, proc_key(&proc->process));
+    map_take(&broker->procs, process_id_key(&proc->process));
     free(proc);
 }

@@ -169,17 +169,13 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
 /* ---- Whose a process is -----------------------------------------------------------------------
  */
 
-static uint64_t key_of(const struct process_id *process) {
-    return process->start << 22 ^ (uint64_t)process->pid;
-}
-
 /* Those whom nobody asked about lately are gone, or use no device any more. */
 static void environments_sweep(struct manager *manager, uint64_t now_usec) {
     struct environment *environment;
 
     for (size_t pos = 0; (environment = map_next(&manager->environments, &pos));)
         if (now_usec - environment->asked_usec >= ENVIRONMENT_USEC)
-            free(map_take(&manager->environments, key_of(&environment->process)));
+            free(map_take(&manager->environments, process_id_key(&environment->process)));
 }
 
 static int environment_read_process(struct manager *manager, struct environment *environment) {
@@ -206,7 +202,7 @@ static int environment_read_process(struct manager *manager, struct environment 
 
 uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id *process) {
     const uint64_t now_usec = manager_now(manager).usec;
-    struct environment *environment = map_find(&manager->environments, key_of(process));
+    struct environment *environment = map_find(&manager->environments, process_id_key(process));
     const struct lease *lease;
 
     if (manager->environments_usec == 0 || now_usec - manager->environments_usec >= REFILL_USEC) {
@@ -228,7 +224,7 @@ uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id
             environment = malloc(sizeof(*environment));
             if (!environment)
                 return 0;
-            if (map_put(&manager->environments, key_of(process), environment) < 0) {
+            if (map_put(&manager->environments, process_id_key(process), environment) < 0) {
                 free(environment);
                 return 0;
             }
@@ -411,6 +407,6 @@ void job_survivors_free_all(struct manager *manager) {
     list_foreach_safe (search, following, &manager->searches, in_manager)
         search_free(search);
     for (size_t pos = 0; (environment = map_next(&manager->environments, &pos));)
-        free(map_take(&manager->environments, key_of(&environment->process)));
+        free(map_take(&manager->environments, process_id_key(&environment->process)));
     map_done(&manager->environments);
 }

@@ -16,15 +16,11 @@ struct watched_process {
     sd_event_source *source;
 };
 
-/* Pids have 22 bits; a start time in ticks has not 42 before a box has been up for centuries. */
-static uint64_t key_of(const struct process_id *process) {
-    return process->start << 22 ^ (uint64_t)process->pid;
-}
-
 static void watched_process_free(struct watched_process *watched_process) {
     if (!watched_process)
         return;
-    map_take(&watched_process->manager->watched_processes, key_of(&watched_process->process));
+    map_take(&watched_process->manager->watched_processes,
+             process_id_key(&watched_process->process));
     sd_event_source_disable_unref(watched_process->source);
     closep(&watched_process->pidfd);
     free(watched_process);
@@ -45,7 +41,7 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *data) 
 
 int process_watch_begin(struct manager *manager, const struct process_id *process) {
     struct watched_process *watched_process =
-        map_find(&manager->watched_processes, key_of(process));
+        map_find(&manager->watched_processes, process_id_key(process));
     int r;
 
     if (watched_process)
@@ -59,7 +55,7 @@ int process_watch_begin(struct manager *manager, const struct process_id *proces
         r = sd_event_add_io(manager->event, &watched_process->source, watched_process->pidfd,
                             EPOLLIN, on_end, watched_process);
     if (r >= 0)
-        r = map_put(&manager->watched_processes, key_of(process), watched_process);
+        r = map_put(&manager->watched_processes, process_id_key(process), watched_process);
     if (r < 0) {
         sd_event_source_disable_unref(watched_process->source);
         closep(&watched_process->pidfd);

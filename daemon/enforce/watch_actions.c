@@ -221,17 +221,14 @@ static void add_lease(struct cases *cases, const struct sample *sample, const st
     cases->n_subjects += subject->n_processes > 0;
 }
 
-static uint64_t key_of(const struct process_id *id) {
-    return id->start << 22 ^ (uint64_t)id->pid;
-}
-
 static void add_unmanaged(struct manager *manager, struct cases *cases, const struct sample *sample,
                           const struct map *holders) {
     for (size_t i = 0; i < sample->n_processes; i++) {
         const struct sample_process *row = &sample->processes[i];
         struct process_id id = { row->pid, row->start };
 
-        if (row->start == 0 || map_find(holders, key_of(&id)) || cases->n_processes == cases->max ||
+        if (row->start == 0 || map_find(holders, process_id_key(&id)) ||
+            cases->n_processes == cases->max ||
             (row->cgroup[0] && broker_lease_of_cgroup(manager->broker, row->cgroup)))
             continue;
         cases->processes[cases->n_processes] = (struct watch_process){
@@ -277,7 +274,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
             if (lease->shares[i].book && lease->shares[i].seen_bytes > 0)
                 add_lease(&cases, sample, lease, i);
         list_foreach (holder, &lease->holders, in_lease)
-            map_put(&holders, key_of(&holder->process), holder);
+            map_put(&holders, process_id_key(&holder->process), holder);
     }
     if (manager->config->watch.unmanaged != WATCH_ALLOW)
         add_unmanaged(manager, &cases, sample, &holders);

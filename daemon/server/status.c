@@ -143,10 +143,6 @@ static void make_device(struct making *making, const struct device *device,
 /* ---- Leases ------------------------------------------------------------------------------------
  */
 
-static uint64_t key_of(const struct process_id *id) {
-    return id->start << 22 ^ (uint64_t)id->pid;
-}
-
 static void make_holders(struct making *making, const struct lease *lease, struct wire_lease *ret) {
     struct wire_holder *holders = get(making, lease->n_holders, sizeof(*holders));
     struct holder *holder;
@@ -164,7 +160,7 @@ static void make_holders(struct making *making, const struct lease *lease, struc
         if (holder->attached_usec)
             holders[n].attached_at = wire_some(date_of(making, holder->attached_usec));
         n++;
-        map_put(&making->leases_of, key_of(&holder->process), holder);
+        map_put(&making->leases_of, process_id_key(&holder->process), holder);
     }
     ret->holders = holders;
     ret->n_holders = n;
@@ -257,7 +253,7 @@ static void make_processes(struct making *making, struct wire_box *box) {
     for (size_t i = 0; processes && i < n; i++) {
         const struct sample_process *row = &sample->processes[i];
         struct process_id id = { row->pid, row->start };
-        struct holder *holder = map_find(&making->leases_of, key_of(&id));
+        struct holder *holder = map_find(&making->leases_of, process_id_key(&id));
         const struct lease *lease = holder ? holder->lease
                                     : row->cgroup[0]
                                         ? broker_lease_of_cgroup(manager->broker, row->cgroup)
