@@ -40,6 +40,11 @@ uint64_t units_share(uint32_t permyriad, uint64_t bytes);
 /* `infinity` as a duration. */
 #define UNITS_FOREVER UINT64_MAX
 
+/* a + b, or UINT64_MAX where that is more than fits: of bytes, and of deadlines. */
+static inline uint64_t units_add(uint64_t a, uint64_t b) {
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 /*
  * `90s`, `1.5h`, `1h30m`, `1h 30min`, `500ms`, `infinity`; a number alone is seconds. Units: us ms
  * s (sec) m (min) h (hour) d (day) w (week). A part of a microsecond is dropped.

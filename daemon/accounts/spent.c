@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/units.h"
 
 struct slot {
     uint64_t number, byte_seconds;
@@ -67,8 +68,7 @@ int accounts_spent_add(struct accounts_spent *spent, uint32_t uid, uint64_t numb
         ;
     slot = at > 0 ? &spender->slots[at - 1] : NULL;
     if (slot && slot->number == number) {
-        if (__builtin_add_overflow(slot->byte_seconds, byte_seconds, &slot->byte_seconds))
-            slot->byte_seconds = UINT64_MAX;
+        slot->byte_seconds = units_add(slot->byte_seconds, byte_seconds);
         return 0;
     }
     if (spender->n_slots >= ACCOUNTS_SLOTS_MAX) {

@@ -14,10 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t until(uint64_t now, uint64_t usec) {
-    return usec > UINT64_MAX - now ? UINT64_MAX : now + usec;
-}
-
 /* ---- Reasons -----------------------------------------------------------------------------------
  */
 
@@ -175,7 +171,7 @@ int acquire_grant(struct broker *broker, struct waiter *waiter, const struct fit
     lease->priority = waiter->priority;
     lease->created_usec = broker->now_usec;
     if (life != UNITS_FOREVER) {
-        lease->expires_usec = until(broker->now_usec, life);
+        lease->expires_usec = units_add(broker->now_usec, life);
         broker->next_expiry_usec = MIN(broker->next_expiry_usec, lease->expires_usec);
     }
     lease->has_token = request->has_token;
@@ -324,7 +320,7 @@ static struct waiter *make_waiter(struct broker *broker, struct user *user,
         waiter->arrival = broker->next_arrival++;
         waiter->since_usec = broker->now_usec;
         if (longest != UNITS_FOREVER)
-            waiter->timeout_usec = until(broker->now_usec, longest);
+            waiter->timeout_usec = units_add(broker->now_usec, longest);
     }
     return waiter;
 }

@@ -79,8 +79,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
                                   "%s has not as much as it says that it holds", book->name);
         books[i] = book;
         n_new += user->slot_leases[book->slot] == 0;
-        if (__builtin_add_overflow(sum, held, &sum))
-            sum = UINT64_MAX;
+        sum = units_add(sum, held);
         shares[i] = (struct share){
             .guaranteed_bytes = held,
             .limit_bytes = MIN(quota, books_round_down(rules->quota_bytes)),

@@ -17,12 +17,7 @@ uint64_t books_round_down(uint64_t bytes) {
 
 /* Saturates: readings are the driver's, and may be nonsense. */
 static uint64_t book_sum(const struct book *book) {
-    uint64_t sum = 0;
-
-    if (__builtin_add_overflow(book->unmanaged_bytes, book->releasing_bytes, &sum) ||
-        __builtin_add_overflow(sum, book->leased_bytes, &sum))
-        return UINT64_MAX;
-    return sum;
+    return units_add(units_add(book->unmanaged_bytes, book->releasing_bytes), book->leased_bytes);
 }
 
 uint64_t books_free_bytes(const struct book *book) {

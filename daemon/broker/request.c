@@ -318,8 +318,7 @@ static uint64_t least_bytes(const struct claim *claim) {
         sorted[at] = claim->options[i].guaranteed_bytes;
     }
     for (uint32_t i = 0; i < claim->n_wanted; i++)
-        if (__builtin_add_overflow(sum, sorted[i], &sum))
-            return UINT64_MAX;
+        sum = units_add(sum, sorted[i]);
     return sum;
 }
 

@@ -107,15 +107,11 @@ static struct track *add(struct watch *watch, const struct watch_subject *subjec
     return track;
 }
 
-static uint64_t sum(uint64_t a, uint64_t b) {
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
-
 /* What the subject may show before it is over. */
 static uint64_t allowance(const struct watch_rules *rules, const struct watch_subject *subject) {
     uint64_t share = subject->limit_bytes / 10000 * rules->tolerance_permyriad;
 
-    return subject->lease ? sum(subject->limit_bytes, MAX(rules->tolerance_bytes, share)) : 0;
+    return subject->lease ? units_add(subject->limit_bytes, MAX(rules->tolerance_bytes, share)) : 0;
 }
 
 /* What a subject shows, and who is most to blame. */
@@ -148,7 +144,7 @@ static struct finding examine(const struct watch_rules *rules,
             ret.is_known = false;
             continue;
         }
-        ret.used_bytes = sum(ret.used_bytes, process->used_bytes);
+        ret.used_bytes = units_add(ret.used_bytes, process->used_bytes);
         if (process->kinds & SAMPLE_UNTOUCHABLE || !process->used_bytes)
             continue;
         if (!ret.culprit || is_worse(process, ret.culprit))

@@ -96,8 +96,7 @@ static uint64_t most_room(const struct book *book, const struct stand *stand) {
 static void stand_keep(struct broker *broker, struct stand *stand, unsigned slot, uint64_t bytes) {
     if (stand->is_closed)
         return;
-    if (__builtin_add_overflow(stand->kept_bytes, bytes, &stand->kept_bytes))
-        stand->kept_bytes = UINT64_MAX;
+    stand->kept_bytes = units_add(stand->kept_bytes, bytes);
     stand->largest_bytes = MAX(stand->largest_bytes, bytes);
     stand->needs[stand->n_needs++] = bytes;
     stand->has_backfill = false;
