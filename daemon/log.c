@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #define LINE_SIZE 2048
 
@@ -200,7 +201,6 @@ static void to_stderr(int level, const char *message) {
 void log_line(int level, const struct log_about *about, const char *format, ...) {
     static const struct log_about nothing = { .message = LOG_PLAIN };
     char text[LINE_SIZE], message[sizeof("MESSAGE=") + LINE_SIZE];
-    struct timespec now;
     uint64_t n_dropped = 0;
     bool is_allowed = true, is_journal;
     va_list ap;
@@ -212,10 +212,8 @@ void log_line(int level, const struct log_about *about, const char *format, ...)
     if (level > target.level) {
         is_allowed = false;
     } else if (is_limited(about)) {
-        clock_gettime(CLOCK_BOOTTIME, &now);
         is_allowed =
-            log_allow(&target.allowance, about->uid,
-                      (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, &n_dropped);
+            log_allow(&target.allowance, about->uid, clock_usec(CLOCK_BOOTTIME), &n_dropped);
     }
     pthread_mutex_unlock(&target.lock);
     if (!is_allowed)

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "daemon/accounts/accounts.h"
 #include "daemon/enforce/eviction.h"
 #include "daemon/enforce/signal_request.h"
@@ -56,19 +57,11 @@
  */
 
 uint64_t manager_real(struct manager *manager) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+    return clock_usec(CLOCK_REALTIME);
 }
 
 static uint64_t boot_usec(struct manager *manager) {
-    struct timespec now;
-
-    if (manager->in_turn)
-        return manager->turn_usec;
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+    return manager->in_turn ? manager->turn_usec : clock_usec(CLOCK_BOOTTIME);
 }
 
 /* Local time is looked up once a minute, and when the clock was set back. */

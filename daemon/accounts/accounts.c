@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/map.h"
 #include "daemon/accounts/db.h"
@@ -506,7 +507,6 @@ int accounts_open(struct accounts **ret, const struct accounts_options *options,
                   struct allot_error *notice, struct allot_error *err) {
     struct accounts *accounts = calloc(1, sizeof(*accounts));
     uint64_t longest = ACCOUNTS_SLOTS_MAX * ACCOUNTS_SLOT_USEC;
-    struct timespec now;
     int r;
 
     if (!accounts)
@@ -517,8 +517,7 @@ int accounts_open(struct accounts **ret, const struct accounts_options *options,
     list_init(&accounts->shares);
     accounts->window_usec = options->window_usec;
     accounts->retention_usec = options->retention_usec;
-    clock_gettime(CLOCK_REALTIME, &now);
-    accounts->real_usec = (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec / 1000;
+    accounts->real_usec = clock_usec(CLOCK_REALTIME);
     r = accounts_writer_new(&accounts->writer, options->path,
                             accounts->real_usec - MIN(accounts->real_usec, longest), notice, err);
     if (r < 0) {

@@ -20,8 +20,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "daemon/hand/exec/device_reader.h"
 #include "daemon/hand/exec/events.h"
 #include "daemon/hand/exec/proc.h"
@@ -46,13 +46,6 @@ struct nvml_reader {
     size_t n;
     struct device_reader known[SAMPLE_DEVICES_MAX];
 };
-
-static uint64_t now_usec(clockid_t clock) {
-    struct timespec ts;
-
-    clock_gettime(clock, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
 
 int nvml_reader_new(struct nvml_reader **ret, enum driver_choice driver,
                     const struct nvml_reader_sink *sink) {
@@ -504,7 +497,7 @@ static void mark_closed(struct nvml_reader *reader) {
 
 int nvml_reader_sample(struct nvml_reader *reader, struct hand_sampled *ret,
                        struct allot_error *err) {
-    struct hand_sampled sampled = { .taken_usec = now_usec(CLOCK_BOOTTIME) };
+    struct hand_sampled sampled = { .taken_usec = clock_usec(CLOCK_BOOTTIME) };
     struct allot_error trouble = { 0 };
     const struct nvml *nvml;
     bool is_full, slow, any_lost;
