@@ -534,7 +534,7 @@ struct manager *manager_free(struct manager *manager) {
     reload_free(manager->reload);
     scope_free_all(manager);
     job_survivors_free_all(manager);
-    process_watch_free_all(manager);
+    process_watch_done(&manager->process_watch);
     for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)
         sd_event_source_disable_unref(manager->signals[i]);
     sd_event_source_disable_unref(manager->turn_timer);

@@ -19,7 +19,7 @@ struct watched_process {
 static void watched_process_free(struct watched_process *watched_process) {
     if (!watched_process)
         return;
-    map_take(&watched_process->manager->watched_processes,
+    map_take(&watched_process->manager->process_watch.processes,
              process_id_key(&watched_process->process));
     sd_event_source_disable_unref(watched_process->source);
     closep(&watched_process->pidfd);
@@ -41,7 +41,7 @@ static int on_end(sd_event_source *source, int fd, uint32_t events, void *data) 
 
 int process_watch_begin(struct manager *manager, const struct process_id *process) {
     struct watched_process *watched_process =
-        map_find(&manager->watched_processes, process_id_key(process));
+        map_find(&manager->process_watch.processes, process_id_key(process));
     int r;
 
     if (watched_process)
@@ -55,7 +55,7 @@ int process_watch_begin(struct manager *manager, const struct process_id *proces
         r = sd_event_add_io(manager->event, &watched_process->source, watched_process->pidfd,
                             EPOLLIN, on_end, watched_process);
     if (r >= 0)
-        r = map_put(&manager->watched_processes, process_id_key(process), watched_process);
+        r = map_put(&manager->process_watch.processes, process_id_key(process), watched_process);
     if (r < 0) {
         sd_event_source_disable_unref(watched_process->source);
         closep(&watched_process->pidfd);
@@ -65,10 +65,10 @@ int process_watch_begin(struct manager *manager, const struct process_id *proces
     return 0;
 }
 
-void process_watch_free_all(struct manager *manager) {
+void process_watch_done(struct process_watch *watch) {
     struct watched_process *watched_process;
 
-    for (size_t pos = 0; (watched_process = map_next(&manager->watched_processes, &pos));)
+    for (size_t pos = 0; (watched_process = map_next(&watch->processes, &pos));)
         watched_process_free(watched_process);
-    map_done(&manager->watched_processes);
+    map_done(&watch->processes);
 }
