@@ -400,7 +400,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->is_settling = true; /* nothing is sent before all is restored */
     manager->handle = methods_handle;
     list_init(&manager->monitors);
-    list_init(&manager->searches);
+    job_survivors_init(&manager->job_survivors);
     list_init(&manager->signal_requests);
     list_init(&manager->watch_signals);
     list_init(&manager->closings);
@@ -533,7 +533,7 @@ struct manager *manager_free(struct manager *manager) {
     user_names_free(manager->user_names);
     reload_free(manager->reload);
     scope_free_all(manager);
-    job_survivors_free_all(manager);
+    job_survivors_done(&manager->job_survivors);
     process_watch_done(&manager->process_watch);
     for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)
         sd_event_source_disable_unref(manager->signals[i]);

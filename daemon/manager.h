@@ -20,6 +20,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/config/config.h"
 #include "daemon/enforce/process_watch.h"
+#include "daemon/enforce/job_survivors.h"
 #include "daemon/hand/hand.h"
 #include "daemon/devices/health.h"
 #include "daemon/enforce/watch.h"
@@ -64,10 +65,6 @@ struct manager {
     struct hand *hand;
     struct server *server;
 
-    struct list searches;        /* struct search: for who is left of jobs without a scope */
-    struct map environments;     /* process → struct kin: what its environment says */
-    uint64_t environments_usec;  /* when `environments_budget` was filled */
-    size_t environments_budget;  /* bytes of environments that may be read until it is again */
     struct map scopes;           /* lease → struct scope: cgroups that say when a lease ends */
     struct map evictions;        /* lease → struct eviction: told to end, and what comes next */
     struct list signal_requests; /* signals that the hand was asked for */
@@ -75,6 +72,7 @@ struct manager {
     struct list closings;        /* handles that it was asked to close or open */
     struct list confinements;    /* scopes that it was asked to make */
     struct process_watch process_watch;
+    struct job_survivors job_survivors;
     struct user_names *user_names; /* of users */
     struct reload *reload;
     struct list monitors;  /* sessions that get events: session.in_monitors */

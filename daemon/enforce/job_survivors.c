@@ -173,9 +173,10 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
 static void environments_sweep(struct manager *manager, uint64_t now_usec) {
     struct environment *environment;
 
-    for (size_t pos = 0; (environment = map_next(&manager->environments, &pos));)
+    for (size_t pos = 0; (environment = map_next(&manager->job_survivors.environments, &pos));)
         if (now_usec - environment->asked_usec >= ENVIRONMENT_USEC)
-            free(map_take(&manager->environments, process_id_key(&environment->process)));
+            free(map_take(&manager->job_survivors.environments,
+                          process_id_key(&environment->process)));
 }
 
 static int environment_read_process(struct manager *manager, struct environment *environment) {
@@ -190,7 +191,7 @@ static int environment_read_process(struct manager *manager, struct environment 
     snprintf(name, sizeof(name), "%d", (int)environment->process.pid);
     if (fstatat(proc, name, &st, 0) < 0)
         return -errno;
-    r = read_environment(proc, name, &manager->environments_budget, &environment->job_marks);
+    r = read_environment(proc, name, &manager->job_survivors.budget_bytes, &environment->job_marks);
     if (r < 0)
         return r;
     r = process_identify(&now, environment->process.pid);
@@ -202,21 +203,23 @@ static int environment_read_process(struct manager *manager, struct environment 
 
 uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id *process) {
     const uint64_t now_usec = manager_now(manager).usec;
-    struct environment *environment = map_find(&manager->environments, process_id_key(process));
+    struct environment *environment =
+        map_find(&manager->job_survivors.environments, process_id_key(process));
     const struct lease *lease;
 
-    if (manager->environments_usec == 0 || now_usec - manager->environments_usec >= REFILL_USEC) {
-        manager->environments_usec = now_usec;
-        manager->environments_budget = SLICE_BUDGET;
-        if (manager->environments.n >= ENVIRONMENTS_MAX / 2)
+    if (manager->job_survivors.filled_usec == 0 ||
+        now_usec - manager->job_survivors.filled_usec >= REFILL_USEC) {
+        manager->job_survivors.filled_usec = now_usec;
+        manager->job_survivors.budget_bytes = SLICE_BUDGET;
+        if (manager->job_survivors.environments.n >= ENVIRONMENTS_MAX / 2)
             environments_sweep(manager, now_usec);
     }
     if (!environment || (!environment->job_marks.has_lease &&
                          now_usec - environment->read_usec >= ENVIRONMENT_USEC)) {
         struct environment fresh = { .process = *process, .read_usec = now_usec };
 
-        if (manager->environments_budget == 0 ||
-            (!environment && manager->environments.n >= ENVIRONMENTS_MAX))
+        if (manager->job_survivors.budget_bytes == 0 ||
+            (!environment && manager->job_survivors.environments.n >= ENVIRONMENTS_MAX))
             return 0;
         if (environment_read_process(manager, &fresh) < 0)
             return 0;
@@ -224,7 +227,8 @@ uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id
             environment = malloc(sizeof(*environment));
             if (!environment)
                 return 0;
-            if (map_put(&manager->environments, process_id_key(process), environment) < 0) {
+            if (map_put(&manager->job_survivors.environments, process_id_key(process),
+                        environment) < 0) {
                 free(environment);
                 return 0;
             }
@@ -244,7 +248,7 @@ uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id
 static struct search *search_find(struct manager *manager, uint64_t lease) {
     struct search *search;
 
-    list_foreach (search, &manager->searches, in_manager)
+    list_foreach (search, &manager->job_survivors.searches, in_manager)
         if (search->lease == lease)
             return search;
     return NULL;
@@ -377,7 +381,7 @@ static int begin(struct search *search) {
 bool job_survivors_seek(struct manager *manager, const struct lease *lease) {
     struct search *search, *following;
 
-    list_foreach_safe (search, following, &manager->searches, in_manager)
+    list_foreach_safe (search, following, &manager->job_survivors.searches, in_manager)
         if (!search->source && !broker_lease(manager->broker, search->lease))
             search_free(search);
     search = search_find(manager, lease->id);
@@ -391,7 +395,7 @@ bool job_survivors_seek(struct manager *manager, const struct lease *lease) {
             return false;
         search->manager = manager;
         search->lease = lease->id;
-        list_append(&manager->searches, &search->in_manager);
+        list_append(&manager->job_survivors.searches, &search->in_manager);
     }
     if (begin(search) < 0) {
         search_free(search);
@@ -400,13 +404,17 @@ bool job_survivors_seek(struct manager *manager, const struct lease *lease) {
     return true;
 }
 
-void job_survivors_free_all(struct manager *manager) {
+void job_survivors_init(struct job_survivors *survivors) {
+    list_init(&survivors->searches);
+}
+
+void job_survivors_done(struct job_survivors *survivors) {
     struct search *search, *following;
     struct environment *environment;
 
-    list_foreach_safe (search, following, &manager->searches, in_manager)
+    list_foreach_safe (search, following, &survivors->searches, in_manager)
         search_free(search);
-    for (size_t pos = 0; (environment = map_next(&manager->environments, &pos));)
-        free(map_take(&manager->environments, process_id_key(&environment->process)));
-    map_done(&manager->environments);
+    for (size_t pos = 0; (environment = map_next(&survivors->environments, &pos));)
+        free(map_take(&survivors->environments, process_id_key(&environment->process)));
+    map_done(&survivors->environments);
 }

@@ -10,11 +10,25 @@
  * is for a daemon that runs as root, or as the job's own user. A user can keep nobody's lease by it
  * but its own. Event-loop thread only.
  */
+#include "base/list.h"
+#include "base/map.h"
+#include <stdint.h>
+#include <stddef.h>
 #include <stdbool.h>
 
 #include "daemon/broker/lease.h"
 
 struct manager;
+
+struct job_survivors {
+    struct list searches;    /* struct search: for the processes left of jobs without a scope */
+    struct map environments; /* process → struct environment: what it says of a lease */
+    uint64_t filled_usec;    /* when `budget_bytes` was filled; 0: never */
+    size_t budget_bytes;     /* of environments that may be read until it is filled again */
+};
+
+void job_survivors_init(struct job_survivors *survivors);
+void job_survivors_done(struct job_survivors *survivors);
 
 /*
  * Look for living processes of the lease; broker_inherit() is told, now or in a later turn, of one
@@ -30,5 +44,3 @@ bool job_survivors_seek(struct manager *manager, const struct lease *lease);
  * bounded: who comes too late for it is read at the next sample.
  */
 uint64_t job_survivors_lease_of(struct manager *manager, const struct process_id *process);
-
-void job_survivors_free_all(struct manager *manager);
