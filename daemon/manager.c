@@ -532,7 +532,7 @@ struct manager *manager_free(struct manager *manager) {
     watch_actions_free_all(manager);
     user_names_free(manager->user_names);
     reload_free(manager->reload);
-    scope_free_all(manager);
+    scope_list_done(&manager->scopes);
     job_survivors_done(&manager->job_survivors);
     process_watch_done(&manager->process_watch);
     for (size_t i = 0; i < ELEMENTSOF(manager->signals); i++)

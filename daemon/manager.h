@@ -21,6 +21,7 @@
 #include "daemon/config/config.h"
 #include "daemon/enforce/process_watch.h"
 #include "daemon/enforce/job_survivors.h"
+#include "daemon/enforce/scope.h"
 #include "daemon/hand/hand.h"
 #include "daemon/devices/health.h"
 #include "daemon/enforce/watch.h"
@@ -65,7 +66,6 @@ struct manager {
     struct hand *hand;
     struct server *server;
 
-    struct map scopes;           /* lease → struct scope: cgroups that say when a lease ends */
     struct map evictions;        /* lease → struct eviction: told to end, and what comes next */
     struct list signal_requests; /* signals that the hand was asked for */
     struct list watch_signals;   /* the same, of the watch */
@@ -73,6 +73,7 @@ struct manager {
     struct list confinements;    /* scopes that it was asked to make */
     struct process_watch process_watch;
     struct job_survivors job_survivors;
+    struct scope_list scopes;
     struct user_names *user_names; /* of users */
     struct reload *reload;
     struct list monitors;  /* sessions that get events: session.in_monitors */

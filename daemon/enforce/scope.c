@@ -24,7 +24,7 @@ struct scope {
 static void scope_free(struct scope *scope) {
     if (!scope)
         return;
-    map_take(&scope->manager->scopes, scope->lease);
+    map_take(&scope->manager->scopes.by_lease, scope->lease);
     sd_event_source_disable_unref(scope->source);
     free(scope);
 }
@@ -71,7 +71,7 @@ void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
     size_t size;
     int r;
 
-    if (!*cgroup || map_find(&manager->scopes, lease))
+    if (!*cgroup || map_find(&manager->scopes.by_lease, lease))
         return;
     root = root ? root : "/sys/fs/cgroup";
     size = strlen(root) + strlen(cgroup) + sizeof("/cgroup.events");
@@ -81,7 +81,7 @@ void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
         scope->lease = lease;
         snprintf(scope->path, size, "%s%s/cgroup.events", root, cgroup);
     }
-    if (!scope || map_put(&manager->scopes, lease, scope) < 0) {
+    if (!scope || map_put(&manager->scopes.by_lease, lease, scope) < 0) {
         free(scope);
         log_line(LOG_WARNING, &(struct log_about){ .lease = lease },
                  "no memory to watch the scope of lease %llu: it ends when it is released",
@@ -97,7 +97,7 @@ void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup) {
 void scope_tick(struct manager *manager, struct moment now) {
     struct scope *scope;
 
-    for (size_t pos = 0; (scope = map_next(&manager->scopes, &pos));) {
+    for (size_t pos = 0; (scope = map_next(&manager->scopes.by_lease, &pos));) {
         if (!broker_lease(manager->broker, scope->lease))
             scope_free(scope);
         else
@@ -105,10 +105,10 @@ void scope_tick(struct manager *manager, struct moment now) {
     }
 }
 
-void scope_free_all(struct manager *manager) {
+void scope_list_done(struct scope_list *scopes) {
     struct scope *scope;
 
-    for (size_t pos = 0; (scope = map_next(&manager->scopes, &pos));)
+    for (size_t pos = 0; (scope = map_next(&scopes->by_lease, &pos));)
         scope_free(scope);
-    map_done(&manager->scopes);
+    map_done(&scopes->by_lease);
 }

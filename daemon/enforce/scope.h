@@ -7,14 +7,20 @@
  * tells by cgroup.events; a look at each tick covers what it did not tell. Owned by the manager, by
  * lease; event-loop thread only.
  */
+#include "base/map.h"
 #include <stdint.h>
 
 #include "daemon/broker/broker.h"
 
 struct manager;
 
+/* The scopes of all leases; zeroed memory is a valid empty one. */
+struct scope_list {
+    struct map by_lease; /* lease → struct scope */
+};
+
 /* Watch the cgroup of this lease. Without memory or inotify the tick alone does it. */
 void scope_watch(struct manager *manager, uint64_t lease, const char *cgroup);
 
 void scope_tick(struct manager *manager, struct moment now);
-void scope_free_all(struct manager *manager);
+void scope_list_done(struct scope_list *scopes);
