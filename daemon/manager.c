@@ -401,7 +401,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->handle = methods_handle;
     list_init(&manager->monitors);
     job_survivors_init(&manager->job_survivors);
-    list_init(&manager->signal_requests);
+    signal_request_list_init(&manager->signal_requests);
     list_init(&manager->watch_signals);
     list_init(&manager->closings);
     list_init(&manager->confinements);
@@ -527,8 +527,8 @@ struct manager *manager_free(struct manager *manager) {
     manager->hand = hand_free(manager->hand);
     methods_free_all(manager);
     call_lease_free_all(manager);
-    eviction_free_all(manager);
-    signal_request_free_all(manager);
+    eviction_list_done(&manager->evictions);
+    signal_request_list_done(&manager->signal_requests);
     watch_actions_free_all(manager);
     user_names_free(manager->user_names);
     reload_free(manager->reload);

@@ -22,6 +22,8 @@
 #include "daemon/enforce/process_watch.h"
 #include "daemon/enforce/job_survivors.h"
 #include "daemon/enforce/scope.h"
+#include "daemon/enforce/eviction.h"
+#include "daemon/enforce/signal_request.h"
 #include "daemon/hand/hand.h"
 #include "daemon/devices/health.h"
 #include "daemon/enforce/watch.h"
@@ -66,14 +68,14 @@ struct manager {
     struct hand *hand;
     struct server *server;
 
-    struct map evictions;        /* lease → struct eviction: told to end, and what comes next */
-    struct list signal_requests; /* signals that the hand was asked for */
-    struct list watch_signals;   /* the same, of the watch */
-    struct list closings;        /* handles that it was asked to close or open */
-    struct list confinements;    /* scopes that it was asked to make */
+    struct list watch_signals; /* the same, of the watch */
+    struct list closings;      /* handles that it was asked to close or open */
+    struct list confinements;  /* scopes that it was asked to make */
     struct process_watch process_watch;
     struct job_survivors job_survivors;
     struct scope_list scopes;
+    struct eviction_list evictions;
+    struct signal_request_list signal_requests;
     struct user_names *user_names; /* of users */
     struct reload *reload;
     struct list monitors;  /* sessions that get events: session.in_monitors */

@@ -54,12 +54,12 @@ static void send_signal(struct manager *manager, const struct lease *lease, int 
 }
 
 void eviction_begin(struct manager *manager, const struct lease *lease) {
-    struct eviction *eviction = map_find(&manager->evictions, lease->id);
+    struct eviction *eviction = map_find(&manager->evictions.by_lease, lease->id);
 
     if (eviction)
         return;
     eviction = malloc(sizeof(*eviction));
-    if (eviction && map_put(&manager->evictions, lease->id, eviction) < 0) {
+    if (eviction && map_put(&manager->evictions.by_lease, lease->id, eviction) < 0) {
         free(eviction);
         eviction = NULL;
     }
@@ -73,13 +73,13 @@ void eviction_begin(struct manager *manager, const struct lease *lease) {
 }
 
 void eviction_over(struct manager *manager, uint64_t lease) {
-    free(map_take(&manager->evictions, lease));
+    free(map_take(&manager->evictions.by_lease, lease));
 }
 
 void eviction_tick(struct manager *manager, struct moment now) {
     struct eviction *eviction;
 
-    for (size_t pos = 0; (eviction = map_next(&manager->evictions, &pos));) {
+    for (size_t pos = 0; (eviction = map_next(&manager->evictions.by_lease, &pos));) {
         const struct lease *lease = broker_lease(manager->broker, eviction->lease);
 
         if (!lease)
@@ -91,10 +91,10 @@ void eviction_tick(struct manager *manager, struct moment now) {
     }
 }
 
-void eviction_free_all(struct manager *manager) {
+void eviction_list_done(struct eviction_list *evictions) {
     struct eviction *eviction;
 
-    for (size_t pos = 0; (eviction = map_next(&manager->evictions, &pos));)
-        eviction_over(manager, eviction->lease);
-    map_done(&manager->evictions);
+    for (size_t pos = 0; (eviction = map_next(&evictions->by_lease, &pos));)
+        free(map_take(&evictions->by_lease, eviction->lease));
+    map_done(&evictions->by_lease);
 }

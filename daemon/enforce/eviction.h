@@ -6,13 +6,19 @@
  *
  * Owned by the manager, by lease; over when the lease is. Event-loop thread only.
  */
+#include "base/map.h"
 #include <stdint.h>
 
 #include "daemon/broker/broker.h"
 
 struct manager;
 
+/* Zeroed memory is a valid empty one. */
+struct eviction_list {
+    struct map by_lease; /* lease → struct eviction */
+};
+
 void eviction_begin(struct manager *manager, const struct lease *lease);
 void eviction_over(struct manager *manager, uint64_t lease);
 void eviction_tick(struct manager *manager, struct moment now);
-void eviction_free_all(struct manager *manager);
+void eviction_list_done(struct eviction_list *evictions);

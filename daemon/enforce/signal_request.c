@@ -73,7 +73,7 @@ int signal_request_new(struct signal_request **ret, struct manager *manager,
     if (!request)
         return -ENOMEM;
     *request = (struct signal_request){ .manager = manager, .done = done, .userdata = userdata };
-    list_append(&manager->signal_requests, &request->in_manager);
+    list_append(&manager->signal_requests.open, &request->in_manager);
     if (lease->cgroup[0]) {
         /* The hand made the scope and its path, within its own bounds. */
         r = -ENAMETOOLONG;
@@ -111,9 +111,13 @@ void signal_request_forget(struct signal_request *request) {
         request->done = NULL;
 }
 
-void signal_request_free_all(struct manager *manager) {
+void signal_request_list_init(struct signal_request_list *list) {
+    list_init(&list->open);
+}
+
+void signal_request_list_done(struct signal_request_list *list) {
     struct signal_request *request;
 
-    while ((request = list_first(&manager->signal_requests, struct signal_request, in_manager)))
+    while ((request = list_first(&list->open, struct signal_request, in_manager)))
         signal_request_free(request);
 }

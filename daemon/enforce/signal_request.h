@@ -6,12 +6,22 @@
  *
  * Owned by the manager until the last answer. Event-loop thread only.
  */
+#include "base/list.h"
 #include <stdint.h>
 
 #include "base/error.h"
 #include "daemon/broker/lease.h"
 
 struct manager;
+
+/* All whose answers are to come. */
+struct signal_request_list {
+    struct list open;
+};
+
+void signal_request_list_init(struct signal_request_list *list);
+void signal_request_list_done(struct signal_request_list *list); /* answers do not come any more */
+
 struct signal_request;
 
 /*
@@ -39,6 +49,3 @@ int signal_request_new(struct signal_request **ret, struct manager *manager,
 
 /* `done` is not called any more; the signals are sent all the same. Accepts NULL. */
 void signal_request_forget(struct signal_request *request);
-
-/* At the daemon's end: answers do not come any more. */
-void signal_request_free_all(struct manager *manager);
