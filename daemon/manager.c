@@ -27,23 +27,23 @@
 
 #include "base/clock.h"
 #include "daemon/accounts/accounts.h"
-#include "daemon/enforce/eviction.h"
-#include "daemon/enforce/signal_request.h"
-#include "daemon/enforce/job_survivors.h"
-#include "daemon/broker_events.h"
-#include "daemon/devices/inventory.h"
-#include "daemon/log.h"
-#include "daemon/server/methods.h"
-#include "daemon/config/user_names.h"
-#include "daemon/enforce/watch_actions.h"
-#include "daemon/config/reload.h"
 #include "daemon/state/replay.h"
-#include "daemon/enforce/scope.h"
-#include "daemon/server/server.h"
 #include "daemon/state/state.h"
+#include "daemon/config/reload.h"
+#include "daemon/config/user_names.h"
+#include "daemon/devices/inventory.h"
 #include "daemon/devices/sampling.h"
-#include "daemon/enforce/tiers.h"
+#include "daemon/enforce/eviction.h"
+#include "daemon/enforce/job_survivors.h"
 #include "daemon/enforce/process_watch.h"
+#include "daemon/enforce/scope.h"
+#include "daemon/enforce/signal_request.h"
+#include "daemon/enforce/tiers.h"
+#include "daemon/enforce/watch_actions.h"
+#include "daemon/server/methods.h"
+#include "daemon/server/server.h"
+#include "daemon/broker_events.h"
+#include "daemon/log.h"
 
 #define USEC_PER_SEC    UINT64_C(1000000)
 #define TICK_USEC       USEC_PER_SEC
@@ -402,13 +402,14 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     list_init(&manager->monitors);
     job_survivors_init(&manager->job_survivors);
     signal_request_list_init(&manager->signal_requests);
-    list_init(&manager->watch_signals);
     list_init(&manager->closings);
     list_init(&manager->confinements);
     gethostname(manager->host, sizeof(manager->host) - 1);
     manager->started_usec = manager_real(manager);
     manager->begun_usec = boot_usec(manager);
 
+    if (watch_actions_init(&manager->watch_actions) < 0)
+        return error_set(err, -ENOMEM, "no memory");
     r = sd_event_default(&manager->event);
     if (r < 0)
         return error_set(err, r, "no event loop: %s", strerror(-r));
@@ -529,7 +530,7 @@ struct manager *manager_free(struct manager *manager) {
     call_lease_free_all(manager);
     eviction_list_done(&manager->evictions);
     signal_request_list_done(&manager->signal_requests);
-    watch_actions_free_all(manager);
+    watch_actions_done(&manager->watch_actions);
     user_names_free(manager->user_names);
     reload_free(manager->reload);
     scope_list_done(&manager->scopes);

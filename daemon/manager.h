@@ -24,6 +24,7 @@
 #include "daemon/enforce/scope.h"
 #include "daemon/enforce/eviction.h"
 #include "daemon/enforce/signal_request.h"
+#include "daemon/enforce/watch_actions.h"
 #include "daemon/hand/hand.h"
 #include "daemon/devices/health.h"
 #include "daemon/enforce/watch.h"
@@ -64,18 +65,17 @@ struct manager {
     struct accounts *accounts; /* NULL: could not be opened, and nothing is accounted */
     struct inventory *inventory;
     struct broker *broker;
-    struct watch *watch;
     struct hand *hand;
     struct server *server;
 
-    struct list watch_signals; /* the same, of the watch */
-    struct list closings;      /* handles that it was asked to close or open */
-    struct list confinements;  /* scopes that it was asked to make */
+    struct list closings;     /* handles that it was asked to close or open */
+    struct list confinements; /* scopes that it was asked to make */
     struct process_watch process_watch;
     struct job_survivors job_survivors;
     struct scope_list scopes;
     struct eviction_list evictions;
     struct signal_request_list signal_requests;
+    struct watch_actions watch_actions;
     struct user_names *user_names; /* of users */
     struct reload *reload;
     struct list monitors;  /* sessions that get events: session.in_monitors */
@@ -88,7 +88,6 @@ struct manager {
     char lock_trouble[512];    /* why they are not, or not let in again; "" */
     struct map device_records; /* UUID → struct device_record: what is known of a device beyond its
                                   readings */
-    uint64_t n_over;           /* times that the watch found somebody over; 0: it never did */
     bool accounts_trouble;     /* was told */
     bool state_trouble;        /* the same: there is no room for records */
     uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */

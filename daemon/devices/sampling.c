@@ -247,14 +247,11 @@ void sampling_tick(struct manager *manager, struct moment now) {
 }
 
 int sampling_new(struct manager *manager) {
-    int r = inventory_new(&manager->inventory, on_change, manager);
-
-    return r < 0 ? r : watch_new(&manager->watch);
+    return inventory_new(&manager->inventory, on_change, manager);
 }
 
 void sampling_free(struct manager *manager) {
     device_record_free_all(manager);
-    watch_free(manager->watch);
     inventory_free(manager->inventory);
     sample_free(manager->sample);
 }

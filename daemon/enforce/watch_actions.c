@@ -49,11 +49,17 @@ static void watch_signal_free(struct watch_signal *watch_signal) {
     free(watch_signal);
 }
 
-void watch_actions_free_all(struct manager *manager) {
+int watch_actions_init(struct watch_actions *actions) {
+    list_init(&actions->signals);
+    return watch_new(&actions->watch);
+}
+
+void watch_actions_done(struct watch_actions *actions) {
     struct watch_signal *watch_signal;
 
-    while ((watch_signal = list_first(&manager->watch_signals, struct watch_signal, in_manager)))
+    while ((watch_signal = list_first(&actions->signals, struct watch_signal, in_manager)))
         watch_signal_free(watch_signal);
+    actions->watch = watch_free(actions->watch);
 }
 
 /* "process 71 of lease 3 on GPU-…" */
@@ -119,7 +125,7 @@ static void send_signal(struct manager *manager, const struct watch_action *acti
             .device = action->device,
             .number = number,
         };
-        list_append(&manager->watch_signals, &watch_signal->in_manager);
+        list_append(&manager->watch_actions.signals, &watch_signal->in_manager);
     }
     /* Without the memory to tell of it, it is done all the same. */
     if (hand_signal(manager->hand, &order, watch_signal ? on_signal_sent : manager_log_failure,
@@ -143,7 +149,7 @@ static void on_action(void *userdata, const struct watch_action *action) {
     const struct lease *lease = broker_lease(manager->broker, action->lease);
     char target[160];
 
-    manager->n_over += action->step == WATCH_LOG;
+    manager->watch_actions.n_over += action->step == WATCH_LOG;
     broker_events_report(manager, action->step == WATCH_FINE ? LOG_INFO : LOG_WARNING, &about,
                          action->step == WATCH_FINE ? "fine" : "over", "%s: %s",
                          name_target(target, &action->process.id, action->lease, &action->device),
@@ -255,7 +261,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
     const struct lease *lease;
     struct holder *holder;
 
-    if (sample->n_processes == 0 && manager->n_over == 0)
+    if (sample->n_processes == 0 && manager->watch_actions.n_over == 0)
         return;
     /* Nobody is judged while the books wait for who comes back: they know too little. */
     if (broker_grace_until(manager->broker) != 0)
@@ -279,12 +285,12 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
     if (manager->config->watch.unmanaged != WATCH_ALLOW)
         add_unmanaged(manager, &cases, sample, &holders);
     map_done(&holders);
-    if (watch_turn(manager->watch, &manager->config->watch, now.usec, cases.subjects,
+    if (watch_turn(manager->watch_actions.watch, &manager->config->watch, now.usec, cases.subjects,
                    cases.n_subjects, on_action, manager) < 0)
         log_line(LOG_WARNING, NULL, "no memory for the watch: somebody was not looked at");
 }
 
 bool watch_actions_refuses(struct manager *manager, uint64_t lease, const struct gpuid *device) {
-    return !manager->config->watch.dry_run && manager->n_over > 0 &&
-           watch_refuses(manager->watch, lease, device);
+    return !manager->config->watch.dry_run && manager->watch_actions.n_over > 0 &&
+           watch_refuses(manager->watch_actions.watch, lease, device);
 }

@@ -259,7 +259,7 @@ static void make_processes(struct making *making, struct wire_box *box) {
                                         ? broker_lease_of_cgroup(manager->broker, row->cgroup)
                                         : NULL;
         enum watch_step step =
-            watch_step_of(manager->watch, lease ? lease->id : 0, &id, &row->device);
+            watch_step_of(manager->watch_actions.watch, lease ? lease->id : 0, &id, &row->device);
         bool both = (row->kinds & SAMPLE_COMPUTE) && (row->kinds & SAMPLE_GRAPHICS);
         struct wire_process *ret = &processes[box->n_processes++];
 
@@ -400,7 +400,7 @@ static void make_notices(struct making *making, struct wire_box *box) {
                        "leases with require = %s are denied: tier %u is not proven here",
                        policy_require_name(require), tier);
     }
-    if (manager->config->watch.dry_run && watch_is_any_over(manager->watch))
+    if (manager->config->watch.dry_run && watch_is_any_over(manager->watch_actions.watch))
         add_notice(making, notices, &box->n_notices,
                    "processes use GPUs without a lease or beyond it, and the watch only says so: "
                    "dry_run of [watch]");
