@@ -21,9 +21,9 @@
  */
 #include "base/list.h"
 #include "base/map.h"
+#include "base/rank_tree.h"
 #include "daemon/broker/broker.h"
 #include "daemon/broker/request.h"
-#include "base/rank_tree.h"
 
 /* A process that holds, owns or waits. Freed when it does none of it. */
 struct proc {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/broker_events.h"
 #include "daemon/devices/inventory.h"
+#include "daemon/broker_events.h"
 #include "daemon/manager.h"
 
 /* The driver tells an Xid at once, and counts it in the next reading but one at the latest: an

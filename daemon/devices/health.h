@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/devices/inventory.h"
 #include "daemon/broker/sample.h"
+#include "daemon/devices/inventory.h"
 
 #define HEALTH_XID_MAX 255
 

@@ -14,16 +14,16 @@
 
 #include "base/cleanup.h"
 #include "daemon/accounts/accounts.h"
-#include "daemon/broker_events.h"
+#include "daemon/state/replay.h"
+#include "daemon/state/state.h"
 #include "daemon/devices/context_cost.h"
 #include "daemon/devices/device_record.h"
 #include "daemon/devices/inventory.h"
 #include "daemon/enforce/tiers.h"
 #include "daemon/enforce/watch_actions.h"
-#include "daemon/manager.h"
 #include "daemon/server/methods.h"
-#include "daemon/state/replay.h"
-#include "daemon/state/state.h"
+#include "daemon/broker_events.h"
+#include "daemon/manager.h"
 
 /* ---- Devices ----------------------------------------------------------------------------------
  */

@@ -8,8 +8,8 @@
 
 #include "base/cleanup.h"
 #include "daemon/accounts/accounts.h"
-#include "daemon/broker_events.h"
 #include "daemon/enforce/signal_request.h"
+#include "daemon/broker_events.h"
 #include "daemon/manager.h"
 
 struct eviction {

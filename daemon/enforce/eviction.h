@@ -6,9 +6,9 @@
  *
  * Owned by the manager, by lease; over when the lease is. Event-loop thread only.
  */
-#include "base/map.h"
 #include <stdint.h>
 
+#include "base/map.h"
 #include "daemon/broker/broker.h"
 
 struct manager;

@@ -18,15 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
 #include <systemd/sd-event.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/sha256.h"
+#include "daemon/enforce/process_watch.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
-#include "daemon/enforce/process_watch.h"
 
 #define PASSES           3
 #define BUDGET           (32u << 20)  /* bytes of environments read in one pass … */

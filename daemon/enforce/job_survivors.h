@@ -10,12 +10,12 @@
  * is for a daemon that runs as root, or as the job's own user. A user can keep nobody's lease by it
  * but its own. Event-loop thread only.
  */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "base/list.h"
 #include "base/map.h"
-#include <stdint.h>
-#include <stddef.h>
-#include <stdbool.h>
-
 #include "daemon/broker/lease.h"
 
 struct manager;

@@ -9,8 +9,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/cgroup_owner.h"
+#include "base/cleanup.h"
 #include "daemon/log.h"
 #include "daemon/manager.h"
 

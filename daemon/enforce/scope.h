@@ -7,9 +7,9 @@
  * tells by cgroup.events; a look at each tick covers what it did not tell. Owned by the manager, by
  * lease; event-loop thread only.
  */
-#include "base/map.h"
 #include <stdint.h>
 
+#include "base/map.h"
 #include "daemon/broker/broker.h"
 
 struct manager;

@@ -6,10 +6,10 @@
  *
  * Owned by the manager until the last answer. Event-loop thread only.
  */
-#include "base/list.h"
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "daemon/broker/lease.h"
 
 struct manager;

@@ -10,9 +10,9 @@
 
 #include "base/cleanup.h"
 #include "daemon/accounts/accounts.h"
+#include "daemon/server/session.h"
 #include "daemon/broker_events.h"
 #include "daemon/manager.h"
-#include "daemon/server/session.h"
 
 /* ---- What a decision does ---------------------------------------------------------------------
  */
