@@ -45,7 +45,7 @@ static void tell_monitors(struct manager *manager, const char *kind, const char 
     struct wire_monitor_reply reply = { &event };
     struct json_writer json = { 0 };
 
-    if (list_is_empty(&manager->monitors))
+    if (list_is_empty(&manager->methods.monitors))
         return;
     event.at = manager_real(manager);
     if (about->lease)
@@ -55,7 +55,7 @@ static void tell_monitors(struct manager *manager, const char *kind, const char 
     if (about->has_uid)
         event.uid = wire_some(about->uid);
     varlink_reply_write(&json, WIRE_METHOD_MONITOR, &reply, true);
-    list_foreach_safe (session, following, &manager->monitors, in_monitors) {
+    list_foreach_safe (session, following, &manager->methods.monitors, in_monitors) {
         if (json.failed)
             session_drop(session); /* better none than one that misses something */
         else

@@ -399,11 +399,9 @@ int manager_new(struct manager **ret, const struct manager_options *options,
     manager->own_uid = geteuid();
     manager->is_settling = true; /* nothing is sent before all is restored */
     manager->handle = methods_handle;
-    list_init(&manager->monitors);
+    methods_init(&manager->methods);
     job_survivors_init(&manager->job_survivors);
     signal_request_list_init(&manager->signal_requests);
-    list_init(&manager->closings);
-    list_init(&manager->confinements);
     gethostname(manager->host, sizeof(manager->host) - 1);
     manager->started_usec = manager_real(manager);
     manager->begun_usec = boot_usec(manager);
@@ -526,8 +524,7 @@ struct manager *manager_free(struct manager *manager) {
     manager->is_down = manager->is_settling = true; /* nothing is told, nothing is written */
     server_free(manager->server);
     manager->hand = hand_free(manager->hand);
-    methods_free_all(manager);
-    call_lease_free_all(manager);
+    methods_done(&manager->methods);
     eviction_list_done(&manager->evictions);
     signal_request_list_done(&manager->signal_requests);
     watch_actions_done(&manager->watch_actions);

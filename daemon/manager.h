@@ -19,6 +19,7 @@
 #include "base/store.h"
 #include "driver/load.h"
 #include "daemon/broker/broker.h"
+#include "daemon/server/methods.h"
 #include "daemon/hand/hand.h"
 #include "daemon/config/config.h"
 #include "daemon/devices/health.h"
@@ -68,17 +69,15 @@ struct manager {
     struct hand *hand;
     struct server *server;
 
-    struct list closings;     /* handles that it was asked to close or open */
-    struct list confinements; /* scopes that it was asked to make */
     struct process_watch process_watch;
     struct job_survivors job_survivors;
     struct scope_list scopes;
     struct eviction_list evictions;
     struct signal_request_list signal_requests;
     struct watch_actions watch_actions;
+    struct methods methods;
     struct user_names *user_names; /* of users */
     struct reload *reload;
-    struct list monitors;  /* sessions that get events: session.in_monitors */
     struct sample *sample; /* the last one, owned; NULL: none yet */
     struct hand_probes probes;
     bool has_probes, is_probing;

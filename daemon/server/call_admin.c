@@ -55,7 +55,7 @@ unsigned call_admin_monitor(struct session *session, const struct varlink_call *
         return 1;
     }
     session_block(session, call, NULL, NULL);
-    list_append(&session->manager->monitors, &session->in_monitors);
+    list_append(&session->manager->methods.monitors, &session->in_monitors);
     return 1;
 }
 
@@ -147,10 +147,10 @@ static void closing_free(struct closing *closing) {
     free(closing);
 }
 
-void methods_free_all(struct manager *manager) {
+void call_admin_done(struct methods *methods) {
     struct closing *closing;
 
-    while ((closing = list_first(&manager->closings, struct closing, in_manager)))
+    while ((closing = list_first(&methods->closings, struct closing, in_manager)))
         closing_free(closing);
 }
 
@@ -187,7 +187,7 @@ static void on_closed(void *userdata, int r, const struct hand_answer *answer,
 void methods_stale(struct manager *manager, const char *reason) {
     struct closing *closing;
 
-    list_foreach (closing, &manager->closings, in_manager) {
+    list_foreach (closing, &manager->methods.closings, in_manager) {
         struct allot_error err;
 
         if (!closing->session)
@@ -254,7 +254,7 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
         free(closing);
         return 1;
     }
-    list_append(&manager->closings, &closing->in_manager);
+    list_append(&manager->methods.closings, &closing->in_manager);
     closing->session = session;
     closing->opens = !reason;
     closing->n_open = 1; /* until all are asked */

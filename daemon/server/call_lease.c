@@ -307,17 +307,17 @@ static void confinement_free(struct confinement *confinement) {
     free(confinement);
 }
 
-void call_lease_free_all(struct manager *manager) {
+void call_lease_done(struct methods *methods) {
     struct confinement *confinement;
 
-    while ((confinement = list_first(&manager->confinements, struct confinement, in_manager)))
+    while ((confinement = list_first(&methods->confinements, struct confinement, in_manager)))
         confinement_free(confinement);
 }
 
 static bool is_being_confined(const struct manager *manager, uint64_t lease) {
     const struct confinement *confinement;
 
-    list_foreach (confinement, &manager->confinements, in_manager)
+    list_foreach (confinement, &manager->methods.confinements, in_manager)
         if (confinement->lease == lease)
             return true;
     return false;
@@ -429,7 +429,7 @@ unsigned call_lease_confine(struct session *session, const struct varlink_call *
     confinement->manager = manager;
     confinement->session = session;
     confinement->lease = lease->id;
-    list_append(&manager->confinements, &confinement->in_manager);
+    list_append(&manager->methods.confinements, &confinement->in_manager);
     session_block(session, call, confinement, on_confine_cancelled);
     r = hand_confine(manager->hand, &confine, on_confined, confinement);
     if (r < 0) {

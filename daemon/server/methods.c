@@ -7,7 +7,7 @@
 
 #include "daemon/manager.h"
 
-static const method_fn methods[WIRE_METHODS] = {
+static const method_fn handlers[WIRE_METHODS] = {
     [WIRE_METHOD_GET_BOX] = call_admin_get_box,   [WIRE_METHOD_ACQUIRE] = call_acquire,
     [WIRE_METHOD_EXPLAIN] = call_acquire_explain, [WIRE_METHOD_ATTACH] = call_lease_attach,
     [WIRE_METHOD_CONFINE] = call_lease_confine,   [WIRE_METHOD_GROW] = call_lease_grow,
@@ -24,9 +24,20 @@ static const struct varlink_service service = {
     .url = "",
 };
 
+void methods_init(struct methods *methods) {
+    list_init(&methods->monitors);
+    list_init(&methods->closings);
+    list_init(&methods->confinements);
+}
+
+void methods_done(struct methods *methods) {
+    call_admin_done(methods);
+    call_lease_done(methods);
+}
+
 unsigned methods_handle(struct session *session, const struct varlink_call *call) {
     if (call->method < WIRE_METHODS)
-        return methods[call->method](session, call);
+        return handlers[call->method](session, call);
     session_answer_service(session, call, &service);
     return 4;
 }

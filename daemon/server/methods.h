@@ -18,12 +18,21 @@ void methods_decided(struct session *session, const struct verdict *verdict);
 /* Readings are stale: who waits for the driver hears so instead. */
 void methods_stale(struct manager *manager, const char *reason);
 
-/* At the daemon's end: what calls left with a hand that will not answer any more. */
-void methods_free_all(struct manager *manager);
-void call_lease_free_all(struct manager *manager);
+/* Calls that go on after their handler returned. */
+struct methods {
+    struct list monitors;     /* sessions that get events: session.in_monitors */
+    struct list closings;     /* handles that the hand was asked to close or open (call_admin.c) */
+    struct list confinements; /* scopes that the hand was asked to make (call_lease.c) */
+};
+
+void methods_init(struct methods *methods);
+void methods_done(struct methods *methods); /* the hand does not answer any more */
 
 /* ---- For the files of the handlers ------------------------------------------------------------
  */
+
+void call_admin_done(struct methods *methods);
+void call_lease_done(struct methods *methods);
 
 typedef unsigned (*method_fn)(struct session *session, const struct varlink_call *call);
 

@@ -33,7 +33,7 @@ struct session {
     struct server *server;   /* owner */
     struct manager *manager; /* borrowed: the server's */
     struct list in_server, in_ready, in_dirty;
-    struct list in_monitors;   /* manager.monitors, while it watches events */
+    struct list in_monitors;   /* manager.methods.monitors, while it watches events */
     struct peer peer;          /* owned; its pidfd is closed once `process` is known */
     struct process_id process; /* of the peer; start is 0: it was gone before we looked */
     uint64_t *leases;          /* owned: those that the process holds by this connection */
