@@ -459,7 +459,8 @@ int manager_new(struct manager **ret, const struct manager_options *options,
 static bool is_in_the_dark(const struct manager *manager) {
     bool needs_tiers = policy_strongest(&manager->config->policy) >= REQUIRE_SCOPE;
 
-    return !manager->sample || (needs_tiers && !manager->has_probes && !manager->n_probes_failed);
+    return !manager->sample ||
+           (needs_tiers && !manager->tiers.has_probes && !manager->tiers.n_probes_failed);
 }
 
 /*

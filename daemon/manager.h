@@ -21,6 +21,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/server/methods.h"
 #include "daemon/hand/hand.h"
+#include "daemon/enforce/tiers.h"
 #include "daemon/config/config.h"
 #include "daemon/devices/health.h"
 #include "daemon/enforce/eviction.h"
@@ -79,12 +80,7 @@ struct manager {
     struct user_names *user_names; /* of users */
     struct reload *reload;
     struct sample *sample; /* the last one, owned; NULL: none yet */
-    struct hand_probes probes;
-    bool has_probes, is_probing;
-    unsigned n_probes_failed;
-    bool is_locked;            /* sessions are locked out of the GPUs: tried, and it holds */
-    uint64_t lock_usec;        /* when the hand was asked, CLOCK_BOOTTIME */
-    char lock_trouble[512];    /* why they are not, or not let in again; "" */
+    struct tiers tiers;
     struct map device_records; /* UUID → struct device_record: what is known of a device beyond its
                                   readings */
     bool accounts_trouble;     /* was told */

@@ -18,12 +18,12 @@ static void on_probed(void *userdata, int r, const struct hand_answer *answer,
         log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
                  "the tiers of enforcement could not be tried: %s", err->text);
         /* Its hand may have been replaced meanwhile. What breaks hands is not tried for ever. */
-        if (++manager->n_probes_failed < PROBES_MAX)
-            manager->is_probing = false;
+        if (++manager->tiers.n_probes_failed < PROBES_MAX)
+            manager->tiers.is_probing = false;
         return;
     }
-    manager->probes = answer->probes;
-    manager->has_probes = true;
+    manager->tiers.probes = answer->probes;
+    manager->tiers.has_probes = true;
     for (unsigned tier = 1; tier < ELEMENTSOF(answer->probes.tiers); tier++)
         if (tier != 3 && tier != 4)
             log_line(LOG_INFO, &(struct log_about){ .message = LOG_TIER }, "tier %u is %s: %s",
@@ -36,8 +36,9 @@ static void on_locked(void *userdata, int r, const struct hand_answer *answer,
     struct manager *manager = userdata;
     bool wanted = manager->config->is_locked;
 
-    manager->is_locked = wanted && r == 0;
-    snprintf(manager->lock_trouble, sizeof(manager->lock_trouble), "%s", r < 0 ? err->text : "");
+    manager->tiers.is_locked = wanted && r == 0;
+    snprintf(manager->tiers.lock_trouble, sizeof(manager->tiers.lock_trouble), "%s",
+             r < 0 ? err->text : "");
     if (r < 0)
         log_line(LOG_WARNING, &(struct log_about){ .message = LOG_TIER },
                  wanted ? "sessions are not locked out of the GPUs: %s"
@@ -49,19 +50,19 @@ static void on_locked(void *userdata, int r, const struct hand_answer *answer,
 }
 
 void tiers_lock(struct manager *manager) {
-    manager->lock_usec = manager_now(manager).usec;
+    manager->tiers.lock_usec = manager_now(manager).usec;
     /* Before the first sample the hand does not know what there is to lock: it is asked then. */
-    if (manager->is_probing)
+    if (manager->tiers.is_probing)
         hand_lock(manager->hand, manager->config->is_locked, on_locked, manager);
 }
 
 void tiers_sampled(struct manager *manager, struct moment now) {
-    if (!manager->has_probes && !manager->is_probing) {
-        manager->is_probing = true;
+    if (!manager->tiers.has_probes && !manager->tiers.is_probing) {
+        manager->tiers.is_probing = true;
         hand_probe(manager->hand, on_probed, manager);
         tiers_lock(manager);
     }
     /* systemd may have been too busy to answer. */
-    if (manager->lock_trouble[0] && now.usec - manager->lock_usec >= LOCK_RETRY_USEC)
+    if (manager->tiers.lock_trouble[0] && now.usec - manager->tiers.lock_usec >= LOCK_RETRY_USEC)
         tiers_lock(manager);
 }

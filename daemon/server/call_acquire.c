@@ -209,14 +209,14 @@ static void read_reach(const struct manager *manager, const struct wire_request 
         ret->cannot_have = REQUIRE_SCOPE;
         ret->cannot_reason = "this request asks for no scope: start the job with \"gpuctl run\", "
                              "without --no-confine";
-    } else if (!manager->has_probes || !manager->probes.tiers[2].proven) {
+    } else if (!manager->tiers.has_probes || !manager->tiers.probes.tiers[2].proven) {
         ret->cannot_have = REQUIRE_SCOPE;
-        ret->cannot_reason = manager->has_probes
+        ret->cannot_reason = manager->tiers.has_probes
                                  ? "this box has not proven its device filter (tier 2): \"gpuctl "
                                    "doctor\" says why"
                                  : "the device filter of this box (tier 2) has not been tried yet: "
                                    "ask again in some seconds";
-    } else if (!manager->probes.tiers[1].proven) {
+    } else if (!manager->tiers.probes.tiers[1].proven) {
         ret->cannot_have = REQUIRE_DRIVER;
         ret->cannot_reason = "this box has not proven the driver's own limit (tier 1): \"gpuctl "
                              "doctor\" says why";
@@ -225,8 +225,8 @@ static void read_reach(const struct manager *manager, const struct wire_request 
 
 /* Whether a scope, and not a token, will say who is of the lease. */
 static bool will_be_confined(const struct manager *manager, const struct wire_request *wire) {
-    return wire->confine.has && wire->confine.value && manager->has_probes &&
-           manager->probes.tiers[2].proven;
+    return wire->confine.has && wire->confine.value && manager->tiers.has_probes &&
+           manager->tiers.probes.tiers[2].proven;
 }
 
 unsigned call_acquire(struct session *session, const struct varlink_call *call) {

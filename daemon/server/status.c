@@ -343,9 +343,9 @@ static void make_tiers(struct making *making, struct wire_box *box) {
             ret->detail =
                 n_by[tier] ? copy(making, text) : "no attached process says that it has it";
         } else {
-            ret->proven = manager->has_probes && manager->probes.tiers[tier].proven;
-            ret->detail =
-                manager->has_probes ? manager->probes.tiers[tier].detail : "not tried yet";
+            ret->proven = manager->tiers.has_probes && manager->tiers.probes.tiers[tier].proven;
+            ret->detail = manager->tiers.has_probes ? manager->tiers.probes.tiers[tier].detail
+                                                    : "not tried yet";
         }
     }
 }
@@ -375,10 +375,10 @@ static void make_notices(struct making *making, struct wire_box *box) {
     if (manager->stale_usec)
         add_notice(making, notices, &box->n_notices, "devices cannot be read: %s",
                    manager->stale_reason);
-    if (manager->lock_trouble[0])
+    if (manager->tiers.lock_trouble[0])
         add_notice(making, notices, &box->n_notices, "the box is %s: %s",
                    manager->config->is_locked ? "not locked" : "still locked",
-                   manager->lock_trouble);
+                   manager->tiers.lock_trouble);
     if (manager->books_lost)
         add_notice(making, notices, &box->n_notices,
                    "the state of the last daemon was damaged: leases are rebuilt from the "
@@ -390,12 +390,12 @@ static void make_notices(struct making *making, struct wire_box *box) {
                    "nothing is accounted: the database could not be opened");
     else if (accounts_trouble(manager->accounts, &err))
         add_notice(making, notices, &box->n_notices, "%s", err.text);
-    for (enum require require = REQUIRE_SCOPE; manager->has_probes && require <= REQUIRE_DRIVER;
-         require++) {
+    for (enum require require = REQUIRE_SCOPE;
+         manager->tiers.has_probes && require <= REQUIRE_DRIVER; require++) {
         unsigned tier = require == REQUIRE_SCOPE ? 2 : 1;
 
         if (policy_strongest(&manager->config->policy) >= require &&
-            !manager->probes.tiers[tier].proven)
+            !manager->tiers.probes.tiers[tier].proven)
             add_notice(making, notices, &box->n_notices,
                        "leases with require = %s are denied: tier %u is not proven here",
                        policy_require_name(require), tier);
@@ -427,7 +427,7 @@ const struct wire_box *status_make(struct manager *manager, struct store *store)
                               ? manager->sample->driver_version
                               : NULL,
         .version = ALLOT_VERSION,
-        .mode = manager->is_locked ? WIRE_BOX_LOCKED : WIRE_BOX_OPEN,
+        .mode = manager->tiers.is_locked ? WIRE_BOX_LOCKED : WIRE_BOX_OPEN,
         .started_at = manager->started_usec,
         .devices = devices,
         .n_devices = devices ? n : 0,
