@@ -459,7 +459,7 @@ int manager_new(struct manager **ret, const struct manager_options *options,
 static bool is_in_the_dark(const struct manager *manager) {
     bool needs_tiers = policy_strongest(&manager->config->policy) >= REQUIRE_SCOPE;
 
-    return !manager->sample ||
+    return !manager->sampling.sample ||
            (needs_tiers && !manager->tiers.has_probes && !manager->tiers.n_probes_failed);
 }
 
@@ -475,7 +475,7 @@ static void look_first(struct manager *manager) {
     while (is_in_the_dark(manager) && (now = boot_usec(manager)) < deadline)
         if (sd_event_run(manager->event, deadline - now) < 0)
             break; /* told to end */
-    if (!manager->sample)
+    if (!manager->sampling.sample)
         log_line(LOG_WARNING, NULL,
                  "the devices did not answer yet: clients are served without them");
     sd_event_source_set_enabled(manager->server->accept_source, SD_EVENT_ON);

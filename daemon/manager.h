@@ -20,6 +20,7 @@
 #include "driver/load.h"
 #include "daemon/broker/broker.h"
 #include "daemon/server/methods.h"
+#include "daemon/devices/sampling.h"
 #include "daemon/hand/hand.h"
 #include "daemon/enforce/tiers.h"
 #include "daemon/config/config.h"
@@ -77,16 +78,12 @@ struct manager {
     struct signal_request_list signal_requests;
     struct watch_actions watch_actions;
     struct methods methods;
+    struct sampling sampling;
     struct user_names *user_names; /* of users */
     struct reload *reload;
-    struct sample *sample; /* the last one, owned; NULL: none yet */
     struct tiers tiers;
     struct map device_records; /* UUID → struct device_record: what is known of a device beyond its
                                   readings */
-    bool accounts_trouble;     /* was told */
-    bool state_trouble;        /* the same: there is no room for records */
-    uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
-    char stale_reason[256];
 
     /* What answers a call: methods_handle(). A benchmark puts something empty in its place. */
     unsigned (*handle)(struct session *session, const struct varlink_call *call);

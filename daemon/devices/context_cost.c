@@ -41,8 +41,8 @@ uint64_t context_cost_bytes(struct device_record *known, const struct sample_dev
 /* The row of the sample before; NULL: there was none. */
 static const struct sample_process *row_before(const struct manager *manager,
                                                const struct sample_process *process) {
-    for (size_t i = 0; manager->sample && i < manager->sample->n_processes; i++) {
-        const struct sample_process *row = &manager->sample->processes[i];
+    for (size_t i = 0; manager->sampling.sample && i < manager->sampling.sample->n_processes; i++) {
+        const struct sample_process *row = &manager->sampling.sample->processes[i];
 
         if (row->pid == process->pid && row->start == process->start &&
             gpuid_equal(&row->device, &process->device))

@@ -15,7 +15,7 @@ struct manager;
 /* What a context costs there; `known` may be NULL. */
 uint64_t context_cost_bytes(struct device_record *known, const struct sample_device *device);
 
-/* Learn from what the processes of a sample use; before that becomes manager.sample. */
+/* Learn from what the processes of a sample use; before that becomes manager.sampling.sample. */
 void context_cost_measure(struct manager *manager, const struct sample *sample, struct moment now);
 
 /* The driver may say what kind of device it is only after it was entered in the books. */

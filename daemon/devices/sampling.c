@@ -146,8 +146,8 @@ static void keep_sample(struct manager *manager, const struct sample *sample) {
         memcpy(copy->processes, sample->processes,
                sample->n_processes * sizeof(*sample->processes));
     }
-    sample_free(manager->sample);
-    manager->sample = TAKE(copy);
+    sample_free(manager->sampling.sample);
+    manager->sampling.sample = TAKE(copy);
 }
 
 /* The lease in whose scope a cgroup lies, by the name that the hand gives its scopes; 0: none. */
@@ -181,16 +181,16 @@ static void on_sampled(void *userdata, const struct sample *sample) {
     struct manager *manager = userdata;
     struct moment now = manager_now(manager);
 
-    if (!manager->sample)
+    if (!manager->sampling.sample)
         look_for_jobs(manager, sample);
 
-    if (manager->stale_usec) {
-        manager->stale_usec = 0;
+    if (manager->sampling.stale_usec) {
+        manager->sampling.stale_usec = 0;
         broker_events_report(manager, LOG_NOTICE, &(struct log_about){ 0 }, "fresh",
                              "devices are read again");
     }
     tiers_sampled(manager, now);
-    if (!manager->sample)
+    if (!manager->sampling.sample)
         device_record_miss_devices(manager, sample);
     if (inventory_update(manager->inventory, sample) < 0) {
         log_line(LOG_WARNING, NULL, "no memory for a sample: it is left out");
@@ -209,8 +209,8 @@ static void on_sampled(void *userdata, const struct sample *sample) {
 static void on_stale(void *userdata, uint64_t since_usec, const char *reason) {
     struct manager *manager = userdata;
 
-    manager->stale_usec = since_usec ? since_usec : 1;
-    snprintf(manager->stale_reason, sizeof(manager->stale_reason), "%s", reason);
+    manager->sampling.stale_usec = since_usec ? since_usec : 1;
+    snprintf(manager->sampling.stale_reason, sizeof(manager->sampling.stale_reason), "%s", reason);
     inventory_stale(manager->inventory);
     broker_events_report(manager, LOG_WARNING, &(struct log_about){ .message = LOG_HAND_STUCK },
                          "stale", "devices cannot be read: %s; what is shown of them is old",
@@ -227,23 +227,23 @@ void sampling_tick(struct manager *manager, struct moment now) {
     struct allot_error err;
     bool trouble = manager->accounts && accounts_trouble(manager->accounts, &err);
 
-    if (trouble && !manager->accounts_trouble)
+    if (trouble && !manager->sampling.accounts_trouble)
         broker_events_report(manager, LOG_WARNING,
                              &(struct log_about){ .message = LOG_ACCOUNTS_FULL }, "accounts", "%s",
                              err.text);
-    manager->accounts_trouble = trouble;
+    manager->sampling.accounts_trouble = trouble;
 
     trouble = !state_is_ready(manager->state, &err);
     /* Who comes back cannot be recorded: the time for it begins when it can. */
     if (trouble && manager->books_lost)
         broker_grace_begin(manager->broker, now);
-    if (trouble && !manager->state_trouble)
+    if (trouble && !manager->sampling.state_trouble)
         broker_events_report(manager, LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL },
                              "state", "%s", err.text);
-    else if (!trouble && manager->state_trouble)
+    else if (!trouble && manager->sampling.state_trouble)
         broker_events_report(manager, LOG_NOTICE, &(struct log_about){ .message = LOG_STATE_FULL },
                              "state", "there is room again to record leases: they are given again");
-    manager->state_trouble = trouble;
+    manager->sampling.state_trouble = trouble;
 }
 
 int sampling_new(struct manager *manager) {
@@ -253,5 +253,5 @@ int sampling_new(struct manager *manager) {
 void sampling_free(struct manager *manager) {
     device_record_free_all(manager);
     inventory_free(manager->inventory);
-    sample_free(manager->sample);
+    sample_free(manager->sampling.sample);
 }

@@ -5,10 +5,22 @@
  *
  * Part of the manager; event-loop thread only.
  */
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "daemon/broker/broker.h"
 #include "daemon/hand/hand.h"
 
 struct manager;
+
+/* Zeroed memory: nothing was read yet. */
+struct sampling {
+    struct sample *sample; /* the last one, owned; NULL: none yet */
+    uint64_t stale_usec; /* readings are of this time (CLOCK_BOOTTIME) and stale; 0: they are not */
+    char stale_reason[256];
+    bool accounts_trouble; /* was told */
+    bool state_trouble;    /* the same: there is no room for records */
+};
 
 int sampling_new(struct manager *manager);
 void sampling_free(struct manager *manager);

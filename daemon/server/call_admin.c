@@ -274,8 +274,8 @@ static unsigned drain_or_resume(struct session *session, const struct varlink_ca
             closing->n_open++;
     }
     closing_end(closing);
-    if (manager->stale_usec)
-        methods_stale(manager, manager->stale_reason);
+    if (manager->sampling.stale_usec)
+        methods_stale(manager, manager->sampling.stale_reason);
     return 8;
 }
 

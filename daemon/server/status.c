@@ -92,7 +92,7 @@ static void make_device(struct making *making, const struct device *device,
     };
     const struct sample_device *seen = &device->seen;
     const struct book *book = broker_book(making->manager->broker, &seen->id);
-    uint64_t stale = making->manager->stale_usec;
+    uint64_t stale = making->manager->sampling.stale_usec;
     char pci[PCI_ID_TEXT_SIZE];
 
     *ret = (struct wire_device){
@@ -177,7 +177,7 @@ static void make_lease(struct making *making, const struct lease *lease, struct 
     uint64_t *tiers = get(making, 8, sizeof(*tiers));
     uint32_t in_force = lease->tiers;
     const struct holder *holder;
-    bool is_fresh = making->manager->sample && !making->manager->stale_usec;
+    bool is_fresh = making->manager->sampling.sample && !making->manager->sampling.stale_usec;
 
     *ret = (struct wire_lease){
         .id = lease->id,
@@ -245,8 +245,8 @@ static uint64_t tier_of(const struct lease *lease, const struct holder *holder) 
 
 static void make_processes(struct making *making, struct wire_box *box) {
     struct manager *manager = making->manager;
-    const struct sample *sample = manager->sample;
-    size_t n = sample && !manager->stale_usec ? sample->n_processes : 0;
+    const struct sample *sample = manager->sampling.sample;
+    size_t n = sample && !manager->sampling.stale_usec ? sample->n_processes : 0;
     struct wire_process *processes = get(making, n, sizeof(*processes));
 
     box->processes = processes;
@@ -372,9 +372,9 @@ static void make_notices(struct making *making, struct wire_box *box) {
     struct allot_error err;
 
     box->notices = notices;
-    if (manager->stale_usec)
+    if (manager->sampling.stale_usec)
         add_notice(making, notices, &box->n_notices, "devices cannot be read: %s",
-                   manager->stale_reason);
+                   manager->sampling.stale_reason);
     if (manager->tiers.lock_trouble[0])
         add_notice(making, notices, &box->n_notices, "the box is %s: %s",
                    manager->config->is_locked ? "not locked" : "still locked",
@@ -423,8 +423,8 @@ const struct wire_box *status_make(struct manager *manager, struct store *store)
     *box = (struct wire_box){
         .host = manager->host,
         .driver = driver_choice_name(manager->driver),
-        .driver_version = manager->sample && manager->sample->driver_version[0]
-                              ? manager->sample->driver_version
+        .driver_version = manager->sampling.sample && manager->sampling.sample->driver_version[0]
+                              ? manager->sampling.sample->driver_version
                               : NULL,
         .version = ALLOT_VERSION,
         .mode = manager->tiers.is_locked ? WIRE_BOX_LOCKED : WIRE_BOX_OPEN,
