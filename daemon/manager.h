@@ -21,6 +21,7 @@
 #include "daemon/broker/broker.h"
 #include "daemon/server/methods.h"
 #include "daemon/devices/sampling.h"
+#include "daemon/devices/device_record.h"
 #include "daemon/hand/hand.h"
 #include "daemon/enforce/tiers.h"
 #include "daemon/config/config.h"
@@ -79,11 +80,10 @@ struct manager {
     struct watch_actions watch_actions;
     struct methods methods;
     struct sampling sampling;
+    struct device_record_list device_records;
     struct user_names *user_names; /* of users */
     struct reload *reload;
     struct tiers tiers;
-    struct map device_records; /* UUID → struct device_record: what is known of a device beyond its
-                                  readings */
 
     /* What answers a call: methods_handle(). A benchmark puts something empty in its place. */
     unsigned (*handle)(struct session *session, const struct varlink_call *call);

@@ -21,7 +21,7 @@
 struct device_record *device_record_find(struct manager *manager, const struct gpuid *id) {
     char uuid[GPUID_TEXT_SIZE];
 
-    return map_find_text(&manager->device_records, gpuid_format(id, uuid));
+    return map_find_text(&manager->device_records.by_uuid, gpuid_format(id, uuid));
 }
 
 struct device_record *device_record_get(struct manager *manager, const struct gpuid *id) {
@@ -35,7 +35,7 @@ struct device_record *device_record_get(struct manager *manager, const struct gp
     gpuid_format(id, known->uuid);
     known->record.id = *id;
     known->is_new = true;
-    if (map_put_text(&manager->device_records, known->uuid, known) < 0) {
+    if (map_put_text(&manager->device_records.by_uuid, known->uuid, known) < 0) {
         free(known);
         return NULL;
     }
@@ -97,7 +97,7 @@ void device_record_note_place(struct manager *manager, struct device_record *kno
 void device_record_miss_devices(struct manager *manager, const struct sample *sample) {
     struct device_record *known;
 
-    for (size_t pos = 0; (known = map_next(&manager->device_records, &pos));) {
+    for (size_t pos = 0; (known = map_next(&manager->device_records.by_uuid, &pos));) {
         struct record_device *record = &known->record;
         const struct sample_device *row = sample_find_device(sample, &record->id);
         struct sample_device seen = {
@@ -167,12 +167,12 @@ void device_record_drain_by_health(struct manager *manager, struct device_record
     inventory_drain(manager->inventory, &known->record.id, DRAIN_HEALTH, reason);
 }
 
-void device_record_free_all(struct manager *manager) {
+void device_record_list_done(struct device_record_list *records) {
     struct device_record *known;
 
-    for (size_t pos = 0; (known = map_next(&manager->device_records, &pos));) {
-        map_take_text(&manager->device_records, known->uuid);
+    for (size_t pos = 0; (known = map_next(&records->by_uuid, &pos));) {
+        map_take_text(&records->by_uuid, known->uuid);
         free(known);
     }
-    map_done(&manager->device_records);
+    map_done(&records->by_uuid);
 }

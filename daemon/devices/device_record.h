@@ -7,6 +7,7 @@
  *
  * Owned by the manager, by UUID; event-loop thread only.
  */
+#include "base/map.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,6 +17,13 @@
 #include "daemon/broker/sample.h"
 
 struct manager;
+
+/* Zeroed memory is a valid empty one. */
+struct device_record_list {
+    struct map by_uuid; /* UUID → struct device_record */
+};
+
+void device_record_list_done(struct device_record_list *records);
 
 struct device_record {
     char uuid[GPUID_TEXT_SIZE]; /* its key */
@@ -30,7 +38,6 @@ struct device_record {
 struct device_record *device_record_find(struct manager *manager, const struct gpuid *id);
 struct device_record *device_record_get(struct manager *manager,
                                         const struct gpuid *id); /* makes it; NULL: no memory */
-void device_record_free_all(struct manager *manager);
 
 /* It changed: to the state. */
 void device_record_keep(struct manager *manager, const struct device_record *known);

@@ -251,7 +251,7 @@ int sampling_new(struct manager *manager) {
 }
 
 void sampling_free(struct manager *manager) {
-    device_record_free_all(manager);
+    device_record_list_done(&manager->device_records);
     inventory_free(manager->inventory);
     sample_free(manager->sampling.sample);
 }
