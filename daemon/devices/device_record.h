@@ -7,11 +7,11 @@
  *
  * Owned by the manager, by UUID; event-loop thread only.
  */
-#include "base/map.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/gpuid.h"
+#include "base/map.h"
 #include "daemon/broker/device_facts.h"
 #include "daemon/broker/record.h"
 #include "daemon/broker/sample.h"

@@ -6,11 +6,11 @@
  *
  * Part of the manager; event-loop thread only.
  */
-#include "daemon/hand/hand.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/broker/broker.h"
+#include "daemon/hand/hand.h"
 
 struct manager;
 

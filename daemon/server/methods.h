@@ -6,8 +6,8 @@
  * Handlers answer by session_reply() or session_fail(), or block the session and answer later. They
  * trust nothing in a message: who asks is session->peer.
  */
-#include "daemon/server/session.h"
 #include "daemon/broker/verdict.h"
+#include "daemon/server/session.h"
 
 /* Handle a call; what it cost of a slice (cheap: 1). */
 unsigned methods_handle(struct session *session, const struct varlink_call *call);
