@@ -17,7 +17,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/store.h"
-#include "driver/load.h"
+#include "driver/driver.h"
 #include "daemon/broker/broker.h"
 #include "daemon/hand/hand.h"
 #include "daemon/config/config.h"

@@ -14,7 +14,7 @@
 #include "tests/support/suite.h"
 
 struct real_allotd shared_box_allotd;
-static struct bench box; /* no session of its own */
+static struct gpu_fixture box; /* no session of its own */
 
 void open_session_of(struct gpu_fixture *fixture, struct gpus_options gpus) {
     struct engine_options options = {

@@ -354,7 +354,7 @@ START_TEST(without_descriptors_nobody_waits_and_nothing_is_lost) {
     give_descriptors(fds, n);
     runner_cancel(&waiter);
     real_allotd_await_waiting(&shared_box_allotd, 0);
-    check_books(&bench, filler);
+    check_books(&fixture, filler);
     runner_done(&small);
     runner_done(&waiter);
     gpu_fixture_session_close(&fixture);

@@ -39,9 +39,10 @@ static void open_leased(struct gpus_options options) {
 
     open_session(&probe);
     options.n_gpus = 1;
-    options.limit_bytes = real_allotd_held(&shared_box_allotd, 0) + LIMIT; /* what a context takes */
+    options.limit_bytes =
+        real_allotd_held(&shared_box_allotd, 0) + LIMIT; /* what a context takes */
     gpu_fixture_session_close(&probe);
-    open_session_of(&bench, options);
+    open_session_of(&fixture, options);
 }
 
 static bool is_in_line(void) {

@@ -16,9 +16,9 @@ START_TEST(a_cancellation_ends_a_wait_for_step_memory) {
     struct gpu_fixture fixture;
 
     shared_box_begin();
-    open_session(&bench);
-    check_books(&bench, NULL);
-    runner = runner_line(&bench, "Next", VALUE);
+    open_session(&fixture);
+    check_books(&fixture, NULL);
+    runner = runner_line(&fixture, "Next", VALUE);
     filler = real_allotd_fill(&shared_box_allotd, 0);
     for (int round = 0; round < 3; round++) {
         runner_begin(&runner, 0);
@@ -29,7 +29,7 @@ START_TEST(a_cancellation_ends_a_wait_for_step_memory) {
         ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
         /* The daemon has forgotten it, and nobody holds what was not used. */
         real_allotd_await_waiting(&shared_box_allotd, 0);
-        check_books(&bench, filler);
+        check_books(&fixture, filler);
     }
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, VALUE, NULL), 0);
     runner_check(&runner);
@@ -51,8 +51,8 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
     check_books(&fixture, NULL);
     constants = runner_constant(&fixture, VALUE);
     again = constants;
-    host = runner_line(&bench, "Next", 4096);
-    host.y = next(&bench, "/cpu:0", host.x);
+    host = runner_line(&fixture, "Next", 4096);
+    host.y = next(&fixture, "/cpu:0", host.x);
     filler = real_allotd_fill(&shared_box_allotd, 0);
     runner_begin(&constants, 0);
     real_allotd_await_waiting(&shared_box_allotd, 1);
@@ -69,7 +69,7 @@ START_TEST(constants_are_waited_for_beside_other_runs) {
                   constants.err.text);
     ck_assert_msg(strstr(constants.err.text, "4 MiB"), "%s", constants.err.text);
     real_allotd_await_waiting(&shared_box_allotd, 0);
-    check_books(&bench, filler);
+    check_books(&fixture, filler);
 
     runner_begin(&constants, 50000);
     runner_await(&constants, -ETIMEDOUT);
@@ -237,8 +237,8 @@ START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
     int64_t bytes = 2 * MIB;
 
     shared_box_begin();
-    open_session(&bench);
-    check_books(&bench, NULL);
+    open_session(&fixture);
+    check_books(&fixture, NULL);
     filler = real_allotd_fill(&shared_box_allotd, 0);
     for (int round = 0; round < 24; round++) {
         /* More than all that the runs before have left idle. */
@@ -256,7 +256,7 @@ START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
         ck_assert_msg(runner.r == 0 || runner.r == -ECANCELED, "%d: %s", runner.r, runner.err.text);
         cancel_done(&runner.cancel);
         real_allotd_await_waiting(&shared_box_allotd, 0);
-        check_books(&bench, filler);
+        check_books(&fixture, filler);
         runner_done(&runner);
         /* Whether it ran or not, it may have grown. */
         if (allot_lease_grow(filler, NULL, 2 * MIB, 0, NULL) < 0)
