@@ -31,6 +31,7 @@ const char *cgroup_owner_name(enum cgroup_owner owner) {
         [CGROUP_OWNER_KUBERNETES] = "kubernetes",
         [CGROUP_OWNER_NSPAWN] = "nspawn",
         [CGROUP_OWNER_LXC] = "lxc",
+        [CGROUP_OWNER_OTHER] = "other",
     };
 
     return names[owner];
@@ -65,6 +66,7 @@ static enum cgroup_owner named_owner(const char *component, size_t n) {
     } words[] = {
         { CGROUP_OWNER_SLURM, "slurm" },
         { CGROUP_OWNER_SLURM, "slurmstepd.scope" },
+        { CGROUP_OWNER_SLURM, "slurmd.service" }, /* steps of a Slurm without a cgroup plugin */
         { CGROUP_OWNER_DOCKER, "docker" },
         { CGROUP_OWNER_PODMAN, "libpod_parent" },
         { CGROUP_OWNER_KUBERNETES, "kubepods" },
@@ -85,6 +87,7 @@ static enum cgroup_owner named_owner(const char *component, size_t n) {
         { CGROUP_OWNER_NSPAWN, "systemd-nspawn@", ".service" },
         { CGROUP_OWNER_NSPAWN, "machine-", ".scope" },
         { CGROUP_OWNER_LXC, "lxc.payload.", "" },
+        { CGROUP_OWNER_LXC, "lxc.monitor.", "" },
     };
 
     for (size_t i = 0; i < ELEMENTSOF(words); i++)
@@ -93,7 +96,15 @@ static enum cgroup_owner named_owner(const char *component, size_t n) {
     for (size_t i = 0; i < ELEMENTSOF(forms); i++)
         if (fits(component, n, forms[i].before, forms[i].after))
             return forms[i].owner;
-    return CGROUP_OWNER_NONE;
+    /* The id of a container, under whatever parent its engine was given. */
+    return n == 64 && strspn(component, "0123456789abcdef") >= n ? CGROUP_OWNER_OTHER
+                                                                 : CGROUP_OWNER_NONE;
+}
+
+/* Whether systemd has made the component at the top of the tree, and not another manager. */
+static bool is_systemds(const char *component, size_t n) {
+    return fits(component, n, "", ".slice") || fits(component, n, "", ".scope") ||
+           fits(component, n, "", ".service");
 }
 
 /* Whether root alone can make something in the directory. */
@@ -107,6 +118,7 @@ static bool is_roots(const char *folder) {
 enum cgroup_owner cgroup_owner_find(const char *root, const char *path) {
     char folder[4096 + 64];
     const char *component = path;
+    bool is_top = true;
 
     if (!root || path[0] != '/')
         return CGROUP_OWNER_NONE;
@@ -123,8 +135,24 @@ enum cgroup_owner cgroup_owner_find(const char *root, const char *path) {
             !is_roots(folder))
             return CGROUP_OWNER_NONE;
         owner = named_owner(component, n);
+        if (owner == CGROUP_OWNER_NONE && is_top && !is_systemds(component, n))
+            owner = CGROUP_OWNER_OTHER;
         if (owner != CGROUP_OWNER_NONE)
             return owner;
+        is_top = false;
         component += n;
     }
+}
+
+bool cgroup_owner_is_root(const char *root, const char *path) {
+    char folder[4096 + 64];
+
+    if (!root || path[0] != '/' || strstr(path, "/../"))
+        return false;
+    for (const char *slash = path; slash; slash = strchr(slash + 1, '/'))
+        if ((size_t)snprintf(folder, sizeof(folder), "%s%.*s", root, (int)(slash - path), path) >=
+                sizeof(folder) ||
+            !is_roots(folder))
+            return false;
+    return true;
 }

@@ -8,6 +8,7 @@
  * have made it. The container of a user's own engine (rootless podman, say) is the user's own
  * process like any other.
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 enum cgroup_owner {
@@ -20,6 +21,7 @@ enum cgroup_owner {
     CGROUP_OWNER_KUBERNETES,
     CGROUP_OWNER_NSPAWN,
     CGROUP_OWNER_LXC,
+    CGROUP_OWNER_OTHER, /* outside of systemd's own slices, or named by the id of a container */
     N_CGROUP_OWNERS,
 };
 
@@ -28,6 +30,9 @@ const char *cgroup_owner_name(enum cgroup_owner owner);
 
 /* Where cgroup2 is mounted; NULL: nowhere. */
 const char *cgroup_owner_root(void);
+
+/* Whether root alone can have made the cgroup at `path`: every directory above it is root's. */
+bool cgroup_owner_is_root(const char *root, const char *path);
 
 /* The owner of the cgroup at `path` ("/system.slice/…") below `root`, where cgroup2 is mounted. */
 enum cgroup_owner cgroup_owner_find(const char *root, const char *path);

@@ -177,6 +177,7 @@ static int on_tick(sd_event_source *source, uint64_t usec, void *data) {
     if (manager->accounts)
         accounts_tick(manager->accounts, now.usec, manager_real(manager));
     scope_tick(manager, now);
+    call_lease_tick(manager, now);
     eviction_tick(manager, now);
     sampling_tick(manager, now);
     manager_settle(manager);

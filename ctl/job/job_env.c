@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -136,9 +137,18 @@ bool job_env_find_program(char ret[static JOB_ENV_PATH_SIZE], const char *built,
 bool job_env_find_guard(char ret[static JOB_ENV_PATH_SIZE]) {
     const char *given = getenv("ALLOT_GUARD");
 
-    if (given && *given)
+    if (given && *given) {
+        struct stat st;
+
         snprintf(ret, JOB_ENV_PATH_SIZE, "%s", given);
-    else if (!job_env_find_program(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
+        if (stat(ret, &st) < 0 || !S_ISREG(st.st_mode) || access(ret, R_OK) < 0) {
+            fprintf(stderr,
+                    "gpuctl: the guard is left out: ALLOT_GUARD names no file that can be "
+                    "read: %s\n",
+                    ret);
+            return false;
+        }
+    } else if (!job_env_find_program(ret, "../guard/liballot-guard.so", GPUCTL_GUARD)) {
         fprintf(stderr,
                 "gpuctl: the guard is not installed (%s): memory is not limited by tier 3\n",
                 GPUCTL_GUARD);
@@ -154,12 +164,25 @@ bool job_env_find_guard(char ret[static JOB_ENV_PATH_SIZE]) {
     return true;
 }
 
+/* Whether a list of LD_PRELOAD, which blanks and colons part, has this very file. */
+static bool has_entry(const char *list, const char *file) {
+    while (*list) {
+        size_t n = strcspn(list, ": ");
+
+        if (n == strlen(file) && strncmp(list, file, n) == 0)
+            return true;
+        list += n;
+        list += strspn(list, ": ");
+    }
+    return false;
+}
+
 int job_env_add_guard(struct job_env *env, const char *guard) {
     const char *before = job_env_get(env, "LD_PRELOAD");
     cleanup(freep) char *list = NULL;
 
     /* Once is enough, in a job within a job. */
-    if (before && strstr(before, guard))
+    if (before && has_entry(before, guard))
         return 0;
     if (asprintf(&list, "%s%s%s", guard, before && *before ? ":" : "", before ? before : "") < 0) {
         list = NULL;

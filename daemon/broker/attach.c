@@ -69,6 +69,12 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
         if (!policy_names_fit(&rules->devices, &face))
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "the administrator's rules do not let you use %s", book->name);
+        if (!attach->is_in_scope &&
+            MAX((enum require)rules->require, book->require) >= REQUIRE_SCOPE)
+            return verdict_refuse(ret, REFUSAL_DENIED, NULL,
+                                  "the administrator requires a scope for leases on %s, and this "
+                                  "process is not in that of lease %llu",
+                                  book->name, (unsigned long long)attach->lease);
         quota = books_round_down(units_share(rules->quota_permyriad, book->usable_bytes));
         if (held > quota || user->slot_bytes[book->slot] > quota - held)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,

@@ -240,6 +240,7 @@ struct broker_attach {
     size_t n_held;
     uint8_t tier;
     bool credits;
+    bool is_in_scope; /* in the scope that the hand made for the lease */
     bool has_token;
     uint8_t token[RECORD_DIGEST_SIZE]; /* digest of what it showed: a lease made again keeps it */
     void *cookie; /* for notices; must live until broker_detach() or broker_process_gone() */

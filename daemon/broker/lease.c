@@ -155,8 +155,9 @@ void broker_inherit(struct broker *broker, uint64_t id, const struct process_id 
 void lease_end_if_empty(struct broker *broker, struct lease *lease) {
     if (lease->n_holders > 0)
         return;
-    /* Its job may use the device any moment: it is to end before anybody else gets that. */
-    if (lease->is_ending && lease->evicts && lease->owner && !lease->cgroup[0])
+    /* Its job may use the device at any moment: the job ends before another lease gets the bytes.
+     */
+    if (lease->is_ending && (lease->cgroup[0] || (lease->evicts && lease->owner)))
         return;
     if (lease->is_ending)
         lease_gone(broker, lease, lease->reason);

@@ -221,9 +221,11 @@ static void find_unknown(const struct block *block, const char *name, struct con
             kind++;
         config_find(findings, place, true, "%s does not belong to %s but to [%s%s]", quoted, label,
                     block_kind_name(kind),
-                    kind == BLOCK_DEFAULTS ? "], [user NAME] or [group NAME"
-                    : kind == BLOCK_DEVICE ? " NAME"
-                                           : "");
+                    kind == BLOCK_DEFAULTS && key_find(IN(DEVICE), name) != SIZE_MAX
+                        ? "], [user NAME], [group NAME] or [device NAME"
+                    : kind == BLOCK_DEFAULTS ? "], [user NAME] or [group NAME"
+                    : kind == BLOCK_DEVICE   ? " NAME"
+                                             : "");
         return;
     }
     for (size_t i = 0; i < ELEMENTSOF(keys); i++)

@@ -118,7 +118,7 @@ int config_value_owners(uint32_t *ret, const char *text, const char **why) {
                 owner++;
             if (owner == N_CGROUP_OWNERS) {
                 *why = "none, or a list of slurm, docker, podman, crio, containerd, kubernetes, "
-                       "nspawn and lxc";
+                       "nspawn, lxc and other";
                 return -EINVAL;
             }
             owners |= UINT32_C(1) << owner;

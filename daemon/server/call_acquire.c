@@ -204,11 +204,14 @@ static void read_reach(const struct manager *manager, const struct wire_request 
 
     if (wire->guard.has && !wire->guard.value) {
         ret->cannot_have = REQUIRE_GUARD;
-        ret->cannot_reason = "this job would run without it: leave --no-guard out, or install it";
+        ret->cannot_reason =
+            "this job would run without the guard: leave --no-guard out, or install "
+            "liballot-guard.so";
     } else if (!confines) {
         ret->cannot_have = REQUIRE_SCOPE;
-        ret->cannot_reason = "this request asks for no scope: start the job with \"gpuctl run\", "
-                             "without --no-confine";
+        ret->cannot_reason =
+            "this request asks for no scope: start the job by \"gpuctl run\" without "
+            "--no-confine (a container's lease cannot have one)";
     } else if (!manager->tiers.has_probes || !manager->tiers.probes.tiers[2].proven) {
         ret->cannot_have = REQUIRE_SCOPE;
         ret->cannot_reason = manager->tiers.has_probes

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup_owner.h"
 #include "base/sha256.h"
 #include "daemon/broker_events.h"
 #include "daemon/manager.h"
@@ -78,25 +79,35 @@ static bool read_held(struct session *session, const struct varlink_call *call,
 }
 
 /*
- * A lease that was made again, and has no token, belongs to the scope that the hand once made for
- * it: its processes are still in there.
+ * The scope that the hand once made for the lease of this number, if the process is in it; false:
+ * it is not. A cgroup of that name that a user made is none.
  */
-static void adopt_scope(struct session *session, uint64_t called, uint64_t id) {
-    struct manager *manager = session->manager;
-    const struct lease *lease = broker_lease(manager->broker, id);
-    char cgroup[PROCESS_CGROUP_SIZE], scope[64], *at;
+static bool find_scope(const struct session *session, uint64_t called,
+                       char cgroup[static PROCESS_CGROUP_SIZE]) {
+    char scope[64], *at;
     size_t n =
         (size_t)snprintf(scope, sizeof(scope), "/allot-%llu.scope", (unsigned long long)called);
 
-    if (!lease || lease->has_token || lease->cgroup[0] ||
-        process_cgroup(cgroup, session->process.pid) < 0)
-        return;
+    if (process_cgroup(cgroup, session->process.pid) < 0)
+        return false;
     at = strstr(cgroup, scope);
     if (!at || (at[n] && at[n] != '/'))
-        return;
+        return false;
     at[n] = 0;
+    return cgroup_owner_is_root(cgroup_owner_root(), cgroup);
+}
+
+/* A lease that was rebuilt, and has no token, belongs to the scope that its processes are in. */
+static void adopt_scope(struct session *session, uint64_t called, uint64_t id) {
+    struct manager *manager = session->manager;
+    const struct lease *lease = broker_lease(manager->broker, id);
+    char cgroup[PROCESS_CGROUP_SIZE];
+
+    if (!lease || lease->has_token || lease->cgroup[0] || !find_scope(session, called, cgroup))
+        return;
     /* Which tiers were in force is not known any more, so none is claimed. */
-    if (broker_confined(manager->broker, id, scope + 1, cgroup, 0, manager_now(manager)) >= 0)
+    if (broker_confined(manager->broker, id, strrchr(cgroup, '/') + 1, cgroup, 0,
+                        manager_now(manager)) >= 0)
         scope_watch(manager, id, cgroup);
 }
 
@@ -154,8 +165,12 @@ unsigned call_lease_attach(struct session *session, const struct varlink_call *c
     }
     if (lease && !belongs(session, call, lease, wire->token))
         return 1;
-    if (!lease)
+    if (!lease) {
+        char cgroup[PROCESS_CGROUP_SIZE];
+
+        attach.is_in_scope = find_scope(session, wire->lease, cgroup);
         believe_loss(session, wire);
+    }
     if (session_add_lease(session, wire->lease) < 0 ||
         broker_attach(manager->broker, &peer, &attach, manager_now(manager), &verdict) < 0)
         return pending_no_memory(session, call);
@@ -321,6 +336,18 @@ static bool is_being_confined(const struct manager *manager, uint64_t lease) {
         if (confinement->lease == lease)
             return true;
     return false;
+}
+
+/* A lease that gets a scope gets it at once; one that nobody confines for so long ends. */
+#define CONFINE_USEC (UINT64_C(30) * 1000 * 1000)
+
+void call_lease_tick(struct manager *manager, struct moment now) {
+    const struct lease *lease;
+
+    for (size_t pos = 0; (lease = broker_next_lease(manager->broker, &pos));)
+        if (!lease->has_token && !lease->cgroup[0] && !lease->is_ending &&
+            now.usec - lease->created_usec > CONFINE_USEC && !is_being_confined(manager, lease->id))
+            broker_end(manager->broker, lease->id, "its job was never confined", now);
 }
 
 static void on_confine_cancelled(struct session *session) {

@@ -6,6 +6,7 @@
  * Handlers answer by session_reply() or session_fail(), or block the session and answer later. They
  * trust nothing in a message: who asks is session->peer.
  */
+#include "daemon/broker/broker.h"
 #include "daemon/broker/verdict.h"
 #include "daemon/server/session.h"
 
@@ -32,6 +33,8 @@ void methods_done(struct methods *methods); /* the hand does not answer any more
  */
 
 void call_admin_done(struct methods *methods);
+/* End leases whose job was to be confined and was not. */
+void call_lease_tick(struct manager *manager, struct moment now);
 void call_lease_done(struct methods *methods);
 
 typedef unsigned (*method_fn)(struct session *session, const struct varlink_call *call);

@@ -190,9 +190,16 @@ class Machine:
         for path in reversed(self.mounts):
             subprocess.run(["umount", "-l", path], check=False)
         for top in (self.group, pathlib.Path("/sys/fs/cgroup/systemd") / self.name):
-            for folder, _, _ in os.walk(top, topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
+            with contextlib.suppress(AssertionError): # its last processes may still be on their way out
+                until("the end of its cgroups", lambda top=top: self.remove(top), 10)
+
+    @staticmethod
+    def remove(top):
+        """Remove a cgroup and those below it; whether it is gone."""
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        return not top.exists()
 
     # ---- Inside ----
 

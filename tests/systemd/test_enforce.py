@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import signal
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_a_scope_that_is_required_cannot_be_declined(served, configure):
     assert done.returncode == 125
     assert "require = scope" in done.stderr and "without --no-confine" in done.stderr
     done = served.as_user(ADA, "gpuctl", "run", "--no-guard", *ASK, "--", "true")
-    assert done.returncode == 125 and "without it" in done.stderr
+    assert done.returncode == 125 and "without the guard" in done.stderr
     running = served.job(ADA, *ASK)
     assert running.told["nvidia1"] == REFUSED
     running.end()
@@ -155,6 +156,47 @@ def test_a_restart_knows_the_tiers_before_it_answers(served, configure):
     running.end()
 
 
+def test_a_lease_that_is_never_confined_ends(served, configure):
+    """Acquire promises Confine; bytes that are held without it are given to the next job."""
+    script = machines.CALL + 'print(json.dumps(call("Acquire", request={"gpus": 1, "confine": True})[0]), flush=True)\n' \
+        'sys.stdin.readline()'
+    configure("[allotd]\nend-time = 0\n[defaults]\nrequire = scope\n")
+    running = served.start(ADA, "python3", "-c", script)
+    assert '"lease"' in running.stdout.readline()
+    until("the end of the lease", lambda: not served.leases())
+    assert "its job was never confined" in served.journal("-u", "allotd")
+    running.stdin.close()
+    running.wait(machines.PATIENCE)
+
+
+def test_a_confined_lease_ends_with_its_processes_and_not_before(served, configure):
+    """Released by its own job, which goes on: the bytes and the place among the leases stay taken."""
+    configure("[defaults]\nmax-leases = 1\n")
+    running = served.start(ADA, "gpuctl", "run", "-q", *ASK, "--", "bash", "-c",
+                           "gpuctl release $ALLOT_LEASE >/dev/null && echo released && read -r line")
+    assert running.stdout.readline() == "released\n"
+    assert [lease["state"] for lease in served.leases().values()] == ["ending"]
+    done = served.as_user(ADA, "gpuctl", "run", "--no-wait", *ASK, "--", "true")
+    assert done.returncode != 0 and "leases" in done.stderr, done.stderr
+    running.stdin.close()
+    running.wait(machines.PATIENCE)
+    until("the end of the lease", lambda: not served.leases())
+
+
+def test_no_rebuilt_lease_without_its_scope(served, configure):
+    """After the loss of the state processes come back with what they hold, and may lie."""
+    script = machines.CALL + 'print(json.dumps(call("Attach", lease=777, token="abc", tier=3, ' \
+        'held=[{"device": sys.argv[1], "bytes": 2 << 20}])[0]))'
+    device = served.device(0)["uuid"]
+    configure("[defaults]\nrequire = scope\n")
+    served.run("systemctl", "stop", "allotd.service")
+    served.run("bash", "-c", "rm -rf /run/allot/state*")
+    served.run("systemctl", "start", "allotd.service")
+    said = served.as_user(ADA, "python3", "-c", script, device).stdout
+    assert "io.allot.Manager.Denied" in said and "requires a scope" in said, said
+    assert not served.leases()
+
+
 # ---- In whose name a signal is sent ----
 
 
@@ -181,6 +223,55 @@ def test_nobody_signals_root_by_killing_their_own_lease(served, risen):
     assert running.stdout.readline() == "signalled\n"
 
 
+def test_an_administrators_release_reaches_everybody(served, configure):
+    configure("[allotd]\nend-time = 0\n[watch]\nstep-time = 1h\n")
+    install(served, "becomes_root", "4755")
+    running = served.start(ADA, "gpuctl", "run", "-q", *ASK, "--", "becomes_root")
+    assert running.stdout.readline().startswith("root ")
+    served.run("gpuctl", "release", str(next(iter(served.leases()))))
+    assert running.stdout.readline() == "signalled\n"
+    running.stdin.close()
+    running.wait(machines.PATIENCE)
+
+
+STOP = machines.CALL + r"""
+import signal, threading
+lease, n = int(sys.argv[1]), int(sys.argv[2])
+def stop():
+    while not done.is_set():
+        for pid in os.listdir("/proc"):
+            # Whatever the kernel lets this user stop, but for itself and what it was started by.
+            if pid.isdigit() and int(pid) not in mine:
+                try: os.kill(int(pid), signal.SIGSTOP)
+                except OSError: pass
+mine, done = {os.getpid(), os.getppid()}, threading.Event()
+thread = threading.Thread(target=stop)
+thread.start()
+for i in range(n):
+    call("Kill", lease=lease, signal=int(signal.SIGCONT))
+done.set()
+thread.join()
+print("answered", n)
+"""
+
+
+def test_a_user_cannot_stop_the_hand(served):
+    """The child that sends in a user's name has the user's rights, and is not the user's to signal."""
+    running = served.start(ADA, "gpuctl", "run", "-q", *ASK, "--", "bash", "-c",
+                           "for i in {1..40}; do sleep 1000 & done; echo ready; read -r line; kill $(jobs -p)")
+    assert running.stdout.readline() == "ready\n"
+    lease = next(iter(served.leases()))
+    before = served.journal("-u", "allotd").count("was stuck")
+    done = served.as_user(ADA, "python3", "-c", STOP, str(lease), "100")
+    assert done.stdout == "answered 100\n", done.stdout + done.stderr
+    assert served.journal("-u", "allotd").count("was stuck") == before
+    served.as_user(ADA, "bash", "-c", "kill -CONT -1")
+    running.send_signal(signal.SIGCONT) # nsenter stops itself with its child
+    served.run("gpuctl", "kill", "-s", "KILL", str(lease))
+    running.wait(machines.PATIENCE)
+    until("the end of the lease", lambda: not served.leases())
+
+
 def test_nor_by_a_lease_that_runs_out(served, configure):
     configure("[allotd]\nend-time = 0\n[watch]\nstep-time = 0\n")
     install(served, "becomes_root", "4755")
@@ -190,7 +281,7 @@ def test_nor_by_a_lease_that_runs_out(served, configure):
     said = running.stdout.readline()
     assert said.startswith("root "), said
     until("a holder", lambda: [lease for lease in served.leases().values() if lease["holders"]])
-    until("the end of the lease", lambda: not served.leases()) # with its holder, which was signalled
+    until("the end of the holder", lambda: [lease for lease in served.leases().values() if not lease["holders"]])
     assert "they get SIGTERM" in served.journal("-u", "allotd")
     served.run("test", "-d", f"/proc/{said.split()[1]}")
     running.stdin.close()

@@ -224,6 +224,8 @@ static int check_owner(const char *cgroup, struct allot_error *err) {
     if (owner == CGROUP_OWNER_SLURM)
         return error_set(err, -EOPNOTSUPP,
                          "the process is in a Slurm step, and its cgroup is Slurm's");
+    if (owner == CGROUP_OWNER_OTHER)
+        return error_set(err, -EOPNOTSUPP, "the process is in a cgroup that another manager made");
     return error_set(err, -EOPNOTSUPP,
                      "the process is in a container (%s), and its cgroup is the container's",
                      cgroup_owner_name(owner));

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,9 @@
 
 /* A scope that forks faster than it is signalled: after so many rounds the rest is left. */
 #define ROUNDS_MAX 16
+
+/* A child sends a batch of signals in microseconds; one that takes so long is given up. */
+#define CHILD_MSEC 5000
 
 /* Processes that are signalled together, and what became of it. */
 struct batch {
@@ -48,17 +52,20 @@ static int send_to(int pidfd, int number) {
 }
 
 /*
- * In a child that shares nothing but the pipe: become the user, who has no capabilities, then send.
+ * In a child that shares nothing but the pipe: take the user's rights, which lays all capabilities
+ * down, then send. Only the effective uid is the user's. The real and the saved one, by which the
+ * kernel decides who may signal this child, belong to nobody: the user must not stop it halfway.
  * By bare system calls: those of the C library would stop threads that the child does not have.
  */
+#define UID_OF_NOBODY 0xfffffffeL
 static void send_as_user(const struct batch *batch, int pipe_fd) {
     long uid = (long)batch->signal->uid;
     int errors[ELEMENTSOF(batch->pidfds)];
     ssize_t size = (ssize_t)(batch->n * sizeof(errors[0]));
 
-    if (syscall(SYS_setresuid, uid, uid, uid) < 0)
+    if (syscall(SYS_setresuid, UID_OF_NOBODY, uid, UID_OF_NOBODY) < 0)
         _exit(errno);
-    if (getuid() != batch->signal->uid || geteuid() != batch->signal->uid)
+    if (geteuid() != batch->signal->uid)
         _exit(EINVAL); /* (uid_t)-1 changes nothing */
     for (size_t i = 0; i < batch->n; i++)
         errors[i] = send_to(batch->pidfds[i], batch->signal->signal);
@@ -77,9 +84,11 @@ static int ask_child(const struct batch *batch, int *errors) {
     if (pid == 0)
         send_as_user(batch, pipe_fds[1]);
     close(pipe_fds[1]);
-    do
-        n = pid < 0 ? 0 : read(pipe_fds[0], errors, (size_t)size);
-    while (n < 0 && errno == EINTR);
+    n = 0;
+    if (pid > 0 && poll(&(struct pollfd){ .fd = pipe_fds[0], .events = POLLIN }, 1, CHILD_MSEC) > 0)
+        n = read(pipe_fds[0], errors, (size_t)size);
+    if (pid > 0 && n != size)
+        kill(pid, SIGKILL);
     close(pipe_fds[0]);
     if (pid < 0)
         return -EAGAIN;

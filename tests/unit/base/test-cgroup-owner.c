@@ -51,10 +51,17 @@ START_TEST(a_name_counts_where_root_alone_can_have_given_it) {
         { "/machine.slice/machine-box.scope", NULL, CGROUP_OWNER_NSPAWN },
         { "/machine.slice/systemd-nspawn@box.service/payload", "payload", CGROUP_OWNER_NSPAWN },
         { "/lxc.payload.web", "lxc", CGROUP_OWNER_LXC }, /* delegated, in a folder of root's */
+        { "/lxc.monitor.web", NULL, CGROUP_OWNER_LXC },
+        { "/system.slice/slurmd.service", NULL, CGROUP_OWNER_SLURM },
+        { "/custom/" ID, NULL, CGROUP_OWNER_OTHER },
+        { "/batch.slice/" ID, NULL, CGROUP_OWNER_OTHER },
+        { "/default/redis", NULL, CGROUP_OWNER_OTHER },
 
         { "/user.slice/user-1.slice/session-3.scope", NULL, CGROUP_OWNER_NONE },
         { "/system.slice/docker.service", NULL, CGROUP_OWNER_NONE },
-        { "/system.slice/slurmd.service", NULL, CGROUP_OWNER_NONE },
+        { "/user.slice/user-1.slice/user@1.service/" ID, "user@1", CGROUP_OWNER_NONE },
+        { "/system.slice/ssh.service", NULL, CGROUP_OWNER_NONE },
+        { "/init.scope", NULL, CGROUP_OWNER_NONE },
         { "/system.slice/docker-.scope", NULL, CGROUP_OWNER_NONE },
         { "/user.slice/user-1.slice/user@1.service/slurmstepd.scope", "user@1", CGROUP_OWNER_NONE },
         { "/user.slice/user-1.slice/user@1.service/app.slice/docker-" ID ".scope", "user@1",
