@@ -36,7 +36,7 @@ static void make_launch(struct ptx_fixture *fixture, const struct shape *shape, 
     *ret = (struct ptx_launch){ .kernel = ptx_module_find(fixture->module, shape->name),
                                 .params = bytes,
                                 .param_bytes = n_bytes,
-                                .memory = fixture->memory,
+                                .memory = fixture->table.memory,
                                 .dynamic_shared_bytes = shape->shared,
                                 .n_threads = 1 };
     for (size_t i = 0; i < ptx_function_n_params(ret->kernel); i++) {
@@ -139,7 +139,7 @@ static void measure_load(const char *path) {
     for (int run = 0; run < 5; run++) {
         double start, loaded;
         struct ptx_module *module;
-        struct ptx_memory *memory;
+        struct ptx_table table;
         struct ptx_result result;
         struct allot_error err;
         struct ptx_launch launch = { .grid = { 0, 1, 1 }, .block = { 16, 16, 1 } };
@@ -150,14 +150,14 @@ static void measure_load(const char *path) {
             n += (size_t)snprintf(big + n, room - n, ".visible .entry copy%u(%.*s\n}\n", i,
                                   (int)(end - entry - (long)strlen(name)), entry + strlen(name));
         start = now();
-        if (ptx_module_new(&module) < 0 || ptx_memory_new(&memory) < 0 ||
+        if (ptx_module_new(&module) < 0 || ptx_table_init(&table) < 0 ||
             ptx_module_add(module, "big", big, n, &err) < 0 || ptx_module_link(module, &err) < 0) {
             fprintf(stderr, "%s\n", err.text);
             exit(1);
         }
         loaded = now() - start;
         launch.kernel = ptx_module_find(module, "copy7");
-        launch.memory = memory;
+        launch.memory = table.memory;
         launch.params = params;
         launch.param_bytes = sizeof(params);
         launch.grid[0] = 1;
@@ -165,7 +165,7 @@ static void measure_load(const char *path) {
         best_load = MIN(best_load, loaded);
         best_all = MIN(best_all, now() - start);
         ptx_module_free(module);
-        ptx_memory_free(memory);
+        ptx_table_done(&table);
     }
     printf("load 1 MB of PTX: %.1f ms; with a first launch: %.1f ms\n", best_load * 1e3,
            best_all * 1e3);

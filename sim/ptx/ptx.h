@@ -9,7 +9,8 @@
  * its first launch. After ptx_module_link() a module is immutable but for that translation, which
  * is internally locked: any number of threads may launch from it.
  *
- * Depends on base/ alone. Device memory belongs to the caller, who describes it in a ptx_memory.
+ * Depends on base/ alone. Device memory belongs to the caller, whom kernels ask through a
+ * ptx_memory.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,13 +32,11 @@ struct ptx_function;
 /* ---- memory: which device addresses exist, and where their bytes are ------------------------ */
 
 /*
- * The table of live allocations of one address space. Lookups are made by running kernels, from
- * many threads; additions and removals by the owner, from any thread.
+ * The address space of a launch. Its owner knows the live allocations; running kernels ask for
+ * them.
  *
- * A running kernel keeps what it looked up and looks again only at its polls (every few thousand
- * branches, between blocks, at barriers). ptx_memory_remove() therefore returns only after every
- * kernel that is running has polled: from then on no access reaches the bytes, and the owner may
- * unmap them. It must not be called while holding a lock that a launch's callbacks take.
+ * A running kernel keeps what it was told and asks again only after a poll (every few thousand
+ * branches, between blocks, at barriers) that shows a new generation.
  */
 struct ptx_memory;
 
@@ -46,36 +45,28 @@ enum {
 };
 
 struct ptx_extent {
-    uint64_t base;       /* device address, generic */
+    uint64_t base;       /* device address, generic; below PTX_SHARED_BASE, as is its end */
     uint64_t bytes;      /* exact: an access past it is a fault, whatever the granule was */
     unsigned char *host; /* where the bytes are; NULL: loads give 0, stores are dropped */
     uint32_t flags;
 };
 
-int ptx_memory_new(struct ptx_memory **ret);
-/*
- * The same for an owner who has a table of his own: `find` fills in the extent that holds an
- * address, or answers -ENOENT. It is called by running kernels, from many threads at once. Nothing
- * can be added or removed then; instead the owner makes `generation` larger whenever extents are no
- * longer as they were, and running kernels ask again from their next poll on.
- */
+/* Fill in the extent that holds `address`, or return -ENOENT. Running kernels call it from many
+ * threads at once. */
 typedef int (*ptx_find_fn)(void *user, uint64_t address, struct ptx_extent *ret);
-int ptx_memory_new_asking(struct ptx_memory **ret, ptx_find_fn find, void *user,
-                          const _Atomic uint64_t *generation);
-/* Return when every kernel that runs has seen the present generation: what is gone from it is not
- * touched any more. Under the conditions of ptx_memory_remove(). */
-void ptx_memory_settle(struct ptx_memory *memory);
+/* The owner increases `generation` whenever an extent has changed or is gone; running kernels ask
+ * again from their next poll on. */
+int ptx_memory_new(struct ptx_memory **ret, ptx_find_fn find, void *user,
+                   const _Atomic uint64_t *generation);
 struct ptx_memory *ptx_memory_free(struct ptx_memory *memory); /* no launch may be running */
-/* -EEXIST if it overlaps another, -EINVAL if empty or inside one of the windows above. */
-int ptx_memory_add(struct ptx_memory *memory, const struct ptx_extent *extent);
-/* Remove the extent that begins at `base`; waits as told above. -ENOENT if there is none. */
-int ptx_memory_remove(struct ptx_memory *memory, uint64_t base);
-/* The extent that holds `address`, or with `nearest` the closest one below or above. -ENOENT. */
-int ptx_memory_find(struct ptx_memory *memory, uint64_t address, bool nearest,
-                    struct ptx_extent *ret);
-/* Copy between host and device addresses, as checked as a kernel's accesses. -EFAULT. */
-int ptx_memory_read(struct ptx_memory *memory, uint64_t address, void *bytes, size_t n);
-int ptx_memory_write(struct ptx_memory *memory, uint64_t address, const void *bytes, size_t n);
+/*
+ * Return when every running kernel has seen the present generation: none touches the extents that
+ * are gone from it any more, and the owner may unmap their bytes. Must not be called while holding
+ * a lock that a launch's callbacks take.
+ */
+void ptx_memory_settle(struct ptx_memory *memory);
+/* The extent that holds `address`, as `find` answers. */
+int ptx_memory_find(struct ptx_memory *memory, uint64_t address, struct ptx_extent *ret);
 
 /* ---- modules -------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
-#include "sim/ptx/ptx.h"
+#include "tests/support/sim/ptx/ptx_table.h"
 #include "tests/fuzz/fuzz.h"
 
 static unsigned char page[4096];
@@ -57,21 +57,21 @@ static void run(struct ptx_function *kernel, struct ptx_memory *memory) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct ptx_module *module;
-    struct ptx_memory *memory;
+    struct ptx_table table;
     struct allot_error err = { 0 };
     uint64_t at = 0x100000;
     int r;
 
     if (size > 1 << 16)
         return 0;
-    fuzz_check(ptx_module_new(&module) == 0 && ptx_memory_new(&memory) == 0);
+    fuzz_check(ptx_module_new(&module) == 0 && ptx_table_init(&table) == 0);
     r = ptx_module_add(module, "fuzz", (const char *)data, size, &err);
     if (!r)
         r = ptx_module_link(module, &err);
     if (r < 0) {
         fuzz_check(err.text[0] && err.code == r);
     } else {
-        fuzz_check(ptx_memory_add(memory, &(struct ptx_extent){ 0x10000, sizeof(page), page, 0 }) ==
+        fuzz_check(ptx_table_add(&table, &(struct ptx_extent){ 0x10000, sizeof(page), page, 0 }) ==
                    0);
         for (size_t i = 0; i < ptx_module_n_variables(module); i++) {
             struct ptx_variable variable;
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             ptx_module_variable(module, i, &variable);
             ptx_module_place(module, i, at);
             if (variable.bytes)
-                ptx_memory_add(memory, &(struct ptx_extent){ at, variable.bytes, NULL, 0 });
+                ptx_table_add(&table, &(struct ptx_extent){ at, variable.bytes, NULL, 0 });
             at += (variable.bytes + 0xffff) & ~UINT64_C(0xffff);
         }
         for (size_t i = 0; i < ptx_module_n_variables(module); i++) {
@@ -95,9 +95,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             free(image);
         }
         for (size_t i = 0; i < ptx_module_n_kernels(module) && i < 8; i++)
-            run(ptx_module_kernel(module, i), memory);
+            run(ptx_module_kernel(module, i), table.memory);
     }
     ptx_module_free(module);
-    ptx_memory_free(memory);
+    ptx_table_done(&table);
     return 0;
 }

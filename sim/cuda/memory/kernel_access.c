@@ -111,8 +111,7 @@ struct ptx_memory *kernel_access_get(struct context *context) {
     memory = atomic_load(&context->kernel_access);
     if (!memory) {
         entry = calloc(1, sizeof(*entry));
-        if (entry &&
-            ptx_memory_new_asking(&memory, find, context, &address_space.generation) == 0) {
+        if (entry && ptx_memory_new(&memory, find, context, &address_space.generation) == 0) {
             *entry = (struct entry){ context, memory, entries };
             entries = entry;
             atomic_store_explicit(&context->kernel_access, memory, memory_order_release);

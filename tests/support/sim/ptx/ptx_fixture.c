@@ -44,9 +44,9 @@ static uint64_t add(struct ptx_fixture *fixture, uint64_t bytes) {
     extent.host = calloc(1, bytes);
     if (!extent.host)
         die("out of memory");
-    r = ptx_memory_add(fixture->memory, &extent);
+    r = ptx_table_add(&fixture->table, &extent);
     if (r < 0)
-        die("ptx_memory_add: %s", strerror(-r));
+        die("ptx_table_add: %s", strerror(-r));
     fixture->blocks[fixture->n_blocks] = extent.host;
     fixture->addresses[fixture->n_blocks++] = extent.base;
     fixture->next = (extent.base + bytes + GAP + 511) & ~UINT64_C(511);
@@ -57,7 +57,7 @@ void ptx_fixture_init_text(struct ptx_fixture *fixture, const char *name, const 
     struct allot_error err = { 0 };
 
     *fixture = (struct ptx_fixture){ .next = FIRST_ADDRESS, .n_threads = 4 };
-    if (ptx_module_new(&fixture->module) < 0 || ptx_memory_new(&fixture->memory) < 0)
+    if (ptx_module_new(&fixture->module) < 0 || ptx_table_init(&fixture->table) < 0)
         die("out of memory");
     if (ptx_module_add(fixture->module, name, text, strlen(text), &err) < 0 ||
         ptx_module_link(fixture->module, &err) < 0)
@@ -102,7 +102,7 @@ void ptx_fixture_init_file(struct ptx_fixture *fixture, const char *path) {
 
 void ptx_fixture_done(struct ptx_fixture *fixture) {
     ptx_module_free(fixture->module);
-    ptx_memory_free(fixture->memory);
+    ptx_table_done(&fixture->table);
     for (size_t i = 0; i < fixture->n_blocks; i++)
         free(fixture->blocks[i]);
 }
@@ -114,7 +114,7 @@ uint64_t ptx_fixture_alloc(struct ptx_fixture *fixture, uint64_t bytes) {
 void ptx_fixture_free(struct ptx_fixture *fixture, uint64_t address) {
     for (size_t i = 0; i < fixture->n_blocks; i++)
         if (fixture->addresses[i] == address) {
-            if (ptx_memory_remove(fixture->memory, address) < 0)
+            if (ptx_table_remove(&fixture->table, address) < 0)
                 die("not allocated");
             free(fixture->blocks[i]);
             fixture->blocks[i] = NULL;
@@ -127,7 +127,7 @@ void ptx_fixture_free(struct ptx_fixture *fixture, uint64_t address) {
 void *ptx_fixture_host(struct ptx_fixture *fixture, uint64_t address) {
     struct ptx_extent extent;
 
-    if (ptx_memory_find(fixture->memory, address, false, &extent) < 0)
+    if (ptx_table_find(&fixture->table, address, &extent) < 0)
         die("no memory at %#llx", (unsigned long long)address);
     return extent.host + (address - extent.base);
 }
@@ -164,7 +164,7 @@ void ptx_fixture_launch(struct ptx_fixture *fixture, const char *kernel, const u
     launch.dynamic_shared_bytes = shared;
     launch.params = bytes;
     launch.param_bytes = sizeof(bytes);
-    launch.memory = fixture->memory;
+    launch.memory = fixture->table.memory;
     launch.n_threads = fixture->n_threads;
     launch.cancel = fixture->cancel;
     launch.user = fixture;

@@ -5,11 +5,11 @@
  * interpreter. Device addresses are made up and unlike host ones, with gaps between allocations, so
  * that a stray access is caught. What goes wrong on the way ends the program with a message.
  */
-#include "sim/ptx/ptx.h"
+#include "tests/support/sim/ptx/ptx_table.h"
 
 struct ptx_fixture {
     struct ptx_module *module;
-    struct ptx_memory *memory;
+    struct ptx_table table;
     uint64_t next;              /* address of the next allocation */
     unsigned char *blocks[256]; /* host side of each */
     uint64_t addresses[256];

@@ -149,7 +149,7 @@ static unsigned char *reach(struct world *w, struct thread *t, const struct ptx_
     if (space == PTX_IN_PARAM)
         return at + bytes <= w->launch->param_bytes ? (unsigned char *)w->launch->params + at
                                                     : NULL;
-    if (ptx_memory_find(w->launch->memory, at, false, &extent) < 0 ||
+    if (ptx_memory_find(w->launch->memory, at, &extent) < 0 ||
         at + bytes > extent.base + extent.bytes)
         return NULL;
     return extent.host + (at - extent.base);

@@ -151,51 +151,6 @@ START_TEST(memory_freed_under_a_running_kernel_is_not_touched_again) {
 }
 END_TEST
 
-START_TEST(the_table_finds_what_was_added_and_not_removed) {
-    enum { N = 3000 };
-    struct ptx_memory *memory;
-    struct ptx_extent extent;
-    static uint8_t there[N];
-    uint64_t seed = 1;
-
-    ck_assert_int_eq(ptx_memory_new(&memory), 0);
-    for (int round = 0; round < 20000; round++) {
-        int i;
-        uint64_t base;
-
-        seed = seed * UINT64_C(6364136223846793005) + 1;
-        i = (int)(seed >> 33) % N;
-        base = 0x100000 + (uint64_t)i * 4096;
-        if (there[i])
-            ck_assert_int_eq(ptx_memory_remove(memory, base), 0);
-        else
-            ck_assert_int_eq(
-                ptx_memory_add(memory,
-                               &(struct ptx_extent){ base, 1000 + (uint64_t)i % 3000, NULL, 0 }),
-                0);
-        there[i] ^= 1;
-        i = (int)(seed >> 40) % N;
-        base = 0x100000 + (uint64_t)i * 4096;
-        ck_assert_int_eq(ptx_memory_find(memory, base + 999, false, &extent),
-                         there[i] ? 0 : -ENOENT);
-        ck_assert_int_eq(ptx_memory_find(memory, base + 1000 + (uint64_t)i % 3000, false, &extent),
-                         -ENOENT);
-        if (there[i])
-            ck_assert_int_eq(
-                ptx_memory_add(memory, &(struct ptx_extent){ base + 500, 10, NULL, 0 }), -EEXIST);
-        else
-            ck_assert_int_eq(ptx_memory_remove(memory, base), -ENOENT);
-    }
-    ck_assert_int_eq(ptx_memory_add(memory, &(struct ptx_extent){ 5, 0, NULL, 0 }), -EINVAL);
-    ck_assert_int_eq(ptx_memory_add(memory, &(struct ptx_extent){ PTX_SHARED_BASE, 5, NULL, 0 }),
-                     -EINVAL);
-    ck_assert_int_eq(ptx_memory_add(memory, &(struct ptx_extent){ 16, 100, NULL, 0 }), 0);
-    ck_assert_int_eq(ptx_memory_find(memory, 200, true, &extent), 0);
-    ck_assert_uint_eq(extent.base, 16);
-    ptx_memory_free(memory);
-}
-END_TEST
-
 #define COPY                                                                                       \
     HEAD                                                                                           \
         ".visible .entry copy(.param .u64 to,.param .u64 from){.reg .b64 %d<6>;.reg .b32 %r<6>;\n" \
@@ -213,9 +168,9 @@ START_TEST(read_only_memory_is_read_only) {
 
     ptx_fixture_init_text(&fixture, "t", COPY);
     out = ptx_fixture_alloc(&fixture, 256);
-    ptx_memory_add(fixture.memory,
-                   &(struct ptx_extent){ constant, sizeof(bytes), (unsigned char *)bytes,
-                                         PTX_EXTENT_READ_ONLY });
+    ptx_table_add(&fixture.table,
+                  &(struct ptx_extent){ constant, sizeof(bytes), (unsigned char *)bytes,
+                                        PTX_EXTENT_READ_ONLY });
     run(&fixture, "copy", 32, PTX_PARAMS(&out, &constant), &result);
     ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
     ck_assert_uint_eq(*(uint32_t *)ptx_fixture_host(&fixture, out), 1);
@@ -252,8 +207,8 @@ static void *allocate_often(void *arg) {
     unsigned char bytes[64];
 
     for (int i = 0; i < 300; i++) {
-        ptx_memory_add(fixture->memory, &(struct ptx_extent){ 0x1000, 64, bytes, 0 });
-        ptx_memory_remove(fixture->memory, 0x1000);
+        ptx_table_add(&fixture->table, &(struct ptx_extent){ 0x1000, 64, bytes, 0 });
+        ptx_table_remove(&fixture->table, 0x1000);
     }
     return NULL;
 }
@@ -288,8 +243,8 @@ START_TEST(samples_cost_what_their_blocks_cost) {
 
     /* 50 MB that no host memory stands behind */
     ptx_fixture_init_text(&fixture, "t", COPY);
-    ptx_memory_add(fixture.memory, &(struct ptx_extent){ a, 51200000, NULL, 0 });
-    ptx_memory_add(fixture.memory, &(struct ptx_extent){ b, 51200000, NULL, 0 });
+    ptx_table_add(&fixture.table, &(struct ptx_extent){ a, 51200000, NULL, 0 });
+    ptx_table_add(&fixture.table, &(struct ptx_extent){ b, 51200000, NULL, 0 });
     fixture.defaults.n_sample_blocks = 4;
     ptx_fixture_launch(&fixture, "copy", grid, block, 0, PTX_PARAMS(&a, &b), &some);
     ck_assert_int_eq(some.fault.kind, PTX_FAULT_NONE);
@@ -309,6 +264,5 @@ SUITE_TIMEOUT("ptx-fault", 60, accesses_out_of_bounds_are_named, misaligned_acce
               shared_memory_has_bounds_too, traps_and_wild_calls_end_the_kernel,
               a_kernel_that_runs_away_can_be_ended,
               memory_freed_under_a_running_kernel_is_not_touched_again,
-              launches_from_many_threads_do_not_disturb_each_other,
-              the_table_finds_what_was_added_and_not_removed, read_only_memory_is_read_only,
+              launches_from_many_threads_do_not_disturb_each_other, read_only_memory_is_read_only,
               samples_cost_what_their_blocks_cost)

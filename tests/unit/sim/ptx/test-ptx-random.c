@@ -128,7 +128,7 @@ static void run_one(uint64_t seed) {
     params[1] = table;
     params[2] = sums;
     launch.kernel = ptx_module_find(fixture.module, "k");
-    launch.memory = fixture.memory;
+    launch.memory = fixture.table.memory;
     launch.params = params;
     launch.param_bytes = sizeof(params);
     for (int i = 0; i < 3; i++)

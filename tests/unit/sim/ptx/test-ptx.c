@@ -223,14 +223,14 @@ START_TEST(inputs_are_linked_together) {
              ".visible .func (.param .b32 r) twice(.param .b32 a) { .reg .b32 %r<3>;\n"
              "ld.param.b32 %r1,[a]; add.u32 %r2,%r1,%r1; st.param.b32 [r],%r2; ret; }\n";
     struct ptx_module *module;
-    struct ptx_memory *memory;
+    struct ptx_table table;
     struct allot_error err = { 0 };
     struct ptx_result result;
     uint32_t value = 0, out = 0;
     uint64_t param = 0x2000;
 
     ck_assert_int_eq(ptx_module_new(&module), 0);
-    ck_assert_int_eq(ptx_memory_new(&memory), 0);
+    ck_assert_int_eq(ptx_table_init(&table), 0);
     ck_assert_int_eq(ptx_module_add(module, "user", user, strlen(user), &err), 0);
     ck_assert_int_eq(ptx_module_add(module, "library", library, strlen(library), &err), 0);
     ck_assert_msg(ptx_module_link(module, &err) == 0, "%s", err.text);
@@ -238,20 +238,20 @@ START_TEST(inputs_are_linked_together) {
     ptx_module_place(module, 0, 0x1000);
     ck_assert_int_eq(ptx_module_image(module, 0, &value, 4, &err), 0);
     ck_assert_uint_eq(value, 21);
-    ptx_memory_add(memory, &(struct ptx_extent){ 0x1000, 4, (unsigned char *)&value, 0 });
-    ptx_memory_add(memory, &(struct ptx_extent){ 0x2000, 4, (unsigned char *)&out, 0 });
+    ptx_table_add(&table, &(struct ptx_extent){ 0x1000, 4, (unsigned char *)&value, 0 });
+    ptx_table_add(&table, &(struct ptx_extent){ 0x2000, 4, (unsigned char *)&out, 0 });
     ck_assert_int_eq(ptx_launch(&(struct ptx_launch){ .kernel = ptx_module_find(module, "k"),
                                                       .grid = { 1, 1, 1 },
                                                       .block = { 1, 1, 1 },
                                                       .params = &param,
                                                       .param_bytes = 8,
-                                                      .memory = memory },
+                                                      .memory = table.memory },
                                 &result, &err),
                      0);
     ck_assert_int_eq(result.fault.kind, PTX_FAULT_NONE);
     ck_assert_uint_eq(out, 42);
     ptx_module_free(module);
-    ptx_memory_free(memory);
+    ptx_table_done(&table);
 }
 END_TEST
 
@@ -301,7 +301,7 @@ START_TEST(impossible_launches_are_refused) {
 
     ptx_fixture_init_text(&fixture, "t", KERNEL("ret;"));
     good.kernel = ptx_module_find(fixture.module, "k");
-    good.memory = fixture.memory;
+    good.memory = fixture.table.memory;
     ck_assert_int_eq(ptx_launch(&good, &result, &err), 0);
 #define REFUSED(change)                                                                            \
     launch = good;                                                                                 \
