@@ -343,7 +343,6 @@ bool ptx_link_variadic(const struct ptx_function *f);
 bool ptx_link_takes(const struct ptx_function *f, uint32_t n_args);
 char ptx_ir_type_class(enum ptx_type type);
 const char *ptx_ir_type_name(enum ptx_type type);
-const char *ptx_op_name(enum ptx_op op);
 /* 0 if `text` is no type (without its dot). */
 enum ptx_type ptx_ir_type_find(const char *text, size_t n);
 

@@ -74,10 +74,6 @@ static const char *const not_implemented[] = {
     "red_async",
 };
 
-const char *ptx_op_name(enum ptx_op op) {
-    return op_names[op];
-}
-
 static int find(const char *const *names, size_t n_names, const char *text, size_t n) {
     for (size_t i = 0; i < n_names; i++)
         if (!strncmp(names[i], text, n) && !names[i][n])
