@@ -87,10 +87,6 @@ int context_gpu(void) {
     return device ? (int)device->part.gpu : -1;
 }
 
-struct context *context_primary(const struct device *device) {
-    return primaries[device->ordinal];
-}
-
 void context_link(struct context *context, struct range *range) {
     range->context = context;
     range->previous = NULL;

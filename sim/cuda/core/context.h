@@ -90,8 +90,6 @@ bool context_idle(struct context *context);
 void context_link(struct context *context, struct range *range);
 void context_unlink(struct context *context, struct range *range);
 
-/* The primary context of a device, alive or not; NULL: nobody used it yet. */
-struct context *context_primary(const struct device *device);
 /* For what other files have in a context: called, with the lock, when it ends. */
 void event_context_end(struct context *context);
 void array_context_end(struct context *context);
