@@ -88,9 +88,9 @@ static pid_t presence(const struct box *box, uint32_t slot) {
     return lock.l_type == F_UNLCK ? -1 : MAX(lock.l_pid, 0);
 }
 
-static void set_presence(struct box *box, uint32_t slot, short type) {
+static void set_presence(struct box *box, uint32_t slot) {
     struct flock lock = {
-        .l_type = type,
+        .l_type = F_WRLCK,
         .l_whence = SEEK_SET,
         .l_start = PRESENCE_OFFSET + slot,
         .l_len = 1,
@@ -143,7 +143,7 @@ int proc_join(struct box *box, uint32_t *ret_slot) {
     for (unsigned g = 0; g < BOX_MAX_GPUS; g++)
         proc->usage[g].gi_id = proc->usage[g].ci_id = UINT32_MAX;
 
-    set_presence(box, slot, F_WRLCK);
+    set_presence(box, slot);
     if (slot >= file->proc_high)
         __atomic_store_n(&file->proc_high, slot + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&proc->state, PROC_LIVE, __ATOMIC_RELEASE);
@@ -207,11 +207,6 @@ static void end(struct box *box, uint32_t slot) {
     }
     proc->release_at_ns = box_now_ns() + box->file->release_delay_ns;
     __atomic_store_n(&proc->state, PROC_RELEASING, __ATOMIC_RELEASE);
-}
-
-void proc_leave(struct box *box, uint32_t slot) {
-    end(box, slot);
-    set_presence(box, slot, F_UNLCK);
 }
 
 void proc_reap(struct box *box) {

@@ -25,8 +25,6 @@ struct box_part;
 int proc_join(struct box *box, uint32_t *ret_slot);
 /* The slot of this process; PROC_NONE: has not joined. */
 uint32_t proc_find_self(const struct box *box);
-/* Give back everything this process holds on all GPUs and its slot. */
-void proc_leave(struct box *box, uint32_t slot);
 
 /* Notice processes that ended: free their slots, or let their bytes linger for the box's release
  * delay. Cheap enough for every query. */
