@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "sim/box/proc.h"
 #include "sim/box/spec.h"
 
@@ -40,17 +41,11 @@ static struct kept_box *kept_boxes;
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint64_t box_now_ns(void) {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+    return clock_nsec(CLOCK_MONOTONIC);
 }
 
 uint64_t box_now_us(void) {
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+    return clock_usec(CLOCK_REALTIME);
 }
 
 /* FNV-1a over what names the GPUs; catches damage, not malice. */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 /* As many pieces of work may be under way: a program that submits more waits for the oldest, as
  * with a real driver, whose queues are shorter. */
@@ -406,13 +407,6 @@ static int add(struct executor *executor, const struct work_order *order, struct
     return 0;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 /* Work that could have been executed, but waits for something that is not our business. */
 static bool leave_aside(struct executor *executor) {
     bool any = false;
@@ -445,8 +439,8 @@ static void resolve(struct executor *executor, struct work *target) {
         } else if (!target->done) {
             pthread_cond_wait(&executor->done, &executor->lock);
         } else if (!stuck_ns) {
-            stuck_ns = now_ns();
-        } else if (now_ns() - stuck_ns < PATIENCE_NS || !leave_aside(executor)) {
+            stuck_ns = clock_nsec(CLOCK_MONOTONIC);
+        } else if (clock_nsec(CLOCK_MONOTONIC) - stuck_ns < PATIENCE_NS || !leave_aside(executor)) {
             wait_some(executor, LOOK_NS);
         }
     }
