@@ -258,7 +258,7 @@ int box_open_default(struct box **ret, struct allot_error *err) {
     if (r < 0)
         return r;
     r = spec_create_default(path, err);
-    if (r < 0 && r != -EEXIST) /* somebody else was as fast */
+    if (r < 0 && r != -EEXIST) /* another process was as fast */
         return r;
     return box_open(ret, path, err);
 }
@@ -362,7 +362,8 @@ struct box *box_free(struct box *box) {
     kept = (struct kept_box *)((char *)box - offsetof(struct kept_box, box));
     pthread_mutex_lock(&kept_lock);
     if (--kept->refs == 0) {
-        /* Under the lock, so that nobody in this process joins between the look and the close. */
+        /* Under the lock, so that no thread of this process joins between the look and the close.
+         */
         if (box_lock(box) == 0) {
             joined = proc_find_self(box) != PROC_NONE;
             if (!joined)
@@ -467,7 +468,7 @@ void box_unlock(struct box *box) {
 const struct sim_model *box_model(const struct box *box, unsigned gpu) {
     const struct sim_model *model = model_find(box->file->gpu[gpu].model);
 
-    /* Checked when the box was opened; a box that somebody damages while it is in use must not
+    /* Checked when the box was opened; a box that is damaged while it is in use must not
      * take its users down with it. */
     return model ? model : &sim_models[0];
 }

@@ -3,10 +3,10 @@
 /*
  * Box: the simulated hardware, one file mapped by every process that uses it.
  *
- * The file is the only truth: devices, health, who holds how many bytes. It holds no derived
- * state. Every change that matters is one aligned store, made last; so a process that is killed
- * anywhere, also while it holds the lock, leaves a box that is either as before or as after.
- * docs/box.md describes the layout and how it may grow.
+ * The file is the only source of truth: devices, health, how many bytes each process holds. It
+ * holds no derived state. Every change that matters is one aligned store, made last; so a process
+ * that is killed anywhere, also while it holds the lock, leaves a box that is either as before or
+ * as after. docs/box.md describes the layout and how it may grow.
  *
  * A process may open a box several times (libcuda.so.1 and libnvidia-ml.so.1 each do). `struct
  * box` is that process's view; any thread may use it. What is called `file` below is shared
@@ -175,7 +175,7 @@ struct box_proc {
 
 /*
  * Memory that more than one process may hold: exported. It is charged to its owner and not part
- * of that process's private_bytes. When the owner lets go, the next user becomes the owner.
+ * of that process's private_bytes. When the owner stops using it, the next user becomes the owner.
  */
 struct box_segment {
     uint64_t id; /* 0: free; stored last */
@@ -277,11 +277,11 @@ struct box {
 
 /*
  * The file that this process should use: GPUSIM_BOX, else the user's default. `*ret_named` tells
- * whether somebody named it: a box that was named must exist, the default one is made on demand.
+ * whether the user named it: a box that was named must exist, the default one is made on demand.
  */
 int box_path(char ret[PATH_MAX], bool *ret_named, struct allot_error *err);
 
-/* Open what box_path() says, making the default box if nobody named one. */
+/* Open what box_path() says, making the default box if the user named none. */
 int box_open_default(struct box **ret, struct allot_error *err);
 /* -EPROTO: not a box, damaged, or of another version; the text says which. */
 int box_open(struct box **ret, const char *path, struct allot_error *err);
@@ -302,7 +302,7 @@ void box_unlock(struct box *box);
 const struct sim_model *box_model(const struct box *box, unsigned gpu);
 /* Bytes that can be allocated on an empty part: total minus reserved. 0: no such part. */
 uint64_t box_capacity(const struct box *box, struct box_part part);
-/* What identity_sum must be: for whoever edits a box file on purpose. */
+/* What identity_sum must be: for tests that edit a box file on purpose. */
 uint64_t box_identity_sum(const struct box_file *file);
 /* Walk every invariant of a locked box; -EPROTO naming the first one broken. */
 int box_check(const struct box *box, struct allot_error *err);

@@ -4,8 +4,8 @@
  * Charge: bytes of a part, by process.
  *
  * Everything is counted in whole granules (BOX_GRANULE), as the driver hands memory out. A
- * part's use is the sum over processes and segments, computed when asked: nothing to go stale.
- * All functions want the box locked.
+ * part's use is the sum over processes and segments, computed on every query, so nothing can go
+ * stale. All functions want the box locked.
  */
 #include <stdint.h>
 
@@ -66,5 +66,5 @@ int charge_segment_find(struct box *box, uint64_t id, struct box_part *ret_part,
                         uint64_t *ret_bytes);
 /* Another process takes part in segment `id`. -ENOENT: it is gone. */
 int charge_segment_join(struct box *box, uint32_t slot, uint64_t id);
-/* `slot` lets go of it. The last one gives the bytes back. */
+/* `slot` stops using it. The last user gives the bytes back. */
 void charge_segment_leave(struct box *box, uint32_t slot, uint64_t id);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Devnode: the device nodes of a box, where the machine has any.
+ * Devnode: the device nodes of a box, if the machine has any.
  *
- * A real driver finds a GPU only if it may open /dev/nvidiaN. Where such nodes exist (made by
- * hand with mknod, say, in a container or by a test) the simulated driver opens them too: one
- * that opens or answers ENXIO is present; EPERM, EACCES and ENOENT hide the GPU. Where a machine
- * has no node at all there is no check.
+ * A real driver finds a GPU only if it may open /dev/nvidiaN. If such nodes exist (made with
+ * mknod, say, in a container or by a test), the simulated driver opens them too: a node that opens
+ * or gives ENXIO shows its GPU; EPERM, EACCES and ENOENT hide it. A machine without any node is
+ * not checked.
  */
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Event: what the box tells those who wait through NVML, in a ring of the last BOX_MAX_EVENTS.
+ * Event: what the box tells processes that wait through NVML, in a ring of the last BOX_MAX_EVENTS.
  */
 #include <stdint.h>
 
@@ -18,7 +18,7 @@ uint64_t event_last(struct box *box);
  * read are skipped. -ENOENT: none yet. Wants the lock.
  */
 int event_next(struct box *box, uint64_t *cursor, struct box_event *ret);
-/* Wake those who sleep in event_wait(), with or without news for them. */
+/* Wake the threads that sleep in event_wait(), with or without news for them. */
 void event_wake(struct box *box);
 /* Sleep until something is posted after `seen` (a value of event_futex read under the lock) or
  * `timeout_ms` have passed (UINT32_MAX: for ever). Without the lock. 0 or -ETIMEDOUT. */

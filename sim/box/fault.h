@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Fault: what `gpusim inject` scripted to go wrong.
+ * Fault: the faults that `gpusim inject` scripted.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,9 +9,9 @@
 #include "sim/box/box.h"
 
 /*
- * Called at the top of every NVML and CUDA entry point, without the lock: waits where the call
+ * Called at the top of every NVML and CUDA entry point, without the lock: waits if the call
  * is to be slow or to hang (until the fault is cleared), then says whether it is to fail.
- * True: answer `*ret_code`. Costs one load where nothing is injected.
+ * True: return `*ret_code`. Costs one load if nothing is injected.
  */
 bool fault_call(struct box *box, const char *call, int gpu, int *ret_code);
 /* Whether `pattern` means `call`: the name in any of its versions ("cuMemAlloc" is cuMemAlloc_v2
@@ -25,7 +25,7 @@ int fault_add(struct box *box, const struct box_fault *fault, uint32_t *ret_id);
 /* Undo fault `id`; 0: all. -ENOENT: no such fault. Hanging calls go on. */
 int fault_clear(struct box *box, uint32_t id);
 
-/* The device's own troubles. Each is reported through NVML's events. These want the lock. */
+/* Hardware errors of a device. Each is reported through NVML's events. These want the lock. */
 void fault_xid(struct box *box, unsigned gpu, uint64_t xid); /* 79: also lost */
 void fault_ecc(struct box *box, unsigned gpu, bool uncorrected, uint64_t n);
 void fault_lost(struct box *box, unsigned gpu);

@@ -26,7 +26,7 @@ struct sim_mig_profile {
 
 struct sim_model {
     const char *key;  /* what people type: "a100-40g" */
-    const char *name; /* what drivers report; begins with SIM so that nobody is misled */
+    const char *name; /* what drivers report; begins with SIM so that it misleads no reader */
     const char *architecture;
     unsigned nvml_architecture; /* NVML_DEVICE_ARCH_… */
     unsigned nvml_brand;        /* NVML_BRAND_… */

@@ -42,11 +42,11 @@ uint64_t proc_start_time(pid_t pid) {
                " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
                &state, &start) != 2)
         return 0;
-    return state == 'Z' || state == 'X' ? 0 : start; /* ended, but nobody asked for its status */
+    return state == 'Z' || state == 'X' ? 0 : start; /* ended, but its parent has not reaped it */
 }
 
-/* Who this process is. Read from /proc once by each thread, and again in a forked child: a lock
- * that is held while another thread forks would stay held in the child. */
+/* The identity of this process. Read from /proc once by each thread, and again in a forked child: a
+ * lock that is held while another thread forks would stay held in the child. */
 static struct identity self_identity(void) {
     static _Thread_local struct identity self;
     struct stat st;
@@ -74,7 +74,8 @@ static bool is_self(const struct box_proc *proc, const struct identity *self) {
     return is_process(proc, self) && proc->image == self->image;
 }
 
-/* The pid, in our namespace, of whoever is present in `slot`. 0: not visible; -1: nobody. */
+/* The pid, in our namespace, of the process that is present in `slot`. 0: not visible; -1: none is.
+ */
 static pid_t presence(const struct box *box, uint32_t slot) {
     struct flock lock = {
         .l_type = F_WRLCK,
@@ -84,7 +85,7 @@ static pid_t presence(const struct box *box, uint32_t slot) {
     };
 
     if (fcntl(box->fd, F_GETLK, &lock) < 0)
-        return 0; /* cannot tell: never declare somebody dead on an error */
+        return 0; /* cannot tell: never declare a process dead on an error */
     return lock.l_type == F_UNLCK ? -1 : MAX(lock.l_pid, 0);
 }
 

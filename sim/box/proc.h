@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Proc: a process that has the box open, and how others notice that it is gone.
+ * Proc: the processes that have the box open, and how others notice that one is gone.
  *
  * Presence is a POSIX record lock on one byte of the box file per slot. The kernel drops it when
  * the process ends or execs, however that happens; no pid can be mistaken for its successor, and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Spec: what a box is to be, in the words of whoever orders it; and the box made from it.
+ * Spec: what a box is to be, in the words of gpusim create or of a test; and the box made from it.
  *
  * Lists hold one item per GPU, by commas; a list that is shorter than the box ends with its last
  * item repeated where that makes sense (models, memory) and with defaults where it does not.
@@ -35,5 +35,5 @@ int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_e
 /* Make a box of `spec` at `path`. */
 int spec_create(const struct box_spec *spec, const char *path, unsigned mode,
                 struct allot_error *err);
-/* The box that appears when nobody named one: four A100 40 GB. */
+/* The box that appears when the user named none: four A100 40 GB. */
 int spec_create_default(const char *path, struct allot_error *err);
