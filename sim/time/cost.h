@@ -3,15 +3,16 @@
 /*
  * Cost: how long a piece of work takes on a modelled GPU, in nanoseconds. Pure.
  *
- * Rooflines with the figures of sim/box/model.h: nobody's benchmark, but the proportions between
- * models, and between computing and moving bytes, are those of the cards. Always at least 1.
+ * Rooflines with the figures of sim/box/model.h: they reproduce no benchmark, but the proportions
+ * between models, and between computing and moving bytes, are those of the cards. Always at
+ * least 1.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/box/model.h"
 
-/* What a GPU, or an instance of it, brings along. */
+/* What costs depend on: a GPU or an instance of it. */
 struct cost_device {
     const struct sim_model *model;
     unsigned multiprocessors; /* fewer than the model's on a MIG instance */

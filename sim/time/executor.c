@@ -10,14 +10,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-/* As many pieces of work may be under way: a program that submits more waits for the oldest, as
+/* How many pieces of work may be under way: a program that submits more waits for the oldest, as
  * with a real driver, whose queues are shorter. */
 #define MAX_UNRESOLVED 16384
 
-/* How often conditions are looked at that nobody tells us about. */
+/* How often to look at conditions whose changes the executor cannot see. */
 #define POLL_NS 200000
 
-/* How long a wait may be held up by what waits for the outside world. */
+/* How long work that waits for the outside world may hold up a wait. */
 #define PATIENCE_NS UINT64_C(2000000000)
 #define LOOK_NS     UINT64_C(100000000)
 
@@ -36,7 +36,7 @@ struct work {
     struct work **dependents;
     size_t n_dependents, n_dependents_allocated;
     struct work *next;    /* in the queue of those that can run */
-    uint64_t visited;     /* the last search that came by */
+    uint64_t visited;     /* the last search that reached it */
     _Atomic bool waiting; /* it runs, and only waits for something else */
 };
 
@@ -171,7 +171,7 @@ static void executor_unref(struct executor *executor) {
     free(executor);
 }
 
-/* Let go of a reference, and of the lock while the work is freed by that. */
+/* Drop a reference; the lock is released while the work is freed. */
 static void drop_locked(struct executor *executor, struct work *work) {
     work = drop(work);
     if (!work)
@@ -181,7 +181,7 @@ static void drop_locked(struct executor *executor, struct work *work) {
     pthread_mutex_lock(&executor->lock);
 }
 
-/* Run it, for which the lock is let go. */
+/* Run it, with the lock released. */
 static void execute(struct executor *executor, struct work *work) {
     struct work *outer = running;
     uint64_t cost_ns;

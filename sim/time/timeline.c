@@ -7,7 +7,7 @@
  *
  * The item at the top may be a kernel that still runs. Those behind it need not wait for it if
  * neither it nor anything that comes after it can claim their resource: then their times are the
- * same in either order. So a program may wait for a copy while a kernel of its runs on.
+ * same in either order. So a program can wait for a copy while its kernel runs on.
  */
 #include "sim/time/timeline.h"
 

@@ -4,9 +4,9 @@
  * Timeline: when each piece of a process's work begins and ends, in modelled time.
  *
  * Pure: no clock, no thread, no lock. The caller says what was submitted, after what, and what it
- * cost; the timeline says when it ran on the modelled box. Nothing depends on how long things
- * really took or on which thread was faster, only on the order of submissions per stream and on
- * what had been submitted when an answer was asked for.
+ * cost; the timeline says when it ran on the modelled box. The result does not depend
+ * on wall time or on which thread was faster, only on the order of submissions per stream and on
+ * what had been submitted at the time of the query.
  *
  * The rule: an item is ready at the latest of
  *   - the end of the item before it in its stream, plus the latency of a launch,
@@ -17,7 +17,7 @@
  * The epoch of an item is how often the host had waited when it was submitted: what was there
  * before a wait goes before what came after it. Hops count the items before it that took no time at
  * all. Without these two the order of equals would depend on which of them became known first. The
- * host clock goes on only when the host waits for an item, up to its end, or reports work of its
+ * host clock advances only when the host waits for an item, to its end, or reports work of its
  * own.
  */
 #include <stdbool.h>
@@ -36,7 +36,7 @@ enum timeline_engine {
     TIMELINE_PEER, /* `device` to `peer` */
 };
 
-/* Owned by the caller, who keeps it until it is resolved. Set the first part before adding it. */
+/* Owned by the caller, until it is resolved at least. Set the first part before adding it. */
 struct timeline_item {
     enum timeline_engine engine;
     unsigned device, peer; /* < TIMELINE_MAX_DEVICES */
@@ -48,8 +48,8 @@ struct timeline_item {
     /* Told when it is known, with timeline_cost(): for a kernel that is after it ran. */
     uint64_t cost_ns;
     bool cost_known;
-    /* Whoever knows may say that an item of unknown cost is not waited for: it takes its turn when
-     * its cost is known after all. Only to go on where nothing else would. */
+    /* Set by the caller: an item of unknown cost is not waited for, and takes its turn when its
+     * cost is known after all. Only to go on where nothing else would. */
     bool aside;
 
     /* the timeline's */
@@ -58,7 +58,7 @@ struct timeline_item {
     unsigned hops; /* items in a row before it that took no time, at the instant it is ready */
     bool resolved;
     size_t heap_index;
-    uint64_t visited;   /* the last search that came by */
+    uint64_t visited;   /* the last search that reached it */
     unsigned n_awaited; /* unresolved items that this one comes after */
     struct timeline_item **dependents;
     size_t n_dependents, n_dependents_allocated;
@@ -100,7 +100,7 @@ struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeli
 void timeline_resolve(struct timeline *timeline, struct timeline_item *item);
 /* The host waited for a resolved `item`. */
 void timeline_wait(struct timeline *timeline, const struct timeline_item *item);
-/* The host was busy for so long. */
+/* The host worked for `ns`. */
 void timeline_host_work(struct timeline *timeline, uint64_t ns);
 /* Forget what only a living item needs; for items that are given up, resolved or not. */
 void timeline_item_done(struct timeline_item *item);
