@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clock: how fast a GPU runs, what it may be told to, and what holds it back.
+ * Clock: how fast a GPU runs, the clocks that can be set, and why it is throttled.
  *
- * The box derives clocks from work done. On top of that comes what an administrator set: the
+ * The box derives clocks from work done. An administrator can restrict them: the
  * applications clock is a ceiling while there is work, locked clocks are a range at all times.
  */
 #include "sim/nvml/core.h"

@@ -3,8 +3,8 @@
  * Initialising, and the way into every other call.
  *
  * nvmlInit may be called by many libraries of one process, each of which calls nvmlShutdown: a
- * count. The box is opened by the first and kept: closing it would pull the rug from under calls
- * in other threads, and buys nothing. Only a program that names another box between two
+ * count. The first opens the box, and it stays open: closing it would break calls in other
+ * threads and gain nothing. Only a program that names another box between two
  * initialisations gets another one; the old mapping then stays for the rest of the process.
  */
 #include "sim/nvml/core.h"
@@ -35,7 +35,8 @@ static void core_fork_done(void) {
     pthread_mutex_unlock(&core.lock);
 }
 
-/* A fork while another thread initialises must not leave the child with a lock nobody holds. */
+/* A fork while another thread initialises must not leave the child with a lock that none of its
+ * threads holds. */
 __attribute__((constructor)) static void core_load(void) {
     (void)pthread_atfork(core_fork_prepare, core_fork_done, core_fork_done);
 }

@@ -3,9 +3,9 @@
 /*
  * NVML, from the inside: what every entry point of the simulated libnvidia-ml.so.1 begins with.
  *
- * An entry point names what it works on, a GPU or a MIG device, and is let in only if NVML is
- * initialised, the handle is one that was given out, no fault was injected and the GPU is still
- * there. It then holds the lock of the box until it returns:
+ * An entry point names what it works on, a GPU or a MIG device. It goes on only if NVML is
+ * initialised, the handle is valid, no fault was injected and the GPU is still there. It then holds
+ * the lock of the box until it returns:
  *
  *     nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
  *         ENTER(t, device, ON_GPU);
@@ -37,7 +37,7 @@ enum {
     ON_GPU = 1,
     ON_MIG = 2,
     ON_ANY = ON_GPU | ON_MIG,
-    BY_ROOT = 4, /* NO_PERMISSION for everybody else */
+    BY_ROOT = 4, /* NO_PERMISSION for other users */
 };
 
 struct target {
@@ -104,7 +104,7 @@ nvmlReturn_t core_give_text(char *to, unsigned length, const char *text);
  */
 nvmlReturn_t core_give_list(unsigned *count, const void *array, unsigned n);
 
-/* handle.c: handles are addresses in tables of their own; what they say is their location. */
+/* handle.c: handles are addresses in tables of their own; the location follows from the address. */
 nvmlDevice_t handle_of_gpu(unsigned gpu);
 nvmlDevice_t handle_of_mig(unsigned gpu, unsigned gi, unsigned ci); /* slots, not ids */
 nvmlGpuInstance_t handle_of_gi(unsigned gpu, unsigned gi);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ECC: errors that memory corrected or could not, and what was taken out of use for it.
+ * ECC: memory errors, corrected and uncorrected, and the pages or rows retired because of them.
  *
  * The box counts errors of the device memory only. Up to Turing a bad page is retired, from Ampere
  * on a spare row takes the place of a bad one.

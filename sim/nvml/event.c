@@ -106,7 +106,7 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
     pthread_mutex_unlock(&sets_lock);
     set_unref(found);
     set_unref(found);
-    event_wake(t.box); /* whoever waits on it finds it freed */
+    event_wake(t.box); /* threads that wait on it find it freed */
     return NVML_SUCCESS;
 }
 

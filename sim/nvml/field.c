@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Field: the same readings by number, many in one call, as exporters like them.
+ * Field: the same readings by number, many in one call, for exporters.
  */
 #include "sim/nvml/core.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Identity: what a GPU is and what is written on it.
+ * Identity: a GPU's name, UUID, serial and part numbers.
  */
 #include "sim/nvml/core.h"
 

@@ -145,7 +145,7 @@ static nvmlReturn_t placements(const char *call, nvmlDevice_t device, unsigned p
     return r;
 }
 
-/* The first version did not look at *count: whoever calls it has room for all of them. */
+/* The first version did not look at *count: its callers have room for all of them. */
 nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t device, unsigned int profileId,
                                                         nvmlGpuInstancePlacement_t *ret,
                                                         unsigned int *count) {

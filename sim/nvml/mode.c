@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mode: what an administrator switches on a GPU, and what there is nothing to switch for.
+ * Mode: settings that an administrator can switch, and those that no GPU here has.
  */
 #include "sim/nvml/core.h"
 

@@ -2,8 +2,8 @@
 /*
  * NVLink: the links of a GPU and where they lead.
  *
- * The box knows how many links connect two GPUs. Where that adds up to more than a GPU has, they
- * go to switches, and every GPU is as near as any other; else they are cables, numbered by peer:
+ * The box knows how many links connect two GPUs. If that adds up to more than a GPU has, the
+ * links go to switches, and all GPUs are equally near; otherwise they are cables, numbered by peer:
  *
  *     GPU 0   links 0–3 → GPU 1   links 4–7 → GPU 2   links 8–11 → GPU 3
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PCI: where a GPU sits and how wide the road to it is.
+ * PCI: a GPU's place on the bus and the width of its link.
  *
  * nvmlPciInfo_t grew over the years; callers of the older functions have the smaller struct, so
  * those must not write beyond it.

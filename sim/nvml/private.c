@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private: the table behind nvmlInternalGetExportTable, which nvidia-smi asks for its process list.
+ * Private: the table behind nvmlInternalGetExportTable, from which nvidia-smi gets its process
+ * list.
  *
  * The table is a size and then functions by number. NVIDIA published in the mock of its
- * k8s-test-infra what a few of them do; those are here. All others answer NOT_SUPPORTED, which
- * nvidia-smi takes for a GPU that cannot tell.
+ * k8s-test-infra what a few of them do; those are here. All others return NOT_SUPPORTED, which
+ * nvidia-smi takes for a GPU without the feature.
  */
 #include "sim/nvml/core.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Process: who has a context on a GPU, and how much of its memory.
+ * Process: the processes that have a context on a GPU, and how much of its memory.
  *
  * The same list in five shapes: nvmlProcessInfo_t had 16 bytes at first and has 24 since MIG; the
  * unversioned functions are the old ones, whatever a newer nvml.h calls by that name.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every name of NVML as a weak symbol that answers NOT_SUPPORTED; what is really there is defined
- * elsewhere and wins. Weak symbols have no prototype: this file does not include nvml.h, and the
- * arguments, which stay in the registers of the caller, are not looked at.
+ * Every name of NVML as a weak symbol that answers NOT_SUPPORTED; a real
+ * definition in another file wins. Weak symbols have no prototype: this file does not include
+ * nvml.h, and the arguments, which stay in the registers of the caller, are not looked at.
  */
 #include "sim/nvml/stub.h"
 

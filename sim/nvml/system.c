@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * System: versions, and the kinds of hardware that this box has none of.
+ * System: versions, and calls about hardware that a box does not have.
  */
 #include "sim/nvml/core.h"
 

@@ -2,8 +2,8 @@
 /*
  * Topology: how far GPUs are from each other and from processors.
  *
- * A NUMA node of the box that this machine has too brings that node's processors; one that it has
- * not brings all of them, since nothing better can be said of processors that are not there.
+ * Where this machine has the GPU's NUMA node, the GPU is near that node's processors; otherwise it
+ * is near all processors.
  */
 #include "sim/nvml/core.h"
 

@@ -2,7 +2,7 @@
 /*
  * Utilization: the busy share of the wall time, of a GPU and of each process on it.
  *
- * A GPU in MIG mode has none as a whole, nor have its instances: the vendor's driver says so too.
+ * Neither a GPU in MIG mode nor its instances have one, as with the vendor's driver.
  */
 #include "sim/nvml/core.h"
 
