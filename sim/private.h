@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Private: what the simulated libcuda.so.1 offers to the other simulated libraries, through one
- * exported function. A real driver has a private table for its cuBLAS too; this is not that one.
+ * Private: the functions that the simulated libcuda.so.1 offers to the other simulated libraries,
+ * through one exported symbol. A real driver has a private table for its cuBLAS too; this is a
+ * different one.
  */
 #include <cuda.h>
 #include <stdbool.h>

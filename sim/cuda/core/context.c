@@ -183,11 +183,11 @@ static CUresult context_begin(struct context *context) {
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
 /*
- * Everything in it goes, once its work is done, for which the lock is let go. From the first moment
- * on nobody finds the context any more.
+ * Everything in it is freed once its work is done; the lock is released while waiting. From the
+ * first moment on no call finds the context any more.
  */
 static void context_end(struct context *context) {
-    stream_lock(); /* whoever submits has seen it alive, and we see what he submitted */
+    stream_lock(); /* a thread that submits has seen it alive, and we see its work */
     atomic_store(&context->id, 0);
     stream_unlock();
     context->ending = true;

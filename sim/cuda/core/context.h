@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Context: a process's hold on a device. Each costs what the model says a context costs, from its
- * making to its end; then everything made in it goes too.
+ * Context: a process's state on a device. Each costs the model's context_bytes as long as it lives;
+ * everything made in it ends with it.
  *
- * The primary context of a device keeps its handle for ever and is alive while somebody retains
+ * The primary context of a device always keeps its handle and is alive while the program retains
  * it. Every thread has a stack of contexts, the topmost is current.
  */
 #include <stdatomic.h>
@@ -29,7 +29,7 @@ struct context {
     bool primary;
     _Atomic uint64_t id; /* of this life; 0: not alive */
     _Atomic int error;   /* the CUresult that it answers from now on; 0: none */
-    bool ending;         /* waiting for its work before it goes; nobody can begin it */
+    bool ending;         /* waiting for its work before it goes; cannot be retained */
     unsigned flags;
     unsigned retained; /* primary: by how many callers */
     unsigned attached; /* others: cuCtxAttach() */
@@ -62,7 +62,8 @@ struct context *context_get(CUcontext handle);
 CUresult context_current(struct context **ret);
 /* Whether `context` can be worked with: as above. */
 CUresult context_check(struct context *context);
-/* This thread calls the program back: until it is told otherwise, it may not use CUDA. */
+/* Forbid CUDA calls from this thread while it runs a callback of the program, or allow them again.
+ */
 void context_forbid(bool forbid);
 /* The GPU of the current context, for fault_call(); -1: none. */
 int context_gpu(void);

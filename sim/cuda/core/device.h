@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Device: what devices are able to do, for those who ask and for the calls that depend on it.
+ * Device: what devices are able to do, and their memory as the box charges it.
  */
 #include <stdbool.h>
 #include <stdint.h>

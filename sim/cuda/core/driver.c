@@ -27,7 +27,7 @@ static _Atomic(struct box *) opened;
 static void in_child(void) {
     int ready = DRIVER_READY;
 
-    /* Neither lock can be trusted here: whoever held it exists only in the parent. */
+    /* Neither lock can be trusted here: the thread that held it exists only in the parent. */
     driver.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     open_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_compare_exchange_strong(&driver.state, &ready, DRIVER_FORKED);

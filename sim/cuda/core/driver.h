@@ -3,10 +3,10 @@
 /*
  * Driver: what libcuda.so.1 is in one process: the box it opened, the devices it shows, one lock.
  *
- * There is one `driver`. Before cuInit() only its state may be looked at. After it, what is not
- * marked otherwise is constant. `driver.lock` guards contexts, allocations and every other object;
- * it is held for bookkeeping only, never while bytes are copied or a callback runs. The box's own
- * lock is taken inside it.
+ * There is one `driver`. Before cuInit() only its state may be read. After cuInit() its fields are
+ * constant unless marked otherwise. `driver.lock` guards contexts, allocations and every other
+ * object; it is held for bookkeeping only, never while bytes are copied or a callback runs. The
+ * box's own lock is taken inside it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ enum {
 /* What a program sees as device `ordinal`: a GPU, or one instance of a GPU in MIG mode. */
 struct device {
     int ordinal;
-    struct box_part part;  /* whose memory it has */
+    struct box_part part;  /* the part of the box that its memory is */
     uint32_t gi_id, ci_id; /* UINT32_MAX: the whole GPU */
     const struct sim_model *model;
     unsigned multiprocessors;
@@ -71,7 +71,7 @@ static inline void driver_unlockp(pthread_mutex_t **lock) {
     cleanup(driver_unlockp) __attribute__((unused)) pthread_mutex_t *driver_locked_ =              \
         (driver_lock(), &driver.lock)
 
-/* What every entry point does first: is the driver up, and was this call told to go wrong? */
+/* What every entry point does first: check that the driver is up and that no fault was injected. */
 CUresult driver_enter_slow(const char *call, int gpu);
 static inline CUresult driver_enter(const char *call, int gpu) {
     if (__builtin_expect(atomic_load_explicit(&driver.state, memory_order_acquire) ==

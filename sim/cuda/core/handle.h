@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Handle: memory without an address, cuMemCreate(). It lives while somebody holds the handle or
+ * Handle: memory without an address, cuMemCreate(). It lives while the program holds the handle or
  * has it mapped. An exportable one has a file of its own, which is what other processes get.
  *
  * Functions want driver.lock.

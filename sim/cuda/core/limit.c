@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Limit: what can be asked of a context and set in it, and access to the memory of others.
+ * Limit: settings of a context, and its access to the memory of other devices.
  */
 #include "sim/cuda/graph/capture.h"
 #include "sim/cuda/core/context.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Report: what a kernel did wrong, in words on stderr, where GPUSIM_REPORT is set to 1.
+ * Report: faults of kernels, in words on stderr, if GPUSIM_REPORT is set to 1.
  */
 struct launch;
 struct ptx_fault;

@@ -2,8 +2,8 @@
 #pragma once
 /*
  * Slab: the objects behind handles. Memory of a slab only ever holds objects of its type and is
- * never unmapped, so any value that a program passes as a handle can be judged without touching
- * memory that is not ours, and a reader that comes too late meets a dead object, not a fault.
+ * never unmapped, so any value that a program passes as a handle can be checked without touching
+ * foreign memory, and a late reader finds a dead object instead of a fault.
  *
  * slab_new() and slab_free() want driver.lock; slab_live() is for any thread, without it.
  */

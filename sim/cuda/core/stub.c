@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A definition of every name that libcuda.so.1 exports. They are weak: where another file of the
- * library defines the name, that is the one exported. cuda.h stays outside, for nothing here has
- * the real arguments.
+ * library defines the name, that is the one exported. cuda.h is not included,
+ * because nothing here has the real arguments.
  */
 #include <stdint.h>
 

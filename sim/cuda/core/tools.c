@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tools: what profilers, debuggers and loaders ask of a driver. There is nothing for them here;
- * they are told so in the way they understand.
+ * Tools: calls of profilers, debuggers and loaders. The simulator offers them nothing and
+ * answers as a driver that lacks the feature.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ CUresult cuProfilerStart(void) {
     struct context *context;
 
     ENTER_CONTEXT(context);
-    return CUDA_SUCCESS; /* nobody listens: so does the real one without a profiler */
+    return CUDA_SUCCESS; /* no profiler listens: the real driver answers the same then */
 }
 
 CUresult cuProfilerStop(void) {
@@ -44,7 +44,7 @@ CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
     return CUDA_SUCCESS;
 }
 
-/* Core dumps are never made; what is set is kept for those who ask. */
+/* Core dumps are never made; settings are only kept, to be read again. */
 static struct {
     bool enabled, trigger, light, user;
     char file[1024], pipe[1024];

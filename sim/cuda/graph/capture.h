@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Capture: a stream whose work becomes nodes of a graph instead of being done. Other streams join
- * by waiting for an event that was recorded in it, and must come back the same way.
+ * Capture: the work of a stream becomes nodes of a graph instead of being executed. Other streams
+ * join by waiting for an event that was recorded in it, and must come back the same way.
  *
- * Whatever a capture cannot have seen makes it invalid; from then on every use of its streams says
- * so, until it is ended.
+ * A call that cannot be captured invalidates the capture; from then on every use of its streams
+ * returns an error, until the capture is ended.
  */
 #include <stdbool.h>
 #include <stddef.h>

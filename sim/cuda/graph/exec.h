@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Exec: a graph made ready to be launched: its nodes as steps, each after those that it depends on,
- * child graphs among them.
+ * Exec: a graph that can be launched: its nodes, with those of child graphs, as steps in an order
+ * that respects their dependencies.
  *
  * Modelled time of a launch is that of the same work submitted to streams. Steps that follow each
  * other, as in a stream, form a lane, with the latency of a launch between them; all other
@@ -51,5 +51,5 @@ struct exec {
 
 /* The live one of a handle; NULL: there is none. */
 struct exec *exec_get(CUgraphExec handle);
-/* Let go of the works of the last launch. */
+/* Release the references to the work of the last launch. */
 void exec_forget_last(struct exec *exec);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Graph: work described once, to be launched as often as one likes.
+ * Graph: work described once, to be launched any number of times.
  *
  * A node does what its content says; contents share what they do (struct submit_task) between a
  * graph, its clones and its executable forms, for it never changes: new parameters are a new task.
@@ -75,7 +75,7 @@ CUresult graph_exec_set(CUgraphExec exec, CUgraphNode node, const struct graph_c
 
 /*
  * A content for an order that works in `context` (NULL: the current one). On success `argument` is
- * taken over. What a node of `type` does, for those who ask for its parameters: NULL if it is no
+ * taken over. What a node of `type` does, for calls that read its parameters: NULL if it is no
  * node, or of another type.
  */
 CUresult graph_content_of_order(struct context *context, const struct stream_order *order,
@@ -85,7 +85,7 @@ const struct stream_order *graph_node_order(CUgraphNode node, CUgraphNodeType ty
 /*
  * Memory of graphs: sim/cuda/graph/graph_memory.c. Want driver.lock.
  *
- * `out` is meant in the order of submissions: a launch allocated it and nobody freed it since.
+ * `out` is meant in the order of submissions: a launch allocated it and it was not freed since.
  */
 CUresult graph_memory_new(struct device *device, uint64_t bytes, struct graph_memory **ret);
 struct graph_memory *graph_memory_ref(struct graph_memory *memory);

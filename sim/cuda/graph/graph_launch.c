@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Launches of executable graphs: each step becomes a piece of work in its lane. Memory that the
- * graph needs is charged before anything is submitted, so a launch that does not fit has done
+ * graph needs is charged before anything is submitted, so a launch that does not fit changes
  * nothing.
  */
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphmem: the memory that graphs allocate. An address is known when its node is added and stays
- * the same over all launches; memory is taken from the device when the graph is launched, and is
- * kept for the next launch until the program trims it, whether the graph still exists or not.
+ * Graph memory: the memory that graphs allocate. An address is known when its node is added and
+ * stays the same over all launches; memory is taken from the device when the graph is launched, and
+ * is kept for the next launch until the program trims it, whether the graph still exists or not.
  *
  *     added       launched              freed in the graph    trimmed
  *     |- address -|- address, memory ---|- address, kept -----|- address -->
  *
  * Two kinds of charge. Memory that a launch leaves allocated is held by itself, until it is freed
  * in whatever way. What a graph allocates and frees again is a room, as large as the graph needs at
- * once in the order of its steps; launches in the same stream come one after the other and share
+ * once in the order of its steps; launches in the same stream come one after the other and use
  * one share, as large as the largest of their rooms. Both come out of a pool of the device that
  * programs do not see.
  */
@@ -26,7 +26,7 @@ struct graph_memory {
     struct device *device;
     CUdeviceptr base;
     uint64_t bytes, id;
-    bool out;      /* in the order of submissions: allocated by a launch, freed by nobody */
+    bool out;      /* in the order of submissions: allocated by a launch and not freed since */
     bool live;     /* in the order of execution: kernels may touch it */
     unsigned held; /* launches that left it allocated, less what freed it */
     const void *mark;
@@ -245,7 +245,7 @@ CUresult graph_memory_change(struct graph_memory *memory, enum graph_change what
                                             : CU_GRAPH_NODE_TYPE_MEM_FREE,
         .run = change_run,
         .argument = change,
-        .release = free, /* after it was run, which lets go of the memory */
+        .release = free, /* after it was run, which releases the memory */
         .regardless = true,
     };
     return CUDA_SUCCESS;

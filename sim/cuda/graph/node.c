@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Node: the kinds of nodes a graph can have, but for kernels: what each is made of, and its
- * parameters for those who ask or change them.
+ * parameters for calls that read or change them.
  */
 #include <string.h>
 

@@ -7,10 +7,11 @@
  *     | device part | host part              | backing of the device part |
  *     | no access   | page-locked, managed   | the bytes of GPU addresses |
  *
- * A device address A lies in the first part, which nobody can touch: host code that dereferences
+ * A device address A lies in the first part, which is not accessible: host code that dereferences
  * it faults, as on a real box. Its bytes are at A + delta. A host allocation is at its own
  * address for both sides. The backing is one sparse file in memory, mapped as a whole, so bytes
- * that nobody wrote cost nothing, and a late reader of freed memory meets zeros, not a signal.
+ * that were never written cost nothing, and a late reader of freed memory meets zeros, not a
+ * signal.
  *
  * Addresses are given out in granules of 2 MiB; for each granule a table says which range it
  * belongs to. Looking up an address is two loads and takes no lock: ranges are written whole
@@ -96,7 +97,7 @@ CUresult address_space_map(CUdeviceptr base, uint64_t bytes, int fd, uint64_t of
 CUresult address_space_expose(CUdeviceptr base, uint64_t bytes, int fd, uint64_t offset);
 void address_space_hide(CUdeviceptr base, uint64_t bytes);
 /* Give host addresses pages that can be touched, or take them away. While kernels run, zeros take
- * their place, for who comes late. */
+ * their place, for kernels that still read them. */
 CUresult address_space_host_map(CUdeviceptr base, uint64_t bytes);
 void address_space_host_unmap(CUdeviceptr base, uint64_t bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Alloc: plain device memory, cuMemAlloc() and its kin, and how much there is.
+ * Alloc: plain device memory, cuMemAlloc() and its variants, and how much is free.
  */
 #include "sim/box/charge.h"
 #include "sim/cuda/graph/capture.h"

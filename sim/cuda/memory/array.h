@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Array: device memory for textures. Programs see no address of it; the bytes lie row by row.
+ * Array: device memory for textures. It has no address that programs see; its bytes are stored row
+ * by row.
  */
 #include <stdint.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of the address space, of arrays and of page-locked memory are simply there. Other host
- * memory is read and written through process_vm_readv() and its twin: a program that passes a bad
- * pointer then gets an error instead of a signal inside the driver.
+ * The driver accesses the address space, arrays and page-locked memory directly. Other host memory
+ * it reads and writes through process_vm_readv() and process_vm_writev(): a program that passes a
+ * bad pointer then gets an error instead of a signal inside the driver.
  */
 #include "sim/cuda/memory/copy.h"
 
@@ -149,7 +149,7 @@ static CUresult move_pageable(struct iovec *ours, struct iovec *theirs, unsigned
     return CUDA_SUCCESS;
 }
 
-/* From the program's memory to the program's memory: through a buffer of ours. */
+/* Between two pieces of the program's memory: through a buffer of the driver. */
 static CUresult move_foreign(char *to, const char *from, uint64_t bytes) {
     char buffer[16384];
 
@@ -215,7 +215,7 @@ struct job {
     struct end to, from;
     uint64_t width, height, depth;
     uint64_t cost_ns;
-    CUresult *ret; /* where a caller that waits wants to be told; NULL: nobody waits */
+    CUresult *ret; /* where a caller that waits wants to be told; NULL: it does not wait */
     char staged[]; /* pageable bytes, if they were read ahead */
 };
 
@@ -236,7 +236,7 @@ static bool same_gpu(const struct device *a, const struct device *b) {
     return a->part.gpu == b->part.gpu;
 }
 
-/* Which way the bytes take, and how long it is. */
+/* Over which link the bytes go, and how long that takes. */
 static void plan(struct job *job, const struct device *own, struct stream_order *order) {
     const struct device *to = job->to.device, *from = job->from.device;
     const uint64_t bytes = job->width * job->height * job->depth;
@@ -260,7 +260,7 @@ static void plan(struct job *job, const struct device *own, struct stream_order 
     }
 }
 
-/* Read what the program will want back before its turn comes. */
+/* Read pageable memory now: the program may change it before the copy runs. */
 static CUresult stage(struct job *job) {
     const struct end staged = {
         .bytes = job->staged,
@@ -348,7 +348,7 @@ CUresult copy_submit(const struct copy *copy, CUstream handle, bool blocking) {
     TRY(job_new(copy, context, !blocking && !captured, &order, &job));
     if (!job)
         return CUDA_SUCCESS;
-    /* In a graph nobody waits: pageable memory is read and written when its turn comes. */
+    /* In a graph no caller waits: pageable memory is read and written when its turn comes. */
     if (!captured && (job->to.pageable || job->from.pageable ||
                       (blocking && (!job->to.device || !job->from.device)))) {
         job->ret = &result;

@@ -32,18 +32,18 @@ struct copy {
 };
 
 /*
- * Check a copy and submit it to `stream`. A `blocking` one is over when this returns if the host's
+ * Check a copy and submit it to `stream`. A `blocking` copy is done when this returns if host
  * memory takes part; between devices it goes on in the stream, as with the real driver.
  *
- * One that does not block is really asynchronous where host memory is page-locked. Pageable memory
- * is the program's again at once: up to 64 KiB of it are read when the copy is submitted, and more
- * makes the call wait, as does every copy to pageable memory.
+ * Other copies are really asynchronous where host memory is page-locked. The program may reuse
+ * pageable memory at once: up to 64 KiB of it are read when the copy is submitted, and more makes
+ * the call wait, as does every copy to pageable memory.
  */
 CUresult copy_submit(const struct copy *copy, CUstream stream, bool blocking);
 
 struct context;
 struct stream_order;
-/* A copy in the words of the API, and back. */
+/* From the API's struct to a copy, and back. */
 CUresult copy_of_3d(const CUDA_MEMCPY3D *params, struct copy *ret);
 void copy_to_3d(const struct copy *copy, CUDA_MEMCPY3D *ret);
 /* The order of a copy for `context`, for a graph; its argument is to be released or submitted. */

@@ -199,7 +199,7 @@ static CUresult range_take(struct heap *heap, enum range_kind kind, uint64_t byt
     return CUDA_SUCCESS;
 }
 
-/* Its bytes and addresses go; the charge has gone already. */
+/* Release its bytes and addresses; its charge is released already. */
 static void range_drop(struct range *range) {
     struct heap *heap = range->heap;
 

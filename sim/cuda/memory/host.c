@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host: page-locked memory of the host, ours or the program's own. It is at the same address for
- * both sides.
+ * Host: page-locked host memory, allocated by the driver or registered by the program. Host and
+ * devices use the same address.
  */
 #include <sys/mman.h>
 #include <unistd.h>

@@ -74,7 +74,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     if (!pHandle)
         return CUDA_ERROR_INVALID_VALUE;
     DRIVER_LOCKED();
-    /* Only plain device memory: not managed, mapped, of a pool, nor somebody else's. */
+    /* Only plain device memory: not managed, mapped, of a pool, nor of another process. */
     if (!memory_find(dptr, &found) ||
         (found.range->kind != RANGE_DEVICE && found.range->kind != RANGE_BLOCK) ||
         found.range->heap->pool)

@@ -48,7 +48,7 @@ static bool may_touch(const struct context *context, const struct range *range) 
     return __atomic_load_n(&context->peers, __ATOMIC_RELAXED) >> range->device->ordinal & 1;
 }
 
-/* Managed memory moves to who uses it, a granule at a time. */
+/* Managed memory moves to the device that uses it, a granule at a time. */
 static void use_managed(const struct context *context, struct range *range,
                         struct ptx_extent *extent, uint64_t address) {
     const uint64_t granule = (address - range->base) & ~(ADDRESS_SPACE_GRANULE - 1);

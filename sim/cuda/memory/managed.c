@@ -11,7 +11,7 @@
 #include "sim/cuda/memory/memory.h"
 #include "sim/cuda/stream/submit.h"
 
-/* What advice is kept for: the page size of managed memory on a GPU. */
+/* Advice is kept per page: the page size of managed memory on a GPU. */
 #define PAGE_SHIFT 16
 
 enum {
@@ -278,7 +278,7 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
     return cuMemAdvise_v2(devPtr, count, advice, location_of(device));
 }
 
-/* Send pages to a place, or forget what is in them, when their turn comes. */
+/* Move pages to a location, or discard their contents, when the stream gets there. */
 struct move {
     const struct context *context;
     CUdeviceptr address;
@@ -300,7 +300,7 @@ static uint64_t elsewhere(const struct range *range, const struct move *move,
     return MIN(bytes, move->bytes);
 }
 
-/* The contents are of no use any more: they need no place on a device, nor on the host. */
+/* The contents are discarded: they need no memory on a device, nor on the host. */
 static void discard(struct range *range, const struct move *move) {
     uint64_t first = round_up(move->address, 4096);
     uint64_t end = (move->address + move->bytes) & ~UINT64_C(4095);
@@ -343,7 +343,7 @@ static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct place pl
     TRY(stream_find(stream, NULL, &context));
     driver_lock();
     range = find(address, bytes);
-    /* Where it was sent last is known at once, whenever it gets there. */
+    /* The last location is known at once, before the pages have moved. */
     for (size_t i = (address - (range ? range->base : address)) >> PAGE_SHIFT;
          range && place.type && i <= (address - range->base + bytes - 1) >> PAGE_SHIFT; i++)
         range->managed->pages[i].last = place;
@@ -463,7 +463,7 @@ static struct place common(const struct managed *managed, size_t first, size_t l
     return place;
 }
 
-/* A place in the words that were used before there were locations. */
+/* A location as the calls of before CUDA 12 name it. */
 static int old_words(struct place place) {
     switch (place.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:

@@ -3,8 +3,8 @@
 /*
  * Managed: memory for host and devices alike, at one address.
  *
- * Its bytes lie with the host. A device is charged for the granules that were prefetched to it or
- * used by it, for as long as they stay; they make room for anything else that the process needs
+ * Its bytes are host memory. A device is charged for the granules that were prefetched to it or
+ * that it used, as long as they stay; they make room for anything else that the process needs
  * there. As with the real driver, limits of cgroups do not count them.
  *
  * Functions want driver.lock.

@@ -274,7 +274,7 @@ CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy) {
     return copy_2d(pCopy, CU_STREAM_PER_THREAD, true);
 }
 
-/* Batches: which copy failed is told only to those who ask. */
+/* Batches: which copy failed is told only to callers that ask. */
 static CUresult batch(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n,
                       const CUmemcpyAttributes *attributes, const size_t *starts,
                       size_t n_attributes, size_t *ret_failed, CUstream stream) {

@@ -4,14 +4,14 @@
  * Memory: what an address is, and where its bytes are.
  *
  * These take no lock of the driver (registered host memory has a readers' lock of its own), so
- * that copies, and the interpreter for every access, can ask.
+ * that copies and the interpreter can call them for every access.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/cuda/memory/heap.h"
 
-/* The allocation, mapping or registered range that has `address`; false: nothing we know. */
+/* The allocation, mapping or registered range that has `address`; false: none. */
 bool memory_find(CUdeviceptr address, struct allocation *ret);
 
 enum memory_access {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pointer: what can be asked about an address.
+ * Pointer: attributes of an address.
  */
 #include <string.h>
 

@@ -3,7 +3,7 @@
 /*
  * Pool: device memory that is kept for reuse, for allocations in stream order.
  *
- * A pool reserves granules of its device and keeps what is freed until somebody waits for a
+ * A pool reserves granules of its device and keeps what is freed until the program waits for a
  * stream, an event or a context; then it keeps no more than its release threshold. It grows by at
  * least 32 MiB where there is that much, as the real driver's pools do.
  *
@@ -40,7 +40,7 @@ struct pool {
     struct heap heap;
 };
 
-/* A pool of `device` that nobody can name yet: slab_publish() it, or let it go again. */
+/* A pool of `device` that has no handle yet: slab_publish() it, or free it again. */
 struct pool *pool_new(struct device *device);
 void pool_free_unused(struct pool *pool);
 /* The pool of a handle, if it was not destroyed; NULL: there is none. */
@@ -53,7 +53,7 @@ void pool_uncharge(struct pool *pool, uint64_t bytes);
 /* Give back what is reserved above `keep` bytes and not in use. */
 void pool_trim(struct pool *pool, uint64_t keep);
 
-/* Somebody waited: idle memory above the thresholds goes back. */
+/* The program waited: idle memory above the thresholds goes back. */
 void pool_settle_all(const struct device *device);
 /* The device was reset: nothing in its pools survives. */
 void pool_end_all(const struct device *device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Poolshare: a pool and its allocations in another process. The bytes stay charged to the process
- * whose pool it is.
+ * Pool share: a pool and its allocations in another process. The bytes stay charged to the process
+ * that owns the pool.
  */
 #include <fcntl.h>
 #include <string.h>

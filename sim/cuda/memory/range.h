@@ -38,7 +38,7 @@ struct range {
     CUdeviceptr base;
     uint64_t bytes;                /* asked for; what an access is checked against */
     uint64_t span;                 /* in whole granules */
-    struct device *device;         /* whose memory it is; NULL: the host's */
+    struct device *device;         /* that has the memory; NULL: the host */
     struct context *context;       /* that made it; NULL: lives on its own */
     struct heap *heap;             /* that it came from; NULL: none */
     struct range *previous, *next; /* of the same heap or context */

@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Segment: device memory that this process shares with others. The box charges it once, to one of
- * those who use it. Within the process it is counted how often it is used here.
+ * the processes that use it. Each process counts its own uses.
  *
  * Functions want driver.lock.
  */
@@ -15,7 +15,7 @@
 CUresult segment_new(const struct device *device, uint64_t bytes, uint64_t *ret_id);
 /* Use segment `id` (once more). Its device as this process sees it, and its size. */
 CUresult segment_join(uint64_t id, struct device **ret_device, uint64_t *ret_bytes);
-/* Use it once less. True: nobody uses it any more, in any process. */
+/* Use it once less. True: no process uses it any more. */
 bool segment_leave(uint64_t id);
 /* Whether some process still uses it. */
 bool segment_exists(uint64_t id);

@@ -2,8 +2,8 @@
 /*
  * Vmm: addresses reserved by the program, into which it maps handles.
  *
- * A reservation is a range without memory. A mapping is a range of its own that stands in the
- * table instead; neighbouring mappings count as one piece for every access.
+ * A reservation is a range without memory. A mapping is a range of its own that replaces it
+ * in the table; neighbouring mappings count as one piece for every access.
  */
 #include "base/cleanup.h"
 #include "sim/cuda/core/context.h"

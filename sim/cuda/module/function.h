@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Function: a kernel of a module, as programs name it; and kernels of libraries, which mean the
- * function of whatever context is current.
+ * function of the current context.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,7 +37,7 @@ void function_free(struct function *function); /* wants driver.lock */
 /* The function of a handle, which may also be a kernel of a library: then that of the current
  * context. Any thread, without driver.lock. */
 CUresult function_get(CUfunction handle, struct function **ret);
-/* Translate it, if nobody did: only then are its attributes known. */
+/* Translate it, if it was not yet: only then are its attributes known. */
 CUresult function_load(struct function *function);
 /* The function of a library's kernel in `context`; see sim/cuda/module/library.c. */
 CUresult library_kernel_function(CUkernel handle, struct context *context, struct function **ret);

@@ -4,7 +4,7 @@
  * Image: device code as programs hand it over, reduced to the PTX that is in it.
  *
  * That is a text, a fat binary (bare or in the wrapper that nvcc makes), a file of either, or what
- * cuLinkComplete() made here. Machine code cannot run; who hands it over is told how to get PTX.
+ * cuLinkComplete() made here. Machine code cannot run; the log then says how to get PTX.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ void image_done(struct image *image);
 CUresult image_add(struct image *image, const char *name, const char *text, size_t n);
 /*
  * Add what is in `code`. `bytes` 0: as long as it says itself, or up to its NUL. `device` (NULL:
- * any) chooses among the variants in a fat binary. What is wrong is told to `jit` (may be NULL).
+ * any) chooses among the variants in a fat binary. Errors go to the log of `jit` (may be NULL).
  */
 CUresult image_read(struct image *image, const char *name, const void *code, size_t bytes,
                     const struct device *device, struct jit *jit);

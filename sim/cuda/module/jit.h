@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Jit: what a program wants from the compiler of device code, and what it is told.
+ * JIT: the program's options for the compiler of device code, and its logs.
  *
  * Options that only make code faster are accepted and change nothing. The logs are the program's
  * buffers; they always end with a NUL. Option values that are results are written by jit_finish().
@@ -28,7 +28,7 @@ struct jit {
 CUresult jit_read(struct jit *ret, unsigned n, const CUjit_option *options, void **values);
 /* Read options that are added to those before. */
 CUresult jit_read_more(struct jit *jit, unsigned n, const CUjit_option *options, void **values);
-/* Tell the program. `jit` may be NULL. A line ends with "\n". */
+/* Write to the program's logs. `jit` may be NULL. A line ends with "\n". */
 void jit_info(struct jit *jit, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void jit_error(struct jit *jit, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Write the values that are results. */

@@ -3,7 +3,7 @@
 /*
  * Launch: a kernel with its shape and arguments, ready to run, once or often.
  *
- * Does not change once it is made. Any thread may run it.
+ * Constant once it is made. Any thread may run it.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +50,5 @@ uint64_t launch_run(void *launch);
 /* Hand it to a stream, which takes it over in any case. */
 CUresult launch_submit(struct launch *launch, CUstream stream);
 
-/* Kernels of a context that ends get some time to come to their end, then they are ended. */
+/* The context ends: give its kernels some time to finish, then cancel them. */
 void launch_context_end(struct context *context);

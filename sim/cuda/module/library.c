@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Library: device code of no particular context. It becomes a module in each context that uses one
- * of its kernels or variables, when it does so first. A kernel stands for its function in whatever
- * context is current; what is set for it on a device holds for that device in all contexts.
+ * Library: device code of no particular context. It becomes a module in each context on the
+ * first use of one of its kernels or variables there. A kernel stands for its function in the
+ * current context; its settings for a device apply to that device in all contexts.
  *
  * Code knows where its variables are, so each context needs its own. The first one gets the code
  * that was parsed when the library was loaded, the others parse it again.

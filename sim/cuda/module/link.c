@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Link: several inputs become one module. The "cubin" that comes out is the texts in a container of
- * ours, which the loading calls understand; it was parsed and linked once to find what is wrong.
+ * Link: several inputs become one module. The resulting "cubin" holds the texts in our own
+ * container, which the loading calls understand; they are parsed and linked once to find errors.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **opt
     return cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
 }
 
-/* Each input is parsed alone first, so that its mistakes are told when it comes. */
+/* Each input is parsed alone first, so that the call that adds it reports its errors. */
 static CUresult check_input(struct link *link, size_t from) {
     for (size_t i = from; i < link->image.n_inputs; i++) {
         const struct image alone = { &link->image.inputs[i], 1 };

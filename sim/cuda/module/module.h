@@ -27,7 +27,7 @@ struct module_code {
     unsigned max_registers; /* asked for; 0: no limit */
 };
 
-/* Parse and link. What is wrong is told to `jit` (may be NULL). */
+/* Parse and link. Errors go to the log of `jit` (may be NULL). */
 CUresult module_code_new(struct module_code **ret, const struct image *image,
                          const struct device *device, struct jit *jit);
 struct module_code *module_code_ref(struct module_code *code);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Print: what kernels printed, kept until the program waits for them.
+ * Print: the output of kernels, kept until the program waits for them.
  *
- * As much as CU_LIMIT_PRINTF_FIFO_SIZE; the oldest goes first when it is full.
+ * At most CU_LIMIT_PRINTF_FIFO_SIZE bytes; the oldest are dropped first.
  */
 #include <stddef.h>
 

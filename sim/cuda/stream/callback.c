@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callback: functions of the program that a stream calls, on a thread of ours. While one runs, its
- * stream waits, and CUDA must not be called from it: it would be told CUDA_ERROR_NOT_PERMITTED.
+ * Callback: functions of the program that a stream calls, on a thread of the library. While one
+ * runs, its stream waits. CUDA calls from it return CUDA_ERROR_NOT_PERMITTED.
  */
 #include "sim/cuda/stream/callback.h"
 

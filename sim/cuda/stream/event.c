@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Event: a point in a stream, as a piece of work that does nothing. Recording it again makes it
- * another point; who waits for the first one goes on waiting for that.
+ * another point; a stream that waits for the first one goes on waiting for it.
  *
- * An event that other processes have too follows their records: before it is used, a record that
- * was made elsewhere becomes a piece of work here, which is done when that record was reached.
+ * An event shared with other processes follows their records: before it is used, a record of
+ * another process becomes a piece of work here, which is done when that process has reached it.
  */
 #include <stdlib.h>
 
@@ -151,7 +151,7 @@ static CUresult shared_work(struct event *event, uint64_t number, struct work *a
     return r;
 }
 
-/* `event` was recorded here, as `work`: tell the others. Wants stream_lock(). */
+/* `event` was recorded here, as `work`: publish that to other processes. Wants stream_lock(). */
 static CUresult share_record(struct event *event) {
     uint64_t number;
     struct work *reach;
@@ -168,7 +168,7 @@ static CUresult share_record(struct event *event) {
     return CUDA_SUCCESS;
 }
 
-/* Follow what others recorded since. Wants stream_lock(). */
+/* Follow what other processes recorded since. Wants stream_lock(). */
 static CUresult follow(struct event *event) {
     struct work *reached;
     uint64_t last;
@@ -225,7 +225,7 @@ static CUresult record(struct event *event, struct stream *stream, bool external
     if (!event->shared)
         return CUDA_SUCCESS;
     TRY(share_record(event));
-    /* Who waits for the stream has waited for the record too. */
+    /* A thread that waits for the stream has waited for the record too. */
     return stream_await(stream, event->work);
 }
 
@@ -277,7 +277,7 @@ CUresult cuEventQuery(CUevent hEvent) {
     TRY(find(hEvent, &event));
     TRY(capture_forbid_unsafe());
     TRY(recorded(event, &work));
-    /* The others' word counts at once; the work that follows it may come a moment later. */
+    /* Another process's record counts at once; the work that follows it may come a moment later. */
     if (work && !work_is_done(driver.executor, work) && !shared_is_reached(event))
         return CUDA_ERROR_NOT_READY;
     return context_check(event->context);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The page has a place for each of the last records. A record whose place was taken by a later one,
- * RECORDS further on, is as good as reached: a program that records so much more often than it
- * waits has long lost what it waits for.
+ * RECORDS further on, counts as reached: a program that records so much more often than it waits
+ * has lost that record anyway.
  *
  *     last = 70     place 5: 69, reached    place 6: 70, of pid 4711    place 7: 7, reached
  */
@@ -63,7 +63,7 @@ _Static_assert(sizeof(struct event_handle) == CU_IPC_HANDLE_SIZE, "as large as t
 
 static uint64_t last_number;
 
-/* Nobody else's pid after a fork: a child cannot use the driver. */
+/* Not the parent's pid after a fork: a child cannot use the driver. */
 static uint64_t own_start_time(void) {
     static _Atomic uint64_t kept;
     uint64_t found = atomic_load(&kept);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Ipcevent: what an event has in common with the same event in other processes: which record was
- * the last one, and which of the records have been reached. A page in memory that all of them map.
+ * IPC event: the state that an event shares with the same event in other processes: its last
+ * record, and which records have been reached. It is a page of memory that all of them map.
  *
  * Records are numbered from 1 on. Any process may record; one that ends has reached everything that
- * it recorded, so nobody waits for the dead. Times stay at home: each process has its own clock.
+ * it recorded, so no process waits for a dead one. Times are not shared: each process has its own
+ * clock.
  *
- * Functions need no lock unless they say so. What others write is not trusted: at worst an event
- * that somebody broke is reached too early or never.
+ * Functions need no lock unless they say so. What other processes write is not trusted: at worst
+ * a broken event is reached too early or never.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,15 +23,16 @@ CUresult ipc_event_new(struct ipc_event **ret);
 /* The event of a handle that another process made. CUDA_ERROR_INVALID_HANDLE: it is none, or that
  * process or its event has gone. CUDA_ERROR_INVALID_CONTEXT: it is this process. */
 CUresult ipc_event_open(struct ipc_event **ret, const CUipcEventHandle *handle);
-/* Name it to others; CUDA_ERROR_INVALID_HANDLE: it is another process's. */
+/* A handle for other processes. CUDA_ERROR_INVALID_HANDLE: another process made the event. */
 CUresult ipc_event_name(const struct ipc_event *event, CUipcEventHandle *ret);
 struct ipc_event *ipc_event_ref(struct ipc_event *event);
 struct ipc_event *ipc_event_unref(struct ipc_event *event); /* accepts NULL */
 
-/* This process records it: the number of that record, to be reached later. */
+/* This process records it; the number of that record, for ipc_event_reach(). */
 uint64_t ipc_event_record(struct ipc_event *event);
 void ipc_event_reach(struct ipc_event *event, uint64_t record);
 /* The last record; 0: none. */
 uint64_t ipc_event_last(const struct ipc_event *event);
-/* Whether a record was reached. `look`: also whether who made it is gone, which costs more. */
+/* Whether a record was reached. `look`: also whether the process that made it is gone, which costs
+ * more. */
 bool ipc_event_reached(const struct ipc_event *event, uint64_t record, bool look);

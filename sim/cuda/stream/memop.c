@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memop: a stream that waits for a value in memory, or writes one. Whoever else changes the value,
- * another stream, a kernel or the host, is noticed sooner or later: a condition is asked for again
+ * Memop: a stream that waits for a value in memory, or writes one. A change by
+ * another stream, a kernel or the host is noticed sooner or later: the condition is checked again
  * and again while the stream waits, without holding up anything else.
  */
 #include <stdlib.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Stream: work in order, asynchronous to who submits it (sim/cuda/stream/submit.h says how).
+ * Stream: work that runs in order, asynchronously to the threads that submit it
+ * (sim/cuda/stream/submit.h says how).
  *
- * Every context has its legacy stream, every thread that asks for it a stream of its own in each
- * context it uses; the others are made by the program. Streams that were destroyed while busy leave
- * what they still had to do to hidden ones, of which a context has two.
+ * Every context has a legacy stream and, for each thread that asks for it, a stream of that thread;
+ * the program makes the others. A stream that is destroyed while busy leaves its remaining work to
+ * one of the two hidden streams of its context.
  *
- * What is marked so is guarded by stream_lock(), which is taken inside driver.lock, never around
- * it, and never by work that runs. The rest does not change while the stream lives.
+ * stream_lock() guards the fields marked so. It is taken inside driver.lock, never around it, and
+ * never by work that runs. The other fields are constant while the stream lives.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +42,7 @@ struct stream {
     unsigned flags;
     int priority;
     uint64_t id;
-    CUstreamAttrValue window, policy, domain, domain_map; /* kept for those who ask */
+    CUstreamAttrValue window, policy, domain, domain_map; /* only kept, to be read again */
 
     /* stream_lock() from here on */
     uint32_t number;       /* in the timeline */
@@ -97,7 +98,7 @@ bool stream_idle(struct stream *stream);
 CUresult stream_await(struct stream *stream, struct work *work);
 /* A point in the stream: done when everything submitted so far is. Wants stream_lock(). */
 CUresult stream_mark(struct stream *stream, struct work **ret);
-/* Somebody waited in the context: what kernels printed is written, pools give back what they need
+/* A thread waited in the context: write what kernels printed, let pools give back what they need
  * not keep. Without any lock. */
 void stream_settle(struct context *context);
 /* Leave what `stream` still has to do to a hidden one. Wants stream_lock(). */

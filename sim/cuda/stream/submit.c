@@ -5,8 +5,8 @@
  *   - the events that its stream was told to wait for since then,
  *   - on the legacy stream, everything in the context's blocking streams; on a blocking stream,
  *     everything in the legacy stream.
- * The executor executes it when all of these are executed; the timeline gives it its time after
- * theirs. Events are points beside the stream, not pieces of work in it: they change no latency.
+ * The executor runs it when all of these are done; its time in the timeline comes after theirs.
+ * Events are points beside the stream, not pieces of work in it: they change no latency.
  */
 #include "sim/cuda/stream/submit.h"
 
@@ -117,7 +117,7 @@ static bool is_blocking(const struct stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* What the legacy stream and the blocking ones owe each other. */
+/* How the legacy stream and the blocking ones wait for each other. */
 static CUresult add_legacy(struct submit_list *list, const struct stream *stream) {
     const struct context *context = stream->context;
 
@@ -343,7 +343,7 @@ static CUresult add_pending(struct submit_list *list, const struct stream *strea
     return CUDA_SUCCESS;
 }
 
-/* Want the list's works to outlive the lock. */
+/* Take references, so that the work in the list outlives the lock. */
 static void ref_all(struct submit_list *list) {
     for (size_t i = 0; i < list->n; i++)
         work_ref(list->at[i]);

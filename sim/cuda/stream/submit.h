@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Work: how anything gets onto a stream. Whoever has something for a device to do (a copy, a
- * kernel, a matrix product) fills in an order and calls stream_submit(); everything that streams
- * promise is taken care of there: the default streams, the order within a stream, events that it
- * waits for, the legacy stream's synchronisation, priorities, latency and time, capture into a
- * graph, errors that stick to the context, lost devices, utilization.
+ * Submit: how work gets onto a stream. A call that gives a device something to do (a copy, a
+ * kernel, a matrix product) fills in an order and calls stream_submit(). That keeps everything that
+ * streams promise: the default streams, the order within a stream, events that it waits for, the
+ * legacy stream's synchronisation, priorities, latency and time, capture into a graph, errors that
+ * stick to the context, lost devices, utilization.
  *
  * An example, from a kernel launch:
  *
@@ -38,10 +38,10 @@
 struct stream_order {
     CUgraphNodeType type; /* what it is in a graph */
     /*
-     * Do it, and give back its cost in modelled nanoseconds; NULL: nothing to do. On a thread of
+     * Do the work and return its cost in modelled nanoseconds; NULL: nothing to do. On a thread of
      * the executor, without any lock; may take driver.lock, must not wait for work. Not called once
-     * the context is in error or its device lost. What goes wrong is told to context_fail().
-     * On a timing-only box it is called as well, and only has to know the cost.
+     * the context is in error or its device lost. Errors go to context_fail().
+     * On a timing-only box it is called as well, but only has to return the cost.
      */
     work_fn run;
     bool (*poll)(void *argument); /* NULL, or what must hold before, see sim/time/executor.h */
@@ -97,7 +97,7 @@ CUresult submit_to_lane(struct stream_lane *lane, struct submit_task *task, stru
 static inline struct cost_device device_cost(const struct device *device) {
     return (struct cost_device){ device->model, device->multiprocessors };
 }
-/* Work computes nothing on such a box, it only takes its time. */
+/* On such a box work computes nothing and only costs modelled time. */
 static inline bool timing_only(void) {
     return driver.box->file->timing_only;
 }
