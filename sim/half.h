@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Half: 16-bit floats, IEEE half and bfloat16, to and from float. Rounded to nearest, ties to even;
- * what is not a number becomes the one that GPUs make. Without branches, so that loops vectorise.
+ * NaNs become the one that GPUs produce. Without branches, so that loops vectorise.
  */
 #include <stdint.h>
 

@@ -355,8 +355,8 @@ int ptx_rules_check(struct ptx_opcode *opcode, struct allot_error *err);
 
 /* Follow externs and aliases. */
 struct ptx_symbol *ptx_link_resolve(struct ptx_symbol *sym);
-/* Add what the module calls of CUDA's device runtime, where it is ours to bring. */
+/* Add the functions of CUDA's device runtime that the module calls, as far as we provide them. */
 int ptx_runtime_add(struct ptx_module *module, struct allot_error *err);
-/* Functions that the executor brings along: vprintf, malloc, free, __assertfail. 0: none. */
+/* Functions that the executor provides: vprintf, malloc, free, __assertfail. 0: none. */
 enum ptx_builtin { PTX_NOT_BUILTIN, PTX_VPRINTF, PTX_MALLOC, PTX_FREE, PTX_ASSERTFAIL };
 enum ptx_builtin ptx_ir_builtin_find(const char *name);

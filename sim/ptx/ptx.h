@@ -184,7 +184,7 @@ struct ptx_launch {
     const _Atomic bool *cancel; /* may be NULL; polled, so that a runaway kernel can be ended */
     _Atomic bool *waiting;      /* may be NULL; true while all blocks that are left only poll */
     bool cooperative;           /* blocks wait for one another: all are kept resident */
-    unsigned n_sample_blocks;   /* 0: all blocks; else what it costs is told without computing, or
+    unsigned n_sample_blocks;   /* 0: all blocks; else the cost is found without computing, or
                                  * where that depends on data at most so many (and 4) stand for all,
                                  * or more if these differ, unless the launch is cooperative */
     bool by_samples;            /* compute these even where it could be told without */

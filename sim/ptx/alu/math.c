@@ -3,9 +3,10 @@
  * The approximations of the GPU's special function unit: rcp, sqrt, rsqrt, sin, cos, ex2, lg2,
  * tanh.
  *
- * PTX gives each a bound of error, not bits. What can be exact is; the transcendental ones are
- * polynomials that stay well inside the bound (relative 2^-22 for ex2, absolute 2^-22 for lg2 near
- * 1, absolute 2^-20.9 for sin and cos in [-pi, pi], relative 2^-11 for tanh) and vectorise.
+ * PTX gives each an error bound, not exact bits. Those that can be exact are; the transcendental
+ * ones are polynomials that stay well inside the bound (relative 2^-22 for ex2, absolute 2^-22 for
+ * lg2 near 1, absolute 2^-20.9 for sin and cos in [-pi, pi], relative 2^-11 for tanh) and
+ * vectorise.
  */
 #include "sim/ptx/alu/round.h"
 

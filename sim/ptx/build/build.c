@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Builder: from parsed instructions to code. Operands become refs, numbers become 32-lane arrays
- * beside the code, labels become pointers. Where control can fall into a label a `join` is put: the
- * place where lanes that went different ways may meet again.
+ * beside the code, labels become pointers. A `join` marks each label that control can fall into:
+ * diverged lanes may meet again there.
  */
 #include "sim/ptx/build/build.h"
 

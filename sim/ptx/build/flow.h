@@ -4,8 +4,8 @@
  * Flow: where each virtual register of a function lives in its frame.
  *
  * PTX names a new register for almost every result. 32 lanes of one take 128 bytes, so a few
- * hundred of them would not stay in the first-level cache; registers whose lifetimes do not meet
- * share a place. The most that are alive at once is also the register count that is reported.
+ * hundred of them would not stay in the first-level cache; registers whose lifetimes do not overlap
+ * share storage. The most that are alive at once is also the register count that is reported.
  */
 #include "sim/ptx/ir.h"
 

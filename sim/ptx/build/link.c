@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Module: externs resolved across inputs, shared memory laid out, and what the host asks about it.
+ * Link: externs resolved across inputs, shared memory laid out, and queries of the host.
  *
  * Shared memory of one block:
  *

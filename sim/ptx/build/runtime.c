@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runtime: functions of CUDA's device runtime that need no more than PTX can say, in PTX. NVIDIA's
+ * Runtime: functions of CUDA's device runtime that can be written in PTX. NVIDIA's
  * come as machine code in an archive; ours are one more input, linked where something is missing.
  *
  * A grid-wide barrier: each block meets at its own barrier, its first thread counts up in the words
@@ -95,7 +95,7 @@ int ptx_runtime_add(struct ptx_module *module, struct allot_error *err) {
 
         if (sym->kind != PTX_SYM_FUNCTION || !brings(sym->name))
             continue;
-        if (sym->function->defined) /* somebody brought his own */
+        if (sym->function->defined) /* the module brings its own */
             return 0;
         wanted = true;
     }

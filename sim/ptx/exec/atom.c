@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Atomics and cp.async, lane by lane in lane order. Blocks run on several host threads, and managed
- * memory is the host's too, so these are the host's own atomic instructions; every scope and order
- * that PTX knows is served by the strongest.
+ * memory is the host's too, so these are the host's own atomic instructions; every scope and
+ * order of PTX uses the strongest.
  */
 #include <math.h>
 

@@ -49,8 +49,9 @@ struct ptx_run {
     _Atomic int polls; /* whether its threads wait for others: 0 not asked yet, 1 no, 2 yes */
     _Atomic bool stop;
     _Atomic int error;
-    _Atomic unsigned n_workers, n_idle; /* that run, and of these, those whose blocks all poll */
-    pthread_mutex_t lock;               /* fault, stats */
+    _Atomic unsigned n_workers,
+        n_idle;           /* that run; of these, the ones that have only blocks that poll */
+    pthread_mutex_t lock; /* fault, stats */
     struct ptx_result *result;
     uint32_t dynamic_at, shared_bytes;
     uint32_t reserved_at; /* shared memory after the program's own, where a module wants it */

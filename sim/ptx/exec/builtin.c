@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions that CUDA's runtime brings along: vprintf, malloc, free, __assertfail.
+ * The functions that CUDA's runtime provides: vprintf, malloc, free, __assertfail.
  *
- * Arguments are where the calling sequence put them, in .param variables. A printf's arguments are
- * one after the other in the thread's memory, each aligned to its size, floats widened to doubles,
+ * Arguments are in .param variables, where the calling sequence put them. The arguments of printf
+ * follow one another in the thread's memory, each aligned to its size, floats widened to doubles,
  * as in C.
  */
 #include <stdio.h>

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Control flow of a warp: lanes part at branches and meet again.
+ * Control flow of a warp: lanes diverge at branches and converge again.
  *
  * Lanes that run together are a split: program counter, frame, mask. The split that is deepest in
- * calls and, of those, earliest in the code runs; others wait. Code is laid out so that the place
- * where two ways meet comes after both, so the one that is behind always catches up, and splits
- * that stand at the same place in the same frame become one:
+ * calls and, of those, earliest in the code runs; others wait. Code is laid out so that the point
+ * where two paths meet comes after both. So the split that is behind always catches up, and splits
+ * at the same instruction of the same frame merge:
  *
  *          if (p)               {0..31} ──┬─▶ {0..15} then ──┐
  *              then                       │                  ├─▶ {0..31}
  *          join                           └─▶ {16..31} waits ┘
  *
- * Nothing but that order depends on meeting. So that lanes of one warp can wait for one another (a
- * lock taken by a neighbour), a split that goes round without end, or that keeps polling memory, is
- * put behind the others from time to time.
+ * Only this order depends on merging. Lanes of one warp may wait for one another (a lock taken by a
+ * neighbour), so a split that loops for long, or keeps polling memory, is put behind the others
+ * from time to time.
  */
 #include "sim/ptx/exec/control.h"
 
@@ -434,7 +434,7 @@ void ptx_control_polls(struct ptx_warp *w, const struct ptx_code *in,
     if (access->counts_as == PTX_IN_SHARED || access->counts_as == PTX_IN_LOCAL)
         return; /* within a block the order is fixed */
     if (w->poll.in == in && w->poll.mask == mask && w->poll.address == address) {
-        if (!run->polls) /* where no way depends on data, nobody waits */
+        if (!run->polls) /* where control flow does not depend on data, no thread waits */
             run->polls = ptx_outline_get(run->launch->kernel) ? 1 : 2;
         if (run->polls == 2) {
             w->n_thread_instructions -= w->n_now - w->poll.n;

@@ -44,5 +44,5 @@ const struct ptx_code *ptx_control_next(struct ptx_warp *w);
 const struct ptx_code *ptx_control_meet(struct ptx_warp *w, const struct ptx_code *pc);
 /* Put the running split down at `pc` in `state`. */
 void ptx_control_park(struct ptx_warp *w, const struct ptx_code *pc, enum ptx_split_state state);
-/* A call of a function that the executor brings along; false: it faulted. */
+/* A call of a function that the executor provides; false: it faulted. */
 bool ptx_builtin_run(struct ptx_warp *w, const struct ptx_code *in, uint32_t mask);

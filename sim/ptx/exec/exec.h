@@ -110,7 +110,7 @@ struct ptx_program {
     uint32_t n_params, n_rets;
     struct ptx_ir_arena arena;
 };
-/* Translate a function, or wait for whoever does. */
+/* Translate a function, or wait for the thread that does. */
 int ptx_program_get(struct ptx_function *function, const struct ptx_program **ret,
                     struct allot_error *err);
 void ptx_program_free(struct ptx_program *program);
@@ -279,9 +279,8 @@ static inline void ptx_count_access(struct ptx_warp *w, const struct ptx_code *i
 __attribute__((format(printf, 6, 7))) void ptx_fault(struct ptx_warp *w, const struct ptx_code *in,
                                                      enum ptx_fault_kind kind, unsigned lane,
                                                      uint64_t address, const char *format, ...);
-/* Lanes load what others may write. Rounds of waiting are not what a kernel costs, as how many
- * there are is up to the host: of loads of one place with nothing done in between only the last
- * counts. */
+/* Lanes load what others may write. Rounds of waiting do not count as cost, because their number is
+ * up to the host: of loads of one address with nothing done in between only the last counts. */
 void ptx_control_polls(struct ptx_warp *w, const struct ptx_code *in,
                        const struct ptx_access *access, uint32_t mask);
 /* Cancel flag, memory generation. True: the warp must stop. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults: the first of a launch is kept for its result, and ends it. */
+/* Faults: the first fault of a launch is kept for its result and ends the launch. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launch: blocks over host threads, and what they found summed up. */
+/* Launch: blocks distributed over host threads, and their results added up. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -8,7 +8,7 @@
  *            of it    2^20 more than they are  takes                   to come           a barrier
  *
  * A phase ends when nothing is still to come; the next begins with as many arrivals as this one
- * had. What an arrival gives out is the object as it was, and a state is waited for by comparing
+ * had. An arrival returns the object as it was; a thread waits for a state by comparing
  * phases. Copies are done when they are issued, so nothing that a thread started is under way when
  * it arrives. A block runs on one thread: nothing here is atomic.
  */

@@ -63,7 +63,7 @@ int ptx_memory_find(struct ptx_memory *memory, uint64_t address, struct ptx_exte
     return memory->find(memory->user, address, ret);
 }
 
-/* Whether all of a piece lies in an extent, whatever the owner of the table answered. */
+/* Whether an extent holds all `bytes` at `address`: the owner's answer is not trusted. */
 static bool has(const struct ptx_extent *extent, uint64_t address, uint64_t bytes) {
     const uint64_t at = address - extent->base; /* very large below it */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pool: host threads that help with launches. The caller always works on its own launch, so a
- * launch ends even if no helper can be had; helpers join whatever launch still wants them.
+ * launch ends even without any helper; helpers join any launch that still wants them.
  */
 #include <signal.h>
 #include <unistd.h>

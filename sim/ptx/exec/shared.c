@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The access that tiled kernels are made of: one 32-bit word of shared memory per lane, through a
- * 32-bit address. Lanes often form rows of a tile, so each eight of them are looked at: side by
- * side is a vector load, all the same a broadcast. Whatever is not all good goes the general way,
- * which also finds the fault.
+ * 32-bit address. Lanes often form rows of a tile, so the code looks at eight at a time:
+ * consecutive addresses are a vector load, equal ones a broadcast. Everything else goes through the
+ * general path, which also finds faults.
  */
 #include "sim/ptx/alu/lanes.h"
 

@@ -2,9 +2,9 @@
 /*
  * Instructions in which lanes see one another: barriers, votes, shuffles, matches, reductions.
  *
- * The ".sync" ones name the lanes that take part. While some of those that still live are
- * elsewhere, the split waits where it is; when the others come to the same place they become one
- * split with it, and the instruction runs for all.
+ * The ".sync" ones name the lanes that take part. While some of these are live and
+ * elsewhere, the split waits; when they arrive at the same instruction they merge with it, and the
+ * instruction runs for all.
  */
 #include "base/cleanup.h"
 #include "sim/ptx/exec/control.h"

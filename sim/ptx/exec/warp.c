@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Warp: the loop that runs code, and what is no arithmetic but works on 32 lanes at once.
+ * Warp: the loop that runs code, and instructions other than arithmetic that work on 32 lanes at
+ * once.
  *
  * Every instruction has a guard (without one: a word that is always 0, flipped), so the lanes that
- * take part are `active & (word ^ flip)`. When these are all that live in the warp, results go
- * straight to the register: what is written for the lanes that exited does not matter. Otherwise
+ * take part are `active & (word ^ flip)`. When these are all live lanes of the warp, results go
+ * straight to the register: values written for exited lanes do not matter. Otherwise
  * they go to a scratch register first and are merged by mask.
  */
 #include "sim/ptx/exec/control.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parser keeps things in: an arena, growing arrays, and names in nested scopes. */
+/* The parser's containers: an arena, growing arrays, and names in nested scopes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rules: which modifiers an instruction takes and which it must have, as the PTX manual has it.
- * They depend on the spelling alone, so each is checked once however often it occurs. The executor
- * would know what to do with many that are wrong; real hardware never gets to see them.
+ * Rules: the modifiers that an instruction may and must have, by the PTX manual. They depend on the
+ * spelling alone, so each spelling is checked once, however often it occurs. The executor could run
+ * many wrong spellings; NVIDIA's assembler refuses them, so we do too.
  */
 #include <errno.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decide: which instructions of a kernel decide the way of its threads.
+ * Control slice: the instructions of a kernel that its control flow depends on.
  *
- * A register that is needed needs everything that writes it, wherever; what a function gives back
- * needs what its callers hand to it, through the variables between them. Local variables are like
- * registers, word by word, as long as their address is used for nothing but loads and stores. If
- * what is needed is written by another load, an atomic or the clock, control depends on data (or
- * might), and there is no outline. Barriers decide nothing where threads do not look at one
- * another's data: they are counted too.
+ * A needed register needs every instruction that writes it, wherever it is. The result of a
+ * function needs the arguments that callers pass, through the variables between them. Local
+ * variables are like registers, word by word, as long as their address is used only for loads and
+ * stores. If a needed value comes from another load, an atomic or the clock, control flow depends
+ * on data (or might), and there is no outline. Barriers do not affect control flow where threads do
+ * not read one another's data: they are only counted.
  */
 #include "base/cleanup.h"
 #include "sim/ptx/build/flow.h"
@@ -91,7 +91,7 @@ static void need_reg(struct search *search, struct ptx_part *part, int32_t reg) 
     part->needed[reg] = 1;
 }
 
-/* The words of a variable that are needed, for as long as nobody else looks. */
+/* The words of a variable that are needed, as long as no other outline looks. */
 static uint64_t *words_of(const struct search *search, struct ptx_symbol *sym) {
     if (sym->mark != search->mark) {
         sym->mark = search->mark;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Range: whole boxes of blocks and threads along the kernel's outline at once.
+ * Intervals: whole boxes of blocks and threads go along the kernel's outline at once.
  *
- * A register is the range of values that it has in the threads of a box. Where a branch is decided
- * for the whole range, all threads of the box go on together; where it is not, the box is cut in
- * two, in a direction that the branch depends on, and both halves begin anew:
+ * A register is the interval of values that it has in the threads of a box. Where a branch goes the
+ * same way for the whole interval, all threads of the box go on together. Where it does not, the
+ * box is cut in two, in a direction that the branch depends on, and both halves begin anew:
  *
  *     if (blockIdx.x * 256 + threadIdx.x < n)
  *
  *     blocks  ├───────────────────────┼───────────┤┬┤     each piece: all of its threads go one way
  *                                                 └┴─ one block, cut by its threads
  *
- * So the cost of a grid of any size is exact after a few cuts, wherever its blocks are alike but
- * for bounds. Ranges are of mathematical integers; what might wrap around is unknown, and an
+ * So the cost of a grid of any size is exact after a few cuts, if its blocks differ only at its
+ * bounds. Intervals are of mathematical integers; a value that might wrap around is unknown, and an
  * unknown that no cut makes known ends the attempt.
  */
 #include <errno.h>

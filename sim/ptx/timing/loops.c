@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loop: what a thread costs that goes round some million times is had by a division. At the branch
- * back the rounds that are left are computed lane by lane, counted, and left out: counters are set
- * to what they would be, and all lanes go on behind the loop together.
+ * Loops: one division gives the cost of a thread that makes millions of rounds. At the branch back
+ * the remaining rounds are computed lane by lane, counted, and skipped: counters are set to their
+ * final values, and all lanes go on behind the loop together.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -310,7 +310,7 @@ int ptx_loops_find(struct ptx_part *part) {
         if (inst->opcode->op != PTX_OP_bra || inst->guard < 0)
             continue;
         first = f->labels[f->operands[inst->operands].reg];
-        for (uint32_t i = first + 1; i <= last; i++) /* nobody comes in from elsewhere */
+        for (uint32_t i = first + 1; i <= last; i++) /* no branch leads in from elsewhere */
             straight &= !labelled[i];
         if (first >= last || !straight || !describe(part, first, last, &loop))
             continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kernel and the functions it calls, reduced to what decides which way threads go: instructions
- * that no branch and no guard depends on are passed over, and accesses are only counted.
+ * A kernel and the functions it calls, reduced to the control flow of threads: instructions that
+ * no branch and no guard depends on are skipped, and accesses are only counted.
  *
  *     mov.u32 %r1, %ctaid.x;                kept
  *     mad.lo.u32 %r2, %r1, 256, %r3;        kept: %p1 needs %r2
@@ -158,8 +158,8 @@ static bool is_counted(const struct ptx_code *code) {
             code->run == count_atomic || code->run == count_copy);
 }
 
-/* Put what is counted in a row into one. Nobody comes in between: where ways meet there is a join,
- * or before it something that does not go on. */
+/* Put what is counted in a row into one. No branch leads in between: where control flow meets there
+ * is a join, or before it something that does not go on. */
 static int bundle(struct ptx_program *program) {
     for (uint32_t i = 0; i < program->n_code; i++) {
         struct ptx_worker worker = { 0 };

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Outline: what a kernel costs, told without its data.
+ * Outline: the cost of a kernel, found without its data.
  *
- * Modelled time is made of sums over threads: instructions, and bytes of accesses. Where the way of
- * every thread follows from parameters and from the numbers of threads and blocks, these sums can
- * be had without computing: see outline.c for what is left of a kernel then,
- * intervals.c and threads.c for the two ways to add up.
+ * Modelled time is made of sums over threads: instructions, and bytes of accesses. Where the
+ * control flow of every thread follows from parameters and from the numbers of threads and blocks,
+ * these sums need no computing: outline.c reduces the kernel, intervals.c and threads.c are the two
+ * ways to add up.
  */
 #include "sim/ptx/exec/block.h"
 
-/* What the way of a thread depends on: a bit for each number. */
+/* What the control flow of a thread depends on: a bit for each number. */
 enum {
     PTX_BY_TID_X = 1,
     PTX_BY_TID_Y = 2,
@@ -23,13 +23,13 @@ enum {
 };
 
 /*
- * A loop that counts: its body goes straight through, and all that decides in it is
+ * A counting loop: its body has no other branch, and all that controls it is
  *
  *     add  x, x, step      for one or several x
  *     setp p, x, bound     for one of them, before or after its add
  *     @p bra body
  *
- * with steps and bounds that do not change. How often it is gone round can be computed.
+ * with steps and bounds that do not change. The number of its rounds can be computed.
  */
 enum { PTX_MAX_COUNTERS = 8 };
 struct ptx_loop {
@@ -76,30 +76,32 @@ struct ptx_outline {
     struct ptx_threads_memo *memo;
 };
 
-/* NULL: the way that threads take depends on data, or there is no memory. Lives with the module. */
+/* NULL: control flow depends on data, or there is no memory. Lives with the module. */
 struct ptx_outline *ptx_outline_get(struct ptx_function *kernel);
 void ptx_outline_free(struct ptx_outline *outline);
 
-/* Find what decides in all parts; false: data does. Its caller holds the lock of all outlines. */
+/* Find what control flow depends on in all parts; false: on data. The caller holds the lock of all
+ * outlines. */
 bool ptx_control_slice_find(struct ptx_outline *outline);
-/* What a call calls; NULL: a register tells. */
+/* The callee of a call; NULL: it is in a register. */
 struct ptx_function *ptx_outline_callee(const struct ptx_function *f, const struct ptx_inst *inst);
 struct ptx_part *ptx_outline_part(const struct ptx_outline *outline, const struct ptx_function *f);
 
 /*
- * What the launch of `run` costs, over all of its blocks. -EOPNOTSUPP: it cannot be told this way
- * (a thread that never ends, say); -ECANCELED; -ENOMEM. The same for every run, on any machine.
+ * What the launch of `run` costs, over all of its blocks. -EOPNOTSUPP: it cannot be found this way
+ * (a thread that never ends, say); -ECANCELED; -ENOMEM. The result is the same in every run, on any
+ * machine.
  */
 int ptx_outline_cost(struct ptx_outline *outline, const struct ptx_run *run, struct ptx_stats *ret);
 
-/* Find the loops that count, and let the reduced program pass them at once. -ENOMEM. */
+/* Find the counting loops, and let the reduced program skip them. -ENOMEM. */
 int ptx_loops_find(struct ptx_part *part);
-/* How often one is gone round again whose counter is `x` at its branch, which is taken; 0: that
+/* How many more rounds a loop makes when its counter is `x` at its branch, which is taken; 0: that
  * cannot be said. Numbers are of the counter's width, signed or not as they are compared. */
 uint64_t ptx_loops_rounds(const struct ptx_loop *loop, int64_t x, int64_t step, int64_t bound);
 
-/* The two ways. By ranges of blocks and threads that all go the same way: -E2BIG if there are too
- * many of these, -EOPNOTSUPP if it cannot be said. */
+/* The two ways. By intervals of blocks and threads with the same control flow: -E2BIG if there are
+ * too many of these, -EOPNOTSUPP if it cannot be found. */
 int ptx_intervals_cost(const struct ptx_outline *outline, const struct ptx_launch *launch,
                        struct ptx_stats *ret);
 /* By following every thread, or beyond a limit some of them. */

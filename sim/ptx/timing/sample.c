@@ -11,11 +11,11 @@
  *     │      s       │ s │
  *     └──────────────┴───┘
  *
- * In a grid of one direction the inside gets three of four samples, near the middle of its thirds:
- * not exactly there in a large one, so that they differ where every other block does.
+ * In a one-dimensional grid the inside gets three of four samples, near the middle of its thirds,
+ * but not exactly there in a large one: so samples differ where every other block does.
  *
- * Where they do differ four are not enough, and blocks are taken from n equal stretches of the
- * grid, each at a place of its own in its stretch.
+ * Where the samples differ, four are not enough: blocks are then taken from n equal stretches of
+ * the grid, each at a scattered offset in its stretch.
  */
 #include <math.h>
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Follow: every thread of a launch along the kernel's outline, 32 at a time.
+ * Threads: every thread of a launch goes along the kernel's outline, 32 at a time.
  *
- * What a thread costs is a function of the numbers that its way depends on. Where these are numbers
- * of blocks alone, one thread of each block is followed, and the 32 lanes are 32 blocks:
+ * The cost of a thread is a function of the numbers that its control flow depends on. Where these
+ * are block numbers alone, one thread of each block is followed, and the 32 lanes are 32 blocks:
  *
  *     by blockIdx.x          lanes = blocks x, x+1 … x+31         counts × threads × other blocks
  *     by threadIdx too       lanes = threads of one block         counts × other blocks
  *
- * The sum is exact. Only when all that takes more than FOLLOWED steps some blocks stand for the
- * rest: one of each of n equal stretches of the grid, at a place of its own in each, n as large as
- * can be afforded; and again with more when the stretches differ so much that three standard
- * deviations of the sum are more than TOLERATED of it.
+ * The sum is exact. Only if that takes more than FOLLOWED steps do some blocks stand for the rest:
+ * one of each of n equal stretches of the grid, at a scattered offset in each, with n as large as
+ * affordable; and again with more if the stretches differ so much that three standard deviations of
+ * the sum are more than TOLERATED of it.
  */
 #include <errno.h>
 #include <stdlib.h>
