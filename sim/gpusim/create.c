@@ -145,7 +145,7 @@ static const char *option_name(int c) {
     return option->name;
 }
 
-/* The folder of a box that nobody named is made along the way. */
+/* The folder of the default box is made along the way. */
 static void make_folder(const char *path) {
     char copy[PATH_MAX];
 
@@ -173,7 +173,7 @@ static int run(int argc, char **argv) {
                                          option_name(c));
     }
     if (optind < argc)
-        return gpusim_complain_usage(&verb_create, "\"%s\" is one word too many", argv[optind]);
+        return gpusim_complain_usage(&verb_create, "unexpected argument \"%s\"", argv[optind]);
 
     if (gpusim_find_path(path, given, &err) < 0)
         return gpusim_complain(&err);
@@ -193,7 +193,7 @@ const struct verb verb_create = {
             "  --box FILE            where; else GPUSIM_BOX, else the user's own\n"
             "  -g, --gpus N          how many GPUs, 1 to 16 (4)\n"
             "  --model LIST          t4-16g a100-40g a100-80g h100-80g rtx4090-24g (a100-40g)\n"
-            "  --memory LIST         memory in all, of each GPU (what its model has)\n"
+            "  --memory LIST         total memory of each GPU (that of its model)\n"
             "  --uuid LIST           GPU-… (made up)\n"
             "  --bus LIST            PCI bus ids (made up); GPUs are numbered in bus order\n"
             "  --minor LIST          minor numbers of the device nodes (0, 1, 2, …)\n"
@@ -204,10 +204,10 @@ const struct verb verb_create = {
             "  --dev-dir DIR         where device nodes are looked for (/dev)\n"
             "  --release-delay TIME  how long an ended process's memory stays taken (0)\n"
             "  --nvml-lag TIME       how far NVML's memory readings are behind (0)\n"
-            "  --seed N              makes up the same box each time\n"
+            "  --seed N              makes the same box each time\n"
             "  --timing-only         kernels cost time but compute nothing\n"
             "  --mode MODE           of the file, 0666 to share it among users (0600)\n"
             "\n"
-            "Lists are by commas, an item for each GPU. Prints the path of the box.\n",
+            "Lists are separated by commas, one item for each GPU. Prints the path of the box.\n",
     .run = run,
 };

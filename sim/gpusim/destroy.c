@@ -36,7 +36,7 @@ static int run(int argc, char **argv) {
             given = optarg;
     }
     if (optind < argc)
-        return gpusim_complain_usage(&verb_destroy, "\"%s\" is one word too many", argv[optind]);
+        return gpusim_complain_usage(&verb_destroy, "unexpected argument \"%s\"", argv[optind]);
     if (gpusim_open_locked(&box, given, &err) < 0)
         return gpusim_complain(&err);
     for (uint32_t i = 0; i < box->file->proc_high && i < BOX_MAX_PROCS; i++)
@@ -56,7 +56,7 @@ const struct verb verb_destroy = {
     .summary = "remove a box",
     .help = "usage: gpusim destroy [--box FILE] [-f|--force]\n"
             "\n"
-            "Refuses while processes use it, unless forced: they go on with a box that nobody\n"
-            "else can find.\n",
+            "Refuses while processes use it, unless forced: they then keep a box that no other\n"
+            "process can find.\n",
     .run = run,
 };

@@ -57,11 +57,11 @@ static int run(int argc, char **argv) {
         given = optarg;
     }
     if (optind >= argc)
-        return gpusim_complain_usage(&verb_exec, "which program?");
+        return gpusim_complain_usage(&verb_exec, "no program given");
     if (find_libraries(libraries, &err) < 0)
         return gpusim_complain(&err);
 
-    /* Opened once here, so that a damaged or missing box is reported by the one who knows. */
+    /* Opened once here, so that gpusim reports a damaged or missing box, not the program. */
     if (given) {
         if (gpusim_find_path(path, given, &err) < 0 || gpusim_open(&box, path, &err) < 0)
             return gpusim_complain(&err);

@@ -36,7 +36,7 @@ static int parse_u64(const char *text, uint64_t max, uint64_t *ret) {
 
 static int need_gpu(const struct order *order, struct allot_error *err) {
     if (!order->has_gpu)
-        return error_set(err, -EINVAL, "\"%s\" on which GPU? --gpu tells", order->argv[0]);
+        return error_set(err, -EINVAL, "\"%s\" needs a GPU: name it with --gpu", order->argv[0]);
     return 0;
 }
 
@@ -220,7 +220,7 @@ static int run(int argc, char **argv) {
     order.argc = argc - optind;
     order.argv = argv + optind;
     if (order.argc < 1)
-        return gpusim_complain_usage(&verb_inject, "what is to go wrong?");
+        return gpusim_complain_usage(&verb_inject, "no fault given");
     while (k < ELEMENTSOF(kinds) && strcmp(kinds[k].name, order.argv[0]))
         k++;
     if (k == ELEMENTSOF(kinds))

@@ -86,7 +86,7 @@ int gpusim_open_locked(struct box **ret, const char *given, struct allot_error *
     r = box_lock(box);
     if (r < 0) {
         box_free(box);
-        return error_set(err, r, "the box %s is kept locked by a process that does not run on: %s",
+        return error_set(err, r, "the box %s is locked by a process that is stopped or hangs: %s",
                          path, strerror(-r));
     }
     proc_reap(box);

@@ -109,7 +109,7 @@ static int run(int argc, char **argv) {
         given = optarg;
     }
     if (optind >= argc || (!strchr(argv[optind], '=') && optind + 1 >= argc))
-        return gpusim_complain_usage(&verb_set, "what is to be set?");
+        return gpusim_complain_usage(&verb_set, "no setting given");
     if (gpusim_open_locked(&box, given, &err) < 0)
         return gpusim_complain(&err);
     r = apply(box, argc - optind, argv + optind, &err);
@@ -125,7 +125,7 @@ const struct verb verb_set = {
     .help = "usage: gpusim set [--box FILE] GPU|all NAME=VALUE…\n"
             "       gpusim set [--box FILE] release-delay=TIME|nvml-lag=TIME…\n"
             "\n"
-            "Readings follow what programs do, until they are fixed; auto lets go again.\n"
+            "Readings follow the work of programs until they are fixed; auto releases them again.\n"
             "\n" BOX_SETTINGS(X) "\nA GPU is named by index, UUID (a prefix will do) or bus id.\n",
     .run = run,
 };

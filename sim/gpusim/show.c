@@ -212,7 +212,7 @@ static int run(int argc, char **argv) {
             given = optarg;
     }
     if (optind < argc)
-        return gpusim_complain_usage(&verb_show, "\"%s\" is one word too many", argv[optind]);
+        return gpusim_complain_usage(&verb_show, "unexpected argument \"%s\"", argv[optind]);
     if (gpusim_open_locked(&box, given, &err) < 0)
         return gpusim_complain(&err);
     r = box_check(box, &err);
@@ -227,7 +227,7 @@ static int run(int argc, char **argv) {
 
 const struct verb verb_show = {
     .name = "show",
-    .summary = "a picture of the box: GPUs, who holds what, what is broken",
+    .summary = "a picture of the box: GPUs, processes and their memory, faults",
     .help = "usage: gpusim show [--box FILE] [--json]\n"
             "\n"
             "In the bars # is memory held, = memory of ended processes that the driver still\n"
