@@ -59,8 +59,8 @@ void *cublas_memory(const struct cublasContext *handle, const void *address, uin
                     bool write);
 
 /*
- * Around what a job computes with the host's library. False: the process ends, and the job is not
- * done, as nobody will ask: that library ends its threads then, and hangs if it is used meanwhile.
+ * Around what a job computes with the host's library. False: the process ends, and the job is
+ * skipped: the host's library ends its threads then, and hangs if it is used meanwhile.
  */
 bool cublas_compute_begin(void);
 void cublas_compute_end(void);

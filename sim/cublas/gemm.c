@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products: one, many at a stride, or many by pointers, of every type that we know. All
+ * Matrix products: one, many at a stride, or many by pointers, of every supported type. All
  * calls fill in the same job. OpenBLAS multiplies floats and doubles; 16-bit floats go through
  * floats and 8-bit integers through doubles, which hold their products and sums exactly.
  */

@@ -93,7 +93,7 @@ void *cublas_memory(const struct cublasContext *handle, const void *address, uin
 
 cublasStatus_t cublas_submit(const struct cublasContext *handle, work_fn run, void *job,
                              bool wait) {
-    /* Who waits knows when it is over; else whoever runs it last releases it. */
+    /* A caller that waits knows when it is over; otherwise the last user releases it. */
     const struct private_order order = {
         .run = run,
         .argument = job,
