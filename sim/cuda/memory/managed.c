@@ -18,13 +18,13 @@ enum {
     NOWHERE = -2, /* CU_DEVICE_INVALID: no preferred location, or never prefetched */
 };
 
-struct place {
+struct page_location {
     int8_t type; /* CUmemLocationType; 0: none */
     int8_t id;
 };
 
 struct page {
-    struct place preferred, last;
+    struct page_location preferred, last;
     uint8_t read_mostly;
     uint8_t host_accesses;
     uint32_t accessed_by; /* bit per device ordinal */
@@ -193,21 +193,21 @@ static struct range *find(CUdeviceptr address, uint64_t bytes) {
 }
 
 /* A location that a page can be advised about or sent to. */
-static CUresult place_of(CUmemLocation location, struct place *ret) {
+static CUresult page_location_of(CUmemLocation location, struct page_location *ret) {
     switch (location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         if (!device_get(location.id))
             return CUDA_ERROR_INVALID_DEVICE;
-        *ret = (struct place){ CU_MEM_LOCATION_TYPE_DEVICE, (int8_t)location.id };
+        *ret = (struct page_location){ CU_MEM_LOCATION_TYPE_DEVICE, (int8_t)location.id };
         return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST:
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        *ret = (struct place){ (int8_t)location.type, 0 };
+        *ret = (struct page_location){ (int8_t)location.type, 0 };
         return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
         if (location.id < 0 || location.id > INT8_MAX)
             return CUDA_ERROR_INVALID_VALUE;
-        *ret = (struct place){ CU_MEM_LOCATION_TYPE_HOST_NUMA, (int8_t)location.id };
+        *ret = (struct page_location){ CU_MEM_LOCATION_TYPE_HOST_NUMA, (int8_t)location.id };
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -220,8 +220,8 @@ static CUmemLocation location_of(CUdevice device) {
                : (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
 }
 
-static void advise(struct page *page, CUmem_advise advice, struct place place) {
-    bool device = place.type == CU_MEM_LOCATION_TYPE_DEVICE;
+static void advise(struct page *page, CUmem_advise advice, struct page_location where) {
+    bool device = where.type == CU_MEM_LOCATION_TYPE_DEVICE;
 
     switch ((int)advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
@@ -231,20 +231,20 @@ static void advise(struct page *page, CUmem_advise advice, struct place place) {
         page->read_mostly = 0;
         break;
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-        page->preferred = place;
+        page->preferred = where;
         break;
     case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-        page->preferred = (struct place){ 0 };
+        page->preferred = (struct page_location){ 0 };
         break;
     case CU_MEM_ADVISE_SET_ACCESSED_BY:
         if (device)
-            page->accessed_by |= 1u << place.id;
+            page->accessed_by |= 1u << where.id;
         else
             page->host_accesses = 1;
         break;
     case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
         if (device)
-            page->accessed_by &= ~(1u << place.id);
+            page->accessed_by &= ~(1u << where.id);
         else
             page->host_accesses = 0;
         break;
@@ -254,7 +254,7 @@ static void advise(struct page *page, CUmem_advise advice, struct place place) {
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
                         CUmemLocation location) {
     struct context *context;
-    struct place place = { 0 };
+    struct page_location where = { 0 };
     struct range *range;
 
     ENTER_CONTEXT(context);
@@ -263,14 +263,14 @@ CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
     /* The location does not matter to advice that has none. */
     if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice == CU_MEM_ADVISE_SET_ACCESSED_BY ||
         advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY)
-        TRY(place_of(location, &place));
+        TRY(page_location_of(location, &where));
     DRIVER_LOCKED();
     range = find(devPtr, count);
     if (!range)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = (devPtr - range->base) >> PAGE_SHIFT;
          i <= (devPtr - range->base + count - 1) >> PAGE_SHIFT; i++)
-        advise(&range->managed->pages[i], advice, place);
+        advise(&range->managed->pages[i], advice, where);
     return CUDA_SUCCESS;
 }
 
@@ -283,7 +283,7 @@ struct move {
     const struct context *context;
     CUdeviceptr address;
     uint64_t bytes;
-    struct place place; /* type 0: nowhere, the contents are of no use any more */
+    struct page_location where; /* type 0: nowhere, the contents are of no use any more */
 };
 
 /* Bytes of a range that are not with `device` (NULL: the host) yet; at most `bytes`. */
@@ -313,7 +313,7 @@ static void discard(struct range *range, const struct move *move) {
 static uint64_t move_run(void *argument) {
     const struct move *move = argument;
     const struct device *device =
-        move->place.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(move->place.id) : NULL;
+        move->where.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(move->where.id) : NULL;
     const struct cost_device cost = device_cost(device ? device : move->context->device);
     struct range *range;
     uint64_t bytes;
@@ -322,7 +322,7 @@ static uint64_t move_run(void *argument) {
     range = find(move->address, move->bytes);
     if (!range)
         return 0;
-    if (!move->place.type) {
+    if (!move->where.type) {
         discard(range, move);
         return 0;
     }
@@ -331,10 +331,10 @@ static uint64_t move_run(void *argument) {
     return bytes ? cost_host_copy(&cost, bytes, true) : 1;
 }
 
-static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct place place,
+static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct page_location where,
                             CUstream stream) {
     const struct device *device =
-        place.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(place.id) : NULL;
+        where.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(where.id) : NULL;
     struct context *context;
     struct range *range;
     struct move *move;
@@ -345,22 +345,22 @@ static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct place pl
     range = find(address, bytes);
     /* The last location is known at once, before the pages have moved. */
     for (size_t i = (address - (range ? range->base : address)) >> PAGE_SHIFT;
-         range && place.type && i <= (address - range->base + bytes - 1) >> PAGE_SHIFT; i++)
-        range->managed->pages[i].last = place;
+         range && where.type && i <= (address - range->base + bytes - 1) >> PAGE_SHIFT; i++)
+        range->managed->pages[i].last = where;
     driver_unlock();
     if (!range)
         return CUDA_ERROR_INVALID_VALUE;
     move = malloc(sizeof(*move));
     if (!move)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *move = (struct move){ context, address, bytes, place };
+    *move = (struct move){ context, address, bytes, where };
     r = stream_submit(stream,
                       &(struct stream_order){
                           .type = CU_GRAPH_NODE_TYPE_EMPTY,
                           .run = move_run,
                           .argument = move,
                           .release = free,
-                          .engine = !place.type ? TIMELINE_NOTHING
+                          .engine = !where.type ? TIMELINE_NOTHING
                                     : device    ? TIMELINE_UPLOAD
                                                 : TIMELINE_DOWNLOAD,
                           .device = device,
@@ -375,14 +375,14 @@ static CUresult move_submit(CUdeviceptr address, uint64_t bytes, struct place pl
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
                                unsigned int flags, CUstream hStream) {
     struct context *context;
-    struct place place;
+    struct page_location where;
 
     ENTER(context_gpu());
     TRY(stream_find(hStream, NULL, &context));
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
-    TRY(place_of(location, &place));
-    return move_submit(devPtr, count, place, hStream);
+    TRY(page_location_of(location, &where));
+    return move_submit(devPtr, count, where, hStream);
 }
 PTSZ(cuMemPrefetchAsync_v2, (CUdeviceptr p, size_t n, CUmemLocation to, unsigned flags, CUstream s),
      p, n, to, flags, stream_own(s))
@@ -399,7 +399,7 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count
                                  size_t numPrefetchLocs, unsigned long long flags,
                                  CUstream hStream) {
     struct context *context;
-    struct place place;
+    struct page_location where;
     size_t location = 0;
 
     ENTER(context_gpu());
@@ -410,8 +410,8 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count
     for (size_t i = 0; i < count; i++) {
         while (location + 1 < numPrefetchLocs && prefetchLocIdxs[location + 1] <= i)
             location++;
-        TRY(place_of(prefetchLocs[location], &place));
-        TRY(move_submit(dptrs[i], sizes[i], place, hStream));
+        TRY(page_location_of(prefetchLocs[location], &where));
+        TRY(move_submit(dptrs[i], sizes[i], where, hStream));
     }
     return CUDA_SUCCESS;
 }
@@ -429,7 +429,7 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
     if (!dptrs || !sizes || !count || flags)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++)
-        TRY(move_submit(dptrs[i], sizes[i], (struct place){ 0 }, hStream));
+        TRY(move_submit(dptrs[i], sizes[i], (struct page_location){ 0 }, hStream));
     return CUDA_SUCCESS;
 }
 PTSZ(cuMemDiscardBatchAsync,
@@ -450,24 +450,26 @@ PTSZ(cuMemDiscardAndPrefetchBatchAsync,
      p, n, count, to, at, places, flags, stream_own(s))
 
 /* All pages of a range, as one reading: the common value, or else NOWHERE. */
-static struct place common(const struct managed *managed, size_t first, size_t last,
-                           bool preferred) {
-    struct place place = preferred ? managed->pages[first].preferred : managed->pages[first].last;
+static struct page_location common(const struct managed *managed, size_t first, size_t last,
+                                   bool preferred) {
+    struct page_location where =
+        preferred ? managed->pages[first].preferred : managed->pages[first].last;
 
     for (size_t i = first + 1; i <= last; i++) {
-        struct place other = preferred ? managed->pages[i].preferred : managed->pages[i].last;
+        struct page_location other =
+            preferred ? managed->pages[i].preferred : managed->pages[i].last;
 
-        if (other.type != place.type || other.id != place.id)
-            return (struct place){ 0 };
+        if (other.type != where.type || other.id != where.id)
+            return (struct page_location){ 0 };
     }
-    return place;
+    return where;
 }
 
 /* A location as the calls of before CUDA 12 name it. */
-static int old_words(struct place place) {
-    switch (place.type) {
+static int legacy_number(struct page_location where) {
+    switch (where.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-        return place.id;
+        return where.id;
     case 0:
         return NOWHERE;
     default:
@@ -477,7 +479,7 @@ static int old_words(struct place place) {
 
 static CUresult range_attribute(void *data, size_t size, CUmem_range_attribute attribute,
                                 const struct managed *managed, size_t first, size_t last) {
-    struct place place;
+    struct page_location where;
     int *value = data;
 
     if (!data || size < 4 || size % 4)
@@ -492,9 +494,9 @@ static CUresult range_attribute(void *data, size_t size, CUmem_range_attribute a
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
-        place =
+        where =
             common(managed, first, last, attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION);
-        *value = old_words(place);
+        *value = legacy_number(where);
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY: {
         uint32_t devices = UINT32_MAX;
@@ -516,15 +518,15 @@ static CUresult range_attribute(void *data, size_t size, CUmem_range_attribute a
     }
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
-        place = common(managed, first, last,
+        where = common(managed, first, last,
                        attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE);
-        *value = place.type;
+        *value = where.type;
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
     case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
-        place =
+        where =
             common(managed, first, last, attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID);
-        *value = place.id;
+        *value = where.id;
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
