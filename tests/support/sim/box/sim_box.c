@@ -49,7 +49,7 @@ pid_t sim_box_fork(int (*fn)(struct sim_box *sim_box, void *argument), struct si
 
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is cut off leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is cut off leaves no process behind */
         _exit(fn(sim_box, argument));
     }
     return pid;

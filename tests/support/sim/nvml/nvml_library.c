@@ -47,7 +47,7 @@ static int hold_and_wait(struct sim_box *s, void *argument) {
     struct box_usage *usage;
     uint32_t slot;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails kills nobody itself */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails kills no child itself */
     if (box_lock(s->box) < 0 || proc_join(s->box, &slot) < 0)
         return 1;
     usage = &s->box->file->proc[slot].usage[part.gpu];

@@ -172,7 +172,7 @@ static void *open_and_close(void *argument) {
 static int open_once(struct sim_box *s, void *argument) {
     struct box *box;
 
-    alarm(20); /* a lock that nobody will give back */
+    alarm(20); /* a lock that is never released */
     return box_open(&box, s->path, NULL) < 0;
 }
 

@@ -101,7 +101,7 @@ static int count_as_nobody(struct sim_box *s, void *argument) {
 START_TEST(a_node_that_is_missing_or_refused_hides_its_gpu) {
     struct box_spec spec = { .n_gpus = 3, .seed = 1, .minors = "4,5,6" };
     char dir[] = "/tmp/allot-nodes-XXXXXX", path[64];
-    uint32_t expected = 2; /* minor 5 alone is everybody's */
+    uint32_t expected = 2; /* minor 5 alone is open to all users */
     struct sim_box s;
 
     if (geteuid() != 0)

@@ -428,7 +428,7 @@ static int set_as_nobody(struct sim_box *s, void *device) {
              NV(nvmlDeviceGetPowerManagementLimit)(device, &limit) == NVML_SUCCESS);
 }
 
-START_TEST(only_root_changes_what_is_everybodys) {
+START_TEST(only_root_changes_shared_settings) {
     nvmlDevice_t device;
     nvmlEnableState_t state, pending;
     struct sim_box s;
@@ -650,6 +650,6 @@ SUITE_TIMEOUT("nvml", 60, before_init_every_call_says_uninitialized,
               utilization_is_of_the_device_and_of_each_process,
               a_lost_gpu_answers_nothing_else_and_the_others_go_on,
               an_injected_fault_fails_the_call_it_names_on_the_gpu_it_names,
-              only_root_changes_what_is_everybodys, accounting_remembers_a_process_that_ended,
+              only_root_changes_shared_settings, accounting_remembers_a_process_that_ended,
               a_gpu_without_its_device_node_is_not_there, fields_carry_their_own_answer,
               links_lead_to_the_peer_and_back, threads_and_forks_may_come_at_any_time)

@@ -126,7 +126,7 @@ START_TEST(a_captured_graph_does_what_the_program_did_in_the_same_modelled_time)
         ck_assert_uint_eq(program_sum(&program), direct_sum);
         ck_assert_int_eq(program.called, 2 + i);
     }
-    /* Launches that nobody waits for come one after the other. */
+    /* Launches that the program does not wait for come one after the other. */
     for (int i = 0; i < 20; i++)
         ck_assert_cuda_ok(CU(cuGraphLaunch)(exec, i % 2 ? program.b : program.a));
     ck_assert_cuda_ok(CU(cuGraphExecDestroy)(exec));

@@ -94,7 +94,7 @@ START_TEST(small_allocations_are_exact) {
 END_TEST
 
 /* Beyond the end of one that does not fill its unit of the heap, and before one that follows. */
-START_TEST(the_rest_of_a_unit_belongs_to_nobody) {
+START_TEST(the_rest_of_a_unit_is_not_accessible) {
     static const uint64_t beyond[] = { 0, 4, 36, 100, 444 };
     CUdeviceptr a, b;
     int kept[16], seen[16];
@@ -493,7 +493,7 @@ START_TEST(allocating_beside_a_running_kernel_is_fine) {
 END_TEST
 
 SUITE_TIMEOUT("cuda-kernel-access", 60, small_allocations_are_exact,
-              the_rest_of_a_unit_belongs_to_nobody, large_allocations_end_where_they_end,
+              the_rest_of_a_unit_is_not_accessible, large_allocations_end_where_they_end,
               mappings_have_rights, peers_are_reached_when_enabled,
               host_memory_is_reached_when_locked, managed_memory_moves_to_who_touches_it,
               memory_of_another_process_is_written, faults_have_their_codes,

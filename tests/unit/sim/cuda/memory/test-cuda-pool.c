@@ -10,7 +10,7 @@ static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute which) {
     return value;
 }
 
-START_TEST(a_pool_keeps_what_was_freed_until_somebody_waits) {
+START_TEST(a_pool_keeps_what_was_freed_until_the_program_waits) {
     CUmemoryPool pool, same;
     CUdeviceptr a, b;
     uint64_t empty, zero = 0;
@@ -244,7 +244,7 @@ START_TEST(where_memory_is_short_a_stream_waits_for_what_another_freed) {
     allow(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
     ck_assert_cuda(CU(cuMemAllocAsync)(&q, most, b), CUDA_ERROR_OUT_OF_MEMORY);
     allow(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
-    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, most, b)); /* the gate is closed: nobody waits */
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&q, most, b)); /* the gate is closed: no stream waits */
     ck_assert_uint_eq(q, p);
     ck_assert_cuda_ok(CU(cuMemsetD8Async)(q, 2, 4, b));
     ck_assert_cuda(CU(cuStreamQuery)(b), CUDA_ERROR_NOT_READY);
@@ -257,8 +257,8 @@ START_TEST(where_memory_is_short_a_stream_waits_for_what_another_freed) {
 }
 END_TEST
 
-SUITE("cuda-pool", a_pool_keeps_what_was_freed_until_somebody_waits, the_threshold_is_what_may_stay,
-      a_pool_of_ones_own_has_a_size_and_an_end,
+SUITE("cuda-pool", a_pool_keeps_what_was_freed_until_the_program_waits,
+      the_threshold_is_what_may_stay, a_pool_of_ones_own_has_a_size_and_an_end,
       a_pool_takes_less_than_it_likes_when_there_is_little, access_of_peers_is_asked_for,
       a_stream_that_waits_for_a_free_gets_the_memory,
       where_memory_is_short_a_stream_waits_for_what_another_freed)

@@ -148,7 +148,7 @@ START_TEST(impossible_shapes_are_refused) {
         ck_assert_msg(r == cases[i].answer, "case %zu: %s", i, cuda_library_name(r));
     }
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
-    /* More shared memory for those who ask. */
+    /* More shared memory for kernels that opt in. */
     function = kernel("reverse");
     ck_assert_cuda(CU(cuFuncSetAttribute)(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                           164 * 1024),
@@ -327,7 +327,7 @@ static void synchronize(void *unused) {
     ck_assert_cuda_ok(CU(cuCtxSynchronize)());
 }
 
-START_TEST(printf_comes_out_when_somebody_waits) {
+START_TEST(printf_comes_out_when_the_program_waits) {
     char text[1024];
     int n = 2;
     void *params[] = { &n };
@@ -667,7 +667,7 @@ END_TEST
 SUITE_TIMEOUT("cuda-launch", 60, kernels_compute, arguments_come_one_by_one_or_in_a_buffer,
               impossible_shapes_are_refused, dynamic_shared_memory_is_there,
               cooperative_blocks_meet, clusters_are_for_those_who_have_them,
-              printf_comes_out_when_somebody_waits, kernels_allocate_from_a_heap_with_a_limit,
+              printf_comes_out_when_the_program_waits, kernels_allocate_from_a_heap_with_a_limit,
               occupancy_follows_the_model, streams_devices_and_threads_do_not_disturb_each_other,
               timing_only_predicts_the_computed_time,
               graphs_launch_kernels_that_were_captured_or_added, the_name_of_a_kernel_means_nothing)

@@ -379,7 +379,7 @@ START_TEST(inputs_are_linked) {
 END_TEST
 
 START_TEST(a_library_is_a_module_in_each_context) {
-    /* A kernel that uses a variable: who asks for its attributes first must not fix its address. */
+    /* A kernel that uses a variable: reading its attributes first must not fix its address. */
     const char *text =
         HEAD ".visible .global .align 4 .u32 mine = 3;\n"
              ".visible .global .attribute(.managed) .align 4 .u32 ours = 4;\n"

@@ -224,7 +224,7 @@ START_TEST(an_event_can_be_recorded_again_while_others_wait_for_its_first_record
     gate_await(&second);
     ck_assert_cuda(CU(cuEventQuery)(event), CUDA_ERROR_NOT_READY);
     ck_assert_cuda(CU(cuStreamQuery)(c), CUDA_ERROR_NOT_READY);
-    ck_assert_cuda_ok(CU(cuEventDestroy_v2)(event)); /* who waits goes on waiting */
+    ck_assert_cuda_ok(CU(cuEventDestroy_v2)(event)); /* a waiter goes on waiting */
     ck_assert_cuda(CU(cuStreamQuery)(c), CUDA_ERROR_NOT_READY);
     gate_open(&second);
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(c));
@@ -328,7 +328,7 @@ START_TEST(memory_freed_in_stream_order_is_usable_until_then_and_reused_by_its_s
     ck_assert_cuda(CU(cuMemsetD8Async)(r, 4, 4 * MIB, a), CUDA_ERROR_INVALID_VALUE);
     ck_assert_cuda_ok(CU(cuMemFreeAsync)(r, a));
     ck_assert_cuda_ok(CU(cuStreamSynchronize)(a));
-    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&r, 4 * MIB, b)); /* now everybody may */
+    ck_assert_cuda_ok(CU(cuMemAllocAsync)(&r, 4 * MIB, b)); /* now every stream may */
     ck_assert_uint_eq(r, p);
     sim_box_done(&s);
 }
@@ -492,8 +492,8 @@ static int leave_while_busy(struct sim_box *s, void *argument) {
     return 0; /* exit(), with all its handlers */
 }
 
-/* Its time depends on what may go before it on the device; but who waits for it is not held up for
- * ever by what waits for him in turn. */
+/* Its time depends on what may go before it on the device; but a thread that waits for it is not
+ * held up for ever by what waits for him in turn. */
 START_TEST(a_callback_that_does_not_return_holds_up_no_other_stream) {
     struct gate gate = GATE_INIT;
     CUstream a, b;
