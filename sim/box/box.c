@@ -21,8 +21,8 @@
 /* A living process keeps the lock for microseconds; only a stopped one keeps it this long. */
 #define LOCK_PATIENCE_SECONDS 30
 
-/* Descriptors go above those that programs count on, and out of the way of close-all loops over
- * the first few. */
+/* Descriptors go above the numbers that programs rely on, and above those that close-all loops
+ * reach first. */
 #define FD_FLOOR 200
 
 /*
@@ -221,7 +221,7 @@ int box_path(char ret[PATH_MAX], bool *ret_named, struct allot_error *err) {
     return 0;
 }
 
-/* The folder of the default box, which must be this user's alone: /tmp is everybody's. */
+/* The folder of the default box, which must belong to this user alone: all users share /tmp. */
 static int make_default_dir(const char *path, struct allot_error *err) {
     char dir[PATH_MAX];
     struct stat st;
@@ -336,9 +336,10 @@ static void unlock_kept(void) {
 }
 
 /*
- * A child must not inherit the lock from a thread that it does not have. Handlers run last come,
- * first served: registered before those of the library around us (hence the priority), this lock is
- * taken after theirs at a fork, as it is when they open a box.
+ * A child must not inherit the lock from a thread that it does not have. Fork handlers run in
+ * reverse order of registration: this one is registered before those of the library around us
+ * (hence the priority), so at a fork this lock is taken after theirs, as it is when they open a
+ * box.
  */
 __attribute__((constructor(101))) static void guard_forks(void) {
     pthread_atfork(lock_kept, unlock_kept, unlock_kept);
@@ -432,7 +433,7 @@ int box_create(const char *path, const struct box_file *init, unsigned mode,
 
 static int wait_for_lock(pthread_mutex_t *lock) {
 #ifdef __SANITIZE_THREAD__
-    /* Its timed lock does not know of owners that died; its trylock does. */
+    /* ThreadSanitizer's timed lock does not detect owners that died; its trylock does. */
     for (unsigned i = 0; i < LOCK_PATIENCE_SECONDS * 10000; i++) {
         int r = pthread_mutex_trylock(lock);
 
@@ -468,8 +469,8 @@ void box_unlock(struct box *box) {
 const struct sim_model *box_model(const struct box *box, unsigned gpu) {
     const struct sim_model *model = model_find(box->file->gpu[gpu].model);
 
-    /* Checked when the box was opened; a box that is damaged while it is in use must not
-     * take its users down with it. */
+    /* Checked when the box was opened; a box that is damaged while in use must not crash its users.
+     * */
     return model ? model : &sim_models[0];
 }
 

@@ -30,7 +30,7 @@ static unsigned limit_high(const struct box *box) {
     return MIN(box->file->limit_high, (uint32_t)BOX_MAX_LIMITS);
 }
 
-/* Each slot has one writer at a time, but readers elsewhere: the store must not tear. */
+/* Each slot has one writer at a time, but readers in other processes: the store must not tear. */
 static void set_private(struct box_usage *usage, unsigned part, uint64_t bytes) {
     __atomic_store_n(&usage->private_bytes[part], bytes, __ATOMIC_RELEASE);
 }
@@ -171,7 +171,7 @@ static int take(struct box *box, uint32_t slot, struct box_part part, uint64_t b
 
     charge_sums(box, part, &sums);
     if (wanted > sums.free_bytes) {
-        proc_reap(box); /* the dead may hold what is missing */
+        proc_reap(box); /* ended processes may hold what is missing */
         charge_sums(box, part, &sums);
     }
     if (wanted > sums.free_bytes)

@@ -46,7 +46,7 @@ uint32_t devnode_visible_gpus(const struct box *box) {
 
     if (!has_nodes(dir))
         return (UINT32_C(1) << box->n_gpus) - 1;
-    /* The control node opens the way to all of them, where the machine has one. */
+    /* A control node that cannot be opened hides all GPUs. */
     if (!is_present(dir, "nvidiactl") && errno != ENOENT)
         return 0;
     for (unsigned i = 0; i < box->n_gpus; i++) {

@@ -59,12 +59,12 @@ static void remove_fault(struct box *box, struct box_fault *fault) {
     event_wake(box);
 }
 
-/* One more time that `fault` struck; it goes when it was to strike so often and no more. */
+/* Count one more strike of `fault`, and remove it after the last one. */
 static void strike(struct box *box, struct box_fault *fault) {
     fault->hits++;
     if (!fault->remaining || --fault->remaining)
         return;
-    /* A hang goes only when it is cleared: those that it keeps wait for that. */
+    /* A hang ends only when it is cleared: the calls that it holds wait for that. */
     if (fault->kind == FAULT_CALL_HANG)
         fault->spent = true;
     else

@@ -14,8 +14,8 @@ enum {
 
 unsigned mig_placements(const struct sim_mig_profile *profile, unsigned ret_starts[8]) {
     const unsigned size = profile->memory_slices;
-    /* Seven small ones although there are eight slices of memory: the eighth has no compute. Of
-     * the two halves the larger profile (4g) fits only into the first. */
+    /* Seven small instances, although there are eight memory slices: the eighth has no compute. The
+     * larger of the half profiles (4g) fits only into the first half. */
     const unsigned last = profile->compute_slices == 4   ? 0
                           : profile->compute_slices == 2 ? 4
                           : size == 1                    ? 6

@@ -57,7 +57,7 @@ static struct identity self_identity(void) {
         self.pid = getpid();
         self.start_time = proc_start_time(self.pid);
         self.pid_namespace = stat("/proc/self/ns/pid", &st) == 0 ? st.st_ino : 0;
-        /* 16 bytes that the kernel rolls at each exec and a fork inherits. */
+        /* 16 random bytes, which the kernel makes anew at each exec and a fork inherits. */
         self.image = 0;
         if (random)
             memcpy(&self.image, random, sizeof(self.image));
@@ -152,7 +152,7 @@ int proc_join(struct box *box, uint32_t *ret_slot) {
     return 0;
 }
 
-/* Segments of a process that is gone pass to their other users, or wait for the slot's end. */
+/* Segments of an ended process pass to their other users, or stay until the slot is freed. */
 static void leave_segments(struct box *box, uint32_t slot, bool shared_only) {
     const uint32_t high = MIN(box->file->segment_high, (uint32_t)BOX_MAX_SEGMENTS);
 
@@ -219,11 +219,11 @@ void proc_reap(struct box *box) {
         struct box_proc *proc = &box->file->proc[i];
 
         if (proc->state == PROC_LIVE) {
-            /* A process does not see its own locks; what it was before an exec has ended. */
+            /* A process does not see its own locks; its slot of before an exec counts as ended. */
             if (is_process(proc, &self) ? !is_self(proc, &self) : presence(box, i) < 0)
                 end(box, i);
         } else if (proc->state == PROC_RELEASING) {
-            /* A deadline further away than the delay is of before a reboot. */
+            /* A deadline further away than the delay dates from before a reboot. */
             if (now >= proc->release_at_ns ||
                 proc->release_at_ns - now > box->file->release_delay_ns)
                 free_slot(box, i);

@@ -272,7 +272,7 @@ int spec_build(const struct box_spec *spec, struct box_file *ret, struct allot_e
 
     if (!random && getrandom(&random, sizeof(random), 0) < 0)
         random = box_now_ns();
-    /* One word for all names the model of a usual box. */
+    /* A box with one model is named after it. */
     if (!n_gpus)
         n_gpus = longest_list(spec) > 1 ? longest_list(spec) : 4;
     if (longest_list(spec) > n_gpus)

@@ -17,8 +17,8 @@ static void note_tick(struct box_usage *usage, enum utilization_kind kind, uint6
     struct box_busy_tick *entry = &usage->busy[tick % BOX_BUSY_TICKS];
     uint32_t was = __atomic_load_n(&entry->tick, __ATOMIC_RELAXED);
 
-    /* The first to write in this round wipes the last round's; a neighbour thread's microsecond
-     * may get lost between the two, which no percentage will show. */
+    /* The first writer of a round clears the last round's value; a microsecond of another thread
+     * may get lost meanwhile, which no percentage shows. */
     if (was != (uint32_t)tick &&
         __atomic_compare_exchange_n(&entry->tick, &was, (uint32_t)tick, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED)) {

@@ -7,14 +7,14 @@
 #define KERNEL_LATENCY_NS 2000
 /* Of a copy over a link, whatever its size. */
 #define COPY_LATENCY_NS 6000
-/* What of a link's or a memory's nominal rate programs see. */
+/* The part of a link's or a memory's nominal rate that programs achieve. */
 #define EFFICIENCY_PERCENT 85
 /* A pageable copy is a copy to or from the staging buffer as well. */
 #define PAGEABLE_PERCENT 50
-/* What of its peak a matrix product of good size reaches. */
+/* The part of its peak that a large matrix product reaches. */
 #define GEMM_PERCENT 80
 
-/* n / rate, in nanoseconds; what takes longer than three centuries takes that. */
+/* n / rate, in nanoseconds; at most three centuries. */
 static uint64_t ns(unsigned __int128 n, uint64_t rate_per_second) {
     const unsigned __int128 rate = MAX(rate_per_second, (uint64_t)1);
 

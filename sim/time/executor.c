@@ -22,7 +22,7 @@
 #define LOOK_NS     UINT64_C(100000000)
 
 struct work {
-    struct timeline_item item; /* first: timeline items are works */
+    struct timeline_item item; /* first: a timeline item is cast to its work */
     unsigned refs;
     bool done;
     bool on_host_thread;
@@ -125,8 +125,8 @@ static void make_runnable(struct executor *executor, struct work *work) {
 }
 
 /*
- * Note that `work` was executed, and let those go that waited for it. What runs nothing is executed
- * by that, so events are reached at once and without a thread. Wants the lock.
+ * Note that `work` was executed, and release the work that waited for it. Work that runs nothing is
+ * executed by that, so events are reached at once and without a thread. Wants the lock.
  */
 static void finish(struct executor *executor, struct work *work, uint64_t cost_ns) {
     work->item.cost_ns = cost_ns;
@@ -268,7 +268,7 @@ static void *serve_polled(void *argument) {
         }
         if (poll_all(executor))
             continue;
-        /* Work of ours may change it, and so may the program, behind our back. */
+        /* Other work may change it, and so may the program, without the executor noticing. */
         wait_some(executor, POLL_NS);
     }
     pthread_mutex_unlock(&executor->lock);
@@ -276,7 +276,7 @@ static void *serve_polled(void *argument) {
     return NULL;
 }
 
-/* A thread of ours takes none of the program's signals. */
+/* The executor's threads take none of the program's signals. */
 static int start_thread(struct executor *executor, void *(*fn)(void *)) {
     sigset_t all, before;
     pthread_attr_t attr;
@@ -407,7 +407,7 @@ static int add(struct executor *executor, const struct work_order *order, struct
     return 0;
 }
 
-/* Work that could have been executed, but waits for something that is not our business. */
+/* Leave out work that could have been executed but waits for something outside the executor. */
 static bool leave_aside(struct executor *executor) {
     bool any = false;
 
@@ -423,8 +423,8 @@ static bool leave_aside(struct executor *executor) {
 }
 
 /*
- * Give times to works, in the timeline's order, until `target` has its own. Sleeps while those that
- * matter are not executed, as their cost is not known. Wants the lock.
+ * Resolve work in the timeline's order, until `target` is resolved. Sleeps while work that matters
+ * is not executed, because its cost is unknown. Wants the lock.
  */
 static void resolve(struct executor *executor, struct work *target) {
     uint64_t stuck_ns = 0;

@@ -165,7 +165,7 @@ int timeline_add(struct timeline *timeline, struct timeline_item *item,
     return 0;
 }
 
-/* Resources by number, for the set of those that are not to be given away yet. */
+/* Resources by number, for the set of those that are claimed. */
 enum {
     PER_DEVICE = 3 + TIMELINE_MAX_DEVICES,
     N_RESOURCES = TIMELINE_MAX_DEVICES * PER_DEVICE,
@@ -228,7 +228,8 @@ struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeli
             return item;
         if (item->aside && !item->cost_known)
             continue;
-        /* Known or not: what is held up here holds up what comes after it elsewhere. */
+        /* Whether its cost is known or not: an item that is held up here holds up those after it
+         * elsewhere. */
         claim(timeline, item, sorted + timeline->n_heap, claimed);
         if (target && (item == target || target->visited == timeline->n_searches))
             return NULL;
