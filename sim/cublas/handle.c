@@ -118,7 +118,7 @@ static void gate_shut(void) {
     pthread_rwlock_unlock(&gate.lock);
 }
 
-/* Called before libraries are taken down, as it is registered after them. */
+/* Runs before the destructors of libraries, because it is registered after them. */
 static void gate_make(void) {
     atexit(gate_shut);
 }

@@ -90,7 +90,8 @@ static nvmlReturn_t open_box(void) {
     return NVML_SUCCESS;
 }
 
-/* A call that is to be slow or to hang does so without the lock: others may still come and go. */
+/* A call that is to be slow or to hang does so without the lock: other calls may still initialise
+ * and shut down. */
 static nvmlReturn_t initialise(const char *call) {
     nvmlReturn_t r = NVML_SUCCESS;
     int code;
@@ -133,7 +134,7 @@ nvmlReturn_t nvmlShutdown(void) {
     return r;
 }
 
-/* The vendor's own words: people search the web for them. */
+/* The vendor's own texts: people search the web for them. */
 const char *nvmlErrorString(nvmlReturn_t result) {
     static const struct {
         nvmlReturn_t code;

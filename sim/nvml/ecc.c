@@ -130,7 +130,7 @@ nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, nvmlEccCounterTy
     return NVML_SUCCESS;
 }
 
-/* Retired pages lie in the upper half of memory, a row apart: somewhere they have to be. */
+/* Retired pages are in the upper half of memory, a row apart: any addresses would do. */
 static nvmlReturn_t retired_pages(struct target *t, nvmlPageRetirementCause_t cause,
                                   unsigned *page_count, unsigned long long *addresses,
                                   unsigned long long *timestamps) {

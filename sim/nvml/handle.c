@@ -108,7 +108,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount) {
     return count(__func__, deviceCount);
 }
 
-/* Hand out GPU `gpu`: the driver attaches to it now, which a lost one does not survive. */
+/* Hand out GPU `gpu`: the driver attaches to it now, which fails for a lost one. */
 static nvmlReturn_t attach(const struct target *t, unsigned gpu, nvmlDevice_t handle,
                            nvmlDevice_t *ret) {
     if (t->box->file->gpu[gpu].lost)

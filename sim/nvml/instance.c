@@ -430,7 +430,7 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpuInstance,
     return create_ci(&t, profileId, computeInstance);
 }
 
-/* Where it lies inside its GPU instance makes no difference to anything: only that it fits. */
+/* Its placement inside its GPU instance makes no difference: it only has to fit. */
 nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
     nvmlGpuInstance_t gpuInstance, unsigned int profileId,
     const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *computeInstance) {

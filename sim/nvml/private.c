@@ -93,7 +93,7 @@ static nvmlReturn_t common_ancestor(const char *bus_id, const char *other_bus_id
     return r;
 }
 
-/* `dmon` and `pmon` give a device up that does not answer this with something other than 0. */
+/* `dmon` and `pmon` skip a device for which this returns 0. */
 static nvmlReturn_t device_probe(nvmlDevice_t device, unsigned *ret) {
     ENTER_(t, core_enter(&t, "nvmlInternalProbe", device, ON_ANY));
     REQUIRE(ret);

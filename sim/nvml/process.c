@@ -91,7 +91,7 @@ static nvmlReturn_t list_v2(const char *call, nvmlDevice_t device, unsigned kind
     return r;
 }
 
-/* Nothing here runs an MPS server: that list is empty. */
+/* No MPS server runs on a box: that list is empty. */
 #define LISTS(X)                                                                                   \
     X(nvmlDeviceGetComputeRunningProcesses, PROC_COMPUTE)                                          \
     X(nvmlDeviceGetGraphicsRunningProcesses, PROC_GRAPHICS)                                        \

@@ -27,7 +27,7 @@ static nvmlGpuTopologyLevel_t level_of(const struct box *box, unsigned a, unsign
     return NVML_TOPOLOGY_SYSTEM;
 }
 
-/* The second device of a call: like the first, but the box is entered already. */
+/* The second device of a call: checked like the first, but the box is already locked. */
 static nvmlReturn_t second(const struct target *t, nvmlDevice_t device, unsigned *ret) {
     struct handle_location location;
 

@@ -167,8 +167,8 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
     unsigned n;
 
     REQUIRE(processSamplesCount);
-    /* How large a buffer? One entry per process is enough; callers take nothing but
-     * INSUFFICIENT_SIZE for an answer, also where there is no process. */
+    /* The caller asks for the size of its buffer. One entry per process is enough; callers expect
+     * INSUFFICIENT_SIZE, also if there is no process. */
     if (!utilization) {
         struct process_row rows[BOX_MAX_PROCS];
 
