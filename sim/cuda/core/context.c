@@ -61,7 +61,7 @@ CUresult context_check(struct context *context) {
 CUresult context_current(struct context **ret) {
     const struct stack_entry *top;
 
-    /* The thread of callbacks has no context: that is not what is wrong there. */
+    /* The callback thread has no context, but the error there is another one. */
     if (__builtin_expect(stack.forbidden, 0))
         return CUDA_ERROR_NOT_PERMITTED;
     if (stack.depth == 0)
@@ -82,7 +82,7 @@ int context_gpu(void) {
 
     if (stack.depth == 0)
         return -1;
-    /* A destroyed context may be on its way to being another one. */
+    /* The memory of a destroyed context may be about to become another one. */
     device = __atomic_load_n(&stack.at[stack.depth - 1].context->device, __ATOMIC_RELAXED);
     return device ? (int)device->part.gpu : -1;
 }

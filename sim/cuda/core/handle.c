@@ -62,7 +62,8 @@ int handle_file(const char *kind, uint64_t number, uint64_t bytes) {
     snprintf(name, sizeof(name), "gpusim-%s-%016" PRIx64 "-%" PRIu64, kind,
              driver.box->file->box_id, number);
     fd = memfd_create(name, MFD_CLOEXEC);
-    /* A descriptor per handle is much for the usual soft limit; the hard one is what counts. */
+    /* One descriptor per handle exceeds the usual soft limit quickly; so raise it to the hard
+     * limit. */
     if (fd < 0 && errno == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
         limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;

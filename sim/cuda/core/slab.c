@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What live objects point to is no leak, though the leak checker does not look into mappings. */
+/* Memory that live objects point to is not leaked, but the leak checker does not scan mappings. */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
 #define LEAK_ROOT(p, bytes) __lsan_register_root_region(p, bytes)

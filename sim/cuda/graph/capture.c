@@ -31,7 +31,7 @@ static void leave(struct stream *stream) {
     stream->captured = NULL;
 }
 
-/* All its streams go on as before. The graph is the caller's. */
+/* All its streams execute work again. The graph is the caller's. */
 static void capture_end(struct capture *capture) {
     for (struct stream *stream = stream_next(NULL); stream; stream = stream_next(stream))
         if (stream->capture == capture)
@@ -65,7 +65,7 @@ static CUresult invalidate(struct capture *capture, CUresult reason) {
     return reason;
 }
 
-/* The legacy stream would wait for streams that are captured, which is nothing to wait for. */
+/* The legacy stream would wait for captured streams, whose work is never executed. */
 static CUresult check_legacy(struct stream *stream) {
     CUresult r = CUDA_SUCCESS;
 

@@ -98,7 +98,7 @@ static CUresult sort(const struct graph *graph, struct graph_node ***ret) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     list_foreach (node, &graph->nodes, in_graph)
         node->index = 0;
-    /* Nearly always they were added in such an order, and one pass is enough. */
+    /* They were nearly always added in such an order, so one pass is enough. */
     do {
         n_before = n;
         list_foreach (node, &graph->nodes, in_graph) {
@@ -160,7 +160,7 @@ static CUresult flatten(struct exec *exec, const struct graph *graph, const size
         }
         choose_lane(exec, at, node->follows ? ends[node->follows->index] : NO_STEP, node->captured);
         ends[node->index] = at;
-        /* A child's own nodes have used the numbers of its graph only. */
+        /* Nodes of a child graph are numbered within their own graph only. */
     }
     return CUDA_SUCCESS;
 }
@@ -192,7 +192,7 @@ static CUresult make_lanes(struct exec *exec) {
     return CUDA_SUCCESS;
 }
 
-/* How much memory the steps have at most, in their order, of what they free again. */
+/* The largest amount of memory that the steps hold at once, of what they free again. */
 static CUresult make_rooms(struct exec *exec) {
     uint64_t now[DRIVER_MAX_DEVICES] = { 0 }, most[DRIVER_MAX_DEVICES] = { 0 };
     const char freed = 0, both = 0; /* marks */

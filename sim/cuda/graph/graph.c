@@ -241,7 +241,7 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
     STREAM_LOCKED();
     if (!graph_get(originalGraph))
         return CUDA_ERROR_INVALID_VALUE;
-    /* The memory of a graph is in one place: two of them could not both have it. */
+    /* The memory of a graph has one address: two graphs could not both have it. */
     struct graph_node *node;
     list_foreach (node, &graph_get(originalGraph)->nodes, in_graph) {
         if (node->content.memory)
@@ -303,7 +303,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode) {
     return CUDA_SUCCESS;
 }
 
-/* Answer a list: how many there are, or as many as fit, and the rest as NULL. */
+/* Return a list: its length, or as many items as fit, and the rest as NULL. */
 struct answer {
     CUgraphNode *at, *from; /* `from`: the other end, of edges */
     size_t room, n;
@@ -425,7 +425,7 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentN
     return cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
 }
 
-/* Only the plain kind of edge is there: all of one node before all of the other. */
+/* Only plain edges are supported: all of one node before all of the other. */
 static bool plain_edges(const CUgraphEdgeData *edges, size_t n) {
     static const CUgraphEdgeData plain;
 

@@ -10,7 +10,7 @@
 #include "sim/cuda/graph/capture.h"
 #include "sim/cuda/graph/exec.h"
 
-/* Everything must still be there that the graph works with. */
+/* All objects that the graph uses must still exist. */
 static CUresult check_launch(const struct exec *exec) {
     for (size_t i = 0; i < exec->n_steps; i++) {
         const struct graph_content *content = &exec->steps[i].content;
@@ -94,7 +94,8 @@ static CUresult launch_step(struct exec *exec, struct step *step, const struct s
 struct stay {
     size_t n;
     struct {
-        struct graph_room *room; /* of an executable graph that waits for us before it goes */
+        struct graph_room
+            *room; /* of an executable graph, which waits for this launch before it is freed */
         struct graph_room_share *share;
     } at[];
 };
@@ -135,7 +136,8 @@ static CUresult stay_begin(struct exec *exec, const struct stream *stream, struc
     for (size_t i = 0; i < exec->n_steps && r == CUDA_SUCCESS; i++) {
         struct step *step = &exec->steps[i];
 
-        /* What is out already is freed and allocated anew: one charge is enough. */
+        /* Memory that an earlier launch left allocated is freed and allocated anew: one charge is
+         * enough. */
         step->taken = step->content.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !step->within &&
                       !graph_memory_is_out(step->content.memory);
         if (step->taken)
@@ -149,7 +151,7 @@ static CUresult stay_begin(struct exec *exec, const struct stream *stream, struc
     return r;
 }
 
-/* Let everything go when all leaves of the launch are done; `stay` is taken over on success. */
+/* Release everything when all leaves of the launch are done; `stay` is taken over on success. */
 static CUresult stay_submit(struct exec *exec, const struct stream *stream, struct stay *stay,
                             struct work **ret) {
     cleanup(submit_list_done) struct submit_list leaves = { 0 };

@@ -43,9 +43,9 @@ void function_free(struct function *function) {
 }
 
 /*
- * Which registers a real compiler would need is not to be known from PTX; the interpreter's
- * estimate is cut so that the largest block the kernel allows can be launched, as if it had been
- * compiled for that. So no launch fails for want of registers.
+ * PTX does not tell how many registers a real compiler would use. The interpreter's estimate is cut
+ * so that the largest block that the kernel allows can be launched, as if it had been compiled for
+ * that. So no launch fails for lack of registers.
  */
 static unsigned registers(const struct ptx_attributes *attributes, unsigned max_registers) {
     unsigned fit = FILE_REGISTERS / MAX(attributes->max_threads, 32U) / 8 * 8;

@@ -42,7 +42,8 @@ static CUresult check_cluster(const struct function *function, const struct laun
     for (int i = 0; i < 3; i++)
         if (shape->grid[i] % shape->cluster[i])
             return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    /* Blocks that look for one another would not find them: better said than computed wrong. */
+    /* Blocks of a cluster that look for one another would find nothing: an error is better than a
+     * wrong result. */
     return function->attributes.uses_clusters ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
@@ -268,7 +269,7 @@ uint64_t launch_run(void *argument) {
         context_fail(context, r == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_LAUNCH_FAILED);
         return 0;
     }
-    /* Sampled blocks compute with undefined contents: what they run into proves nothing. */
+    /* Sampled blocks compute with undefined contents, so their faults mean nothing. */
     if (result.fault.kind != PTX_FAULT_NONE && !timing_only()) {
         report_fault(launch, &result.fault);
         context_fail(context, fault_code(result.fault.kind));

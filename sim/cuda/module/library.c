@@ -144,7 +144,7 @@ static CUresult make_module(struct library *library, struct context *context, st
     struct library_module *larger;
     struct module *module;
 
-    /* Whether the device can take it was not known before. */
+    /* Only now is the device known that has to accept the code. */
     TRY(image_check(&library->image, context->device, NULL));
     TRY(take_code(library, &code));
     TRY(module_new(&module, context, code, library));
@@ -230,7 +230,7 @@ CUresult library_kernel_function(CUkernel handle, struct context *context, struc
     return CUDA_SUCCESS;
 }
 
-/* Whether a library's options are ones that there are. */
+/* Whether a library's options are known ones. */
 static CUresult check_options(unsigned n, const CUlibraryOption *options, void **values) {
     if (n && (!options || !values))
         return CUDA_ERROR_INVALID_VALUE;
@@ -397,7 +397,7 @@ CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char 
     ENTER(context_gpu());
     if (!fptr || !symbol)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Only where host and device share their page tables are there any. */
+    /* Only systems on which host and device share page tables have any. */
     return library_get(library) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
 }
 

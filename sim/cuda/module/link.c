@@ -78,7 +78,7 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
         return check_input(link, before);
     case CU_JIT_INPUT_LIBRARY:
     case CU_JIT_INPUT_OBJECT:
-        /* The device runtime, usually: what kernels use of it is built in. */
+        /* Usually the device runtime: what kernels use of it is built in. */
         if (is_archive(data, size)) {
             jit_info(&link->jit, "info    : %s holds machine code and is left out\n",
                      name && *name ? name : "a library");
