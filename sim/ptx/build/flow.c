@@ -88,8 +88,8 @@ static bool splits(const struct ptx_inst *inst) {
            op == PTX_OP_trap;
 }
 
-/* Arithmetic reads and writes lane by lane, so its result may take the place of an operand that
- * ends there. Whatever moves values between lanes or writes several registers may not. */
+/* Arithmetic reads and writes lane by lane, so its result may reuse the storage of an operand that
+ * ends there. Instructions that move values between lanes or write several registers may not. */
 static bool lane_by_lane(const struct ptx_inst *inst) {
     return inst->opcode->alu && inst->opcode->op != PTX_OP_mov && inst->opcode->op != PTX_OP_set &&
            inst->opcode->op != PTX_OP_bfi;
@@ -227,7 +227,7 @@ static bool update(struct flow *flow, uint32_t b) {
     return changed;
 }
 
-/* -E2BIG: too much work; then every register is given a place of its own. */
+/* -E2BIG: too much work; then every register gets storage of its own. */
 static int find_intervals(struct flow *flow) {
     const struct ptx_function *f = flow->f;
     uint64_t bytes;

@@ -13,7 +13,8 @@
 #include "sim/ptx/alu/lanes.h"
 
 #if defined(__SANITIZE_THREAD__)
-#define RACY __attribute__((no_sanitize_thread)) /* kernels race; we must not be blamed */
+/* Kernels may race: ThreadSanitizer must not report that. */
+#define RACY __attribute__((no_sanitize_thread))
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define RACY __attribute__((no_sanitize("thread")))
@@ -60,7 +61,7 @@ static inline void read_addresses(const struct ptx_warp *w, const struct ptx_cod
     }
 }
 
-/* Lane by lane, for what the fast way does not cover: other extents, windows, faults. */
+/* Lane by lane, for cases that the fast path does not cover: other extents, windows, faults. */
 static __attribute__((noinline)) enum shape locate_slowly(struct ptx_warp *w,
                                                           const struct ptx_code *in, u32 mask,
                                                           u64 *at, u32 bytes, bool store,
@@ -128,7 +129,7 @@ static inline enum shape locate_full(const u64 *a, u64 offset, const struct ptx_
     u64 outside = 0, low = 0, side = 0, same = 0;
 
     LANES side |= a[i] - first - (u64)i * bytes;
-    if (!side) { /* then the first and the last address tell for all */
+    if (!side) { /* then the first and the last address decide for all */
         if (t >= extent->bytes || extent->bytes - t < (u64)bytes * PTX_LANES ||
             (first + offset) & (bytes - 1))
             return FAULTED;

@@ -251,7 +251,7 @@ PTX_HANDLER(atom) {
     return in + 1;
 }
 
-/* Copies at once, where the GPU would copy while it goes on: a program cannot tell. */
+/* Copies at once, where a GPU would copy asynchronously: a program cannot tell the difference. */
 PTX_HANDLER(cp_async) {
     const struct ptx_access *to = in->aux, *from = to + 1;
     uint32_t ignored = in->c >= 0 ? *(uint32_t *)(w->base[PTX_REF_FRAME] + in->c) : 0;

@@ -33,7 +33,7 @@ static void load_split(struct ptx_warp *w, uint32_t i) {
     const struct ptx_split *s = &w->splits[i];
     const bool away = !(s->mask & w->poll.mask);
 
-    if (away != w->poll.away) { /* what others do is no round of waiting */
+    if (away != w->poll.away) { /* work of other lanes is not a round of waiting */
         if (away)
             w->poll.left_at = w->n_now;
         else
@@ -71,8 +71,8 @@ static bool before(const struct ptx_split *a, const struct ptx_split *b) {
     return (uintptr_t)a->pc < (uintptr_t)b->pc;
 }
 
-/* Splits that wait for lanes of the warp are run when nothing else can: either all those lanes
- * stand at such a place too, or they will never come. */
+/* Splits that wait for lanes of the warp run when nothing else can: either all those lanes wait
+ * too, or they will never arrive. */
 static bool release_sync(struct ptx_warp *w) {
     int best = -1;
 
@@ -123,8 +123,8 @@ const struct ptx_code *ptx_control_meet(struct ptx_warp *w, const struct ptx_cod
     return ptx_control_next(w);
 }
 
-/* The fuel is used up, and the running split has been put down: let the rest of the block run. When
- * the warp is back, another of its splits goes first if this one seems to wait for it. */
+/* The fuel is used up, and the running split is parked: let the rest of the block run. When the
+ * warp runs again, another of its splits goes first if this one seems to wait for it. */
 static const struct ptx_code *take_breath(struct ptx_warp *w) {
     w->fuel = FUEL;
     w->yielded = true;
@@ -232,8 +232,8 @@ static void copy_values(struct ptx_warp *w, const struct ptx_frame *to_frame,
         }
 }
 
-/* Lanes that call through a pointer go function by function: those with another one come back to
- * the same instruction. */
+/* Lanes that call through a pointer go function by function: lanes with another target run the same
+ * instruction again. */
 static struct ptx_function *callee_of(struct ptx_warp *w, const struct ptx_code *in,
                                       uint32_t *mask) {
     const struct ptx_call *call = in->aux;
@@ -260,7 +260,7 @@ static struct ptx_function *callee_of(struct ptx_warp *w, const struct ptx_code 
     return f;
 }
 
-/* Frames of calls lie after what any lane took: the same place for all. */
+/* Frames of calls begin after the largest alloca of any lane: at the same offset for all. */
 static uint32_t most_grown(const struct ptx_frame *frame) {
     uint32_t most = 0;
 
@@ -398,7 +398,7 @@ PTX_HANDLER(ret) {
     if (!frame->parent)
         return leave_kernel(w, in, mask);
     split_off(w, mask, in + 1);
-    /* Another input may have declared a result that the function does not give. */
+    /* Another input may have declared a result that the function does not return. */
     copy_values(w, frame->parent, call->rets, frame, frame->program->rets,
                 MIN(call->n_rets, frame->program->n_rets), mask);
     w->frame = frame->parent;

@@ -10,7 +10,7 @@
 
 #define MAX_SHARED_BYTES (228U << 10)
 #define WARPS_PER_HELPER 128
-#define IN_VAIN          256 /* turns of blocks that only polled, until that is what they do */
+#define IN_VAIN          256 /* turns of blocks that only polled, until the worker counts as idle */
 #define MORE_SPENT       (UINT64_C(1) << 24) /* instructions of warps, where samples differ */
 #define MORE_FIRST       UINT64_C(64)
 #define MAX_RESIDENT     64 /* blocks put aside by one thread, unless the launch is cooperative */
@@ -78,7 +78,7 @@ static void weigh(struct ptx_worker *worker, const struct ptx_block *block,
     }
 }
 
-/* A block to run: a new one as long as there are any and room, else the oldest that waits. */
+/* A block to run: a new one while there are any and room, else the oldest that waits. */
 static struct ptx_block *pick(struct ptx_worker *worker, struct resident *resident) {
     struct ptx_block *block;
     uint64_t number;
@@ -209,7 +209,7 @@ static int check(const struct ptx_launch *launch, struct allot_error *err) {
     return 0;
 }
 
-/* What a launch costs without computing it: false if that depends on data. */
+/* The cost of a launch without computing it; false: it depends on data. */
 static bool outlined(const struct ptx_run *run, struct ptx_result *ret, int *ret_error) {
     struct ptx_outline *outline = ptx_outline_get(run->launch->kernel);
     struct ptx_stats stats = { 0 };
@@ -244,9 +244,9 @@ static int run_blocks(struct ptx_run *run) {
 }
 
 /*
- * Where the few samples differ, as many as can be afforded: first some, which tell what a block
- * takes, then more if these differ so much that their sum is uncertain. Each step depends on those
- * before it alone. What was found before stands if a step takes too long, or ends in a fault: the
+ * Where the few samples differ, run as many blocks as affordable: first some, which show the cost
+ * of a block, then more if these differ so much that their sum is uncertain. Each step depends only
+ * on those before it. The earlier result stands if a step takes too long or ends in a fault: the
  * contents of memory mean nothing here.
  */
 static int sample_more(struct ptx_run *first) {

@@ -23,8 +23,8 @@ static void set_pred(struct ptx_warp *w, int32_t offset, uint32_t value, uint32_
     *p = (*p & ~mask) | (value & mask);
 }
 
-/* Whether lanes named in `members` by any lane of `mask` are still to come. If so the split has
- * been put down, and *ret is what the warp does next. */
+/* Whether lanes named in `members` by any lane of `mask` have not arrived. If so the split is
+ * parked, and *ret is what the warp does next. */
 static bool must_wait(struct ptx_warp *w, const struct ptx_code *in, uint32_t mask,
                       const uint32_t *members, const struct ptx_code **ret) {
     struct ptx_split *s = &w->splits[w->current];

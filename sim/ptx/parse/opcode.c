@@ -28,7 +28,7 @@ static const char *const mod_names[] = {
 #undef X
 };
 
-/* Known to the PTX manual, and not to us: the message should say so. */
+/* In the PTX manual, but not implemented: the message should say so. */
 static const char *const not_implemented[] = {
     "mma",
     "wmma",
@@ -108,7 +108,7 @@ static int take_piece(struct ptx_opcode *opcode, const char *piece, size_t n,
         return 0;
     }
     if (starts(piece, n, "L1::") || starts(piece, n, "L2::") || starts(piece, n, "level::"))
-        return 0; /* where to cache it: nothing to us */
+        return 0; /* where to cache it: ignored */
     for (size_t i = 0; i < n && used < sizeof(name) - 1; i++)
         if (piece[i] != ':')
             name[used++] = piece[i];
@@ -204,7 +204,7 @@ static void arithmetic_key(const struct ptx_opcode *opcode, char *key, size_t n)
         used += (size_t)snprintf(key + used, n - used, ".%s", ptx_ir_type_name(opcode->types[i]));
 }
 
-/* cvt.rni.s32.f32 has a function of its own; what has none goes the general way. */
+/* cvt.rni.s32.f32 has a function of its own; other conversions use the general one. */
 static void convert_key(const struct ptx_opcode *opcode, char *key, size_t n) {
     const struct ptx_mods *m = &opcode->mods;
     const char *round = PTX_HAS(m, rni) ? ".rni" : PTX_HAS(m, rzi) ? ".rzi" : "";

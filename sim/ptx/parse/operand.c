@@ -340,7 +340,7 @@ int ptx_parse_operands(struct ptx_parser *p, struct ptx_inst *inst) {
         if (call && ptx_lex_is(&p->lexer, '('))
             r = read_list(p, &o, ')');
         else if (call && inst->n_operands >= 2 && p->lexer.token.kind == PTX_TOKEN_NAME) {
-            /* the prototype of an indirect call: the arguments tell as much */
+            /* the prototype of an indirect call: the arguments say the same */
             ptx_lex_next(&p->lexer);
             break;
         } else

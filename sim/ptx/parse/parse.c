@@ -358,7 +358,8 @@ static int read_target(struct ptx_parser *p) {
             char *end;
 
             p->input->target = (uint32_t)strtoul(lexer->token.text + 3, &end, 10);
-            /* sm_90a and so on: what only that generation has; none before it has such a name. */
+            /* sm_90a and so on: features of one generation alone; earlier ones have no such names.
+             * */
             if (end - lexer->token.text != (ptrdiff_t)lexer->token.n &&
                 (p->input->target < 90 || (*end != 'a' && *end != 'f')))
                 return ptx_parse_bad(p, "unknown target");

@@ -35,7 +35,7 @@ static struct ptx_symbol *own_variable(const struct ptx_part *part, const struct
     return sym->space == PTX_IN_PARAM && !(sym->formal && part->function->entry) ? sym : NULL;
 }
 
-/* Whether an instruction gives the same result whatever is in memory and whatever others do. */
+/* Whether the result of an instruction is independent of memory and of other threads. */
 static bool is_pure(struct search *search, const struct ptx_part *part,
                     const struct ptx_inst *inst) {
     const struct ptx_operand *o = part->function->operands + inst->operands;
@@ -228,7 +228,7 @@ static void visit(struct search *search, struct ptx_part *part, uint32_t i) {
     if (part->deciding[i])
         return;
     writes = each_reg(search, part, inst, true);
-    /* The carry goes from one instruction to the next without a name. */
+    /* The carry is an operand without a name. */
     writes |= part->carry && PTX_HAS(&inst->opcode->mods, cc);
     own = inst->opcode->op == PTX_OP_st ? own_variable(part, &o[0]) : NULL;
     writes |= own && *words_of(search, own) & words_at(inst->opcode, o[0].imm);
@@ -321,7 +321,7 @@ static void find_bases(struct search *search, struct ptx_part *part) {
             if (!sym || sym->kind != PTX_SYM_VARIABLE || sym->space != PTX_IN_LOCAL ||
                 part->base[o[0].reg] == sym)
                 continue;
-            if (part->base[o[0].reg]) /* one of two: neither is known any more */
+            if (part->base[o[0].reg]) /* two different ones: neither is known any more */
                 *words_of(search, sym) |= ESCAPED;
             else
                 changed = true;

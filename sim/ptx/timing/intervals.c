@@ -456,7 +456,7 @@ static struct value evaluate(const struct intervals *r, const struct ptx_inst *i
     return fit(MAX(a.lo, b.lo), MAX(a.hi, b.hi), bits, a.by | b.by);
 }
 
-/* The rounds that are left of a loop that counts, at once: false if they are not known. */
+/* Skip the remaining rounds of a counting loop; false: their number is not known. */
 static bool pass_loop(struct intervals *r, const struct ptx_loop *loop,
                       const struct ptx_inst *inst) {
     const struct ptx_counter *counter = &loop->counters[loop->compared];

@@ -12,7 +12,7 @@
 #include "sim/ptx/build/flow.h"
 #include "sim/ptx/timing/outline.h"
 
-#define WORTH_IT 24 /* rounds; fewer are gone faster than computed */
+#define WORTH_IT 24 /* rounds; fewer are faster to run than to compute */
 
 /* ---- how often ---------------------------------------------------------------------------------
  */
@@ -179,7 +179,7 @@ static enum ptx_mod mirrored(enum ptx_mod m) {
                              : m;
 }
 
-/* What decides in a loop must not write what is to stay as it is. */
+/* No instruction that controls the loop may write a value that must stay constant. */
 static bool stays(const struct ptx_part *part, uint32_t first, uint32_t last,
                   const struct ptx_operand *o) {
     const struct ptx_function *f = part->function;

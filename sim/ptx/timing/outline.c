@@ -158,8 +158,8 @@ static bool is_counted(const struct ptx_code *code) {
             code->run == count_atomic || code->run == count_copy);
 }
 
-/* Put what is counted in a row into one. No branch leads in between: where control flow meets there
- * is a join, or before it something that does not go on. */
+/* Merge counted instructions that follow each other. No branch leads in between: where control flow
+ * meets there is a join, or before it an instruction that never goes on. */
 static int bundle(struct ptx_program *program) {
     for (uint32_t i = 0; i < program->n_code; i++) {
         struct ptx_worker worker = { 0 };

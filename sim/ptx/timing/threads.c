@@ -26,7 +26,7 @@
 #define N_MEMOS      64
 #define WARPS_ENOUGH 512 /* for a second thread to be worth waking */
 
-/* What a launch is of: which threads are followed. */
+/* Which threads of a launch are followed. */
 struct plan {
     const struct ptx_outline *outline;
     const struct ptx_launch *launch;
@@ -208,7 +208,7 @@ static int walk_plan(const struct plan *plan, const struct ptx_run *like, uint64
     pthread_mutex_destroy(&walk.run.lock);
     r = atomic_load(&walk.run.error);
     if (!r && result.fault.kind != PTX_FAULT_NONE)
-        r = -EOPNOTSUPP; /* calls too deep: what it does then is another matter */
+        r = -EOPNOTSUPP; /* calls too deep: computing has to show what happens then */
     if (!r && atomic_load(&walk.over))
         r = -E2BIG;
     if (r < 0)
@@ -228,8 +228,8 @@ static void pick(struct plan *plan, uint64_t n) {
     plan->n_units = plan->by_block ? (plan->n_picked + PTX_LANES - 1) / PTX_LANES : plan->n_picked;
 }
 
-/* From some kinds of blocks, as many as can be afforded. Each step depends on those before it and
- * on nothing that differs from run to run. */
+/* Estimate from some kinds of blocks, as many as affordable. Each step depends only on those before
+ * it, and on nothing that differs from run to run. */
 static int estimate(struct plan *plan, const struct ptx_run *run, struct ptx_stats *ret) {
     const uint64_t all = plan->n_kinds, limit = plan->limit;
     uint64_t n = MIN(all, FIRST_PICKED), used = 0;
@@ -251,7 +251,7 @@ static int estimate(struct plan *plan, const struct ptx_run *run, struct ptx_sta
         pick(plan, n);
         r = walk_plan(plan, run, limit * 2 * more, &better, &used, &off);
         if (r == -E2BIG)
-            return 0; /* the first ones were not so bad */
+            return 0; /* the first ones were good enough */
         if (!r)
             *ret = better;
     }
