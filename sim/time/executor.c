@@ -430,7 +430,7 @@ static void resolve(struct executor *executor, struct work *target) {
     uint64_t stuck_ns = 0;
 
     while (!target->item.resolved) {
-        struct timeline_item *item = timeline_next_for(&executor->timeline, &target->item);
+        struct timeline_item *item = timeline_next(&executor->timeline, &target->item);
 
         if (item) {
             timeline_resolve(&executor->timeline, item);

@@ -202,11 +202,7 @@ static int compare(const void *a, const void *b) {
     return precedes(*x, *y) ? -1 : precedes(*y, *x);
 }
 
-struct timeline_item *timeline_next(struct timeline *timeline) {
-    return timeline_next_for(timeline, NULL);
-}
-
-struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeline_item *target) {
+struct timeline_item *timeline_next(struct timeline *timeline, struct timeline_item *target) {
     struct timeline_item **sorted = timeline->scratch;
     bool claimed[N_RESOURCES] = { false }, any = false;
 

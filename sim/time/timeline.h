@@ -86,16 +86,15 @@ void timeline_done(struct timeline *timeline);
 int timeline_add(struct timeline *timeline, struct timeline_item *item,
                  struct timeline_item *before, struct timeline_item *const *after, size_t n_after);
 /*
- * An item that can be served now: its cost is known, and nothing that is submitted and whose cost
- * is not known could claim its resource before it. NULL: none; tell more costs.
+ * An item that can be served now: its cost is known, and no submitted item of unknown cost could
+ * claim its resource before it. NULL: none; tell more costs.
+ *
+ * `target` (may be NULL): an unresolved item that the caller wants to resolve. Then no item is
+ * given that comes after the first of the items that `target` still waits for (or `target` itself).
+ * So what is resolved when `target` has its time does not depend on which costs happened to be
+ * known, as far as later items can tell.
  */
-struct timeline_item *timeline_next(struct timeline *timeline);
-/*
- * The same on the way to `target`, an unresolved item: nothing is given that comes after the first
- * of the items that `target` still waits for (or `target` itself). So what is resolved when it has
- * its time does not depend on which costs happened to be known, as far as later items can tell.
- */
-struct timeline_item *timeline_next_for(struct timeline *timeline, struct timeline_item *target);
+struct timeline_item *timeline_next(struct timeline *timeline, struct timeline_item *target);
 /* Serve what timeline_next() gave. */
 void timeline_resolve(struct timeline *timeline, struct timeline_item *item);
 /* The host waited for a resolved `item`. */

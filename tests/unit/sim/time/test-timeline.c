@@ -9,7 +9,7 @@
 static void resolve_all(struct timeline *timeline) {
     struct timeline_item *item;
 
-    while ((item = timeline_next(timeline)))
+    while ((item = timeline_next(timeline, NULL)))
         timeline_resolve(timeline, item);
     ck_assert_uint_eq(timeline->n_unresolved, 0);
 }
@@ -169,10 +169,10 @@ START_TEST(who_shares_nothing_with_a_running_kernel_need_not_wait_for_it) {
     timeline_add(&timeline, &kernel, NULL, NULL, 0);
     timeline_add(&timeline, &copy, NULL, NULL, 0);
     timeline_add(&timeline, &second, NULL, NULL, 0);
-    ck_assert_ptr_eq(timeline_next(&timeline), &copy);
+    ck_assert_ptr_eq(timeline_next(&timeline, NULL), &copy);
     /* Something behind the kernel may want the link first: then the copy has to wait. */
     timeline_add(&timeline, &upload_after, &kernel, NULL, 0);
-    ck_assert_ptr_null(timeline_next(&timeline));
+    ck_assert_ptr_null(timeline_next(&timeline, NULL));
     kernel.cost_known = true;
     kernel.cost_ns = 100;
     resolve_all(&timeline);
@@ -326,7 +326,7 @@ static void learn_in_random_order(struct timeline *timeline, struct graph *graph
 
         if (graph->before[i] < 0 || graph->item[graph->before[i]].cost_known)
             graph->item[i].cost_known = true;
-        while ((item = timeline_next(timeline)))
+        while ((item = timeline_next(timeline, NULL)))
             timeline_resolve(timeline, item);
     }
 }
