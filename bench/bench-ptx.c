@@ -33,7 +33,7 @@ struct shape {
 
 static void make_launch(struct ptx_fixture *fixture, const struct shape *shape, void **params,
                         unsigned char *bytes, size_t n_bytes, struct ptx_launch *ret) {
-    *ret = (struct ptx_launch){ .kernel = ptx_module_find(fixture->module, shape->name),
+    *ret = (struct ptx_launch){ .kernel = ptx_fixture_find(fixture->module, shape->name),
                                 .params = bytes,
                                 .param_bytes = n_bytes,
                                 .memory = fixture->table.memory,
@@ -156,7 +156,7 @@ static void measure_load(const char *path) {
             exit(1);
         }
         loaded = now() - start;
-        launch.kernel = ptx_module_find(module, "copy7");
+        launch.kernel = ptx_fixture_find(module, "copy7");
         launch.memory = table.memory;
         launch.params = params;
         launch.param_bytes = sizeof(params);

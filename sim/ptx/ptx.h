@@ -125,8 +125,6 @@ struct ptx_attributes {
 
 size_t ptx_module_n_kernels(const struct ptx_module *module);
 struct ptx_function *ptx_module_kernel(const struct ptx_module *module, size_t i);
-struct ptx_function *ptx_module_find(const struct ptx_module *module,
-                                     const char *name); /* kernel */
 const char *ptx_function_name(const struct ptx_function *function);
 size_t ptx_function_n_params(const struct ptx_function *function);
 void ptx_function_param(const struct ptx_function *function, size_t i, struct ptx_param *ret);

@@ -301,13 +301,6 @@ struct ptx_function *ptx_module_kernel(const struct ptx_module *module, size_t i
     return module->kernels[i];
 }
 
-struct ptx_function *ptx_module_find(const struct ptx_module *module, const char *name) {
-    for (size_t i = 0; i < module->n_kernels; i++)
-        if (!strcmp(module->kernels[i]->name, name))
-            return module->kernels[i];
-    return NULL;
-}
-
 const char *ptx_function_name(const struct ptx_function *function) {
     return function->name;
 }

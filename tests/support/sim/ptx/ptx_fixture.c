@@ -143,6 +143,13 @@ uint64_t ptx_fixture_variable(struct ptx_fixture *fixture, const char *name) {
     die("no variable '%s'", name);
 }
 
+struct ptx_function *ptx_fixture_find(const struct ptx_module *module, const char *name) {
+    for (size_t i = 0; i < ptx_module_n_kernels(module); i++)
+        if (!strcmp(ptx_function_name(ptx_module_kernel(module, i)), name))
+            return ptx_module_kernel(module, i);
+    return NULL;
+}
+
 void ptx_fixture_launch(struct ptx_fixture *fixture, const char *kernel, const uint32_t grid[3],
                         const uint32_t block[3], uint32_t shared, void **params,
                         struct ptx_result *ret) {
@@ -150,7 +157,7 @@ void ptx_fixture_launch(struct ptx_fixture *fixture, const char *kernel, const u
     struct allot_error err = { 0 };
     unsigned char bytes[4096] = { 0 };
 
-    launch.kernel = ptx_module_find(fixture->module, kernel);
+    launch.kernel = ptx_fixture_find(fixture->module, kernel);
     if (!launch.kernel)
         die("no kernel '%s'", kernel);
     for (size_t i = 0; i < ptx_function_n_params(launch.kernel); i++) {

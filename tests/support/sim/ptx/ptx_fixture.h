@@ -40,6 +40,9 @@ void ptx_fixture_launch(struct ptx_fixture *fixture, const char *kernel, const u
 void ptx_fixture_run(struct ptx_fixture *fixture, const char *kernel, uint32_t grid, uint32_t block,
                      uint32_t shared, void **params);
 
+/* The kernel of that name; NULL: none. */
+struct ptx_function *ptx_fixture_find(const struct ptx_module *module, const char *name);
+
 char *ptx_fixture_read_file(const char *path, size_t *ret_n); /* NUL-terminated; free() it */
 
 #define PTX_PARAMS(...) ((void *[]){ __VA_ARGS__ })

@@ -127,7 +127,7 @@ static void run_one(uint64_t seed) {
     params[0] = io;
     params[1] = table;
     params[2] = sums;
-    launch.kernel = ptx_module_find(fixture.module, "k");
+    launch.kernel = ptx_fixture_find(fixture.module, "k");
     launch.memory = fixture.table.memory;
     launch.params = params;
     launch.param_bytes = sizeof(params);

@@ -203,7 +203,7 @@ START_TEST(declarations_of_other_inputs_are_taken_as_far_as_they_go) {
         if (i)
             ck_assert_str_eq(err.text, "user: 'give' takes other arguments in library");
         else
-            ck_assert_int_eq(ptx_function_attributes(ptx_module_find(module, "k"),
+            ck_assert_int_eq(ptx_function_attributes(ptx_fixture_find(module, "k"),
                                                      &(struct ptx_attributes){ 0 }, &err),
                              0);
         ptx_module_free(module);
@@ -240,7 +240,7 @@ START_TEST(inputs_are_linked_together) {
     ck_assert_uint_eq(value, 21);
     ptx_table_add(&table, &(struct ptx_extent){ 0x1000, 4, (unsigned char *)&value, 0 });
     ptx_table_add(&table, &(struct ptx_extent){ 0x2000, 4, (unsigned char *)&out, 0 });
-    ck_assert_int_eq(ptx_launch(&(struct ptx_launch){ .kernel = ptx_module_find(module, "k"),
+    ck_assert_int_eq(ptx_launch(&(struct ptx_launch){ .kernel = ptx_fixture_find(module, "k"),
                                                       .grid = { 1, 1, 1 },
                                                       .block = { 1, 1, 1 },
                                                       .params = &param,
@@ -267,7 +267,7 @@ START_TEST(attributes_tell_what_a_kernel_needs) {
              ".param .f64 c)"
              " .reqntid 64, 2, 1 { .shared .align 8 .b8 s[24]; .local .b8 l[40]; .reg .b32 %r<3>;"
              " mov.u32 %r1, s; ret; }");
-    k = ptx_module_find(fixture.module, "k");
+    k = ptx_fixture_find(fixture.module, "k");
     ck_assert_int_eq(ptx_function_attributes(k, &a, NULL), 0);
     ck_assert_uint_eq(a.shared_bytes, 24);
     ck_assert_uint_eq(a.local_bytes, 48);
@@ -283,7 +283,7 @@ START_TEST(attributes_tell_what_a_kernel_needs) {
     ptx_function_param(k, 2, &param);
     ck_assert_uint_eq(param.offset, 40);
     ck_assert_uint_eq(a.param_bytes, 48);
-    ck_assert_ptr_null(ptx_module_find(fixture.module, "none"));
+    ck_assert_ptr_null(ptx_fixture_find(fixture.module, "none"));
     ptx_fixture_done(&fixture);
 }
 END_TEST
@@ -300,7 +300,7 @@ START_TEST(impossible_launches_are_refused) {
                       launch;
 
     ptx_fixture_init_text(&fixture, "t", KERNEL("ret;"));
-    good.kernel = ptx_module_find(fixture.module, "k");
+    good.kernel = ptx_fixture_find(fixture.module, "k");
     good.memory = fixture.table.memory;
     ck_assert_int_eq(ptx_launch(&good, &result, &err), 0);
 #define REFUSED(change)                                                                            \
