@@ -50,8 +50,7 @@ int alloc_buffer(struct device *device, uint64_t bytes, const char *tag,
     return r < 0 ? r : device_buffer_of(device, &block, bytes, tag, ret, err);
 }
 
-/* ---- Several -----------------------------------------------------------------------------------
- */
+/* ---- Several --------------------------------------------------------------------------------- */
 
 /* Parts of one device that are side by side. */
 struct group {

@@ -32,8 +32,7 @@ static uint64_t place_bytes(const struct program_value *value) {
            PROGRAM_ALIGNMENT;
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------
- */
+/* ---- Copies ---------------------------------------------------------------------------------- */
 
 /* Constants that lie side by side, on their way. */
 struct stage {
@@ -96,8 +95,7 @@ static int copy_all(struct program *program, uint32_t device, struct buffer *blo
     return r < 0 ? r : send(&stage, err);
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 int constants_name(const struct constants_need *need, int r, struct allot_error *err) {
     const struct node *largest = need->largest;
@@ -150,8 +148,7 @@ void constants_drop(struct program *program) {
     }
 }
 
-/* ---- Who has them ------------------------------------------------------------------------------
- */
+/* ---- Who has them ---------------------------------------------------------------------------- */
 
 int constants_begin(struct cache *cache, struct cache_entry *entry, const struct alloc_wait *wait,
                     bool *ret_mine, struct allot_error *err) {

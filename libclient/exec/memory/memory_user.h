@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Memory user: a run that has memory of GPUs, or is about to, and gives it back by itself when it
- * is over. Whoever lacks memory that the process's own limit, or the driver, refuses waits while
- * there is one (exec/memory/alloc_wait.h).
+ * Memory user: a run that holds memory of GPUs, or is about to take some, and gives it back when it
+ * ends. As long as there is one, an allocation that the process's own limit or the driver refuses
+ * can wait (exec/memory/alloc_wait.h).
  *
- * So that nobody misses one, a run is a memory user before it takes memory, and until that can be
- * had by others; its end is told to those who wait (device/wakeup.h). Any thread, with any lock.
+ * A run becomes a memory user before it takes memory and stays one until others can have that
+ * memory, so that no waiter misses it; its end wakes waiters (device/wakeup.h). Any thread, with
+ * any lock held.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,31 +19,30 @@ struct program;
 
 struct memory_user {
     struct list link;
-    const struct program *program; /* NULL: it is none */
-    bool has_memory;               /* else it is about to take some, and has none while it waits */
-    uint32_t n_waiting;            /* threads of it that wait for another's */
-    unsigned generation;           /* of the process that it is one of */
+    const struct program *program; /* NULL: not a memory user */
+    bool has_memory;     /* else it is about to take some, and holds none while it waits */
+    uint32_t n_waiting;  /* its threads that wait for memory of another user */
+    unsigned generation; /* of the process that it belongs to */
 };
 
-/* A program that has nothing to do with GPUs has no memory users: then it is left as it is, zeroed.
- */
+/* A program without GPUs makes no memory user: the struct is left zeroed. */
 void memory_user_begin(struct memory_user *user, const struct program *program, bool has_memory);
-void memory_user_end(struct memory_user *user); /* also of one that is none */
+void memory_user_end(struct memory_user *user); /* also where it is none */
 
-/* What one who lacks memory may hope for. */
+/* Whether other memory users will release memory that a waiter can take. */
 enum memory_user_release {
-    MEMORY_USER_RELEASES_NONE,   /* nobody else has any, or all who have some wait themselves */
-    MEMORY_USER_RELEASES_SOON,   /* somebody is about to take some, or to find that there is none:
-                                    look again */
-    MEMORY_USER_RELEASES_AT_END, /* somebody who has some will end */
+    MEMORY_USER_RELEASES_NONE, /* no other user holds any, or all that do wait themselves */
+    MEMORY_USER_RELEASES_SOON, /* a user is about to take some, or to find that there is none: look
+                                  again soon */
+    MEMORY_USER_RELEASES_AT_END, /* a user that holds some will end */
 };
 
 /*
- * Before a thread of `user` waits for memory of `gpu`. Without hope it does not wait. Of
- * those who have memory and wait for each other the last one to ask has none; it ends, and the
- * others get on.
+ * Call before a thread of `user` waits for memory of `gpu`. With RELEASES_NONE it must not wait.
+ * Where users that hold memory would all wait for each other, the last one to ask gets
+ * RELEASES_NONE; its run ends, and the others get on.
  */
 enum memory_user_release memory_user_wait(struct memory_user *user, const struct gpu *gpu);
-/* A thread of it waits behind others who lack memory, and has none itself. */
+/* A thread of `user`, which holds no memory, waits in the queue behind others that lack memory. */
 void memory_user_queue(struct memory_user *user);
-void memory_user_resume(struct memory_user *user); /* after either, but for no hope */
+void memory_user_resume(struct memory_user *user); /* after either, except after RELEASES_NONE */

@@ -259,8 +259,7 @@ void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run
         run_state_free(state);
 }
 
-/* ---- Reclaim ------------------------------------------------------------------------------------
- */
+/* ---- Reclaim --------------------------------------------------------------------------------- */
 
 /* Memory is shared by all devices, of whatever session, of one GPU, and by all hosts. */
 static bool is_same_memory(const struct device *a, const struct device *b) {

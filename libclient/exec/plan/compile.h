@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Compile: a program while it is being made. Internal to the files that make it; one thread.
+ * Compile: a program while it is being built. Internal to the files that build it; one thread.
  */
 #include "base/halt.h"
 #include "base/map.h"
 #include "libclient/exec/plan/program.h"
 
-/* What comes out of a node: a value under the node's own shape. */
+/* An output of a node: a value under the node's own shape. */
 struct port {
     enum dtype dtype;
     struct shape shape;
@@ -49,7 +49,7 @@ struct compile {
     /* By item, as they stand: when it would run, in nanoseconds, if several are to run at once;
      * made by compile_schedule(). NULL: one after the other. */
     uint64_t *begin, *end;
-    /* Who reads each value, made by compile_uses(). */
+    /* Items that read each value, made by compile_uses(). */
     uint32_t *first_use, *uses;
     uint32_t n_pins_max, n_pins;
 };
@@ -58,12 +58,12 @@ static inline struct port *compile_port(const struct compile *compile, struct ed
     return &compile->ports[compile->first_port[compile->local[edge.node]] + edge.output];
 }
 
-/* 0, or -ECANCELED: somebody has ended it. All that goes over nodes or items asks at each. */
+/* 0, or -ECANCELED: the caller has set `halt`. Every loop over nodes or items asks at each. */
 static inline int compile_check(const struct compile *compile) {
     return halt_is_set(compile->request->halt) ? -ECANCELED : 0;
 }
 
-/* prune.c: which nodes, and the shape of everything. */
+/* prune.c: which nodes are needed, and the shape of everything. */
 int compile_prune(struct compile *compile, struct allot_error *err);
 int compile_shapes(struct compile *compile, struct allot_error *err);
 /* lower.c: items, values and edges, in graph order. */
@@ -82,9 +82,9 @@ int compile_read(struct compile *compile, struct port *port, const struct node *
 int compile_fetches(struct compile *compile, struct allot_error *err);
 /* Items that read each value, in order. */
 int compile_uses(struct compile *compile); /* -ENOMEM */
-/* fuse_update.c: products that are taken off a variable as they are computed. */
+/* fuse_update.c: products that are subtracted from a variable as they are computed. */
 int compile_fuse_update(struct compile *compile); /* -ENOMEM */
-/* variables.c: edges that keep reads and writes of a variable as the graph was written. */
+/* variables.c: edges that keep reads and writes of a variable in the order of the graph. */
 int compile_variables(struct compile *compile);
 /* schedule.c: another order of the items, with less memory. */
 int compile_schedule(struct compile *compile);
@@ -99,7 +99,7 @@ int compile_edges(const struct compile *compile, struct compile_edges *ret); /* 
 void compile_edges_done(struct compile_edges *edges);
 /* Leave out edges that others imply, many of them at least. -ENOMEM. */
 int compile_edges_reduce(const struct compile *compile, struct compile_edges *edges);
-/* gpu_events.c: who waits for work on devices. */
+/* gpu_events.c: which items and streams wait for work on devices. */
 int compile_gpu_events(struct compile *compile, const struct compile_edges *edges);
 
 /* Room for one more in an array that grows; -ENOMEM. */

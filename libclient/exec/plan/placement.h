@@ -3,8 +3,8 @@
 /*
  * Placement: which device each node of a graph runs on, kept from run to run.
  *
- * A session places the nodes that are there when it runs first; later ones are placed when they are
- * met, and those placed before stay. One thread at a time.
+ * The first run of a session places all nodes that the graph has then. Later nodes are placed when
+ * a run first meets them; nodes that have a place keep it. One thread at a time.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

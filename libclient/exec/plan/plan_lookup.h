@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Plan lookup: the plan for a call, and memory to run it in. A plan is made once, by one thread of
- * a session at a time; memory is taken, and waited for, without any lock. Any thread.
+ * Plan lookup: the plan for a call, and memory to run it in. A plan is built once, by one thread of
+ * a session at a time; memory is allocated, and waited for, without any lock. Any thread.
  */
 #include "libclient/graph/graph.h"
 
@@ -15,7 +15,7 @@ struct engine_run;
 struct run_state;
 
 /*
- * The entry of the plan, with one more user, and a run state of it. `before`: the stage before;
+ * The entry of the plan, with one more user, and a run state for it. `before`: the stage before;
  * NULL: this is the first. `shapes` are of the feeds. -ENOMEM; -ETIMEDOUT and -ECANCELED of the
  * run, with the op and the bytes that it waited for.
  */

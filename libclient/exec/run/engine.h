@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Engine: a graph, devices, placements, plans and variables together: what a session is, without
- * the public API around it. Any thread, several runs at once.
+ * Engine: a graph with its devices, placement, plans and variables: a session without the public
+ * API around it. Any thread, several runs at once.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -43,8 +43,8 @@ struct engine {
     struct variable_table variables;
     _Atomic uint64_t n_steps;
 
-    struct stoppable_lock plan_lock; /* of who makes a plan */
-    struct placement placement;      /* of whose turn it is */
+    struct stoppable_lock plan_lock; /* held while a plan is built */
+    struct placement placement;      /* under `plan_lock` */
 
     struct cache cache;
 };
@@ -68,7 +68,7 @@ struct engine_call {
     struct allot_tensor *const *feed_known; /* the engine's own: what feeds always are; NULL */
 };
 
-/* How to run it, and what it was. */
+/* How to run it, and statistics of the run. */
 struct engine_run {
     uint64_t timeout_usec;  /* 0: none */
     struct cancel *cancel;  /* NULL */
@@ -88,7 +88,7 @@ int engine_run(struct engine *engine, const struct engine_call *call, struct eng
                struct allot_tensor *const *feeds, struct allot_tensor **ret_fetches,
                struct allot_error *err);
 
-/* What is said of a run that was stopped, by its time limit (-ETIMEDOUT) or a cancellation
- * (-ECANCELED), and of `where` that was; NULL: nowhere in particular. */
+/* The error of a run that was stopped, by its time limit (-ETIMEDOUT) or a cancellation
+ * (-ECANCELED), and `where` it then was; NULL: nowhere in particular. */
 int engine_stopped(const struct engine_run *run, int why, const char *where,
                    struct allot_error *err);

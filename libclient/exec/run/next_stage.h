@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Next stage: what the next stage of a run is asked for, made from what this one was and what came
- * out of it (exec/plan/program.h). Owned by the run; one thread.
+ * Next stage: the call of the next stage of a run, made from the call and the results of this one
+ * (exec/plan/program.h). Owned by the run; one thread.
  */
 #include "libclient/exec/run/engine.h"
 

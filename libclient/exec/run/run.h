@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Run: do everything that a run state's program says, once.
+ * Run: run the program of a run state, once.
  */
 #include <stdint.h>
 

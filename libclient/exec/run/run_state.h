@@ -3,11 +3,11 @@
 /*
  * Run state: the memory and the addresses of one run of a program.
  *
- * Made once, used by one run at a time, and again by the next: all addresses that do not change
- * from run to run are filled in when it is made.
+ * It is made once and used by one run after the other: all addresses that do not change from run to
+ * run are filled in when it is made.
  *
- * A run that is stopped does not wait for what it has queued on GPUs: then the run state stays
- * *out*, with all that this work may touch, until the last of it is over (run_state_await()).
+ * A stopped run does not wait for what it has queued on GPUs: its run state then stays *out*, with
+ * all memory that this work may touch, until the last of it has ended (run_state_await()).
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +45,7 @@ struct run_state {
     struct cache_entry *entry;    /* for the owner */
     struct memory_user user;      /* as long as a run has it, or it is out */
     bool is_listed;               /* for the owner: among those that are out */
-    uint32_t n_watchers;          /* for the owner: who waits until it is no longer out */
+    uint32_t n_watchers;          /* for the owner: threads that wait until it is no longer out */
     void **args;                  /* addresses, as program.args */
     struct run_state_item *items; /* as program.items */
     struct run_state_step *steps; /* by device */
@@ -64,47 +64,48 @@ struct run_state {
     struct allot_error failure;   /* its words */
     bool has_ended;               /* every item of this run was done, on the GPUs too */
     uint64_t until_nsec;          /* when this run has to be over; 0: never */
-    bool is_stoppable;            /* somebody may set `cancelled` while this run waits */
+    bool is_stoppable;            /* another thread may set `cancelled` while this run waits */
     bool is_out;                  /* see above */
     pthread_mutex_t lock;
-    pthread_cond_t news;        /* for those who wait for something of this run */
+    pthread_cond_t
+        news; /* signalled when something that a thread of this run waits for has happened */
     _Atomic uint32_t n_awaited; /* marks that waiters will tell of; gets less under the lock */
     struct trace *trace;        /* of this run; NULL: none is wanted */
 };
 
-/* Memory for one run, of a program whose constants are there. `variables` is borrowed. `slabs`, by
- * device, are its memory on GPUs, which becomes the run state's where there is one; NULL: it needs
- * none. That of the host is taken now: it is not held while GPUs' is waited for. -ENOMEM. */
+/* Memory for one run of a program whose constants are there. `variables` is borrowed. `slabs`, by
+ * device, are its memory on GPUs and become the run state's if it is made; NULL: it needs none.
+ * Memory of the host is taken now, so that it is not held while a GPU's is waited for. -ENOMEM. */
 int run_state_new(struct run_state **ret, const struct program *program,
                   struct variable_table *variables, const struct device_block *slabs,
                   struct allot_error *err);
-/* What is said of a slab that cannot be had: it is for many nodes, and the message begins with the
- * one that needs the most. Returns `r`. */
+/* The error of a slab that cannot be allocated: it is for many nodes, and the message begins with
+ * the one that needs the most. Returns `r`. */
 int run_state_no_slab(const struct program *program, uint32_t device, int r,
                       struct allot_error *err);
 struct run_state *run_state_free(struct run_state *state); /* accepts and returns NULL */
 
-/* Before a run: the feeds' addresses, memory for the fetches, nothing failed yet. */
+/* Before a run: set the feeds' addresses, allocate the fetches, clear the last failure. */
 int run_state_begin(struct run_state *state, struct allot_tensor *const *feeds,
                     uint64_t step_number, struct allot_error *err);
-/* After one: references of the run are given back, unless it is out. Where it went well, tensors
- * for the fetches. */
+/* After a run: give back its references, unless it is out. After a successful one, make tensors of
+ * the fetches. */
 int run_state_end(struct run_state *state, struct allot_tensor **ret_fetches,
                   struct allot_error *err);
 
-/* Wait until nothing that was queued is under way any more, or until `*stopped` is set and told of
- * by `state->news` (NULL: never): whether it is over. Any thread. */
+/* Wait until all queued work has ended, or until `*stopped` is set and `state->news` signalled
+ * (NULL: never). Returns whether it has ended. Any thread. */
 bool run_state_await(struct run_state *state, const atomic_bool *stopped);
-/* Give back what a run state that is no longer out was out with. */
+/* Give back what the run state kept while it was out. */
 void run_state_retire(struct run_state *state);
 
 /* The run state, and the number of the item, that a kernel's run belongs to. */
 struct run_state *run_state_of(const struct kernel_run *run);
 uint32_t run_state_item_of(const struct run_state *state, const struct kernel_run *run);
-/* What is called for an item, where only the host, or only the compute stream, has a part in it. */
+/* The function of an item that the host alone, or the compute stream alone, runs. */
 kernel_run_fn run_state_plain_function(const struct program_item *item);
 /* A read of a variable, with what variable_read() says. */
 int run_state_read(const struct kernel_run *run, bool *ret_settled);
 
-/* An item went wrong with `code` and kernel_failure(): the first one is kept, and the run stops. */
+/* An item failed with `code` and kernel_failure(): the first failure is kept, and the run stops. */
 void run_state_fail(struct run_state *state, uint32_t item, int code);

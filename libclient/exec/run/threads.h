@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Threads: the pools in which sessions run ops, and ops their loops.
+ * Threads: the pools of threads in which sessions run ops, and ops their loops.
  *
- * Sessions that want the same number of threads share a pool, unless one asks for its own. Counted;
- * any thread.
+ * Sessions with the same number of threads share a pool, unless a session asks for its own.
+ * Counted; any thread.
  */
 #include <stdbool.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Trace: when each item of a run began and ended, and on which thread or stream; for people to look
- * at in Perfetto or chrome://tracing. Runs that fail, or are stopped, have one as well: of what was
- * done until then.
+ * Trace: when each item of a run began and ended, and on which thread or stream; to be viewed in
+ * Perfetto or chrome://tracing. Runs that fail or are stopped have one as well: of what ran until
+ * then.
  *
  * One run writes it, each item its own entry; it is read when the run is over.
  */

@@ -3,9 +3,9 @@
 /*
  * Variable: a value that outlives a run, on the device of its node.
  *
- * Whoever reads it keeps a reference to the bytes as they are; whoever writes it holds the lock,
- * and changes the bytes in place if nobody else has a reference, or else makes new ones. So a
- * reader never sees half of a write, and costs no copy where graphs are ordered well. Any thread.
+ * A reader keeps a reference to the bytes as they are. A writer holds the lock; it changes the
+ * bytes in place if there is no other reference, or else makes new ones. So a reader never sees
+ * half of a write, and well ordered graphs copy nothing. Any thread.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,7 +33,7 @@ struct variable {
                                      gets more under the lock, less at any time */
 };
 
-/* Those of a session. */
+/* The variables of a session. */
 struct variable_table {
     pthread_mutex_t lock;
     struct map by_node;
@@ -41,27 +41,26 @@ struct variable_table {
 
 void variable_table_init(struct variable_table *variables);
 void variable_table_done(struct variable_table *variables);
-/* The one of this node, made where it is not there yet. -ENOMEM. */
+/* The variable of this node, made where there is none yet. -ENOMEM. */
 int variable_table_get(struct variable_table *variables, const struct node *node,
                        struct device *device, struct variable **ret);
 
 /* The bytes as they are now, with a reference for the caller. -ENODATA: it is not initialised.
- * `*ret_settled`: nothing that is queued writes them; else the compute stream alone is behind all
+ * `*ret_settled`: no queued work writes them; else only the compute stream is ordered behind all
  * that does. */
 int variable_read(struct variable *variable, struct buffer **ret, bool *ret_settled);
 
-/* With the lock held: whether its bytes cannot be changed where they are, as others than the
- * variable and the caller, who has `n_own` references and is through with them, have some; or there
- * are none. */
+/* With the lock held: whether its bytes cannot be changed in place: there are none, or there are
+ * references besides the variable's own and the caller's `n_own`, which it no longer uses. */
 bool variable_lacks(const struct variable *variable, uint32_t n_own);
-/* Without the lock, as it may wait: bytes to change instead. */
+/* Without the lock, as it may wait: new bytes to write instead. */
 int variable_fresh(const struct variable *variable, const struct alloc_wait *wait,
                    struct buffer **ret, struct allot_error *err);
 /*
  * With the lock held: make `variable->buffer` one that may be changed: the same, or `*fresh`, which
- * is there if the variable lacks one; then that is where the old one is, for who cannot change it
- * after all, and has to put it back. `keep`: its contents must be the old ones (-ENODATA: there are
- * none).
+ * the caller has allocated if the variable lacks one. `*fresh` is then the old buffer, so that a
+ * caller that cannot change the variable after all can put it back. `keep`: the contents must be
+ * the old ones (-ENODATA: there are none).
  */
 int variable_prepare(struct variable *variable, uint32_t n_own, bool keep, struct buffer **fresh,
                      struct allot_error *err);

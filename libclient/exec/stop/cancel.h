@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Cancel: one word that stops any number of runs, those under way and those to come. Any thread.
+ * Cancel: stops any number of runs, those under way and those to come. Any thread.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@ struct cancel {
     struct list listeners;
 };
 
-/* A run that hears it. */
+/* A run that the cancellation stops. */
 struct cancel_listener {
     struct list link;
     struct stop stop;
@@ -26,5 +26,5 @@ void cancel_done(struct cancel *cancel);
 void cancel_give(struct cancel *cancel);
 
 void cancel_join(struct cancel *cancel, struct cancel_listener *listener, const struct stop *stop);
-/* Whether it was given; afterwards what was to be stopped is left alone. */
+/* Whether it was given. After this call the stop is no longer touched. */
 bool cancel_leave(struct cancel *cancel, struct cancel_listener *listener);

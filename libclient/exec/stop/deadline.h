@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Deadline: stops a run when a time has come, from a thread of its own that is there as long as
- * somebody waits for a time. Any thread.
+ * Deadline: stops a run at a given time, from a thread of its own that exists only while some
+ * deadline is set. Any thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct deadline {
     bool has_passed;
 };
 
-/* Stop at `nsec` of CLOCK_MONOTONIC. -EAGAIN: no thread could be had. */
+/* Stop at `nsec` of CLOCK_MONOTONIC. -EAGAIN: no thread could be started. */
 int deadline_set(struct deadline *deadline, uint64_t nsec, const struct stop *stop);
-/* Whether it has passed; afterwards what was to be stopped is left alone. */
+/* Whether it has passed. After this call the stop is no longer touched. */
 bool deadline_end(struct deadline *deadline);

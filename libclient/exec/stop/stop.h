@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Stop: a flag that ends a run, and where a thread of the run may sleep meanwhile; or it waits for
- * memory under the flag (device/wakeup.h).
+ * Stop: a flag that ends a run, and the condition on which a thread of the run may sleep meanwhile.
+ * A thread that waits for memory sleeps under the flag as well (device/wakeup.h).
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,8 @@
 
 struct stop {
     atomic_bool *flag;
-    pthread_mutex_t *lock; /* of who sleeps on `news` until the flag is set, or something else is */
+    pthread_mutex_t *lock; /* of the thread that sleeps on `news` until the flag is set or it has
+                              something to do */
     pthread_cond_t *news;
 };
 

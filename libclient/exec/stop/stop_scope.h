@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Stop scope: what may stop a run from outside, a time or a cancellation, while it does one thing.
+ * Stop scope: what may stop a run from outside, a deadline or a cancellation, during one part of
+ * it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +22,5 @@ struct stop_scope {
 /* `until_nsec` of CLOCK_MONOTONIC, 0: no limit; `cancel` may be NULL. -EAGAIN. */
 int stop_scope_begin(struct stop_scope *scope, uint64_t until_nsec, struct cancel *cancel,
                      const struct stop *stop, struct allot_error *err);
-/* -ETIMEDOUT, -ECANCELED, or 0: nobody has said a word. */
+/* -ETIMEDOUT, -ECANCELED, or 0: it was not stopped. */
 int stop_scope_end(struct stop_scope *scope);
