@@ -3,9 +3,8 @@
 /*
  * Device: a place where ops run, with its name, its memory and its threads.
  *
- * A session has the host's CPU and the GPUs that its lease gives, in the order of
- * CUDA_VISIBLE_DEVICES. Devices are shared by the sessions of a process and counted; all calls from
- * any thread.
+ * A session has the host's CPU and the GPUs of its lease, in the order of CUDA_VISIBLE_DEVICES. The
+ * sessions of a process share devices, which are counted. Any thread.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -33,31 +32,32 @@ struct device {
     struct gpu *gpu;    /* NULL on the CPU */
 };
 
-/* Memory of a device for one block, aligned to 256 bytes. `tag` names who wants it, for reports. */
+/* Memory of a device for one block, aligned to 256 bytes. `tag` names the user of the block in
+ * reports. */
 struct device_block {
     void *data; /* address on the device */
     uint64_t handle;
 };
-/* Of the host. That of GPUs is had by device/gpu_memory.h, and may have to be waited for. */
+/* Memory of the host. Memory of GPUs may have to be waited for: device/gpu_memory.h. */
 int device_host_alloc(uint64_t bytes, const char *tag, struct device_block *ret,
                       struct allot_error *err);
-/* Nothing queued uses it any more, or all of it is queued on the device's compute stream. */
+/* Nothing that is queued uses it any more, or all that does is queued on the device's compute
+ * stream. */
 void device_dealloc(struct device *device, const struct device_block *block);
 
-/* Such a block, of the device, as a buffer, which gives it back with its last user. The block is
- * gone also where that fails. */
+/* A block of the device as a buffer, which frees it with its last reference. The block is freed
+ * also where this fails. */
 int device_buffer_of(struct device *device, const struct device_block *block, uint64_t bytes,
                      const char *tag, struct buffer **ret, struct allot_error *err);
 /* Copy within the device: at once on the CPU, on the compute stream on a GPU. */
 int device_copy_within(struct device *device, void *to, const void *from, uint64_t bytes,
                        struct allot_error *err);
-/* Wait until a GPU is past all that is queued on its compute stream now, whose memory others may
- * have had before. -ECANCELED: `stopped` was set, and wakeup_stop() called; NULL: nobody does. */
+/* Wait until a GPU has done all that is queued on its compute stream now: earlier users of a block
+ * may have work there. -ECANCELED: `stopped` was set, and wakeup_stop() called; NULL: never. */
 int device_await(struct device *device, const atomic_bool *stopped, struct allot_error *err);
-/* Whether it would not have to wait. */
+/* Whether device_await() would return at once. */
 bool device_is_idle(const struct device *device);
-/* Copy from the host's memory to where nothing that is queued reads or writes, and be done before
- * it returns. */
+/* Copy from the host to memory that nothing queued reads or writes. The copy is done on return. */
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes,
                    struct allot_error *err);
 

@@ -3,9 +3,9 @@
 /*
  * GPU: one CUDA device of this process: its context, its streams, its memory, its code.
  *
- * Work goes to `compute` in the order in which it is queued; copies have streams for each
- * direction, and events say who waits for whom. Everything but gpu_open() and gpu_close() may be
- * called by any thread, after gpu_enter() on that thread.
+ * Work goes to `compute` in the order in which it is queued; copies have a stream for each
+ * direction, and events order the streams. Any thread may call everything but gpu_open() and
+ * gpu_close(), after gpu_enter() on that thread.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -20,8 +20,8 @@ struct allot_error;
 struct arena;
 struct gpu_memory;
 
-/* Copies of pageable memory keep the thread that queues them until they are done: they have streams
- * of their own, on which nothing waits for anything. */
+/* Copies of pageable memory block the thread that queues them until they are done: they have
+ * streams of their own, on which nothing waits for anything. */
 enum gpu_stream {
     GPU_COMPUTE,
     GPU_TO_HOST,
@@ -33,7 +33,7 @@ enum gpu_stream {
 
 struct gpu {
     struct cuda *cuda;
-    uint64_t serial; /* no other one of the process ever has it */
+    uint64_t serial; /* unique in the process, never reused */
     int number;      /* among those that the driver shows */
     CUdevice device;
     CUcontext context; /* the primary one, retained */
@@ -65,15 +65,15 @@ struct gpu {
 int gpu_open(struct gpu **ret, int number, struct allot_error *err);
 struct gpu *gpu_close(struct gpu *gpu); /* accepts and returns NULL */
 
-/* Fill in what tells the device from others, of one that has `cuda` and `number` alone. */
+/* Fill in what identifies the device, of a gpu that has `cuda` and `number` alone. */
 int gpu_identify(struct gpu *gpu, struct allot_error *err);
 
-/* Make the device's context the calling thread's. Costs next to nothing where it was so last time.
- */
+/* Make the device's context current on the calling thread. Costs next to nothing where it was so
+ * last time. */
 int gpu_enter(struct gpu *gpu, struct allot_error *err);
 
-/* Around all that is done on a thread of the program's: it may have made another context current
- * since we were here, and finds that again. */
+/* Around all work on a thread of the program: the program may have made another context current
+ * since our last visit, and gets it back. */
 struct gpu_visit {
     const struct cuda *cuda;
     CUcontext before; /* NULL: none was, and ours may stay */
@@ -92,9 +92,9 @@ struct gpu_code {
 };
 
 /*
- * A kernel of such a text, which is loaded when the first of its kernels is asked for. -ENOENT: no
- * kernel of that name; -EBADMSG: the driver refuses the text, with what its compiler says; else
- * what the driver says, as of a context that is lost.
+ * A kernel of such a text; the text is loaded when its first kernel is asked for. -ENOENT: no
+ * kernel of that name; -EBADMSG: the driver refuses the text, with its compiler's message; else the
+ * driver's error, as of a context that is lost.
  */
 int gpu_function(struct gpu *gpu, const struct gpu_code *code, const char *name, CUfunction *ret,
                  struct allot_error *err);

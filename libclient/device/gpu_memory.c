@@ -77,8 +77,7 @@ struct allot_error *gpu_memory_refused(void) {
     return allocation ? &allocation->refused : NULL;
 }
 
-/* ---- What the source is given ------------------------------------------------------------------
- */
+/* ---- What the source is given ---------------------------------------------------------------- */
 
 static uint64_t take_owed(struct gpu_memory *memory, uint64_t bytes) {
     uint64_t owed = atomic_load(&memory->owed_bytes);
@@ -171,8 +170,7 @@ int gpu_memory_describe(void *userdata, char *text, size_t size) {
     return snprintf(text, size, "%s%s%s", others, *others ? "; " : "", refused->text);
 }
 
-/* ---- Asking the lease --------------------------------------------------------------------------
- */
+/* ---- Asking the lease ------------------------------------------------------------------------ */
 
 static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
     uint64_t now = clock_nsec(CLOCK_MONOTONIC);
@@ -350,8 +348,7 @@ static int try_and_reclaim(void) {
     return r;
 }
 
-/* ---- Waiting -----------------------------------------------------------------------------------
- */
+/* ---- Waiting --------------------------------------------------------------------------------- */
 
 bool gpu_memory_is_on_its_way(struct gpu *gpu) {
     struct arena_stats stats;
@@ -500,8 +497,7 @@ void gpu_memory_dealloc(struct gpu *gpu, uint64_t handle) {
     wakeup_news(gpu);
 }
 
-/* ---- Life --------------------------------------------------------------------------------------
- */
+/* ---- Life ------------------------------------------------------------------------------------ */
 
 int gpu_memory_new(struct gpu *gpu, const struct gpu_memory_options *options,
                    struct allot_error *err) {

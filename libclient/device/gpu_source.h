@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * GPU source: the pages of an arena, which the driver maps; and what it shares with gpu_memory.c,
- * which has them leased. Internal to the two.
+ * GPU source: the pages of an arena, mapped by the driver; and what it shares with gpu_memory.c,
+ * which has the lease grant them. Internal to the two.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,8 +21,8 @@ struct gpu_memory {
     CUmemGenericAllocationHandle *pages; /* by page of the range; 0: not mapped */
     uint8_t stream;                      /* the arena's name for gpu->compute */
 
-    pthread_rwlock_t gathering;  /* the arena is asked for one block, or, alone, for several */
-    _Atomic uint64_t owed_bytes; /* no longer mapped, and the lease has still to be told */
+    pthread_rwlock_t gathering;  /* read: one block is allocated; write: several at once */
+    _Atomic uint64_t owed_bytes; /* no longer mapped, but not yet given back to the lease */
 };
 
 /* The range of addresses; none where the driver does not do that. -ENOMEM of the host. */
@@ -32,10 +32,11 @@ int gpu_source_open(struct gpu_memory *memory, uint64_t total_bytes, struct allo
 
 /* ---- Of gpu_memory.c, called by the source within an allocation ------------------------------ */
 
-/* So much may be mapped from now on: 0, or as mem_source.grow(). */
+/* Have the lease grant `bytes`: 0, or as mem_source.grow(). */
 int gpu_memory_take(struct gpu_memory *memory, uint64_t bytes);
-/* So much no longer is. */
+/* `bytes` are no longer mapped. */
 void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes);
-/* Where the allocation that this thread is in keeps why it was refused; NULL: it is in none. */
+/* Where the allocation of this thread keeps the error of a refusal; NULL: there is no allocation.
+ */
 struct allot_error *gpu_memory_refused(void);
 int gpu_memory_describe(void *userdata, char *text, size_t size); /* mem_source.describe() */

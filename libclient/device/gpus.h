@@ -3,8 +3,8 @@
 /*
  * GPUs: the devices that this process may use, with the lease that covers them.
  *
- * One set for the process, made by the first session that asks and shared by all: its options are
- * those of the first. Counted; any thread.
+ * There is one set for the process: the first session that asks for GPUs makes it, with its
+ * options, and all sessions share it. Counted; any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,13 +45,13 @@ void gpus_put(const struct gpus *gpus); /* accepts NULL */
 struct gpu_visit gpus_visit_begin(const struct gpus *gpus);
 void gpus_visit_end(const struct gpu_visit *visit);
 
-/* A GPU as it is seen from outside: no context, no memory. */
+/* A GPU without a context or memory: what it is called. */
 struct gpus_seen {
     int number; /* among those that the driver shows */
     char name[128];
     char bus_id[24];
-    uint64_t memory_bytes; /* that may be used of it, or all of it */
+    uint64_t memory_bytes; /* bytes that this process may use, or all of the device */
 };
-/* Those of the set while there is one, else all that the driver shows; none is no error. To be
+/* The GPUs of the set while there is one, else all that the driver shows; none is no error. To be
  * freed. */
 void gpus_look(struct gpus_seen **ret, size_t *ret_n, const char *visible_devices);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Visible: which of the devices that the driver shows this process is to use, by a list that is
- * written as CUDA_VISIBLE_DEVICES is. Its numbers count what the driver shows, so that the list
- * narrows further what the environment has narrowed.
+ * Visible: which of the devices that the driver shows this process is to use, given a list in the
+ * form of CUDA_VISIBLE_DEVICES. Its numbers count what the driver shows, so that the list narrows
+ * further what the environment has narrowed.
  *
- * The environment itself is left alone: it is the whole process's, not safe to change while other
- * threads read it, inherited by children, and without effect once the driver is initialised. What
- * the driver does not show cannot be had by a list, such as the second MIG device of a box.
+ * The environment itself is left alone: it belongs to the whole process, is not safe to change
+ * while other threads read it, is inherited by children, and has no effect once the driver is
+ * initialised. A list cannot bring devices that the driver does not show, such as the second MIG
+ * device of a box.
  */
 #include <stddef.h>
 

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Waiter: a thread that waits for marks on one stream, so that no other has to.
+ * Waiter: a thread that waits for events on one stream, so that no other thread has to.
  *
- * The driver's own callbacks would do as well but for two things: the stream stands still until one
- * has returned, and after an error they are not called at all. Waiting for an event holds nothing
- * up, and ends with the error.
+ * The driver's own callbacks would do but for two things: the stream stands still until a callback
+ * has returned, and after an error callbacks are not called at all. Waiting for an event holds up
+ * nothing, and ends with the error.
  *
- * The thread comes with the first entry and stays. waiter_post() from any thread.
+ * The thread starts with the first entry and stays. Any thread may call waiter_post().
  */
 #include <pthread.h>
 #include <stdbool.h>
 
 #include "driver/cuda.h"
 
-/* One wait; the caller's until it is posted, and again from within `tell` on. */
+/* One wait. The caller owns it until it is posted, and again once `tell` is called. */
 struct waiter_entry {
     struct waiter_entry *next; /* the waiter's own */
     CUevent event;             /* recorded, and not recorded again before it is told of */
-    /* It is reached, or never will be: who asks the event again hears which. Called by the waiter's
-     * thread, without locks; it must not call the driver. */
+    /* Called when the event is reached, or never will be: query the event to find out which. Called
+     * by the waiter's thread, without locks; it must not call the driver. */
     void (*tell)(struct waiter_entry *entry);
 };
 
@@ -35,9 +35,9 @@ struct waiter {
 
 /* `cuda` and `context` are borrowed. */
 void waiter_init(struct waiter *waiter, const struct cuda *cuda, CUcontext context);
-/* After the last entry was told of. In the process that posted; not in a fork of it. */
+/* After the last entry was told of. Only in the process that posted, not in a fork of it. */
 void waiter_done(struct waiter *waiter);
 
-/* Entries are told of in the order in which they came: those of one stream, as it reaches them.
- * -EAGAIN: there is no thread to be had. */
+/* Entries are told of in the order in which they were posted. -EAGAIN: no thread could be started.
+ */
 int waiter_post(struct waiter *waiter, struct waiter_entry *entry);
