@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Lease, inside: who may touch what.
+ * Lease, inside: its connections and its threads.
  *
- * Two kinds of connections. The *holder connection* stands for the process: a thread of its own
- * (holder.c) waits on it for notices, and makes it anew when the daemon was away. *Calls* (call.c)
- * go over others, one per thread that is in a call, kept for the next one: a growth that waits must
- * not keep a shrink from being said.
+ * There are two kinds of connections. The *holder connection* stands for the process: a thread of
+ * its own (holder.c) waits on it for notices, and reconnects after the daemon was away. *Calls*
+ * (call.c) go over other connections, one per thread that is in a call, kept for the next call: a
+ * growth that waits must not block a shrink.
  *
- * What the process holds is counted here, because after a restart it is our word that the daemon
- * compares with its records. For that word to be exact no call may be under way while it is given:
+ * The process counts what it holds here, because after a restart the daemon compares its records
+ * with our count. For the count to be exact, no call may be under way when it is sent:
  *
  *     ATTACHED ──connection lost──▶ AWAY: calls are interrupted, new ones wait
  *         ▲                           │ none under way any more
  *         └──── Attach(held) ◀────────┘           ENDED: the lease is gone, for good
  *
- * A grow counts when its answer is here; if that was lost, our word takes it back and it is asked
- * again. A shrink counts before it is sent: the bytes are free already, whatever becomes of the
- * call. While the daemon is away it only counts: the word will have it; where that is on its way, a
- * new one goes after it.
+ * A grow counts when its answer has arrived; if the answer was lost, our count takes the bytes back
+ * and the grow is asked again. A shrink counts before it is sent: the bytes are free already,
+ * whatever becomes of the call. While the daemon is away a shrink only counts; if a count is on its
+ * way to the daemon, a new one follows.
  *
  * Where the guard is in the process and the lease is the job's, the guard is the holder: the lease
- * has a *seat* there (via_guard.c) instead of a holder connection and a thread, and is ATTACHED
- * always.
+ * has a *seat* there (via_guard.c) instead of a holder connection and a thread, and is always
+ * ATTACHED.
  */
 #include <pthread.h>
 #include <sys/types.h>
@@ -57,19 +57,19 @@ struct allot_lease {
     pthread_mutex_t lock; /* all below */
     pthread_cond_t changed;
     enum lease_state state;
-    struct allot_error why; /* ENDED: what is said of it; AWAY: of the last attempt */
+    struct allot_error why; /* ENDED: why it ended; AWAY: the error of the last attempt */
     struct allot_lease_share *shares;
     size_t n_shares;
     unsigned n_calls;  /* under way */
     struct list calls; /* struct call: idle connections, and how many */
     unsigned n_idle;
     bool stop;
-    bool again;         /* it was attached before: say what is held */
-    bool telling;       /* the word of what is held is on its way */
-    bool changed_since; /* and is no longer true: it has to be given anew */
-    bool silent;        /* AWAY, as the daemon does not answer; else it is gone */
+    bool again;         /* it was attached before: send the count of held bytes */
+    bool telling;       /* the count of held bytes is on its way */
+    bool changed_since; /* and is outdated: it has to be sent again */
+    bool silent;        /* AWAY because the daemon does not answer; else it is gone */
 
-    /* The thread's: nobody else's while it runs. */
+    /* Owned by the thread while it runs. */
     struct client *holder;
     pthread_t thread;
     bool has_thread;
@@ -82,7 +82,7 @@ struct allot_lease {
 
 struct lease_wait;
 
-/* Locked. Those who wait for a lease that is AWAY hear of it. */
+/* Locked. Wakes callers that wait for a lease that is AWAY. */
 void lease_set_state(struct allot_lease *lease, enum lease_state state);
 void lease_event_raise(int fd);
 void lease_event_lower(int fd);
@@ -92,7 +92,7 @@ int lease_new(struct allot_lease **ret, const struct allot_lease_options *option
               struct allot_error *err);
 DEFINE_FREEP(struct allot_lease, lease_freep, allot_lease_free)
 
-/* The caller's struct, which begins with its size, over ours. -EINVAL */
+/* Copy the caller's struct, which begins with its size, over ours. -EINVAL */
 int lease_struct_take(void *ret, size_t size, const void *given, size_t given_size,
                       struct allot_error *err);
 
@@ -109,8 +109,8 @@ int lease_find_share(struct allot_lease *lease, const char *device, struct allot
 
 /* ---- grow.c --------------------------------------------------------------------------------- */
 
-/* allot_lease_release(), but a daemon that is away is not waited for, nor one that hangs for long.
- */
+/* allot_lease_release(), but without waiting for a daemon that is away, and only briefly for one
+ * that hangs. */
 int lease_release_at_once(struct allot_lease *lease, struct allot_error *err);
 
 /* ---- holder.c ------------------------------------------------------------------------------- */
@@ -121,16 +121,16 @@ int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_
 /* End the thread and the holder connection. */
 void lease_let_go(struct allot_lease *lease);
 
-/* Something is wrong with the connection to the daemon, or (`silent`) it does not answer: attach
- * anew. Locked. */
+/* Something is wrong with the connection to the daemon, or the daemon does not answer (`silent`):
+ * attach anew. Locked. */
 void lease_suspect(struct allot_lease *lease, bool silent);
 
 /* ---- via_guard.c ---------------------------------------------------------------------------- */
 
-/* The guard of this process, where it is the one to charge what `lease` asks for; else NULL. */
+/* The guard of this process if it charges what `lease` asks for; else NULL. */
 const struct allot_charger *via_guard_charger(const struct allot_lease *lease);
 
-/* Take a seat at it and the shares over; what was declared is 0. */
+/* Take a seat at it and take over the shares; nothing is declared yet. */
 int via_guard_hold(struct allot_lease *lease, const struct allot_charger *charger,
                    struct allot_error *err);
 /* Give back all that was declared, and leave. */
@@ -148,30 +148,31 @@ int lease_name_device(struct allot_lease *lease, const char *device, char name[s
 
 /* ---- call.c --------------------------------------------------------------------------------- */
 
-/* A daemon that does not answer for so long hangs, if the caller says nothing else: it is attached
- * to anew, and until it answers that it is away. */
+/* A daemon that does not answer for this long hangs, unless the caller sets another limit: the
+ * lease attaches anew, and until the daemon answers that, it is away. */
 #define LEASE_HANGS_USEC UINT64_C(2000000)
 
-/* How long a call may take, by CLOCK_MONOTONIC, and who hears of its waiting. */
+/* How long a call may take, by CLOCK_MONOTONIC, and where its progress is reported. */
 struct lease_wait {
-    uint64_t away_usec;   /* until then a daemon that is away is waited for */
-    uint64_t answer_usec; /* by then the answer is due; UINT64_MAX: it may wait in line */
+    uint64_t away_usec; /* until then the call waits for a daemon that is away */
+    uint64_t
+        answer_usec; /* by then the answer is due; UINT64_MAX: the call may wait in the queue */
     allot_lease_progress_fn progress; /* may be NULL */
     void *userdata;
-    int cancel_fd;                 /* readable: the wait is to end, unless `go_on`; -1: none */
+    int cancel_fd; /* readable: the wait ends, unless `go_on` says otherwise; -1: none */
     bool (*go_on)(void *userdata); /* may be NULL */
-    bool told_away;                /* that the daemon is away was told */
-    bool in_line;                  /* the daemon has told a place */
+    bool told_away;                /* it was reported that the daemon is away */
+    bool in_line;                  /* the daemon has reported a place in the queue */
 };
 
-/* That of a call which does not wait in line. */
+/* For a call that does not wait in the queue. */
 struct lease_wait lease_wait_begin(const struct allot_lease *lease);
 
 /*
  * Call a method for this process, as soon as it is attached, and count what Grow and Shrink do.
- * -ERESTART: the daemon went away during the call, and what became of it is not known; our count is
- * what the daemon goes by, so that a Grow is to be asked again and a Shrink is done. -ECANCELED:
- * by `cancel_fd`, and a Grow has not been done.
+ * -ERESTART: the daemon went away during the call, and the outcome is not known; the daemon goes by
+ * our count, so that a Grow has to be asked again and a Shrink is done. -ECANCELED: by `cancel_fd`,
+ * and the Grow was not done.
  */
 int lease_call(struct allot_lease *lease, enum wire_method method, const void *parameters,
                struct lease_wait *wait, union wire_reply *ret, struct allot_error *err);
@@ -189,18 +190,19 @@ void lease_calls_abandon(struct allot_lease *lease); /* the same in a child */
 
 /* ---- liveness.c ----------------------------------------------------------------------------- */
 
-/* Tell `wait`, once, that the daemon is away, or hangs (`silent`), and waited for. */
+/* Report to `wait`, once, that the daemon is away, or hangs (`silent`), and that the call waits for
+ * it. */
 void lease_tell_away(const char *path, bool silent, struct lease_wait *wait);
 
-/* Connect, to a daemon that is away when it is back. -ENOTCONN, -ECANCELED, what no waiting mends.
- */
+/* Connect; if the daemon is away, when it is back. -ENOTCONN, -ECANCELED, and errors that no
+ * waiting mends. */
 int lease_reach(struct client *client, struct lease_wait *wait, struct allot_error *err);
 
-/* As client_receive() for the first answer to a call. A daemon that gives none for LEASE_HANGS_USEC
- * hangs: that is told, and it is waited for as one that is away; -ENOTCONN, and the connection is
- * still there. */
+/* As client_receive(), for the first answer to a call. A daemon that gives none for
+ * LEASE_HANGS_USEC hangs: that is reported, and the call waits for it as for one that is away; then
+ * -ENOTCONN, and the connection is still open. */
 int lease_first_answer(struct client *client, enum wire_method method, struct lease_wait *wait,
                        union wire_reply *ret, struct failure *failure, struct allot_error *err);
 
-/* Whether anybody listens at `socket` (NULL: the default), be it one that hangs. */
+/* Whether a daemon listens at `socket` (NULL: the default), even one that hangs. */
 bool lease_daemon_is_there(const char *socket);

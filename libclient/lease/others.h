@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Others: who else has memory of a device.
+ * Others: which other leases hold memory of a device.
  */
 #include <stddef.h>
 
