@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Group: nodes that share one device, while they are being gathered.
+ * Group: nodes that share one device, while groups are being formed.
  *
- * Nodes start alone; merging is a union of sets. A group knows which device types all of its nodes
- * have kernels for, and what was asked of it in three strengths: *assigned* by an earlier
- * placement, *resource* by the place of something that cannot move, *requested* by the user.
- * Internal to the placer; one thread.
+ * Each node starts alone; merging is a union of sets. A group knows which device types all of its
+ * nodes have kernels for, and the devices asked for it in three strengths: *assigned* by an earlier
+ * placement, *resource* by something that cannot move, *requested* by the user. Internal to the
+ * placer; one thread.
  */
 #include "libclient/place/placer.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Heap: jobs by a number, the least first; of equals the job with the lower number.
+ * Heap: jobs by a key, the least first; of equal keys the lower job number first.
  */
 #include <stdint.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Order: in which sequence to do things that make and use up memory.
+ * Order: in which sequence to run jobs that make and use up memory.
  *
- * Pure. Jobs are numbered so that each comes after all that it needs; the sequence found needs as
- * little memory at its highest as several ways of choosing can do. Finding the least is hard
- * (NP-complete); the ways tried are: as numbered, first ready first, the job that frees most (or
- * takes least) first, and depth first with the hungriest branch first.
+ * Pure. Jobs are numbered so that each comes after all that it needs. The sequence found has the
+ * lowest peak of memory among several heuristics; the true minimum is hard to find (NP-complete).
+ * The heuristics are: as numbered, first ready first, the job that frees most (or takes least)
+ * first, and depth first with the hungriest branch first.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -23,23 +23,23 @@ struct order_problem {
     struct order_lists after;  /* job → the same edges the other way */
     struct order_lists makes;  /* job → buffers */
     struct order_lists uses;   /* job → buffers, each once */
-    struct order_lists over;   /* job → of those, where the first it makes may lie, if nobody else
-                                  needs them any more; `first` NULL: none may */
-    const uint64_t *bytes;     /* of each buffer; freed after its last user, or at once */
-    const uint32_t *n_users;   /* of each buffer: jobs that list it in `uses` */
-    const atomic_bool *halt;   /* set: -ECANCELED, from all that is asked; NULL: never */
+    struct order_lists over; /* job → of those, buffers that the first one it makes may overwrite,
+                                if no other job needs them any more; `first` NULL: none */
+    const uint64_t *bytes;   /* of each buffer; freed after its last user, or at once */
+    const uint32_t *n_users; /* of each buffer: jobs that list it in `uses` */
+    const atomic_bool *halt; /* set: -ECANCELED, from all that is asked; NULL: never */
 };
 
-/* What the job makes. */
+/* The bytes that the job makes. */
 uint64_t order_made_bytes(const struct order_problem *problem, uint32_t job);
 
-/* The most bytes at once if the jobs are done in this sequence, and those while each place of it is
- * done (NULL: not wanted). -ENOMEM. */
+/* The peak of bytes if the jobs run in this sequence, and the bytes while each position of it runs
+ * (NULL: not wanted). -ENOMEM. */
 int order_profile(const struct order_problem *problem, const uint32_t *sequence,
                   uint64_t *ret_most_bytes, uint64_t *ret_bytes);
 
 /* First ready, first done: what an executor without a plan does. */
 int order_ready(const struct order_problem *problem, uint32_t *ret_sequence);
 
-/* The best sequence found; the lowest-numbered way wins a draw. */
+/* The best sequence found; of equals the heuristic that is listed first. */
 int order_find(const struct order_problem *problem, uint32_t *ret_sequence, uint64_t *ret_bytes);

@@ -21,7 +21,7 @@ struct place_state {
     struct spec local;
     bool has_local;
     const struct group_types **op_types; /* supported types of each op; NULL: not asked yet */
-    uint32_t *op_choice;                 /* best device of an op that nobody asks anything of */
+    uint32_t *op_choice;                 /* best device of an op without requests */
     uint32_t *placed;                    /* device of each node */
     enum placer_reason *reasons;
     uint32_t *consumers_at; /* the one device of a generator's consumers; see below */

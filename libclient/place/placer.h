@@ -3,9 +3,8 @@
 /*
  * Placer: which device each node of a graph runs on.
  *
- * Pure: plain structs in, plain structs out; no graph, no kernel, no device is known here. Who
- * calls fills the problem from its own tables. The same problem always has the same answer. Any
- * thread.
+ * Pure: plain structs in, plain structs out; it knows no graph, kernel or device. The caller fills
+ * the problem from its own tables. The same problem always has the same answer. Any thread.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,7 +35,7 @@ struct placer_op {
 };
 
 struct placer_edge {
-    uint32_t node, output; /* whose output comes in */
+    uint32_t node, output; /* the producer, and which of its outputs */
 };
 
 struct placer_node {
@@ -58,7 +57,7 @@ struct placer_problem {
     size_t n_ops;
     const struct placer_node *nodes; /* in graph order */
     size_t n_nodes;
-    bool soft; /* what cannot be had may be replaced: type and number, never job or task */
+    bool soft; /* type and number may be replaced where they cannot be met, never job or task */
     const char *local_device; /* full name; NULL: none */
     const atomic_bool *halt;  /* set: PLACER_CANCELLED; NULL: never */
 };
@@ -72,7 +71,7 @@ enum placer_reason {
     PLACER_REQUESTED, /* the user asked for it */
     PLACER_GROUP,     /* a node of its group was placed there */
     PLACER_INPUT,     /* reads only the shape of what is there */
-    PLACER_CONSUMERS, /* all who use it are there */
+    PLACER_CONSUMERS, /* all its consumers are there */
     PLACER_SOFT,      /* what the user asked for cannot be had: soft placement */
 };
 

@@ -17,8 +17,7 @@ static const char *text_of(const char *text) {
     return text ? text : "";
 }
 
-/* ---- Steps 5 and 6: where groups go ------------------------------------------------------------
- */
+/* ---- Steps 5 and 6: where groups go ---------------------------------------------------------- */
 
 static int32_t priority_of(const struct group_types *types, uint32_t type) {
     for (uint32_t i = 0; i < types->n; i++)

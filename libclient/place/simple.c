@@ -82,8 +82,7 @@ enum placer_code place_check(struct place_state *state) {
                : PLACER_OK;
 }
 
-/* ---- Step 1: what each node can and wants ------------------------------------------------------
- */
+/* ---- Step 1: what each node can and wants ---------------------------------------------------- */
 
 static int by_priority(const void *a, const void *b) {
     const struct placer_kernel *x = a, *y = b;
@@ -237,8 +236,7 @@ static enum placer_code begin_node(struct place_state *state, uint32_t i) {
     return PLACER_OK;
 }
 
-/* ---- Steps 2 to 4: who shares a device ---------------------------------------------------------
- */
+/* ---- Steps 2 to 4: who shares a device ------------------------------------------------------- */
 
 static enum placer_code incompatible_edge(struct place_state *state, uint32_t node,
                                           uint32_t producer, const char *strength,
@@ -364,8 +362,7 @@ static enum placer_code drop_compiler_types(struct place_state *state) {
     return PLACER_OK;
 }
 
-/* ---- The whole --------------------------------------------------------------------------------
- */
+/* ---- The whole ------------------------------------------------------------------------------- */
 
 struct named {
     const char *name;
