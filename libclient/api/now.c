@@ -167,8 +167,7 @@ static struct kind *kind_free(struct kind *kind) {
 }
 DEFINE_FREEP(struct kind, kind_freep, kind_free)
 
-/* ---- Making a kind ----------------------------------------------------------------------------
- */
+/* ---- Making a kind --------------------------------------------------------------------------- */
 
 static int copy_call(struct kind *kind, const struct call *call, const struct opdef *op,
                      struct allot_error *err) {
@@ -302,8 +301,7 @@ static int kind_new(struct kind **ret, const struct call *call, const struct opd
     return 0;
 }
 
-/* ---- The table --------------------------------------------------------------------------------
- */
+/* ---- The table ------------------------------------------------------------------------------- */
 
 static struct kind **bucket_of(uint64_t hash) {
     return &table.buckets[(hash ^ hash >> 32) % BUCKETS];
@@ -386,8 +384,7 @@ static void release(struct kind *kind) {
         kind_free(kind);
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------
- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static int run_kind(const struct kind *kind, const struct call *call, struct allot_tensor **ret,
                     struct allot_error *err) {
@@ -493,8 +490,7 @@ ALLOT_UNARY_OPS(X)
 ALLOT_BINARY_OPS(X)
 #undef X
 
-/* ---- Calls in the making ----------------------------------------------------------------------
- */
+/* ---- Calls in the making --------------------------------------------------------------------- */
 
 struct allot_now_op {
     char *op;

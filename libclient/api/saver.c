@@ -71,8 +71,7 @@ static int choose(const struct allot_session *session, const struct allot_output
     return 0;
 }
 
-/* ---- Saving -----------------------------------------------------------------------------------
- */
+/* ---- Saving ---------------------------------------------------------------------------------- */
 
 static int save_values(const struct allot_output *variables, struct allot_tensor *const *values,
                        size_t n, const char *path, struct allot_error *err) {
@@ -124,8 +123,7 @@ int allot_save(struct allot_session *session, const struct allot_output *given, 
     return r;
 }
 
-/* ---- Restoring --------------------------------------------------------------------------------
- */
+/* ---- Restoring ------------------------------------------------------------------------------- */
 
 static int read_at(int fd, void *data, size_t n, uint64_t offset) {
     char *at = data;

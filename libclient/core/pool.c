@@ -77,8 +77,7 @@ static void announce(struct pool *pool, int n) {
         futex_wake(&pool->news, n);
 }
 
-/* ---- Loops ------------------------------------------------------------------------------------
- */
+/* ---- Loops ----------------------------------------------------------------------------------- */
 
 static bool take_part(struct loop *loop) {
     size_t begin = atomic_fetch_add(&loop->next, loop->grain), end;
@@ -150,8 +149,7 @@ void pool_for(struct pool *pool, size_t n, size_t grain, pool_range_fn fn, void 
     atomic_store(&slot->loop, NULL);
 }
 
-/* ---- Tasks ------------------------------------------------------------------------------------
- */
+/* ---- Tasks ----------------------------------------------------------------------------------- */
 
 static bool run_task(struct pool *pool) {
     struct pool_task *task;
@@ -186,8 +184,7 @@ void pool_run(struct pool *pool, struct pool_task *task) {
     announce(pool, 1);
 }
 
-/* ---- Threads ----------------------------------------------------------------------------------
- */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 static bool work(struct pool *pool) {
     bool worked = run_task(pool);

@@ -45,8 +45,7 @@ static enum dtype dtype_of(const char *word) {
     return DTYPE_NONE;
 }
 
-/* ---- Reading ----------------------------------------------------------------------------------
- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static int wrong(const struct json_reader *reader, const char *what, struct allot_error *err) {
     return error_set(err, -EBADMSG, "its head at byte %zu: %s",
@@ -284,8 +283,7 @@ const struct safetensors_entry *safetensors_find(const struct safetensors *file,
     return NULL;
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------
- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 int safetensors_format(struct safetensors_entry *entries, size_t n, char **ret, size_t *ret_bytes,
                        struct allot_error *err) {

@@ -61,8 +61,7 @@ static int no_memory(struct draft *draft) {
                      called(draft), draft->request->op);
 }
 
-/* ---- What the request says --------------------------------------------------------------------
- */
+/* ---- What the request says ------------------------------------------------------------------- */
 
 static int take_attrs(struct draft *draft) {
     const struct build_node *request = draft->request;

@@ -80,8 +80,7 @@ static int axis_of(const struct kernel_plan *plan, int rank) {
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* ---- The same under another shape --------------------------------------------------------------
- */
+/* ---- The same under another shape ------------------------------------------------------------ */
 
 static int run_same(const struct kernel_run *run) {
     return run->outputs[0] == run->inputs[0] ? 0 : run_moves(run);
@@ -102,8 +101,7 @@ static int prepare_same(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- One element for all -----------------------------------------------------------------------
- */
+/* ---- One element for all --------------------------------------------------------------------- */
 
 /* `which`: the number. */
 static int prepare_number(struct kernel_plan *plan, struct allot_error *err) {
@@ -130,8 +128,7 @@ static int prepare_fill(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Stretches ---------------------------------------------------------------------------------
- */
+/* ---- Stretches ------------------------------------------------------------------------------- */
 
 /* `shape` has the output's rank: 1 is stretched. */
 static int stretch(struct kernel_plan *plan, const struct shape *shape, struct allot_error *err) {
@@ -222,8 +219,7 @@ static int prepare_transpose(struct kernel_plan *plan, struct allot_error *err) 
     return 0;
 }
 
-/* ---- Many and one ------------------------------------------------------------------------------
- */
+/* ---- Many and one ---------------------------------------------------------------------------- */
 
 enum { CUTS, JOINS }; /* `which`: one into many, many into one */
 
@@ -258,8 +254,7 @@ static int prepare_join(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Pieces ------------------------------------------------------------------------------------
- */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* From `begins` on, as large as the part is. */
 static void plain_piece(struct piece *piece, const struct attr *begins, const struct shape *whole,
@@ -342,8 +337,7 @@ static int prepare_pad(struct kernel_plan *plan, struct allot_error *err) {
     return move_piece(plan, true, node_float(plan->node, "value"), "before", err);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define SAME(name, ...)                                                                            \
     { .op = name, .flags = KERNEL_ALIAS, .prepare = prepare_same, __VA_ARGS__ }

@@ -85,8 +85,7 @@ static void say_tensor(struct line *line, const struct shown *shown, const void 
     say(line, "%s]", n < count ? "..." : "");
 }
 
-/* ---- Run ---------------------------------------------------------------------------------------
- */
+/* ---- Run ------------------------------------------------------------------------------------- */
 
 static void pass_on(const struct check *check, const struct kernel_run *run) {
     if (run->outputs[0] != run->inputs[0])
@@ -149,8 +148,7 @@ static int run_numerics(const struct kernel_run *run) {
     return 0;
 }
 
-/* ---- Plan --------------------------------------------------------------------------------------
- */
+/* ---- Plan ------------------------------------------------------------------------------------ */
 
 enum { PRINT, ASSERT, NUMERICS };
 

@@ -29,8 +29,7 @@ void cpu_copy_steps(int64_t steps[SHAPE_RANK_MAX], const struct shape *shape, si
         steps[i] = step;
 }
 
-/* ---- Settle ------------------------------------------------------------------------------------
- */
+/* ---- Settle ---------------------------------------------------------------------------------- */
 
 static void join(struct cpu_copy *copy) {
     int rank = 0;
@@ -117,8 +116,7 @@ void cpu_copy_settle(struct cpu_copy *copy) {
         copy->grain = (size_t)MAX(PIECE_BYTES / unit, (int64_t)1);
 }
 
-/* ---- Run ---------------------------------------------------------------------------------------
- */
+/* ---- Run ------------------------------------------------------------------------------------- */
 
 #define SIZES(X)                                                                                   \
     X(1, uint8_t)                                                                                  \

@@ -141,8 +141,7 @@ int cpu_each_nothing(const struct kernel_run *run) {
     return 0;
 }
 
-/* ---- Plan -------------------------------------------------------------------------------------
- */
+/* ---- Plan ------------------------------------------------------------------------------------ */
 
 /* Elements from one index of dimension `i` of the output to the next. 0: the input has one there.
  */

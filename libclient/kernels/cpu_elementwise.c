@@ -45,8 +45,7 @@ static int prepare_test(struct kernel_plan *plan, struct allot_error *err) {
                          test_weights[op], err);
 }
 
-/* ---- Two arguments -----------------------------------------------------------------------------
- */
+/* ---- Two arguments --------------------------------------------------------------------------- */
 
 static int64_t element(enum dtype dtype, const void *data, size_t i) {
     int64_t value;
@@ -103,8 +102,7 @@ static int prepare_compare(struct kernel_plan *plan, struct allot_error *err) {
                          compare_weights[op], err);
 }
 
-/* ---- Types and choices -------------------------------------------------------------------------
- */
+/* ---- Types and choices ----------------------------------------------------------------------- */
 
 static int prepare_cast(struct kernel_plan *plan, struct allot_error *err) {
     const enum dtype from = plan->inputs[0].dtype, to = plan->outputs[0].dtype;
@@ -125,8 +123,7 @@ static int prepare_select(struct kernel_plan *plan, struct allot_error *err) {
     return cpu_each_plan(&each, plan, 3, loops_get()->select[__builtin_ctzl(bytes)], 0, err);
 }
 
-/* ---- Sums of many ------------------------------------------------------------------------------
- */
+/* ---- Sums of many ---------------------------------------------------------------------------- */
 
 enum { SUM_BLOCK = 2048 };
 
@@ -196,8 +193,7 @@ static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define UNARY_ROW(name, ...)                                                                       \
     { .op = #name, .which = UNARY_##name, .flags = KERNEL_IN_PLACE, .prepare = prepare_unary },

@@ -20,8 +20,7 @@ static int64_t index_at(enum dtype dtype, const void *data, int64_t i) {
                                 : ((const uint8_t *)data)[i];
 }
 
-/* ---- Gather ------------------------------------------------------------------------------------
- */
+/* ---- Gather ---------------------------------------------------------------------------------- */
 
 /* params [outer, n, inner], indices [count], gathered [outer, count, inner] */
 struct gather {
@@ -153,8 +152,7 @@ static int prepare_gather_grad(struct kernel_plan *plan, struct allot_error *err
     return 0;
 }
 
-/* ---- OneHot ------------------------------------------------------------------------------------
- */
+/* ---- OneHot ---------------------------------------------------------------------------------- */
 
 /* indices [outer, inner], output [outer, depth, inner] */
 struct one_hot {
@@ -199,8 +197,7 @@ static int prepare_one_hot(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Where -------------------------------------------------------------------------------------
- */
+/* ---- Where ----------------------------------------------------------------------------------- */
 
 static int run_where(const struct kernel_run *run) {
     const struct shape *shape = run->state;
@@ -241,8 +238,7 @@ static int prepare_where(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Range -------------------------------------------------------------------------------------
- */
+/* ---- Range ----------------------------------------------------------------------------------- */
 
 #define RANGE(name, T, W)                                                                          \
     static int run_range_##name(const struct kernel_run *run) {                                    \
@@ -273,8 +269,7 @@ static int prepare_range(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------------
- */
+/* ---- Shapes ---------------------------------------------------------------------------------- */
 
 enum { SHAPE, SIZE, RANK };
 
@@ -304,8 +299,7 @@ static int prepare_about(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define ABOUT(name, what)                                                                          \
     { .op = name, .which = what, .shape_inputs = 1, .host_outputs = 1, .prepare = prepare_about }

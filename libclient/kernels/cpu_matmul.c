@@ -45,8 +45,7 @@ struct matmul_work {
     const float *rate; /* of struct gemm */
 };
 
-/* ---- Run ---------------------------------------------------------------------------------------
- */
+/* ---- Run ------------------------------------------------------------------------------------- */
 
 static void multiply(const struct cpu_matmul *matmul, const struct gemm *gemm, void *c,
                      const void *a, const void *b) {
@@ -178,8 +177,7 @@ static int run_half(const struct kernel_run *run) {
     return 0;
 }
 
-/* ---- Plan --------------------------------------------------------------------------------------
- */
+/* ---- Plan ------------------------------------------------------------------------------------ */
 
 void cpu_matmul_free(void *state) {
     struct cpu_matmul *matmul = state;

@@ -23,8 +23,7 @@
 
 enum { COLUMNS = 256, HALF_BLOCK = 2048, STRIP = 64 << 10, STRIPS_MAX = 64, TOTAL_BYTES = 8 };
 
-/* ---- Run ---------------------------------------------------------------------------------------
- */
+/* ---- Run ------------------------------------------------------------------------------------- */
 
 static int64_t outer_offset(const struct outer *outer, int64_t i) {
     int64_t offset = 0;
@@ -139,8 +138,7 @@ static int run_reduce(const struct kernel_run *run) {
     return 0;
 }
 
-/* ---- Plan --------------------------------------------------------------------------------------
- */
+/* ---- Plan ------------------------------------------------------------------------------------ */
 
 /* Join what alternates not; returns how many go into one. */
 static int64_t collapse(struct reduce_dims *ret, const struct reduce_dims *dims) {

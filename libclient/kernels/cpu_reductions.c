@@ -66,8 +66,7 @@ static int prepare_tile_grad(struct kernel_plan *plan, struct allot_error *err) 
     return cpu_reduce_plan(plan, REDUCE_Sum, false, &dims, err);
 }
 
-/* ---- Places ------------------------------------------------------------------------------------
- */
+/* ---- Places ---------------------------------------------------------------------------------- */
 
 struct places {
     enum dtype dtype;
@@ -153,8 +152,7 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Products of all others --------------------------------------------------------------------
- */
+/* ---- Products of all others ------------------------------------------------------------------ */
 
 /* Each doubles the numbers that a product is; a gradient of a gradient of a product has one. */
 enum { DIRECTIONS_MAX = 16 };
@@ -273,8 +271,7 @@ static int prepare_others(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define REDUCES(name, reduction, types)                                                            \
     { .op = name, .which = reduction, .dtypes = types, .prepare = prepare_reduce }

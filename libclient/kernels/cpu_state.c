@@ -19,8 +19,7 @@
 
 enum { BLOCK = 1024, OPERANDS = 4 };
 
-/* ---- Assign ------------------------------------------------------------------------------------
- */
+/* ---- Assign ---------------------------------------------------------------------------------- */
 
 static int run_assign(const struct kernel_run *run) {
     cpu_copy_run(run->state, run->pool, run->inputs[0], run->inputs[1]);
@@ -43,8 +42,7 @@ static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Steps -------------------------------------------------------------------------------------
- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 enum step_op { ASSIGN_ADD, ASSIGN_SUB, DESCENT, MOMENTUM, ADAM };
 
@@ -198,8 +196,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define APPLY(name, kind, types, variables)                                                        \
     { .op = name, .which = kind, .dtypes = types, .writes = variables, .prepare = prepare_apply }

@@ -123,8 +123,7 @@ static int prepare_nothing(struct kernel_plan *plan, struct allot_error *err) {
     return 0;
 }
 
-/* ---- By index ----------------------------------------------------------------------------------
- */
+/* ---- By index -------------------------------------------------------------------------------- */
 
 struct gpu_index {
     struct gpu *gpu;
@@ -221,8 +220,7 @@ static int prepare_one_hot(struct kernel_plan *plan, struct allot_error *err) {
     return gpu_code_find(plan, GPU_move, DTYPE_NONE, name, &index->function, err);
 }
 
-/* ---- On the host -------------------------------------------------------------------------------
- */
+/* ---- On the host ----------------------------------------------------------------------------- */
 
 /* The CPU's row of the same op does it: what it reads and writes lies on the host. */
 static int prepare_host(struct kernel_plan *plan, struct allot_error *err) {
@@ -243,8 +241,7 @@ static int prepare_host(struct kernel_plan *plan, struct allot_error *err) {
     return error_set(err, -ENOENT, "%s has no kernel on the host", plan->kernel->op);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define GPU_ROW(name, how, ...)                                                                    \
     { .op = name, .device = KERNEL_GPU, .prepare = how, __VA_ARGS__ }

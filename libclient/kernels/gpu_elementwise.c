@@ -127,8 +127,7 @@ static int prepare_assign(struct kernel_plan *plan, struct allot_error *err) {
     return r < 0 ? (free(host.state), r) : launch_plan(plan, &host, true, err);
 }
 
-/* ---- Sums of many ------------------------------------------------------------------------------
- */
+/* ---- Sums of many ---------------------------------------------------------------------------- */
 
 struct gpu_sums {
     struct gpu *gpu;
@@ -175,8 +174,7 @@ static int prepare_sum(struct kernel_plan *plan, struct allot_error *err) {
                          err);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 enum { ROWS_MAX = 80 };
 static struct kernel rows[ROWS_MAX];

@@ -141,8 +141,7 @@ static int prepare_place(struct kernel_plan *plan, struct allot_error *err) {
                          err);
 }
 
-/* ---- Softmax -----------------------------------------------------------------------------------
- */
+/* ---- Softmax --------------------------------------------------------------------------------- */
 
 enum { SOFTMAX, LOG_SOFTMAX, CROSS_ENTROPY, SPARSE_CROSS_ENTROPY }; /* as cuda/reduce.cu counts */
 
@@ -186,8 +185,7 @@ static int prepare_softmax(struct kernel_plan *plan, struct allot_error *err) {
                          err);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define SOFTMAX_ROW(name, kind)                                                                    \
     {                                                                                              \

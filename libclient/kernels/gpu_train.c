@@ -16,8 +16,7 @@
 #include "libclient/kernels/cpu_matmul.h"
 #include "libclient/kernels/gpu_code.h"
 
-/* ---- Products ----------------------------------------------------------------------------------
- */
+/* ---- Products -------------------------------------------------------------------------------- */
 
 struct gpu_product {
     struct gpu *gpu;
@@ -134,8 +133,7 @@ static int prepare_product(struct kernel_plan *plan, struct allot_error *err) {
     return gpu_code_find(plan, GPU_train, product->dtype, "gemm", &product->function, err);
 }
 
-/* ---- Optimizers --------------------------------------------------------------------------------
- */
+/* ---- Optimizers ------------------------------------------------------------------------------ */
 
 struct gpu_optimizer {
     struct gpu *gpu;
@@ -192,8 +190,7 @@ static int prepare_apply(struct kernel_plan *plan, struct allot_error *err) {
                          &optimizer->function, err);
 }
 
-/* ---- Random ------------------------------------------------------------------------------------
- */
+/* ---- Random ---------------------------------------------------------------------------------- */
 
 struct gpu_dice {
     struct gpu *gpu;
@@ -235,8 +232,7 @@ static int prepare_random(struct kernel_plan *plan, struct allot_error *err) {
     return gpu_code_find(plan, GPU_train, dtype, plan->kernel->op, &dice->function, err);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 #define GPU_ROW(name, how, types, ...)                                                             \
     { .op = name, .device = KERNEL_GPU, .dtypes = types, .prepare = how, __VA_ARGS__ }

@@ -105,8 +105,7 @@ const struct loops *loops_get(void);
 /* Those that every CPU can run, for tests. */
 const struct loops *loops_baseline(void);
 
-/* ---- For loops_*.c ----------------------------------------------------------------------------
- */
+/* ---- For loops_*.c --------------------------------------------------------------------------- */
 
 #ifndef LOOPS_LEVEL
 #define LOOPS_LEVEL baseline

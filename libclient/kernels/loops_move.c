@@ -4,8 +4,7 @@
  */
 #include "libclient/kernels/loops.h"
 
-/* ---- Casts ------------------------------------------------------------------------------------
- */
+/* ---- Casts ----------------------------------------------------------------------------------- */
 
 #define CAST(from, F_, to, T_, expression)                                                         \
     LOOP(cast_##from##_##to) {                                                                     \
@@ -47,8 +46,7 @@ void LEVEL(cast_odd)(void *d_, const void *a_, const void *b_, const void *c_, s
     }
 }
 
-/* ---- By size -----------------------------------------------------------------------------------
- */
+/* ---- By size --------------------------------------------------------------------------------- */
 
 #define SIZES(X)                                                                                   \
     X(0, uint8_t)                                                                                  \
@@ -82,8 +80,7 @@ SIZES(X)
 const loop_fn LEVEL(select_loops)[4][N_SELECT_FORMS] = { SIZES(X) };
 #undef X
 
-/* ---- Steps of optimizers ------------------------------------------------------------------------
- */
+/* ---- Steps of optimizers --------------------------------------------------------------------- */
 
 #define APPLY(type, T_, W, op, expression)                                                         \
     LOOP(op##_##type) {                                                                            \

@@ -194,8 +194,7 @@ MATH_FN void math_sincos_turns(float t, float *ret_sin, float *ret_cos) {
     *ret_cos = (q + 1) & 2 ? -c : c;
 }
 
-/* ---- Doubles, where bits must agree too ---------------------------------------------------------
- */
+/* ---- Doubles, where bits must agree too ------------------------------------------------------ */
 
 /* ln(x) for a normal x > 0. */
 MATH_FN double math_log_double(double x) {

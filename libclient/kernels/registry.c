@@ -121,8 +121,7 @@ const char *kernel_device_name(enum kernel_device device) {
     return device == KERNEL_CPU ? "CPU" : "GPU";
 }
 
-/* ---- Failures ---------------------------------------------------------------------------------
- */
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 static _Thread_local struct allot_error failure;
 
@@ -140,8 +139,7 @@ const struct allot_error *kernel_failure(void) {
     return &failure;
 }
 
-/* ---- What liballot brings ---------------------------------------------------------------------
- */
+/* ---- What liballot brings -------------------------------------------------------------------- */
 
 static const struct kernel_family *const families[] = {
 #define X(name) &kernel_family_##name,

@@ -30,8 +30,7 @@
 #define TRUTH(L, ...) L(BOOL, uint8_t, uint32_t, __VA_ARGS__)
 #define NO_TYPES(L, ...)
 
-/* ---- Functions by type ------------------------------------------------------------------------
- */
+/* ---- Functions by type ----------------------------------------------------------------------- */
 
 #ifdef __CUDACC__
 #define MATH_PAIR(name, for_float, for_double)                                                     \
@@ -155,8 +154,7 @@ MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
                      (T)0.7978845608028654 * (1 + 3 * (T)0.044715 * (x) * (x))                     \
                : (T)0.3989422804014327 * m_exp((T)-0.5 * (x) * (x)))
 
-/* ---- One argument -----------------------------------------------------------------------------
- */
+/* ---- One argument ---------------------------------------------------------------------------- */
 /* clang-format off */
 #define UNARY_OPS(X)                                                                               \
     X(Neg, 1, FLOATS, -a, SIGNED, (W)0 - (W)a)                                                     \
