@@ -13,7 +13,8 @@
 #include "libclient/exec/memory/alloc_wait.h"
 #include "libclient/exec/memory/memory_user.h"
 
-/* Try `call`, an expression, again and again, unless it asks for more than there is in all. */
+/* Repeat the expression `call` while -ENOMEM may pass, unless it asks for more than the device has
+ * in all. */
 #define ALLOC_ON_HOST(host, bytes, call)                                                           \
     ({                                                                                             \
         int r_;                                                                                    \
@@ -81,7 +82,8 @@ static void give_group(const struct group *group) {
         device_dealloc(group->parts[i].device, &group->parts[i].block);
 }
 
-/* One attempt, with what is idle in the process; unless it is hasty, in the daemon's line. */
+/* One attempt, with what is idle in the process; unless it is hasty, it also waits in the daemon's
+ * queue. */
 static int try_group(const struct group *group, const struct alloc_wait *wait, bool is_hasty,
                      uint32_t *ret_failed, struct allot_error *err) {
     struct device *device = group->parts[0].device;
@@ -128,14 +130,14 @@ static int take_group(const struct group *group, const struct alloc_wait *wait, 
     struct device *device = group->parts[0].device;
     struct attempt attempt = { group, ret_failed };
 
-    *ret_failed = 0; /* it may be stopped before it is tried */
-    /* More than there is in all is nobody's to give back. */
+    *ret_failed = 0; /* it may be stopped before the first try */
+    /* No run can give back more than the device has in all. */
     if (is_hasty || group_bytes(group) > device->memory_limit_bytes)
         return try_group(group, wait, is_hasty, ret_failed, err);
     return alloc_wait_for(device->gpu, wait, try_again, &attempt, err);
 }
 
-/* That of parts[first] is waited for, unless it is hasty; the others are not. */
+/* Wait for the group of parts[first], unless it is hasty; do not wait for the others. */
 static int take_all(struct alloc_part *parts, uint32_t n, uint32_t first,
                     const struct alloc_wait *wait, bool is_hasty, uint32_t *ret_failed,
                     struct allot_error *err) {
@@ -168,7 +170,7 @@ static int take_all(struct alloc_part *parts, uint32_t n, uint32_t first,
     return r;
 }
 
-/* Wait for one of them after the other, each time with nothing, until all are there at once. */
+/* Wait for one group after the other, holding nothing meanwhile, until all are there at once. */
 static int take_in_turn(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wait,
                         uint32_t *ret_failed, struct allot_error *err) {
     uint64_t until_nsec = gpu_memory_wait_until(parts[0].device->gpu, wait ? wait->until_nsec : 0);
@@ -185,7 +187,7 @@ static int take_in_turn(struct alloc_part *parts, uint32_t n, const struct alloc
     r = ticket_take(&ticket, NULL, own.stopped, until_nsec);
     if (own.user)
         memory_user_resume(own.user);
-    /* Not before its end: what was refused first has said why. */
+    /* Not before its deadline: the first refusal has said why. */
     if (r < 0)
         return r == -ECANCELED
                    ? error_set(err, r, "stopped while other runs wait for memory of several GPUs")
@@ -205,7 +207,7 @@ int alloc_all(struct alloc_part *parts, uint32_t n, const struct alloc_wait *wai
 
     if (r == -ENOMEM && are_several)
         r = take_in_turn(parts, n, wait, ret_failed, err);
-    /* Of the host, which nobody waits for, or in the daemon's line in vain. */
+    /* Host memory is not waited for; or the wait in the daemon's queue was in vain. */
     return r == -ENOBUFS || r == -ETIMEDOUT ? -ENOMEM : r;
 }
 

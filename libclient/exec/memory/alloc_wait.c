@@ -14,16 +14,17 @@
 #include "libclient/exec/memory/ticket.h"
 #include "libclient/exec/memory/memory_user.h"
 
-/* So often what was freed on the GPU's stream is waited for, where no run is under way: the stream
- * has nothing to do then, so that once is enough, if nothing else wakes us first. */
+/* How often to wait for memory that was freed on the GPU's stream, where no run is under way. The
+ * stream is idle then, so that one wait is enough unless something else wakes us first. */
 enum { PASSES_MAX = 3 };
 
-/* Who is about to take memory has it, or not, so soon; unless it stands in the daemon's line. */
+/* A run that is about to take memory has it, or fails, within this time; unless it waits in the
+ * daemon's queue. */
 #define MOMENT_NSEC UINT64_C(20000000)
 
 struct waiting {
     struct gpu *gpu;
-    struct alloc_wait wait; /* with its end in any case */
+    struct alloc_wait wait; /* always with a deadline */
     struct wakeup wakeup;
     unsigned n_passes;
     struct wait_limits_logged log;
@@ -47,7 +48,7 @@ static bool comes(struct waiting *waiting) {
         memory_user_resume(waiting->wait.user);
         return true;
     }
-    /* The last of them may have ended since it was tried. */
+    /* The last memory user may have ended since the try. */
     if (wakeup_is_raised(&waiting->wakeup))
         return true;
     if (waiting->n_passes++ >= PASSES_MAX || !gpu_memory_is_on_its_way(waiting->gpu))
@@ -78,7 +79,7 @@ static int try_until(struct waiting *waiting, alloc_wait_fn try, void *userdata,
     return r < 0 ? error_set(err, r, "%s%s", last.text, r == -ENOMEM ? more : "") : 0;
 }
 
-/* Who is in line has no memory, and nobody waits for it. */
+/* A run in the queue holds no memory, so that no run waits for it. */
 static int stand(struct waiting *waiting, struct ticket *ticket) {
     int r;
 
@@ -97,7 +98,7 @@ static int in_line(struct waiting *waiting, alloc_wait_fn try, void *userdata,
         return error_set(err, r, "stopped while other runs are first in line for memory of %s",
                          waiting->gpu->name);
     if (r < 0)
-        return try(userdata, &waiting->wait, err); /* too late to wait, for its words */
+        return try(userdata, &waiting->wait, err); /* too late to wait; for the error text */
     r = try_until(waiting, try, userdata, err);
     ticket_release(&ticket);
     return r;
@@ -119,6 +120,6 @@ int alloc_wait_for(struct gpu *gpu, const struct alloc_wait *wait, alloc_wait_fn
     if (r == -ENOMEM && may_wait)
         r = has_memory ? try_until(&waiting, try, userdata, err)
                        : in_line(&waiting, try, userdata, err);
-    /* In the daemon's line, in vain: for the caller that is the same. */
+    /* It waited in the daemon's queue in vain: the same to the caller. */
     return r == -ETIMEDOUT ? -ENOMEM : r;
 }

@@ -13,7 +13,7 @@
 #include "libclient/exec/plan/cache.h"
 #include "libclient/exec/memory/alloc.h"
 
-/* What is gathered on the host for one copy. Larger constants go by themselves. */
+/* Bytes that are gathered on the host for one copy. Larger constants are copied by themselves. */
 enum { STAGE_BYTES = 4 << 20 };
 
 static bool is_one(const struct program_value *value) {
@@ -34,7 +34,7 @@ static uint64_t place_bytes(const struct program_value *value) {
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
-/* Constants that lie side by side, on their way. */
+/* Constants that lie side by side, gathered for one copy. */
 struct stage {
     struct device *device;
     char *data; /* STAGE_BYTES, or as many as there are */
@@ -69,7 +69,7 @@ static int add(struct stage *stage, const struct program_value *value, struct al
     return 0;
 }
 
-/* Each of the device's constants gets its place in the block, and a reference to it. */
+/* Give each constant of the device its place in the block, and a reference to it. */
 static int copy_all(struct program *program, uint32_t device, struct buffer *block,
                     const atomic_bool *stopped, struct allot_error *err) {
     struct stage stage = { .device = program->devices[device],

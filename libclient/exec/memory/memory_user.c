@@ -12,7 +12,7 @@ static struct {
     unsigned generation; /* of processes: raised in the child of each fork */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .users = LIST_INIT(all.users) };
 
-/* The parent's runs are none of the child's. */
+/* The runs of the parent do not exist in the child. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
     list_init(&all.users);
@@ -43,7 +43,7 @@ void memory_user_end(struct memory_user *user) {
 
     if (!program || user->generation != all.generation)
         return;
-    /* Told with the lock: who no longer finds it here has been told. */
+    /* Wake waiters with the lock held: a waiter that no longer finds this user has been woken. */
     pthread_mutex_lock(&all.lock);
     list_remove(&user->link);
     user->program = NULL;
@@ -51,8 +51,8 @@ void memory_user_end(struct memory_user *user) {
     pthread_mutex_unlock(&all.lock);
 }
 
-/* Whether a run of the program has, or will have, some of the GPU's memory; be it the bytes of a
- * variable, which nobody can write in place while it reads them. */
+/* Whether a run of the program holds, or will take, memory of the GPU; even the bytes of a
+ * variable, which cannot be written in place while the run reads them. */
 static bool is_of_this_process(const struct program *program, const struct gpu *gpu) {
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu == gpu && program->slab_bytes[d] > 0)
@@ -68,8 +68,8 @@ static bool is_of_this_process(const struct program *program, const struct gpu *
     return false;
 }
 
-/* What one who has no memory waits for comes, also from a memory user that waits; one who has some
- * may be what that one waits for. */
+/* A run without memory can be served by any run that will release some, even one that is itself
+ * waiting. A run that holds memory may be the one that such a run waits for. */
 static enum memory_user_release release_by_others(const struct memory_user *other,
                                                   const struct memory_user *to) {
     if (other->has_memory)

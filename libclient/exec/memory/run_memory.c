@@ -63,7 +63,7 @@ static int begin(struct run_memory *memory, struct program *program, bool has_co
     return 0;
 }
 
-/* Whose part it is that cannot be had. */
+/* Name the part that cannot be allocated. */
 static int name(const struct run_memory *memory, uint32_t part, int r, struct allot_error *err) {
     uint32_t d = 0;
 
@@ -73,9 +73,9 @@ static int name(const struct run_memory *memory, uint32_t part, int r, struct al
                                         : run_state_no_slab(memory->program, d, r, err);
 }
 
-/* What was had may have been given back on the compute stream, by who has work queued there that
- * still uses it. Kernels come behind that by themselves, but not copies, on streams of their own.
- */
+/* The memory may have been freed on the compute stream by a run that has work queued there which
+ * still uses it. Kernels come behind that work by themselves; copies, on streams of their own, do
+ * not. */
 static int await_former_users(const struct run_memory *memory, const atomic_bool *stopped,
                               struct allot_error *err) {
     int r = 0;
@@ -124,7 +124,7 @@ static void give_slabs(const struct run_memory *memory) {
 static int take(struct run_state **ret, struct cache *cache, struct cache_entry *entry,
                 bool is_mine, struct variable_table *variables, const struct alloc_wait *given,
                 struct allot_error *err) {
-    struct memory_user user; /* until the run state is one */
+    struct memory_user user; /* until the run state is a memory user */
     const struct alloc_wait wait = { .until_nsec = given->until_nsec,
                                      .stopped = given->stopped,
                                      .user = &user };

@@ -14,7 +14,7 @@ void stopped_runs_keep(struct cache *cache, struct cache_entry *entry, struct ru
     cache->stopped_runs = state;
     atomic_fetch_add(&cache->n_stopped_runs, 1);
     pthread_mutex_unlock(&cache->lock);
-    /* Its work may have ended just now, when nobody would have found it here. */
+    /* Its work may have ended just now, before it was listed here. */
     cache_tell_idle(entry->program);
 }
 
@@ -28,8 +28,8 @@ static void unlist(struct cache *cache, struct run_state *state) {
     atomic_fetch_sub(&cache->n_stopped_runs, 1);
 }
 
-/* With the lock held, which is let go of meanwhile: this thread no longer watches a run state.
- * Whoever sees first that its work is over takes it off the list, and the last one gives it back.
+/* With the lock held, which is released meanwhile: this thread no longer watches a run state. The
+ * thread that first sees its work ended takes it off the list, and the last watcher gives it back.
  */
 static void unwatch(struct cache *cache, struct run_state *state, bool is_over) {
     struct cache_entry *entry = state->entry;

@@ -7,14 +7,14 @@
 #include "base/clock.h"
 #include "base/halt.h"
 
-/* All lines in one list: the first of each has it. */
+/* All queues in one list: the first ticket of each GPU has its turn. */
 static struct {
     pthread_mutex_t lock;
     struct list tickets;
     atomic_uint n; /* may be read without the lock */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .tickets = LIST_INIT(all.tickets) };
 
-/* In the child of a fork nobody waits. */
+/* No thread waits in the child of a fork. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
     list_init(&all.tickets);
@@ -25,7 +25,7 @@ static void watch_forks(void) {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* With the lock. NULL: nobody is in that line. */
+/* With the lock held. NULL: that queue is empty. */
 static const struct ticket *first_of(const struct gpu *gpu) {
     const struct ticket *ticket;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Engine: a run finds its plan (or makes it, once), takes an idle run state of it (or makes one)
- * and runs it; only to make a plan takes the lock. So any number of runs go on at once, each with
- * memory of its own, and none of them waits for another's.
+ * Engine: a run finds its plan (or builds it, once), takes an idle run state of it (or makes one)
+ * and runs it; only building a plan takes a lock. So any number of runs go on at once, each with
+ * memory of its own, and none waits for the memory of another.
  *
- * A run that is stopped leaves what it has queued on GPUs, with its run state. The next one begins
- * when that is over, or is itself stopped first: it would be behind it on the streams, and may read
- * what was being written.
+ * A stopped run leaves behind what it has queued on GPUs, with its run state. The next run begins
+ * when that work has ended, or is stopped first: it would be queued behind that work on the
+ * streams, and might read what was being written.
  */
 #include "libclient/exec/run/engine.h"
 
@@ -32,10 +32,11 @@
 #include "libclient/exec/run/threads.h"
 #include "libclient/exec/run/trace.h"
 
-/* Plans that are kept: more kinds of runs than this in turn make their plans anew. */
+/* Plans that are kept: a program that runs more kinds of runs than this in turn plans them again.
+ */
 enum { PLANS_MAX = 64 };
 
-/* Raised in the child of each fork: what belongs to the parent is told by it. */
+/* Raised in the child of each fork: tells what belongs to the parent. */
 static _Atomic unsigned generation;
 
 static void count_generation(void) {
@@ -127,7 +128,7 @@ struct engine *engine_free(struct engine *engine) {
 
     if (!engine)
         return NULL;
-    /* In a fork nobody would ever tell. */
+    /* In a fork no thread would ever report it. */
     is_fork = engine_check(engine, NULL) < 0;
     visit = gpus_visit_begin(is_fork ? NULL : engine->gpus);
     if (!is_fork)
@@ -138,12 +139,12 @@ struct engine *engine_free(struct engine *engine) {
     for (uint32_t i = 0; i < engine->n_devices; i++)
         device_unref(engine->devices[i]);
     free(engine->devices);
-    gpus_visit_end(&visit); /* before what it was begun with may go */
+    gpus_visit_end(&visit); /* before what it began with is released */
     gpus_put(engine->gpus);
     threads_put(engine->intra);
     threads_put(engine->inter);
     graph_unref(engine->graph);
-    if (!is_fork) /* where somebody may have waited, who is not here */
+    if (!is_fork) /* where a thread of the parent may have waited that does not exist here */
         stoppable_lock_done(&engine->plan_lock);
     free(engine);
     return NULL;
@@ -174,7 +175,7 @@ static int check_feeds(const struct engine *engine, const struct engine_call *ca
     return 0;
 }
 
-/* The time may have been over while it waited for memory: then that is what is said. */
+/* The deadline may have passed while it waited for memory: then report that. */
 static int was_late(const struct engine_run *run, int r, struct allot_error *err) {
     struct allot_error why = { 0 };
 
@@ -185,8 +186,8 @@ static int was_late(const struct engine_run *run, int r, struct allot_error *err
     return engine_stopped(run, -ETIMEDOUT, why.text, err);
 }
 
-/* The trace of a run that failed, with what the run says of it, unless a later stage has seen to
- * that. What keeps it from being written comes second. */
+/* Write the trace of a failed run, with the run's error, unless a later stage has done so. The
+ * run's error goes before that of writing. */
 static void save_failed(struct engine_run *run, const struct trace *trace,
                         const struct allot_error *why) {
     struct allot_error err = { 0 };
@@ -198,7 +199,7 @@ static void save_failed(struct engine_run *run, const struct trace *trace,
         log_say(ALLOT_LOG_WARNING, "no trace of a run that failed: %s", err.text);
 }
 
-/* The run itself, with what may stop it, until the GPUs are through with it, too. */
+/* The run itself, within a stop scope, until the GPUs are done with it, too. */
 static int run_stoppable(struct engine *engine, struct run_state *state,
                          const struct engine_run *run, struct allot_error *err) {
     const struct stop stop = { &state->cancelled, &state->lock, &state->news };
@@ -220,8 +221,8 @@ static int run_stoppable(struct engine *engine, struct run_state *state,
     why = stop_scope_end(&scope);
     if (r < 0)
         return error_set(err, r, "no host memory for a run");
-    /* A run that was over before the word came is not disturbed by it; an op that heard it and
-     * ended has not failed. */
+    /* A run that ended before the stop is not disturbed by it; an op that saw the stop and ended
+     * has not failed. */
     if (!state->has_ended && why < 0 &&
         (state->failure.code == 0 || state->failure.code == -ECANCELED))
         return engine_stopped(run, why, state->failure.text, err);
@@ -283,7 +284,7 @@ static void count(struct engine_run *run, const struct program *program) {
     run->ready_order_bytes = MAX(run->ready_order_bytes, program->ready_order_bytes);
 }
 
-/* What was fetched goes to the caller, or on to the next stage. */
+/* Hand the fetches to the caller, or to the next stage. */
 static int hand_over(struct engine *engine, const struct engine_call *call,
                      const struct cache_entry *entry, struct engine_run *run,
                      struct allot_tensor *const *feeds, struct allot_tensor **fetched,

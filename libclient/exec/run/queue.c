@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queue: what waits for what was settled by exec/plan/gpu_events.c. Here streams are told to wait,
- * once for each event, and waiters (device/waiter.h) are asked to say when the host may go on.
+ * Queue: exec/plan/gpu_events.c has settled what waits for what. Here streams are made to wait,
+ * once for each event, and waiters (device/waiter.h) report when the host may go on.
  */
 #include "libclient/exec/run/queue.h"
 
@@ -17,17 +17,17 @@
 #include "libclient/exec/run/gpu_times.h"
 #include "libclient/exec/run/trace.h"
 
-/* Pageable memory is copied in pieces of this size, so that a run that is stopped does not go on
- * copying for long. */
+/* Pageable memory is copied in pieces of this size, so that a stopped run does not go on copying
+ * for long. */
 enum { PIECE_BYTES = 64 << 20 };
 
 /* One event of a run state. */
 struct run_state_event {
     CUevent event;
-    _Atomic uint64_t waited; /* bit per queue: its stream waits for it already in this run */
+    _Atomic uint64_t waited; /* bit per queue: its stream already waits for it in this run */
     struct waiter_entry entry;
     struct run_state *state;
-    bool is_reached; /* a waiter has told of it in this run; state->lock */
+    bool is_reached; /* a waiter has reported it in this run; state->lock */
 };
 
 /* The end of what a run queued on one stream. */
@@ -35,8 +35,8 @@ struct run_state_stream {
     struct gpu *gpu;
     CUstream stream;
     struct waiter *waiter; /* of that stream */
-    CUevent event;         /* for the waiter, who sleeps meanwhile; NULL until the first such run */
-    CUevent own_event;     /* for who waits itself, as the driver thinks best; likewise */
+    CUevent event;     /* for the waiter, which sleeps meanwhile; NULL until the first such run */
+    CUevent own_event; /* for a thread that waits itself, as the driver thinks best; likewise */
     struct waiter_entry entry;
     struct run_state *state;
 };
@@ -61,7 +61,7 @@ static int fail(int r, const struct allot_error *err) {
     return kernel_fail(r, "%s", err->text);
 }
 
-/* A stream that has been told to wait for an event once has all that comes later behind it. */
+/* Once a stream waits for an event, all that is queued on it later does, too. */
 static int stream_wait(struct run_state *state, uint32_t i, struct run_state_event *event,
                        struct allot_error *err) {
     uint32_t queue = state->program->items[i].queue;
@@ -77,8 +77,9 @@ static int stream_wait(struct run_state *state, uint32_t i, struct run_state_eve
     return r;
 }
 
-/* Let the item's stream wait, or this thread: it will not have to wait long, as whoever let it run
- * has heard that the event is reached, but the driver says here whether all went well. */
+/* Let the item's stream wait, or this thread. The thread will not wait long, because the event was
+ * reported as reached before the item became ready; but here the driver says whether the work
+ * succeeded. */
 static int wait_before(struct run_state *state, uint32_t i) {
     const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
@@ -102,11 +103,11 @@ static int wait_before(struct run_state *state, uint32_t i) {
     return 0;
 }
 
-/* A waiter has told of a mark, and leaves the run state. */
+/* A waiter has reported an event, and leaves the run state. */
 static void count_told(struct run_state *state, bool *ret_reached) {
     pthread_mutex_lock(&state->lock);
     *ret_reached = true;
-    /* With the last of them what a run that was stopped has left can be reclaimed. */
+    /* After the last of them, the memory of a stopped run can be reclaimed. */
     if (atomic_fetch_sub(&state->n_awaited, 1) == 1)
         cache_tell_idle(state->program);
     pthread_cond_broadcast(&state->news);
@@ -149,7 +150,7 @@ bool queue_await(struct run_state *state, uint32_t item) {
     return !is_stopped;
 }
 
-/* On a stream; or, where there is nothing to wait for, on one that has nothing to do. */
+/* On a stream; or, where there is nothing to wait for, on the idle one. */
 static int mark_end(struct run_state *state, uint32_t i, bool is_over) {
     const struct program *program = state->program;
     const struct program_item *item = &program->items[i];
@@ -169,7 +170,7 @@ static int mark_end(struct run_state *state, uint32_t i, bool is_over) {
         !workers_ask(state->workers))
         return 0;
     atomic_fetch_add(&state->n_awaited, 1);
-    /* Without a thread to wait, those who are told wait themselves. */
+    /* Without a waiter thread, the workers wait themselves. */
     if (is_over || waiter_post(&gpu->waiters[queue_stream_number(item)], &event->entry) < 0)
         tell(&event->entry);
     return 0;
@@ -223,7 +224,7 @@ static int launch(struct run_state *state, uint32_t i, const struct kernel_run *
         if (r < 0)
             return r;
         if (gpu_enter(gpu_of(state->program, i), &err) <
-            0) /* it may have been with another one's */
+            0) /* it may have been entered for another GPU */
             return fail(err.code, &err);
     }
     if (gpu_times && gpu_times_mark(gpu_times, i, false, &err) < 0)
@@ -295,7 +296,7 @@ static int make_events(struct run_state *state, struct allot_error *err) {
         bool is_told = program->first_told[e] < program->first_told[e + 1];
         int r = gpu_enter(gpu, err);
 
-        /* Who waits for it on the host sleeps meanwhile. */
+        /* Host threads that wait for this event sleep meanwhile. */
         if (r == 0)
             r = cuda_event_create(gpu->cuda, err, &event->event,
                                   CU_EVENT_DISABLE_TIMING |
@@ -356,7 +357,7 @@ int queue_begin(struct run_state *state, struct allot_error *err) {
     return r < 0 || state->events ? r : make_events(state, err);
 }
 
-/* What other runs queue on the stream from now on is not waited for. */
+/* Does not wait for what other runs queue on the stream from now on. */
 static int mark_stream(const struct run_state_stream *end, CUevent *event, unsigned flags,
                        struct allot_error *err) {
     int r = gpu_enter(end->gpu, err);
@@ -366,7 +367,7 @@ static int mark_stream(const struct run_state_stream *end, CUevent *event, unsig
     return r == 0 ? cuda_event_record(end->gpu->cuda, err, *event, end->stream) : r;
 }
 
-/* Wait in the driver until all streams are through, as it says then whether all went well. */
+/* Wait in the driver until all streams are done, because it then says whether all succeeded. */
 static int synchronise(struct run_state *state, bool are_marked, struct allot_error *err) {
     int first = 0;
 
@@ -399,7 +400,7 @@ static int ask_waiter(struct run_state_stream *end) {
     return r;
 }
 
-/* Have waiters say when all streams are through. */
+/* Have waiters report when all streams are done. */
 static int ask_waiters(struct run_state *state) {
     int r = 0;
 
@@ -414,7 +415,8 @@ int queue_finish(struct run_state *state, struct allot_error *err) {
 
     if (!state->program->has_gpu)
         return 0;
-    /* Who may be stopped, or was, does not sleep in the driver, which hears of nothing. */
+    /* A run that may be stopped, or was, does not sleep in the driver, where nothing can wake it.
+     */
     if (state->is_stoppable || atomic_load(&state->cancelled))
         are_marked = ask_waiters(state) == 0;
     if (are_marked && !run_state_await(state, &state->cancelled)) {
@@ -425,7 +427,7 @@ int queue_finish(struct run_state *state, struct allot_error *err) {
     }
     r = synchronise(state, are_marked, err);
     run_state_await(state, NULL);
-    /* Of a GPU that failed there may be nothing to be had any more. */
+    /* A GPU that failed may answer nothing any more. */
     if (r < 0 && state->trace)
         gpu_times_read_reached(state->trace->gpu_times, state->trace);
     else if (state->trace)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Run: with one thread, the items one after the other as they stand: no counting of what is ready,
- * no queue, two loads and a call for each. That is, where no item of the host waits for a GPU.
+ * With one thread the items run one after the other as they stand, without counts of what is ready
+ * and without a queue: two loads and a call for each. That holds where no item of the host waits
+ * for a GPU.
  */
 #include "libclient/exec/run/run.h"
 
@@ -40,8 +41,8 @@ static void run_traced(struct run_state *state) {
 }
 
 int run_program(struct run_state *state, struct pool *inter, uint32_t n_threads) {
-    /* What the host waits for must not hold up the rest: that is for workers, if only the caller.
-     */
+    /* A wait of the host must not hold up the other items: that needs workers, even if the caller
+     * is alone. */
     if (n_threads <= 1 && state->program->n_told == 0) {
         if (state->trace)
             run_traced(state);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Run state: most items are kernels that are called with what was laid out before; a few do
- * something with the run state itself. Those have the same type of function, and find their run
- * state through the step.
+ * Most items are kernels that are called with addresses laid out before; a few work on the run
+ * state itself. Those have the same type of function, and find their run state through the step.
  */
 #include "libclient/exec/run/run_state.h"
 
@@ -35,7 +34,7 @@ static const struct program_item *item_of(const struct run_state *state,
     return &state->program->items[run_state_item_of(state, run)];
 }
 
-/* A value of this run lies in `buffer`, whose reference is handed over. */
+/* A value of this run lies in `buffer`; its reference is handed over. */
 static void pin(struct run_state *state, uint32_t value, struct buffer *buffer) {
     const struct program *program = state->program;
 
@@ -64,14 +63,14 @@ int run_state_read(const struct kernel_run *run, bool *ret_settled) {
     return 0;
 }
 
-/* Whatever reads it comes behind what was queued before, or the host has done it. */
+/* All that reads it is queued behind the write, or the host has done it. */
 static int run_read(const struct kernel_run *run) {
     bool ignored;
 
     return run_state_read(run, &ignored);
 }
 
-/* Variables that an item writes, each once, in the order in which everybody locks them. */
+/* Variables that an item writes, each once, in the order in which every run locks them. */
 static uint32_t written(const struct run_state *state, const struct program_item *item,
                         struct variable *ret[static 32], uint32_t ret_args[static 32]) {
     const struct program *program = state->program;
@@ -154,7 +153,7 @@ static void unlock_variables(struct variable *const *variables, uint32_t n) {
             pthread_mutex_unlock(&variables[i]->lock);
 }
 
-/* A variable that fresh bytes are waited for. */
+/* A variable for which the run waits for fresh bytes. */
 struct lack {
     const struct run_state *state;
     const struct program_item *item;
@@ -163,7 +162,7 @@ struct lack {
     uint32_t n, which;
 };
 
-/* Who has read it may have ended: then it can be written where it is. */
+/* Its readers may have ended: then it can be written in place. */
 static bool no_longer_lacks(void *userdata) {
     const struct lack *lack = userdata;
     bool lacks;
@@ -174,8 +173,8 @@ static bool no_longer_lacks(void *userdata) {
     return !lacks;
 }
 
-/* Lock what is to be written, with fresh bytes at hand for those that need some: these may have to
- * be waited for, which nobody does with a lock. */
+/* Lock the variables to be written, with fresh bytes ready for those that need some. Fresh bytes
+ * may have to be waited for, which must not happen with a lock held. */
 static int lock_with_fresh(struct run_state *state, const struct program_item *item,
                            struct variable *const *variables, uint32_t n, struct buffer **fresh) {
     struct lack lack = { state, item, variables, fresh, n, n };
@@ -193,14 +192,15 @@ static int lock_with_fresh(struct run_state *state, const struct program_item *i
         if (lack.which == n)
             return 0;
         unlock_variables(variables, n);
-        /* What could not be had may be needed no more; or was not, and is again. */
+        /* Memory that was refused may not be needed any more; or is needed again. */
         if (r < 0 && r != -EALREADY && (lack.which == before || r == -ECANCELED))
             return kernel_fail(r, "%s", err.text);
         r = variable_fresh(variables[lack.which], &wait, &fresh[lack.which], &err);
     }
 }
 
-/* With the locks held: until the run is over only the compute stream is behind what it queues. */
+/* With the locks held: until the run is over only the compute stream is ordered behind what it
+ * queues. */
 static void note_written(struct run_state *state, const struct program_item *item,
                          struct variable *const *variables, const uint32_t *args, uint32_t n) {
     const struct program *program = state->program;
@@ -216,7 +216,7 @@ static void note_written(struct run_state *state, const struct program_item *ite
     }
 }
 
-/* What was not written is what it was. */
+/* Variables that were not written keep their value. */
 static void put_back(struct variable *variable, struct buffer *old, struct buffer **fresh) {
     if (variable->buffer == old)
         return;
@@ -302,7 +302,7 @@ static void *address_of(const struct run_state *state, uint32_t value) {
                                         : NULL;
 }
 
-/* Any will do: pinned memory is pinned for all. */
+/* Any GPU will do: memory is pinned for all of them. */
 static struct gpu *first_gpu(const struct program *program) {
     for (uint32_t d = 0; d < program->n_devices; d++)
         if (program->devices[d]->gpu)
@@ -310,7 +310,7 @@ static struct gpu *first_gpu(const struct program *program) {
     return NULL;
 }
 
-/* The node whose value is the largest of a slab; NULL: none has a name. */
+/* The node with the largest value in a slab; NULL: none has a name. */
 static const struct node *largest(const struct program *program, uint32_t device) {
     const struct program_value *found = NULL;
 
@@ -335,8 +335,8 @@ int run_state_no_slab(const struct program *program, uint32_t device, int r,
     return error_set(err, r, "'%s' (%s) and others: %s", node->name, node->op->name, why.text);
 }
 
-/* The host's comes last. What flows between it and devices must be pinned, so that copies run
- * beside other work. */
+/* The host's slab comes last. Values that move between host and devices must be pinned, so that
+ * copies run beside other work. */
 static int take_slabs(struct run_state *state, const struct device_block *slabs,
                       struct allot_error *err) {
     const struct program *program = state->program;
@@ -480,7 +480,7 @@ int run_state_new(struct run_state **ret, const struct program *program,
 struct run_state *run_state_free(struct run_state *state) {
     if (!state)
         return NULL;
-    /* Whoever told of the last mark has left when the lock can be had. */
+    /* The waiter that reported the last event has left once the lock can be taken. */
     pthread_mutex_lock(&state->lock);
     pthread_mutex_unlock(&state->lock);
     queue_done(state);

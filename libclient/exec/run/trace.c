@@ -98,8 +98,8 @@ static void write_span(struct json_writer *writer, const struct program_item *it
     fputs("}}", file);
 }
 
-/* What the host did is on its thread, whatever device that was for; what a GPU did on its stream,
- * and that it was queued on the thread. */
+/* The host's work is on the row of its thread, whatever device it was for; a GPU's work is on the
+ * row of its stream, and its queueing on that of the thread. */
 static void write_event(struct json_writer *writer, const struct program *program,
                         const struct trace_event *event, uint32_t i, uint64_t start_nsec,
                         FILE *file) {
@@ -134,14 +134,14 @@ static uint64_t end_of(const struct trace_event *event) {
     return event->gpu_end_nsec ? event->gpu_end_nsec : event->end_nsec;
 }
 
-/* A point of the memory timeline: a value comes to life, or is over. */
+/* A point of the memory timeline: a value begins or ends to be live. */
 struct change {
     uint64_t nsec;
     uint32_t value;
     bool is_end;
 };
 
-/* What is over makes room for what begins at the same time. */
+/* Values that end make room for those that begin at the same time. */
 static int by_time(const void *a, const void *b) {
     const struct change *x = a, *y = b;
 
@@ -233,7 +233,7 @@ static void find_lives(struct memory *memory, const struct trace *trace, uint32_
         qsort(memory->changes, memory->n_changes, sizeof(*memory->changes), by_time);
 }
 
-/* How many bytes more are live from then on. */
+/* Bytes that become live (or, negative, end) at this point. */
 static int64_t make_change(struct memory *memory, const struct change *change) {
     const struct program_value *value = &memory->program->values[change->value];
     const uint64_t *at =
@@ -321,7 +321,7 @@ static void write_streams(uint32_t device, FILE *file) {
                 device, s, names[s]);
 }
 
-/* Where it was cut short: a line across all rows, with the reason. */
+/* Where the run was cut short: a line across all rows, with the reason. */
 static void write_cut(struct json_writer *writer, const struct allot_error *why, uint64_t nsec,
                       FILE *file) {
     fputs(",\n{\"ph\":\"i\",\"s\":\"g\",\"name\":", file);
@@ -374,7 +374,8 @@ static int write_trace(const struct trace *last, const struct allot_error *why, 
 }
 
 void trace_forget(const char *path) {
-    /* What cannot be emptied is no file of a run before, or is told when this one is written. */
+    /* A file that cannot be emptied is not the trace of a run before, or the error comes when this
+     * one is written. */
     if (truncate(path, 0) < 0)
         return;
 }

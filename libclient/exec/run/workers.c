@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers: how helpers come and go.
+ * How helpers come and go. A helper that finds no work leaves; one that makes more work than it can
+ * do itself calls another. A leaving helper looks for work once more after it has announced that it
+ * is gone, so that work put out in between is not lost. The caller stays to the end: it looks for
+ * work for a while, then sleeps until there is some or all is done.
  *
- * A helper that finds no work leaves; one that makes more work than it can do itself calls another.
- * Whoever leaves looks once more after it has said that it is gone, so that work which was put out
- * in between is not lost. The caller stays to the end: it looks for work for a while, then sleeps
- * until there is some or all is done.
- *
- * Items that become ready because a GPU has done something go on a stack that belongs to none of
- * the threads. Whoever puts them there wakes the caller if it sleeps, and a helper if not.
+ * Items that become ready because of a GPU go on a stack that belongs to no thread. The waiter that
+ * puts them there wakes the caller if it sleeps, and calls a helper if not.
  *
  * `left` counts items that are not done. Each thread counts for itself and settles when it has
- * nothing to do, so that tiny items do not meet in one cache line.
+ * nothing to do, so that tiny items do not contend for one cache line.
  */
 #include "libclient/exec/run/workers.h"
 
@@ -46,13 +44,14 @@ struct workers {
     struct run_state *state;
     struct pool *pool;
     uint32_t n_workers;
-    struct worker *list; /* 0: the caller; the last, n_workers: nobody, see workers_tell() */
-    uint32_t *later;     /* of a lone caller: items that have the host wait, first come first */
+    struct worker *list; /* 0: the caller; the last, n_workers: no thread's, see workers_tell() */
+    uint32_t *later;     /* of a caller without helpers: items for which the host waits, in order of
+                            arrival */
     uint32_t first_later, n_later;
     _Atomic uint32_t *waits; /* by item: predecessors that are not done */
     _Alignas(64) _Atomic uint32_t left;
-    _Atomic uint32_t inside; /* helpers, and waiters who call some, who may still touch this */
-    bool is_closed;          /* nobody may come in any more; state->lock */
+    _Atomic uint32_t inside; /* helpers, and waiters that call some, that may still touch this */
+    bool is_closed;          /* no helper may enter any more; state->lock */
     atomic_bool is_asleep;   /* the caller, on state->news */
 };
 
@@ -127,7 +126,7 @@ static bool find_any(struct worker *worker, uint32_t *ret) {
     return false;
 }
 
-/* An item that has this thread wait, where that is all there is to do. */
+/* An item for which this thread waits, where there is nothing else to do. */
 static bool find_later(struct workers *workers, uint32_t *ret) {
     if (workers->first_later == workers->n_later)
         return false;
@@ -172,8 +171,8 @@ static void call_helper(struct workers *workers) {
     }
 }
 
-/* Those that `item` was the last to keep waiting: the first is to be run next, the others go on the
- * stack. PROGRAM_NONE: none. */
+/* Release the items for which `item` was the last predecessor: the first is to be run next, the
+ * others go on the stack. PROGRAM_NONE: none. */
 static uint32_t release(struct worker *worker, const struct program_item *item) {
     struct workers *workers = worker->workers;
     const struct program *program = workers->state->program;
@@ -246,7 +245,7 @@ static void work(struct worker *worker) {
         wake_caller(workers);
 }
 
-/* Under the lock, so that the caller does not end it all between the two. */
+/* Under the lock, so that the caller does not end the run between the two. */
 static void leave(struct workers *workers) {
     struct run_state *state = workers->state;
 
@@ -277,7 +276,7 @@ bool workers_ask(const struct workers *workers) {
     return !workers->later || workers->state->is_stoppable;
 }
 
-/* Come in, unless all is over. */
+/* Enter, unless the run is over. */
 static bool enter(struct workers *workers) {
     bool may;
 
@@ -306,8 +305,8 @@ void workers_tell(struct workers *workers, uint32_t event) {
         n_ready++;
     }
     if (n_ready > 0) {
-        /* Under the lock, as nobody looks again for us: either the caller sees the work before it
-         * sleeps, or it is woken. */
+        /* Under the lock, because no thread will look again: either the caller sees the work before
+         * it sleeps, or it is woken. */
         pthread_mutex_lock(&workers->state->lock);
         is_asleep = atomic_load(&workers->is_asleep);
         pthread_cond_signal(&workers->state->news);

@@ -16,7 +16,7 @@ static struct {
     bool has_clock; /* `news` goes by CLOCK_MONOTONIC */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .waiting = LIST_INIT(all.waiting) };
 
-/* The child of a fork has no such thread, and nobody whose time it keeps. */
+/* The child of a fork has neither this thread nor the threads that wait for a deadline. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
     list_init(&all.waiting);
@@ -64,7 +64,7 @@ static int start_thread(void) {
         pthread_condattr_destroy(&clock);
         all.has_clock = true;
     }
-    /* The program's signals are for its own threads. */
+    /* Leave the program's signals to its own threads. */
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before);
     pthread_attr_init(&attr);
