@@ -31,7 +31,8 @@ static void unlock_all(void) {
     pthread_mutex_unlock(&all.lock);
 }
 
-/* The parent's caches are of no use to a child: who had their locks did not come along. */
+/* The child cannot use the parent's caches: the threads that held their locks do not exist in it.
+ */
 static void begin_anew(void) {
     list_init(&all.caches);
     pthread_mutex_unlock(&all.lock);
@@ -164,7 +165,7 @@ struct cache_entry *cache_find(struct cache *cache, const unsigned char *key, si
     return entry;
 }
 
-/* With the lock held: those that are too many, for the caller to free without it. */
+/* With the lock held: unlink the entries beyond the limit, for the caller to free without it. */
 static void make_way(struct cache *cache, struct list *ret) {
     struct cache_entry *entry, *next;
 
@@ -252,7 +253,7 @@ void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run
         state->next = entry->idle;
         entry->idle = state;
         entry->n_idle++;
-        memory_user_end(&state->user); /* who waits for memory is told that it can have this */
+        memory_user_end(&state->user); /* wakes waiters: they can have this memory */
     }
     pthread_mutex_unlock(&cache->lock);
     if (is_one_more)
@@ -261,7 +262,7 @@ void cache_give_state(struct cache *cache, struct cache_entry *entry, struct run
 
 /* ---- Reclaim --------------------------------------------------------------------------------- */
 
-/* Memory is shared by all devices, of whatever session, of one GPU, and by all hosts. */
+/* The devices of all sessions share the memory of one GPU, and all hosts share the host's. */
 static bool is_same_memory(const struct device *a, const struct device *b) {
     return a->gpu == b->gpu;
 }
@@ -334,7 +335,7 @@ static void look_for_constants(struct victim *victim, struct cache *cache,
     }
 }
 
-/* With the lock of its cache, which is given up: off its list, for the caller to free. */
+/* With the lock of its cache, which is released: unlink it, for the caller to free. */
 static struct run_state *take(const struct victim *victim) {
     struct cache *cache = victim->cache;
     struct run_state *state = victim->at ? *victim->at : NULL;
@@ -352,7 +353,8 @@ static struct run_state *take(const struct victim *victim) {
             atomic_fetch_sub(&cache->n_stopped_runs, 1);
         } else {
             victim->entry->n_idle--;
-            victim->entry->n_users++; /* as long as the run state is there; one left has its own */
+            victim->entry->n_users++; /* as long as the run state exists; that of a stopped run has
+                                         its own use */
         }
     }
     cache->n_guests++;
@@ -360,7 +362,7 @@ static struct run_state *take(const struct victim *victim) {
     return state;
 }
 
-/* Without locks, as the last user of what it was fed with may be anybody's. */
+/* Without locks: this may drop the last reference to a feed, whose owner's code then runs. */
 static void end(const struct victim *victim, struct run_state *state) {
     if (victim->are_constants)
         constants_drop(victim->entry->program);
@@ -381,7 +383,7 @@ static void end(const struct victim *victim, struct run_state *state) {
     pthread_mutex_unlock(&victim->cache->lock);
 }
 
-/* With the lock of all. Leaves the lock of the cache where there is something taken. */
+/* With the lock of all held. Releases the lock of the cache if it takes something. */
 static void search(struct victim *victim, const struct device *device,
                    void (*look_for)(struct victim *victim, struct cache *cache,
                                     const struct device *device)) {
@@ -392,7 +394,7 @@ static void search(struct victim *victim, const struct device *device,
 
         pthread_mutex_lock(&cache->lock);
         look_for(victim, cache, device);
-        /* The one that has the best so far stays locked. */
+        /* The cache with the best victim so far stays locked. */
         if (victim->cache != cache)
             pthread_mutex_unlock(&cache->lock);
         else if (before)

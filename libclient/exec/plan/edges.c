@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Edges: which items wait for which, as lists.
- *
- * Several threads count for each item how many it still waits for, so every edge costs them
- * something in every run. One that others imply is left out, where that is soon found: a few steps
- * back from the other ends.
+ * Edges: which items wait for which, as lists. Workers count for each item how many others it still
+ * waits for, so every edge costs something in every run. An edge that others imply is left out
+ * where that is found quickly: within a few steps back from the other ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,8 +11,8 @@
 #include "base/cleanup.h"
 #include "libclient/exec/plan/compile.h"
 
-/* How many steps back to look from each that an item waits for, and more where edges are few: so
- * many in all cost no more than a millisecond or two. */
+/* How many steps to look back from each predecessor of an item, and more where edges are few: so
+ * many in all cost a millisecond or two at most. */
 enum { LOOK_BACK = 16, LOOK_BACK_ALL = 1 << 19 };
 
 /* Turn counts at [i + 1] into where row i begins; returns the sum. */

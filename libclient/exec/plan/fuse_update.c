@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Join: a product whose only use is as the gradient of a step of gradient descent is taken off the
- * variable as it is computed.
+ * Fuse update: a product whose only use is as the gradient of a step of gradient descent is
+ * subtracted from the variable as it is computed.
  *
- *     gradient = MatMul(a, b)                             MatMul               nothing
- *     ApplyGradientDescent(variable, rate, gradient)      ApplyGradientDescent(variable, rate, a,
- * b)
+ *     gradient = MatMul(a, b)                         nothing
+ *     ApplyGradientDescent(var, rate, gradient)   ▶   ApplyGradientDescent(var, rate, a, b)
  *
  * A gradient as large as the variable is then neither written nor read again. The bits are the same
  * (kernel_plan.descend). The product's item stays, without work: a trace shows it, and says where
- * its work went. Whatever else sees the product, a fetch, another user or one who only waits for
+ * its work went.
+ *
+ * Anything else that sees the product, be it a fetch, another user or a node that only waits for
  * it, keeps the two apart; and so does a product of something that lies in a variable, which the
  * step might be about to change.
  */

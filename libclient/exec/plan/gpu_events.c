@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marks: which ends of work on GPUs must be marked, and who waits for which; settled when the
- * program is made. An item that neither the host nor a device does (a read of a variable, a join)
- * passes what it waits for on to those behind it.
+ * GPU events: which items on GPUs need an event at their end, and which items and streams wait for
+ * it; settled when the program is built. An item that neither the host nor a device runs (a read of
+ * a variable, a join of control edges) passes what it waits for on to its successors.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include "libclient/exec/plan/compile.h"
 #include "libclient/exec/run/queue.h"
 
-/* Copies from pageable memory up to this size are done when the driver has read them, before it
- * returns. Larger ones, and all to pageable memory, keep the caller until they are done. */
+/* The driver has read copies from pageable memory up to this size when it returns. Larger ones, and
+ * all copies to pageable memory, block the caller until they are done. */
 enum { READ_AT_ONCE_BYTES = 64 << 10 };
 
 /* Whether everything that a kernel touches lies on the host, wherever its node was placed. */
@@ -33,9 +33,9 @@ static bool is_all_on_host(const struct program *program, const struct program_i
     return n > 0 && item->scratch == PROGRAM_NONE;
 }
 
-/* The memory of feeds and fetches is pageable: the driver does not return from such a copy before
- * it is done. So it has a stream that is not behind anything else, and is not begun while it still
- * has to wait. */
+/* Feeds and fetches are in pageable memory: the driver does not return from such a copy before it
+ * is done. So it has a stream that is not behind anything else, and does not begin before all that
+ * it waits for has ended. */
 static bool keeps_the_caller(const struct program *program, const struct program_item *item) {
     const struct program_value *from, *to;
 
@@ -137,7 +137,7 @@ static int number_events(struct program *program) {
     return 0;
 }
 
-/* By event: those for which the host waits for it. */
+/* By event: the items for which the host waits for it. */
 static int list_told(struct program *program, uint32_t n_waits) {
     uint32_t *first = calloc(program->n_events + 2, sizeof(*first));
     uint32_t n = 0;
@@ -167,9 +167,10 @@ static int list_told(struct program *program, uint32_t n_waits) {
 }
 
 /*
- * A read of a variable is nobody's work. But what another run has written may still be queued on
- * the compute stream, which only that stream comes behind. Where something else reads it, a copy to
- * the host for instance, the read has a place on the compute stream, whose mark is then waited for.
+ * A read of a variable is no work. But the write of another run may still be queued on the compute
+ * stream, and only that stream is ordered behind it. Where another stream or the host reads the
+ * value, such as a copy to the host, the read has a place on the compute stream, and its event is
+ * waited for.
  */
 static void queue_reads(struct program *program) {
     for (uint32_t i = 0; i < program->n_items; i++) {

@@ -2,18 +2,20 @@
 /*
  * Layout: where in the slab each value lies.
  *
- * First, outputs take over the place of an input that nobody else needs any more, where the kernel
- * can work in place: a chain of elementwise ops runs in one block. What then shares a place is one
- * *storage*, alive from the item that first writes it to the last that reads it. Storages are
- * packed by allocator/plan.h.
+ * First, outputs take over the place of an input that no other item needs any more, where the
+ * kernel can work in place: a chain of elementwise ops runs in one block. Values that then share a
+ * place are one *storage*, alive from the item that first writes it to the last that reads it.
+ * allocator/plan.h packs storages.
  *
- * With one thread the order of the items is the order in time. With several, or with GPUs beside
- * it, an item is over when the first begins that, by the plan (place/simulate.h), begins after
- * its end. A storage may only be written when everybody has done with what lay there before; where
- * the edges do not say so already, more are added. They all go forward in the order of the items,
- * so they close no circle; and the times of the plan keep them all, so that waiting for them costs
- * nothing as long as the plan is true. No run keeps time to the microsecond: those who would wait
- * for a few bytes only take items to end so much later than by the plan.
+ * With one thread the order of the items is the order in time. With several, or with GPUs besides,
+ * an item is over when the first item begins that, by the plan (place/simulate.h), begins after its
+ * end. A storage may only be written when all items are done with what lay there before; where the
+ * edges do not imply that already, more are added. They all go forward in the order of the items,
+ * so they close no cycle; and the planned times respect them all, so that waiting for them costs
+ * nothing as long as the plan holds.
+ *
+ * No run keeps to the plan to the microsecond: where an item would wait for the sake of a few bytes
+ * only, other items are taken to end later than planned.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +37,7 @@ struct storage {
     uint64_t bytes, offset;
 };
 
-/* Of those who read a value, the two that are over last: how late, and who is the last. */
+/* Of the items that read a value, the two that are over last: how late, and which is the last. */
 struct users {
     uint32_t last, over, other_over; /* 0: nobody */
 };
@@ -56,7 +58,7 @@ static uint64_t round_up(uint64_t bytes) {
                       : (bytes + PROGRAM_ALIGNMENT - 1) / PROGRAM_ALIGNMENT * PROGRAM_ALIGNMENT;
 }
 
-/* Which items are over when, for those who wait for a value of so many bytes. */
+/* Which items are over when, for items that wait for a value of so many bytes. */
 static const uint32_t *over_for(const struct layout *layout, uint64_t bytes) {
     return bytes <= LATE_BYTES ? layout->late : layout->over;
 }
@@ -83,7 +85,7 @@ static void find_users(struct layout *layout) {
     }
 }
 
-/* Whether everybody else who reads `value` is over when `item` begins. */
+/* Whether all other readers of `value` are over when `item` begins. */
 static bool is_last_user(const struct layout *layout, uint32_t value, uint32_t item) {
     const struct users *users = &layout->users[value];
 
@@ -174,7 +176,7 @@ static int pack_space(struct layout *layout, uint32_t space, struct plan_buffer 
     return 0;
 }
 
-/* All who read `value` before `then`; if nobody does, who makes it. */
+/* Edges from all readers of `value` to `then`; without readers, from its producer. */
 static int order_users(struct compile *compile, uint32_t value, uint32_t then) {
     uint32_t first = compile->first_use[value], end = compile->first_use[value + 1];
     int r =
@@ -185,7 +187,7 @@ static int order_users(struct compile *compile, uint32_t value, uint32_t then) {
     return r;
 }
 
-/* Within a storage: who read what lay there before, before it is written over. */
+/* Within a storage: readers of the old value come before the write of the next. */
 static int order_storage(struct layout *layout, const struct storage *storage) {
     struct compile *compile = layout->compile;
     int r = 0;
@@ -196,7 +198,7 @@ static int order_storage(struct layout *layout, const struct storage *storage) {
     return r;
 }
 
-/* Who was the last to have each part of a slab: parts in order of their offset. */
+/* The last storage in each part of a slab: parts in order of their offset. */
 struct part {
     uint64_t begin, end;
     uint32_t storage;
@@ -222,7 +224,7 @@ static uint32_t part_at(const struct parts *parts, uint64_t offset) {
     return low;
 }
 
-/* `storage` has [begin, end) now: parts `first` to `last` - 1 give way. */
+/* `storage` now has [begin, end): parts `first` to `last` - 1 are replaced. */
 static int parts_take(struct parts *parts, uint32_t first, uint32_t last, struct part mine) {
     struct part in[3];
     uint32_t n_in = 0;
@@ -263,7 +265,7 @@ static int order_space(struct layout *layout, uint32_t space) {
             r = order_storage(layout, storage);
         first = last = part_at(&parts, mine.begin);
         for (; r == 0 && last < parts.n && parts.parts[last].begin < mine.end; last++)
-            /* The newest of its values is the last that anybody reads. */
+            /* The newest of its values is the last that any item reads. */
             r = order_users(layout->compile,
                             layout->storages[parts.parts[last].storage].first_value,
                             storage->start);

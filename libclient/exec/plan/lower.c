@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Items: what there is to do, made from the nodes in graph order.
+ * Lower: makes the items of a program from the nodes, in graph order.
  *
- * Most nodes become one item. Constants, feeds and variables become values that are there already;
- * a node that only gives its input another shape becomes nothing but another name for a value.
- * Where a node needs a value that lies in another memory space, an item that copies it comes
- * before, once for each value and space.
+ * Most nodes become one item. Constants, feeds and variables become values that exist already; a
+ * node that only reshapes its input becomes another name for the same value. Where a node needs a
+ * value that lies in another memory space, an item that copies it comes before, once for each value
+ * and space.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -129,7 +129,7 @@ int compile_copy(struct compile *compile, uint32_t from, uint32_t after, enum va
     return 0;
 }
 
-/* A constant goes to a device once, when the plan is first run. */
+/* A constant is copied to a device once, when the plan first runs. */
 static int upload_later(struct compile *compile, uint32_t from, uint32_t space, uint32_t *ret) {
     struct program_value value = compile->program->values[from];
 
@@ -216,7 +216,7 @@ static int control_edges(struct compile *compile, const struct node *node, uint3
     return 0;
 }
 
-/* A node without work of its own still keeps others in order. */
+/* A node without work of its own still orders others. */
 static int join_controls(struct compile *compile, uint32_t local, const struct node *node,
                          struct port *ports) {
     uint32_t item;
@@ -319,7 +319,7 @@ static int node_alias(struct compile *compile, uint32_t local, const struct node
     return r;
 }
 
-/* Bring the inputs to where the kernel wants them: fills values[] and arguments[]. */
+/* Bring the inputs to where the kernel needs them: fills values[] and arguments[]. */
 static int kernel_inputs(struct compile *compile, const struct node *node,
                          const struct kernel *kernel, uint32_t device, uint32_t *after,
                          struct allot_error *err) {
@@ -413,7 +413,7 @@ static int prepare(struct compile *compile, const struct node *node, const struc
     };
     int r = kernel->prepare(&plan, err);
 
-    /* What it has made before it failed goes with the program. */
+    /* What was made before the failure is freed with the program. */
     item->state = plan.state;
     item->state_free = plan.state_free;
     if (r < 0)
@@ -451,7 +451,7 @@ static int node_kernel(struct compile *compile, uint32_t local, const struct nod
         r = control_edges(compile, node, item);
     compile->node_item[local] = item;
 
-    /* What it gives is what the first variable is then. */
+    /* Its output is the new value of the first variable. */
     for (uint32_t i = 0; r == 0 && kernel->writes && i < node->n_outputs; i++) {
         struct program_value *value =
             &compile->program->values[compile->arguments[node->n_inputs + i]];

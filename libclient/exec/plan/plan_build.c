@@ -7,7 +7,7 @@
 #include "libclient/exec/run/engine.h"
 #include "libclient/exec/stop/stop_scope.h"
 
-/* Whose turn it is: all nodes that were added since. */
+/* With the plan lock held: place all nodes that were added since. */
 static int place(struct engine *engine, const atomic_bool *halt, struct allot_error *err) {
     return placement_extend(&engine->placement, engine->graph, engine->devices, engine->n_devices,
                             engine->options.soft_placement, engine->options.log_placement, halt,
@@ -26,7 +26,7 @@ int plan_build_place(struct engine *engine, uint32_t node, struct device **ret,
     return r;
 }
 
-/* Whose turn it is: make what the cache has not, unless another just did. */
+/* With the plan lock held: build what the cache does not have, unless another thread just did. */
 static int make_entry(struct engine *engine, const struct program_request *asked,
                       const unsigned char *key, size_t key_bytes, const atomic_bool *halt,
                       struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {

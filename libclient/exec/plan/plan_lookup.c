@@ -15,7 +15,7 @@
 #include "libclient/exec/memory/run_memory.h"
 #include "libclient/exec/memory/alloc.h"
 
-/* The plan for a request, or the question that it raises, made where there is none. */
+/* The plan for a request, or the question that it raises; built where there is none. */
 static int find_entry(struct engine *engine, const struct program_request *asked,
                       struct engine_run *run, struct cache_entry **ret, struct allot_error *err) {
     cleanup(freep) unsigned char *key = NULL;
@@ -27,7 +27,7 @@ static int find_entry(struct engine *engine, const struct program_request *asked
     return *ret ? 0 : plan_build_entry(engine, asked, key, key_bytes, run, ret, err);
 }
 
-/* What a plan asks for, of feeds that belong to the caller: copies. */
+/* Values that a plan asks for, copied from the caller's feeds. */
 struct answers {
     struct allot_tensor **known; /* by feed */
     uint32_t *valued;            /* those that are copies */
@@ -134,7 +134,7 @@ int plan_lookup_take(struct engine *engine, const struct engine_call *call,
     struct run_state *state;
     int r;
 
-    /* The host's memory alone: no plan takes any of a GPU. */
+    /* Only host memory: building a plan takes no memory of a GPU. */
     do
         r = find_plan(engine, &request, feeds, run, &entry, err);
     while (r == -ENOMEM && cache_reclaim(engine->devices[0]));

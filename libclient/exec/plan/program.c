@@ -38,13 +38,13 @@ static void compile_done(struct compile *compile) {
     map_done(&compile->copies);
 }
 
-/* Successors of each item, how many come before it, and who waits for work on devices. */
+/* Successors of each item, its number of predecessors, and what waits for work on devices. */
 static int settle_edges(struct compile *compile) {
     struct program *program = compile->program;
     struct compile_edges edges = { 0 };
     int r = compile_edges(compile, &edges);
 
-    /* One thread alone takes no notice of them. */
+    /* A single thread does not use them. */
     if (r == 0 && compile->begin)
         r = compile_edges_reduce(compile, &edges);
     program->ready = malloc((program->n_items + 1) * sizeof(*program->ready));

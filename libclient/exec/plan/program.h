@@ -38,13 +38,14 @@ enum value_where {
     VALUE_FETCH,    /* in a tensor that the caller gets */
     VALUE_READ,     /* in a variable, as it was when it was read */
     VALUE_HANDLE,   /* a variable itself */
-    VALUE_OPEN, /* in memory that is taken when it is computed, because its shape is known then */
+    VALUE_OPEN, /* in memory that is allocated when it is computed, because its shape is known only
+                   then */
 };
 
 struct program_value {
     enum value_where where;
     enum dtype dtype;
-    uint32_t space;    /* index of the device whose memory it is in; 0 is the host */
+    uint32_t space;    /* index of the device that has its memory; 0 is the host */
     uint32_t index;    /* feed, fetch, variable; PROGRAM_NONE */
     uint32_t producer; /* item; PROGRAM_NONE: it is there before the first */
     uint64_t bytes;
@@ -53,7 +54,7 @@ struct program_value {
     void *address;           /* of VALUE_CONSTANT, in its space; on a device: once it is there */
     const void *source;      /* of VALUE_CONSTANT on a device: the bytes on the host */
     struct buffer *uploaded; /* of VALUE_CONSTANT on a device: the memory; one reference */
-    const struct node *node; /* whose output it is, for messages; NULL */
+    const struct node *node; /* the node that it is an output of, for messages; NULL */
 };
 
 enum item_kind {
@@ -194,6 +195,6 @@ int program_new(struct program **ret, const struct program_request *request,
                 struct allot_error *err);
 struct program *program_free(struct program *program); /* accepts and returns NULL */
 
-/* Whether the item's first output may lie where its input `a` does, once nobody else needs that. */
+/* Whether the item's first output may overwrite its input `a`, once no other item needs that. */
 bool program_may_lie_over(const struct program *program, const struct program_item *item,
                           uint32_t a);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Select: which nodes a program needs, and the shape of everything that flows between them.
+ * Prune: which nodes a program needs, and the shapes of all their values.
  *
- * From fetches and targets backwards, stopping at what is fed. Shapes then follow forwards from
- * those of the feeds. Some shapes depend on small whole numbers that are themselves computed from
- * shapes (reshape to the shape of another tensor): such numbers are computed here, by the kernels
- * of the host, as far as they can be known before a run. Where they follow from what is fed, the
- * program asks for that; where they do not, the rest is for a next stage.
+ * Nodes are found from fetches and targets backwards, stopping at feeds; shapes follow forwards
+ * from those of the feeds. Some shapes depend on small integers that are themselves computed from
+ * shapes (reshape to the shape of another tensor): such integers are computed here, by the kernels
+ * of the host, as far as they can be known before a run. Where they follow from values that are
+ * fed, the program asks for those; where they do not, the rest is left to a next stage.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,13 +17,13 @@
 #include "libclient/exec/plan/compile.h"
 #include "libclient/graph/topo.h"
 
-/* Values that are known ahead have at most so many elements: more is data, not shape. */
+/* Values that are known ahead have at most this many elements: more is data, not shape. */
 enum { KNOWN_MAX = 64 };
 
 /* Nodes that run, and those of which something is fed: both marked in `local`. */
 enum { UNSEEN = UINT32_MAX, FED = 0, NEEDED = 1 };
 
-/* Whether a stage before has run it. What only says where something is can be said again. */
+/* Whether a stage before has run it. A handle can be given again. */
 static bool is_over(const struct compile *compile, uint32_t id) {
     const struct program_request *request = compile->request;
     const char *op = graph_node(request->graph, id)->op->name;
@@ -59,7 +59,7 @@ static int mark_nodes(struct compile *compile, uint32_t n_graph, struct allot_er
     for (size_t i = 0; i < n_needed; i++) {
         bool is_fed = compile->local[needed[i]] == FED;
 
-        /* A placeholder that is fed is there, for those too who only wait for it. */
+        /* A placeholder that is fed is there, also for nodes that only wait for it. */
         if (!is_over(compile, needed[i]) &&
             !(is_fed && is_placeholder(graph_node(request->graph, needed[i]))))
             compile->local[needed[i]] = NEEDED;
@@ -208,8 +208,8 @@ static bool is_arithmetic(const struct node *node, const struct port *ports) {
     return true;
 }
 
-/* Call the kernel with what is known, once there is room for the outputs. A kernel that fails
- * leaves them unknown: the run will say why. */
+/* Call the kernel with the known values, once there is room for the outputs. Where it fails they
+ * stay unknown: the run will report the error. */
 static int compute(struct compile *compile, const struct node *node, const struct kernel *kernel,
                    struct port *ports) {
     struct kernel_value inputs[OPDEF_ARGS_MAX], outputs[OPDEF_ARGS_MAX];
@@ -251,8 +251,8 @@ static int compute(struct compile *compile, const struct node *node, const struc
     return r == -ENOMEM ? r : 0;
 }
 
-/* Compute the node here and now, if all of its inputs are known and it is about small integers; or
- * note that it could be, if what is fed were known. */
+/* Compute the node now if all of its inputs are known and it gives small integers; or note that it
+ * could be computed if the values of feeds were known. */
 static int know_computed(struct compile *compile, const struct node *node, struct port *ports) {
     const struct kernel *kernel;
     bool all_known = true;
@@ -291,8 +291,8 @@ static bool can_be_open(const struct node *node) {
     return kernel && kernel->flags & KERNEL_DYNAMIC;
 }
 
-/* What is done to a variable. Reads and writes keep the order in which the graph was written: what
- * comes behind something that has to wait for the next stage waits with it. */
+/* What a node does to a variable. Reads and writes keep the order of the graph: what comes after
+ * something that has to wait for the next stage waits with it. */
 enum { READS = 1, WRITES = 2 };
 
 static uint8_t use_of(const struct node *node) {
@@ -330,9 +330,9 @@ static void leave_to_next(struct compile *compile, uint32_t local, const struct 
 }
 
 /*
- * The values that settle the shape of a node, as far as they are not known. Those that follow from
- * feeds are asked for, and the plan is for them; where some have to be computed, all wait for the
- * next stage, in which they are feeds. Whether there were any.
+ * Find the values that determine the shape of a node and are not known. Those that follow from
+ * feeds are asked for, and the plan is for these values; where some have to be computed, all wait
+ * for the next stage, in which they are feeds. Returns whether there were any.
  */
 static bool ask(struct compile *compile, const struct node *node) {
     bool any = false, all_fed = true;

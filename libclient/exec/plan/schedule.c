@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Schedule: puts the items into the order in which they need least memory (place/order.h);
- * where several run at once, on threads or on GPUs, tells when they would run
- * (place/simulate.h).
+ * Schedule: puts the items into the order that needs least memory (place/order.h); where several
+ * run at once, on threads or on GPUs, plans when they run (place/simulate.h).
  *
- * Running more at once needs more memory. How much more is worth it is settled by the costs that
- * kernels tell: the least memory with which the simulated run takes at most SLOWER_PERCENT longer
- * than with all that it could use, but never more memory than ops that run as soon as they are
- * ready.
+ * Running more at once needs more memory. The costs that kernels give decide how much more is worth
+ * it: the least memory with which the simulated run takes at most SLOWER_PERCENT longer than with
+ * unlimited memory, but never more memory than running ops as soon as they are ready needs.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,14 +21,13 @@
 enum { WORTH_BYTES = 64 << 10 };
 
 enum { SLOWER_PERCENT = 5 };
-/* How often the memory between the least and the most is halved, in search of the least that does.
- */
+/* How often to halve the range of memory in the search for the least that is fast enough. */
 enum { HALVINGS = 3 };
-/* What an item costs beside its kernel, in nanoseconds, and what a nanosecond copies. */
+/* What an item costs besides its kernel, in nanoseconds, and the bytes copied per nanosecond. */
 enum { ITEM_NSEC = 100, COPY_BYTES = 8 };
-/* An item that divides its work is done by as many threads as get so much of it each. With less,
- * waking them and waiting for the last is too large a part: then two items beside each other are
- * done sooner than one after the other, though each could use all threads. */
+/* An item that splits its work uses as many threads as get this much of it each. With less, waking
+ * them and waiting for the last costs too much: then two items side by side end sooner than one
+ * after the other, though each could use all threads. */
 enum { WIDE_NSEC = 1000000 };
 
 /* Which values each item makes and uses, as the order wants it. */
@@ -126,7 +123,7 @@ static int permute(struct compile *compile, const uint32_t *sequence) {
     return 0;
 }
 
-/* Who does each item, and how long it takes. */
+/* The queue of each item, and how long it takes. */
 struct work {
     uint64_t *nsec;
     uint32_t *queue, *width, *n_lanes;
@@ -278,7 +275,7 @@ static int plan_times(struct compile *compile, const struct order_problem *order
     return 0;
 }
 
-/* What the host does beside GPUs is not in step with them, on one thread either. */
+/* The host does not run in step with GPUs, even on one thread. */
 static bool is_one_by_one(const struct compile *compile) {
     return compile->request->n_threads == 1 && !compile->program->has_gpu;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variables: reads and writes of one variable happen in the order in which the graph was written.
+ * Variables: reads and writes of one variable happen in the order of the graph. Nodes are numbered
+ * as they were made and only look back, so edges that go forward in that order never close a cycle,
+ * and the same graph always gives the same numbers, however many threads run it.
  *
- * Nodes are numbered as they were made and only look back, so edges that go forward in that order
- * never close a circle, and the same graph always gives the same numbers, however many threads run
- * it. A read takes no copy: it says where the value is. So a write comes after all who use an
- * earlier read, where the order allows it; then it can change the value where it lies. A read whose
- * users come later keeps its bytes, and the write goes elsewhere (exec/run/variable.h).
+ * A read makes no copy: it says where the value is. So a write comes after all users of an earlier
+ * read, where the order allows it; then it can change the value in place. A read with later users
+ * keeps its bytes, and the write goes elsewhere (exec/run/variable.h).
  */
 #include <errno.h>
 
@@ -29,7 +29,7 @@ static int pin_new(struct compile *compile, uint32_t value) {
     return r;
 }
 
-/* All who use `value` before `writer`. Whether that is everybody. */
+/* Edges from all users of `value` to `writer`. Returns whether those are all users. */
 static int order_users(struct compile *compile, uint32_t value, uint32_t writer, bool *ret_all) {
     *ret_all = true;
     for (uint32_t u = compile->first_use[value]; u < compile->first_use[value + 1]; u++) {
