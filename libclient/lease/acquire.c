@@ -122,7 +122,7 @@ static int take_grant(struct allot_lease *lease, const struct wire_grant *grant,
 
 /* ---- Asking --------------------------------------------------------------------------------- */
 
-/* From now on: no longer than the lease itself is waited for. */
+/* From now on; no longer than the call waits for the lease itself. */
 static uint64_t away_deadline(const struct allot_lease_options *options) {
     uint64_t usec = options->reconnect_usec;
 
@@ -139,7 +139,7 @@ static struct lease_wait wait_begin(const struct allot_lease_options *options) {
 
     return (struct lease_wait){
         .away_usec = away_deadline(options),
-        /* Once it stands in line; a little after that was to be over. */
+        /* In the queue: a little after the wait is to end. */
         .answer_usec = lease_later(lease_deadline(timeout_usec), LEASE_HANGS_USEC),
         .progress = options->progress,
         .userdata = options->userdata,
@@ -147,7 +147,7 @@ static struct lease_wait wait_begin(const struct allot_lease_options *options) {
     };
 }
 
-/* Send the request and wait for its last reply, telling of those before it. */
+/* Send the request and wait for its last reply, reporting those before it. */
 static int ask(struct client *client, const struct wire_request *request, struct lease_wait *wait,
                union wire_reply *reply, struct failure *failure, struct allot_error *err) {
     const struct wire_acquire call = { request };
@@ -175,8 +175,8 @@ static int ask(struct client *client, const struct wire_request *request, struct
 }
 
 /*
- * It is waited for no longer, for the reason `why`. The daemon may answer just now: a lease that it
- * cannot tell us of it does not give (docs/wire.md), and one that it has told of is ours.
+ * The caller stops waiting, for the reason `why`. The daemon may answer just now: it does not grant
+ * a lease that it cannot tell us of (docs/wire.md), and one that it has told us of is ours.
  */
 static int give_up(struct client *client, int why, union wire_reply *reply,
                    struct allot_error *err) {
@@ -198,8 +198,8 @@ static int give_up(struct client *client, int why, union wire_reply *reply,
 }
 
 /*
- * A daemon that is restarted while we wait knows our place from its records, but our connection is
- * gone: come back and ask again. One that never tells a place is waited for once.
+ * A daemon that restarts while we wait knows our place from its records, but our connection is
+ * gone: reconnect and ask again. A daemon that never reports a place is waited for only once.
  */
 static int ask_until_answered(struct client *client, struct wire_request *request,
                               const struct allot_lease_options *options, struct lease_wait *wait,
@@ -226,7 +226,7 @@ static int ask_until_answered(struct client *client, struct wire_request *reques
             if (wait->answer_usec != UINT64_MAX)
                 request->timeout_usec = wire_some(lease_left(wait->answer_usec - LEASE_HANGS_USEC));
         }
-        if (lease_left(wait->away_usec) == 0) /* one that ends every connection */
+        if (lease_left(wait->away_usec) == 0) /* a daemon that ends every connection */
             return err ? (err->code = -ENOTCONN) : -ENOTCONN;
         lease_tell_away(client_path(client), false, wait);
         r = lease_reach(client, wait, err);
@@ -234,7 +234,7 @@ static int ask_until_answered(struct client *client, struct wire_request *reques
     return r;
 }
 
-/* Nobody will ever hold it. A daemon that hangs reads this when it goes on, if not before. */
+/* No process will ever hold it. A daemon that hangs reads this when it goes on, if not before. */
 static void give_away(struct client *client, uint64_t id, bool is_silent) {
     client_close(client);
     if (client_connect(client, NULL) >= 0)

@@ -11,12 +11,12 @@
 /* More idle connections than this are closed: threads that wait at once are few. */
 #define IDLE_MAX 4
 
-/* How long the daemon may take to answer what does not wait. A daemon that hangs is ended by its
- * watchdog sooner than that. */
+/* How long the daemon may take to answer a call that does not queue. The watchdog ends a daemon
+ * that hangs sooner than that. */
 #define ANSWER_USEC UINT64_C(120000000)
 
-/* How long a daemon may take to hear that a growth is called off: it answers in its next turn. One
- * that hangs is not waited for, and what became of the growth is settled by attaching anew. */
+/* How long a daemon may take to notice that a growth is called off: it answers in its next turn. A
+ * daemon that hangs is not waited for; attaching anew settles what became of the growth. */
 #define LAST_WORD_USEC UINT64_C(200000)
 
 struct call {
@@ -66,8 +66,8 @@ void lease_calls_free(struct allot_lease *lease) {
 void lease_calls_abandon(struct allot_lease *lease) {
     struct call *call, *following;
 
-    /* Held by a thread that was at work on the list when the parent forked: then the list is
-     * broken, and its descriptors go with the next exec. */
+    /* A thread held it when the parent forked: then the list may be broken. It is left alone; its
+     * descriptors are closed by the next exec. */
     if (pthread_mutex_trylock(&lease->lock) != 0)
         return;
     list_foreach_safe (call, following, &lease->calls, in_lease) {
@@ -95,7 +95,7 @@ int lease_away(struct allot_lease *lease, struct allot_error *err) {
                      lease->path, lease->why.text[0] ? "; at last: " : "", lease->why.text);
 }
 
-/* Say, once, that the daemon is waited for. Locked, but not while it is told. */
+/* Report, once, that the call waits for the daemon. Locked, but not during the report. */
 static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
     bool silent = lease->silent;
 
@@ -106,8 +106,8 @@ static void tell_away(struct allot_lease *lease, struct lease_wait *wait) {
     pthread_mutex_lock(&lease->lock);
 }
 
-/* What was heard while something was waited for: 0: go on; -ECANCELED: the caller wants no more;
- * -ERESTART: the daemon is away. Not locked. */
+/* What happened during a wait: 0: go on; -ECANCELED: the caller ends the wait; -ERESTART: the
+ * daemon is away. Not locked. */
 static int heard(const struct allot_lease *lease, const struct lease_wait *wait) {
     struct pollfd fds[] = { { .fd = wait->cancel_fd, .events = POLLIN },
                             { .fd = lease->interrupt_fd, .events = POLLIN } };
@@ -123,8 +123,8 @@ static int called_off(struct allot_error *err) {
     return error_set(err, -ECANCELED, "the growth was cancelled");
 }
 
-/* Sleep until the process is attached, the time is over or the caller says something. Locked, but
- * not meanwhile. */
+/* Sleep until the process is attached, the deadline has passed or the caller ends the wait. Locked,
+ * but not meanwhile. */
 static int sleep_away(struct allot_lease *lease, const struct lease_wait *wait) {
     struct pollfd fds[] = { { .fd = lease->there_fd, .events = POLLIN },
                             { .fd = wait->cancel_fd, .events = POLLIN } };
@@ -160,7 +160,7 @@ static int wait_attached(struct allot_lease *lease, struct lease_wait *wait,
     return 0;
 }
 
-/* Has the daemon ended this connection while nobody looked? Nothing is due on an idle one. */
+/* Has the daemon ended this idle connection? Nothing is due on it. */
 static bool is_stale(const struct client *client) {
     struct pollfd fd = { .fd = client_fd(client), .events = POLLIN };
 
@@ -247,9 +247,10 @@ static void suspect_silent(struct allot_lease *lease) {
 }
 
 /*
- * The caller wants no more. The daemon forgets who waits when it hears that nothing more will be
- * said, and ends the connection; if it had given the bytes before, its answer comes first, and they
- * are ours. One that says neither in time is asked by attaching anew: it then goes by our word.
+ * The caller ends the wait. The daemon drops a waiter when it sees that the client will send
+ * nothing more, and ends the connection; if it had granted the bytes before, its answer comes
+ * first, and they are ours. A daemon that does neither in time is asked by attaching anew: it then
+ * goes by our count.
  */
 static int call_off(struct allot_lease *lease, struct client *client, union wire_reply *ret,
                     struct allot_error *err) {
@@ -273,7 +274,7 @@ static int call_off(struct allot_lease *lease, struct client *client, union wire
     return called_off(err);
 }
 
-/* A connection, and whatever is heard meanwhile. */
+/* Take a connection, and what happens meanwhile. */
 static int call_connect(struct allot_lease *lease, struct client *client,
                         const struct lease_wait *wait, struct allot_error *err) {
     int r;
@@ -290,7 +291,7 @@ static int call_connect(struct allot_lease *lease, struct client *client,
     return r;
 }
 
-/* -ERESTART: it may have been done, for all we know. A refusal of the daemon is no such thing. */
+/* -ERESTART: the call may have been done; a refusal by the daemon never is. */
 static int call_do(struct allot_lease *lease, struct client *client, enum wire_method method,
                    const void *parameters, struct lease_wait *wait, union wire_reply *ret,
                    struct allot_error *err) {
@@ -300,7 +301,7 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
     int r;
 
     r = call_connect(lease, client, wait, err);
-    /* One that does not even take connections; what was given back need not be told by this one. */
+    /* A daemon that does not even accept connections; a shrink need not be sent by this call. */
     if (r == -ENOTCONN && method == WIRE_METHOD_SHRINK) {
         suspect_silent(lease);
         return -ERESTART;
@@ -328,7 +329,7 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
             break;
         why = heard(lease, wait);
         if (why == -ECANCELED && method == WIRE_METHOD_SHRINK) {
-            /* It is done in any case: all that can be cut short is the waiting for the answer. */
+            /* A shrink is done in any case: only the wait for the answer can be cut short. */
             client_heed(client, wait->cancel_fd = -1);
             wait->answer_usec = MIN(wait->answer_usec, lease_deadline(LAST_WORD_USEC));
             continue;
@@ -339,8 +340,8 @@ static int call_do(struct allot_lease *lease, struct client *client, enum wire_m
             break;
     }
     client_heed(client, -1);
-    /* A daemon that was restarted, sooner than our thread saw it, does not know us yet. Whether the
-     * lease is really gone is what attaching will tell. */
+    /* The daemon may have restarted before our thread saw it, and does not know us yet. Attaching
+     * will tell whether the lease is really gone. */
     if (failure.code == FAILURE_NOT_FOUND && method != WIRE_METHOD_RELEASE)
         return -ERESTART;
     if (r >= 0 || failure.code != FAILURE_NONE)
@@ -378,7 +379,7 @@ static int call_begin(struct allot_lease *lease, enum wire_method method, const 
     return 0;
 }
 
-/* The same by the guard: it brings the daemon back and asks again by itself. */
+/* The same by the guard, which reconnects and asks again by itself. */
 static int call_guard(struct allot_lease *lease, enum wire_method method, const void *parameters,
                       const struct lease_wait *wait, union wire_reply *ret,
                       struct allot_error *err) {

@@ -35,7 +35,8 @@ static int gave_up(struct allot_lease *lease, struct allot_error *err) {
     return r;
 }
 
-/* Who waits for memory waits for the daemon too, but no longer than for the memory, if not told. */
+/* A call that waits for memory waits for the daemon too, but no longer than for the memory unless
+ * told so. */
 static uint64_t away_deadline(const struct allot_lease *lease,
                               const struct allot_lease_patience *patience, uint64_t deadline) {
     uint64_t away = lease_deadline(lease->options.reconnect_usec);
@@ -51,7 +52,7 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
     uint64_t timeout_usec = patience->timeout_usec, deadline = lease_deadline(timeout_usec);
     uint64_t hangs_usec = patience->hangs_usec ? patience->hangs_usec : LEASE_HANGS_USEC;
     uint64_t away_usec = away_deadline(lease, patience, deadline);
-    /* An answer is due when the waiting is over, and a little later at most. */
+    /* The answer is due when the wait ends, or a little later. */
     struct lease_wait wait = { .away_usec = away_usec,
                                .answer_usec = lease_later(deadline, hangs_usec),
                                .progress = patience->progress,
@@ -78,17 +79,17 @@ static int grow(struct allot_lease *lease, const char *device, uint64_t bytes,
         if (timeout_usec > 0 && deadline != UINT64_MAX)
             call.timeout_usec = wire_some(left);
         r = lease_call(lease, WIRE_METHOD_GROW, &call, &wait, &reply, err);
-        /* However long it has waited in line: a restart in between is a pause of its own, but no
-         * longer than the caller has time. */
+        /* However long it has queued: a restart in between has a limit of its own, but no longer
+         * than the caller has time. */
         if (wait.in_line) {
             wait.in_line = wait.told_away = false;
             wait.away_usec =
                 MIN(away_deadline(lease, patience, deadline), MAX(away_usec, deadline));
         }
-        /* Who does not wait in line asks a daemon that hangs, and is replaced, again. */
+        /* A call that does not queue asks again when a daemon that hung is replaced. */
         if (timeout_usec == 0)
             wait.answer_usec = lease_deadline(hangs_usec);
-        /* The daemon was restarted: what became of it was settled by attaching, so ask again. */
+        /* The daemon was restarted: attaching has settled the old call, so ask again. */
     } while (r == -ERESTART && lease_left(wait.away_usec) > 0);
     if (r == -ERESTART)
         return gave_up(lease, err);

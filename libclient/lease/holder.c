@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The thread that stands for the process: it waits for notices on the holder connection and, when
- * that breaks, brings the process back to its lease. It never takes a signal of the program's.
+ * that breaks, attaches the process to its lease again. It handles none of the program's signals.
  */
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +12,7 @@
 
 #include "libclient/lease/lease.h"
 
-/* An answer to Attach anew; the daemon is quick, or it is replaced. */
+/* Limit for the answer when attaching again; the daemon is quick, or it is replaced. */
 #define ATTACH_USEC UINT64_C(60000000)
 
 /* Between attempts that reached the daemon and failed. */
@@ -47,8 +47,7 @@ static int take_shares(struct allot_lease *lease, const struct wire_attach_reply
     return 0;
 }
 
-/* What this process holds, for Attach. NULL the first time. Who gives back from here on notes it.
- */
+/* What this process holds, for Attach. NULL the first time. A shrink from here on is noted. */
 static int make_held(struct allot_lease *lease, struct wire_held **ret, struct allot_error *err) {
     struct wire_held *held = NULL;
 
@@ -67,8 +66,8 @@ static int make_held(struct allot_lease *lease, struct wire_held **ret, struct a
     return 0;
 }
 
-/* Say what is held and hear what the shares are; `failure` as in client_receive(). `wait`: the
- * caller's, who is not the thread. */
+/* Send the count of held bytes and receive the shares; `failure` as in client_receive(). `wait`: of
+ * the caller, if this is not the thread. */
 static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct failure *failure,
                      struct allot_error *err) {
     cleanup(freep) struct wire_held *held = NULL;
@@ -108,7 +107,7 @@ static int tell_held(struct allot_lease *lease, struct lease_wait *wait, struct 
         lease_set_state(lease, LEASE_ATTACHED);
         lease->again = true;
         lease->silent = false;
-        /* Before anybody calls: the daemon's books have what is free by now. */
+        /* Before any call: the daemon's books must have what was freed by now. */
         if (lease->changed_since)
             lease_suspect(lease, false);
     }
@@ -191,7 +190,7 @@ static void note_why(struct allot_lease *lease, const struct allot_error *err) {
     pthread_mutex_unlock(&lease->lock);
 }
 
-/* What lacks: an answer, or somebody who takes connections at all. */
+/* What is missing: an answer, or a daemon that accepts connections at all. */
 static void note_silent(struct allot_lease *lease, bool silent) {
     pthread_mutex_lock(&lease->lock);
     lease->silent = silent;
@@ -203,8 +202,8 @@ static bool is_final(const struct failure *failure) {
 }
 
 /*
- * Attach anew, however long it takes. A holder connection that is still good stays until then: its
- * end would take from the process what it holds. False: the thread is to end.
+ * Attach again, however long it takes. A holder connection that still works stays until then:
+ * closing it would release what the process holds. False: the thread is to end.
  */
 static bool come_back(struct allot_lease *lease) {
     cleanup(client_freep) struct client *former = NULL;
@@ -299,8 +298,8 @@ int lease_hold(struct allot_lease *lease, struct lease_wait *wait, struct allot_
     struct failure failure = { 0 };
     int r;
 
-    /* There is a lease, so there is a daemon, or will be again: one that goes away just now is
-     * waited for as it is in any other call. */
+    /* A lease exists, so a daemon does, or will again: if it goes away just now, wait for it as in
+     * any other call. */
     do {
         r = lease_reach(lease->holder, wait, err);
         if (r < 0)

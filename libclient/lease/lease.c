@@ -16,7 +16,7 @@ int lease_struct_take(void *ret, size_t size, const void *given, size_t given_si
         return error_set(err, -EINVAL,
                          "the options of a lease, or of its growth, begin with their initialiser, "
                          "such as ALLOT_LEASE_OPTIONS_INIT");
-    /* What a newer caller adds is not known here; where it asks for something, say so. */
+    /* Fields that a newer caller adds are unknown here; where one is set, report it. */
     for (size_t i = size; i < given_size; i++)
         if (((const char *)given)[i] != 0)
             return error_set(err, -EINVAL,
@@ -150,7 +150,8 @@ struct allot_lease *allot_lease_free(struct allot_lease *lease) {
     if (!lease)
         return NULL;
     if (lease->pid == getpid()) {
-        /* From the notice callback it would wait for itself: leave it be rather than hang. */
+        /* From the notice callback this would wait for itself: leave the thread rather than hang.
+         */
         if (lease->has_thread && pthread_equal(lease->thread, pthread_self()))
             return NULL;
         lease_let_go(lease);
@@ -199,7 +200,8 @@ int allot_lease_reattach(struct allot_lease *lease, struct allot_error *err) {
         return error_set(err, -EALREADY, "this process holds lease %ju already",
                          (uintmax_t)lease->id);
 
-    /* The lock may be held by a thread that did not come along: everything shared is made anew. */
+    /* The lock may be held by a thread that does not exist in the child: everything shared is made
+     * anew. */
     lease_calls_abandon(lease);
     client_abandon(lease->holder);
     closep(&lease->wake_fd);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sign: whether a daemon is there, and gives one.
+ * Liveness: whether a daemon is there, and answers.
  *
- * Who asks for a lease, or attaches for the first time, has nothing yet that could go on meanwhile,
- * and cannot tell a daemon that hangs from one that is busy but by the time it takes. So the first
- * answer, be it a place in line, is waited for as a daemon that is away: one that does go on after
- * all answers on the connection that there is.
+ * A caller that asks for a lease, or attaches for the first time, has nothing yet that could go on
+ * meanwhile, and can tell a daemon that hangs from a busy one only by the time it takes. So it
+ * waits for the first answer, even a place in the queue, as for a daemon that is away: one that
+ * goes on after all answers on the same connection.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ int lease_reach(struct client *client, struct lease_wait *wait, struct allot_err
     int r = client_connect(client, err);
 
     if (r == -ENOENT || r == -ECONNREFUSED || r == -EAGAIN) {
-        /* One that does not even accept connections is there. */
+        /* A daemon that does not even accept connections is there. */
         lease_tell_away(client_path(client), r == -EAGAIN, wait);
         r = client_reconnect(client, lease_left(wait->away_usec), wait->cancel_fd, err);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who else has memory of a device: for the message of a program that did not get enough. */
+/* Which other leases hold memory of a device: for the error of a program that did not get enough.
+ */
 #include "libclient/lease/others.h"
 
 #include <stdio.h>

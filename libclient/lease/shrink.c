@@ -6,8 +6,8 @@
 #include "libclient/lease/lease.h"
 
 /*
- * What was freed is free whatever the daemon says, so nobody waits long for its word: where none
- * comes, the process attaches anew, with what it then holds.
+ * Freed bytes are free whatever the daemon says, so the caller does not wait long for its answer:
+ * where none comes, the process attaches anew, with what it then holds.
  */
 static int shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                   const struct allot_lease_patience *patience, struct allot_error *err) {

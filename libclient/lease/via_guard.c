@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lease whose bytes the guard of the process charges. */
+/* A lease whose bytes the guard in this process charges. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
