@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Group: union-find over the nodes. Specs and type lists are shared by all who have the same, and
- * only ever replaced, never changed: a group that nobody asked anything of costs three pointers.
+ * Group: union-find over the nodes. Groups with equal specs and type lists share them; they are
+ * only ever replaced, never changed: a group without requests costs three pointers.
  */
 #include "libclient/place/group.h"
 

@@ -23,7 +23,7 @@ void live_bytes_done(struct live_bytes *live) {
     *live = (struct live_bytes){ 0 };
 }
 
-/* The first that `job` makes goes where one lies that nobody else needs any more, if it may. */
+/* The first buffer that `job` makes overwrites one that no other job needs any more, if it may. */
 static void inherit(struct live_bytes *live, uint32_t job) {
     const struct order_lists *over = &live->problem->over;
 

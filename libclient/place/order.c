@@ -196,7 +196,7 @@ static int order_depth(const struct order_problem *problem, uint32_t *ret_sequen
         need[job] = MAX(need[job], held + made[job]);
     }
     for (uint32_t root = n_jobs; root-- > 0 && !halt_is_set(problem->halt);) {
-        /* Only those that nobody waits for are roots. */
+        /* Only jobs that no other waits for are roots. */
         if (problem->after.first[root] != problem->after.first[root + 1])
             continue;
         stack[n_stack++] = root;

@@ -68,9 +68,9 @@ static void open_device(struct spec *spec) {
 }
 
 /*
- * The spec that the group's device must match: what it is asked for or, where no device has that
- * and placement is soft, what is left when type and number are opened: first the user's, then those
- * of something that cannot move but may be made elsewhere, never those of an earlier placement.
+ * The spec that the group's device must match: what it is asked for. Where no device has that and
+ * placement is soft, type and number are dropped: first the user's, then those of a resource that
+ * cannot move but may be made elsewhere, never those of an earlier placement.
  */
 static uint32_t choose(const struct place_state *state, const struct group *group,
                        struct spec *ret_wanted, bool *ret_soft) {
@@ -172,7 +172,7 @@ static void settle(struct place_state *state, uint32_t i, uint32_t device,
     state->reasons[i] = reason;
 }
 
-/* A group that nobody asks anything of, of one node: every such node of an op goes to one place. */
+/* A group of one node without requests: all such nodes of an op go to one device. */
 static bool is_plain(const struct place_state *state, uint32_t i, const struct group *group) {
     return group == &state->groups.groups[i] && group->rank == 0 && !group->assigned &&
            !group->resource && !group->requested &&

@@ -332,7 +332,7 @@ static bool names_compiler_type(const struct spec *spec) {
     return spec && spec->has_type && is_compiler_type(spec->type);
 }
 
-/* Devices of a compiler are for those who ask for them. */
+/* Devices of a compiler are only used where they are asked for. */
 static enum placer_code drop_compiler_types(struct place_state *state) {
     const struct placer_problem *problem = state->problem;
     const struct group_types *before = NULL, *after = NULL;

@@ -163,7 +163,7 @@ static void become_ready(struct simulation *simulation, uint32_t job) {
               (struct heap_entry){ rank, job });
 }
 
-/* Whether the job may begin now; if so it is booked. */
+/* Whether the job may begin now; if so its bytes are added. */
 static bool may_begin(struct simulation *simulation, uint32_t job) {
     uint64_t bytes;
 
@@ -229,7 +229,7 @@ static void end_job(struct simulation *simulation, const struct running *running
         simulation->head++;
 }
 
-/* On to the next moment at which something ends. */
+/* Advance to the next moment at which a job ends. */
 static void pass_time(struct simulation *simulation) {
     uint64_t nsec = UINT64_MAX;
     uint32_t n = 0;
@@ -254,7 +254,7 @@ static void pass_time(struct simulation *simulation) {
     simulation->n_running = n;
 }
 
-/* Lanes that are free go to those first who can use more than they have. */
+/* Free lanes go first to running jobs that can use more. */
 static void widen(struct simulation *simulation) {
     for (uint32_t i = 0; i < simulation->n_running; i++) {
         struct running *running = &simulation->running[i];
