@@ -10,8 +10,8 @@
 #include "base/gpuid.h"
 #include "libclient/device/gpu_memory.h"
 
-/* Whose context is current on this thread, as far as we made it so: gpu.serial, as a context that
- * is made anew may have the address of one that is gone. 0: nobody's. */
+/* The GPU whose context we made current on this thread, by gpu.serial, as a new context may have
+ * the address of an old one. 0: none. */
 static _Thread_local uint64_t entered;
 static _Thread_local CUcontext entered_context;
 static _Atomic uint64_t n_opened;
@@ -39,7 +39,7 @@ struct gpu_visit gpu_visit_begin(const struct cuda *cuda) {
 }
 
 void gpu_visit_end(const struct gpu_visit *visit) {
-    /* Where a visit was within this one nobody knows what is current. */
+    /* After a nested visit it is unknown which context is current. */
     if (visit->before && (!entered || entered_context != visit->before))
         cuda_ctx_set_current(visit->cuda, NULL, visit->before);
     entered = 0;
@@ -96,7 +96,7 @@ static int make_streams(struct gpu *gpu, struct allot_error *err) {
     return r;
 }
 
-/* Without it, or where it does not start, GEMM is done by kernels of our own. */
+/* Without cuBLAS, or where it does not start, our own kernels do GEMM. */
 static void open_cublas(struct gpu *gpu, const struct driver_options *options) {
     if (cublas_open(&gpu->cublas, gpu->cuda, options, NULL) < 0)
         return;
@@ -225,7 +225,7 @@ int gpu_function(struct gpu *gpu, const struct gpu_code *code, const char *name,
     r = cuda_module_get_function(gpu->cuda, &refused, ret, module, name);
     if (r == -ENOENT)
         return error_set(err, r, "the kernels '%s' have no '%s'", code->name, name);
-    /* It may be told here of what went wrong before: a context that is lost, for instance. */
+    /* The driver may report an earlier error here, such as a lost context. */
     return r < 0 ? error_set(err, r, "the kernel '%s' of '%s': %s", name, code->name, refused.text)
                  : 0;
 }

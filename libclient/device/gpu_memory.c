@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU memory: an allocation is an *errand* of one thread between the arena and the lease.
+ * GPU memory: an *allocation* is what one thread does between the arena and the lease.
  *
- * The arena asks its source for pages with a lock held that others need, so nothing is asked of the
- * daemon there: the source takes what the errand has credit for, or what was given back and not
- * told yet; else it notes how much is missing, and the arena lets go (-EAGAIN). The errand asks the
- * lease for that much and has the arena try again. What the lease refuses, the source refuses, and
- * all that is larger: so the arena comes to its other ways to memory, and to the least that it
- * needs, which is what is waited for when all of them have failed.
+ * The arena asks its source for pages while it holds a lock that others need, so the source must
+ * not call the daemon: it takes what the allocation has credit for, or what was given back and not
+ * reported yet; else it notes how much is missing, and the arena gives up (-EAGAIN). The allocation
+ * then asks the lease for that much and has the arena try again. What the lease refuses, the source
+ * refuses, with everything larger: so the arena tries its other ways to memory, and finds the least
+ * that it needs, which is what the allocation waits for when all of them have failed.
  *
- *            ┌──────────▶ try ────────────▶ there it is
- *            │             │ none
+ *            ┌──────────▶ try ────────────▶ done
+ *            │             │ no memory
  *            │          reclaim what is idle here ──┐ something was
  *            │             │ nothing                └──▶ try
- *            └── grown ── wait in line
- *                          │  ▲ memory has become free or idle here: look, with what there is;
- *                          └──┘ what is not enough by itself is given back, and the place is kept
+ *            └── grown ── wait in the daemon's queue
+ *                          │  ▲ memory has become free or idle here: try with what there is;
+ *                          └──┘ what is not enough is given back, and the place is kept
  *
  * The wait ends with the lease's answer, with enough memory of our own, or when the run is stopped.
- * A daemon that hangs ends none of that: giving back, too, is cut short by whoever stops the run.
+ * That holds with a daemon that hangs, too: a stop also cuts short the call that gives back.
  *
- * An errand may be for several blocks, its parts. It has all of them or none: those that are there
- * while another lacks are given back before anybody else looks, so that no errand waits with a part
- * that another one waits for. What it stands in line for is what all of them lack together.
+ * An allocation may be for several blocks, its parts. It gets all of them or none: parts that it
+ * has while another is missing are given back before any other thread looks, so that no allocation
+ * waits with a part that another one waits for. It queues for what all of them lack together.
  */
 #include "libclient/device/gpu_memory.h"
 
@@ -42,7 +42,7 @@
 #include "libclient/lease/others.h"
 #include "libclient/lease/shrink.h"
 
-/* Who was stopped waits no longer than this for the daemon to hear what it gives back. */
+/* A stopped run waits no longer than this for the daemon to take back what it gives. */
 #define STOPPED_USEC UINT64_C(200000)
 
 struct allocation {
@@ -52,25 +52,25 @@ struct allocation {
     const struct gpu_memory_terms *terms; /* NULL: nothing but what is there at once */
 
     uint64_t credit_bytes;      /* leased for it, and not mapped */
-    uint64_t need_bytes;        /* what all parts asked of the source, and had no credit for */
-    uint64_t took_bytes;        /* of its credit, since it last stood in line */
+    uint64_t need_bytes;        /* bytes that all parts asked of the source without credit */
+    uint64_t took_bytes;        /* taken of its credit since it last queued */
     bool is_refused;            /* the lease has refused some of that */
     struct allot_error refused; /* with these words */
     bool may_ask;               /* the source says what is missing; else it just refuses */
-    bool is_first;              /* the arena is being made: nobody stands behind its source */
+    bool is_first;              /* the arena is being made: nothing is behind its source yet */
 
-    bool has_wakeup; /* the lease was asked: what others have to tell is heard meanwhile */
+    bool has_wakeup; /* the lease was asked: wakeups are heard meanwhile */
     struct wakeup wakeup;
     bool has_heard;        /* while it gave back: it has still to look */
     uint64_t tried_usec;   /* when it began to try without waiting, the last time */
     uint64_t waited_bytes; /* for which it stands in line */
-    bool is_done;          /* the parts are there: nothing has to be waited for any more */
+    bool is_done;          /* the parts are there: there is nothing to wait for any more */
     bool is_stopped, is_moot;
     bool is_late;                  /* it waited, and the time is over */
     struct wait_limits_logged log; /* what was said of the wait */
 };
 
-/* The one that this thread is on: what the arena calls has no other way to it. */
+/* The allocation of this thread: the arena's callbacks have no other way to it. */
 static _Thread_local struct allocation *allocation;
 
 struct allot_error *gpu_memory_refused(void) {
@@ -118,7 +118,7 @@ void gpu_memory_give(struct gpu_memory *memory, uint64_t bytes) {
         atomic_fetch_add(&memory->owed_bytes, bytes);
 }
 
-/* Whether it is to go on, as nobody has stopped it and it is still needed. */
+/* Whether it is to go on: it was not stopped and is still needed. */
 static bool hear(void *userdata) {
     const struct gpu_memory_terms *terms = allocation->terms;
 
@@ -134,7 +134,7 @@ static bool hear_aside(void *userdata) {
     return hear(userdata);
 }
 
-/* Tell the lease what was given back. Not inside the arena. */
+/* Report to the lease what was given back. Not inside the arena. */
 static void settle(struct gpu_memory *memory) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     uint64_t bytes = atomic_exchange(&memory->owed_bytes, 0);
@@ -148,8 +148,8 @@ static void settle(struct gpu_memory *memory) {
         patience.cancel_fd = allocation->wakeup.fd;
         patience.go_on = hear_aside;
     }
-    /* A daemon that does not answer is told when the process attaches anew, with what it then
-     * holds. What could not be said for want of something here is said the next time. */
+    /* A daemon that does not answer learns of it when the process attaches anew, with what it then
+     * holds. What could not be sent for want of something here is sent the next time. */
     if (lease_shrink(memory->options.lease, memory->gpu->uuid, bytes, &patience, NULL) < 0)
         gpu_memory_give(memory, bytes);
     if (allocation && allocation->has_heard) {
@@ -178,7 +178,7 @@ static uint64_t left(uint64_t usec, const struct gpu_memory_terms *terms) {
 
     if (last == UINT64_MAX)
         return usec;
-    /* 0 would be not to wait at all; it is over, and the answer is to say so. */
+    /* 0 would mean not to wait at all; the time is over, and the answer is to say so. */
     return last <= now ? 1 : MIN(usec, (last - now + 999) / 1000);
 }
 
@@ -190,7 +190,7 @@ uint64_t gpu_memory_wait_until(const struct gpu *gpu, uint64_t until_nsec) {
     return MIN(until_nsec ? until_nsec : UINT64_MAX, wait_limits_deadline(usec));
 }
 
-/* As long as the options, and the terms of this errand, say. */
+/* As long as the options and the terms of this allocation allow. */
 static struct allot_lease_patience lease_patience_now(const struct gpu_memory *memory) {
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
     uint64_t away_usec = memory->options.limits.away_usec;
@@ -221,7 +221,7 @@ static void listen(const struct gpu_memory *memory) {
     allocation->has_wakeup = true;
 }
 
-/* As lease_grow(), while somebody may stop it: also a daemon that hangs keeps no run. */
+/* As lease_grow(), but it can be stopped: even a daemon that hangs blocks no run. */
 static int lease_grow_until_stopped(const struct gpu_memory *memory, uint64_t bytes,
                                     struct allot_lease_patience patience,
                                     bool (*go_on)(void *userdata)) {
@@ -246,8 +246,8 @@ static void drop_credit(void) {
     allocation->credit_bytes = 0;
 }
 
-/* Under the lock: all parts that are to be had; else an error, or -EAGAIN if one more look
- * is all that is needed. Those behind one that lacks are taken too, to know what lacks in all. */
+/* Under the lock: allocate all parts; else an error, or -EAGAIN if one more try is all that is
+ * needed. Parts behind a missing one are tried too, to know what is missing in all. */
 static int alloc_parts(struct allot_error *err) {
     struct arena *arena = allocation->memory->gpu->arena;
     int r = 0;
@@ -263,7 +263,7 @@ static int alloc_parts(struct allot_error *err) {
 
         allocation->part = part;
         part->need_bytes = 0;
-        /* Of those that lack, the (first) largest is the one that is spoken of. */
+        /* Of the missing parts, the error names the (first) largest. */
         is_spoken_of = r == 0 || part->bytes > allocation->parts[allocation->failed].bytes;
         one = arena_alloc(arena, &request, &part->block, is_spoken_of ? err : NULL);
         part->is_there = one == 0;
@@ -282,8 +282,8 @@ static int alloc_parts(struct allot_error *err) {
     return r;
 }
 
-/* One allocation of the arena, without asking the lease for anything. Nobody comes upon memory that
- * a part has and another part will give back. */
+/* One try of the arena, without asking the lease. No other thread comes upon memory that a part has
+ * and that will be given back for another part. */
 static int alloc_with(bool may_ask, struct allot_error *err) {
     pthread_rwlock_t *lock = &allocation->memory->gathering;
     int r;
@@ -309,7 +309,7 @@ static void refuse_parts(void) {
     }
 }
 
-/* Without waiting: -ENOMEM, and the least that lacks; -ECANCELED. */
+/* Without waiting: -ENOMEM, and the least that is missing; -ECANCELED. */
 static int try(void) {
     struct gpu_memory *memory = allocation->memory;
     struct allot_lease_patience patience = ALLOT_LEASE_PATIENCE_INIT;
@@ -357,9 +357,9 @@ bool gpu_memory_is_on_its_way(struct gpu *gpu) {
     return stats.pending_bytes > 0 && stream_progress_mark(&gpu->progress);
 }
 
-/* Not enough by itself: what has become free since is given back, for the daemon to give to whoever
- * is next, once the caller has told it. Less than that is not: the wait is for what lacks beside
- * it. */
+/* Not enough: what has become free since is given back, for the daemon to grant to the next in its
+ * queue, once the caller has reported it. Nothing else is given back: the wait is for what is
+ * missing besides. */
 static void give_back(struct gpu_memory *memory) {
     uint64_t more =
                  allocation->waited_bytes - MIN(allocation->need_bytes, allocation->waited_bytes),
@@ -374,7 +374,7 @@ static void give_back(struct gpu_memory *memory) {
         gpu_memory_is_on_its_way(memory->gpu);
 }
 
-/* Somebody has news: true, if they are not the end of the wait. */
+/* Something happened: true if that does not end the wait. */
 static bool look(void *userdata) {
     const struct gpu_memory_terms *terms = allocation->terms;
 
@@ -385,8 +385,7 @@ static bool look(void *userdata) {
     while (!allocation->is_done && terms->reclaim && terms->reclaim(terms->userdata));
     if (!allocation->is_done) {
         give_back(allocation->memory);
-        settle(allocation
-                   ->memory); /* what the look itself made idle, too: others are in line for it */
+        settle(allocation->memory); /* what the try itself made idle, too: others queue for it */
     }
     return !allocation->is_done;
 }
@@ -395,9 +394,9 @@ static void say(void *userdata, uint64_t place, const char *reason) {
     wait_limits_log(&allocation->log, place, reason);
 }
 
-/* What a grant has to be for the parts to be there with it: what lacks, and what the errand took
- * for some of them, as this goes back, to the arena at once and from there to the lease; but not
- * more than they need where nothing is. */
+/* The bytes that a grant must have for the parts to fit: what is missing, and what the allocation
+ * took for some of them, as this goes back, to the arena at once and from there to the lease; but
+ * not more than they need where nothing is allocated. */
 static uint64_t bytes_in_line(void) {
     uint64_t page = allocation->memory->page_bytes, whole = 0;
 
@@ -407,13 +406,15 @@ static uint64_t bytes_in_line(void) {
     return MAX(whole, allocation->need_bytes);
 }
 
-/* In line. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else what the lease says. */
+/* In the queue. 0: there is more credit, or `is_done`; -ECANCELED: stopped; else the lease's
+ * answer. */
 static int stand_in_line(void) {
     struct gpu_memory *memory = allocation->memory;
     struct allot_lease_patience patience = lease_patience_now(memory);
     int r;
 
-    /* Who holds a part while it waits for the rest may keep another from ending its wait. */
+    /* An allocation that held a part while it waits for the rest could keep another from ending its
+     * wait. */
     drop_credit();
     settle(memory);
     if (allocation->wakeup.fd < 0)
@@ -423,7 +424,7 @@ static int stand_in_line(void) {
     allocation->waited_bytes = bytes_in_line();
     allocation->took_bytes = 0;
     patience.progress = say;
-    wakeup_raise(&allocation->wakeup); /* what came since it was tried is not missed */
+    wakeup_raise(&allocation->wakeup); /* what happened since the try is not missed */
     r = lease_grow_until_stopped(memory, allocation->waited_bytes, patience, look);
     if (r == 0)
         allocation->credit_bytes += allocation->waited_bytes;
@@ -435,8 +436,8 @@ static int stand_in_line(void) {
                                     : r;
 }
 
-/* Others may give back what lacks: the lease refused, not the driver or the cap; and it is a matter
- * of time. */
+/* Others may give back what is missing: the lease refused, not the driver or the cap; and it may
+ * pass. */
 static bool can_wait(void) {
     const struct wait_limits *limits = &allocation->memory->options.limits;
 
@@ -474,7 +475,7 @@ static int run_errand(struct allot_error *err) {
 int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_t n,
                          const struct gpu_memory_terms *terms, uint32_t *ret_failed,
                          struct allot_error *err) {
-    struct allocation *outer = allocation; /* what is reclaimed may end in the caller's functions */
+    struct allocation *outer = allocation; /* reclaiming may run callbacks that allocate */
     struct allocation own = { .memory = gpu->memory, .parts = parts, .n_parts = n, .terms = terms };
     int r;
 

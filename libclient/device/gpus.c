@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUs: the lease comes first, because it says which devices are ours; then the driver, of whose
- * devices those are taken that the lease names. A process that was started under a lease (gpuctl
- * run) attaches to that one.
+ * GPUs: the lease comes first, because it says which devices are ours; then those devices of the
+ * driver that the lease names. A process that was started under a lease (gpuctl run) attaches to
+ * it.
  */
 #include "libclient/device/gpus.h"
 
@@ -30,7 +30,7 @@ static struct {
     unsigned n_users;
     struct gpus set;
     struct allot_lease *lease; /* NULL: unmanaged */
-    bool is_own;               /* the lease was made here, and nobody else has a use for it */
+    bool is_own;               /* the lease was made here, and no other process uses it */
     pid_t pid;                 /* whose it is */
     bool has_warned;           /* that the driver does not work */
 } process = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -53,8 +53,8 @@ static struct allot_lease_amount amount_of(const struct gpus_options *options) {
     return amount;
 }
 
-/* 0 with a lease, or 0 without: unmanaged. That is for boxes without a daemon: where one is there
- * and does not answer, others may have leases on what would be taken. */
+/* 0 with a lease, or 0 without: unmanaged. That is for boxes without a daemon: where a daemon
+ * exists but does not answer, other jobs may have leases on the same memory. */
 static int lease_get(const struct gpus_options *options, const struct device_visible *chosen,
                      struct allot_error *err) {
     const struct wait_limits limits = wait_limits_of(options->no_wait, options->wait_usec);
@@ -124,7 +124,7 @@ static int start_memory(struct gpu *gpu, const struct gpus_options *options,
 
     if (share) {
         snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", share->device);
-        /* Of the share, what the context has taken is gone. */
+        /* The context's bytes are part of the share. */
         memory.cap_bytes = share->limit_bytes > share->context_bytes
                                ? share->limit_bytes - share->context_bytes
                                : 0;
@@ -184,15 +184,15 @@ static void let_go(void) {
         gpu_close(process.set.gpus[i]);
     free(process.set.gpus);
     process.set = (struct gpus){ 0 };
-    /* A daemon that does not hear of it hears of the process's end. */
+    /* A daemon that misses this call sees the end of the process. */
     if (process.is_own)
         lease_release_at_once(process.lease, NULL);
     process.is_own = false;
     process.lease = allot_lease_free(process.lease);
 }
 
-/* No driver is no news on a host without a GPU, unless GPUs were asked for; a driver that does not
- * work is. */
+/* A missing driver is normal on a host without a GPU, unless GPUs were asked for; a driver that
+ * does not work is not. */
 static void say_without(int code, const struct gpus_options *options, const char *why) {
     bool is_broken = code != -ENODEV && code != -ELIBACC;
 
@@ -262,7 +262,7 @@ static int make_set(const struct gpus_options *options, struct allot_error *err)
     return r;
 }
 
-/* The set is there, made as another session asked. */
+/* The set exists already, with the options of another session. */
 static int check_set(const struct gpus_options *options, struct allot_error *err) {
     if (process.pid != getpid())
         return error_set(err, -ECHILD, "the driver cannot be used in the child of a fork");
@@ -275,8 +275,8 @@ static int check_set(const struct gpus_options *options, struct allot_error *err
     return 0;
 }
 
-/* A full card is -ENOSPC to who asks for a lease, or -ETIMEDOUT where it waited; to who asks for
- * devices it is what it will be when a run lacks memory. */
+/* The lease reports a full card as -ENOSPC, or -ETIMEDOUT after a wait; sessions report it as
+ * -ENOMEM, as a run without memory does. */
 static int code_of(int r) {
     return r == -ENOSPC || r == -ETIMEDOUT ? -ENOMEM : r;
 }

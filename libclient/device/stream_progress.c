@@ -32,7 +32,7 @@ static void tell(struct waiter_entry *entry) {
     wakeup_news(progress->gpu);
 }
 
-/* With the lock, and none is on its way. */
+/* With the lock held, and no mark pending. */
 static int set(struct stream_progress *progress, struct allot_error *err) {
     const struct cuda *cuda = progress->gpu->cuda;
     int r = gpu_enter(progress->gpu, err);
@@ -61,7 +61,7 @@ bool stream_progress_mark(struct stream_progress *progress) {
     return is_set;
 }
 
-/* 0: it is past the mark `number`; -EAGAIN: not yet, but news will come. */
+/* 0: the GPU has passed mark `number`; -EAGAIN: not yet, but it will be reported. */
 static int look(struct stream_progress *progress, uint64_t number, struct allot_error *err) {
     int r = 0;
 
@@ -90,7 +90,7 @@ int stream_progress_await(struct stream_progress *progress, const atomic_bool *s
         return r;
     wakeup_begin(&wakeup, progress->gpu, stopped);
     pthread_mutex_lock(&progress->lock);
-    number = progress->n_set + 1; /* one that is on its way may stand before what is queued now */
+    number = progress->n_set + 1; /* a pending mark may stand before what is queued now */
     pthread_mutex_unlock(&progress->lock);
     for (;;) {
         wakeup_lower(&wakeup);

@@ -75,7 +75,7 @@ static int take(struct device_visible *ret, const struct shown *shown,
     return 0;
 }
 
-/* All of a list is meant: what the driver would drop in silence is an error here. */
+/* Every entry of a list counts: one that the driver would drop silently is an error here. */
 static int choose(struct device_visible *ret, struct cuda *cuda, const char *text,
                   struct allot_error *err) {
     const struct visible_env env = visible_env(text, NULL);

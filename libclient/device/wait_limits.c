@@ -10,7 +10,7 @@
 #include "libclient/core/log.h"
 
 #define RESTART_USEC UINT64_C(2000000)  /* a daemon that is restarted is back sooner */
-#define AWAY_USEC    UINT64_C(60000000) /* and one that somebody has to start is, by then */
+#define AWAY_USEC    UINT64_C(60000000) /* and one that an administrator has to start is, by then */
 #define HANGS_USEC   UINT64_C(2000000)  /* it answers in milliseconds, on a busy box in a second */
 
 struct wait_limits wait_limits_of(bool no_wait, uint64_t wait_usec) {

@@ -34,7 +34,7 @@ static int start(struct waiter *waiter) {
     sigset_t all, before;
     int r;
 
-    /* The program's signals are for its own threads. */
+    /* Leave the program's signals to its own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     r = pthread_create(&waiter->thread, NULL, serve, waiter);

@@ -16,7 +16,7 @@ static struct {
     atomic_uint n; /* may be read without the lock */
 } all = { .lock = PTHREAD_MUTEX_INITIALIZER, .wakeups = LIST_INIT(all.wakeups) };
 
-/* In the child of a fork nobody waits. */
+/* No thread waits in the child of a fork. */
 static void forget_in_child(void) {
     pthread_mutex_init(&all.lock, NULL);
     list_init(&all.wakeups);
@@ -65,7 +65,7 @@ bool wakeup_is_raised(const struct wakeup *wakeup) {
 }
 
 void wakeup_sleep(const struct wakeup *wakeup, uint64_t until_nsec) {
-    /* Without a descriptor it looks now and then. */
+    /* Without a descriptor it checks now and then. */
     uint64_t nsec = wakeup->fd >= 0 ? UINT64_C(3600000000000) : 10000000;
     uint64_t now = clock_nsec(CLOCK_MONOTONIC);
 
