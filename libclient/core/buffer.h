@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Buffer: bytes that tensors share, with whatever gives them back.
- *
- * Counted; any thread. The bytes may be the host's or a device's: who made the buffer knows.
+ * Buffer: bytes that tensors share, with the function that gives them back. Counted; any thread.
+ * The bytes may be the host's or a device's: the maker of the buffer knows.
  */
 #include <stdatomic.h>
 #include <stddef.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pool: a loop is a struct on its caller's stack, hung into one of a few slots for as long as it
+ * Pool: a loop is a struct on its caller's stack, linked into one of a few slots for as long as it
  * has parts left. Idle threads look through the slots and take parts by an atomic addition; the
- * caller takes parts too, then unhangs the loop and waits for those who are still inside. Nobody
- * allocates, and a loop that nobody helps costs two atomic operations more than a plain one.
+ * caller takes parts too, then unlinks the loop and waits for helpers that are still inside.
+ * Nothing is allocated, and a loop without helpers costs two atomic operations more than a plain
+ * one.
  *
  * Sleeping and waking go through one counter (`news`): a thread reads it, looks for work, finds
- * none and sleeps unless it has changed (futex). Work is announced by raising it, and by a system
- * call only where somebody sleeps.
+ * none and sleeps unless the counter has changed (futex). Work is announced by raising it, with a
+ * system call only where a thread sleeps.
  */
 #include "libclient/core/pool.h"
 
@@ -32,8 +33,8 @@ struct loop {
     _Atomic size_t next; /* the first index that nobody took */
 };
 
-/* In the place of a loop that has no parts left, until its last helper has gone: the slot must not
- * be given to another loop before, whose caller would wait for those helpers too, or be one. */
+/* Takes the place of a loop that has no parts left, until its last helper has gone: another loop
+ * must not get the slot before, as its caller would wait for those helpers too, or be one. */
 static struct loop drained;
 
 /* `helpers` is counted in the slot, not in the loop: a helper must be able to leave a loop whose
@@ -96,7 +97,8 @@ static bool help(struct slot *slot) {
     loop = atomic_load_explicit(&slot->loop, memory_order_relaxed);
     if (!loop || loop == &drained)
         return false;
-    /* First counted, then looked: who unhangs the loop waits for all who were counted before. */
+    /* Counted first, then read: the caller that unlinks the loop waits for all helpers that were
+     * counted before. */
     atomic_fetch_add(&slot->helpers, 1);
     loop = atomic_load(&slot->loop);
     while (loop && loop != &drained && take_part(loop))
@@ -217,7 +219,7 @@ static int start(struct pool *pool) {
     sigset_t all, before;
     int r = 0;
 
-    /* Signals are the program's own business, on its own threads. */
+    /* Leave signals to the program's own threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r == 0 && pool->n_started < pool->n_threads) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Pool: threads that share work out among themselves.
+ * Pool: threads that share work among themselves.
  *
- * Two kinds of work: a loop, cut into chunks that whoever is free takes, the caller included; and
- * tasks, that run once, some time, on some thread. Any thread may give work, those of the pool too:
- * a loop inside a loop is done by the caller and whoever comes to help, and never waits for a
- * thread that waits itself. A pool of 0 threads is one whose callers do all themselves.
+ * There are two kinds of work: a loop, cut into chunks that any free thread takes, the caller
+ * included; and tasks, which run once, at some time, on some thread. Any thread may give work, also
+ * those of the pool: the caller of a loop inside a loop runs it with the help of free threads, and
+ * never waits for a thread that waits itself. In a pool of 0 threads the callers do all work
+ * themselves.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,10 +3,10 @@
 /*
  * Safetensors: the head of such a file, which says where each tensor lies.
  *
- * Eight bytes with the length of the head, little-endian; the head, an object of JSON; the data.
- * Reading is strict: every byte of the data belongs to exactly one tensor, lengths are what type
- * and shape say, names come once. So whoever was told "this is fine" may read without a further
- * look. Pure; no locking.
+ * The file has eight bytes with the length of the head, little-endian; the head, a JSON object; the
+ * data. Reading is strict: every byte of the data belongs to exactly one tensor, lengths are what
+ * type and shape say, names are unique. So a caller may use what was accepted without further
+ * checks. Pure; no locking.
  */
 #include <stddef.h>
 #include <stdint.h>

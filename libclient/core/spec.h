@@ -9,7 +9,7 @@
  *
  * Only CPU and GPU have short forms, in either case; any other type stands behind "device:".
  *
- * A plain value, nothing to free, any thread. Texts may come from anybody.
+ * A plain value, nothing to free, any thread. Texts may come from anywhere.
  */
 #include <stdbool.h>
 #include <stddef.h>

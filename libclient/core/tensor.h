@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Tensor: type, shape and a part of a buffer. What the public header (allot/tensor.h) promises, for
- * those inside who need to see it.
+ * Tensor: type, shape and a part of a buffer: the struct behind the public header (allot/tensor.h).
  */
 #include "libclient/allot/tensor.h"
 #include "libclient/core/buffer.h"

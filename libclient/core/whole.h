@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Whole: a file that is written beside its path and then takes its place, so that whoever looks
- * finds the old one or all of the new one, after a crash as well. One thread.
+ * Whole: a file that is written beside its path and then takes its place, so that readers find the
+ * old file or all of the new one, after a crash as well. One thread.
  */
 #include <stddef.h>
 
@@ -15,7 +15,7 @@ struct whole {
     int code; /* of what went wrong first; 0: nothing */
 };
 
-/* -errno, with a sentence that names the path: nothing has been made then. */
+/* -errno, with an error that names the path: nothing was made then. */
 int whole_begin(struct whole *ret, const char *path, struct allot_error *err);
 /* What goes wrong is told by the end. */
 void whole_write(struct whole *whole, const void *data, size_t n);
