@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Builder: a node in the making, for those who name their op. All that is given is copied, so that
- * nothing of the caller's must live until the end; the first fault is kept for allot_op_finish().
+ * Builder: a node in the making, for callers that name the op. All arguments are copied, so that
+ * the caller need not keep them; the first error is kept for allot_op_finish().
  */
 #include <errno.h>
 #include <stdlib.h>

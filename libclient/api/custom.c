@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Custom: ops of users. Each is a row in the table of ops and one for each kind of device in the
- * table of kernels, whose functions are the same for all of them and find the user's by the op of
- * the node.
+ * Custom: ops of users. Each is a row in the table of ops, and one per kind of device in the table
+ * of kernels. All have the same kernel functions, which find the user's by the op of the node.
  */
 #include "libclient/allot/custom.h"
 
@@ -167,7 +166,7 @@ static int custom_run(const struct kernel_run *run) {
     r = prepared->custom->options.compute(&call, prepared->custom->options.userdata);
     if (arrays != few)
         free(arrays);
-    /* The words are those of allot_call_fail(), or the ones above. */
+    /* The error text is that of allot_call_fail(), or the one above. */
     words = *kernel_failure();
     return r < 0 ? kernel_fail(r, "%s", words.text) : 0;
 }
@@ -307,8 +306,8 @@ static int custom_gradient(struct graph_gradient *gradient, struct allot_error *
 
 /* ---- Registering ----------------------------------------------------------------------------- */
 
-/* Into both tables, from whose rows nothing is ever taken: the kernel's first, which nobody finds
- * without the op. */
+/* Into both tables, whose rows are never removed: the kernel first, which is not found without the
+ * op. */
 static int add(const struct custom *custom, struct allot_error *err) {
     const struct opdef_row row = {
         .name = custom->name,

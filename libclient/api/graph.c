@@ -15,7 +15,7 @@
 #include "libclient/ops/ops.h"
 
 int handle_fail(struct allot_graph *graph, const struct allot_error *err) {
-    if (!graph) /* nobody could ask for it */
+    if (!graph) /* no caller could ask for it */
         log_say(ALLOT_LOG_ERROR, "%s", err->text);
     else if (graph->failure.code == 0)
         graph->failure = *err;
@@ -44,7 +44,7 @@ int handle_check(const struct allot_graph *graph, struct allot_error *err) {
     return graph ? 0 : error_null(err, "graph");
 }
 
-/* Of those who have no `err`: what was told is in the graph, or in the log. */
+/* For calls without `err`: the error is kept in the graph, or logged. */
 static int check(struct allot_graph *graph) {
     struct allot_error err;
 

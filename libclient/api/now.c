@@ -2,12 +2,12 @@
 /*
  * Immediate mode: a kind of call (op, attributes, types, device) is a graph of one node with a
  * session of its own, in which the inputs are fed; the session's plans are then kinds of shapes.
- * Kinds are found by a hash of what they are about, and those that nobody has called for longest
- * are dropped. So a kind that cannot be placed leaves nothing behind, and threads that do different
- * things meet in the table alone.
+ * Kinds are found by a hash of what defines them, and the longest unused are dropped. So a kind
+ * that cannot be placed leaves nothing behind, and threads that do different things share only the
+ * table.
  *
- * Inputs that settle shapes (those that are called `shape`, and all of Range) are constants of the
- * graph, and their numbers belong to the kind: a kind has one plan for the shapes of the others.
+ * Inputs that determine shapes (those called `shape`, and all of Range) are constants of the graph,
+ * and their numbers belong to the kind: a kind has one plan for the shapes of the others.
  */
 #include "libclient/allot/now.h"
 
@@ -307,7 +307,7 @@ static struct kind **bucket_of(uint64_t hash) {
     return &table.buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-/* With the lock held. Out of the table; true: nobody uses it, and the caller frees it. */
+/* With the lock held. Remove it from the table; true: it is unused, and the caller frees it. */
 static bool drop(struct kind *kind) {
     struct kind **at = bucket_of(kind->hash);
 

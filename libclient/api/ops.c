@@ -14,8 +14,8 @@
 
 static const struct allot_output none = { NULL, 0 };
 
-/* How many helpers of this thread had no input that told their graph: who of them was meant by a
- * name cannot be known, but that the next one is not meant by it can. */
+/* How many helpers of this thread had no input that gave their graph: which of them a name was
+ * meant for cannot be known, but it is not for the next one. */
 static _Thread_local uint64_t n_lost;
 
 char *helper_name(struct allot_graph *graph) {
@@ -67,7 +67,8 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
         request.name = next;
     for (size_t i = 0; i < n_inputs; i++)
         if (!inputs[i].node) {
-            /* It failed, and said so; but an output that nobody made is a fault of its own. */
+            /* The helper failed and reported it; using an output that was never made is an error of
+             * its own. */
             if (graph->failure.code == 0) {
                 error_set(&err, -EINVAL, "input %zu of op %s is no output of a node", i, op);
                 handle_fail(graph, &err);

@@ -233,7 +233,7 @@ static int put(struct engine *engine, const struct node *node, const void *data,
     r = variable_table_get(&engine->variables, node, device, &variable);
     if (r < 0)
         return error_set(err, r, "no host memory for variable '%s'", node->name);
-    /* Where it is, if nobody is at it. */
+    /* In place, if no run uses it. */
     pthread_mutex_lock(&variable->lock);
     is_free = !variable_lacks(variable, 0) && device_is_idle(device);
     if (is_free)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Session: what the public header promises, over an engine. Structs whose size the caller says are
- * copied into whole ones, so that programs compiled with older headers go on working.
+ * Session: the public header, over an engine. Structs that carry their size are copied into whole
+ * ones, so that programs compiled with older headers go on working.
  */
 #include "libclient/allot/session.h"
 

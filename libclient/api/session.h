@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Session: for those of the API who make one of their own.
+ * Session: for parts of the API that make a session of their own.
  */
 #include "libclient/allot/session.h"
 

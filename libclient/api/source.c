@@ -185,7 +185,8 @@ struct allot_output allot_range(struct allot_output start, struct allot_output l
 
 /* ---- Variables ------------------------------------------------------------------------------- */
 
-/* What it is made after is not waited for by who reads it: it is there before every run. */
+/* Readers of the variable do not wait for the control scope that it was made in: it exists before
+ * every run. */
 static struct allot_output variable_node(struct allot_graph *graph, const char *name,
                                          enum dtype dtype, struct shape shape) {
     struct allot_output variable;

@@ -454,7 +454,7 @@ static int stopped(struct allot_error *err) {
                      part->tag, *allocation->log.reason ? ": " : "", allocation->log.reason);
 }
 
-static int run_errand(struct allot_error *err) {
+static int run_allocation(struct allot_error *err) {
     int r = try_and_reclaim();
 
     while (r == -ENOMEM && can_wait()) {
@@ -482,7 +482,7 @@ int gpu_memory_alloc_all(struct gpu *gpu, struct gpu_memory_part *parts, uint32_
     for (uint32_t i = 0; i < n; i++)
         parts[i].tag_number = arena_tag(gpu->arena, parts[i].tag);
     allocation = &own;
-    r = run_errand(err);
+    r = run_allocation(err);
     drop_credit();
     settle(gpu->memory);
     if (own.has_wakeup)

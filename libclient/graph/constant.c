@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Constants and rows of nodes, for those who build pieces of graph: gradients, optimizers, the API.
- */
+/* Constants and rows of nodes, for code that builds pieces of graph: gradients, optimizers, the
+ * API. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

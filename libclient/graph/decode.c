@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode: a graph from bytes that may be anybody's. Nothing is allocated by a number in the file
- * that the bytes behind it do not bear out, and each node is made by build_add(): a file cannot
- * hold what a program could not build. A file of later nodes as inputs, of two nodes of one name,
- * or of a node that would be another than it says is refused.
+ * Decode: a graph from untrusted bytes.
+ *
+ * A number in the file allocates nothing unless the bytes behind it bear it out, and each node is
+ * made by build_add(): a file cannot hold what a program could not build. A file is refused if a
+ * node has later nodes as inputs, if two nodes have one name, or if a node would differ from what
+ * the file says.
  */
 #include <errno.h>
 #include <inttypes.h>

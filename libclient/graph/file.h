@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * File: a graph as bytes (docs/graph-file.md). What is read may come from anybody: it is bounded,
- * and its nodes are made as if by hand, with every check that a builder's call has.
+ * File: a graph as bytes (docs/graph-file.md). Input is untrusted: sizes are bounded, and nodes are
+ * made with every check that a builder's call has.
  */
 #include "libclient/graph/graph.h"
 

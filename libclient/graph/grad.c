@@ -238,7 +238,7 @@ static int visit(struct sweep *sweep, const struct node *node) {
     return r;
 }
 
-/* What each y counts for: 1 where nothing else is said. */
+/* The weight of each y: 1 unless given. */
 static int begin(struct sweep *sweep, const struct edge *ys, size_t n_ys,
                  const struct edge *ys_grad) {
     struct build build = { sweep->graph, sweep->err, 0 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Graph: ops and what flows between them. What the public header (allot/graph.h) promises, for
- * those inside who need to see it.
+ * Graph: ops and the values between them: the structs behind the public header (allot/graph.h).
  *
- * Nodes are only ever added, and never change once they are: whoever saw `n_nodes` nodes may read
- * them without a lock while another thread adds more. One thread builds at a time.
+ * Nodes are only ever added, and never change once they are there: a thread that has read `n_nodes`
+ * may read that many nodes without a lock while another thread adds more. One thread builds at a
+ * time.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,7 +36,7 @@ struct node_output {
 };
 
 struct node {
-    struct allot_graph *graph; /* borrowed: whose it is */
+    struct allot_graph *graph; /* borrowed: the graph that it belongs to */
     uint32_t id;               /* index in the graph, in order of making: inputs come before */
     const struct opdef *op;
     char *name;          /* unique in the graph */
@@ -56,7 +56,7 @@ struct node {
 struct graph_variable {
     uint32_t id;      /* of its node */
     uint32_t initial; /* the Assign of its initial value; UINT32_MAX: none */
-    uint32_t read;    /* the ReadVariable that all share who read outside of control scopes */
+    uint32_t read;    /* the ReadVariable that all readers outside of control scopes share */
 };
 
 /* Nodes lie in blocks that never move. */

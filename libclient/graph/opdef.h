@@ -50,11 +50,10 @@ struct opdef_attr {
 };
 
 enum opdef_flag {
-    OPDEF_STATEFUL = 1 << 0, /* two with the same inputs are not the same: never merged, never
-                                computed ahead (random, variables, Print) */
-    OPDEF_METADATA = 1 << 1, /* reads only shape, size or rank of its first input */
-    OPDEF_SIDE_EFFECT =
-        1 << 2 /* is worth running though nobody uses its outputs, if it is a target */
+    OPDEF_STATEFUL = 1 << 0,   /* two with the same inputs are not the same: never merged, never
+                                  computed ahead (random, variables, Print) */
+    OPDEF_METADATA = 1 << 1,   /* reads only shape, size or rank of its first input */
+    OPDEF_SIDE_EFFECT = 1 << 2 /* worth running as a target though no node uses its outputs */
 };
 
 /*

@@ -18,9 +18,9 @@ struct topo_request {
 };
 
 /*
- * The ids, ascending, in an array to free(). A node one of whose outputs is fed still runs if
- * another of them is wanted, if it is a target or if somebody has a control edge from it. -EINVAL:
- * an output or a node that there is not; -ENOMEM.
+ * The ids, ascending, in an array to free(). A node that has a fed output still runs if another of
+ * its outputs is wanted, if it is a target or if a node has a control edge from it. -EINVAL: no
+ * such output or node; -ENOMEM.
  */
 int topo_prune(const struct allot_graph *graph, const struct topo_request *request, uint32_t **ret,
                size_t *ret_n, struct allot_error *err);

@@ -84,7 +84,7 @@ static void *open_better(void *library) {
     if (environ == with)
         environ = old;
     else
-        unsetenv("OPENBLAS_CORETYPE"); /* somebody set another one and copied ours */
+        unsetenv("OPENBLAS_CORETYPE"); /* the program set another one and copied ours */
     return library;
 }
 #else

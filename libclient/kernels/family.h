@@ -17,7 +17,7 @@
 #define KERNEL_FAMILIES_GPU(X)
 #endif
 
-/* Those of GPUs come after those of the CPU, whose rows they take up. */
+/* Rows of GPUs come after those of the CPU, which they extend. */
 #define KERNEL_FAMILIES(X)                                                                         \
     X(cpu_array)                                                                                   \
     X(cpu_check)                                                                                   \

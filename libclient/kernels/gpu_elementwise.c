@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Elementwise ops on a GPU: planned as on the CPU, by the same rows, and then launched. An integer
- * divided by 0 is 0 there: a kernel has nobody to complain to.
+ * divided by 0 is 0 there: a kernel cannot report an error.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -61,10 +61,12 @@ struct kernel_plan {
 
 /*
  * One run of one node. Addresses are of the node's device, or of the host where the row says so;
- * blocks are aligned to 64 bytes. An output with 0 elements has some address. The handle of a
- * variable comes in as the address of its value, which a kernel of `writes` changes where it lies:
- * who runs it has locked it, and made sure that nobody reads the old value any more. An output of
- * such a kernel is the variable's new value: who runs it gives it, the kernel does not write it.
+ * blocks are aligned to 64 bytes. An output with 0 elements has some address.
+ *
+ * The handle of a variable comes in as the address of its value, which a kernel of `writes` changes
+ * in place: the executor has locked it and made sure that no run reads the old value any more. An
+ * output of such a kernel is the variable's new value: the executor provides it, the kernel does
+ * not write it.
  */
 struct kernel_run {
     const void *state;
@@ -81,22 +83,22 @@ struct kernel_step {
     const atomic_bool *cancelled; /* long loops look at it; NULL: never */
     void *stream;                 /* CUstream of the node's device */
     bool deterministic;           /* the same bits whatever the thread count */
-    /* Memory for output `i` of a KERNEL_DYNAMIC node, now that its shape is known: asked for once
-     * each, in the run; whoever runs the node keeps address and shape. -errno, with words. */
+    /* Allocate output `i` of a KERNEL_DYNAMIC node, now that its shape is known: once for each
+     * output, in the run; the executor keeps address and shape. -errno, with an error text. */
     int (*output_new)(const struct kernel_run *run, uint32_t i, const struct shape *shape,
                       void **ret);
 };
 
-/* Keep the words of a failure, without the node's name, for the caller of `run` on this thread, and
- * return `code`. Loops on other threads bring their failure back first. */
+/* Keep the text of an error, without the node's name, for the caller of `run` on this thread, and
+ * return `code`. Loops on other threads bring their error back first. */
 int kernel_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* What the last failure on this thread said. */
 const struct allot_error *kernel_failure(void);
 
 enum kernel_flag {
-    KERNEL_IN_PLACE = 1 << 0, /* output 0 may lie where input 0 did, if nobody else needs that and
-                                 no other input is the same value; for kernels that read each
-                                 element of input 0 before they write it */
+    KERNEL_IN_PLACE = 1 << 0, /* output 0 may overwrite input 0, if no other item needs that and no
+                                 other input is the same value; for kernels that read each element
+                                 of input 0 before they write it */
     KERNEL_IN_PLACE_ANY = 1 << 1, /* … or where any input of the same size did, several of which may
                                      be the same value; they read it of all inputs before */
     KERNEL_ALIAS = 1 << 2,        /* output 0 is input 0 under another shape: nothing is computed */
@@ -131,5 +133,5 @@ const struct kernel *kernel_find(const struct node *node, enum kernel_device dev
 /* "CPU", "GPU" */
 const char *kernel_device_name(enum kernel_device device);
 
-/* The rows that liballot itself brings; once per process, whoever comes first. */
+/* Register liballot's own rows; done once per process, by the first caller. */
 int kernel_register_all(struct allot_error *err);

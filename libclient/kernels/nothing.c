@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nothing: ops in which nothing is computed, because they are about the graph and not about
- * numbers. Whoever runs a graph does them; they stand in the table so that the placer knows where
- * they can be.
+ * Nothing: ops that compute nothing, because they are about the graph and not about numbers. The
+ * executor handles them; they are in the table so that the placer knows where they can be.
  */
 #include "base/cleanup.h"
 #include "libclient/kernels/family.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registry: the one table op × device × types. The rows of an op hang in a chain that a map finds
- * by the op's name; a row is looked for once per node of a plan, so a lock around it costs nothing
- * that anybody notices.
+ * Registry: the one table op × device × types. The rows of an op form a chain that a map finds by
+ * the op's name; a plan looks for a row once per node, so the lock around it costs next to nothing.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -136,8 +136,8 @@ MATH_LINKAGE uint64_t math_int_pow(uint64_t a, uint64_t b) {
     return power;
 }
 
-/* Quotient and rest of integers, rounded to 0. By 0 they are 0, where nobody looked before; the
- * smallest number by -1 wraps. */
+/* Quotient and remainder of integers, rounded towards 0. Divided by 0 they are 0, where no check
+ * came before; the smallest number by -1 wraps. */
 #define INT_DIV(a, b)                                                                              \
     ((b) == 0 ? (T)0 : (T)-1 < (T)1 && (b) == (T)-1 ? (T)((W)0 - (W)(a)) : (T)((a) / (b)))
 #define INT_MOD(a, b) ((b) == 0 || ((T)-1 < (T)1 && (b) == (T)-1) ? (T)0 : (T)((a) % (b)))

@@ -10,7 +10,7 @@
 
 struct allot_error;
 
-/* All of them; once per process, whoever comes first, any thread. -ENOMEM. */
+/* Register all ops; done once per process, by the first caller. Any thread. -ENOMEM. */
 int ops_register_all(struct allot_error *err);
 
 /* The tables. */

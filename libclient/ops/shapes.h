@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Shapes: shape functions that several families of ops share, and the words of their errors.
+ * Shapes: shape functions that several families of ops share, and their error texts.
  */
 #include "libclient/graph/opdef.h"
 
