@@ -24,7 +24,8 @@
  * Where `ptx` is given too, the same op runs on GPUs. Registering is for any thread, and for ever.
  * `compute` is called by the threads of sessions, for several nodes and several runs at once; it
  * may not call into graphs or sessions. `shape` is called when a node is made and again when a
- * session plans; `gradient` by whoever asks for gradients, and it builds with the helpers of ops.h.
+ * session plans; `gradient` by the thread that asks for gradients; it builds with the helpers of
+ * ops.h.
  */
 #include "graph.h"
 

@@ -21,10 +21,10 @@
  * error in the graph, where allot_graph_error() finds it; what is built on a failed output fails
  * with it, in silence.
  *
- * Threads: a graph has one builder at a time: whoever calls anything here that changes it, or looks
- * something up in it, keeps others from doing so meanwhile. Sessions on other threads may run it
- * all the while: nodes only ever come to it, and never change. References may be taken and given
- * back by any thread. Callbacks (device functions) may not call back into the graph.
+ * Threads: a graph has one builder at a time: a thread that calls anything here that changes it, or
+ * looks something up in it, must keep others from doing so meanwhile. Sessions on other threads may
+ * run it all the while: nodes only ever come to it, and never change. References may be taken and
+ * given back by any thread. Callbacks (device functions) may not call back into the graph.
  *
  * Functions return 0 or -errno, with a sentence in `err` (NULL: not wanted):
  *

@@ -16,33 +16,33 @@
  *     …
  *     allot_lease_free(lease);
  *
- * Every function but allot_lease_free() may be called from any thread at any time. None aborts,
- * raises a signal or prints. Each returns 0 or -errno with a sentence in `err` (NULL: not wanted):
+ * Any thread may call every function except allot_lease_free() at any time. None aborts, raises a
+ * signal or prints. Each returns 0 or -errno with a message in `err` (NULL: not wanted):
  *
- *     -ENOSPC     the device or the lease has not that much left
+ *     -ENOSPC     the device or the lease does not have that much left
  *     -EACCES     policy refuses it             -ETIMEDOUT  waited long enough
- *     -ENODEV     no such device                -EDEADLK    waiting any longer would never end
+ *     -ENODEV     no such device                -EDEADLK    the wait would never end
  *     -ENOENT     no such lease, or it ended    -ECANCELED  by cancel_fd
  *     -ESHUTDOWN  the device is being drained   -ENOTCONN   no daemon, or it did not come back,
  *                                                           or does not answer
  *     -ECHILD     this process is a fork of the holder and has not attached itself yet
- *     -EINVAL     not a request that could be meant
- *     -EBUSY      too much at once, or nothing can be promised now: try again later
+ *     -EINVAL     the arguments make no sense together
+ *     -EBUSY      too many requests at once, or nothing can be granted now: try again later
  *
  * The daemon may be restarted at any time: the process attaches again by itself with what it holds,
- * and calls wait for that, at most `reconnect_usec`; a growth that may wait for memory so long, but
- * no longer than for the memory; giving back does not wait. Only the first connection of
- * allot_lease_acquire() fails at once where there is no daemon.
+ * and calls wait for that, at most `reconnect_usec`. A growth that may wait for memory waits for
+ * the daemon as well, but no longer than for the memory; giving back does not wait. Only the first
+ * connection of allot_lease_acquire() fails at once where there is no daemon.
  *
- * A daemon that gives no sign for 2 s hangs, and is as one that is away until it gives one. To who
- * asks for a lease a place in line is a sign. By its silence one that stops after that is not told
- * from a line that does not move: it is noticed when its connection ends, as it does when systemd
- * replaces a daemon that hangs, or 2 s after `timeout_usec`.
+ * A daemon that does not answer for 2 s hangs: until it answers, it is treated as one that is away.
+ * For a request of a lease, a place in the queue is an answer. A daemon that stops after that
+ * cannot be told from a queue that does not move: the library notices when the connection ends, as
+ * it does when systemd replaces a daemon that hangs, or 2 s after `timeout_usec`.
  *
- * Each byte has one charger. In a job that was started by `gpuctl run` use allot_lease_attach():
- * where the guard is in the process it charges what the driver hands out, and what is grown here is
- * set aside with it, so that taking it is not charged again. A lease that is acquired in such a job
- * is one more lease, and the guard knows nothing of it.
+ * Each byte has one charger. In a job that `gpuctl run` started use allot_lease_attach(): if the
+ * guard is in the process, it charges what the driver allocates, and what is grown here is reserved
+ * with it, so that allocating it is not charged again. A lease acquired in such a job is a separate
+ * lease, and the guard knows nothing of it.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,9 +82,8 @@ enum allot_lease_choose {
     ALLOT_LEASE_LINKS,  /* those joined best to each other */
 };
 
-/* While a request waits: `place` is 1 for the next one, 0 where there is no line, as for a daemon
- * that is away; `reason` says what is waited for. Called by the thread that waits, at each change.
- */
+/* While a request waits: `place` is 1 for the next one, 0 where there is no queue, as for a daemon
+ * that is away; `reason` says what it waits for. Called by the waiting thread, at each change. */
 typedef void (*allot_lease_progress_fn)(void *userdata, uint64_t place, const char *reason);
 
 enum allot_lease_event {
@@ -104,9 +103,9 @@ struct allot_lease_notice {
 };
 
 /*
- * Something happened to the lease. Called on a thread of the library's own, one notice at a time,
- * none before acquire or attach has begun and none after allot_lease_free() has returned. It may
- * call every function but allot_lease_free() of this lease.
+ * Something happened to the lease. Called on a thread of the library, one notice at a time, none
+ * before acquire or attach has begun and none after allot_lease_free() has returned. It may call
+ * every function except allot_lease_free() of this lease.
  */
 typedef void (*allot_lease_notice_fn)(void *userdata, const struct allot_lease_notice *notice);
 
@@ -161,9 +160,9 @@ struct allot_lease_share {
 };
 
 /*
- * Ask for a lease, wait for it, and make this process its holder. `options` NULL: all defaults. A
- * daemon that hangs, or goes away meanwhile, is waited for `reconnect_usec`, but no longer than
- * `timeout_usec`, and with `no_wait` 2 s; then there is no lease, also when it goes on.
+ * Ask for a lease, wait for it, and make this process its holder. `options` NULL: all defaults. The
+ * call waits `reconnect_usec` for a daemon that hangs or goes away meanwhile, but no longer than
+ * `timeout_usec`, and with `no_wait` 2 s; then there is no lease, even if the daemon goes on later.
  */
 int allot_lease_acquire(struct allot_lease **ret, const struct allot_lease_options *options,
                         struct allot_error *err);
@@ -207,7 +206,7 @@ int allot_lease_environment(const struct allot_lease *lease, size_t i, const cha
 int allot_lease_grow(struct allot_lease *lease, const char *device, uint64_t bytes,
                      uint64_t timeout_usec, struct allot_error *err);
 
-/* How long a growth may wait, and who hears of it. Use the initialiser. */
+/* How long a growth may wait, and where its progress is reported. Use the initialiser. */
 struct allot_lease_patience {
     size_t size;             /* sizeof(struct allot_lease_patience), as the caller was compiled */
     uint64_t timeout_usec;   /* for others to give back, as above */
@@ -215,16 +214,16 @@ struct allot_lease_patience {
     allot_lease_progress_fn progress;
     void *userdata; /* of both functions */
 
-    /* Readable: the growth is called off, wherever it waits: its place in line is given up, and the
-     * answer is -ECANCELED, or 0 where the bytes had come first; -1: none. */
+    /* Readable: the growth is cancelled, wherever it waits: it gives up its place in the queue and
+     * returns -ECANCELED, or 0 if the bytes were granted first; -1: none. */
     int cancel_fd;
-    /* Asked then, by the thread that waits: true means that it has read `cancel_fd`, and the wait
-     * goes on with the place that it has. It may call every function but allot_lease_free() of this
-     * lease. NULL: never. */
+    /* Asked then, by the waiting thread: true means that it has read `cancel_fd`, and the wait goes
+     * on in its place. It may call every function except allot_lease_free() of this lease. NULL:
+     * never. */
     bool (*go_on)(void *userdata);
 
-    /* For an answer, when one is due: a daemon that takes longer hangs, and is as one that is away;
-     * 0: 2 s. */
+    /* For an answer that is due: a daemon that takes longer hangs, and is treated as away; 0: 2 s.
+     */
     uint64_t hangs_usec;
 };
 
@@ -238,7 +237,7 @@ static inline struct allot_lease_patience allot_lease_patience_init(void) {
     return patience;
 }
 
-/* As allot_lease_grow(), with more to say about the waiting. `patience` NULL: none is had. */
+/* As allot_lease_grow(), with more control over the wait. `patience` NULL: it does not wait. */
 int allot_lease_grow_with(struct allot_lease *lease, const char *device, uint64_t bytes,
                           const struct allot_lease_patience *patience, struct allot_error *err);
 
@@ -247,15 +246,16 @@ int allot_lease_held(struct allot_lease *lease, const char *device, uint64_t *re
                      struct allot_error *err);
 
 /*
- * Give back `bytes`, after they were freed, rounded down to 2 MiB: who grew by what is no multiple
- * of that gives back what was rounded up too. -EINVAL: more than this process holds. 0 bytes answer
- * a recall where there is nothing to give. A daemon that is away, or does not answer within 2 s, is
- * told when it is back.
+ * Give back `bytes` after they were freed, rounded down to 2 MiB: a process that grew by an amount
+ * that is not a multiple of that also gives back what was rounded up. -EINVAL: more than this
+ * process holds. 0 bytes answer a recall where there is nothing to give. A daemon that is away, or
+ * does not answer within 2 s, learns of it when it is back.
  */
 int allot_lease_shrink(struct allot_lease *lease, const char *device, uint64_t bytes,
                        struct allot_error *err);
 
-/* End the lease for all of its processes: they are told, and its bytes are free when they go. */
+/* End the lease for all of its processes: they get a notice, and its bytes are free when they go.
+ */
 int allot_lease_release(struct allot_lease *lease, struct allot_error *err);
 
 #pragma GCC visibility pop

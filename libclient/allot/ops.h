@@ -56,8 +56,8 @@ struct allot_output allot_range(struct allot_output start, struct allot_output l
  */
 
 /* A variable of the type and shape of its initial value, which allot_initializer() gives it. All of
- * the shape must be known. Control scopes hold for neither: who reads the variable later does not
- * run what it was made after. They do hold for the nodes of `initial` that are made within one. */
+ * the shape must be known. Control scopes hold for neither: readers of the variable do not run what
+ * it was made after. They do hold for the nodes of `initial` that are made within one. */
 struct allot_output allot_variable(struct allot_graph *graph, const char *name,
                                    struct allot_output initial);
 /* Without an initial value: a session restores or assigns it. */

@@ -15,23 +15,23 @@
  *
  * Any number of threads may run one session at the same time; variables are the session's and
  * shared by all of its runs. Another thread may add nodes to the graph meanwhile. A session, and
- * all it holds, belongs to the process that made it: in the child of a fork, every call is -ECHILD
- * with a sentence, and allot_session_free() frees nothing but the child's own memory.
+ * all it holds, belongs to the process that made it: in the child of a fork every call returns
+ * -ECHILD, and allot_session_free() frees nothing but the child's own memory.
  *
- * Functions return 0 or -errno, with a sentence in `err` (NULL: not wanted):
+ * Functions return 0 or -errno, with a message in `err` (NULL: not wanted):
  *
  *     -EINVAL    no such thing, shapes or types that do not fit, an op that cannot be placed
  *     -ENODATA   a variable was read that has no value yet
  *     -ENOMEM    no memory, of the host or of a device, at once (`no_wait`), after `wait_usec`,
- *                or after the daemon's own limit; the sentence says who has it
+ *                or after the daemon's own limit; the message says who holds it
  *     -ENODEV    a session: fewer GPUs than it asks for
- *     -EACCES    a session: the daemon's policy refuses its lease, whatever is free; so it does
- *                where `memory_limit` is less than a context needs
+ *     -EACCES    a session: the daemon's policy refuses its lease, whatever is free; also if
+ *                `memory_limit` is less than a context needs
  *     -ECANCELED by allot_cancel_now()
- *     -ETIMEDOUT it took longer than it may
- *     -ENOTCONN  a session: no daemon, with `require_daemon`, or one that is there and hangs
+ *     -ETIMEDOUT it took longer than its time limit
+ *     -ENOTCONN  a session: no daemon, with `require_daemon`, or a daemon that hangs
  *     -ECHILD    this process is a fork of the one that made the session
- *     others     what an op said; its name comes first
+ *     others     the error of an op; its name comes first
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ struct allot_session;
 struct allot_callable;
 struct allot_cancel;
 
-/* Who decides which device an op goes to. There is one so far; any other number is -EINVAL. */
+/* What decides which device an op goes to. There is one so far; any other number is -EINVAL. */
 enum allot_placer {
     ALLOT_PLACER_SIMPLE = 0, /* the first device that has a kernel for an op and those it is with */
 };
@@ -70,12 +70,12 @@ struct allot_session_options {
 
     /*
      * GPUs and their memory. All sessions of a process share one lease, made by the first of them
-     * with these options: by default one GPU, whose memory is taken as it is needed, up to what the
-     * policy of the box allows. A program that was started under a lease (gpuctl run) uses that
-     * one. Without the daemon all GPUs that CUDA_VISIBLE_DEVICES shows are used, unmanaged; where
-     * it is there and hangs that is an error, as others may have leases on them. On a machine
-     * without any there is the CPU, whatever is said here. Who waits for memory, or for the daemon
-     * to come back or to answer, is told its place and the reason by the log (log.h).
+     * with these options: by default one GPU, with memory as it is needed, up to what the policy of
+     * the box allows. A program that was started under a lease (gpuctl run) uses that lease.
+     * Without a daemon the process uses all GPUs that CUDA_VISIBLE_DEVICES shows, unmanaged; a
+     * daemon that hangs is an error, as other jobs may have leases on them. On a machine without
+     * GPUs everything runs on the CPU, whatever the options say. A run that waits for memory, or
+     * for the daemon to come back or to answer, logs its place and the reason (log.h).
      */
     bool cpu_only;          /* no GPU, even if there is one */
     uint32_t gpus;          /* how many to lease, or -ENODEV where there are fewer; 0: 1 */
@@ -85,8 +85,8 @@ struct allot_session_options {
     bool require_daemon;    /* no daemon: an error, not unmanaged memory */
     bool no_wait;           /* a full card: an error, not a wait; the daemon is away: 2 s */
     uint64_t wait_usec;     /* wait at most so long; 0: as long as the policy allows, and a
-                               minute for a daemon that is away. One that hangs is taken for that
-                               after 2 s, or `wait_usec` if that is less */
+                               minute for a daemon that is away. A daemon that does not answer for
+                               2 s, or `wait_usec` if that is less, is treated as away */
     /*
      * Which GPUs may be used, written as CUDA_VISIBLE_DEVICES is; NULL: all that the driver shows,
      * which CUDA_VISIBLE_DEVICES of the environment has narrowed; "": none. Numbers count those

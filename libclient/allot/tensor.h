@@ -13,7 +13,7 @@
  *     allot_tensor_unref(tensor);
  *
  * A tensor is counted by its users: any thread may ref and unref it at any time. Its type and shape
- * never change. Its contents belong to whoever holds it alone; threads that share it and write must
+ * never change. Its only holder may write its contents; threads that share it and write must
  * agree among themselves. Functions return 0 or -errno, with a sentence in `err` (NULL: not
  * wanted):
  *
@@ -96,7 +96,7 @@ const char *allot_tensor_format(const struct allot_tensor *tensor, char *text, s
 
 /*
  * DLPack, both ways and without copies. `managed` is a `DLManagedTensor *`, whose deleter must be
- * called by whoever takes it over: here, allot_tensor_from_dlpack() does when the tensor is gone.
+ * called by the new owner: allot_tensor_from_dlpack() does so when the tensor is gone.
  * -ENOTSUP for memory that is not the host's, for strides that are not dense, for types that there
  * are not here; `managed` then stays yours.
  */
