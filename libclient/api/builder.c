@@ -63,7 +63,7 @@ struct allot_op *allot_op_begin(struct allot_graph *graph, const char *name_of_o
     else if (handle_check(graph, &op->failure) < 0)
         ; /* that is what will be said */
     else if (!name_of_op)
-        error_set(&op->failure, -EINVAL, "node '%s': it is not said of which op: NULL was given",
+        error_set(&op->failure, -EINVAL, "node '%s': no op was named: NULL was given",
                   name ? name : "");
     return op;
 }
@@ -90,7 +90,7 @@ void allot_op_inputs(struct allot_op *op, const struct allot_output *inputs, siz
         const struct node *node = handle_node(inputs[i].node);
 
         if (!node)
-            fail(op, -EINVAL, "input %zu of a node of op %s failed itself", op->n_inputs, op->op);
+            fail(op, -EINVAL, "input %zu of a node of op %s failed before", op->n_inputs, op->op);
         else if (node->graph != op->graph)
             fail(op, -EINVAL, "'%s:%d' is an output of another graph", node->name, inputs[i].index);
         op->inputs[op->n_inputs++] = handle_edge(inputs[i]);
@@ -147,7 +147,7 @@ void allot_op_attr_shape(struct allot_op *op, const char *name, int rank, const 
     if (!op)
         return;
     if (shape_take(&shape, rank, dims, &err) < 0)
-        fail(op, -EINVAL, "attribute '%s' of op %s is no shape: %s", name ? name : "",
+        fail(op, -EINVAL, "attribute '%s' of op %s is not a shape: %s", name ? name : "",
              op->op ? op->op : "", err.text);
     else
         give(op, name, attr_shape(shape));
@@ -178,7 +178,7 @@ void allot_op_device(struct allot_op *op, const char *device) {
 
 static void join(struct allot_op *op, struct scope_list *list, const struct allot_node *node) {
     if (!node)
-        fail(op, -EINVAL, "a node that op %s is tied to failed itself", op->op);
+        fail(op, -EINVAL, "a node that op %s is tied to failed before", op->op);
     else if (handle_node(node)->graph != op->graph)
         fail(op, -EINVAL, "'%s' is a node of another graph", handle_node(node)->name);
     else if (scope_list_add(list, handle_node(node)->id) < 0)

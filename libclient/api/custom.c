@@ -297,7 +297,7 @@ static int custom_gradient(struct graph_gradient *gradient, struct allot_error *
     graph->failure = before;
     for (uint32_t i = 0; i < n_in && r == 0; i++) {
         if (inputs[i].node && handle_node(inputs[i].node)->graph != graph)
-            return error_set(err, -EINVAL, "the gradient function of op %s built another graph",
+            return error_set(err, -EINVAL, "the gradient function of op %s built in another graph",
                              custom->name);
         gradient->inputs_grad[i] = handle_edge(inputs[i]);
     }
@@ -392,7 +392,7 @@ int allot_op_register(const struct allot_op_options *options, struct allot_error
             i < op.n_inputs ? &op.inputs[i] : &op.outputs[i - op.n_inputs];
 
         if (arg->is_variable)
-            return error_set(err, -ENOTSUP, "op %s: an op of your own takes values, not variables",
+            return error_set(err, -ENOTSUP, "op %s: a custom op takes values, not variables",
                              own.name);
         if (arg->length_attr >= 0 && own.ptx)
             return error_set(err, -ENOTSUP, "op %s: a kernel in PTX takes no lists", own.name);

@@ -434,7 +434,7 @@ static int run(const struct call *call, struct allot_tensor **ret, struct allot_
         return error_set(err, -ENOENT, "there is no op %s", call->op);
     for (size_t i = 0; i < call->n_inputs; i++)
         if (!call->inputs[i])
-            return error_set(err, -EINVAL, "input %zu of op %s is no tensor", i, call->op);
+            return error_set(err, -EINVAL, "input %zu of op %s is not a tensor", i, call->op);
     for (size_t i = 0; i < op->n_inputs; i++)
         if (op->inputs[i].is_variable)
             return error_set(err, -EINVAL, "op %s takes a variable: it is for graphs alone",
@@ -466,7 +466,7 @@ int allot_now_set_device(const char *device, struct allot_error *err) {
     struct spec spec;
 
     if (device && (strlen(device) >= sizeof(thread_device) || spec_parse(&spec, device) < 0))
-        return error_set(err, -EINVAL, "'%.64s' is no name of a device: \"/cpu:0\", \"/gpu:1\", …",
+        return error_set(err, -EINVAL, "'%.64s' is not a device name: \"/cpu:0\", \"/gpu:1\", …",
                          device);
     strcpy(thread_device, device ? device : "");
     return 0;

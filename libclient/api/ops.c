@@ -70,7 +70,7 @@ struct allot_output helper_node(struct allot_graph *graph, const char *name, con
             /* The helper failed and reported it; using an output that was never made is an error of
              * its own. */
             if (graph->failure.code == 0) {
-                error_set(&err, -EINVAL, "input %zu of op %s is no output of a node", i, op);
+                error_set(&err, -EINVAL, "input %zu of op %s is not an output of a node", i, op);
                 handle_fail(graph, &err);
             }
             return none;

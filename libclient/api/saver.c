@@ -53,7 +53,7 @@ static int choose(const struct allot_session *session, const struct allot_output
         if (!node || node->graph != graph || graph_variable(graph, node->id) == NULL ||
             given[i].index != 0) {
             free(chosen);
-            return error_set(err, -EINVAL, "'%s' is no variable of the session's graph",
+            return error_set(err, -EINVAL, "'%s' is not a variable of the session's graph",
                              node ? node->name : "(none)");
         }
         /* A file has one tensor of a name. */
@@ -153,7 +153,7 @@ static int read_head(int fd, struct safetensors *ret, uint64_t *ret_data, struct
     if (fstat(fd, &stat) < 0)
         return error_set(err, -errno, "%s", strerror(errno));
     if (!S_ISREG(stat.st_mode) || stat.st_size < 8)
-        return error_set(err, -EBADMSG, "it is no safetensors file");
+        return error_set(err, -EBADMSG, "it is not a safetensors file");
     r = read_at(fd, first, sizeof(first), 0);
     if (r < 0)
         return error_set(err, r, "%s", strerror(-r));
@@ -180,11 +180,11 @@ static int check_entry(const struct safetensors *file, const struct node *node,
         return error_set(err, -ENOENT, "it has no tensor '%s'", node->name);
     if (entry->dtype == DTYPE_NONE)
         return error_set(
-            err, -EINVAL, "tensor '%s' is %s, which there is not here, the variable %s %s",
+            err, -EINVAL, "tensor '%s' is %s, which is not supported here; the variable is %s %s",
             node->name, entry->foreign, dtype_name(own->dtype), shape_format(&own->shape, here));
     if (entry->dtype != own->dtype || !shape_equal(&entry->shape, &own->shape))
-        return error_set(err, -EINVAL, "tensor '%s' is %s %s, the variable %s %s", node->name,
-                         dtype_name(entry->dtype), shape_format(&entry->shape, there),
+        return error_set(err, -EINVAL, "tensor '%s' is %s %s, but the variable is %s %s",
+                         node->name, dtype_name(entry->dtype), shape_format(&entry->shape, there),
                          dtype_name(own->dtype), shape_format(&own->shape, here));
     *ret = entry;
     return 0;

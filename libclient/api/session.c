@@ -150,7 +150,7 @@ static int edge_from(const struct allot_session *session, struct allot_output ou
     if (edge_is_none(edge)) {
         int r = allot_graph_error(session->engine->graph, err);
 
-        return r < 0 ? r : error_set(err, -EINVAL, "%s %zu is no output of a node", what, i);
+        return r < 0 ? r : error_set(err, -EINVAL, "%s %zu is not an output of a node", what, i);
     }
     if (edge.node >= graph_n_nodes(session->engine->graph) ||
         graph_node(session->engine->graph, edge.node) != handle_node(output.node))
@@ -167,7 +167,7 @@ static int target_from(const struct allot_session *session, const struct allot_n
 
     if (!node) {
         r = allot_graph_error(session->engine->graph, err);
-        return r < 0 ? r : error_set(err, -EINVAL, "target %zu is no node: NULL was given", i);
+        return r < 0 ? r : error_set(err, -EINVAL, "target %zu is not a node: NULL was given", i);
     }
     r = edge_from(session, (struct allot_output){ (struct allot_node *)(uintptr_t)node, 0 },
                   "target", i, &edge, err);

@@ -77,7 +77,7 @@ static struct allot_output number(struct allot_graph *graph, enum allot_dtype dt
     char text[NUMBER_SIZE];
 
     if (dtype_is_valid((int)dtype) && !has_number((enum dtype)dtype, value)) {
-        error_set(&err, -ERANGE, "%s is no number of type %s", number_format(text, value, 17),
+        error_set(&err, -ERANGE, "%s is not a number of type %s", number_format(text, value, 17),
                   dtype_name((enum dtype)dtype));
         return failed(graph, &err);
     }
@@ -122,7 +122,7 @@ static bool take_shape(struct allot_graph *graph, const char *what, const char *
 
     if (shape_take(ret, rank, dims, &err) == 0)
         return true;
-    error_wrap(&err, -EINVAL, "%s '%s': its shape cannot be", what, name ? name : "");
+    error_wrap(&err, -EINVAL, "%s '%s': its shape is not valid", what, name ? name : "");
     failed(graph, &err);
     return false;
 }
@@ -254,7 +254,7 @@ struct allot_output allot_variable(struct allot_graph *graph, const char *name,
     }
     if (handle_node(initial.node)->graph != graph || initial.index < 0 ||
         initial.index >= allot_node_n_outputs(initial.node)) {
-        error_set(&err, -EINVAL, "variable '%s': its initial value is no output of this graph",
+        error_set(&err, -EINVAL, "variable '%s': its initial value is not an output of this graph",
                   name ? name : "");
         return failed(graph, &err);
     }
@@ -335,7 +335,7 @@ struct allot_output allot_read(struct allot_output variable) {
     }
     next = helper_name(graph);
     if (!allot_output_is_variable(variable)) {
-        error_set(&err, -EINVAL, "'%s' (op %s) is no variable: there is nothing to read",
+        error_set(&err, -EINVAL, "'%s' (op %s) is not a variable: there is nothing to read",
                   allot_node_name(variable.node), allot_node_op(variable.node));
         return failed(graph, &err);
     }

@@ -46,7 +46,7 @@ static int graph_of(const struct allot_output *outputs, size_t n, const char *wh
         const struct node *node = handle_node(outputs[i].node);
 
         if (!node)
-            return error_set(err, -EINVAL, "gradients: %s %zu failed itself: see %s", what, i,
+            return error_set(err, -EINVAL, "gradients: %s %zu failed before: see %s", what, i,
                              "allot_graph_error()");
         if (*graph && node->graph != *graph)
             return error_set(err, -EINVAL, "gradients: '%s' is of another graph", node->name);
@@ -67,7 +67,7 @@ int allot_gradients(const struct allot_output *ys, size_t n_ys, const struct all
     if (r == 0)
         r = graph_of(xs, n_xs, "x", &graph, err);
     if (r == 0 && ys_grad)
-        r = graph_of(ys_grad, n_ys, "what counts for y", &graph, err);
+        r = graph_of(ys_grad, n_ys, "gradient of y", &graph, err);
     if (r < 0 || !graph)
         return r;
     helper_drop(graph); /* gradients have names of their own */
@@ -322,7 +322,7 @@ static struct allot_node *step_make(struct step *step, const char *name,
         if (!gradients[i].node || !variables[i].node)
             continue;
         if (!allot_output_is_variable(variables[i])) {
-            error_set(&err, -EINVAL, "'%s' (op %s) is no variable: it cannot be trained",
+            error_set(&err, -EINVAL, "'%s' (op %s) is not a variable: it cannot be trained",
                       allot_node_name(variables[i].node), allot_node_op(variables[i].node));
             handle_fail(step->graph, &err);
             return NULL;

@@ -132,7 +132,7 @@ int allot_tensor_from_dlpack(struct allot_tensor **ret, void *managed, struct al
                          "the DLPack tensor is on device %d:%d, not in host memory: copy it there",
                          tensor->device.type, tensor->device.id);
     if (dtype == DTYPE_NONE)
-        return error_set(err, -ENOTSUP, "DLPack's type %u of %u bits is none of ours",
+        return error_set(err, -ENOTSUP, "DLPack's type %u of %u bits is not supported",
                          tensor->dtype.code, tensor->dtype.bits);
     if (tensor->ndim < 0 || tensor->ndim > SHAPE_RANK_MAX)
         return error_set(err, -EINVAL, "the DLPack tensor has %d dimensions, more than %d",

@@ -189,7 +189,7 @@ static int add_entry(struct safetensors *file, size_t *size, struct map *names, 
         return error_set(err, -ENOMEM, "no host memory for its head");
     file->n++;
     r = map_put_text(names, entry->name, entry->name);
-    return r == -EEXIST ? error_set(err, -EBADMSG, "tensor '%.64s' is there twice", name)
+    return r == -EEXIST ? error_set(err, -EBADMSG, "tensor '%.64s' appears twice", name)
            : r < 0      ? error_set(err, r, "no host memory for its head")
                         : 0;
 }
@@ -205,7 +205,7 @@ static int read_entries(struct safetensors *file, struct json_reader *reader, st
         return fault(reader, r, "the head is an object", err);
     while ((r = json_next_member(reader, &name, NULL)) > 0) {
         if (strcmp(name, "__metadata__") == 0) {
-            r = has_metadata ? wrong(reader, "__metadata__ is there twice", err)
+            r = has_metadata ? wrong(reader, "__metadata__ appears twice", err)
                              : read_metadata(reader, err);
             has_metadata = true;
         } else {
@@ -219,7 +219,7 @@ static int read_entries(struct safetensors *file, struct json_reader *reader, st
     if (r < 0)
         return fault(reader, r, "the head is an object", err);
     r = json_finish(reader);
-    return r < 0 ? fault(reader, r, "something behind the head's object", err) : 0;
+    return r < 0 ? fault(reader, r, "something follows the head's object", err) : 0;
 }
 
 static int by_begin(const void *a, const void *b) {
@@ -240,15 +240,15 @@ static int check_cover(const struct safetensors *file, uint64_t data_bytes,
         if (entry->begin != end)
             return error_set(err, -EBADMSG, "tensor '%.64s' %s", entry->name,
                              entry->begin < end ? "overlaps another one"
-                                                : "has bytes before it that are no tensor's");
+                                                : "has bytes before it that belong to no tensor");
         /* Both are below 2^63. */
         end = entry->begin + entry->bytes;
         if (end > data_bytes)
-            return error_set(err, -EBADMSG, "tensor '%.64s' ends behind the end of the file",
+            return error_set(err, -EBADMSG, "tensor '%.64s' ends beyond the end of the file",
                              entry->name);
     }
     if (end != data_bytes)
-        return error_set(err, -EBADMSG, "%llu bytes at its end are no tensor's",
+        return error_set(err, -EBADMSG, "%llu bytes at its end belong to no tensor",
                          (unsigned long long)(data_bytes - end));
     return 0;
 }

@@ -93,7 +93,7 @@ int allot_tensor_copy_of(struct allot_tensor **ret, enum allot_dtype dtype, int 
     if (r < 0)
         return r;
     if (tensor->bytes && !data) {
-        r = error_set(err, -EINVAL, "a tensor of %zu bytes is a copy of nothing: NULL was given",
+        r = error_set(err, -EINVAL, "a tensor of %zu bytes has nothing to copy: NULL was given",
                       tensor->bytes);
         allot_tensor_unref(tensor);
         return r;
@@ -155,7 +155,7 @@ int allot_tensor_reshape(struct allot_tensor **ret, struct allot_tensor *tensor,
         return error_set(err, -EINVAL, "a tensor has 0 to %d dimensions, not %d", SHAPE_RANK_MAX,
                          rank);
     if (shape_take(&shape, rank, dims, err) < 0)
-        return error_wrap(err, -EINVAL, "the shape cannot be");
+        return error_wrap(err, -EINVAL, "the shape is not valid");
     count = shape_count(&tensor->shape);
     for (int i = 0; i < rank; i++) {
         if (shape.dims[i] >= 0)

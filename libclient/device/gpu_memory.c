@@ -419,7 +419,7 @@ static int stand_in_line(void) {
     settle(memory);
     if (allocation->wakeup.fd < 0)
         return error_set(&allocation->refused, -EMFILE,
-                         "it cannot be waited for without a descriptor: raise their number "
+                         "it cannot wait without a file descriptor: raise the limit "
                          "(ulimit -n)");
     allocation->waited_bytes = bytes_in_line();
     allocation->took_bytes = 0;

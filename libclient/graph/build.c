@@ -84,7 +84,7 @@ static int take_attrs(struct draft *draft) {
             return refuse(draft, "attribute '%s': NULL was given", def->name);
         if (def->kind == ATTR_DTYPE &&
             (!dtype_is_valid((int)given->value.dtype) || !(def->dtypes & 1u << given->value.dtype)))
-            return refuse(draft, "%s is none of the types %s that %s may be",
+            return refuse(draft, "%s is not one of the types %s that %s may be",
                           dtype_name(given->value.dtype), opdef_dtypes_format(def->dtypes, types),
                           def->name);
         draft->attrs[at] = given->value;

@@ -253,8 +253,8 @@ static int make(struct allot_graph *graph, struct reader *reader, const struct d
         return error_wrap(err, r, "node %u of the file", expected);
     if (id != expected || strcmp(graph_node(graph, id)->name, draft->name) != 0)
         return error_set(err, -EBADMSG,
-                         "node %u of the file, '%.64s', would be another: its name is taken, or "
-                         "it wants a value and has a variable",
+                         "node %u of the file, '%.64s', would differ: its name is taken, or "
+                         "it needs a value and has a variable",
                          expected, draft->name);
     return 0;
 }
@@ -315,8 +315,7 @@ static int read_graph(struct allot_graph *graph, struct reader *reader, struct a
     if (reader->r < 0)
         return error_set(err, reader->r, "the file is damaged at byte %zu", reader->at);
     if (reader->at != reader->size)
-        return error_set(err, -EBADMSG, "%zu bytes stand behind the graph",
-                         reader->size - reader->at);
+        return error_set(err, -EBADMSG, "%zu bytes follow the graph", reader->size - reader->at);
     return 0;
 }
 
@@ -328,7 +327,7 @@ int graph_decode(struct allot_graph **ret, const uint8_t *bytes, size_t size,
     int r;
 
     if (size < FORMAT_MAGIC_SIZE + 24 || memcmp(bytes, FORMAT_MAGIC, FORMAT_MAGIC_SIZE) != 0)
-        return error_set(err, -EBADMSG, "this is no file of a graph");
+        return error_set(err, -EBADMSG, "this is not a graph file");
     reader.at = FORMAT_MAGIC_SIZE;
     version = number(&reader, 4);
     if (version != FORMAT_VERSION)

@@ -66,7 +66,7 @@ int graph_file_load(struct allot_graph **ret, const char *path, struct allot_err
 
     if (r < 0)
         return error_set(err, r, "%s: the graph cannot be read: %s", path,
-                         r == -EBADMSG ? "it is no regular file" : strerror(-r));
+                         r == -EBADMSG ? "it is not a regular file" : strerror(-r));
     r = graph_decode(ret, bytes, size, &words);
     return r < 0 ? error_set(err, r, "%s: %s", path, words.text) : 0;
 }

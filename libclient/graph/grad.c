@@ -266,7 +266,7 @@ static int begin(struct sweep *sweep, const struct edge *ys, size_t n_ys,
             (graph_output(sweep->graph, grad)->dtype != y->dtype ||
              !shape_compatible(&graph_output(sweep->graph, grad)->shape, &y->shape)))
             return error_set(sweep->err, -EINVAL,
-                             "what '%s:%u' counts for must be of its type and shape", node->name,
+                             "the gradient of '%s:%u' must have its type and shape", node->name,
                              ys[i].output);
         if (r == 0)
             r = add(sweep, ys[i], grad);
@@ -278,8 +278,8 @@ static int check_edges(struct sweep *sweep, const struct edge *edges, size_t n, 
     for (size_t i = 0; i < n; i++)
         if (edges[i].node >= sweep->n_nodes ||
             edges[i].output >= graph_node(sweep->graph, edges[i].node)->n_outputs)
-            return error_set(sweep->err, -EINVAL, "gradients: %s %zu is no output of this graph",
-                             what, i);
+            return error_set(sweep->err, -EINVAL,
+                             "gradients: %s %zu is not an output of this graph", what, i);
     return 0;
 }
 
@@ -290,7 +290,7 @@ static int run(struct sweep *sweep, const struct edge *ys, size_t n_ys, const st
     if (r == 0)
         r = check_edges(sweep, xs, n_xs, "x");
     if (r == 0 && ys_grad)
-        r = check_edges(sweep, ys_grad, n_ys, "what counts for y");
+        r = check_edges(sweep, ys_grad, n_ys, "gradient of y");
     if (r == 0)
         r = name_new(sweep->graph, "gradients", &sweep->prefix, sweep->err);
     if (r < 0)

@@ -72,11 +72,11 @@ int graph_find_output(const struct allot_graph *graph, const char *text, struct 
     if (colon) {
         if (colon[1] < '0' || colon[1] > '9')
             return error_set(err, -ENOENT,
-                             "'%s' is no output: an output is called \"name:0\", \"name:1\" …",
+                             "'%s' is not an output: an output is called \"name:0\", \"name:1\" …",
                              text);
         output = strtoul(colon + 1, &end, 10);
         if (*end)
-            return error_set(err, -ENOENT, "'%s' is no output: a number stands behind the colon",
+            return error_set(err, -ENOENT, "'%s' is not an output: a number follows the colon",
                              text);
     }
     name = colon ? strndup(text, (size_t)(colon - text)) : strdup(text);

@@ -56,7 +56,7 @@ int name_new(struct allot_graph *graph, const char *name, char **ret, struct all
 
     if (!name_is_valid(name))
         return error_set(err, -EINVAL,
-                         "'%.128s' cannot be the name of a node: letters, digits and _.-/> are, "
+                         "'%.128s' cannot be the name of a node: use letters, digits and _.-/>, "
                          "with a letter, digit or '.' first",
                          name);
     if (is_whole)

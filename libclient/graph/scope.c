@@ -64,7 +64,7 @@ void scope_pop(struct allot_graph *graph) {
 static int parse(struct spec *ret, const char *device, struct allot_error *err) {
     if (spec_parse(ret, device) < 0)
         return error_set(err, -EINVAL,
-                         "'%.128s' is no device name: it is written \"/gpu:0\", \"/cpu:0\" or "
+                         "'%.128s' is not a device name: it is written \"/gpu:0\", \"/cpu:0\" or "
                          "\"/job:worker/task:0/device:GPU:0\"",
                          device);
     return 0;

@@ -137,7 +137,7 @@ static int prepare_places(struct kernel_plan *plan, struct allot_error *err) {
         return 0;
     }
     if (shape->rank && shape->dims[axis] == 0)
-        return error_set(err, -EINVAL, "none of 0 elements is the largest: dimension %lld is empty",
+        return error_set(err, -EINVAL, "there is no largest of 0 elements: dimension %lld is empty",
                          (long long)axis);
     places = calloc(1, sizeof(*places));
     if (!places)

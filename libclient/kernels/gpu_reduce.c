@@ -125,7 +125,7 @@ static int prepare_place(struct kernel_plan *plan, struct allot_error *err) {
         return 0;
     }
     if (shape->rank && shape->dims[axis] == 0)
-        return error_set(err, -EINVAL, "none of 0 elements is the largest: dimension %lld is empty",
+        return error_set(err, -EINVAL, "there is no largest of 0 elements: dimension %lld is empty",
                          (long long)axis);
     r = reduction_new(&reduction, plan, err);
     if (r < 0)

@@ -20,7 +20,7 @@ static int make_amount(struct wire_amount *ret, const struct allot_lease_amount 
     };
 
     if ((size_t)amount->mode >= ELEMENTSOF(modes) || !modes[amount->mode])
-        return error_set(err, -EINVAL, "%d is no mode of a lease", (int)amount->mode);
+        return error_set(err, -EINVAL, "%d is not a lease mode", (int)amount->mode);
     *ret = (struct wire_amount){
         .mode = modes[amount->mode],
         .permyriad = given(amount->permyriad),
@@ -72,7 +72,7 @@ static int make_request(struct wire_request *ret, const struct allot_lease_optio
     if (options->n_amounts && !options->amounts)
         return error_null(err, "array of amounts");
     if ((size_t)options->choose >= ELEMENTSOF(chooses))
-        return error_set(err, -EINVAL, "%d is no way to choose devices", (int)options->choose);
+        return error_set(err, -EINVAL, "%d is not a way to choose devices", (int)options->choose);
     *ret = (struct wire_request){
         .name = options->name,
         .gpus = given(options->gpus),

@@ -252,7 +252,7 @@ int lease_find_share(struct allot_lease *lease, const char *device, struct allot
                      struct allot_error *err) {
     if (!device) {
         if (lease->n_shares != 1)
-            return error_set(err, -EINVAL, "lease %ju has %zu devices: name the one that is meant",
+            return error_set(err, -EINVAL, "lease %ju has %zu devices: name one of them",
                              (uintmax_t)lease->id, lease->n_shares);
         *ret = &lease->shares[0];
         return 0;
@@ -262,5 +262,6 @@ int lease_find_share(struct allot_lease *lease, const char *device, struct allot
             *ret = &lease->shares[i];
             return 0;
         }
-    return error_set(err, -ENODEV, "%.96s is no device of lease %ju", device, (uintmax_t)lease->id);
+    return error_set(err, -ENODEV, "%.96s is not a device of lease %ju", device,
+                     (uintmax_t)lease->id);
 }

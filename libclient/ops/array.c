@@ -52,11 +52,11 @@ static int broadcast_to_shape(struct opdef_shapes *shapes, struct allot_error *e
         return shapes_refuse(shapes, err, &shapes->inputs[0], &out, "no dimension can be open");
     if (out.rank >= 0 && shapes->inputs[0].rank > out.rank)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &out,
-                             "a stretch cannot take dimensions away");
+                             "broadcasting cannot remove dimensions");
     if (shape_is_whole(&out) && (shape_broadcast(&both, &shapes->inputs[0], &out) < 0 ||
                                  (both.rank >= 0 && !shape_equal(&both, &out))))
         return shapes_refuse(shapes, err, &shapes->inputs[0], &out,
-                             "only dimensions of 1 can be stretched");
+                             "only dimensions of 1 can be broadcast");
     shapes->outputs[0] = out;
     return 0;
 }
@@ -129,9 +129,9 @@ static int expand_dims_shape(struct opdef_shapes *shapes, struct allot_error *er
     if (x->rank < 0)
         return 0;
     if (out.rank > SHAPE_RANK_MAX)
-        return shapes_refuse_one(shapes, err, x, "one dimension more is too many");
+        return shapes_refuse_one(shapes, err, x, "the result has too many dimensions");
     if (axis < -out.rank || axis >= out.rank)
-        return shapes_refuse_one(shapes, err, x, "there is no place %" PRId64 " for a dimension",
+        return shapes_refuse_one(shapes, err, x, "there is no position %" PRId64 " for a dimension",
                                  axis);
     if (axis < 0)
         axis += out.rank;
@@ -210,7 +210,7 @@ static int concat_shape(struct opdef_shapes *shapes, struct allot_error *err) {
         next.dims[axis] = SHAPE_UNKNOWN;
         if (shape_merge(&all, &all, &next) < 0)
             return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[i],
-                                 "they must be the same but for the axis they are joined along");
+                                 "they must be the same except along the axis");
     }
     if (all.rank >= 0)
         all.dims[axis] = length;
@@ -241,7 +241,7 @@ static int split_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     int axis, r;
 
     if (n == 0)
-        return shapes_refuse_one(shapes, err, &part, "0 parts are none");
+        return shapes_refuse_one(shapes, err, &part, "there must be at least one part");
     if (part.rank >= 0) {
         r = shapes_axis(shapes, &part, node_int(shapes->node, "axis"), &axis, err);
         if (r < 0)
@@ -296,10 +296,10 @@ static int pack_shape(struct opdef_shapes *shapes, struct allot_error *err) {
         return 0;
     out.rank = part.rank + 1;
     if (out.rank > SHAPE_RANK_MAX)
-        return shapes_refuse_one(shapes, err, &part, "one dimension more is too many");
+        return shapes_refuse_one(shapes, err, &part, "the result has too many dimensions");
     if (axis < -out.rank || axis >= out.rank)
         return shapes_refuse_one(shapes, err, &part,
-                                 "there is no place %" PRId64 " for a dimension", axis);
+                                 "there is no position %" PRId64 " for a dimension", axis);
     if (axis < 0)
         axis += out.rank;
     for (int d = 0; d < out.rank; d++)

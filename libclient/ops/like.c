@@ -21,11 +21,12 @@ static int must_stretch(const struct opdef_shapes *shapes, const struct shape *s
     if (small->rank < 0 || large->rank < 0)
         return 0;
     if (small->rank > large->rank || shape_broadcast(&both, small, large) < 0)
-        return shapes_refuse(shapes, err, small, large, "the first does not stretch to the second");
+        return shapes_refuse(shapes, err, small, large,
+                             "the first does not broadcast to the second");
     for (int d = 0; d < both.rank; d++)
         if (large->dims[d] >= 0 && both.dims[d] != large->dims[d])
             return shapes_refuse(shapes, err, small, large,
-                                 "the first does not stretch to the second");
+                                 "the first does not broadcast to the second");
     return 0;
 }
 
@@ -121,7 +122,7 @@ static int split_like_shape(struct opdef_shapes *shapes, struct allot_error *err
 
         if (shape_merge(part, &all, like) < 0)
             return shapes_refuse(shapes, err, &shapes->inputs[0], like,
-                                 "the parts must be the same but for the axis");
+                                 "the parts must be the same except along the axis");
         if (all.rank < 0 || length < 0 || part->dims[axis] < 0)
             length = SHAPE_UNKNOWN;
         else if (__builtin_add_overflow(length, part->dims[axis], &length))

@@ -64,7 +64,7 @@ static int batch_mat_mul_shape(struct opdef_shapes *shapes, struct allot_error *
     y.rank -= 2;
     if (shape_broadcast(&out, &x, &y) < 0)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[1],
-                             "the dimensions before the last two do not stretch to one shape");
+                             "the dimensions before the last two do not broadcast to one shape");
     out.dims[out.rank++] = rows;
     out.dims[out.rank++] = columns;
     shapes->outputs[0] = out;

@@ -195,7 +195,7 @@ static int gather_grad_shape(struct opdef_shapes *shapes, struct allot_error *er
         return r;
     if (shape_merge(&merged, &piece, &shapes->inputs[0]) < 0)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &piece,
-                             "the gradient must have the shape of what was gathered");
+                             "the gradient must have the shape of the gathered elements");
     shapes->outputs[0] = shapes->inputs[2];
     return 0;
 }
@@ -231,8 +231,7 @@ static int tiled(const struct opdef_shapes *shapes, const struct shape *x, struc
         return r;
     for (int d = 0; d < x->rank; d++) {
         if (multiples->ints.values[d] < 0)
-            return shapes_refuse_one(shapes, err, x,
-                                     "dimension %d is to be there less than 0 times", d);
+            return shapes_refuse_one(shapes, err, x, "dimension %d has a negative multiple", d);
         if (out.dims[d] >= 0 &&
             __builtin_mul_overflow(out.dims[d], multiples->ints.values[d], &out.dims[d]))
             return shapes_refuse_one(shapes, err, x, "more elements than can be counted");

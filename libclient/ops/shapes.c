@@ -74,8 +74,7 @@ int shapes_input(const struct opdef_shapes *shapes, size_t i, struct shape *ret,
         return shapes_refuse_one(shapes, err, own, "a shape has at most %d dimensions",
                                  SHAPE_RANK_MAX);
     else if (shape_make(ret, (int)own->dims[0], value ? tensor_data(value) : open) < 0)
-        return shapes_refuse_one(shapes, err, own,
-                                 "a dimension of the shape that comes in is below -1");
+        return shapes_refuse_one(shapes, err, own, "a dimension of the input shape is below -1");
     return 0;
 }
 
@@ -133,7 +132,7 @@ int shapes_stretched(struct opdef_shapes *shapes, struct allot_error *err) {
 
         if (shape_broadcast(&all, &before, &shapes->inputs[i]) < 0)
             return shapes_refuse(shapes, err, &before, &shapes->inputs[i],
-                                 "the shapes do not stretch to one");
+                                 "the shapes do not broadcast to one");
     }
     shapes->outputs[0] = all;
     return 0;

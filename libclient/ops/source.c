@@ -103,14 +103,14 @@ static int one_hot_shape(struct opdef_shapes *shapes, struct allot_error *err) {
     if (r < 0)
         return r;
     if (depth < 0)
-        return shapes_refuse_one(shapes, err, indices, "depth is %" PRId64 ", but 0 or more is it",
-                                 depth);
+        return shapes_refuse_one(shapes, err, indices,
+                                 "depth is %" PRId64 ", but it must be 0 or more", depth);
     if (indices->rank < 0)
         return 0;
     if (axis < -1 || axis > indices->rank)
         return shapes_refuse_one(shapes, err, indices, "there is no axis %" PRId64, axis);
     if (out.rank > SHAPE_RANK_MAX)
-        return shapes_refuse_one(shapes, err, indices, "one dimension more is too many");
+        return shapes_refuse_one(shapes, err, indices, "the result has too many dimensions");
     if (axis < 0)
         axis = indices->rank;
     for (int d = 0; d < out.rank; d++)

@@ -31,7 +31,7 @@ static int fits(struct opdef_shapes *shapes, size_t at, struct allot_error *err)
 
     if (shape_merge(&merged, &shapes->inputs[0], &shapes->inputs[at]) < 0)
         return shapes_refuse(shapes, err, &shapes->inputs[0], &shapes->inputs[at],
-                             "the variable and what comes to it must have one shape");
+                             "the variable and the value must have one shape");
     return 0;
 }
 
@@ -61,10 +61,11 @@ static int remembered_type(struct opdef_shapes *shapes, struct allot_error *err)
 
     return kept == own || (kept == DTYPE_F32 && dtype_bytes(own) == 2)
                ? 0
-               : error_set(err, -EINVAL,
-                           "op %s of a variable of type %s remembers that, or f32 for 16 bits, "
-                           "not %s",
-                           shapes->node->op->name, dtype_name(own), dtype_name(kept));
+               : error_set(
+                     err, -EINVAL,
+                     "op %s of a variable of type %s keeps its state in that, or f32 for 16 bits, "
+                     "not %s",
+                     shapes->node->op->name, dtype_name(own), dtype_name(kept));
 }
 
 static int momentum_shape(struct opdef_shapes *shapes, struct allot_error *err) {

@@ -30,7 +30,7 @@ static const char *const reasons[] = {
     [PLACER_GROUP] = "with its group",
     [PLACER_INPUT] = "with its input, of which it reads only the shape",
     [PLACER_CONSUMERS] = "with its consumers",
-    [PLACER_SOFT] = "soft placement: what was requested cannot be had",
+    [PLACER_SOFT] = "soft placement: the request cannot be met",
 };
 
 const char *placer_reason_text(enum placer_reason reason) {
@@ -78,7 +78,7 @@ static enum placer_code no_memory(struct place_state *state) {
 
 enum placer_code place_check(struct place_state *state) {
     return halt_is_set(state->problem->halt)
-               ? place_fail(state, PLACER_CANCELLED, UINT32_MAX, "the placement was called off")
+               ? place_fail(state, PLACER_CANCELLED, UINT32_MAX, "the placement was cancelled")
                : PLACER_OK;
 }
 
@@ -383,7 +383,7 @@ static enum placer_code begin_devices(struct place_state *state) {
         struct place_device *device = &state->devices[i];
 
         if (spec_parse(&device->spec, problem->devices[i]) < 0 || !spec_is_full(&device->spec))
-            return place_fail(state, PLACER_INTERNAL, UINT32_MAX, "'%s' is no full device name",
+            return place_fail(state, PLACER_INTERNAL, UINT32_MAX, "'%s' is not a full device name",
                               problem->devices[i]);
         device->type = type_by_name(problem, device->spec.type);
         if (device->type < PLACER_TYPES_MAX)

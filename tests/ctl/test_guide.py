@@ -17,7 +17,7 @@ CPU, GPU0, GPU1 = f"{TASK}/device:CPU:0", f"{TASK}/device:GPU:0", f"{TASK}/devic
 PRODUCT = "[[22 28] [49 64]]"
 # Kernels for cards are made where nvcc is; `./run` brings it.
 WITH_KERNELS = unittest.skipUnless(list((BUILD / "libclient").glob("gpu_*.c")), "built without nvcc: no kernels for GPUs")
-SOFT = " (soft placement: what was requested cannot be had)"
+SOFT = " (soft placement: the request cannot be met)"
 
 
 def run(name, env, *words, stdin="", status=0):

@@ -41,7 +41,7 @@ static bool comes(struct waiting *waiting) {
     if (release != MEMORY_USER_RELEASES_NONE) {
         waiting->n_passes = 0;
         if (release == MEMORY_USER_RELEASES_AT_END)
-            wait_limits_log(&waiting->log, 0, "other runs of this process have it, until they end");
+            wait_limits_log(&waiting->log, 0, "other runs of this process hold it until they end");
         wakeup_sleep(&waiting->wakeup, release == MEMORY_USER_RELEASES_AT_END
                                            ? until
                                            : MIN(until, now + MOMENT_NSEC));
@@ -71,11 +71,11 @@ static int try_until(struct waiting *waiting, alloc_wait_fn try, void *userdata,
             r = -EALREADY;
     } while (r == -ENOMEM && comes(waiting));
     if (waiting->wakeup.fd < 0)
-        more = "; other runs cannot be waited for without a descriptor: raise their number "
+        more = "; it cannot wait for other runs without a file descriptor: raise the limit "
                "(ulimit -n)";
     wakeup_end(&waiting->wakeup);
     if (r == -ENOMEM && halt_is_set(waiting->wait.stopped))
-        return error_set(err, -ECANCELED, "stopped while other runs have it: %s", last.text);
+        return error_set(err, -ECANCELED, "stopped while other runs hold it: %s", last.text);
     return r < 0 ? error_set(err, r, "%s%s", last.text, r == -ENOMEM ? more : "") : 0;
 }
 
@@ -95,7 +95,7 @@ static int in_line(struct waiting *waiting, alloc_wait_fn try, void *userdata,
     int r = stand(waiting, &ticket);
 
     if (r == -ECANCELED)
-        return error_set(err, r, "stopped while other runs are first in line for memory of %s",
+        return error_set(err, r, "stopped while other runs are first in the queue for memory of %s",
                          waiting->gpu->name);
     if (r < 0)
         return try(userdata, &waiting->wait, err); /* too late to wait; for the error text */

@@ -170,7 +170,7 @@ int constants_begin(struct cache *cache, struct cache_entry *entry, const struct
     return *ret_mine || is_there
                ? 0
                : error_set(err, -ECANCELED,
-                           "stopped while another run brings the constants of its plan");
+                           "stopped while another run copies the constants of its plan");
 }
 
 bool constants_end(struct cache *cache, struct cache_entry *entry, bool is_mine, bool are_brought) {

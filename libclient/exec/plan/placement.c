@@ -176,7 +176,7 @@ static int grow(struct placement *placement, uint32_t n) {
 }
 
 static int called_off(struct allot_error *err) {
-    return error_set(err, -ECANCELED, "the placement was called off");
+    return error_set(err, -ECANCELED, "the placement was cancelled");
 }
 
 static int ask(struct placement *placement, const struct allot_graph *graph, uint32_t n,

@@ -174,7 +174,7 @@ int program_new(struct program **ret, const struct program_request *request,
     if (r < 0) {
         program_free(program);
         if (r == -ECANCELED)
-            return error_set(err, r, "the plan was called off");
+            return error_set(err, r, "the planning was cancelled");
         if (own.code == 0)
             return error_set(err, r, "no host memory for a plan of %u nodes",
                              request->graph->n_nodes);

@@ -428,7 +428,8 @@ static int shape_node(struct compile *compile, const struct node *node, struct p
         if (ports[i].is_open ? !can_be_open(node) : shape_count(&out[i]) == SHAPE_TOO_LARGE)
             return error_set(err, -EINVAL, "'%s' (%s): output %u has the shape %s, %s", node->name,
                              node->op->name, i, shape_format(&out[i], text),
-                             ports[i].is_open ? "which nothing makes known" : "which is too large");
+                             ports[i].is_open ? "which cannot be determined"
+                                              : "which is too large");
         ports[i].dtype = node->outputs[i].dtype;
         ports[i].shape = out[i];
     }

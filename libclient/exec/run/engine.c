@@ -157,7 +157,7 @@ static int check_feeds(const struct engine *engine, const struct engine_call *ca
         const struct node *node;
 
         if (!feeds[i])
-            return error_set(err, -EINVAL, "feed %u is no tensor", i);
+            return error_set(err, -EINVAL, "feed %u is not a tensor", i);
         if (call->feeds[i].node >= engine->graph->n_nodes)
             return error_set(err, -EINVAL, "feed %u: the graph has no node %u", i,
                              call->feeds[i].node);
@@ -196,7 +196,7 @@ static void save_failed(struct engine_run *run, const struct trace *trace,
         return;
     run->is_traced = true;
     if (trace_save(trace, run->trace_file, why, &err) < 0)
-        log_say(ALLOT_LOG_WARNING, "no trace of a run that failed: %s", err.text);
+        log_say(ALLOT_LOG_WARNING, "the trace of a failed run was not written: %s", err.text);
 }
 
 /* The run itself, within a stop scope, until the GPUs are done with it, too. */

@@ -595,7 +595,7 @@ int run_state_end(struct run_state *state, struct allot_tensor **ret_fetches,
             buffer_unref(buffer);
             while (i-- > 0)
                 ret_fetches[i] = allot_tensor_unref(ret_fetches[i]);
-            error_set(err, r, "no host memory for what was fetched");
+            error_set(err, r, "no host memory for the fetches");
             break;
         }
     }

@@ -14,7 +14,7 @@ int stop_scope_begin(struct stop_scope *scope, uint64_t until_nsec, struct cance
         int r = deadline_set(&scope->deadline, until_nsec, stop);
 
         if (r < 0)
-            return error_set(err, r, "no thread to keep the time limit: %s", strerror(-r));
+            return error_set(err, r, "no thread for the time limit: %s", strerror(-r));
     }
     if (cancel)
         cancel_join(cancel, &scope->listener, stop);

@@ -144,10 +144,10 @@ START_TEST(what_does_not_fit_is_named_and_changes_nothing) {
     } cases[] = {
         { "{\"weights\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},"
           "\"count\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[24,32]}}",
-          "tensor 'weights' is f32 [3, 2], the variable f32 [2, 3]", 32, -EINVAL },
+          "tensor 'weights' is f32 [3, 2], but the variable is f32 [2, 3]", 32, -EINVAL },
         { "{\"count\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[24,32]},"
           "\"weights\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}",
-          "tensor 'count' is f64 [], the variable i64 []", 32, -EINVAL },
+          "tensor 'count' is f64 [], but the variable is i64 []", 32, -EINVAL },
         { "{}", "no tensor 'weights'", 0, -ENOENT },
         { "{}", "1 bytes at its end", 1, -EBADMSG },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
@@ -156,7 +156,7 @@ START_TEST(what_does_not_fit_is_named_and_changes_nothing) {
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}", "'a' has bytes before",
           6, -EBADMSG },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]}}",
-          "'a' ends behind the end", 6, -EBADMSG },
+          "'a' ends beyond the end", 6, -EBADMSG },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,5]}}", "type and shape", 5,
           -EBADMSG },
         { "{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}",
@@ -172,17 +172,17 @@ START_TEST(what_does_not_fit_is_named_and_changes_nothing) {
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,1]}}", "data_offsets", 1,
           -EBADMSG },
         { "{\"weights\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}",
-          "tensor 'weights' is of rank 9, which there is not here, the variable f32 [2, 3]", 1,
-          -EINVAL },
+          "tensor 'weights' is of rank 9, which is not supported here; the variable is f32 [2, 3]",
+          1, -EINVAL },
         { "{\"weights\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-          "tensor 'weights' is F8_E4M3, which there is not here, the variable f32 [2, 3]", 1,
+          "tensor 'weights' is F8_E4M3, which is not supported here; the variable is f32 [2, 3]", 1,
           -EINVAL },
         { "{\"a\":{\"dtype\":\"\",\"shape\":[1],\"data_offsets\":[0,1]}}", "names a type", 1,
           -EBADMSG },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", "once each", 0, -EBADMSG },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]},"
           "\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[1,2]}}",
-          "'a' is there twice", 2, -EBADMSG },
+          "'a' appears twice", 2, -EBADMSG },
         { "{\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}} x", "its head at byte", 1,
           -EBADMSG },
         { "[]", "its head at byte", 0, -EBADMSG },

@@ -470,7 +470,7 @@ START_TEST(what_is_wrong_is_said) {
     ck_assert_int_eq(allot_session_run(bench.session, NULL, NULL, 0, NULL, 0,
                                        &(struct allot_node *){ NULL }, 1, NULL, &err),
                      -EINVAL);
-    ck_assert_str_eq(err.text, "target 0 is no node: NULL was given");
+    ck_assert_str_eq(err.text, "target 0 is not a node: NULL was given");
     allot_graph_unref(other);
     fed = vector(2);
     must(allot_session_run(bench.session, &bench.x, &fed, 1, &bench.y, 1, NULL, 0, &value, &err));

@@ -160,7 +160,7 @@ START_TEST(what_has_no_gradient_is_named) {
     ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
     no = graph_fixture_node(graph, "w", "Placeholder", "", "T=f64 shape=[]");
     ck_assert_int_eq(grad_add(graph, &y, 1, &x, 1, &no, &ret, &err), -EINVAL);
-    ck_assert_ptr_nonnull(strstr(err.text, "must be of its type and shape"));
+    ck_assert_ptr_nonnull(strstr(err.text, "must have its type and shape"));
 }
 END_TEST
 

@@ -114,7 +114,7 @@ START_TEST(files_that_cannot_be_read_or_written_are_named) {
     snprintf(path, sizeof(path), "%s/pipe", dir);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     ck_assert_int_eq(allot_graph_load(&again, path, &err), -EBADMSG);
-    ck_assert_ptr_nonnull(strstr(err.text, "it is no regular file"));
+    ck_assert_ptr_nonnull(strstr(err.text, "it is not a regular file"));
     allot_graph_unref(graph);
 }
 END_TEST
@@ -160,7 +160,7 @@ START_TEST(cut_and_damaged_files_are_refused) {
     ck_assert_uint_gt(n_read, 0);
     memcpy(copy, bytes, size);
     ck_assert_int_eq(decode(copy, size + 4, true, &err), -EBADMSG);
-    ck_assert_ptr_nonnull(strstr(err.text, "bytes stand behind the graph"));
+    ck_assert_ptr_nonnull(strstr(err.text, "bytes follow the graph"));
     memcpy(copy, bytes, size);
     copy[FORMAT_MAGIC_SIZE] = 2;
     ck_assert_int_eq(decode(copy, size, true, &err), -ENOTSUP);
@@ -229,7 +229,7 @@ START_TEST(forged_files_are_refused) {
     head(&forger, 2);
     no_op(&forger, "NoOp", "a", 0, 0);
     no_op(&forger, "NoOp", "a", 0, 0);
-    refused(&forger, -EBADMSG, "node 1 of the file, 'a', would be another");
+    refused(&forger, -EBADMSG, "node 1 of the file, 'a', would differ");
     head(&forger, 1);
     no_op(&forger, "NoOp", "a", 1, 0);
     refused(&forger, -EBADMSG, "a control dependency is not a node of this graph");

@@ -137,7 +137,7 @@ START_TEST(what_does_not_fit_an_op_is_refused_in_words) {
         { "Split", "f32[2]", "N=4611686018427387904", "but a list has 0 to 65536 entries" },
         { "AddN", "f32[2] f32[2]", "N=3", "2 inputs are given, but the op takes 3" },
         { "AddN", "f32[2]", "N=-5", "attribute 'N' is -5" },
-        { "Cast", "f32[2]", "U=nonsense", "none is none of the types" },
+        { "Cast", "f32[2]", "U=nonsense", "none is not one of the types" },
         { "Placeholder", "", "", "attribute 'T' (type) must be given" },
     };
 
@@ -215,7 +215,7 @@ START_TEST(device_scopes_nest_and_fill_in_what_is_open) {
     scope_pop(graph); /* one too many does nothing */
     ck_assert_str_eq(device_of(graph, NULL), "");
     ck_assert_int_eq(scope_push_device(graph, "/gpu:x", &err), -EINVAL);
-    ck_assert_ptr_nonnull(strstr(err.text, "'/gpu:x' is no device name"));
+    ck_assert_ptr_nonnull(strstr(err.text, "'/gpu:x' is not a device name"));
     ck_assert_ptr_null(graph->scope);
 }
 END_TEST
