@@ -30,7 +30,7 @@ struct loop {
     pool_range_fn fn;
     void *userdata;
     size_t n, grain;
-    _Atomic size_t next; /* the first index that nobody took */
+    _Atomic size_t next; /* the first index that is not taken */
 };
 
 /* Takes the place of a loop that has no parts left, until its last helper has gone: another loop
@@ -41,7 +41,7 @@ static struct loop drained;
  * caller has gone. */
 struct slot {
     _Alignas(64) _Atomic(struct loop *) loop;
-    _Atomic uint32_t helpers; /* who may still look at the loop */
+    _Atomic uint32_t helpers; /* threads that may still look at the loop */
 };
 
 struct pool {

@@ -159,7 +159,7 @@ static int read_entry(struct json_reader *reader, struct safetensors_entry *entr
     return 0;
 }
 
-/* Texts by names, which nobody here wants. */
+/* Texts by name, which are not used here. */
 static int read_metadata(struct json_reader *reader, struct allot_error *err) {
     char *name, *value;
     int r = json_enter(reader, JSON_OBJECT);

@@ -128,7 +128,7 @@ static bool hear(void *userdata) {
     return !allocation->is_stopped && !allocation->is_moot;
 }
 
-/* The same, by who cannot look just now. */
+/* The same, where the caller cannot try just now. */
 static bool hear_aside(void *userdata) {
     allocation->has_heard = true;
     return hear(userdata);

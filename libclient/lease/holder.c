@@ -225,7 +225,7 @@ static bool come_back(struct allot_lease *lease) {
 
         r = client_connect(lease->holder, &err);
         if (r < 0) {
-            note_silent(lease, false); /* nobody is there to answer */
+            note_silent(lease, false); /* no daemon is there to answer */
             r = client_reconnect(lease->holder, UINT64_MAX, lease->wake_fd, &err);
         }
         if (r >= 0)

@@ -148,7 +148,7 @@ void constants_drop(struct program *program) {
     }
 }
 
-/* ---- Who has them ---------------------------------------------------------------------------- */
+/* ---- Which run has them ---------------------------------------------------------------------- */
 
 int constants_begin(struct cache *cache, struct cache_entry *entry, const struct alloc_wait *wait,
                     bool *ret_mine, struct allot_error *err) {

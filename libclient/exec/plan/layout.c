@@ -39,7 +39,7 @@ struct storage {
 
 /* Of the items that read a value, the two that are over last: how late, and which is the last. */
 struct users {
-    uint32_t last, over, other_over; /* 0: nobody */
+    uint32_t last, over, other_over; /* 0: none */
 };
 
 struct layout {

@@ -5,7 +5,7 @@
  * when. They add 1 to each element, and besides:
  *
  *     Next    nothing else; on either kind of device
- *     Hold    GPU: what comes behind it on the stream waits until somebody posts gpu_fixture_let_go
+ *     Hold    GPU: what comes behind it on the stream waits until a test posts gpu_fixture_let_go
  *     LetGo   CPU: posts it
  *     Crash   GPU: reads where nothing is
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Shared box: sessions on a simulated box with a real allotd, and runs on threads of their own,
- * which wait for memory that somebody else has. One box at a time.
+ * Shared box: sessions on a simulated box with a real allotd, and runs on threads of their own that
+ * wait for memory which another process holds. One box at a time.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #include "tests/support/daemon/real_allotd.h"
 
 enum { MIB = 1 << 20, VALUE = 4 * MIB, COUNT = VALUE / 4 };
-/* What is at once under a sanitizer on a machine that others use, too; who is not woken waits for a
+/* What counts as at once, under a sanitizer on a busy machine; a run that is not woken waits for a
  * minute, until the daemon's limit. */
 #define SOON_USEC UINT64_C(20000000)
 

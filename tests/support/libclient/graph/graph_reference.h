@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Graph reference: a graph run node by node on the CPU's kernels, without plan, threads or shared
- * memory: the reference for whoever runs it better.
+ * memory: the reference for the executor.
  *
  * Failures of the reference itself fail the test; those of the graph are returned. One thread.
  */

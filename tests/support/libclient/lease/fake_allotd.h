@@ -33,7 +33,7 @@ void fake_allotd_start(struct fake_allotd *d);
  */
 void fake_allotd_die_after(struct fake_allotd *d, unsigned n_calls);
 
-/* So many times it dies when somebody attaches, before it answers. */
+/* The next `n` times that a client attaches, it dies before it answers. */
 void fake_allotd_die_at_attach(struct fake_allotd *d, unsigned n);
 
 /* The connection of the next Grow or Shrink is dropped, after it was recorded. Nothing else is. */
@@ -41,7 +41,7 @@ void fake_allotd_drop_next(struct fake_allotd *d);
 
 /* It hangs, with all connections open, or goes on. */
 void fake_allotd_hang(struct fake_allotd *d, bool hangs);
-/* It hangs when somebody attaches, before it answers. */
+/* It hangs when a client attaches, before it answers. */
 void fake_allotd_hang_at_attach(struct fake_allotd *d);
 
 /* So many places in the line are told before the next Acquire is granted; `hold`: it never is. */
@@ -56,7 +56,7 @@ void fake_allotd_end_lease(struct fake_allotd *d);
 /* What the books say. */
 uint64_t fake_allotd_held(struct fake_allotd *d, pid_t pid);
 unsigned fake_allotd_holders(struct fake_allotd *d);
-unsigned fake_allotd_attached(struct fake_allotd *d); /* how often anybody did, so far */
+unsigned fake_allotd_attached(struct fake_allotd *d); /* how often a client did, so far */
 unsigned fake_allotd_mistakes(struct fake_allotd *d); /* calls that no right client makes */
 bool fake_allotd_was_released(struct fake_allotd *d);
 

@@ -138,7 +138,7 @@ START_TEST(sessions_make_way_for_each_other) {
 }
 END_TEST
 
-/* Constants of plans that nobody uses: a plan is made anew, but nothing fails. */
+/* Constants of unused plans: a plan is built anew, but nothing fails. */
 START_TEST(constants_of_idle_plans_make_way) {
     struct line lines[6];
     struct gpu_fixture fixture;

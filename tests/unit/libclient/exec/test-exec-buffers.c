@@ -172,7 +172,7 @@ static bool may_write_over(const struct program *program, uint32_t i, uint32_t f
     return false;
 }
 
-/* Whether everybody has done with `first` when `then` is made. */
+/* Whether all items are done with `first` when `then` is made. */
 static bool is_over_before(const struct proof *proof, uint32_t first, uint32_t then) {
     const struct program *program = proof->program;
     uint32_t maker = program->values[then].producer;

@@ -53,7 +53,7 @@ START_TEST(values_follow_their_users_over_devices) {
 }
 END_TEST
 
-/* Branches on both cards and the host that meet again: everybody waits for the right event. */
+/* Branches on both cards and the host that meet again: all wait for the right event. */
 START_TEST(branches_on_all_devices_meet) {
     static const char *const devices[] = { "/gpu:0", "/gpu:1", "/cpu:0" };
     struct gpu_fixture fixture;

@@ -53,7 +53,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_run) {
 }
 END_TEST
 
-/* Who waits in line, and has something to give back meanwhile, is heard and kept to its limit. */
+/* A run in the queue that has something to give back meanwhile is heard and kept to its limit. */
 START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
     shared_box_begin();
     for (unsigned round = 0; round < 4; round++) {
@@ -83,7 +83,7 @@ START_TEST(a_daemon_that_hangs_keeps_no_run_that_gives_back) {
         runner_await(&waiter, limit_usec ? -ETIMEDOUT : -ECANCELED);
         ck_assert_uint_lt(waiter.ended_usec - begun, limit_usec + STOPPED_USEC);
         kill(shared_box_allotd.pid, SIGCONT);
-        /* All that was given back is told: it is enough for who needs no more. */
+        /* All that was given back is reported: enough for a run that needs no more. */
         allot_lease_free(filler);
         runner_check(&waiter);
         check_books(&mine, NULL);
@@ -272,7 +272,7 @@ static void *ask(void *argument) {
     return NULL;
 }
 
-/* A grant that nobody waits for any more is not left to itself: this process would keep it. */
+/* A grant that no run waits for any more is given back: this process would keep it. */
 START_TEST(a_grant_that_meets_a_cancellation_is_no_lease) {
     uint64_t seed = 5;
     unsigned n_cancelled = 0;

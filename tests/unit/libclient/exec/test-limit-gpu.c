@@ -21,7 +21,7 @@ enum { PAGE = 2 * MIB, LIMIT = 9 * PAGE, MOST = 4 * PAGE, HALF = 2 * PAGE };
 
 static struct gpu_fixture fixture;
 
-/* Nobody manages the box: the arena's cap alone refuses. */
+/* No daemon manages the box: the arena's cap alone refuses. */
 static void begin_alone(void) {
     gpu_fixture_open(&fixture, SIM_LIB_DIR);
     fixture.limit_bytes = LIMIT;
@@ -175,7 +175,7 @@ START_TEST(what_nobody_will_give_back_is_refused) {
     struct runner put, waiter, large, holder;
 
     begin_alone();
-    /* More than the limit, whoever else runs. */
+    /* More than the limit, whatever else runs. */
     large = runner_line(&fixture, "Next", LIMIT + PAGE);
     holder_begin(&holder, PAGE);
     runner_begin(&large, 0);
@@ -253,12 +253,12 @@ START_TEST(of_two_that_wait_for_each_other_one_is_refused) {
 }
 END_TEST
 
-/* None of those who are in line will give anything back. */
+/* No run in the queue will give anything back. */
 START_TEST(those_in_line_are_not_waited_for) {
     struct runner put, grows, waiters[3];
 
     begin_alone();
-    /* By one who has memory and needs more than there is in all. */
+    /* By a run that holds memory and needs more than there is in all. */
     grows = runner_line(&fixture, "Hold", MOST);
     grows = runner_put(grows, next(&fixture, "/cpu:0", grows.y), MOST);
     runner_begin(&grows, 0);

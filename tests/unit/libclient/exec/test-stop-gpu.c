@@ -114,7 +114,7 @@ static void check_stopped(struct gpu_fixture *fixture, const struct held *held, 
 
     if (!by_time)
         canceller_begin(&canceller, LIMIT_USEC);
-    /* Nobody lets it go: if the run waited for the GPU it would not come back. */
+    /* Nothing lets it go: if the run waited for the GPU it would not come back. */
     r = held_run(fixture, held, &run, fed);
     ck_assert_msg(r == (by_time ? -ETIMEDOUT : -ECANCELED), "%d: %s", r, fixture->err.text);
     /* What it was fed with is the GPU's until it is done; the caller may let go of it. */

@@ -166,7 +166,7 @@ START_TEST(bytes_that_a_queued_copy_reads_are_nobody_elses) {
 }
 END_TEST
 
-/* What nobody writes is read at once, whatever else the GPU has to do. */
+/* A variable that no run writes is read at once, whatever else the GPU has to do. */
 START_TEST(a_read_does_not_wait_for_others_that_read) {
     struct runner put, look, holder;
 

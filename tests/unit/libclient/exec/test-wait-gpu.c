@@ -27,8 +27,8 @@ START_TEST(a_cancellation_ends_a_wait_for_step_memory) {
         ck_assert_msg(strstr(runner.err.text, "the run was cancelled: 'Placeholder"), "%s",
                       runner.err.text);
         ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
-        /* The daemon has forgotten it, and nobody holds what was not used. */
-        real_allotd_await_waiting(&shared_box_allotd, 0);
+        /* The daemon has dropped it, and no process holds what was not used. */
+        realallotd_await_waiting(&shared_box_allotd, 0);
         check_books(&fixture, filler);
     }
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, VALUE, NULL), 0);
@@ -191,7 +191,7 @@ START_TEST(what_a_stopped_run_left_is_had_when_the_gpu_is_through) {
 }
 END_TEST
 
-/* Who writes a variable may need new bytes for it: those who read it do not wait with it. */
+/* A run that writes a variable may need new bytes for it: its readers do not wait with it. */
 START_TEST(a_variable_is_read_while_a_write_waits_for_memory) {
     struct runner put, read, peek;
     struct allot_lease *filler;
@@ -229,7 +229,7 @@ START_TEST(a_variable_is_read_while_a_write_waits_for_memory) {
 }
 END_TEST
 
-/* Whoever comes first: nothing is lost, and nothing kept that nobody uses. */
+/* Whichever comes first: nothing is lost, and nothing kept that is not used. */
 START_TEST(a_grant_that_meets_a_cancellation_leaks_nothing) {
     struct allot_lease *filler;
     struct gpu_fixture fixture;

@@ -135,7 +135,7 @@ START_TEST(growth_in_line_is_called_off_and_forgotten) {
 }
 END_TEST
 
-/* Who looks up while it waits, and goes on, has not left its place. */
+/* A growth that looks up while it waits, and goes on, keeps its place. */
 START_TEST(who_goes_on_keeps_its_place) {
     struct allot_lease *lease = setup();
     struct growth growth;
@@ -221,7 +221,7 @@ START_TEST(a_daemon_that_hangs_keeps_nobody_who_gives_back) {
     ck_assert_uint_eq(held(lease), G(400));
     ck_assert_uint_lt(clock_usec(CLOCK_MONOTONIC) - begin, KEPT_USEC);
     fake_allotd_hang(d, false);
-    /* Who is answered finds what is free in the books. */
+    /* A call that is answered finds what is free in the books. */
     ck_assert_int_eq(allot_lease_grow(lease, NULL, G(600), 0, &err), 0);
     teardown(lease, G(1000));
 }

@@ -357,7 +357,7 @@ START_TEST(a_daemon_that_is_gone_is_waited_for_as_long_as_the_caller_says) {
     ck_assert_msg(strstr(told.reason, "is away") != NULL, "%s", told.reason);
     patience.timeout_usec = UINT64_MAX;
     ck_assert_int_eq(allot_lease_grow_with(lease, NULL, G(1), &patience, &err), -ENOTCONN);
-    /* What was freed is free, and told when there is somebody to tell. */
+    /* Freed bytes are free, and reported when a daemon is there. */
     ck_ok(allot_lease_shrink(lease, NULL, G(4), &err));
     ck_assert_int_eq(allot_lease_shrink(lease, NULL, G(7), &err), -EINVAL);
     ck_assert_uint_eq(held(lease), G(6));

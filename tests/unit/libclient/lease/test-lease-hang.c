@@ -16,8 +16,8 @@
 #include "tests/support/libclient/lease/fake_allotd.h"
 #include "tests/support/suite.h"
 
-/* Who gives no sign for so long hangs, and is told of; a little more, and what is kept by nobody
- * even on a busy machine. */
+/* A daemon that does not answer for so long hangs, and that is reported; a little more; and a time
+ * that no call takes even on a busy machine. */
 #define HANGS_USEC UINT64_C(2000000)
 #define AWAY_USEC  UINT64_C(2500000)
 #define KEPT_USEC  UINT64_C(6000000)
@@ -186,7 +186,7 @@ START_TEST(one_that_hangs_keeps_nobody_in_line_much_longer_than_asked) {
 }
 END_TEST
 
-/* It has granted the lease: nobody will hold that, so it is given back, whenever that is read. */
+/* It has granted the lease, which no process will hold: it is given back, whenever that is read. */
 START_TEST(one_that_hangs_before_the_lease_is_held_has_it_back) {
     for (unsigned cancels = 0; cancels < 2; cancels++) {
         struct asker asker;

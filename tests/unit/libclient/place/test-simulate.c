@@ -13,7 +13,7 @@
 
 enum { JOBS_MAX = 400, QUEUES = 2 };
 
-/* Jobs of an order, with who does them and how long it takes. */
+/* Jobs of an order, with their queues and how long they take. */
 struct world {
     struct order_fixture order;
     uint64_t nsec[JOBS_MAX];
