@@ -75,7 +75,7 @@ static const struct wire_field link_fields[] = {
     STRING(wire_link, kind),
     MAYBE_UINT(wire_link, lanes),
 };
-static const struct wire_type wire_link_type = WIRE_TYPE(wire_link, "Link", link_fields);
+const struct wire_type wire_link_type = WIRE_TYPE(wire_link, "Link", link_fields);
 
 static const struct wire_field device_fields[] = {
     STRING(wire_device, uuid),
@@ -115,7 +115,7 @@ static const struct wire_field device_fields[] = {
     MAYBE_UINT(wire_device, ecc_uncorrected),
     OBJECTS(wire_device, links, wire_link),
 };
-static const struct wire_type wire_device_type = WIRE_TYPE(wire_device, "Device", device_fields);
+const struct wire_type wire_device_type = WIRE_TYPE(wire_device, "Device", device_fields);
 
 static const struct wire_field share_fields[] = {
     STRING(wire_share, device),         UINT(wire_share, limit_bytes),
@@ -129,7 +129,7 @@ static const struct wire_field holder_fields[] = {
     MAYBE_UINT(wire_holder, attached_at),
     UINT(wire_holder, held_bytes),
 };
-static const struct wire_type wire_holder_type = WIRE_TYPE(wire_holder, "Holder", holder_fields);
+const struct wire_type wire_holder_type = WIRE_TYPE(wire_holder, "Holder", holder_fields);
 
 static const struct wire_field lease_fields[] = {
     UINT(wire_lease, id),
@@ -148,7 +148,7 @@ static const struct wire_field lease_fields[] = {
     OBJECTS(wire_lease, shares, wire_share),
     OBJECTS(wire_lease, holders, wire_holder),
 };
-static const struct wire_type wire_lease_type = WIRE_TYPE(wire_lease, "Lease", lease_fields);
+const struct wire_type wire_lease_type = WIRE_TYPE(wire_lease, "Lease", lease_fields);
 
 static const struct wire_field process_fields[] = {
     UINT(wire_process, pid),
@@ -164,8 +164,7 @@ static const struct wire_field process_fields[] = {
     MAYBE_UINT(wire_process, tier),
     MAYBE_STRING(wire_process, offence),
 };
-static const struct wire_type wire_process_type =
-    WIRE_TYPE(wire_process, "Process", process_fields);
+const struct wire_type wire_process_type = WIRE_TYPE(wire_process, "Process", process_fields);
 
 static const struct wire_field waiter_fields[] = {
     UINT(wire_waiter, id),           UINT(wire_waiter, place),
@@ -175,7 +174,7 @@ static const struct wire_field waiter_fields[] = {
     UINT(wire_waiter, since_at),     MAYBE_UINT(wire_waiter, timeout_at),
     STRING(wire_waiter, reason),     STRING(wire_waiter, asked),
 };
-static const struct wire_type wire_waiter_type = WIRE_TYPE(wire_waiter, "Waiter", waiter_fields);
+const struct wire_type wire_waiter_type = WIRE_TYPE(wire_waiter, "Waiter", waiter_fields);
 
 static const struct wire_field tier_fields[] = {
     UINT(wire_tier, number),
@@ -183,7 +182,7 @@ static const struct wire_field tier_fields[] = {
     BOOL(wire_tier, proven),
     STRING(wire_tier, detail),
 };
-static const struct wire_type wire_tier_type = WIRE_TYPE(wire_tier, "Tier", tier_fields);
+const struct wire_type wire_tier_type = WIRE_TYPE(wire_tier, "Tier", tier_fields);
 
 static const struct wire_field box_fields[] = {
     STRING(wire_box, host),

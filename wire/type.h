@@ -2,7 +2,7 @@
 #pragma once
 /*
  * Type: how a struct of wire/message.h lies in memory, member by member, so that one writer and one
- * reader do for all of them. Constant tables; for wire/ and its tests alone.
+ * reader do for all of them. Constant tables, for wire/, its tests and gpuctl's views.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -118,6 +118,8 @@ extern const char *const wire_by_words[];
 extern const char *const wire_verdict_words[];
 extern const struct wire_type wire_share_type, wire_grant_type, wire_held_type, wire_notice_type;
 extern const struct wire_type wire_event_type, wire_usage_row_type;
+extern const struct wire_type wire_link_type, wire_device_type, wire_holder_type, wire_lease_type;
+extern const struct wire_type wire_process_type, wire_waiter_type, wire_tier_type;
 
 /* Every type that has a name in the interface, NULL at the end. */
 extern const struct wire_type *const wire_types[];

@@ -25,7 +25,7 @@ static void print_json(const struct wire_event *event) {
     struct json_writer w = {};
 
     json_begin(&w, '{');
-    field_write_json(&fields_event, event, &w);
+    field_write_json(&wire_event_type, event, &w);
     json_end(&w, '}');
     pretty_print_line(&w, stdout);
 }

@@ -125,7 +125,7 @@ static void print_json(const struct wire_usage_reply *reply) {
     json_begin(&w, '[');
     for (size_t i = 0; i < reply->n_rows; i++) {
         json_begin(&w, '{');
-        field_write_json(&fields_usage, &reply->rows[i], &w);
+        field_write_json(&wire_usage_row_type, &reply->rows[i], &w);
         json_end(&w, '}');
     }
     json_end(&w, ']');
@@ -133,10 +133,10 @@ static void print_json(const struct wire_usage_reply *reply) {
 }
 
 static void print_csv(const struct wire_usage_reply *reply) {
-    field_write_csv(&fields_usage, NULL, true, stdout);
+    field_write_csv(&wire_usage_row_type, NULL, true, stdout);
     putchar('\n');
     for (size_t i = 0; i < reply->n_rows; i++) {
-        field_write_csv(&fields_usage, &reply->rows[i], true, stdout);
+        field_write_csv(&wire_usage_row_type, &reply->rows[i], true, stdout);
         putchar('\n');
     }
 }
