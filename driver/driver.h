@@ -18,8 +18,8 @@
  * all (the driver's own rule): opening them is -ESTALE too. After exec all is well.
  *
  * Threads: any. A call may hang in the kernel for as long as the driver likes and cannot be
- * interrupted, opening included. Whoever must go on regardless makes the calls in a process that it
- * can abandon (the daemon's hand), or in a thread that it can (driver/patience.h).
+ * interrupted, opening included. A caller that must go on
+ * regardless makes its calls in a process that it can abandon, as the daemon does with its hand.
  */
 #include <limits.h>
 #include <pthread.h>

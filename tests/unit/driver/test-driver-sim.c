@@ -9,7 +9,6 @@
 #include "driver/nvml_process.h"
 #include "driver/nvml_readings.h"
 #include "driver/nvml_topology.h"
-#include "driver/patience.h"
 #include "sim/box/fault.h"
 #include "tests/support/sim/nvml/nvml_library.h"
 #include "tests/support/suite.h"
@@ -183,35 +182,6 @@ START_TEST(an_xid_wakes_whoever_waits) {
 }
 END_TEST
 
-static int count_devices(void *work, struct allot_error *err) {
-    unsigned n;
-
-    return nvml_device_count(work, &n, err);
-}
-
-static void forget(void *work) {
-}
-
-START_TEST(a_driver_that_hangs_is_waited_for_only_so_long) {
-    cleanup(sim_box_done) struct sim_box sim_box;
-    struct nvml *nvml = open_box(&sim_box, NULL); /* a thread may be in it until the end */
-    struct box_fault hang = { .kind = FAULT_CALL_HANG, .gpu = -1, .call = "nvmlDeviceGetCount*" };
-    struct allot_error err = { 0 };
-    uint32_t id;
-
-    ck_assert_int_eq(patience_call(count_devices, nvml, forget, 10000000, "count", &err), 0);
-    ck_assert_int_eq(box_lock(sim_box.box), 0);
-    ck_assert_int_eq(fault_add(sim_box.box, &hang, &id), 0);
-    box_unlock(sim_box.box);
-    ck_assert_int_eq(patience_call(count_devices, nvml, forget, 100000, "count", &err), -ETIMEDOUT);
-    ck_assert_ptr_nonnull(strstr(err.text, "count: the driver has not answered for 100ms"));
-    ck_assert_int_eq(box_lock(sim_box.box), 0);
-    ck_assert_int_eq(fault_clear(sim_box.box, id), 0);
-    box_unlock(sim_box.box);
-    ck_assert_int_eq(patience_call(count_devices, nvml, forget, 10000000, "count", &err), 0);
-}
-END_TEST
-
 START_TEST(cuda_allocates_what_nvml_then_shows) {
     static const struct box_spec spec = { .n_gpus = 2, .models = "t4-16g" };
     cleanup(sim_box_done) struct sim_box sim_box;
@@ -259,5 +229,5 @@ END_TEST
 
 SUITE("driver-sim", identities_are_those_of_the_box, memory_and_processes_are_those_of_the_box,
       instances_and_links_are_those_of_the_box, a_lost_gpu_is_gone_and_the_other_is_not,
-      an_xid_wakes_whoever_waits, a_driver_that_hangs_is_waited_for_only_so_long,
-      cuda_allocates_what_nvml_then_shows, no_visible_device_of_the_box_says_where_to_look)
+      an_xid_wakes_whoever_waits, cuda_allocates_what_nvml_then_shows,
+      no_visible_device_of_the_box_says_where_to_look)

@@ -28,7 +28,7 @@ START_TEST(a_cancellation_ends_a_wait_for_step_memory) {
                       runner.err.text);
         ck_assert_msg(strstr(runner.err.text, "4 MiB"), "%s", runner.err.text);
         /* The daemon has dropped it, and no process holds what was not used. */
-        realallotd_await_waiting(&shared_box_allotd, 0);
+        real_allotd_await_waiting(&shared_box_allotd, 0);
         check_books(&fixture, filler);
     }
     ck_assert_int_eq(allot_lease_shrink(filler, NULL, VALUE, NULL), 0);
