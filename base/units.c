@@ -235,18 +235,6 @@ const char *units_format_bytes_up(uint64_t bytes, char text[static UNITS_TEXT_SI
     return text;
 }
 
-const char *units_format_bytes_exact(uint64_t bytes, char text[static UNITS_TEXT_SIZE]) {
-    unsigned power = 0;
-
-    while (bytes && power < strlen(byte_units) && bytes % 1024 == 0) {
-        bytes /= 1024;
-        power++;
-    }
-    snprintf(text, UNITS_TEXT_SIZE, "%llu%.*s", (unsigned long long)bytes, power > 0,
-             power > 0 ? &byte_units[power - 1] : "");
-    return text;
-}
-
 const char *units_format_permyriad(uint32_t permyriad, char text[static UNITS_TEXT_SIZE]) {
     unsigned whole = permyriad / 100, part = permyriad % 100;
 

@@ -57,9 +57,6 @@ const char *units_format_bytes(uint64_t bytes, char text[static UNITS_TEXT_SIZE]
 /* The same, rounded up: for an amount that must be enough. */
 const char *units_format_bytes_up(uint64_t bytes, char text[static UNITS_TEXT_SIZE]);
 
-/* For files: the largest unit that loses nothing: `8G`, `1536M`, `12345`. */
-const char *units_format_bytes_exact(uint64_t bytes, char text[static UNITS_TEXT_SIZE]);
-
 const char *units_format_permyriad(uint32_t permyriad,
                                    char text[static UNITS_TEXT_SIZE]); /* `12.5%` */
 

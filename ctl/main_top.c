@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/units.h"
 #include "ctl/gpuctl.h"
 #include "ctl/source/box_view.h"
@@ -37,13 +37,6 @@ struct screen {
     bool typing; /* the filter is being typed */
     bool helping;
 };
-
-static uint64_t monotonic_usec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 static void take(struct screen *screen) {
     struct allot_error err = {};
@@ -252,13 +245,13 @@ static void watch(struct screen *screen) {
     bool goes_on = true;
 
     while (goes_on) {
-        uint64_t now_usec = monotonic_usec();
+        uint64_t now_usec = clock_usec(CLOCK_MONOTONIC);
         bool now = false;
         int key;
 
         if (now_usec >= next_usec) {
             take(screen);
-            now_usec = monotonic_usec();
+            now_usec = clock_usec(CLOCK_MONOTONIC);
             next_usec = now_usec + screen->pause_usec;
         }
         render(screen);
@@ -268,7 +261,7 @@ static void watch(struct screen *screen) {
         if (key == ERR)
             continue;
         goes_on = press_key(screen, key, &now);
-        if (now || next_usec > monotonic_usec() + screen->pause_usec)
+        if (now || next_usec > clock_usec(CLOCK_MONOTONIC) + screen->pause_usec)
             next_usec = 0;
     }
 }

@@ -42,6 +42,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/gpuid.h"
 #include "base/units.h"
 #include "guard/note.h"
@@ -96,10 +97,7 @@ enum { UNASKED = 0, ATTACHED = 1 };
 _Atomic int credit_state; /* of these, or CREDIT_NONE, or CREDIT_REFUSED */
 
 uint64_t credit_now_msec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return clock_usec(CLOCK_MONOTONIC) / 1000;
 }
 
 uint64_t credit_size(uint64_t bytes) {

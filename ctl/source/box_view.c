@@ -6,20 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/gpuid.h"
 #include "ctl/source/nvml_view.h"
 
 /* A daemon that does not answer for so long is as good as none; the driver is asked instead. */
 #define ANSWER_USEC (5 * UINT64_C(1000000))
-
-uint64_t box_view_now(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 static int ask_daemon(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
                       struct allot_error *err) {
@@ -64,7 +57,7 @@ int box_view_take(struct box_view *box_view, const struct gpuctl *ctl, struct cl
     }
     box_view->whole = box_view->box;
     box_view->view.whole = &box_view->whole;
-    box_view->view.now_usec = box_view_now();
+    box_view->view.now_usec = clock_usec(CLOCK_REALTIME);
     return 0;
 }
 
@@ -126,11 +119,6 @@ static int find_device(const struct wire_box *box, const char *text, size_t n,
     return 0;
 }
 
-int box_view_find_device(const struct wire_box *box, const char *text,
-                         const struct wire_device **ret, struct allot_error *err) {
-    return find_device(box, text, strlen(text), ret, err);
-}
-
 static bool is_kept(const struct wire_box *box, const char *uuid) {
     for (size_t i = 0; i < box->n_devices; i++)
         if (!strcmp(box->devices[i].uuid, uuid))
@@ -156,7 +144,7 @@ static int keep_devices(struct box_view *box_view, const char *list, struct allo
     box_view->kept[0] = devices;
     for (const char *item = list; *item;) {
         const size_t length = strcspn(item, ",");
-        const struct wire_device *device;
+        const struct wire_device *device = NULL;
         bool twice = false;
         int r;
 

@@ -54,10 +54,3 @@ int box_view_filter(struct box_view *box_view, const struct box_view_filter *fil
  * theirs.
  */
 int box_view_check_user(const struct box_view *box_view, const char *user, struct allot_error *err);
-
-/* The device that `text` names. -ENOENT: none; -EINVAL: several. `ret` borrows from the box. */
-int box_view_find_device(const struct wire_box *box, const char *text,
-                         const struct wire_device **ret, struct allot_error *err);
-
-/* CLOCK_REALTIME. */
-uint64_t box_view_now(void);

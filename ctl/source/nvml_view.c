@@ -10,17 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/units.h"
 #include "ctl/job/job_env.h"
 
 /* A driver that takes longer to wake all of its devices has never been seen; a hung one has. */
-#define PATIENCE_USEC     (60 * UINT64_C(1000000))
-#define PATIENCE_MAX_USEC (3600 * UINT64_C(1000000))
-#define ANSWER_MAX        ((size_t)16 << 20)
+#define TIME_LIMIT_USEC     (60 * UINT64_C(1000000))
+#define TIME_LIMIT_MAX_USEC (3600 * UINT64_C(1000000))
+#define ANSWER_MAX          ((size_t)16 << 20)
 
 /* What comes out of the two pipes. */
 struct output {
@@ -62,19 +62,16 @@ static int output_read(struct output *output) {
 }
 
 static int64_t now_msec(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)(clock_usec(CLOCK_MONOTONIC) / 1000);
 }
 
 /* How long the driver may take; what makes no sense in the environment is not taken. */
-static uint64_t patience(void) {
+static uint64_t time_limit(void) {
     const char *given = secure_getenv("ALLOT_DRIVER_TIMEOUT");
     uint64_t usec;
 
-    if (!given || units_parse_usec(&usec, given) < 0 || usec == 0 || usec > PATIENCE_MAX_USEC)
-        return PATIENCE_USEC;
+    if (!given || units_parse_usec(&usec, given) < 0 || usec == 0 || usec > TIME_LIMIT_MAX_USEC)
+        return TIME_LIMIT_USEC;
     return usec;
 }
 
@@ -121,7 +118,7 @@ int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error
     cleanup(output_done) struct output answer = { .fd = -1 };
     cleanup(output_done) struct output complaint = { .fd = -1 };
     struct output outputs[2];
-    const uint64_t patience_usec = patience();
+    const uint64_t limit_usec = time_limit();
     char path[JOB_ENV_PATH_SIZE], text[UNITS_TEXT_SIZE];
     int pipes[4] = { -1, -1, -1, -1 }, r, status = 0;
     pid_t pid;
@@ -141,7 +138,7 @@ int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error
     outputs[0] = (struct output){ .fd = pipes[0] };
     outputs[1] = (struct output){ .fd = pipes[2] };
     if (r == 0) {
-        r = collect(outputs, patience_usec);
+        r = collect(outputs, limit_usec);
         if (r < 0)
             kill(pid, SIGKILL);
     }
@@ -149,7 +146,7 @@ int nvml_view_take(struct snapshot **ret, const char *driver, struct allot_error
     complaint = outputs[1];
     if (r == -ETIMEDOUT) /* it may hang in the kernel, where no signal ends it: it is left behind */
         return error_set(err, r, "the driver does not answer for %s: look at the kernel's log",
-                         units_format_usec(patience_usec, text));
+                         units_format_usec(limit_usec, text));
     if (r < 0)
         return error_set(err, r, "cannot run %s: %s", path, strerror(-r));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/units.h"
 #include "ctl/source/call.h"
 #include "ctl/view/field.h"
@@ -153,7 +154,7 @@ static int print_for_people(const struct gpuctl *ctl, const struct wire_usage_re
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {
     cleanup(client_freep) struct client *client = NULL;
-    const uint64_t now_usec = box_view_now();
+    const uint64_t now_usec = clock_usec(CLOCK_REALTIME);
     struct wire_usage usage = {};
     bool as_json = false, as_csv = false;
     union wire_reply reply;

@@ -100,10 +100,6 @@ void table_note(struct table *table, enum term_style style, const char *format, 
     va_end(args);
 }
 
-size_t table_n_rows(const struct table *table) {
-    return table ? table->n_rows : 0;
-}
-
 /* Replace every cell by its clean copy. */
 static int clean(struct table *table, bool utf8) {
     for (size_t i = 0; i < table->n_rows * (table->n_columns + 1); i++) {

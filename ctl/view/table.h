@@ -42,7 +42,6 @@ void table_cell(struct table *table, enum term_style style, const char *format, 
 /* A line below the row, over its whole width and broken between words. One a row. */
 void table_note(struct table *table, enum term_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-size_t table_n_rows(const struct table *table);
 
 /* With titles, indented by `indent`. -ENOMEM if anything is missing, then nothing is printed. */
 int table_print(struct table *table, const struct term *term, size_t indent);

@@ -15,8 +15,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
     fuzz_check(text);
     if (units_parse_bytes(&value, text) == 0) {
-        fuzz_check(units_parse_bytes(&back, units_format_bytes_exact(value, again)) == 0);
-        fuzz_check(back == value);
         fuzz_check(units_parse_bytes(&back, units_format_bytes(value, again)) == 0);
         fuzz_check(back <= value && value - back <= value / 9);
     }

@@ -184,11 +184,6 @@ START_TEST(values_are_written_for_people_and_for_files) {
     ck_assert_str_eq(units_format_bytes_up(2 * GI - 1, text), "2 GiB");
     ck_assert_str_eq(units_format_bytes_up(GI - 1, text), "1 GiB");
     ck_assert_str_eq(units_format_bytes_up(UINT64_MAX, text), "16 EiB");
-    ck_assert_str_eq(units_format_bytes_exact(0, text), "0");
-    ck_assert_str_eq(units_format_bytes_exact(8 * GI, text), "8G");
-    ck_assert_str_eq(units_format_bytes_exact(1536 * MI, text), "1536M");
-    ck_assert_str_eq(units_format_bytes_exact(12345, text), "12345");
-    ck_assert_str_eq(units_format_bytes_exact(UINT64_C(3) << 60, text), "3E");
     ck_assert_str_eq(units_format_permyriad(4000, text), "40%");
     ck_assert_str_eq(units_format_permyriad(1250, text), "12.5%");
     ck_assert_str_eq(units_format_permyriad(1, text), "0.01%");
@@ -203,7 +198,7 @@ START_TEST(values_are_written_for_people_and_for_files) {
 }
 END_TEST
 
-START_TEST(exact_texts_come_back_as_they_were) {
+START_TEST(texts_come_back_as_they_were) {
     uint64_t random = 7;
 
     for (unsigned i = 0; i < 20000; i++) {
@@ -213,8 +208,6 @@ START_TEST(exact_texts_come_back_as_they_were) {
 
         random = random * 6364136223846793005u + 1442695040888963407u;
         bytes = random >> random % 61 << random % 53;
-        ck_assert_int_eq(units_parse_bytes(&back, units_format_bytes_exact(bytes, text)), 0);
-        ck_assert_uint_eq(back, bytes);
         ck_assert_int_eq(units_parse_bytes(&back, units_format_bytes(bytes, text)), 0);
         ck_assert_uint_le(back, bytes);
         if (bytes < (uint64_t)1 << 63) {
@@ -245,4 +238,4 @@ END_TEST
 SUITE("units", bytes_are_read_in_binary_units, shares_are_decimals_or_percent_up_to_the_whole,
       an_amount_is_bytes_or_a_percentage_of_what_comes_later,
       durations_are_read_with_one_or_more_units, values_are_written_for_people_and_for_files,
-      exact_texts_come_back_as_they_were, a_comma_locale_changes_nothing)
+      texts_come_back_as_they_were, a_comma_locale_changes_nothing)
