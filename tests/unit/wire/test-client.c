@@ -320,18 +320,20 @@ static void *serve_much(void *argument) {
     struct server *server = argument;
     int fd = accept(server->listener, NULL, NULL);
     size_t n_calls = 0;
-    char c;
+    char calls[4096];
+    ssize_t n;
 
-    while (n_calls < 300 && read(fd, &c, 1) == 1) {
-        if (c)
-            continue;
-        n_calls++;
-        for (int i = 0; i < 200; i++)
-            if (send(fd, "                                                  ", 50, MSG_NOSIGNAL) <
-                0)
-                break;
-        dprintf(fd, "{\"parameters\":{\"held_bytes\":%zu,\"limit_bytes\":1}}%c", n_calls, 0);
-    }
+    while (n_calls < 300 && (n = read(fd, calls, sizeof(calls))) > 0)
+        for (ssize_t at = 0; at < n; at++) {
+            if (calls[at])
+                continue;
+            n_calls++;
+            for (int i = 0; i < 200; i++)
+                if (send(fd, "                                                  ", 50,
+                         MSG_NOSIGNAL) < 0)
+                    break;
+            dprintf(fd, "{\"parameters\":{\"held_bytes\":%zu,\"limit_bytes\":1}}%c", n_calls, 0);
+        }
     close(fd);
     return NULL;
 }
