@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The outermost component that names a manager decides: what runs below it is in its care, whatever
- * it is called there.
+ * The outermost component that names a manager decides: everything below it belongs to that
+ * manager, whatever its name.
  *
  *     /system.slice/slurmstepd.scope/job_7/step_0              root's all the way: Slurm's
  *     /system.slice/docker-3f….scope                           root's all the way: Docker's

@@ -3,10 +3,10 @@
 /*
  * Cgroup owner: which workload manager made a control group: Slurm, or a container engine.
  *
- * A name alone says nothing: users name the scopes of their own managers as they like. A component
- * of the path counts only where every directory above it belongs to root, so that root alone can
- * have made it. The container of a user's own engine (rootless podman, say) is the user's own
- * process like any other.
+ * A name alone proves nothing: users can name the scopes of their own managers as they like. A
+ * component of the path counts only if every directory above it belongs to root, so that only root
+ * can have created it. A container of a user's own engine (rootless podman, for example) counts as
+ * an ordinary process of that user.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -14,7 +14,8 @@
 
 #define cleanup(fn) __attribute__((cleanup(fn)))
 
-/* The value of `p`, which is NULL afterwards: its owner is now whoever reads this. */
+/* The value of `p`, which is NULL afterwards: ownership passes to the expression that uses TAKE().
+ */
 #define TAKE(p)                                                                                    \
     ({                                                                                             \
         __typeof__(p) *take_from_ = &(p);                                                          \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Crc32c: the checksum of the Castagnoli polynomial, as iSCSI, ext4 and Btrfs have it. It finds
+ * Crc32c: the checksum of the Castagnoli polynomial, as in iSCSI, ext4 and Btrfs. It detects
  * accidents, not forgeries. Any thread.
  */
 #include <stddef.h>

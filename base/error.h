@@ -3,9 +3,9 @@
 /*
  * Error: a code for the program and a sentence for the person.
  *
- * Owned by the caller, usually on its stack; nothing to free; may be NULL everywhere, for callers
- * that want the code alone. Written by whoever meets the foreign error, read where it stops
- * travelling.
+ * Owned by the caller, usually on its stack; nothing to free. Callers that only want the code pass
+ * NULL. The function that meets a foreign error writes it; the function that handles or prints it
+ * reads it.
  */
 #include <stddef.h>
 
@@ -26,7 +26,7 @@ void error_cut(char *text, size_t size, size_t length);
 int error_set(struct allot_error *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* What must be there is not: "there is no <what>: NULL was given". Returns -EINVAL. */
+/* A required argument is NULL: "there is no <what>: NULL was given". Returns -EINVAL. */
 int error_null(struct allot_error *err, const char *what);
 
 /* Put "<format>: " before the text that is already in `err`; its code stays and is returned. */

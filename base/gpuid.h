@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Gpuid: the two names of a device that survive a reboot, its place on the bus and its UUID.
+ * GPU id: the two names of a device that survive a reboot, its bus id and its UUID.
  *
- * Plain values, nothing to free, any thread. Texts are read as every tool of the trade writes them
- * and are never trusted: a parser looks at no more than the longest valid text.
+ * Plain values, nothing to free, any thread. The parsers accept the forms that NVML, CUDA and sysfs
+ * write. Texts are not trusted: a parser reads no more than the longest valid text.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Json: a writer that appends to a growing text, and a reader that walks one without building a
+ * JSON: a writer that appends to a growing text, and a reader that walks a text without building a
  * tree.
  *
  * Both are embedded in their owner; no locking. The reader works in the caller's text and changes
- * it: strings are unescaped where they stand and ended by NUL, so they live as long as the text. It
- * is strict (RFC 8259): UTF-8 is checked, control characters and U+0000 in strings are refused, and
- * so is anything after the value. It never reads beyond `end` and its cost is one pass.
+ * it: it unescapes strings in place and ends them with NUL, so they live as long as the text. It is
+ * strict (RFC 8259): UTF-8 is checked, control characters and U+0000 in strings are refused, and so
+ * is anything after the value. It never reads beyond `end` and its cost is one pass.
  *
- * json-c builds a tree of allocations for each message, keeps the last of two members of one name
- * without a word and bends large numbers into range; and a library that is preloaded into any
- * program must not bring json-c's symbols along.
+ * Why not json-c: it builds a tree of allocations for each message, silently keeps the last of two
+ * members with the same name, and clamps large numbers. Besides, a library that is preloaded into
+ * any program must not export json-c's symbols.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@
 /* ---- Writing -------------------------------------------------------------------------------- */
 
 /*
- * Commas are put by the writer. A failed allocation is remembered in `failed` and turns every later
- * call into nothing, so only the end needs a check. Zeroed memory is an empty writer.
+ * The writer puts the commas. A failed allocation sets `failed` and makes every later call do
+ * nothing, so checking once at the end is enough. Zeroed memory is an empty writer.
  */
 struct json_writer {
     char *data; /* owned; no NUL at its end; NULL before the first byte */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cursor over the text. An object or array that was entered keeps one flag, `fresh`: before its
- * first member no comma is due, before all others one is; a nested one leaves it false when it
- * ends, so that one flag does for all depths.
+ * A cursor over the text. One flag, `fresh`, says whether the next member is the first of its
+ * object or array: the first has no comma before it, all others have one. The end of a nested
+ * object or array leaves the flag false, so that one flag is enough for all depths.
  *
  * A string is unescaped onto itself: no escape is shorter than what it stands for, so the writing
  * end never passes the reading end, and the NUL goes where the closing quote was.

@@ -9,8 +9,8 @@
  *     list_append(&manager->leases, &lease->in_manager);
  *     list_foreach(lease, &manager->leases, in_manager) …
  *
- * A list owns nothing: whoever frees an entry removes it first, which does no harm when it is in no
- * list. No locking.
+ * A list owns nothing. Remove an entry before freeing it; removing one that is in no list does no
+ * harm. No locking.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -7,9 +7,9 @@
  *     slots    | 0 | 2 | 0 | 1 | 3 | 0 | 0 | 0 |
  *     entries  | a | b | c |               n_entries = 3
  *
- * Taking a key out leaves a hole in the entries (value NULL), which goes when the arrays are next
- * made anew, and none in the slots: the ones to its right move up as far as their hashes allow, so
- * that no search ever walks over graves.
+ * Taking a key out leaves a hole in the entries (value NULL), which disappears when the arrays are
+ * next rebuilt, and none in the slots: the ones to its right move up as far as their hashes allow,
+ * so that a search never passes a deleted slot.
  */
 #include "base/map.h"
 

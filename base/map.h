@@ -3,11 +3,11 @@
 /*
  * Map: key → pointer, where a key is a 64-bit number or a text.
  *
- * Embedded in its owner; zeroed memory is an empty map, and map_done() gives back what it took. A
+ * Embedded in its owner; zeroed memory is an empty map, and map_done() frees its memory. A
  * map holds keys of one kind only. It owns neither values nor texts: a text must live, unchanged,
- * as long as its entry, so it is usually a member of the value. Values are never NULL. Entries are
- * walked in the order they were put in, so that what is printed or decided from a walk is the same
- * in every run. Texts may come from strangers: they are hashed with a secret. No locking.
+ * as long as its entry, so it is usually a member of the value. Values are never NULL. A walk
+ * visits entries in the order of insertion, so that output and decisions are the same in every run.
+ * Texts are not trusted: they are hashed with a secret. No locking.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ struct map {
 /* Gives back the map's memory and leaves it empty. */
 void map_done(struct map *map);
 
-/* Put in a key that is not there. -EEXIST if it is, -ENOMEM; the map is then as it was. */
+/* Insert a new key. -EEXIST if it is there already, -ENOMEM; on failure the map is unchanged. */
 int map_put(struct map *map, uint64_t key, void *value);
 int map_put_text(struct map *map, const char *key, void *value);
 
@@ -34,13 +34,13 @@ int map_put_text(struct map *map, const char *key, void *value);
 void *map_find(const struct map *map, uint64_t key);
 void *map_find_text(const struct map *map, const char *key);
 
-/* Take a key out and return its value; NULL if it was not there. */
+/* Remove a key and return its value; NULL if it was not there. */
 void *map_take(struct map *map, uint64_t key);
 void *map_take_text(struct map *map, const char *key);
 
 /*
- * The value after the one that `*pos` stands for, NULL at the end; start with a `pos` of 0. Any
- * entry may be taken out during a walk, none may be put in.
+ * The value after the one that `*pos` stands for, NULL at the end; start with a `pos` of 0. Entries
+ * may be removed during a walk, but not inserted.
  *
  *     for (size_t pos = 0; (lease = map_next(&leases, &pos));) …
  */

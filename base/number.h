@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Number: floating point as text and back, with a point whatever locale the program has set: files
- * and messages are the same everywhere. printf() and strtod() take the program's comma instead.
+ * Number: floating point to text and back, always with a decimal point, so that files and messages
+ * are the same everywhere. printf() and strtod() follow the program's locale, which may use a
+ * comma.
  *
- * Any thread. No memory is taken.
+ * Any thread. Allocates nothing.
  */
 #include <stdbool.h>
 

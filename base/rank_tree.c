@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A treap: a search tree by key that is a heap by a number mixed from the tie, which makes it as
- * deep as a tree of random insertions, about 2 ln n, whatever order things come in. Each node knows
- * the size of its subtree, so a rank is a walk to the root, and the marks in it, so that a search
- * goes into no subtree in vain, but for those that its starting place cuts.
+ * deep as a tree of random insertions, about 2 ln n, whatever the order of insertion. Each node
+ * knows the size of its subtree, so a rank is a walk to the root, and the marks in it, so that a
+ * search enters no subtree in vain, except those that its starting point cuts.
  */
 #include "base/rank_tree.h"
 

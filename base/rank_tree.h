@@ -3,12 +3,11 @@
 /*
  * Rank tree: nodes sorted by a key, each of which knows its rank.
  *
- * Intrusive: the node is a member of the thing and belongs to its owner; the tree is a pointer to
- * the root, NULL when it is empty. Smaller keys come first, equal ones by `tie`, which is unique.
- * A thing may carry marks, and the first one behind a place with any of certain marks is found
- * without looking at those in between.
- * Everything costs O(log n); the shape depends on the ties alone, so runs repeat exactly. No
- * locking.
+ * Intrusive: the node is a member of the struct that is sorted, and belongs to its owner; the tree
+ * is a pointer to the root, NULL when it is empty. Smaller keys come first, equal ones by `tie`,
+ * which is unique. A node may carry marks. Finding the first node after a position that has any of
+ * a set of marks does not visit the nodes in between. Everything costs O(log n); the shape depends
+ * on the ties alone, so runs repeat exactly. No locking.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,21 +40,21 @@ struct rank_tree_node *rank_tree_at(struct rank_tree_node *root,
                                     uint32_t i);            /* from 0; NULL past the end */
 uint32_t rank_tree_rank(const struct rank_tree_node *node); /* from 0 */
 
-/* The marks or the size of a node are others now. */
+/* The marks or the size of a node have changed. */
 void rank_tree_mark(struct rank_tree_node *node);
 
-/* The first behind the place (`key`, `tie`) that has one of these marks. NULL: none. */
+/* The first node after (`key`, `tie`) that has one of these marks. NULL: none. */
 struct rank_tree_node *rank_tree_seek(struct rank_tree_node *root, int64_t key, uint64_t tie,
                                       const uint64_t marks[static RANK_TREE_WORDS]);
 
-/* The same behind a node of the tree: the nearer it is, the less that costs. */
+/* The same after a node of the tree: the nearer the result, the lower the cost. */
 struct rank_tree_node *rank_tree_seek_after(struct rank_tree_node *node,
                                             const uint64_t marks[static RANK_TREE_WORDS]);
 
-/* The smallest size of all that have marks; UINT64_MAX: there is none. */
+/* The smallest size of all nodes that have marks; UINT64_MAX: there is none. */
 uint64_t rank_tree_least(const struct rank_tree_node *root);
 
-/* How many come before a node that had this key and the largest tie. */
+/* How many nodes come before one with this key and the largest tie. */
 uint32_t rank_tree_rank_of(const struct rank_tree_node *root, int64_t key);
 
 static inline uint32_t rank_tree_count(const struct rank_tree_node *root) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Store: memory for the parts of one message, given back all at once.
+ * Store: memory for the parts of one message, freed all at once.
  *
- * Embedded in its owner; zeroed memory is an empty store. Emptied and filled again it keeps its
- * largest block, so that messages of the same size cost no allocation. No locking.
+ * Embedded in its owner; zeroed memory is an empty store. store_reset() keeps the largest block, so
+ * that messages of the same size cost no allocation. No locking.
  */
 #include <stddef.h>
 

@@ -4,8 +4,9 @@
  * Units: bytes, shares and durations as people write them.
  *
  * Locale-free and exact: no floating point anywhere. A number is `8`, `0.5` or `.5`; blanks may
- * stand around it and before its unit. What does not fit is -ERANGE, what is no such text -EINVAL,
- * and the result is then untouched. What is formatted here can be parsed here.
+ * stand around it and before its unit. -ERANGE: the value does not fit; -EINVAL: the text is no
+ * such value. On failure the result is untouched. Every text that is formatted here can be parsed
+ * here.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Utf8: is it, and how long is the next character (RFC 3629: no surrogates, nothing longer than
- * need be, nothing above U+10FFFF).
+ * UTF-8: the length of the next character, and whether it is valid (RFC 3629: no surrogates, no
+ * overlong forms, nothing above U+10FFFF).
  */
 #include <stddef.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The vendor documents the list in a paragraph, and the corners come from reports of what the
- * driver does; tests/cases/visible.tsv has both, row by row. Four corners are ours, because nobody
- * has published an answer:
+ * The vendor documents the list in one paragraph; the corner cases come from reports of what the
+ * driver does. tests/cases/visible.tsv has both, row by row. Four corner cases are decided here,
+ * because no published answer exists:
  *
  *   "1,4,1" with four GPUs    the 4 ends the list before the second 1 is read: one device, as the
  *                             vendor's sentence on invalid indices has it (row 19)

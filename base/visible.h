@@ -5,15 +5,15 @@
  * CUDA_DEVICE_ORDER, exactly as the driver reads them.
  *
  * Pure: plain structs in, plain structs out; no environment, no allocation, any thread. The texts
- * may come from anybody: they need no NUL, may be of any length, and cost one pass.
+ * are not trusted: they need no NUL, may be of any length, and cost one pass.
  *
  *     list   = item { "," item }
  *     item   = index | "GPU-" uuid prefix | "MIG-" uuid prefix | "MIG-GPU-" uuid "/" gi "/" ci
  *
- * The first item says of which kind all are. The first item that names no device ends the list;
- * what comes before it stays. A device named twice empties it. An index is read as strtoul() does:
- * blanks before it and anything after it do not matter; it counts in the order that
- * CUDA_DEVICE_ORDER asks for. UUIDs may be shortened as long as one device has that beginning.
+ * The first item decides the kind of all items. The first item that names no device ends the list;
+ * the items before it stay. A device that is named twice empties the list. An index is read as
+ * strtoul() does: blanks before it and any text after it are ignored. It counts devices in the
+ * order that CUDA_DEVICE_ORDER selects. A UUID may be cut short as long as only one device matches.
  *
  * A GPU in MIG mode is no CUDA device, its instances are: named as a GPU it stands for its first
  * instance, and without instances it names nothing. CUDA shows a process at most one instance, and
