@@ -15,8 +15,8 @@
 #include "base/random.h"
 #include "wire/frame.h"
 
-/* Pauses between attempts to connect. A restart takes a fraction of a second: those who wait for it
- * look often at first, and a box whose daemon stays away is not kept busy by them. */
+/* Pauses between attempts to connect. A restart takes a fraction of a second, so clients try often
+ * at first; if the daemon stays away, they try rarely and do not keep the box busy. */
 #define PAUSE_FIRST_USEC 5000u
 #define PAUSE_SOON_USEC  200000u
 #define PAUSE_LATE_USEC  1000000u

@@ -3,14 +3,14 @@
 /*
  * Client: one connection to allotd, from the caller's side.
  *
- * Used by one thread at a time; whoever shares it locks. It neither starts threads nor installs
- * signal handlers, writes no signal-raising bytes (MSG_NOSIGNAL), keeps its descriptor
- * close-on-exec and above 2, and leaves the caller's errno alone. After fork() the child must not
- * speak on its parent's connection: client_abandon() there, then connect anew.
+ * Used by one thread at a time; threads that share a client need a lock of their own. It starts no
+ * threads, installs no signal handlers, never raises SIGPIPE (MSG_NOSIGNAL), keeps its descriptor
+ * close-on-exec and above 2, and preserves the caller's errno. After fork() the child must not use
+ * its parent's connection: it calls client_abandon() and connects again.
  *
- * Replies of one connection come in order: a call that waits, or streams, has a connection of its
- * own. Whatever goes wrong on the connection (the daemon ended, it answered nonsense, a call timed
- * out) closes it, and calls give -ENOTCONN until it is connected again; client_is_connected()
+ * Replies on one connection arrive in order, so a call that waits or streams needs a connection of
+ * its own. Any failure of the connection (the daemon ended, its answer made no sense, a call timed
+ * out) closes it; calls then return -ENOTCONN until it is connected again. client_is_connected()
  * tells.
  */
 #include <stdbool.h>
@@ -35,8 +35,8 @@ DEFINE_FREEP(struct client, client_freep, client_free)
 const char *client_path(const struct client *client);
 
 /*
- * Once; 0 if it is connected already. -ENOENT or -ECONNREFUSED: no daemon there; -EACCES; -EAGAIN:
- * its backlog is full; the text says what to do. Does not wait.
+ * Try once, without waiting; 0 also if it is connected already. -ENOENT or -ECONNREFUSED: no daemon
+ * listens; -EACCES; -EAGAIN: the daemon's backlog is full. The text says what to do.
  */
 int client_connect(struct client *client, struct allot_error *err);
 
@@ -44,16 +44,17 @@ int client_connect(struct client *client, struct allot_error *err);
  * Try again and again, with growing pauses (5 ms up to 200 ms, after ten seconds up to 1 s, each
  * shortened at random so that a thousand clients do not come at once), for at most `timeout_usec`
  * (UINT64_MAX: for ever). Ends early with -ECANCELED when `cancel_fd` (-1: none) becomes readable,
- * and with what no waiting mends, such as -EACCES. -ETIMEDOUT with the text of the last attempt.
- * After NotRunning there is a pause before the first attempt, too: each one starts the daemon.
+ * and with any error that waiting cannot cure, such as -EACCES. -ETIMEDOUT with the text of the
+ * last attempt. After NotRunning there is a pause before the first attempt, too: each one starts
+ * the daemon.
  */
 int client_reconnect(struct client *client, uint64_t timeout_usec, int cancel_fd,
                      struct allot_error *err);
 
 /*
  * Whether the last answer was NotRunning: a daemon that cannot start has ended the connection with
- * a reason. The call gave -ECONNRESET, with that reason in `err`, as it does for a daemon that ends
- * in its middle: those who wait for a daemon to come back wait for this one, too.
+ * a reason. The call returned -ECONNRESET, with that reason in `err`, as it does when a daemon ends
+ * during a call: callers that wait for a daemon to come back wait in this case, too.
  */
 bool client_is_put_off(const struct client *client);
 
@@ -64,14 +65,14 @@ int client_fd(const struct client *client); /* for poll; -1: not connected */
 
 /* A second descriptor that ends waiting as `cancel_fd` does, from now on; -1, at first: none. */
 void client_heed(struct client *client, int fd);
-/* Nothing more is said: a call that waits is cancelled by that (docs/wire.md), and what the daemon
- * has answered before it heard so can be received still; then it ends the connection. */
+/* Close the sending half: this cancels a call that waits (docs/wire.md). Answers that the daemon
+ * sent before it noticed can still be received; then it closes the connection. */
 void client_end_sending(struct client *client);
-/* Nothing is said or heard any more: what the daemon answers from now on it cannot send, and what
- * it has answered before can be received still, without waiting. */
+/* Close both halves: the daemon can send no more answers, and answers that it sent before can still
+ * be received, without waiting. */
 void client_hang_up(struct client *client);
 
-/* What is said of a daemon that takes connections and does not answer: -ENOTCONN. */
+/* The error for a daemon that accepts connections but does not answer: -ENOTCONN. */
 int client_silent(const char *path, struct allot_error *err);
 
 /*

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Failure: an error as it travels: a name on the wire, a code for the program, a sentence for the
- * person.
+ * Failure: an error of the interface: its name on the wire, a code for the program, a sentence for
+ * people.
  *
- * Plain, borrows its texts like any message. Those of the interface carry `reason`; those of
- * org.varlink.service carry the member that they name, and a reason beside it that their interface
- * does not mention.
+ * A plain struct that borrows its texts, like any message. Those of the interface carry `reason`;
+ * those of org.varlink.service carry the member that they name, and a reason beside it that their
+ * interface does not mention.
  */
 #include <stdbool.h>
 #include <stddef.h>

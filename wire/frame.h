@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Frame: messages ended by NUL, cut out of a stream and put into one.
+ * Frame: NUL-terminated messages, read from and written to a stream.
  *
  * Embedded in the connection that owns the socket; the caller polls. Nothing is copied on the way:
  * a message is parsed where the socket put it, and written where the socket takes it from. Both
- * sides are bounded, because the other end may be anybody. Sockets may be blocking or not; a peer
- * that is gone is an error, never a signal. Descriptors that a peer sends along are dropped by the
- * kernel.
+ * directions are bounded, because the peer is not trusted. Sockets may be blocking or not; a peer
+ * that is gone is an error, never a signal. The kernel drops descriptors that a peer sends.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,8 +31,8 @@ void frame_in_done(struct frame_in *in);
 
 /*
  * Read once from `fd`. > 0: so many bytes; 0: the peer has ended its side; -EAGAIN; -ENOMEM or what
- * the socket says (-ECONNRESET). Every message taken before is void after it. Not to be called
- * while frame_in_next() still has messages.
+ * the socket says (-ECONNRESET). Every message taken before is void after it. Do not call it while
+ * frame_in_next() still has messages.
  */
 int frame_in_read(struct frame_in *in, int fd);
 

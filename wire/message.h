@@ -480,7 +480,8 @@ enum wire_method wire_method_find(const char *name, size_t n);
 void wire_encode(struct json_writer *w, const struct wire_type *type, const void *message);
 
 enum wire_strictness {
-    WIRE_STRICT,  /* calls, by anybody: an unknown member is refused, arrays are bounded */
+    WIRE_STRICT,  /* calls from untrusted clients: an unknown member is refused, arrays are bounded
+                   */
     WIRE_LENIENT, /* replies of a daemon that may be newer: an unknown member is passed over */
 };
 

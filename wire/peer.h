@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Peer: who is at the other end of a Unix socket, by the word of the kernel alone.
+ * Peer: the process at the other end of a Unix socket, as the kernel alone reports it.
  *
- * As of connect(): a peer that passes its socket on, or changes its uid, stays who it was. The
- * pidfd holds the process in place: where the kernel gives it with the socket (6.5 and later) it is
- * the very process that connected, else it is opened by number, and `pidfd_exact` says that a
- * number that was reused in between could not be told apart.
+ * The identity is that of connect(): passing the socket on or changing the uid later does not
+ * change it. The pidfd pins the process. From kernel 6.5 on the socket itself gives it, and it is
+ * exactly the process that connected; before, it is opened by pid, which could have been reused in
+ * between. `pidfd_exact` tells the two cases apart.
  */
 #include <stdbool.h>
 #include <stddef.h>

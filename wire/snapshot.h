@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Snapshot: a box at one instant, kept: what GetBox answers, as a thing of its own that outlives
- * the connection it came over. The daemon writes it, gpuctl reads it, and files hold it in tests.
+ * Snapshot: a copy of a box at one instant, as GetBox answers it, that outlives the connection.
+ * gpuctl-bare writes it, gpuctl reads it, and tests keep it in files.
  *
- * Owned by whoever read it; everything in `box` lives as long. Any thread, one at a time.
+ * Owned by the caller of snapshot_read(); everything in `box` lives as long. Any thread, one at a
+ * time.
  */
 #include <stddef.h>
 
@@ -29,6 +30,6 @@ int snapshot_read(struct snapshot **ret, const char *text, size_t n, struct allo
 struct snapshot *snapshot_free(struct snapshot *snapshot); /* accepts NULL, returns NULL */
 DEFINE_FREEP(struct snapshot, snapshot_freep, snapshot_free)
 
-/* Look things up; NULL if the box has them not. A device by UUID, exactly. */
+/* Find a device by its exact UUID, or a lease; NULL if the box has none. */
 const struct wire_device *snapshot_find_device(const struct wire_box *box, const char *uuid);
 const struct wire_lease *snapshot_find_lease(const struct wire_box *box, uint64_t id);
