@@ -8,14 +8,15 @@
  * driver_object` (what was found): the head of struct nvml, cuda or cublas, followed by one
  * function pointer per symbol.
  *
- * Once: however often and from however many threads a library is opened, it is loaded and
- * initialised once, and all get the same object, which lives until the last has closed it. A first
- * opening that fails leaves nothing behind; the next one tries anew. The shared object itself is
- * never unloaded: vendor libraries have threads and do not survive it.
+ * Once: however many threads open a library, and however often, it is loaded and initialised once;
+ * all get the same object, which lives until the last user has closed it. If the first attempt
+ * fails, nothing is left behind and the next one tries again. The shared object itself is never
+ * unloaded: vendor libraries have threads of their own and do not survive unloading.
  *
  * Fork: an object opened before fork() is dead in the child: every call through it is -ESTALE.
  * The child may open NVML again. CUDA and cuBLAS, once opened, cannot be used in a forked child at
- * all (the driver's own rule): opening them is -ESTALE too. After exec all is well.
+ * all (the driver's own rule): opening them is -ESTALE too. After exec() everything can be opened
+ * again.
  *
  * Threads: any. A call may hang in the kernel for as long as the driver likes and cannot be
  * interrupted, opening included. A caller that must go on
@@ -67,7 +68,7 @@ struct driver_code {
     int code;
     const char *name;
     int error;        /* -errno */
-    const char *text; /* what is wrong and what to do about it */
+    const char *text; /* the problem and the remedy */
 };
 
 struct driver_object;

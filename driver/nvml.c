@@ -182,7 +182,7 @@ int nvml_device_find(const struct nvml *nvml, struct nvml_device *ret, const cha
 
     snprintf(device.label, sizeof(device.label), "%.96s", uuid);
     r = nvml_try_device_by_uuid(nvml, &device, err, uuid, &device.handle);
-    if (r == -EINVAL) /* some releases say so of a UUID that nobody has */
+    if (r == -EINVAL) /* some releases say so for an unknown UUID */
         return error_wrap(err, -ENOENT, "no device of this box");
     if (r < 0)
         return r;

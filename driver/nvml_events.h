@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Events of devices: NVML wakes whoever waits. See driver/nvml.h.
+ * Events of devices: NVML wakes the waiting thread. See driver/nvml.h.
  *
  * One thread waits on a set at a time; others may add devices to it meanwhile.
  */
@@ -30,7 +30,8 @@ int nvml_events_new(struct nvml_events **ret, const struct nvml *nvml, struct al
 struct nvml_events *nvml_events_free(struct nvml_events *events); /* accepts NULL, returns NULL */
 DEFINE_FREEP(struct nvml_events, nvml_events_freep, nvml_events_free)
 
-/* Have the set woken by `device`: all types above that it can report. -EOPNOTSUPP if none. */
+/* Add the events of `device` to the set: all types above that it can report. -EOPNOTSUPP if none.
+ */
 int nvml_events_add(struct nvml_events *events, const struct nvml_device *device,
                     struct allot_error *err);
 

@@ -39,8 +39,8 @@ struct nvml_process_use {
 };
 
 /*
- * Samples newer than `since_usec` (0: all the driver has kept). Sorted out: records that the driver
- * leaves empty or filled with nonsense. `*ret` as above.
+ * Samples newer than `since_usec` (0: all the driver has kept). Records that the driver leaves
+ * empty or fills with nonsense are left out. `*ret` as above.
  */
 int nvml_process_use_list(const struct nvml *nvml, const struct nvml_device *device,
                           uint64_t since_usec, struct nvml_process_use **ret, size_t *ret_n,
