@@ -2,9 +2,10 @@
 /*
  * Alloc: memory by pointer: cuMemAlloc in its versions, pitched, managed, and external memory.
  *
- * Managed memory is charged whole, where it was asked for: it may all come to the device. Memory of
- * graphics libraries is charged when CUDA imports it. The calls of CUDA 2 have 32-bit pointers; no
- * driver of the versions that we know can serve them, but whoever calls them is charged as well.
+ * Managed memory is charged in full to the device on which it was requested: all of it may move
+ * there. Memory of graphics libraries is charged when CUDA imports it. The calls of CUDA 2 have
+ * 32-bit pointers; no driver version that we know can serve them, but a program that calls them is
+ * charged as well.
  */
 #include "guard/memory.h"
 #include "guard/pool.h"

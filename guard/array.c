@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Array: charged by its shape, and then by what the driver says that it takes, where it says so.
+ * Array: charged by its shape first, then by the size that the driver reports, if it reports one.
  */
 #include "base/cleanup.h"
 #include "guard/memory.h"

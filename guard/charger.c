@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Charger: the seats of those in this process who use liballot themselves. Notices reach them on
- * the thread that brings the notice, one at a time; leaving waits for one that is being told.
+ * Charger: the registered users of liballot in this process. The thread that receives a notice
+ * calls them, one at a time; unregistering waits for a call that is in progress.
  */
 #include "libclient/allot/charger.h"
 
@@ -125,8 +125,8 @@ const struct allot_charger allot_guard_charger = {
     .held = held,
 };
 
-/* A forked child takes its own seats. Those of its parent stay where they are: another thread may
- * have been at work on the list. */
+/* A forked child registers its own users. The parent's entries are left alone: another thread may
+ * have been changing the list. */
 static void after_fork(void) {
     pthread_mutex_init(&lock, NULL);
     list_init(&seats);

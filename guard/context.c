@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Context: what a context costs is charged before it is made, and all that lives in it goes with
- * it. A device that is not the lease's has no context to give.
+ * Context: the guard charges the cost of a context before it is created. When it is destroyed, the
+ * guard refunds it with everything that lived in it. Creating a context on a device outside the
+ * lease fails.
  *
- * Before the driver is initialised CUDA_VISIBLE_DEVICES is set to what it means inside the lease:
- * the lease's devices, or those of them that the program's own value names. A launcher that numbers
- * its workers 0, 1, 2… thereby numbers the lease's devices, not the box's.
+ * Before the driver is initialised, the guard sets CUDA_VISIBLE_DEVICES to the lease's devices, or
+ * to those of them that the program's own value names. So a launcher that numbers its workers 0, 1,
+ * 2… numbers the devices of the lease, not those of the box.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -81,8 +82,8 @@ static CUresult begin_context(struct memory_charge *charge, CUdevice device) {
     if (share == CREDIT_REFUSED && credit_n_shares() == 0)
         return CUDA_ERROR_OUT_OF_MEMORY; /* there is no lease to charge, and it was said why */
     if (share == CREDIT_REFUSED) {
-        note(NOTE_REFUSED, "device %d is not one of this job's lease: it gets no context there",
-             device);
+        note(NOTE_REFUSED,
+             "device %d is not part of this job's lease: no context can be created on it", device);
         return CUDA_ERROR_INVALID_DEVICE;
     }
     return share < 0 ? CUDA_SUCCESS : memory_take_on(charge, share, credit_context(share));

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credit: two words per device, `used` ≤ `held`. Taking is a compare-and-swap on `used`; only where
- * it would pass `held` is the daemon asked: for a batch, and if that is too much, for exactly what
- * is missing. The first thread that meets the limit while others free memory sees their frees,
- * because `used` falls at once and `held` only later.
+ * Credit: two words per device, `used` ≤ `held`. Taking is a compare-and-swap on `used`. Only if
+ * `used` would pass `held` does the guard ask the daemon: for a batch and, if that is too much, for
+ * exactly the missing bytes. The first thread that meets the limit while others free memory sees
+ * their frees, because `used` falls at once and `held` only later.
  *
- * Who takes looks at `held` again after it took, and who gives back looks at `used` again after it
- * lowered `held`: of two that meet, one at least sees the other and undoes what it did. So giving
- * back needs no lock, and must not: a recall is answered by the thread that brings the daemon back
- * after a restart, while those who ask for more wait for that very thing.
+ * A thread that takes reads `held` again afterwards, and a thread that gives back reads `used`
+ * again after lowering `held`. If two race, at least one sees the other and undoes its change. So
+ * giving back needs no lock, and must not take one: the thread that reconnects to a restarted
+ * daemon also answers recalls, and threads that ask for more wait for exactly that thread.
  *
  *        0         used              held                       limit
  *        |----------|.................|--------------------------|
  *         allocated   credit in hand    others of the job, or free
  *
- * Shares lie in memory that a fork does not copy but wipe (MADV_WIPEONFORK): who clones the process
- * by the system call itself, so that no handler of ours runs, has no credit and gets none.
+ * Shares are in memory that a fork wipes instead of copying (MADV_WIPEONFORK): a process cloned by
+ * the system call itself, so that no handler of ours runs, has no credit and gets none.
  *
- * What is freed stays in hand for LINGER_MSEC, because most programs allocate it again at once;
- * then the keeper, a thread of the guard's own, gives it back down to one batch.
+ * Freed bytes stay in hand for LINGER_MSEC, because most programs allocate them again at once. Then
+ * the keeper, a thread of the guard, gives back all but one batch.
  *
  * The client of the daemon is liballot, loaded when the first credit is needed: a program that
- * never touches a GPU gets neither it nor a thread. It is loaded so that it prefers its own
- * symbols to the program's (RTLD_DEEPBIND): a program may have other libraries of like names.
+ * never touches a GPU gets neither the library nor a thread. It is loaded with RTLD_DEEPBIND, so
+ * that it prefers its own symbols: a program may have other libraries with the same names.
  */
 #include "guard/credit.h"
 
@@ -192,7 +192,7 @@ static bool give_back(struct share *share, uint64_t keep) {
         if (!spare)
             return false;
     } while (!atomic_compare_exchange_strong(&share->held, &held, held - spare));
-    if (needed(share) > share->held) { /* somebody took them just now */
+    if (needed(share) > share->held) { /* another thread just took them */
         share->held += spare;
         return false;
     }
@@ -222,7 +222,8 @@ static void on_notice(void *userdata, const struct allot_lease_notice *notice) {
             return;
         if (credit.settle)
             credit.settle((int)(share - credit.shares));
-        if (!give_back(share, 0)) /* nothing to give is an answer too: somebody waits for it */
+        if (!give_back(share,
+                       0)) /* having nothing to give is an answer too: the daemon waits for it */
             credit.calls.allot_lease_shrink(credit.lease, share->text, 0, NULL);
     } else if (notice->event == ALLOT_LEASE_ENDING || notice->event == ALLOT_LEASE_LOST) {
         note(NOTE_DAEMON, "%s", notice->text);
@@ -331,7 +332,7 @@ static void attach(void) {
     return;
 
 fail:
-    note(NOTE_DAEMON, "lease %s cannot be used, so no GPU memory is to be had: %s", lease,
+    note(NOTE_DAEMON, "lease %s cannot be used, so no GPU memory can be allocated: %s", lease,
          err.text);
     credit_state = CREDIT_REFUSED;
 }
@@ -399,7 +400,7 @@ static bool take_from_hand(struct share *share, uint64_t bytes) {
     } while (!atomic_compare_exchange_weak(&share->used, &used, used + bytes));
     if (__builtin_expect(used + bytes <= share->held, 1))
         return true;
-    share->used -= bytes; /* somebody gave it back just now */
+    share->used -= bytes; /* another thread just gave it back */
     return false;
 }
 
@@ -449,7 +450,7 @@ static void shorten(char *text, const struct share *share) {
     }
 }
 
-/* With what a context takes, because that is what people do not count. */
+/* With the cost of a context, because users forget to count it. */
 static void refuse(const struct share *share, uint64_t bytes, const struct allot_error *err) {
     char asked[UNITS_TEXT_SIZE], used[UNITS_TEXT_SIZE], context[UNITS_TEXT_SIZE];
     struct allot_error why = *err;
@@ -488,9 +489,9 @@ static bool take_slowly(struct share *share, uint64_t bytes) {
         uint64_t need = missing(share, bytes);
 
         if (need == 0)
-            continue; /* somebody freed just now */
+            continue; /* another thread just freed memory */
         r = -ENOSPC;
-        /* A batch only where nobody can miss it. */
+        /* Ask for a batch only if no other process can need it. */
         if (need < share->batch && share->held + share->batch <= share->limit)
             r = ask(share, share->batch, 0, &err);
         if (r < 0)
@@ -546,17 +547,18 @@ int credit_reserve(int i, uint64_t bytes, const struct allot_lease_patience *pat
     uint64_t need;
     int r = 0;
 
-    /* Called off or not is asked of the caller below, without the lock. */
+    /* The caller is asked below, without the lock, whether the request was cancelled. */
     at_once.reconnect_usec = 1;
     at_once.hangs_usec = patience->hangs_usec;
     at_once.cancel_fd = patience->cancel_fd;
     pthread_mutex_lock(&share->asking);
-    share->reserved += bytes; /* first, so that nobody gives back what is in hand */
+    share->reserved += bytes; /* first, so that no thread gives back what is in hand */
     while ((need = missing(share, 0)) > 0 && (r = ask_with(share, need, &at_once, err)) < 0) {
         if (patience->timeout_usec == 0 && r != -ENOTCONN && r != -ECANCELED)
             break;
-        /* Whoever else has to ask must not wait with it, and what is freed meanwhile goes back: so
-         * nothing is set aside, and what is in hand when the answer comes is looked at again. */
+        /* Other threads that have to ask must not wait along with this one, and memory freed
+         * meanwhile goes back. So nothing is set aside, and the bytes in hand are counted again
+         * when the answer arrives. */
         share->reserved -= bytes;
         pthread_mutex_unlock(&share->asking);
         r = credit.calls.allot_lease_grow_with(credit.lease, share->text, need, patience, err);

@@ -3,11 +3,11 @@
 /*
  * Credit: the bytes of the job's lease that this process has, and those of them that it uses.
  *
- * The daemon keeps the books; it alone decides. Bytes are asked from it ahead of need, in batches,
- * so that most allocations touch two words of memory and nobody else. Unused ones go back some time
- * after they were freed, and at once when the daemon recalls them because another process of the
- * job starves. What the process has is lost to it with its connection: a killed process gives all
- * back. Any thread; a forked child begins with nothing and attaches in its own name.
+ * The daemon keeps the books; it alone decides. The guard asks for bytes ahead of need, in batches,
+ * so that most allocations touch two words of memory and need no other process. Unused bytes go
+ * back some time after they were freed, and at once if the daemon recalls them because another
+ * process of the job needs them. A process loses its bytes with its connection: a killed process
+ * gives everything back. Any thread; a forked child begins with nothing and attaches as itself.
  *
  * Amounts are counted as the driver hands memory out: credit_size().
  */
@@ -20,11 +20,11 @@ struct allot_lease_notice;
 /* Places of the lease. */
 enum {
     CREDIT_SHARES_MAX = 64,
-    CREDIT_NONE = -1,    /* no lease in the environment: the program is not held to anything */
+    CREDIT_NONE = -1,    /* no lease in the environment: the program is not limited */
     CREDIT_REFUSED = -2, /* there is a lease, but it has no such device, or cannot be reached */
 };
 
-/* Whether there is no lease in the environment; false also while nobody has asked yet. */
+/* Whether there is no lease in the environment; false also before the first lookup. */
 extern _Atomic int credit_state;
 static inline bool credit_is_off(void) {
     return credit_state == CREDIT_NONE;
@@ -36,7 +36,7 @@ static inline bool credit_is_off(void) {
  */
 int credit_share(const uint8_t uuid[16]);
 
-/* The clock that delays are measured by; it never goes back. */
+/* CLOCK_MONOTONIC, by which delays are measured. */
 uint64_t credit_now_msec(void);
 
 /* What an allocation of `bytes` takes: the driver hands out 2 MiB pages, and packs what is smaller
@@ -44,18 +44,18 @@ uint64_t credit_now_msec(void);
 uint64_t credit_size(uint64_t bytes);
 
 /*
- * Use `bytes`, which are not there yet. False: the lease has not that much left; the program is
- * told by a line on stderr, once. May wait where the job was started so (ALLOT_WAIT).
+ * Charge `bytes` that are about to be allocated. False: the lease has not that much left, which is
+ * reported on stderr, once. May wait if the job was started with ALLOT_WAIT.
  */
 bool credit_take(int share, uint64_t bytes);
-/* They are there whether we like it or not: counted, asked for, but never refused. */
+/* The bytes are allocated already: they are counted and requested, but never refused. */
 void credit_force(int share, uint64_t bytes);
 void credit_give(int share, uint64_t bytes);
 
 /*
- * For programs that declare what they are going to take (libclient/allot/charger.h): so many bytes,
- * whole pages, are this process's from now on, and taking them is no new charge. -errno with a
- * sentence in `err`. What is not in use goes back when it is no longer reserved.
+ * For programs that declare their allocations ahead (libclient/allot/charger.h): reserve so many
+ * bytes, in whole pages, for this process. Taking them later is no new charge. -errno with a
+ * sentence in `err`. Unused bytes go back when they are no longer reserved.
  */
 struct allot_lease_patience;
 int credit_reserve(int share, uint64_t bytes, const struct allot_lease_patience *patience,
@@ -64,8 +64,8 @@ void credit_unreserve(int share, uint64_t bytes);
 /* What all processes of the lease hold, as the daemon counts. */
 int credit_held(int share, uint64_t *ret_bytes, struct allot_error *err);
 
-/* What the job has: its limit, and what all of its processes hold, this one's unused credits left
- * out; where the daemon does not answer, what this process knows. */
+/* The job's limit and the bytes that all of its processes hold, without the unused credits of this
+ * one; if the daemon does not answer, as far as this process knows. */
 struct credit_view {
     uint64_t limit_bytes;
     uint64_t held_bytes;
@@ -80,8 +80,8 @@ int credit_n_shares(void);
 const char *credit_uuid(int share);
 
 /*
- * Called when credits are short, before the daemon is asked: give back what is not really used.
- * Set once, before the first credit.
+ * Called when credits are short, before the daemon is asked, to give back charges that are not
+ * really used. Set once, before the first credit.
  */
 void credit_on_short(void (*settle)(int share));
 

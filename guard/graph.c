@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graph: when a graph is made executable its nodes are walked once for those that allocate; before
- * each launch what the device's store cannot have ready is charged, afterwards the charge is set to
- * what the driver says it has reserved.
+ * Graph: when a graph is instantiated, the guard walks its nodes once and finds those that
+ * allocate. Before each launch it charges the bytes that the device's store cannot have ready;
+ * afterwards it sets the charge to what the driver reports as reserved.
  *
  * What a launch finds ready: what the store has reserved and does not use, and, from the second
  * launch on, what its own last launch left there: the driver wants that to be free by then.
@@ -53,7 +53,7 @@ static void settle(int share, bool up) {
 }
 
 void graph_settle(int share) {
-    /* Whoever holds the lock settles at its end. */
+    /* The thread that holds the lock settles before it unlocks. */
     if (!some_have_memory || pthread_mutex_trylock(&lock) != 0)
         return;
     settle(share, false);

@@ -4,8 +4,8 @@
  * Graph: memory that CUDA graphs allocate when they run.
  *
  * The driver keeps it, per device, in a store of its own that grows at a launch and shrinks by
- * cuDeviceGraphMemTrim; the charge is what that store has reserved. Launches of graphs without
- * memory of their own pass with a look at one word. Any thread.
+ * cuDeviceGraphMemTrim; the charge is what that store has reserved. A launch of a graph that
+ * allocates nothing costs one memory read. Any thread.
  */
 
 /* Some graph of this process allocates, from now on. */

@@ -5,14 +5,14 @@
  * called. The driver is looked for when it is first needed, which costs a walk over the loaded
  * objects, and never again: libcuda cannot be unloaded.
  *
- * No hook is called from inside the driver's own call, so that neither endless recursion nor a
- * double charge can arise:
+ * The driver never calls a hook from inside one of its own calls, so neither endless recursion nor
+ * double charges can happen:
  * - hook_reals has only addresses that the driver's own symbol table names, never the guard's or a
  *   framework's;
  * - the driver's calls of its own names stay inside it: it is linked with -Bsymbolic (a unit test
  *   looks at NVIDIA's and at the simulated one);
  * - what the driver asks dlsym() for is answered with its own functions (resolve.c).
- * What remains are a program's own callbacks, whose calls are the program's.
+ * That leaves callbacks of the program; their calls count as the program's.
  */
 #include "guard/hook.h"
 

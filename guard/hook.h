@@ -25,7 +25,7 @@ CUresult cuGraphAddNode_v3(CUgraphNode *phGraphNode, CUgraph hGraph,
                            size_t numDependencies, CUgraphNodeParams *nodeParams);
 #pragma GCC visibility pop
 
-/* What the guard asks the driver itself and does not stand in front of. */
+/* Functions of the driver that the guard calls but does not intercept. */
 #define HOOK_USES(X)                                                                               \
     X(cuArrayGetMemoryRequirements)                                                                \
     X(cuCtxFromGreenCtx)                                                                           \
@@ -80,7 +80,7 @@ static inline void *hook_real(enum hook hook) {
     return __builtin_expect(real != NULL, 1) ? real : hook_find_real(hook);
 }
 
-/* What a program that calls a hook without a driver's function behind it is told. */
+/* The error for a program that calls a hook without a driver's function behind it. */
 CUresult hook_error(void);
 
 /* The hook of a driver's function; N_HOOKS: none. */

@@ -255,7 +255,7 @@ static uint64_t ptx_bytes(const char *start, size_t length) {
         } else if (*token == ';') {
             is_extern = false;
         } else if (is(token, n, ".extern")) {
-            is_extern = true; /* somebody else's */
+            is_extern = true; /* defined in another module */
         } else if (is(token, n, ".global") || is(token, n, ".const")) {
             uint64_t more = declared_bytes(&text);
 

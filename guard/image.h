@@ -3,9 +3,8 @@
 /*
  * Image: how much device memory a module takes, read off the module.
  *
- * Pure; any thread. The images that programs hand to the driver say nothing of their length, so it
- * is read off them as the driver does, trusting them as far as the driver has to; of a file the
- * length is known.
+ * Pure; any thread. Programs pass images to the driver without their length, so it is read from the
+ * image, which is trusted as far as the driver trusts it. The length of a file is known.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -112,7 +112,7 @@ void memory_gone(const struct table_entry *entry) {
 }
 
 void memory_put_back(const struct table_entry *entry) {
-    /* There was room a moment ago; if not, the charge stays until the process ends. */
+    /* There was room before; if there is none now, the charge stays until the process ends. */
     table_put(entry);
 }
 

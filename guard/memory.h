@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Memory: the shape of every hook that takes memory or gives it back.
+ * Memory: what every hook does that allocates or frees memory.
  *
  * Taking: memory_take() charges before the driver is called; memory_keep() notes under which key it
  * will be given back; memory_drop() refunds where the driver failed. Giving back: memory_lift()

@@ -12,7 +12,7 @@
 #include "guard/image.h"
 #include "guard/memory.h"
 
-/* What a file takes; what cannot be read the driver will refuse. */
+/* The bytes that a file takes; the driver will refuse a file that cannot be read. */
 static uint64_t file_bytes(const char *path) {
     cleanup(closep) int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     struct stat stat;

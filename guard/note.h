@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Note: what the guard says, on the program's standard error, in lines that begin with "allot: ".
+ * Note: messages of the guard on the program's standard error, in lines that begin with "allot: ".
  *
- * It is a guest in somebody's program, so it says each kind of thing once, and nothing at all where
- * ALLOT_GUARD_LOG is "none"; "all" says everything. Any thread; allocates nothing; keeps errno.
+ * The guard runs inside a foreign program, so it prints each kind of message once, and nothing if
+ * ALLOT_GUARD_LOG is "none"; "all" prints everything. Any thread; allocates nothing; keeps errno.
  */
 enum note {
     NOTE_REFUSED, /* an allocation was refused */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nvml: a table of names like libcuda's, but short. The devices that may be seen are those of the
- * lease and, for an instance of a partitioned GPU, that GPU; their list is made anew for every call
- * that counts.
+ * Nvml: a table of names like libcuda's, but short. The visible devices are those of the lease and,
+ * for an instance of a partitioned GPU, that GPU. Every call that counts devices rebuilds the list.
  *
  * Unlike libcuda this library calls some of its own names through its linkage table, where the
  * guard stands in front. Such a call passes where it comes from inside a hook; where it comes from
@@ -105,7 +104,7 @@ static void *find_real(size_t i) {
 
 #define NVML_REAL(symbol) ((__typeof__(&symbol))find_real(NVML_##symbol))
 
-/* What a program is told that calls a hook without a function behind it. */
+/* The error for a program that calls a hook without a function behind it. */
 static nvmlReturn_t error(void) {
     return library_known ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_ERROR_LIBRARY_NOT_FOUND;
 }

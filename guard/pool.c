@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pool: before the driver is called, what the pool cannot have in store is charged; afterwards the
- * charge is set to what the driver reserved. What was freed on a stream is in store for that stream
- * at once, for others only when the stream gets there: until then it counts as used (`pending`).
- * Where the lease has no room for that, streams that are about to get there are waited for, for
- * PATIENCE_MSEC; where the pool grew further than the lease allows all the same (it grows in steps,
- * and in pieces that do not fit each other), the allocation is undone, and what it took stays
- * counted until the driver has it back.
+ * Pool: before calling the driver, the guard charges the bytes that the pool cannot have in store;
+ * afterwards it sets the charge to what the driver reserved. Memory freed on a stream is available
+ * to that stream at once, and to other streams only when the stream reaches the free: until then it
+ * counts as used (`pending`). If the lease has no room for that, the guard waits up to
+ * PATIENCE_MSEC for streams that are about to reach it. If the pool grew beyond the lease all the
+ * same (it grows in steps, and in pieces that do not fit together), the guard undoes the allocation
+ * and keeps counting its bytes until the driver has them back.
  *
- * `charged` counts credits that were really taken. A charge that was taken for a call that is still
- * under way must not be given back by somebody who settles meanwhile: `n_under_way` says so.
+ * `charged` counts credits that were really taken. While a call is under way, another thread that
+ * settles must not give back its charge: `n_under_way` prevents that.
  */
 #include "guard/pool.h"
 
@@ -68,7 +68,7 @@ static struct pool *add(CUmemoryPool handle, int share) {
     return &pools[i];
 }
 
-/* Whose default pool it is: programs get those without any call that we see. */
+/* The device whose default pool it is: programs get default pools without a call that we see. */
 static int share_of_default(CUmemoryPool handle) {
     int n = 0;
 
@@ -81,7 +81,7 @@ static int share_of_default(CUmemoryPool handle) {
         if (REAL(cuDeviceGetDefaultMemPool)(&theirs, device) == CUDA_SUCCESS && theirs == handle)
             return memory_share_of(device);
     }
-    return CREDIT_NONE; /* no pool of a device: the driver will say what it thinks of it */
+    return CREDIT_NONE; /* no pool of a device: the driver will report the error */
 }
 
 /* ---- What was freed and may not be there yet ------------------------------------------------ */
@@ -223,7 +223,7 @@ static bool settle_up(struct pool *pool) {
     pool->n_under_way++;
     pthread_mutex_unlock(&lock);
     taken = credit_take(pool->share, more);
-    if (!taken && REAL(cuMemPoolTrimTo)) { /* the rest of a step that nobody uses */
+    if (!taken && REAL(cuMemPoolTrimTo)) { /* the unused rest of a step */
         REAL(cuMemPoolTrimTo)(pool->handle, 0);
         pthread_mutex_lock(&lock);
         read_reserved(pool, &reserved);
@@ -482,7 +482,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle
     r = real(pool_out, handle, handleType, flags);
     if (r == CUDA_SUCCESS) {
         pthread_mutex_lock(&lock);
-        add(*pool_out, CREDIT_NONE); /* whoever made it is charged for it */
+        add(*pool_out, CREDIT_NONE); /* the process that created it is charged */
         pthread_mutex_unlock(&lock);
     }
     return r;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Report: a program that asks how much memory there is sees its job's share, so that frameworks
- * size themselves rightly. What is left over is the job's, not the process's: the daemon knows.
+ * choose the right sizes. The free bytes are the job's, not the process's, as the daemon counts
+ * them.
  */
 #include <limits.h>
 

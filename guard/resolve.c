@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Resolve: dlsym() looks at its return address to know who asks, which RTLD_NEXT depends on. So the
- * guard's dlsym is a few instructions that ask resolve_dlsym() and, where that has no answer, jump
- * to the C library's with arguments and return address as they were. The return address also tells
- * the driver's own questions from a program's.
+ * Resolve: dlsym() reads its return address to identify the caller, which RTLD_NEXT depends on. So
+ * the guard's dlsym is a few instructions that call resolve_dlsym() and, if that has no answer,
+ * jump to the C library's with unchanged arguments and return address. The return address also
+ * separates the driver's own lookups from the program's.
  *
  * cuGetProcAddress is left to the driver, which alone knows what a version and a flag mean; what it
  * returns is recognised by its address. A driver may return an address that it does not export

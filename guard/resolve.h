@@ -4,10 +4,9 @@
  * Resolve: a program that asks for one of the driver's functions by name gets the guard's.
  *
  * Ways in: dlsym and dlvsym with any handle, RTLD_DEFAULT and RTLD_NEXT included, and
- * cuGetProcAddress in both versions. Everything else that is asked for is none of the guard's
- * business and goes to the C library as if the guard were not there, the caller's own place in the
- * search order included. So do another library's functions of the same names. A question loads
- * nothing. Any thread.
+ * cuGetProcAddress in both versions. Every other lookup goes to the C library as if the guard were
+ * not there, with the caller's own position in the search order. So do functions of other libraries
+ * that have the same names. A lookup loads nothing. Any thread.
  */
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Table: linear probing, at most three quarters full; an entry that is taken out is closed up by
- * moving the following ones back, so that no grave ever slows a search.
+ * Table: linear probing, at most three quarters full; removing an entry moves the following ones
+ * back, so that no tombstone slows a search.
  */
 #include "guard/table.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Table: what is alive, by the pointer or handle that the program will give back.
+ * Table: live allocations, by the pointer or handle that the program will free.
  *
- * Divided by key into parts with a lock each, so that threads that allocate do not meet; a part is
+ * Divided by key into parts with a lock each, so that allocating threads rarely contend; a part is
  * an open hash table, so that 100,000 entries cost no more than one. Any thread; after a fork the
- * child starts with an empty one, because what its parent allocated is not in its hands.
+ * child starts with an empty table, because it does not own its parent's allocations.
  */
 #include <stdbool.h>
 #include <stdint.h>

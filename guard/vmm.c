@@ -4,10 +4,12 @@
  * it: after the last use of the handle was released and its last mapping is gone, in either order.
  *
  * A piece of memory is one block here, shared by its handle and by its mappings, which stand in a
- * list ordered by address. Memory of other processes has none: whoever made it is charged.
+ * list ordered by address. Memory of other processes has none: the process that created it is
+ * charged.
  *
- * Memory that was exported may live on in another process after it is gone here. Its charge stays
- * for LENT_MSEC after that: by then the daemon has seen, by NVML, who has it, and counts it there.
+ * Exported memory may outlive this process's use of it in another process. Its charge stays here
+ * for LENT_MSEC more: by then the daemon has seen through NVML which process has it, and charges
+ * that one.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -51,7 +53,7 @@ void vmm_settle(int share) {
     uint64_t now = credit_now_msec();
 
     if (pthread_mutex_trylock(&lock) != 0)
-        return; /* somebody is at it; there will be another time */
+        return; /* another thread is at it; try again later */
     for (struct lent **at = &lent; *at;) {
         struct lent *entry = *at;
 
@@ -118,7 +120,7 @@ static bool block_add(CUmemGenericAllocationHandle handle, const struct memory_c
     return true;
 }
 
-/* Refund and forget a block that nobody uses any more. */
+/* Refund and forget a block without users. */
 static void block_check(struct block *block) {
     if (block->n_uses || block->n_maps)
         return;
@@ -131,7 +133,7 @@ static void block_check(struct block *block) {
     if (block->exported) {
         struct lent *entry = malloc(sizeof(*entry));
 
-        if (entry) { /* else the charge stays for good, which harms nobody else */
+        if (entry) { /* else the charge stays for good, which harms no other job */
             *entry = (struct lent){ block->charge, credit_now_msec() + LENT_MSEC, lent };
             lent = entry;
         }
@@ -337,7 +339,7 @@ static void forget_blocks(void) {
     for (size_t i = 0; i < n_blocks; i++)
         free(blocks[i]);
     n_blocks = n_mappings = 0;
-    lent = NULL; /* a few bytes that nobody will miss */
+    lent = NULL; /* a few bytes, leaked on purpose */
     pthread_mutex_init(&lock, NULL);
 }
 
