@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * gpuctl: the tool that people touch. One verb per file; a verb's options are one table, from which
- * come its parsing, its --help and its completion.
+ * gpuctl: the command-line tool. One verb per file; a verb's options are one table, from which its
+ * parsing, its --help and its completion are made.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@ enum {
     EXIT_USAGE = 2,
     EXIT_NO_DAEMON = 3, /* allotd does not answer */
     EXIT_REFUSED = 4,   /* denied, not permitted, draining, busy */
-    EXIT_WAITING = 5,   /* waited in vain, or would have to wait */
+    EXIT_WAITING = 5,   /* the wait timed out, or it would have to wait */
     EXIT_NOT_FOUND = 6, /* no such device or lease */
     EXIT_UNSOUND = 7,   /* doctor found something wrong */
 
@@ -64,7 +64,7 @@ struct gpuctl {
     bool ascii;
     const char *socket; /* NULL: ALLOT_SOCKET, else the usual place */
     const char *host;   /* -H; NULL: here */
-    const char *driver; /* for looking without a daemon: auto, nvidia, sim */
+    const char *driver; /* which driver to read without a daemon: auto, nvidia, sim */
     char **argv;        /* as main() got it */
 };
 
@@ -130,9 +130,9 @@ struct option_parser {
 void option_parser_init(struct option_parser *options, struct gpuctl *ctl, const struct verb *verb,
                         int argc, char **argv);
 /*
- * The next option's id. 0: there is none any more, and ctl->term stands. < 0: the verb ends here
- * with options->status (--help, or a mistake that was told). With -H it does not come back from the
- * last one: the other host's gpuctl runs instead.
+ * The id of the next option. 0: there are no more, and ctl->term is set. < 0: the verb ends here
+ * with options->status (--help, or a mistake that was reported). With -H the last call does not
+ * return: gpuctl on the other host runs instead.
  */
 int option_parser_next(struct option_parser *options);
 

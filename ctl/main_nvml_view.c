@@ -18,7 +18,7 @@ int main(int argc, char **argv) {
     enum driver_choice choice;
     bool failed;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody else wants to know */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* only gpuctl reads the result */
     if (argc != 2 || driver_choice_parse(&choice, argv[1]) < 0) {
         fprintf(stderr, "gpuctl-bare is started by gpuctl\n");
         return EXIT_FAILURE;

@@ -3,8 +3,8 @@
  * gpuctl-top: the page of ctl/view/top.c on the whole screen, live. `gpuctl top` starts it.
  *
  * The page is printed into memory as for a terminal and drawn from there: its colours become
- * attributes of ncurses, and it can be scrolled. One loop: a picture when the time has come, else
- * keys.
+ * attributes of ncurses, and it can be scrolled. One loop: it reads the box when it is time to, and
+ * handles keys otherwise.
  */
 #include <errno.h>
 #include <locale.h>
@@ -61,7 +61,7 @@ static const char help_text[] =
     "arrows    up and down, also PgUp, PgDn, Home\n"
     "h ?       this text, and back\n";
 
-/* The page anew, from the picture that is there. */
+/* Print the page again from the current view. */
 static void render(struct screen *screen) {
     struct term term = {
         .is_tty = true,
@@ -181,7 +181,7 @@ static void type_key(struct screen *screen, int key) {
     }
 }
 
-/* Whether to go on; `*ret_now` asks for a picture at once. */
+/* Whether to go on; `*ret_now` asks to read the box at once. */
 static bool press_key(struct screen *screen, int key, bool *ret_now) {
     const unsigned rows = LINES > 2 ? LINES - 2 : 1;
 

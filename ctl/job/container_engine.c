@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Engine: step over a wrapper's options and operands until a word is left that is no wrapper.
+ * Container engine: skip the options and operands of wrappers until a word remains that is no
+ * wrapper.
  */
 #include "ctl/job/container_engine.h"
 

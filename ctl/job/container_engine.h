@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Container engine: whether a command starts containers, whose processes are children of somebody
- * else.
+ * Container engine: whether a command starts containers, whose processes are not its own children.
  *
- * A guess for a warning: it looks through wrappers (env, sudo, timeout…) and into what a shell is
- * given with -c, as far as that can be told without being a shell.
+ * A guess, for a warning: it looks behind wrappers (env, sudo, timeout…) and into the -c argument
+ * of a shell, as far as that is possible without parsing shell.
  */
 
-/* The container engine that `argv` runs, by the name it goes by, or NULL. */
+/* The name of the container engine that `argv` runs, or NULL. */
 const char *container_engine_find(char *const *argv);

@@ -2,11 +2,11 @@
 /*
  * Job: fork, and pass signals on until the child has ended.
  *
- * Both are in one process group, so a terminal's Ctrl-C, Ctrl-Z and window changes reach the
- * command without us; those come from the kernel. What a process sent to us alone is passed on.
+ * Both are in one process group, so the kernel sends a terminal's Ctrl-C, Ctrl-Z and window changes
+ * to the command, too. Signals that a process sent to gpuctl alone are passed on.
  *
- * Until the command is there, the child is a part of gpuctl and dies with it: whoever kills a
- * gpuctl that waits does not want its command to start an hour later.
+ * Until it executes the command, the child is a part of gpuctl and dies with it: a user who kills a
+ * waiting gpuctl does not want its command to start an hour later.
  */
 #include "ctl/job/job.h"
 
@@ -90,7 +90,7 @@ static void die_with(pid_t parent) {
 
 /*
  * Until the child has ended; its status as wait() gives it. Nothing is sent to it after that: its
- * number may be another's by then. -errno: the status is lost, because somebody else waited for it.
+ * pid may have been reused. -errno: the status is lost, because other code waited for the child.
  */
 static int supervise(pid_t pid, const sigset_t *signals, int *ret_status) {
     for (;;) {
@@ -122,7 +122,8 @@ static int end_of(pid_t pid, const sigset_t *signals) {
 }
 
 int job_run(int (*become)(void *userdata), void *userdata) {
-    /* Whoever ignores SIGCHLD has children that leave no status, and no signal when they end. */
+    /* If SIGCHLD was ignored by our parent, children leave no status and send no signal when they
+     * end. */
     const struct sigaction by_default = { .sa_handler = SIG_DFL };
     const pid_t self = getpid();
     struct sigaction inherited;

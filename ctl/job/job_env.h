@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Job environment: the environment that a job is started with: ours, what the grant says, and the
+ * Job environment: the environment variables of a job: gpuctl's own, those of the grant, and the
  * guard.
  *
- * Owned by its maker. All return 0 or -ENOMEM.
+ * Owned by the caller of job_env_init(). All return 0 or -ENOMEM.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,15 +19,15 @@ struct job_env {
 void job_env_init(struct job_env *env);
 void job_env_done(struct job_env *env);
 
-/* "NAME=value" in the place of what NAME was. */
+/* Set NAME to `value`, whether it was set or not. */
 int job_env_set(struct job_env *env, const char *name, const char *value);
 void job_env_unset(struct job_env *env, const char *name);
 const char *job_env_get(const struct job_env *env, const char *name); /* NULL: not set */
 
 /*
- * Our own environment, then the variables of the grant and ALLOT_SOCKET. Tokens and leases of a job
- * around this one are forgotten. `by_index`: devices as 0, 1, … of those the job can open, not as
- * UUIDs.
+ * gpuctl's own environment, then the variables of the grant and ALLOT_SOCKET. The lease and token
+ * of an enclosing job are removed. `by_index`: name devices 0, 1, … of those that the job can open,
+ * not by UUID.
  */
 int job_env_make(struct job_env *env, const struct wire_grant *grant, const char *socket,
                  bool by_index);
@@ -36,7 +36,7 @@ int job_env_make(struct job_env *env, const struct wire_grant *grant, const char
 
 /*
  * The file of the guard: as ALLOT_GUARD says, else beside this program or where it is installed.
- * False: it cannot be preloaded, which is said on stderr.
+ * False: it cannot be preloaded, which is reported on stderr.
  */
 bool job_env_find_guard(char ret[static JOB_ENV_PATH_SIZE]);
 /* Put the guard first in LD_PRELOAD. */

@@ -12,10 +12,11 @@
 #include "ctl/view/show.h"
 #include "ctl/view/text.h"
 
-/* A daemon that ends every connection is not being restarted, it is broken. */
+/* A daemon that closes every connection is broken, not restarting. */
 #define SILENT_MAX 5
 
-/* One that says nothing for so long hangs: it answers in milliseconds, on a busy box in a second.
+/* A daemon that is silent for so long hangs: it normally answers in milliseconds, on a busy box in
+ * a second.
  */
 #define HANGS_USEC UINT64_C(2000000)
 
@@ -91,8 +92,8 @@ static uint64_t verdict_due(const struct request_options *wanted) {
 }
 
 /*
- * The next reply to Acquire. An allotd that gives no sign is told of, once (`has_sign`), and waited
- * for as one that is being restarted; -ENOTCONN: no verdict came when one was due.
+ * The next reply to Acquire. If allotd gives no sign, the user is told once (`has_sign`), and
+ * gpuctl waits as for a restarting daemon; -ENOTCONN: no verdict came when one was due.
  */
 static int hear(struct progress *progress, struct client *client, uint64_t due_usec, bool *has_sign,
                 union wire_reply *reply, struct failure *failure, struct allot_error *err) {
@@ -146,7 +147,8 @@ int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *w
                 r = error_set(&err, -EPROTO, "allotd answered with neither a grant nor a reason");
         }
         progress_end(&progress);
-        /* What not even an empty box could give is denied: there, no memory means "not now". */
+        /* A request that even an empty box could not grant is denied: here, no memory means "not
+         * now". */
         if (failure.code == FAILURE_TIMEOUT ||
             (failure.code == FAILURE_NO_MEMORY && wanted->no_wait))
             return progress_fail(&progress, EXIT_RUN_WAITING, err.text);
@@ -164,7 +166,7 @@ int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *w
         r = client_reconnect(client, UINT64_MAX, -1, &err);
         if (r < 0)
             return gpuctl_complain(EXIT_RUN_FAILED, "%s", err.text);
-        /* One that was away for long is to say itself that the time is over. */
+        /* A daemon that was away for long reports the timeout itself. */
         due_usec = MAX(due_usec, clock_usec(CLOCK_MONOTONIC) + HANGS_USEC);
     }
 }

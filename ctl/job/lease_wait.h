@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Lease wait: waiting for a lease on behalf of a command, with place and reason on stderr
- * meanwhile.
+ * Lease wait: requests a lease for a command and waits for it, showing place and reason on stderr.
  */
 #include "ctl/job/request_options.h"
 #include "ctl/gpuctl.h"
 #include "wire/client.h"
 
 /*
- * The grant, which lives as long as no other call is made on `client`. EXIT_OK, or one of
- * EXIT_RUN_… after telling why not. A daemon that is restarted meanwhile is waited for, and asked
- * again; one that hangs is waited for too, but for no longer than `wanted` says, and 2 s.
+ * The grant lives until the next call on `client`. EXIT_OK, or an error message and one of
+ * EXIT_RUN_…. If the daemon restarts meanwhile, gpuctl waits for it and asks again; if it hangs,
+ * gpuctl waits too, but only for the time limit of `wanted` and 2 s.
  */
 int lease_wait_acquire(const struct gpuctl *ctl, const struct request_options *wanted, bool quiet,
                        struct client *client, const struct wire_grant **ret);

@@ -221,9 +221,9 @@ static const char *slurm_gpus(void) {
 }
 
 /*
- * What the job may see at most. Inside a Slurm job CUDA_VISIBLE_DEVICES counts from 0 within the
- * devices that the job's cgroup lets it open, so it is Slurm's own variable that names them to
- * somebody outside.
+ * The devices that the job may see at most. Inside a Slurm job CUDA_VISIBLE_DEVICES counts from 0
+ * within the devices that the job's cgroup lets it open, so only Slurm's own variable names them
+ * for a process outside, such as allotd.
  */
 static void take_environment(struct request_options *wanted) {
     struct wire_request *request = &wanted->request;

@@ -46,44 +46,48 @@ enum {
 };
 
 /* clang-format off */
-#define REQUEST_OPTIONS                                                                             \
-    { REQUEST_OPTION_GPUS, 'g', "gpus", "N", "how many devices, any that fit; 1 if nothing is said" },     \
-    { REQUEST_OPTION_DEVICES, 'd', "devices", "LIST", "these devices: index, UUID or bus id, by commas",   \
-      WORD_DEVICES },                                                                              \
-    { REQUEST_OPTION_FRACTION, 'f', "fraction", "F", "a share of each: 0.4 or 40%; by commas for each",    \
-      WORD_FRACTION },                                                                             \
-    { REQUEST_OPTION_GROW, 0, "grow", NULL, "memory that grows as needed, from --min up to --max" },       \
-    { REQUEST_OPTION_MIN, 0, "min", "SIZE", "guaranteed from the start: 2G", WORD_SIZE },                  \
-    { REQUEST_OPTION_MAX, 0, "max", "SIZE", "never more than this: 8G or 50%", WORD_SIZE },                \
-    { REQUEST_OPTION_MEM, 'm', "mem", "SIZE", "so much of each: 8G, 512MiB, 40%; by commas for each",      \
-      WORD_SIZE },                                                                                 \
-    { REQUEST_OPTION_EXCLUSIVE, 'x', "exclusive", NULL, "whole devices, nobody else on them" },            \
-    { REQUEST_OPTION_CHOOSE, 0, "choose", "HOW", "pack, spread, or links (those joined best)",             \
-      WORD_CHOICE, "pack spread links" },                                                          \
-    { REQUEST_OPTION_WAIT, 0, "wait", "[=TIME]", "wait until it fits, at most so long: --wait=2h",         \
-      WORD_DURATION },                                                                             \
-    { REQUEST_OPTION_NO_WAIT, 0, "no-wait", NULL, "now or not at all" },                                   \
-    { REQUEST_OPTION_PRIORITY, 'p', "priority", "N", "higher goes first, as far as policy lets you" },     \
-    { REQUEST_OPTION_NAME, 'n', "name", "NAME", "what the lease is called in the views" },                 \
-    { REQUEST_OPTION_TIME_LIMIT, 't', "time-limit", "TIME", "the lease ends after this: 8h",               \
-      WORD_DURATION }
+#define REQUEST_OPTIONS                                                                            \
+    { REQUEST_OPTION_GPUS, 'g', "gpus", "N", "how many devices, any that fit; 1 by default" },     \
+    { REQUEST_OPTION_DEVICES, 'd', "devices", "LIST",                                              \
+      "these devices: index, UUID or bus id, by commas", WORD_DEVICES },                           \
+    { REQUEST_OPTION_FRACTION, 'f', "fraction", "F",                                               \
+      "a share of each: 0.4 or 40%; by commas for each", WORD_FRACTION },                          \
+    { REQUEST_OPTION_GROW, 0, "grow", NULL,                                                        \
+      "memory that grows as needed, from --min up to --max" },                                     \
+    { REQUEST_OPTION_MIN, 0, "min", "SIZE", "guaranteed from the start: 2G", WORD_SIZE },          \
+    { REQUEST_OPTION_MAX, 0, "max", "SIZE", "never more than this: 8G or 50%", WORD_SIZE },        \
+    { REQUEST_OPTION_MEM, 'm', "mem", "SIZE",                                                      \
+      "so much of each: 8G, 512MiB, 40%; by commas for each", WORD_SIZE },                         \
+    { REQUEST_OPTION_EXCLUSIVE, 'x', "exclusive", NULL,                                            \
+      "whole devices, shared with no other job" },                                                 \
+    { REQUEST_OPTION_CHOOSE, 0, "choose", "HOW",                                                   \
+      "pack, spread, or links (those joined best)", WORD_CHOICE, "pack spread links" },            \
+    { REQUEST_OPTION_WAIT, 0, "wait", "[=TIME]",                                                   \
+      "wait until it fits, at most so long: --wait=2h", WORD_DURATION },                           \
+    { REQUEST_OPTION_NO_WAIT, 0, "no-wait", NULL, "now or not at all" },                           \
+    { REQUEST_OPTION_PRIORITY, 'p', "priority", "N",                                               \
+      "higher goes first, as far as policy lets you" },                                            \
+    { REQUEST_OPTION_NAME, 'n', "name", "NAME", "the name of the lease in the views" },            \
+    { REQUEST_OPTION_TIME_LIMIT, 't', "time-limit", "TIME",                                        \
+      "the lease ends after this: 8h", WORD_DURATION }
 /* clang-format on */
 
 void request_options_init(struct request_options *wanted);
 void request_options_done(struct request_options *wanted);
 
-/* Take in one option; < 0: it was no good, and that was said. */
+/* Add one option; < 0: its value is wrong, which was reported. */
 int request_options_add(struct request_options *wanted, const struct verb *verb, int id,
                         const char *value);
 
 /*
- * All options are known: make the request of them, with what the environment says about visible
- * devices, or what Slurm gave. < 0: they contradict each other, and that was said.
+ * All options are known: build the request from them, with the visible devices of the environment,
+ * or those of Slurm. < 0: the options contradict each other, which was reported.
  */
 int request_options_finish(struct request_options *wanted, const struct verb *verb);
 
 /*
- * Slurm counts by the minor numbers of the device nodes, which are not the indices of the box: name
- * its devices by UUID instead. Nothing to do where they are not Slurm's. < 0: it was said why not.
+ * Slurm numbers devices by the minor numbers of their nodes, which are not the indices of the box:
+ * replace them by UUIDs. Does nothing if the devices are not Slurm's. < 0: failed, which was
+ * reported.
  */
 int request_options_resolve(struct request_options *wanted, const struct wire_box *box);

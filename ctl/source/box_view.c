@@ -11,7 +11,7 @@
 #include "base/gpuid.h"
 #include "ctl/source/nvml_view.h"
 
-/* A daemon that does not answer for so long is as good as none; the driver is asked instead. */
+/* A daemon that does not answer for so long counts as absent; the driver is read instead. */
 #define ANSWER_USEC (5 * UINT64_C(1000000))
 
 static int ask_daemon(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
@@ -181,9 +181,9 @@ static bool is_of_others(const struct box_view *box_view, const char *text) {
 }
 
 /*
- * The interface does not say which devices would do for somebody who waits. Growth tells its device
- * in what it asks for; who named a single one waits for that, which is in its reason. Everybody
- * else may come to lie anywhere.
+ * The interface does not say which devices would satisfy a waiting request. A growth request names
+ * its device in `asked`; a request for a single named device has it in `reason`. All others may be
+ * placed on any device.
  */
 static bool waits_for_others(const struct box_view *box_view, const struct wire_waiter *waiter) {
     static const char one[] = "1 named device ";

@@ -4,7 +4,7 @@
  * Box view: the box as it is now, from allotd or, where that does not answer, from the driver
  * alone.
  *
- * Owned by whoever took it, and everything in `view` lives as long.
+ * Owned by the caller of box_view_take(); everything in `view` lives as long.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,9 +27,9 @@ struct box_view {
 };
 
 /*
- * `client` may be NULL; otherwise it is used, and connected where it is not, and stays the
- * caller's: for a view every second. -EHOSTDOWN: neither allotd nor the driver answers, and
- * `err` says both.
+ * `client` may be NULL. Otherwise it is used, connected if need be, and stays the caller's, who can
+ * reuse it for a view every second. -EHOSTDOWN: neither allotd nor the driver answers, and `err`
+ * says both.
  */
 int box_view_take(struct box_view *box_view, const struct gpuctl *ctl, struct client *client,
                   struct allot_error *err);
@@ -42,15 +42,16 @@ struct box_view_filter {
 };
 
 /*
- * A lease stays whole if one of its devices stays; who waits stays unless it waits for others only,
- * as far as allotd says for which; so do notices. -ENOENT: no such device; `err` names it.
+ * A lease stays whole if one of its devices stays. A waiting request stays unless allotd says that
+ * it waits only for other devices; the same goes for notices. -ENOENT: no such device; `err` names
+ * it.
  */
 int box_view_filter(struct box_view *box_view, const struct box_view_filter *filter,
                     struct allot_error *err);
 
 /*
- * -ENOENT: nobody is known by that name, neither to the box nor to this machine's own list; `err`
- * says so. Uids are always known. Users of a directory are known while the box has something of
+ * -ENOENT: neither the box nor /etc/passwd knows this user name; `err` says so. Uids are always
+ * accepted. Users of a directory service are known while the box has a lease, process or request of
  * theirs.
  */
 int box_view_check_user(const struct box_view *box_view, const char *user, struct allot_error *err);

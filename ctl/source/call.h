@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Call: one question to allotd for a verb, whose failure is told and becomes the exit status.
+ * Call: one call of allotd for a verb. A failure is reported and becomes the exit status.
  */
 #include "ctl/gpuctl.h"
 #include "wire/client.h"
 
 /*
- * Connect to allotd. EXIT_OK, or the exit status after telling why not. `ret` is client_free()'d by
+ * Connect to allotd. EXIT_OK, or an error message and the exit status. `ret` is client_free()'d by
  * the caller.
  */
 int call_connect(struct client **ret, const struct gpuctl *ctl);
@@ -16,5 +16,5 @@ int call_connect(struct client **ret, const struct gpuctl *ctl);
 int call_make(struct client *client, enum wire_method method, const void *parameters,
               union wire_reply *ret);
 
-/* The exit status for what a call answered, told with the text of `err`. */
+/* Report the text of `err`; returns the exit status for the answer of a call. */
 int call_complain(int r, const struct failure *failure, const struct allot_error *err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bare: NVML → struct wire_box.
+ * NVML box: NVML → struct wire_box.
  *
- * Strings live in one chain of blocks, freed at once. What one device does not answer is not known;
- * only a driver that is gone ends the attempt.
+ * Strings live in one chain of blocks, freed at once. A reading that a device does not give is left
+ * out; only the loss of the whole driver ends the attempt.
  */
 #include "ctl/source/nvml_box.h"
 

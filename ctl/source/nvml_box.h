@@ -3,7 +3,7 @@
 /*
  * NVML box: a box as read inside gpuctl-bare: devices, readings and processes by NVML.
  *
- * Owned by whoever took it. A driver that hangs hangs the caller.
+ * Owned by the caller of nvml_box_read(). If the driver hangs, the caller hangs.
  */
 #include "base/cleanup.h"
 #include "base/error.h"

@@ -17,7 +17,7 @@
 #include "base/units.h"
 #include "ctl/job/job_env.h"
 
-/* A driver that takes longer to wake all of its devices has never been seen; a hung one has. */
+/* No working driver has been seen to take longer to wake all of its devices. */
 #define TIME_LIMIT_USEC     (60 * UINT64_C(1000000))
 #define TIME_LIMIT_MAX_USEC (3600 * UINT64_C(1000000))
 #define ANSWER_MAX          ((size_t)16 << 20)
@@ -65,7 +65,7 @@ static int64_t now_msec(void) {
     return (int64_t)(clock_usec(CLOCK_MONOTONIC) / 1000);
 }
 
-/* How long the driver may take; what makes no sense in the environment is not taken. */
+/* How long the driver may take; a senseless value in the environment is ignored. */
 static uint64_t time_limit(void) {
     const char *given = secure_getenv("ALLOT_DRIVER_TIMEOUT");
     uint64_t usec;

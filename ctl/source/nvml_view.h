@@ -4,8 +4,8 @@
  * NVML view: a box without allotd, as NVML shows it: devices, readings and processes; no lease, no
  * queue.
  *
- * Read by gpuctl-bare, a program of its own: it loads the driver's library, which would slow every
- * start of gpuctl, and a driver that hangs can be left behind.
+ * gpuctl-bare, a separate program, reads it: loading the driver's library would slow every start of
+ * gpuctl, and a process stuck in a hanging driver can be abandoned.
  */
 #include "base/error.h"
 #include "wire/snapshot.h"

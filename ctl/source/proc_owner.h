@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Process owner: the person, the command and the container behind a pid, as /proc says.
+ * Process owner: the user, the command and the container of a pid, as /proc shows them.
  *
- * Plain; a process that is gone, or hidden, leaves things unknown. The texts come from that process
- * and are to be cleaned before they are shown.
+ * A plain struct; fields of a process that is gone or hidden stay unknown. The texts come from that
+ * process: clean them before showing them.
  */
 #include <stdbool.h>
 #include <stdint.h>

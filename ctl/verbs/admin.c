@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The verbs that change something and say so in a line: drain, resume, release, kill, reload.
+ * The verbs that change something and confirm it in one line: drain, resume, release, kill, reload.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -2,13 +2,13 @@
 /*
  * Cdi: a lease for a container.
  *
- * Container engines start the job from somewhere else, so what `run` sets around a process has to
- * be written down for them: a CDI specification whose device stands for the lease, with the nodes
- * of its cards, the environment, allotd's socket and the guard. Whoever is in the container belongs
- * to the lease by its token. The specification holds that token, so only its owner may read it.
+ * Container engines start the job outside of gpuctl, so they need in writing what `run` sets up for
+ * a process: a CDI specification with one device that stands for the lease and brings the nodes of
+ * its cards, the environment, allotd's socket and the guard. Processes in the container belong to
+ * the lease by its token. The specification contains that token, so only its owner may read it.
  *
- * The lease is held by this process for as long as it runs: a command that follows is started with
- * the device added to it, else it stays until it is interrupted.
+ * This process holds the lease as long as it runs. If a command is given, gpuctl starts it with the
+ * device added; otherwise gpuctl stays until it is interrupted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -249,7 +249,7 @@ static int run_command(const struct wire_grant *grant, char **command) {
     return job_run(become, words);
 }
 
-/* What ends the holding of a lease; blocked before anybody is told that it is held. */
+/* Signals that end the holding of a lease; blocked before its device is announced. */
 static void block_signals(sigset_t *signals) {
     sigemptyset(signals);
     sigaddset(signals, SIGINT);

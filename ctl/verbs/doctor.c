@@ -2,9 +2,9 @@
 /*
  * Doctor: what is wrong with this box, and the remedy.
  *
- * A list of checks in the order in which one thing rests on another. Each finding is said at once,
- * so that a driver that hangs shows where. What cannot be better on this machine is a note; only
- * what somebody should put right makes the exit status bad.
+ * A list of checks, ordered by dependency. Each finding is printed at once, so that a hanging
+ * driver shows where it hangs. A limit of this machine is only a note; the exit status is bad only
+ * for problems that can be fixed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -93,7 +93,7 @@ static void check_nodes(struct doctor *doctor, const struct wire_box *box, bool 
     }
     if (is_managed && box->mode == WIRE_BOX_LOCKED && (st.st_mode & S_IRWXO))
         find(doctor, WRONG, "see NVreg_DeviceFileMode, and allotd.conf(5) on the locked mode",
-             "the box is said to be locked, but /dev/nvidiactl is open to everybody");
+             "the box is configured as locked, but all users can open /dev/nvidiactl");
     else
         find(doctor, FINE, NULL, "/dev/nvidiactl is there");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Monitor: events as they happen, for ever. A daemon that is restarted is waited for, and the gap
- * is told, because events of that time are not coming.
+ * Monitor: events as they happen, until interrupted. If the daemon restarts, gpuctl waits for it
+ * and reports the gap, because the events of that time are lost.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -2,9 +2,9 @@
 /*
  * Run: any program under a lease.
  *
- * Ask for the lease on a connection of its own, which cancels the wait if we go away; show place
- * and reason meanwhile; then start the command with the environment of the grant and the guard in
- * front of whatever was preloaded before.
+ * Request the lease on a connection of its own, so that the wait is cancelled if gpuctl ends; show
+ * place and reason meanwhile; then start the command with the environment of the grant and the
+ * guard first in LD_PRELOAD.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The verbs that look and change nothing: status, devices, leases, queue.
+ * The verbs that only show: status, devices, leases, queue.
  *
- * One road for all: take a picture, leave out what was not asked for, show it as tables, JSON or
- * CSV, and again after a while if it is to be watched.
+ * All work the same way: read the box, filter it, print it as tables, JSON or CSV, and with --watch
+ * repeat after a while.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ struct query {
     bool as_json, as_csv;
     enum view_csv_table csv;
     struct box_view_filter filter;
-    bool user_is_known;  /* once is enough: whose last job has ended may still be watched */
+    bool user_is_known;  /* checked once: a user whose last job has ended can still be watched */
     uint64_t watch_usec; /* 0: once */
     const char *nothing; /* what to say where the table would be empty */
     size_t (*count)(const struct wire_box *box);
@@ -61,7 +61,7 @@ static int show(const struct query *query, const struct box_view *box_view,
     return query->print(&box_view->view, term);
 }
 
-/* One picture onto the output. The text of a failure is in `err`. */
+/* Read the box and print it once. `err` has the text of a failure. */
 static int query_once(struct query *query, const struct gpuctl *ctl, struct client *client,
                       const struct term *term, struct allot_error *err) {
     struct box_view box_view;

@@ -14,7 +14,7 @@
 enum { OPT_INTERVAL = 1 };
 
 static const struct option_def options_table[] = {
-    { OPT_INTERVAL, 'n', "interval", "TIME", "a new picture so often: 500ms, 2s", WORD_DURATION },
+    { OPT_INTERVAL, 'n', "interval", "TIME", "time between updates: 500ms, 2s", WORD_DURATION },
 };
 
 static int run(struct gpuctl *ctl, int argc, char **argv) {

@@ -3,7 +3,7 @@
 /*
  * Show: single values as the views write them, short enough for a column.
  *
- * Each fills and returns the caller's buffer; what is not known is "N/A".
+ * Each fills and returns the caller's buffer; an unknown value is "N/A".
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -158,7 +158,7 @@ static void decide_widths(const struct table *table, size_t room, size_t *widths
             if (column->drop && (last == SIZE_MAX || column->drop > table->columns[last].drop))
                 last = c;
         }
-        /* Cutting only where that is enough: a cut column that is then dropped helps nobody. */
+        /* Cutting only where that is enough: cutting a column that is then dropped is useless. */
         if (widest != SIZE_MAX && (could >= total - room || last == SIZE_MAX))
             widths[widest]--;
         else if (last != SIZE_MAX)

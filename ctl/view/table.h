@@ -3,16 +3,16 @@
 /*
  * Table: rows of cells that line up, within the columns there are.
  *
- * Each column is as wide as its widest cell. Where that is too much, columns that may be cut are
- * cut (the widest first), then those that may go are left out, the least important first. Cells are
- * cleaned (ctl/view/text.h): any text may be given.
+ * Each column is as wide as its widest cell. If the table is too wide, columns that allow it are
+ * cut (the widest first), then optional columns are left out, the least important first. Cells are
+ * cleaned (ctl/view/text.h), so untrusted text is safe.
  *
  *     table_row(table);
  *     table_cell(table, STYLE_PLAIN, "%u", lease->id);
  *     table_cell(table, STYLE_WARN, "idle");
  *     table_note(table, STYLE_DIM, "waits for 8 GiB of GPU 0");
  *
- * Owned by its maker. Running out of memory is noticed by table_print().
+ * Owned by the caller of table_new(). table_print() reports if memory ran out.
  */
 #include <stddef.h>
 

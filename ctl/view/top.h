@@ -3,8 +3,8 @@
 /*
  * Top: the page of the full-screen view, without the screen.
  *
- * Pure but for what it prints and remembers in its histories: the loop around it takes pictures and
- * keys. Owned by that loop.
+ * Pure except for its output and its histories: the loop around it reads the box and the keys.
+ * Owned by that loop.
  */
 #include "ctl/view/history.h"
 #include "ctl/view/term.h"
@@ -23,7 +23,7 @@ const char *top_sort_name(enum top_sort sort);
 
 void top_done(struct top *top);
 
-/* Take in a new picture: the histories go on. */
+/* Add the current state of the box to the histories. */
 void top_update(struct top *top, const struct wire_box *box);
 
 /* Print the page; -ENOMEM. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views: who holds what, for people.
+ * Views: tables of devices, leases, processes and the queue.
  *
  * From 132 columns on a device is one row; below, its facts and its memory are two tables with the
  * same first column, so that numbers still stand under each other.

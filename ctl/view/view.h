@@ -3,8 +3,8 @@
 /*
  * Views: a box as tables for people.
  *
- * Pure but for what they print: the box, the terminal and the time are given, so that the same
- * input always gives the same page. What does not exist is not mentioned (no leases, no title).
+ * Pure except for the output: the box, the terminal and the time are arguments, so that the same
+ * input always gives the same page. Empty tables are left out with their titles.
  */
 #include <stdbool.h>
 #include <stdint.h>
