@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hot path. A thread allocates in its own shard (thread_shard.h); a block goes back to the
- * shard it came from, whoever frees it.
+ * shard it came from, whichever thread frees it.
  *
- * Numbers are kept per shard, under its lock, and summed when somebody asks. The peak of live bytes
- * over all shards is exact all the same: each shard has a limit, and as long as all stay below
- * theirs the sum stays below the peak known so far. Only a shard that reaches its limit looks at
- * all of them, raises the peak if it must, and shares out what is left below it.
+ * Statistics are kept per shard, under its lock, and summed on request. The peak of live bytes over
+ * all shards is exact all the same: each shard has a limit, and as long as all stay below theirs
+ * the sum stays below the peak known so far. Only a shard that reaches its limit looks at all of
+ * them, raises the peak if it must, and shares out what is left below it.
  *
  *     peak ─────────────────────────────
  *                    ┌ slack / 2 ┐  ┌ slack / 2 ┐
@@ -65,8 +65,8 @@ static void share_slack(struct arena *arena) {
 }
 
 /* The arena may have a new peak: count the bytes at an instant at which all shards stand still.
- * The chunk of `size` is nobody's yet, so that the shard's lock was open meanwhile is as if the
- * call had come a moment later. */
+ * The chunk of `size` has no owner yet, so unlocking the shard meanwhile has the same effect as if
+ * the call had come a moment later. */
 static __attribute__((noinline)) void count_at_peak(struct arena *arena, struct shard *shard,
                                                     uint64_t bytes, uint32_t size) {
     if (atomic_load_explicit(&arena->n_shards, memory_order_relaxed) == 1 &&
@@ -251,7 +251,8 @@ int arena_alloc_pointer(struct arena *arena, const struct arena_request *request
     return r;
 }
 
-/* Paper for a block that waits for `n_streams` and, maybe, for the one that had its memory. */
+/* The record of a block that waits for `n_streams` and, maybe, for the stream that had its memory.
+ */
 static struct deferred_free *deferred_free_new(unsigned n_streams) {
     struct deferred_free *deferred;
     const size_t bytes = sizeof(*deferred) + ((size_t)n_streams + 1) * sizeof(deferred->streams[0]);
@@ -319,7 +320,7 @@ static inline struct shard *find_live(struct arena *arena, uint64_t handle) {
     return NULL;
 }
 
-/* The streams must exist; for several, `*ret` is what the wait is written on. */
+/* The streams must exist; for several, `*ret` is the record of the wait. */
 static int check_streams(struct arena *arena, const uint8_t *streams, unsigned n_streams,
                          struct deferred_free **ret) {
     unsigned n_known = atomic_load_explicit(&arena->n_streams, memory_order_acquire);
@@ -373,7 +374,7 @@ static inline struct shard *find_pointer(struct arena *arena, uint64_t address, 
     uint64_t offset = address - arena->source.base;
 
     if (arena->slices_end && n > 1) {
-        /* An address that is not of the reservation is nobody's there, whom this says to ask. */
+        /* An address outside the reservation belongs to no shard there; ask the others. */
         const uint64_t slice = (arena->slices_end - 1 - offset) / arena->slice_bytes + 1;
 
         first = slice < n ? (unsigned)slice : 0;

@@ -3,15 +3,15 @@
 /*
  * Arena: the memory of one device inside one process, handed out in blocks of 256-byte granules.
  *
- * The arena takes memory from a source, never looks into it (everything it knows about a block
- * lies in host memory), and by itself gives none back: it grows under its cap until it ends, or
- * until somebody calls arena_trim(). It knows neither CUDA nor a daemon. docs/allocator.md tells
- * how it works.
+ * The arena takes memory from a source and never reads it: all records of blocks are in host
+ * memory. It does not give memory back by itself: it grows under its cap until it ends or the
+ * caller calls arena_trim(). It knows neither CUDA nor the daemon. docs/allocator.md explains how
+ * it works.
  *
- * Threads: every call may be made from any thread at any time, except arena_free(). The source's
- * functions are called by one thread at a time, without a lock that arena_alloc() of memory that
- * is there already or arena_dealloc() would need. The same calls by one thread give the same
- * addresses, relative to the source's, on every machine.
+ * Threads: any thread may make any call at any time, except arena_free(). One thread at a time
+ * calls the source's functions; meanwhile arena_dealloc(), and arena_alloc() if the arena has free
+ * memory, do not block. The same calls by one thread give the same addresses, relative to the
+ * source's, on every machine.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,35 +38,35 @@ struct mem_source {
                             are enough for 16 shards, 4 times for 5; 0: none */
     uint64_t page_bytes; /* power of two; 0: ARENA_PAGE_BYTES */
 
-    /* Map memory at [offset, offset + bytes). 0, or -errno where it was refused; then
-     * `*ret_bytes` may say how much of it is mapped all the same, from `offset` on (the arena
-     * undoes that by `trim`, or keeps it where there is none). It must not wait for others, as
-     * other allocations wait for it: where it would have to, it notes for what, and gives -EAGAIN.
-     * Then the arena tries nothing else, arena_alloc() gives -EAGAIN, and its caller, who knows the
-     * source, waits and asks again. */
+    /* Map memory at [offset, offset + bytes). 0, or -errno if it was refused; then `*ret_bytes` may
+     * say how much of it is mapped all the same, from `offset` on (the arena undoes that with
+     * `trim`, or keeps it if there is none). The function must not wait, because other allocations
+     * wait for it: if it would have to, it records the reason and returns -EAGAIN. Then the arena
+     * tries nothing else, arena_alloc() returns -EAGAIN, and its caller, which knows the source,
+     * waits and tries again. */
     int (*grow)(void *userdata, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes);
     /* Optional: give the memory at [offset, offset + bytes) back. */
     int (*trim)(void *userdata, uint64_t offset, uint64_t bytes);
-    /* Optional: what is mapped at `from` is from now on mapped at `to`, all of it or (-errno)
-     * none. Default: `trim` there, `grow` here. */
+    /* Optional: move the mapping from `from` to `to`, all of it or (-errno) none. Default: `trim`
+     * there, `grow` here. */
     int (*remap)(void *userdata, uint64_t from, uint64_t to, uint64_t bytes);
 
-    /* A region of its own, wherever the source puts it at a multiple of the granule (elsewhere it
-     * is given back and -EIO the answer): ordinary device memory, on which legacy IPC and every
-     * transport work. -EAGAIN as above. */
+    /* A separate region at an address that the source chooses, a multiple of the granule (otherwise
+     * the arena gives it back and returns -EIO): ordinary device memory, with which legacy IPC and
+     * every transport work. -EAGAIN as above. */
     int (*region_new)(void *userdata, uint64_t bytes, uint64_t *ret_address);
     /* Optional: give a whole region back. */
     int (*region_free)(void *userdata, uint64_t address, uint64_t bytes);
 
-    /* Optional: a sentence for the out-of-memory report, such as who else holds this device.
+    /* Optional: a sentence for the out-of-memory report, such as the other jobs on this device.
      * Returns the length as snprintf() does. */
     int (*describe)(void *userdata, char *text, size_t size);
 };
 
 /*
  * Streams: queues of device work. A block freed on a stream may still be read by work queued on
- * it, so it is free for that stream at once and for everybody else once an event, recorded on
- * the stream after the free, is over. All but `wait` and `order` are required.
+ * it, so it is free for that stream at once, and for all others once an event that was recorded on
+ * the stream after the free is over. All but `wait` and `order` are required.
  */
 struct stream_ops {
     int (*record)(void *userdata, uint64_t stream, uint64_t *ret_event);
@@ -85,8 +85,8 @@ struct arena_options {
     uint64_t cap_bytes;     /* never hold more than this of the source; 0: no cap */
     uint64_t initial_bytes; /* taken at once by arena_new(): the cap, for a fixed fraction;
                              * whole pages of it, as many as the cap allows */
-    unsigned max_shards;    /* threads that can allocate without meeting, where the reservation has
-                             * addresses for them; 0: one per CPU, ≤ 16 */
+    unsigned max_shards;    /* threads that can allocate without contention, if the reservation has
+                               addresses for them; 0: one per CPU, ≤ 16 */
     const struct stream_ops *stream_ops; /* NULL: arena_stream_new() is refused */
     void *stream_userdata;
 };
@@ -153,19 +153,20 @@ struct arena_stats {
  * `region_new` said of them. */
 int arena_new(struct arena **ret, const struct mem_source *source,
               const struct arena_options *options, struct allot_error *err);
-/* Ends the arena and every block of it, live or not. Streams that may still use what was freed on
- * them are waited for, where there is a `wait`. The memory goes back by `trim` and `region_free`,
- * where the source has them. Accepts NULL, returns NULL. */
+/* End the arena and all of its blocks, live or not. Waits for streams that may still use memory
+ * that was freed on them, if there is a `wait`. The memory goes back through `trim` and
+ * `region_free`, if the source has them. Accepts NULL, returns NULL. */
 struct arena *arena_free(struct arena *arena);
 
-/* -ENOMEM: neither there nor to be had, of the device or of the host for the arena's own records,
- * and `err` says it in words; -EINVAL: no such stream, tag or flag, or an alignment that is not a
- * power of two; -ENOTSUP: ARENA_PLAIN without `region_new`; -EIO: a region that lies at no multiple
- * of the granule. */
+/* -ENOMEM: the device has not that much memory left, or the host has none for the arena's records;
+ * `err` explains; -EINVAL: no such stream, tag or flag, or an alignment that is not a power of two;
+ * -ENOTSUP: ARENA_PLAIN without `region_new`; -EIO: a region that lies at no multiple of the
+ * granule. */
 int arena_alloc(struct arena *arena, const struct arena_request *request, struct arena_block *ret,
                 struct allot_error *err);
-/* Nothing queued anywhere uses the block any more. (What a stream freed and then had again as this
- * block is kept until the stream is past that, too.) -EINVAL: no live block has this handle. */
+/* Free a block that no queued work uses any more. (If a stream freed this memory before and got it
+ * again as this block, the memory also waits for that earlier free.) -EINVAL: no live block has
+ * this handle. */
 int arena_dealloc(struct arena *arena, uint64_t handle);
 /* Work queued on these streams may still use the block. With one stream it is reusable there at
  * once; with several, and for all other streams, after the events. -EINVAL: no such block or
@@ -184,10 +185,10 @@ int arena_dealloc_pointer_on(struct arena *arena, uint64_t address, const uint8_
 /* The address and the requested bytes of a live block; either may be NULL. -EINVAL: no such. */
 int arena_find(struct arena *arena, uint64_t handle, uint64_t *ret_address, uint64_t *ret_bytes);
 
-/* Make a stream known, by the caller's own number for it, which stays good until the arena ends.
- * -ENOSPC: ARENA_STREAMS_MAX are. */
+/* Register a stream under the caller's own number for it, which stays valid until the arena ends.
+ * -ENOSPC: there are ARENA_STREAMS_MAX already. */
 int arena_stream_new(struct arena *arena, uint64_t stream, uint8_t *ret);
-/* Look which events are over. Also done where it is needed; never needed for correctness. */
+/* Check which events are over. The arena also does this when it needs to; callers never have to. */
 void arena_poll(struct arena *arena);
 
 /* A number for a name, such as an op's: the same for the same name. 0 where there is no memory
@@ -196,8 +197,8 @@ uint32_t arena_tag(struct arena *arena, const char *name);
 
 /* Give every page, or region, that is wholly free back to the source, down to `keep_bytes`. */
 int arena_trim(struct arena *arena, uint64_t keep_bytes, uint64_t *ret_bytes);
-/* The lease was enlarged or cut: never hold more than this from now on; 0: no cap. What is held
- * above it stays until it is trimmed. */
+/* The lease was enlarged or cut: hold no more than this from now on; 0: no cap. Memory above the
+ * cap stays until it is trimmed. */
 void arena_set_cap(struct arena *arena, uint64_t cap_bytes);
 
 /* O(1), and exact at one instant: no allocation, growth, move or trim of any thread is half

@@ -6,8 +6,9 @@
  *     one shard      | 0 ··································································|
  *     three shards   | 0 ·············································· | 2 ····· | 1 ····· |
  *
- * So every address is somebody's, and the first shard keeps half of them in one piece however many
- * there are: whoever has none left, or a block larger than its slice, gets those.
+ * So every address belongs to a shard, and the first shard keeps half of them in one piece however
+ * many shards there are. A shard that has no addresses left, or needs a block larger than its
+ * slice, uses those.
  */
 #include "allocator/internal.h"
 
@@ -150,7 +151,7 @@ int arena_new(struct arena **ret, const struct mem_source *source,
 
     choose_shards(arena, options->max_shards, options->cap_bytes);
     if (thread_shard_add_arena(arena) < 0)
-        atomic_store(&arena->max_shards, 1); /* its threads could not tell where they are at home */
+        atomic_store(&arena->max_shards, 1); /* its threads could not look up their shards */
 
     r = arena_new_shard(arena, 0);
     if (r == 0 && source->span_bytes && source->region_new)
@@ -183,7 +184,7 @@ static void give_placed(const struct mem_source *source, const struct shard *sha
         }
 }
 
-/* All memory goes back, whoever uses it. */
+/* All memory goes back, whether it is in use or not. */
 static void give_all(struct arena *arena) {
     const struct mem_source *source = &arena->source;
     struct shard *shard;

@@ -23,7 +23,7 @@
 #define BIN_WORDS  (BINS / 64)
 #define BIN_ORDERS 32 /* powers of two */
 
-/* How many chunks, and their granules: kept per power of two, and summed when somebody asks. Both
+/* How many chunks, and their granules: kept per power of two, and summed on request. Both
  * in one word, so that a chunk is counted by one addition: an index has 28 bits, so there are not
  * more chunks than that, and the granules of a shard are counted in 32. */
 typedef uint64_t tally;
@@ -93,7 +93,7 @@ static inline void bins_insert(struct bins *bins, struct chunk *chunks, uint32_t
 
     chunks[i].size = size;
     chunk_set(&chunks[i], state, head);
-    chunks[head].link_prev = i; /* the edge's, where the bin was empty: nobody reads it */
+    chunks[head].link_prev = i; /* the edge's, if the bin was empty: it is never read */
     bins->head[bin] = i;
     bins->map[bin >> 6] |= (uint64_t)1 << (bin & 63);
     bins->words[bin >> 12] |= (uint64_t)1 << ((bin >> 6) & 63);
@@ -109,7 +109,7 @@ static inline void bins_remove(struct bins *bins, struct chunk *chunks, uint32_t
     if (bins->head[bin] == i) {
         uint64_t *const word = &bins->map[bin >> 6];
 
-        /* Without branches, which nobody could foretell. */
+        /* Without branches, which no processor could predict. */
         bins->head[bin] = next;
         *word &= ~((uint64_t)(next == 0) << (bin & 63));
         bins->words[bin >> 12] &= ~((uint64_t)(*word == 0) << ((bin >> 6) & 63));

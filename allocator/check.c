@@ -28,9 +28,9 @@ struct count {
 static int check_chunk(const struct shard *shard, uint32_t i, struct count *count,
                        struct allot_error *err) {
     const struct chunk *chunks = shard->table.chunks, *chunk = &chunks[i], *next;
-    struct chunk_stream whose = chunk_stream(&shard->table, i);
-    struct chunk_stream next_whose = chunk_stream(&shard->table, chunk->next);
-    uint8_t stream = whose.number;
+    struct chunk_stream owner = chunk_stream(&shard->table, i);
+    struct chunk_stream next_owner = chunk_stream(&shard->table, chunk->next);
+    uint8_t stream = owner.number;
 
     if (chunk->next && chunks[chunk->next].prev != i)
         return BROKEN("shard %u: chunk %u is not before its next", shard->index, i);
@@ -60,10 +60,10 @@ static int check_chunk(const struct shard *shard, uint32_t i, struct count *coun
                           stream);
         count->free[stream]++;
         count->free_size[stream] += chunk->size;
-        if (!stream && whose.epoch)
+        if (!stream && owner.epoch)
             return BROKEN("shard %u: chunk %u is free for all but not yet", shard->index, i);
-        if (chunk_state(next) == CHUNK_FREE && next_whose.number == stream &&
-            next_whose.epoch == whose.epoch)
+        if (chunk_state(next) == CHUNK_FREE && next_owner.number == stream &&
+            next_owner.epoch == owner.epoch)
             return BROKEN("shard %u: free chunks %u and %u are not one", shard->index, i,
                           chunk->next);
         if (chunk_state(next) == CHUNK_TOP && !stream)

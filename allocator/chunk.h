@@ -21,7 +21,7 @@ enum chunk_state {
     CHUNK_LIVE,
     CHUNK_POINTED,  /* live, and to be found by its address */
     CHUNK_DEFERRED, /* freed on several streams: waits, and is in no bin */
-    CHUNK_FREE,     /* in the bins of its stream, 0 where everybody may have it */
+    CHUNK_FREE,     /* in the bins of its stream, or of stream 0: free for all */
     CHUNK_TOP,      /* the mapped rest above every other chunk; may be empty; in no bin */
     CHUNK_HOLE,     /* addresses without memory, below the top */
     CHUNK_TAKEN,    /* neither live nor free for a moment: its pages are on their way, or a block's

@@ -6,7 +6,7 @@
  *     bins:  [3] → B        [9] → D                      top
  *     space: | A live | B 3 | C live | D 9 | E live | 40 ···→ grows here
  *
- * To take: the smallest chunk that fits, from the bins (bin.h); where none fits, the front of the
+ * To take: the smallest chunk that fits, from the bins (bins.h); where none fits, the front of the
  * top, so that the large rest above everything is broken into last. What is too much is always
  * split off and goes back into a bin. To give: the chunk becomes one with its free neighbours at
  * once, at most two, so that no two free chunks that could be one ever lie side by side.

@@ -13,9 +13,9 @@
  *     given back, and growth for all of it;
  *  7. failure.
  *
- * A source that would have to wait for others ends all this at once (-EAGAIN): `growing` is held
- * only as long as drivers take. So does a host that has no records left (-ENOBUFS): the source is
- * asked for nothing that there would be no place for.
+ * If the source would have to wait, all this ends at once (-EAGAIN): `growing` is held only as long
+ * as the driver takes. The same happens if the host has no memory for records (-ENOBUFS): the arena
+ * asks the source for nothing that it could not record.
  */
 #include <errno.h>
 
@@ -27,8 +27,8 @@
 #define REGION_PART 8
 /*
  * The budget of moves: a quarter of what is held, once, and a part of what is ever allocated. At 80
- * µs a page 1/2048 is 20 µs a GiB, which nobody sees who does anything with a GiB. Where growth
- * would leave more than a sixth of the memory unused, moving may cost as much as 640 µs a GiB.
+ * µs a page 1/2048 is 20 µs a GiB, which is negligible against any use of a GiB. Where growth would
+ * leave more than a sixth of the memory unused, moving may cost as much as 640 µs a GiB.
  */
 #define MOVE_ONCE_PART 4
 #define MOVE_PART      2048
@@ -66,7 +66,8 @@ static bool try_shard(struct shard *shard, uint32_t look, uint32_t size, uint64_
     return false;
 }
 
-/* Home first. Ordinary blocks and those of ARENA_PLAIN never come from each other's shards. */
+/* The thread's own shard first. Ordinary blocks and those of ARENA_PLAIN never come from each
+ * other's shards. */
 static bool try_shards(struct arena *arena, struct shard *own, uint32_t look, uint32_t size,
                        uint64_t align_bytes, uint8_t stream, struct shard **ret_shard,
                        uint32_t *ret_chunk) {

@@ -3,11 +3,11 @@
 /*
  * The inside of an arena, for the files of this folder.
  *
- * Locks, in the order in which they are taken: `growing` (who asks the source), `streaming` (who
- * asks about events), then shards' locks by index, then `tagging`. A shard's lock is
- * held while a block is found or freed and never across a call of the source or of the streams.
- * What changes the set of shards or streams, or must see all of them at one instant, holds every
- * shard's lock.
+ * Lock order: `growing` (held by the thread that calls the source), `streaming` (held by the thread
+ * that queries events), then the locks of shards by index, then `tagging`. A thread holds a shard's
+ * lock while it finds or frees a block, never across a call of the source or of the streams. Code
+ * that changes the set of shards or streams, or must see all of them at one instant, holds the
+ * locks of all shards.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -63,7 +63,7 @@ struct arena {
     _Atomic uint64_t reserved_bytes, peak_reserved_bytes;
     /* Of these, in no chunk that is live or free: on their way between shards or to the source, or
      * to a caller that counts the peak. Both change under the lock of the shard that loses or gets
-     * the bytes, so that whoever holds all locks sees a sum that holds. */
+     * the bytes, so that a thread that holds all locks sees a consistent sum. */
     _Atomic uint64_t moving_bytes;
     _Atomic uint64_t grows, refusals, moved_bytes, trimmed_bytes, failures;
 
@@ -111,7 +111,7 @@ static inline struct shard *arena_next_shard(struct arena *arena, unsigned *n) {
 
 /* grow.c: memory that no shard has at hand. On success `*ret_shard` is locked and the chunk
  * taken. -ENOMEM; -ENOBUFS: the host has none left for records; -EIO: ARENA_MISPLACED_TEXT;
- * -EAGAIN: the source has to wait, and must not here. */
+ * -EAGAIN: the source would have to wait, which it must not do here. */
 int grow_make_room(struct arena *arena, struct shard *own, uint32_t size, uint64_t align_bytes,
                    uint8_t stream, struct shard **ret_shard, uint32_t *ret_chunk);
 /* Take `bytes` of the source at once, which the cap and the addresses allow; in whole pages, where
@@ -131,8 +131,8 @@ bool stream_poll(struct arena *arena);
 bool stream_wait(struct arena *arena, uint8_t stream);
 /* The arena ends: wait for what streams still use, where they can be waited for. */
 void stream_done(struct arena *arena);
-/* The block `chunk` waits for all of these streams and for `past` (0: none), on paper that the
- * caller brought. */
+/* The block `chunk` waits for all of these streams and for `past` (0: none), recorded in
+ * `deferred`, which the caller allocated. */
 void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
                        const uint8_t *streams, unsigned n_streams, uint8_t past,
                        struct deferred_free *deferred);

@@ -3,9 +3,9 @@
 /*
  * Lock: for the few dozen nanoseconds in which a shard changes.
  *
- * One locked instruction to take, a plain store to drop; half the cost of a pthread mutex when
- * nobody else wants it, which shards make the rule. A waiter spins, then yields, then sleeps: a
- * holder that lost its CPU is waited for without burning another.
+ * One locked instruction to take, a plain store to drop; half the cost of a pthread mutex without
+ * contention, which is the rule because of the shards. A waiter spins, then yields, then sleeps, so
+ * that waiting for a preempted holder does not burn another CPU.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 /*
  * Lookup: address of a live block → index of its chunk, for callers that keep no handles.
  *
- * Open addressing, four bytes a slot: the index alone, since whoever finds it reads the chunk, and
+ * Open addressing, four bytes a slot: the index alone, since the caller reads the chunk anyway, and
  * with that its address, next. A quarter full at most, so that nearly every search ends where it
  * begins: a branch that goes the same way each time costs less than the cache that is saved. What
  * is removed is closed up at once, so the table never fills with the dead.

@@ -4,9 +4,9 @@
  * Map target: a place of the reservation where memory is to be mapped, and donor: a free chunk
  * whose whole pages can go there.
  *
- * Whoever holds the arena's `growing` has the only target there is, on its stack. Only that thread
- * changes holes and the end of a top, so a target stays good while its shard is not locked; what is
- * free may change meanwhile, and then the target merely was a worse choice than it seemed.
+ * The thread that holds the arena's `growing` has the only target, on its stack. Only that thread
+ * changes holes and the end of a top, so a target stays valid while its shard is not locked. Free
+ * chunks may change meanwhile; then the target is valid, but no longer the best choice.
  */
 #include "allocator/internal.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Plan: offsets for buffers whose lifetimes are known ahead, as in a graph that runs many times.
+ * Plan: offsets for buffers with lifetimes that are known ahead, as in a graph that runs many
+ * times.
  *
  * A buffer lives in [start, end): `start` is the first moment at which it is needed, `end` the
  * first at which it no longer is. Two whose lives share a moment never share a byte; one may begin
@@ -30,7 +31,7 @@
 
 struct plan_buffer {
     uint64_t start, end; /* lives in [start, end); start ≥ end: never, and lies at 0 */
-    uint64_t bytes;      /* 0: shares nothing with anybody, and lies at 0 */
+    uint64_t bytes;      /* 0: takes no room, and lies at 0 */
     uint64_t offset;     /* where the plan puts it */
 };
 

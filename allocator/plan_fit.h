@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Fit: each buffer into the lowest gap between those already laid that live at the same time.
- * Largest first, it is what most of the field does. See plan_fit.c. One thread.
+ * Plan fit: put each buffer into the lowest gap between those already placed that are live at the
+ * same time. Largest first, this is the usual greedy plan. See plan_fit.c. One thread.
  */
 #include <stdatomic.h>
 #include <stdint.h>

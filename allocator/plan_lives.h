@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Lives: the buffers of a plan as the rules of the fast plan see them, in columns of time.
+ * Plan lives: the lifetimes of the buffers of a plan, in columns of time, as the fast plan uses
+ * them.
  *
- * Who meets whom is all that matters of time. A column is a moment that something begins at before
- * the next thing ends; whatever lives at any other moment also lives, together, at the next column:
+ * Of time, only overlaps matter. A column is a moment at which a buffer begins before the next one
+ * ends; all buffers that are live at any other moment are also live together at the next column:
  *
  *     a  ├──────┤                    a  0-1
  *     b     ├───────┤          →     b  0-2

@@ -77,7 +77,7 @@ static void halve(struct halves *halves, unsigned which, uint32_t start, uint32_
         uint32_t i = list[k];
         bool is_second = halves->second[i];
 
-        /* Both are written and one counts: who goes where is beyond prediction. */
+        /* Both are written and one counts, because the branch is unpredictable. */
         halves->other[second] = i;
         list[first] = i;
         first += !is_second;

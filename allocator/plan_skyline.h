@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Skyline: plans from the ground up. See plan_skyline.c. Owned by the plan; one thread.
+ * Plan skyline: builds a plan from the lowest offset up. See plan_skyline.c. Owned by the plan; one
+ * thread.
  */
 #include <stdatomic.h>
 #include <stdint.h>

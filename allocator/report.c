@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Out of memory, in words: for the person who must decide what to change. */
+/* The out-of-memory report: what is wrong and what the user can change. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,7 +167,7 @@ static bool waiting_helps(struct arena *arena, const struct arena_request *reque
             piece.pages_size >= need);
 }
 
-/* Does any shard have addresses in one piece for this, whoever has the memory? */
+/* Does any shard have contiguous addresses for this, wherever the memory is? */
 static bool has_addresses(struct arena *arena, const struct arena_request *request) {
     uint32_t size = (uint32_t)((request->bytes + 255) >> 8);
     struct shard *shard;
@@ -176,7 +176,7 @@ static bool has_addresses(struct arena *arena, const struct arena_request *reque
 
     if (!arena->slices_end || request->flags & ARENA_PLAIN)
         return true;
-    pthread_mutex_lock(&arena->growing); /* whose targets must not change meanwhile */
+    pthread_mutex_lock(&arena->growing); /* so that targets do not change meanwhile */
     arena_foreach_shard(arena, shard) {
         has = shard->placed &&
               map_target_find(shard, size + !size, request->align_bytes, request->stream, &target);

@@ -345,7 +345,7 @@ bool shard_pass(struct shard *shard, uint8_t stream, uint8_t to) {
     uint32_t list = 0, i;
 
     /* Out of the bins first: giving may take in neighbours from these very bins. A chunk on the
-     * list is TAKEN, so nobody joins it; its links are its own. */
+     * list is TAKEN, so no neighbour is merged with it; its links are its own. */
     for (unsigned bin = bins_next(bins, 0); bin < BINS; bin = bins_next(bins, bin + 1))
         for (uint32_t next, c = bins->head[bin]; c; c = next) {
             next = chunk_link_next(at(shard, c));

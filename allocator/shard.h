@@ -5,8 +5,8 @@
  * addresses, chunks, bins and numbers.
  *
  * Its space is counted in granules from 0. A *placed* shard owns a slice of the reservation, grows
- * at its top and may have holes; a shard of *regions* lays them one behind the other in its space,
- * where they never touch. Owned by the arena. Everything here wants the shard's lock held.
+ * at its top and may have holes; a shard of *regions* puts them one after the other in its space,
+ * never adjacent. Owned by the arena. Callers hold the shard's lock.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,7 +59,7 @@ struct shard {
     uint8_t open[ARENA_STREAMS_MAX + 1]; /* by stream: last bit of its open epoch */
     struct lookup lookup;                /* address → index, for the pointer API */
 
-    atomic_uint residents; /* threads that are at home here: thread_shard.c */
+    atomic_uint residents; /* threads that allocate here: thread_shard.c */
     atomic_uint misses;    /* allocations that found nothing here; for grow.c */
     bool placed;
     uint8_t index;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory freed on a stream, until it is everybody's.
+ * Memory freed on a stream, until it is free for all.
  *
  * An event per free would cost more than the free. Instead the frees on a stream carry its open
- * epoch, and only when somebody else wants memory is the epoch closed and one event recorded that
+ * epoch, and only when another stream needs memory is the epoch closed and one event recorded that
  * covers all of it: later than each free, so never too early.
  *
  *     frees on the stream   f f  f   f | f f    f |  f
@@ -221,15 +221,15 @@ void stream_defer_free(struct arena *arena, struct shard *shard, uint32_t chunk,
     shard->deferred = deferred;
 }
 
-/* Does memory under a live block, or that nobody has, have a past on this stream? */
+/* Does memory of a live block, or free memory, have a past on this stream? */
 static bool has_past(struct arena *arena, uint8_t stream) {
     struct shard *shard;
 
     arena_foreach_shard(arena, shard) for (uint32_t i = 1; i < shard->table.n_used; i++) {
-        struct chunk_stream whose = chunk_stream(&shard->table, i);
+        struct chunk_stream owner = chunk_stream(&shard->table, i);
 
-        if (chunk_is_live(&shard->table.chunks[i]) && whose.number == stream &&
-            whose.epoch & CHUNK_PAST)
+        if (chunk_is_live(&shard->table.chunks[i]) && owner.number == stream &&
+            owner.epoch & CHUNK_PAST)
             return true;
     }
     return is_waited_for(arena, stream);

@@ -9,7 +9,8 @@
  * without one lie between them. */
 #define MEETINGS_MAX 4
 #define CALM_ALLOCS  256
-/* Times that a shard which nobody else allocates in helped out, after which a thread stays there.
+/* A thread moves to a shard in which no other thread allocates after it found memory there so many
+ * times.
  */
 #define QUIET_MAX 32
 
@@ -125,14 +126,14 @@ static void move_on(struct arena *arena, struct thread_shard *own) {
     unsigned here = atomic_load_explicit(&own->shard->residents, memory_order_relaxed);
 
     there = emptiest(arena, n);
-    /* Somebody may be growing, which can take long: then try again another time. */
+    /* Another thread may be growing the arena, which can take long: then try again later. */
     if (residents(arena, there) && n < atomic_load(&arena->max_shards) &&
         pthread_mutex_trylock(&arena->growing) == 0) {
         if (n == atomic_load(&arena->n_shards) && arena_new_shard(arena, n) == 0)
             there = n;
         pthread_mutex_unlock(&arena->growing);
     }
-    /* Whom it met may not have counted itself yet. Of two that would both go, one does. */
+    /* The other thread may not have counted itself yet. If both would move, only one does. */
     if (residents(arena, there) + 1 < MAX(here, 2u) &&
         atomic_compare_exchange_strong(&own->shard->residents, &here, here - 1)) {
         own->shard = arena->shards[there];
@@ -150,7 +151,7 @@ struct shard *thread_shard_enter_slow(struct arena *arena) {
         return shard;
     }
 
-    /* Whoever only gives back what it had from here is no reason to leave. */
+    /* A thread that only frees blocks here is no reason to leave. */
     lock_take(&shard->lock);
     met = shard->allocates != thread_shard_thread();
     shard->allocates = thread_shard_thread();

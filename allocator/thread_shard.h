@@ -3,12 +3,12 @@
 /*
  * Thread shard: the shard of an arena in which a thread allocates.
  *
- * As long as there is one shard all are at home in it, and threads that take turns pack as tightly
- * as one. Those that meet there, because they run at the same time, part: one of them moves to the
- * shard with the fewest residents, a new one where there may be one more, and stays. A thread that
- * comes later begins where the fewest are, so that threads which come and go in the same number
- * never meet again; one that ends is a resident no more. A thread that finds its memory in a shard
- * which nobody else uses goes there.
+ * As long as there is one shard, all threads allocate in it, and threads that take turns pack as
+ * tightly as one thread. If threads contend for it, one of them moves to the shard with the fewest
+ * residents, or to a new shard if another one is allowed, and stays there. A new thread starts in
+ * the shard with the fewest residents, so that a constant number of short-lived threads does not
+ * contend again; a thread that ends is no longer a resident. A thread that repeatedly finds its
+ * memory in a shard that no other thread uses moves there.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,8 +25,8 @@ struct thread_shard {
     uint64_t arena_id; /* 0: none */
     struct shard *shard;
     uint8_t meetings;
-    uint8_t found, quiet;  /* where memory was found instead, and how often in a row nobody … */
-    uint64_t met_allocs;   /* allocations in the shard at the last meeting */
+    uint8_t found, quiet; /* where memory was found instead, and how often in a row no thread … */
+    uint64_t met_allocs;  /* allocations in the shard at the last meeting */
     uint64_t found_allocs; /* … else had allocated there since */
 };
 
