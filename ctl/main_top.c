@@ -53,11 +53,11 @@ static void take(struct screen *screen) {
 static const char help_text[] =
     "q         quit\n"
     "s         sort by memory, user, GPU, age or number\n"
-    "r         the other way round\n"
+    "r         reverse the order\n"
     "/         show only what has this text: user, name, command, container\n"
     "Esc       show all again\n"
     "+ -       faster, slower\n"
-    "Space     look now\n"
+    "Space     update now\n"
     "arrows    up and down, also PgUp, PgDn, Home\n"
     "h ?       this text, and back\n";
 

@@ -91,7 +91,7 @@ void gpuctl_print_help(const struct verb *verb) {
         return;
     }
     printf("usage: gpuctl [OPTION…] VERB [OPTION…]\n\n"
-           "Who holds which GPU memory of this box, and programs run under a lease.\n\n");
+           "Show who holds the GPU memory of this box, and run programs under a lease.\n\n");
     for (size_t i = 0; i < n_verbs; i++)
         printf("  %-9s %s\n", verbs[i]->name, verbs[i]->summary);
     printf("\nWith every verb:\n");

@@ -116,7 +116,7 @@ static int end_of(pid_t pid, const sigset_t *signals) {
     r = supervise(pid, signals, &status);
     if (r < 0)
         return gpuctl_complain(EXIT_RUN_FAILED,
-                               "the command has ended, and its exit status cannot be told: %s",
+                               "the command has ended, but its exit status is unknown: %s",
                                strerror(-r));
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -19,7 +19,7 @@ void request_options_done(struct request_options *wanted) {
 }
 
 static int wrong(const struct verb *verb, const char *what, const char *value, const char *meant) {
-    gpuctl_complain_usage(verb, "%s %s: %s is meant", what, value, meant);
+    gpuctl_complain_usage(verb, "%s %s: expected %s", what, value, meant);
     return -EINVAL;
 }
 
@@ -126,7 +126,7 @@ static int parse_amount(const struct verb *verb, bool is_fraction, const char *t
         return wrong(verb, is_fraction ? "--fraction" : "--mem", text,
                      is_fraction ? "a share like 0.4 or 40%" : "a size like 8G, 512MiB or 40%");
     if (amount.is_share ? amount.permyriad == 0 : amount.bytes == 0)
-        return wrong(verb, is_fraction ? "--fraction" : "--mem", text, "more than nothing");
+        return wrong(verb, is_fraction ? "--fraction" : "--mem", text, "more than 0");
     if (amount.is_share)
         *ret = (struct wire_amount){ .mode = WIRE_MODE_FRACTION,
                                      .permyriad = wire_some(amount.permyriad) };

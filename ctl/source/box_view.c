@@ -107,8 +107,7 @@ static int find_device(const struct wire_box *box, const char *text, size_t n,
         found = &box->devices[i];
     }
     if (several)
-        return error_set(err, -EINVAL,
-                         "\"%.*s\" is the beginning of several UUIDs: write more of it", (int)n,
+        return error_set(err, -EINVAL, "several UUIDs begin with \"%.*s\": give more of it", (int)n,
                          text);
     if (!found)
         return error_set(err, -ENOENT,

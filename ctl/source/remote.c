@@ -60,7 +60,8 @@ int remote_exec(const struct gpuctl *ctl, int argc, char **argv, int first) {
     if (!*host || *host == '-' ||
         (port && (!*port || strspn(port, "0123456789") != strlen(port)))) {
         fclose(to);
-        return gpuctl_complain_usage(NULL, "\"%s\" is no host: -H [USER@]HOST[:PORT]", ctl->host);
+        return gpuctl_complain_usage(NULL, "\"%s\" is not a host: -H [USER@]HOST[:PORT]",
+                                     ctl->host);
     }
     term_init(&term, stdout, ctl->colour, ctl->ascii);
     fprintf(to, "env COLUMNS=%u", term.width);

@@ -47,7 +47,7 @@ static int take_devices(const struct verb *verb, char **words, const char **ret,
 enum { OPT_REASON = 1, OPT_SIGNAL };
 
 static const struct option_def drain_options[] = {
-    { OPT_REASON, 'r', "reason", "TEXT", "what people are told" },
+    { OPT_REASON, 'r', "reason", "TEXT", "the reason that users are shown" },
 };
 
 static int run_drain(struct gpuctl *ctl, int argc, char **argv) {
@@ -116,7 +116,7 @@ static int each_lease(struct gpuctl *ctl, const struct verb *verb, char **words,
     for (char **word = words; *word; word++)
         if (parse_lease(*word, &lease) < 0)
             return gpuctl_complain_usage(
-                verb, "\"%s\" is no lease: its number is meant, see \"gpuctl leases\"", *word);
+                verb, "\"%s\" is not a lease: give its number, see \"gpuctl leases\"", *word);
     status = call_connect(&client, ctl);
     if (status != EXIT_OK)
         return status;
@@ -211,7 +211,8 @@ static int run_reload(struct gpuctl *ctl, int argc, char **argv) {
     if (option_parser_next(&options) < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_reload, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_reload, "unexpected argument \"%s\"",
+                                     argv[options.first]);
     status = call_connect(&client, ctl);
     if (status == EXIT_OK)
         status = call_make(client, WIRE_METHOD_RELOAD, NULL, NULL);
@@ -264,7 +265,7 @@ const struct verb verb_kill = {
 const struct verb verb_reload = {
     .name = "reload",
     .operands = "",
-    .summary = "have allotd read its configuration again",
+    .summary = "make allotd read its configuration again",
     .word = WORD_NONE,
     .notes =
         "All of it or, where it has a mistake, none: what is wrong is said with file and line.\n"

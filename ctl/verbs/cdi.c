@@ -48,7 +48,7 @@ enum { OPT_OUTPUT = REQUEST_OPTIONS_END, OPT_QUIET };
 static const struct option_def options_table[] = {
     REQUEST_OPTIONS,
     { OPT_OUTPUT, 'o', "output", "DIR",
-      "where to write it, \"-\" for stdout; " CDI_DIR " if not said", WORD_FILE },
+      "where to write it, \"-\" for stdout; " CDI_DIR " by default", WORD_FILE },
     { OPT_QUIET, 'q', "quiet", NULL, "no progress while it waits" },
 };
 

@@ -57,15 +57,16 @@ static void check_host(struct doctor *doctor) {
     struct statfs fs;
 
     if (statfs("/sys/fs/cgroup", &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC)
-        find(doctor, FINE, NULL, "cgroups are of version 2");
+        find(doctor, FINE, NULL, "cgroup v2 is mounted");
     else
         find(doctor, NOTE,
-             "boot with systemd.unified_cgroup_hierarchy=1; without it tiers 1 and 2 cannot be had",
-             "cgroups are not of version 2");
+             "boot with systemd.unified_cgroup_hierarchy=1; without it tiers 1 and 2 are not "
+             "available",
+             "cgroup v2 is not mounted");
     if (access("/run/systemd/system", F_OK) == 0)
         find(doctor, FINE, NULL, "systemd runs here");
     else
-        find(doctor, NOTE, "jobs have no scope of their own, so tiers 1 and 2 cannot be had",
+        find(doctor, NOTE, "jobs have no scope of their own, so tiers 1 and 2 are not available",
              "systemd does not run here");
 }
 
@@ -104,7 +105,7 @@ static void check_device(struct doctor *doctor, const struct wire_device *d) {
     if (d->state == WIRE_DEVICE_LOST)
         find(doctor, WRONG,
              "look at the kernel's log (journalctl -k -g Xid); reset it with nvidia-smi -r once "
-             "nobody uses it, else power-cycle the host; then gpuctl resume",
+             "no process uses it, or power-cycle the host; then gpuctl resume",
              "GPU %" PRIu64 " is lost%s%s", d->index, d->reason ? ": " : "",
              d->reason ? d->reason : "");
     else if (d->state == WIRE_DEVICE_DRAINING)
@@ -114,7 +115,7 @@ static void check_device(struct doctor *doctor, const struct wire_device *d) {
     else if (d->stale_usec.has)
         find(doctor, WRONG,
              "the driver hangs: look at the kernel's log; processes in state D hold the device",
-             "GPU %" PRIu64 ": the readings are stale for %s", d->index,
+             "GPU %" PRIu64 ": the readings have been stale for %s", d->index,
              show_age(0, d->stale_usec.value, text));
     else
         find(doctor, FINE, NULL, "GPU %" PRIu64 " is ready, %s of %s free", d->index,
@@ -169,16 +170,17 @@ static void check_people(struct doctor *doctor, const struct wire_box *box) {
             find(doctor, box->mode == WIRE_BOX_OPEN ? NOTE : WRONG,
                  "it should be run under \"gpuctl run\"",
                  "process %" PRIu64 " of %s has no lease and uses %s: %s", p->pid,
-                 p->user ? p->user : "somebody", show_maybe_bytes(p->used_bytes, text), p->command);
+                 p->user ? p->user : "an unknown user", show_maybe_bytes(p->used_bytes, text),
+                 p->command);
         else if (p->offence)
             find(doctor, WRONG, "\"gpuctl kill\" with the number of the lease ends the job",
                  "process %" PRIu64 " of %s, lease %" PRId64 ": %s", p->pid,
-                 p->user ? p->user : "somebody", p->lease.value, p->offence);
+                 p->user ? p->user : "an unknown user", p->lease.value, p->offence);
     }
     for (size_t i = 0; i < box->n_leases; i++)
         if (view_lease_is_idle(&box->leases[i]))
             find(doctor, NOTE, "gpuctl release, or a rule for idle leases in allotd.conf(5)",
-                 "lease %" PRIu64 " of %s holds memory and computes nothing for %s",
+                 "lease %" PRIu64 " of %s has held memory and computed nothing for %s",
                  box->leases[i].id, box->leases[i].user,
                  show_age(0, box->leases[i].idle_usec.value, text));
     for (size_t i = 0; i < box->n_notices; i++)
@@ -196,7 +198,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (option_parser_next(&options) < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_doctor, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_doctor, "unexpected argument \"%s\"",
+                                     argv[options.first]);
 
     check_host(&doctor);
     check_guard(&doctor);
@@ -230,16 +233,16 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         box_view_done(&box_view);
     }
     if (doctor.n_wrong == 0)
-        printf("Nothing is wrong.\n");
+        printf("No problems found.\n");
     else
-        printf("%u thing%s to put right.\n", doctor.n_wrong, doctor.n_wrong == 1 ? "" : "s");
+        printf("%u problem%s to fix.\n", doctor.n_wrong, doctor.n_wrong == 1 ? "" : "s");
     return doctor.n_wrong ? EXIT_UNSOUND : EXIT_OK;
 }
 
 const struct verb verb_doctor = {
     .name = "doctor",
     .operands = "",
-    .summary = "what is wrong with this box, and the remedy",
+    .summary = "problems of this box and their remedies",
     .word = WORD_NONE,
     .notes = "Exit status: 0 nothing is wrong, 7 something is.\n",
     .run = run,

@@ -97,7 +97,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_explain, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_explain, "unexpected argument \"%s\"",
+                                     argv[options.first]);
     if (request_options_finish(&wanted, &verb_explain) < 0)
         return EXIT_USAGE;
     /* As "gpuctl run" would ask. */

@@ -83,7 +83,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_monitor, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_monitor, "unexpected argument \"%s\"",
+                                     argv[options.first]);
     status = call_connect(&client, ctl);
     if (status != EXIT_OK)
         return status;

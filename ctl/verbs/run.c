@@ -91,7 +91,7 @@ static int check_index(const struct wire_box *box) {
         EXIT_RUN_FAILED,
         "--visible index needs the device filter (tier 2), which this box has not "
         "proven: other programs' devices would be counted, too. \"gpuctl doctor\" says "
-        "why; leave --visible away");
+        "why; omit --visible");
 }
 
 /*
@@ -257,7 +257,7 @@ const struct verb verb_run = {
         "  gpuctl run --gpus 2 --mem 8G --wait=2h -- ./simulate\n"
         "  gpuctl run --devices 0,1 --grow --min 2G --max 50% -- jupyter lab\n"
         "Exit status: the command's; 124 not granted in time, 125 gpuctl itself failed, 126 the\n"
-        "command cannot be run, 127 there is none; 128+N it was ended by signal N; 2 the options\n"
-        "of run have a mistake.\n",
+        "command cannot be run, 127 no such command, 128+N ended by signal N, 2 a mistake in the\n"
+        "options of run.\n",
     .run = run,
 };

@@ -169,14 +169,14 @@ static int query_run(struct query *query, const struct verb *verb, struct gpuctl
             query->watch_usec = 2000000;
             if (options.value && (units_parse_usec(&query->watch_usec, options.value) < 0 ||
                                   query->watch_usec < 100000 || query->watch_usec > 86400000000))
-                return gpuctl_complain_usage(verb, "--watch=%s: a time from 100ms to 1d is meant",
+                return gpuctl_complain_usage(verb, "--watch=%s: expected a time from 100ms to 1d",
                                              options.value);
             break;
         }
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(verb, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(verb, "unexpected argument \"%s\"", argv[options.first]);
     if (query->as_json && query->as_csv)
         return gpuctl_complain_usage(verb, "--json or --csv, not both");
 
@@ -225,9 +225,10 @@ static int run_leases(struct gpuctl *ctl, int argc, char **argv) {
 }
 
 static int run_queue(struct gpuctl *ctl, int argc, char **argv) {
-    struct query query = {
-        .print = view_queue, .csv = VIEW_CSV_QUEUE, .count = count_queue, .nothing = "Nobody waits."
-    };
+    struct query query = { .print = view_queue,
+                           .csv = VIEW_CSV_QUEUE,
+                           .count = count_queue,
+                           .nothing = "The queue is empty." };
 
     return query_run(&query, &verb_queue, ctl, argc, argv);
 }
@@ -235,7 +236,7 @@ static int run_queue(struct gpuctl *ctl, int argc, char **argv) {
 const struct verb verb_status = {
     .name = "status",
     .operands = "",
-    .summary = "devices, leases, processes and who waits, on one page",
+    .summary = "devices, leases, processes and the queue, on one page",
     VERB_OPTIONS(status_options),
     .word = WORD_NONE,
     .notes = "Without allotd it shows what the driver says, and that nothing is managed.\n"
@@ -256,7 +257,7 @@ const struct verb verb_devices = {
 const struct verb verb_leases = {
     .name = "leases",
     .operands = "",
-    .summary = "who holds what",
+    .summary = "leases and the memory that they hold",
     VERB_OPTIONS(other_options),
     .word = WORD_NONE,
     .run = run_leases,
@@ -265,7 +266,7 @@ const struct verb verb_leases = {
 const struct verb verb_queue = {
     .name = "queue",
     .operands = "",
-    .summary = "who waits, in which place and why",
+    .summary = "waiting requests: their places and reasons",
     VERB_OPTIONS(other_options),
     .word = WORD_NONE,
     .run = run_queue,

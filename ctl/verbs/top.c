@@ -28,11 +28,11 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
         if (units_parse_usec(&pause_usec, options.value) < 0 || pause_usec < 250000 ||
             pause_usec > 60000000)
             return gpuctl_complain_usage(
-                &verb_top, "--interval %s: a time from 250ms to 1m is meant", options.value);
+                &verb_top, "--interval %s: expected a time from 250ms to 1m", options.value);
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_top, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_top, "unexpected argument \"%s\"", argv[options.first]);
     if (!job_env_find_program(path, "gpuctl-top", GPUCTL_TOP))
         return gpuctl_complain(
             EXIT_FAILED, "%s is missing: it belongs to the same package as gpuctl", GPUCTL_TOP);
@@ -46,7 +46,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
 const struct verb verb_top = {
     .name = "top",
     .operands = "",
-    .summary = "the same, live on the whole screen",
+    .summary = "the same, updated live on the whole screen",
     VERB_OPTIONS(options_table),
     .word = WORD_NONE,
     .notes = "Keys: q quit, s sort, r reverse, / filter, + and - speed, arrows scroll, h help.\n",

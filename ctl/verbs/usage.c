@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Usage: who held how much for how long, from the daemon's accounts.
+ * Usage: memory held over time, from the daemon's accounts.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -186,7 +186,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (id < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_usage, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_usage, "unexpected argument \"%s\"",
+                                     argv[options.first]);
     if (as_json && as_csv)
         return gpuctl_complain_usage(&verb_usage, "--json or --csv, not both");
     status = call_connect(&client, ctl);
@@ -206,7 +207,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
 const struct verb verb_usage = {
     .name = "usage",
     .operands = "",
-    .summary = "who held how much for how long",
+    .summary = "memory held over time, by user, group or device",
     VERB_OPTIONS(options_table),
     .word = WORD_NONE,
     .notes = "GiB hours held and guaranteed, leases, verdicts, waiting. Example:\n"

@@ -17,7 +17,8 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
     if (option_parser_next(&options) < 0)
         return options.status;
     if (options.first < argc)
-        return gpuctl_complain_usage(&verb_version, "what is \"%s\"?", argv[options.first]);
+        return gpuctl_complain_usage(&verb_version, "unexpected argument \"%s\"",
+                                     argv[options.first]);
     printf("gpuctl %s\n", ALLOT_VERSION);
     r = client_new(&client, ctl->socket, &err);
     if (r == 0)
@@ -36,7 +37,7 @@ static int run(struct gpuctl *ctl, int argc, char **argv) {
 const struct verb verb_version = {
     .name = "version",
     .operands = "",
-    .summary = "of gpuctl and of the allotd that answers",
+    .summary = "the versions of gpuctl and of the running allotd",
     .word = WORD_NONE,
     .run = run,
 };

@@ -127,7 +127,7 @@ class Look(CtlTest):
 
     def test_leases_and_queue_say_when_there_is_nothing(self):
         self.assertIn("no lease", self.gpuctl("leases").stdout)
-        self.assertIn("Nobody waits", self.gpuctl("queue").stdout)
+        self.assertIn("The queue is empty", self.gpuctl("queue").stdout)
 
     def test_watch_survives_a_restart_of_the_daemon(self):
         watch = self.start("status", "--watch=200ms", "--csv")

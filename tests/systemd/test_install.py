@@ -54,7 +54,7 @@ def followed(bare):
 def test_the_readme_installs_enables_and_looks(followed):
     assert list(followed.said) == ["./run install", "systemctl enable --now allotd", "gpuctl doctor"]
     assert "systemctl enable --now allotd" in followed.said["./run install"] # what comes next
-    assert "Nothing is wrong." in followed.said["gpuctl doctor"]
+    assert "No problems found." in followed.said["gpuctl doctor"]
 
 
 def test_it_runs_and_will_after_the_next_boot(followed):
