@@ -3,14 +3,14 @@
  * What a decision costs with a short line and with a long one.
  *
  * A box of 16 devices, all but full; a line of n requests of which no two are alike: of hundreds of
- * users who see different devices, for one device, two or certain ones, of different size, mode,
+ * users that see different devices, for one device, two or certain ones, of different size, mode,
  * priority and patience. Each row is the CPU time of one operation of the broker alone, without
  * wire, state or accounts: the best of several rounds, because whatever else runs on the machine
  * only adds.
  *
  *     submit  a request that has to wait, its place and its reason, and its cancellation
- *     idle    a lease ends, and what it gives back is too little for anybody
- *     wake    a lease ends, the first in line who fits is served
+ *     idle    a lease ends, and what it gives back is too little for every waiter
+ *     wake    a lease ends, the first waiter that fits is served
  *     grow    growth and shrinking of a running job while the others wait
  *     explain the same as submit, changing nothing
  *     timeout a wait ends by its timeout
@@ -37,7 +37,7 @@ struct bench {
     struct broker *broker;
     struct moment now;
     uint64_t random;
-    unsigned n_served; /* who waited and was granted */
+    unsigned n_served; /* waiters that were granted */
     pid_t n_pids;
     uint64_t small[N_SMALL], large;
 };

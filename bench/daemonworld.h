@@ -31,7 +31,7 @@ void world_new(struct world *world, const char *name, unsigned n_devices);
 void world_start(struct world *world); /* allotd, which may not be ready yet */
 void world_wait(const struct world *world);
 void world_stop(struct world *world, int number);
-int world_connect(const struct world *world); /* -1: nobody listens */
+int world_connect(const struct world *world); /* -1: no daemon listens */
 void world_hush(const struct world *world);   /* in a child: ends with us, talks to the log */
 
 void bench_put(int fd, const char *data, size_t n);

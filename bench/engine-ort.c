@@ -2,7 +2,7 @@
 /*
  * ONNX Runtime's arena, out of the onnxruntime wheel, by its C API. The wheel brings no header; the
  * API is a table that only ever grows at its end, so the places of the few calls used here stay.
- * The arena's regions are ordinary host memory that nobody touches. -DASKED gives `ort-asked`,
+ * The arena's regions are ordinary host memory that is never touched. -DASKED gives `ort-asked`,
  * which extends by what is asked for instead of by powers of two.
  */
 #include <dlfcn.h>

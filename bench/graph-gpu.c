@@ -90,7 +90,7 @@ __attribute__((constructor)) static void find_locks(void) {
 #undef X
 }
 
-/* Before the constructor there is one thread, and nobody to lock out. */
+/* Before the constructor there is only one thread, so no lock is needed. */
 #define X(name, type)                                                                              \
     EXPORT int name(type *lock) {                                                                  \
         if (__builtin_expect(counted.on, 0))                                                       \

@@ -13,5 +13,5 @@ struct null_cuda_counts {
     unsigned long long of_a_step, others;
 };
 
-/* While nobody calls the driver. The counts are those since the last time. */
+/* While no thread calls the driver. The counts are those since the last time. */
 void null_cuda_set(enum null_cuda to, struct null_cuda_counts *ret_counts);

@@ -12,8 +12,8 @@
  *    nothing more comes below the last one laid, so the fullest section says how high the next one
  *    may lie at most.
  *  - Order. A buffer is not laid above a gap in which another one would fit whole: in the plan that
- *    is looked for, that one lies in the gap. One that nobody has to make way for lies where it
- * does in that plan whatever else is laid: if it does not work out, nothing does.
+ *    is looked for, that one lies in the gap. A buffer that no other has to make way for lies where
+ * it does in that plan, whatever else is laid: if it does not work out, nothing does.
  *  - Parts. Once the buffers still to be laid fall into groups that share no time, each group is a
  *    search of its own, and one without an answer ends all.
  *  - Memory. What is left, and how low each of it could come, is all that matters of a branch: one
@@ -282,7 +282,7 @@ static const char *const rules[] = { "TLA", "TAL", "LAT" };
 static const uint32_t shuffles[] = { 205, 512, 102, 358 };
 
 /* Nodes of a short turn, per buffer. How long turns are is Luby's sequence, 1 1 2 1 1 2 4 …: the
- * best there is where nobody knows how long it will take. */
+ * best choice if it is unknown how long it will take. */
 #define TURN_NODES 8
 
 /* Pairs of buffers that are looked at in a microsecond before the search begins. */

@@ -92,7 +92,7 @@ static const struct wire_field failure_fields[] = {
 const struct wire_type failure_type = WIRE_TYPE(failure, "error", failure_fields);
 
 struct failure failure_prune(const struct failure *failure) {
-    static const char *const nobody[1];
+    static const char *const none[1];
     struct failure kept = { .code = failure->code };
 
     kept.reason = failure->reason ? failure->reason : failure_text(failure->code);
@@ -109,7 +109,7 @@ struct failure failure_prune(const struct failure *failure) {
         kept.place = failure->place;
         break;
     case FAILURE_DEADLOCK:
-        kept.holders = failure->holders ? failure->holders : nobody;
+        kept.holders = failure->holders ? failure->holders : none;
         kept.n_holders = failure->holders ? failure->n_holders : 0;
         break;
     case FAILURE_INVALID_PARAMETER:
