@@ -290,7 +290,7 @@ void device_oracle_take(struct device_oracle *oracle, uint64_t address, uint64_t
         for (unsigned s = 0; s < DEVICE_ORACLE_STREAMS; s++) {
             if (!may_touch(oracle, stream, s, granule->left[s]))
                 wrong(oracle, "stream %u got memory that stream %u still uses", stream, s + 1);
-            /* What is unfinished stays so, whoever has the memory meanwhile. */
+            /* Unfinished work stays unfinished, whichever block has the memory meanwhile. */
             if (granule->left[s] <= oracle->done[s])
                 granule->left[s] = 0;
         }

@@ -164,7 +164,7 @@ START_TEST(a_thread_stays_where_it_is_while_others_use_the_shard_it_lives_off) {
     for (unsigned n = 0; n < 80; n++) {
         ck_assert_uint_eq(shard_of(take(KIB(1))), 0);
         if (n % 16 == 15)
-            arena->shards[0]->allocs++; /* somebody else's */
+            arena->shards[0]->allocs++; /* another thread's */
     }
     ck_assert_uint_eq(arena->shards[1]->residents, 1);
     end();

@@ -4,7 +4,7 @@
 
 static uint8_t one, two, three;
 
-/* A full arena of 1 MiB: whoever gets memory has it from somebody else. */
+/* A full arena of 1 MiB: every allocation reuses memory of another block. */
 static void begin_streams(bool wait, bool order) {
     begin(&(struct device_oracle_options){ .span_bytes = MIB(64),
                                            .no_wait = !wait,

@@ -105,7 +105,7 @@ static void *work(void *userdata) {
         if (*at)
             give(*at, &random);
         *at = take(&random);
-        if (n % 16 == 0) /* hand it to whoever comes by, and free what lay there */
+        if (n % 16 == 0) /* hand it to another thread, and free the block that was there */
             *at = atomic_exchange(&shared[random_next(&random) % SHARED], *at);
         if (n % 32 == 0) {
             struct arena_stats stats;

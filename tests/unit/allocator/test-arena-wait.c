@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A source that has to wait for others says so, and nobody stands behind it. */
+/* A source that would have to wait says so, and no other thread is blocked by it. */
 #include <errno.h>
 #include <pthread.h>
 

@@ -122,7 +122,7 @@ START_TEST(each_row_of_the_table_holds) {
 }
 END_TEST
 
-/* Rows 19, 43, 44, 62, 63, 78: nobody has published what the driver does; base/visible.c says why
+/* Rows 19, 43, 44, 62, 63, 78: it is not published what the driver does; base/visible.c says why
  * we do this. */
 START_TEST(the_corners_nobody_has_published_are_settled) {
     struct visible_list list;

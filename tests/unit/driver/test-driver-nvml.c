@@ -173,7 +173,7 @@ START_TEST(an_old_driver_has_fewer_answers_and_no_zeroes) {
     ck_assert_uint_eq(readings.has,
                       NVML_READ(memory_total) | NVML_READ(memory_free) | NVML_READ(memory_used));
     ck_assert_uint_eq(readings.memory_used,
-                      400); /* with the reserved part: nobody tells it apart */
+                      400); /* with the reserved part, which cannot be told apart */
     ck_assert_int_eq(w.err.code, 0);
     ck_assert_int_eq(
         nvml_process_limit_get(w.nvml, &w.gpu[0], "/sys/fs/cgroup/job", &limit, &w.err),

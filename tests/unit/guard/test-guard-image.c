@@ -139,7 +139,7 @@ START_TEST(the_largest_image_of_a_fatbin_counts) {
 }
 END_TEST
 
-/* Files come from anybody. ASan is the judge. */
+/* Files are not trusted. ASan is the judge. */
 START_TEST(files_that_were_changed_do_no_harm) {
     struct cubin cubin = make_cubin(100);
     char *copy = malloc(sizeof(cubin));

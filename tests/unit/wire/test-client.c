@@ -267,7 +267,7 @@ START_TEST(a_daemon_that_cannot_start_says_why_and_is_waited_for) {
     ck_assert_int_eq(client_call(client, WIRE_METHOD_RELEASE, &(struct wire_release){ 1 }, FOREVER,
                                  NULL, &failure, &err),
                      -ECONNRESET);
-    /* To those who wait it is a restart, to a person it is the reason. */
+    /* A waiting client sees a restart, and the user sees the reason. */
     ck_assert_int_eq(failure.code, FAILURE_NONE);
     ck_assert_str_eq(err.text, "conf:3: a typo");
     ck_assert_int_eq(err.code, -ECONNRESET);

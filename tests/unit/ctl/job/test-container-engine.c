@@ -59,7 +59,7 @@ START_TEST(engines_are_found_behind_wrappers) {
 }
 END_TEST
 
-/* More words and deeper than anybody writes. */
+/* More words, and nested deeper, than in any real script. */
 START_TEST(long_scripts_are_no_trouble) {
     static char script[1 << 16];
     char *const argv[] = { (char[]){ "sh" }, (char[]){ "-c" }, script, NULL };

@@ -167,7 +167,7 @@ START_TEST(what_is_visible_already_is_passed_on) {
     ck_assert_str_eq(wanted.request.visible_devices, "2,1");
     ck_assert_str_eq(wanted.request.device_order, "FASTEST_FIRST");
     request_options_done(&wanted);
-    /* Devices that are named are meant by everybody's names, not by what is visible here. */
+    /* Named devices are devices of the box, not of what is visible here. */
     ck_assert_int_eq(parse(&wanted, "--devices 3"), 0);
     ck_assert_ptr_null(wanted.request.visible_devices);
     request_options_done(&wanted);
