@@ -5,8 +5,8 @@
  *
  * Open addressing, four bytes a slot: the index alone, since the caller reads the chunk anyway, and
  * with that its address, next. A quarter full at most, so that nearly every search ends where it
- * begins: a branch that goes the same way each time costs less than the cache that is saved. What
- * is removed is closed up at once, so the table never fills with the dead.
+ * begins: a branch that goes the same way each time costs less than the cache that is saved.
+ * Removing an entry closes the gap at once, so the table never fills with tombstones.
  *
  * Part of a shard, used under its lock. In line, with the function that knows addresses a constant,
  * it is a few instructions.

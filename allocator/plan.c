@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fast plan: several rules, then the best of them mended while there are steps left. Steps are
- * counted, not timed, so that the plan is the same on every machine.
+ * The fast plan: try several rules, then improve the best plan while there are steps left. Steps
+ * are counted, not timed, so that the plan is the same on every machine.
  *
- *  - From the ground up (plan_skyline.c), with several opinions on what goes first.
- *  - Into gaps (plan_fit.c), largest first: what most of the field does, and better now and then
- *    where sizes differ much and lives are short. Only where few enough meet.
- *  - Mending. A plan needs more than the bound because of some buffers that end above it: they come
- *    earlier in the order, and it is laid again. All others keep their order, so that what went
- *    well elsewhere in time mostly stays as it is.
+ *  - From the lowest offset up (plan_skyline.c), with several orders of buffers.
+ *  - Into gaps (plan_fit.c), largest first: the usual greedy plan, sometimes better where sizes
+ * differ much and lifetimes are short. Only if few enough buffers overlap.
+ *  - Repair. A plan needs more than the bound because some buffers end above it: they move up in
+ * the order, and the plan is laid again. All others keep their order, so that good parts elsewhere
+ * in time mostly stay as they are.
  */
 #include "allocator/plan.h"
 

@@ -5,23 +5,23 @@
  * times.
  *
  * A buffer lives in [start, end): `start` is the first moment at which it is needed, `end` the
- * first at which it no longer is. Two whose lives share a moment never share a byte; one may begin
- * at the very moment at which another ends, in the same place. Moments are numbers of any clock
- * that only goes forward, usually steps of a schedule:
+ * first at which it no longer is. Two buffers that are live at the same moment never share a byte;
+ * a buffer may begin at the very moment at which another ends, in the same place. Moments are
+ * numbers of any clock that only goes forward, usually steps of a schedule:
  *
  *     step     0   1   2   3   4           step k runs op k; a buffer that op 1 writes
  *     buffer       ├───────────┤           and op 3 reads last is { 1, 4 }
  *
- * So what an op reads and what it writes are apart; an op that may write over what it reads last
- * is told by letting that end at the op's own step. What lives from before the first step to behind
- * the last is { 0, number of steps }; what is written and never read is { k, k + 1 }.
+ * So the inputs and outputs of an op are apart. To let an op overwrite an input that it reads last,
+ * end that input at the op's own step. A buffer that lives from before the first step until after
+ * the last is { 0, number of steps }; one that is written and never read is { k, k + 1 }.
  *
- * Ops of a step, or of several, may run at once or in another order as long as this is kept: before
- * anything touches a buffer, all that touches any buffer whose `end` is at most its `start` is
- * done. Where the order of a graph is partial, let lives cover every order that may happen, or add
- * what waits for what.
+ * Ops of one or several steps may run concurrently or in another order, as long as this holds:
+ * before an op touches a buffer, all ops are done that touch a buffer with an `end` of at most its
+ * `start`. If the order of a graph is partial, let lifetimes cover every possible order, or add
+ * dependencies.
  *
- * The sum of what is live at once, at its highest, is the least that any plan can need. Pure: the
+ * No plan can need less than the most bytes that are live at once. Pure: the
  * same buffers give the same plan, on every machine. No threads, no state.
  */
 #include <stdatomic.h>
@@ -40,10 +40,11 @@ struct plan_buffer {
 int plan_lower_bound(const struct plan_buffer *buffers, size_t n, uint64_t *ret_bytes);
 
 /*
- * Fast: fills in the offsets, and in `*ret_bytes` what they need: some milliseconds for ten
- * thousand buffers of whatever shape, and hardly more than proportional to their number. First fit
- * by size, the usual greedy plan, is among what is tried where it can be afforded: for a thousand
- * buffers, and for many more of short lives. Then it is never better.
+ * Fast: fills in the offsets, and in `*ret_bytes` the bytes that they need. It takes some
+ * milliseconds for ten thousand buffers of any shape, and hardly more than in proportion to their
+ * number. It also tries first fit by size, the usual greedy plan, if there is time for it: for a
+ * thousand buffers, and for many more with short lifetimes. Then the result is never worse than
+ * that plan.
  *
  * Offsets are sums of sizes: where all sizes are multiples of an alignment, so are all offsets. On
  * failure, as above, nothing is changed.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is laid is kept by offset, in a list per bucket of time, and a buffer is in the lists of all
- * buckets that it lives in. A new one is pushed up by each of its buckets in turn, until none has
- * anything against the place. Buckets are as wide as a life is long on average: then most buffers
- * are in one or two, and about as many steps are taken as there are pairs that meet.
+ * Placed buffers are kept by offset, in a list per bucket of time; a buffer is in the lists of all
+ * buckets in which it is live. Each bucket of a new buffer in turn pushes it up, until it collides
+ * with nothing in any of them. Buckets are as wide as a life is long on average: then most buffers
+ * are in one or two, and the number of steps is about the number of overlapping pairs.
  */
 #include "allocator/plan_fit.h"
 

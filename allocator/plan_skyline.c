@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the ground up: the lowest part of the skyline, a valley, gets a buffer that lives within it;
- * of several that do, the one whose turn is first. If there is none, the valley is filled up, to
- * no use, to the lower of its two sides, and is wider then.
+ * From the lowest offset up: the lowest part of the skyline, a valley, gets a buffer that lives
+ * within it; of several candidates, the one that is first in the order. If there is none, the
+ * valley is filled up to the lower of its two sides, which wastes that space and makes the valley
+ * wider.
  *
  *     bytes │ ▓▓        ▓▓▓        ▓▓        ▓▓▓        ▓▓        ▓▓▓
  *           │ ▓▓▓       ▓▓▓        ▓▓▓ ┌──┐  ▓▓▓        ▓▓▓░┌──┐░░▓▓▓
  *           │ ▓▓▓▓▓▓▓▓▓▓▓▓▓   →    ▓▓▓▓└──┘▓▓▓▓▓   →    ▓▓▓▓└──┘▓▓▓▓▓
  *           └────────────────── time
  *
- * Valleys apart from each other do not see each other, so it need not be the lowest of all: any
+ * Separate valleys do not affect each other, so it need not be the lowest of all: any
  * part lower than both its neighbours gives the same plan.
  *
  * What lives within [from, to) is a corner of the plane of beginnings and ends. A tree halves
  * the lives by their beginnings and by their ends in turn, and knows of each half the corners and
- * the first turn. What cannot fit, or comes later than what was found, is not looked at. Most
- * valleys are narrow: there the few that begin in it are looked at one by one.
+ * the first turn. Subtrees that cannot fit, or that come later than the best candidate, are
+ * skipped. Most valleys are narrow: there the few buffers that begin in it are checked one by one.
  */
 #include "allocator/plan_skyline.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a shard stands on: its making and end, and, where the source cannot place memory, its
- * regions. Each gets a stretch of the shard's space, in whole pages, so that an offset leads to
- * an address by one look into a table with an entry per page:
+ * The creation and end of a shard and, if the source cannot place memory, its regions. Each gets a
+ * stretch of the shard's space, in whole pages, so that one lookup in a table with an entry per
+ * page turns an offset into an address:
  *
  *     space    | region 0      | region 2  |  (was region 1)  | region 3 |
  *     delta    | d0 | d0 | d0  | d2  | d2  |   -    |    -    | d3       |

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What fit.h leaves: takes with alignment, from what a stream freed below the top, and after a
- * thorough look; memory that passes from a stream; and the holes and ends of a placed shard.
+ * The operations that fit.h leaves out: takes with an alignment, takes of memory that a stream
+ * freed below the top, and takes after a full search; passing memory on from a stream; and the
+ * holes and ends of a placed shard.
  *
- * Streams. A chunk freed on a stream lies in bins of that stream until its event is over. Only what
- * waits for the same event becomes one: else a few bytes that were freed a moment ago would
- * withhold the large neighbour that is free already, again and again. The stream itself may have
- * all of it, so before anything is grown for it, neighbours that are enough together are taken
- * together:
+ * Streams. A chunk freed on a stream lies in bins of that stream until its event is over.
+ * Neighbours are merged only if they wait for the same event: otherwise a few bytes that were just
+ * freed would keep withholding a large neighbour that is free already. The stream itself may use
+ * all of them, so before the arena grows for it, neighbours that are large enough together are
+ * taken together:
  *
  *     | live | free for all | of stream 1 | free for all | live |
  *                     |── taken by stream 1 ──|
  *
- * and what is left at both ends is whose it was. Likewise a take from the top begins in the chunk
+ * and the rests at both ends stay what they were. Likewise a take from the top begins in the chunk
  * of the stream below it.
  */
 #include "allocator/shard.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers: kept per shard as they change, summed here at one instant. */
+/* Statistics: kept per shard as they change, summed here at one instant. */
 #include "allocator/internal.h"
 
 static void add_shard_stats(const struct shard *shard, struct arena_stats *stats) {

@@ -11,9 +11,9 @@
  *     event                          e1 over     e2 recorded
  *     free for all          yes        | not yet  |  not yet
  *
- * The epoch is closed under every shard's lock: a free that read it happened before the event. The
- * next one is not closed before all of it has passed, so there are two at a time, the closed and
- * the open one, and a bit tells them apart.
+ * A thread closes the epoch while it holds the locks of all shards: a free that read it happened
+ * before the event. The next epoch is not closed before all of this one has passed, so there are at
+ * most two, the closed and the open one, and one bit tells them apart.
  */
 #include "allocator/internal.h"
 
@@ -58,8 +58,8 @@ static void close_epoch(struct arena *arena, uint8_t n) {
         arena->stream_ops->record(arena->stream_userdata, stream->number, &stream->event) == 0;
 }
 
-/* What was deferred for an epoch of the stream that is not open waits no longer, or for `to`
- * instead; what waits for `to` alone is that stream's. */
+/* Blocks that were deferred for a closed epoch of the stream no longer wait for it, or wait for
+ * `to` instead; a block that waits for `to` alone becomes that stream's. */
 static bool pass_deferred(struct arena *arena, struct shard *shard, uint8_t stream, uint8_t to) {
     bool any = false;
 

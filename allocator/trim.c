@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Giving memory back: whole free pages of the reservation, and regions that are idle. What is on
- * its way is a CHUNK_TAKEN, so that no lock is held while the source works; what the source does
- * not take is free again as it was.
+ * Giving memory back: whole free pages of the reservation, and idle regions. Memory on its way is a
+ * CHUNK_TAKEN, so that no lock is held while the source works; if the source refuses it, it is free
+ * again as before.
  */
 #include <errno.h>
 
