@@ -7,8 +7,8 @@
  *   "1,4,1" with four GPUs    the 4 ends the list before the second 1 is read: one device, as the
  *                             vendor's sentence on invalid indices has it (row 19)
  *   "+", "0,+,1"              a sign without a digit is an item that names nothing (rows 43, 44)
- *   "GPU-a, GPU-b"            blanks are skipped before indices only: a UUID begins its item (62,
- * 63) CUDA_DEVICE_ORDER=x       as if it were not set, and a warning (row 78)
+ *   "GPU-a, GPU-b"            blanks are skipped before indices only, not before UUIDs (62, 63)
+ *   CUDA_DEVICE_ORDER=x       as if it were not set, and a warning (row 78)
  *
  * An item is looked at only up to the longest name of a device, and each item but the last adds a
  * device that was not in the list, so a text of n bytes costs O(n) for its commas and at most

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The errors of driver.h: what a vendor's answer means, said once for all libraries. */
+/* The errors of driver.h: the meaning of a vendor's status codes, for all libraries. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdio.h>

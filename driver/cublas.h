@@ -4,8 +4,8 @@
  * cuBLAS: each call as cublas_FIELD(cublas, err, parameters…) for each line of
  * vendor/cublas_calls.h, answering as driver/cuda.h says. Matrices are column-major, as ever there.
  *
- * It is no part of the driver but of the toolkit, and may well be missing: cublas_open() is then
- * -ELIBACC, and the caller has kernels of its own.
+ * It belongs to the toolkit, not to the driver, and may be missing: then cublas_open() is -ELIBACC,
+ * and the caller uses kernels of its own.
  */
 #include "base/cleanup.h"
 #include "base/error.h"

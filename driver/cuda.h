@@ -9,16 +9,16 @@
  *         return r;
  *
  * 0, or -errno with a text in `err` (may be NULL) that names the call and the device. A call that
- * this driver has not is -EOPNOTSUPP and says which one has it; cuda_can() asks beforehand. Costs
- * two loads and two branches more than the bare call. Loading, threads and fork: driver/driver.h. A
- * context is current to a thread, as ever with CUDA.
+ * this driver lacks is -EOPNOTSUPP, and the text says which driver has it; cuda_can() asks
+ * beforehand. Costs two loads and two branches more than the bare call. Loading, threads and fork:
+ * driver/driver.h. A context is current to a thread, as ever with CUDA.
  *
  * -errno to act upon:
  *     -ENOMEM            out of device memory (or of pinned host memory)
  *     -EAGAIN            not finished yet: cuda_stream_query(), cuda_event_query()
- *     -EFAULT, -ENOTRECOVERABLE   a kernel or the hardware failed: the context is lost, with all in
- * it -ENODEV            no driver, or no device is visible -ELIBBAD           library and kernel
- * module are of different versions
+ *     -EFAULT, -ENOTRECOVERABLE   a kernel or the hardware failed: the context is lost
+ *     -ENODEV            no driver, or no device is visible
+ *     -ELIBBAD           library and kernel module are of different versions
  */
 #include <cuda.h>
 
@@ -65,8 +65,8 @@ struct cuda {
 };
 
 /*
- * Loads libcuda.so.1 and initialises it: from here on CUDA_VISIBLE_DEVICES has had its say. -ENODEV
- * if no device is visible.
+ * Load libcuda.so.1 and initialise it: later changes of CUDA_VISIBLE_DEVICES have no effect.
+ * -ENODEV if no device is visible.
  */
 int cuda_open(struct cuda **ret, const struct driver_options *options, struct allot_error *err);
 void cuda_close(struct cuda *cuda); /* accepts NULL */

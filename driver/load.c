@@ -51,9 +51,9 @@ enum driver_choice driver_resolve(const struct driver_options *options) {
 }
 
 /*
- * The fork rule. The child of a fork() may come into being while another thread of its parent holds
- * a library's lock, so the locks are made anew there, and the objects, which may be half made and
- * belong to the parent's driver connection anyhow, are left where they are.
+ * The fork rule. A fork() may happen while another thread of the parent holds a library's lock, so
+ * the child initialises the locks again. It leaves the objects alone: they may be half built, and
+ * belong to the parent's driver connection anyway.
  */
 static struct driver_library *known[8];
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -180,7 +180,7 @@ static int load_file(struct driver_library *library, const struct driver_options
     return r;
 }
 
-/* Fill the function pointers; each name that is missing but needed is counted, the first is told.
+/* Fill the function pointers; counts the needed names that are missing and reports the first.
  */
 static int fill_calls(struct driver_object *object, struct allot_error *err) {
     const struct driver_library *library = object->library;

@@ -3,10 +3,10 @@
 /*
  * NVML: what the driver says about its devices.
  *
- * Every call answers 0 or -errno and fills `err` (may be NULL) with a sentence that names the call
- * and the device. Results are untouched on failure. What the driver does not give is absent (a bit
- * in `has`), never 0. Loading, threads and fork: driver/driver.h. -errno that mean more than the
- * moment:
+ * Every call returns 0 or -errno and fills `err` (may be NULL) with a sentence that names the call
+ * and the device. Results are untouched on failure. A value that the driver does not give is absent
+ * (a bit in `has`), never 0. Loading, threads and fork: driver/driver.h. Errors that will not go
+ * away by themselves:
  *
  *     -EOPNOTSUPP       neither this device nor a newer attempt will give it (also: driver too old)
  *     -ENODEV           no driver, or no device at all
@@ -16,7 +16,7 @@
  *     -EACCES           the device is there and closed to us (device nodes, cgroup)
  *     -ESTALE           opened before fork()
  *
- * driver_is_gone() tells these, but for the first, from answers that concern one question only.
+ * driver_is_gone() is true for all of these except the first.
  */
 #include <stdbool.h>
 #include <stddef.h>

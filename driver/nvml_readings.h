@@ -100,8 +100,8 @@ struct nvml_reading_info {
 extern const struct nvml_reading_info nvml_reading_info[NVML_READING_COUNT];
 
 /*
- * Take the readings of `groups`; what the driver does not give is not in ret->has. Fails only when
- * driver_is_gone().
+ * Take the readings of `groups`; readings that the driver does not give are not in ret->has. Fails
+ * only when driver_is_gone().
  */
 int nvml_readings_take(const struct nvml *nvml, const struct nvml_device *device, unsigned groups,
                        struct nvml_readings *ret, struct allot_error *err);

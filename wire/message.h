@@ -12,8 +12,7 @@
  *   optional number or bool   struct wire_maybe, zero: absent
  *   optional string, struct   NULL: absent
  *   optional array            NULL: absent; not NULL with n_ of 0: empty
- *   optional enum             0: absent; every enum begins at 1, a 0 that is not optional is a
- * mistake
+ *   optional enum             0: absent; every enum begins at 1, so 0 is a mistake elsewhere
  *
  * null counts as absent. Numbers that cannot be negative are uint64_t, at most INT64_MAX.
  */

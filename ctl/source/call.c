@@ -5,7 +5,7 @@
 
 /* What an administrator's call may take: a drain waits for the hand to close its handles. */
 #define CALL_USEC (60 * UINT64_C(1000000))
-/* A look is quick. */
+/* A read is quick. */
 #define LOOK_USEC (5 * UINT64_C(1000000))
 
 int call_complain(int r, const struct failure *failure, const struct allot_error *err) {
