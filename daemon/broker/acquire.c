@@ -2,8 +2,8 @@
 /*
  * A request becomes a waiter, and a waiter a lease.
  *
- * Everybody who is not denied outright joins the queue, also who will be served at once: then the
- * line decides, and there is no second set of rules for the first in it. Explaining is the same up
+ * Every request that is not denied outright joins the queue, even one that is served at once: the
+ * queue decides, and there is no second set of rules for the first in it. Explaining is the same up
  * to the point where something would change.
  */
 #include "daemon/broker/internal.h"
@@ -279,7 +279,10 @@ bool acquire_recovered_place(struct broker *broker, struct waiter *waiter) {
     return true;
 }
 
-/* It waited in the last life, and goes on waiting for devices that are not ready now either. */
+/*
+ * It waited before the daemon restarted, and goes on waiting for devices that are not ready now
+ * either.
+ */
 static bool waits_on(const struct broker *broker, const struct broker_peer *peer,
                      const struct request *request, const struct verdict *verdict) {
     uint8_t digest[RECORD_DIGEST_SIZE];
@@ -326,8 +329,8 @@ static struct waiter *make_waiter(struct broker *broker, struct user *user,
 }
 
 /*
- * The daemon ended between the record of a grant and its reply: who asks the same again gets it.
- * Nobody knows the old token, so it has the new one.
+ * The daemon ended between the record of a grant and its reply: a client that asks the same again
+ * gets that lease. No client knows the old token, so the lease gets the new one.
  */
 static bool grant_again(struct broker *broker, const struct broker_peer *peer,
                         const struct request *request, struct verdict *ret) {

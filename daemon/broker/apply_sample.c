@@ -2,13 +2,12 @@
 /*
  * What NVML shows, against what was declared.
  *
- * Each row of a sample is one process on one device. It is charged to whoever it belongs to: to the
- * process's own leases on that device, else to the lease in whose cgroup it is or which it
- * acquired, or whose papers it has from its parent, else to what the process left releasing,
- * and what is nobody's is unmanaged. A
- * releasing part ends when a sample that began after it arose no longer lists the process, and the
- * bytes do not linger on the device either: a driver may take its time, and shows them as used by
- * nobody. What was used by nobody while nothing was releasing is the driver's own, and not
+ * Each row of a sample is one process on one device. The row is charged to the process's own leases
+ * on that device; else to the lease whose cgroup the process is in, that it acquired, or that its
+ * environment names; else to what the process left releasing. The rest is unmanaged. A releasing
+ * part ends when a sample that began after it arose no longer lists the process, and the bytes do
+ * not linger on the device either: a driver may take its time, and shows them as used by no
+ * process. Bytes that no process used while nothing was releasing are the driver's own, and not
  * releasing.
  *
  * Devices that were not read keep their numbers: no news is not good news.
@@ -87,7 +86,7 @@ static bool charge_unasked(struct broker *broker, struct lease *lease, unsigned 
     return true;
 }
 
-/* Where there is no scope: whoever acquired a lease and uses its device uses the lease. */
+/* Without a scope, a process that acquired a lease and uses its device uses the lease. */
 static bool charge_owner(struct broker *broker, const struct proc *proc, unsigned slot,
                          const struct sample_process *row, const struct process_id *process,
                          uint64_t bytes) {
@@ -141,7 +140,10 @@ static uint64_t owed(const struct broker *broker, const struct reading *reading,
     return sum;
 }
 
-/* While leases are rebuilt from who comes back: how much of it the driver itself confirms. */
+/*
+ * While leases are rebuilt from the processes that come back: how much of it the driver itself
+ * confirms.
+ */
 static void note_unclaimed(struct broker *broker, unsigned slot, const struct process_id *process,
                            uint64_t bytes) {
     if (!broker->is_lost)
@@ -230,7 +232,7 @@ static const struct sample_process *find_row(const struct sample *sample,
     return NULL;
 }
 
-/* What of a device is used by nobody who is listed, beyond the driver's own. */
+/* What is used on a device beyond the listed processes and the driver's own. */
 static uint64_t lingering(struct broker *broker, const struct reading *reading, unsigned slot) {
     uint64_t hidden;
 
@@ -342,7 +344,7 @@ static void judge_idleness(struct broker *broker, struct lease *lease,
 
     for (uint32_t i = 0; i < lease->n_shares; i++) {
         is_idle &= reading->is_read[lease->shares[i].book->slot];
-        /* What is kept free for it is nobody else's either, whether or not it ever takes it. */
+        /* What is kept free for it is no other lease's, whether or not it ever takes it. */
         kept |= books_charge(&lease->shares[i]);
     }
     if (!is_idle || kept == 0) {

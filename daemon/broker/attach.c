@@ -15,13 +15,13 @@
 
 #include "daemon/broker/visibility.h"
 
-/* Numbers that somebody could have had: beyond lies what JSON readers cannot hold. */
+/* Numbers that a lease could have had: JSON readers cannot hold larger ones. */
 #define LEASE_ID_MAX (UINT64_C(1) << 53)
 
 /* ---- Rebuilding --------------------------------------------------------------------------------
  */
 
-/* What NVML shows of the process that claims a lease, as nobody's. */
+/* What NVML shows of the process that claims a lease, and no lease is charged for. */
 static uint64_t shown_of(const struct broker *broker, const struct process_id *process,
                          unsigned slot) {
     uint64_t sum = 0;
@@ -79,7 +79,10 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
         if (held > quota || user->slot_bytes[book->slot] > quota - held)
             return verdict_refuse(ret, REFUSAL_DENIED, NULL,
                                   "it holds more of %s than your rules allow", book->name);
-        /* NVML may have seen these bytes already, as nobody's: this process's own, not others'. */
+        /*
+         * NVML may have shown these bytes already as unmanaged: those of this process count, not
+         * others'.
+         */
         if (held > books_free_bytes(book) + shown_of(broker, process, book->slot))
             return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
                                   "%s has not as much as it says that it holds", book->name);
@@ -103,8 +106,8 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
 }
 
 /*
- * A lease that no record tells of. Whoever had its number is not known: another user's claim to the
- * same number gets one of its own, and goes on calling it by the old.
+ * A lease that no record tells of. It is not known which user had its number: a second user who
+ * claims the same number gets a lease with a new one, and may go on using the old.
  */
 static int rebuild(struct broker *broker, const struct broker_peer *peer,
                    const struct broker_attach *attach, struct moment now, struct lease **ret_lease,
@@ -335,7 +338,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
         emit_event(broker, "attached", lease, peer->process.pid, NULL,
                    "process %d holds lease %llu", (int)peer->process.pid,
                    (unsigned long long)lease->id);
-    /* Whoever attaches has heard of it. */
+    /* A process that attaches has the grant. */
     if (lease->is_unanswered)
         broker_answered(broker, lease->id);
     holder->is_attached = true;

@@ -46,7 +46,7 @@ uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_byte
     if (__builtin_add_overflow(book->unmanaged_bytes, book->releasing_bytes, &in.vague_bytes))
         return 0;
     list_foreach (share, &book->shares, in_book) {
-        /* Whoever may hold another amount than now may give back a part. */
+        /* A lease that may hold more or less than now may give back a part. */
         if (share->limit_bytes > share->guaranteed_bytes ||
             share->held_bytes > share->guaranteed_bytes) {
             if (__builtin_add_overflow(in.vague_bytes, MAX(share->limit_bytes, share->held_bytes),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Books: how many bytes of each device are whose.
+ * Books: which lease has how many bytes of each device.
  *
  *     usable + overcommitted = unmanaged + releasing + Σ leases max(guaranteed, held) + free
  *
@@ -61,8 +61,7 @@ struct share {
     bool declares_max, is_exclusive;
 };
 
-/* Somebody may take so much of it though these wait in front: see daemon/broker/queue/backfill.h.
- */
+/* What a waiter may take although these wait before it: see daemon/broker/queue/backfill.h. */
 uint64_t books_backfill_bytes(const struct book *book, const uint64_t *need_bytes,
                               uint32_t n_needs);
 

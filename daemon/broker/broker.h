@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Broker: who gets which memory, who waits, and in which order.
+ * Broker: which request gets which memory, which ones wait, and in which order.
  *
  * The pure centre of allotd: facts and requests go in, verdicts come back, and what happens besides
  * is told through one sink. It reads no clock (the caller passes the moment), opens nothing, speaks
@@ -13,9 +13,9 @@
  * does it, once per turn of the loop, so that a turn with many changes costs one walk.
  *
  * The queue: growth of running jobs first, then new leases; in each the higher priority, then the
- * earlier; a step of priority is worth `age_usec` of waiting, so nobody starves. Whoever does not
- * fit keeps, on every device that it could use, what it asks for; those behind may pass with what
- * is left beyond that, or where nobody before them starts later for it
+ * earlier; a step of priority is worth `age_usec` of waiting, so no waiter starves. A waiter that
+ * does not fit keeps, on every device that it could use, what it asks for. Waiters behind it may
+ * pass with what is left beyond that, or where no waiter before them starts later for it
  * (daemon/broker/queue/schedule.c has the rule). A request that waits for its own user's quota, for
  * hours or for a drained device keeps nothing back.
  *
@@ -73,7 +73,7 @@ struct broker_event {
     const struct gpuid *device; /* NULL: none, or several: see `lease_now` */
     uint64_t lease;             /* 0: none */
     pid_t pid;                  /* 0: none */
-    uid_t uid;                  /* (uid_t)-1: nobody's */
+    uid_t uid;                  /* (uid_t)-1: of no user */
     gid_t gid;
     bool is_verdict; /* of a request: the next four are set */
     bool is_growth;
@@ -104,14 +104,14 @@ struct broker_sink {
     /* The lease was told to end and its processes are still there: end them. Once. */
     void (*evict)(void *userdata, const struct lease *lease);
     /*
-     * Everybody known of a lease without a scope is gone: look for a process that its job left
-     * behind. Answered by broker_inherit(), from inside this call or later; may be asked again
-     * before that. False: nobody can be looked for, and the lease ends.
+     * All known processes of a lease without a scope are gone: look for a process that its job left
+     * behind. The answer is broker_inherit(), from inside this call or later; the broker may ask
+     * again before that. False: no search is possible, and the lease ends.
      */
     bool (*seek_survivor)(void *userdata, const struct lease *lease);
     /*
-     * The lease without a scope that this process, which NVML shows and nobody knows, belongs to:
-     * a child of its job. 0: none, or nobody can tell.
+     * The lease without a scope to whose job this process belongs, which NVML shows and the broker
+     * does not know. 0: none, or not known.
      */
     uint64_t (*lease_of_process)(void *userdata, const struct process_id *process);
     /* Byte·seconds of the user within the quota's period, so far. NULL: 0. */
@@ -120,11 +120,11 @@ struct broker_sink {
 
 /* `policy` is borrowed until broker_policy_set() or broker_free(). */
 int broker_new(struct broker **ret, const struct policy *policy, const struct broker_sink *sink);
-struct broker *broker_free(struct broker *broker); /* accepts NULL, returns NULL; tells nobody */
+struct broker *broker_free(struct broker *broker); /* accepts NULL, returns NULL; no callbacks */
 DEFINE_FREEP(struct broker, broker_freep, broker_free)
 
-/* Swap the policy. Who holds a lease keeps it, whatever the new rules are; the queue is judged
- * anew.
+/*
+ * Swap the policy. Leases stay as they are, whatever the new rules say; the queue is judged anew.
  */
 int broker_policy_set(struct broker *broker, const struct policy *policy, struct moment now);
 
@@ -151,16 +151,16 @@ void broker_process_gone(struct broker *broker, const struct process_id *process
                          struct moment now);
 
 /*
- * This process, whose end will be told by broker_process_gone(), is what a job left behind: it
- * keeps the lease from now on. NULL: there is none, and the lease ends. Nothing happens to a lease
- * that somebody holds again, or that is no more.
+ * A process that a job left behind keeps the lease from now on; the caller tells its end by
+ * broker_process_gone(). NULL: there is none, and the lease ends. Nothing happens to a lease that
+ * has a holder again, or that has ended.
  */
 void broker_inherit(struct broker *broker, uint64_t lease, const struct process_id *survivor,
                     struct moment now);
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-/* Who asks; all of it from the kernel. */
+/* The process that asks; all of it from the kernel. */
 struct broker_peer {
     struct process_id process;
     uid_t uid;
@@ -208,9 +208,12 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
                   const struct request *request, void *cookie, struct moment now,
                   struct verdict *ret);
 
-/* The grant has reached who asked. */
+/* The grant has reached the client. */
 void broker_answered(struct broker *broker, uint64_t lease);
-/* It cannot reach who asked, who has hung up: unless somebody holds it all the same, it ends. */
+/*
+ * The client hung up before the grant reached it: the lease ends, unless a process holds it all the
+ * same.
+ */
 void broker_unheard(struct broker *broker, uint64_t lease, struct moment now);
 
 /* What broker_submit() would answer, and why. Nothing changes. */
@@ -225,7 +228,7 @@ struct explanation {
 int broker_explain(struct broker *broker, const struct broker_peer *peer,
                    const struct request *request, struct moment now, struct explanation *ret);
 
-/* Nobody waits for this verdict any more. -ENOENT: it is decided already. */
+/* The client does not wait for this verdict any more. -ENOENT: it is decided already. */
 int broker_cancel(struct broker *broker, uint64_t waiter, struct moment now);
 
 /* What a process says that it holds. */
@@ -249,8 +252,8 @@ struct broker_attach {
 /*
  * Make the process a holder; GRANT or DENY, never WAIT. The caller has checked cgroup or token; the
  * uid is checked here. A process that is a holder already takes its place anew (the old cookie is
- * not used again). `held` of one that was recorded in the last life, or is attached, may not exceed
- * what it has; of others it is judged like growth that cannot wait. After lost books
+ * not used again). `held` of a process that was recorded before a restart, or is attached, may not
+ * exceed what it has; of others it is judged like growth that cannot wait. After lost books
  * (broker_books_lost) an unknown lease is rebuilt from it, as far as the rules let this user have
  * it.
  */
@@ -259,7 +262,7 @@ int broker_attach(struct broker *broker, const struct broker_peer *peer,
 
 /*
  * Its holder connection ended: what it held is releasing until NVML shows less. The lease ends with
- * its last process, unless a scope says who is in it.
+ * its last process; with a scope, when that is empty.
  */
 void broker_detach(struct broker *broker, const struct process_id *process, uint64_t lease,
                    struct moment now);
@@ -290,7 +293,9 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
 /* The same for a reason of our own: the watch, health, an administrator's Kill. */
 void broker_end(struct broker *broker, uint64_t lease, const char *reason, struct moment now);
 
-/* The lease has a scope now (or none: NULL), which says who is in it, and these tiers in force. */
+/*
+ * The lease has a scope now (or none: NULL), whose processes are its own, and these tiers in force.
+ */
 int broker_confined(struct broker *broker, uint64_t lease, const char *scope, const char *cgroup,
                     uint32_t tiers, struct moment now);
 
@@ -311,19 +316,22 @@ uint64_t broker_deadline(const struct broker *broker);
 /* ---- Restart --------------------------------------------------------------------------------- */
 
 /*
- * Take back what the last life recorded, in any order that has leases before their holders; the
- * same record twice changes nothing. Devices need not be there yet. -EBADMSG: it contradicts what
- * is there (the lease of a holder is missing); nothing changed.
+ * Take back what the daemon recorded before it restarted, in any order that has leases before their
+ * holders; the same record twice changes nothing. Devices need not be there yet. -EBADMSG: it
+ * contradicts what is there (the lease of a holder is missing); nothing changed.
  */
 int broker_restore(struct broker *broker, const struct record *record, struct moment now);
 
-/* Records are missing: unknown leases are rebuilt from whoever attaches until the grace ends. */
+/*
+ * Records are missing: unknown leases are rebuilt from the processes that attach until the grace
+ * ends.
+ */
 void broker_books_lost(struct broker *broker);
 
 /*
  * Nothing is granted from now on but growth within what is guaranteed, until all recorded holders
  * are back or known to be gone, and `grace_usec` at most. Holders that are not back then are
- * detached, places in the queue that nobody came back for are gone.
+ * detached, and places in the queue that no client came back for are given up.
  */
 void broker_grace_begin(struct broker *broker, struct moment now);
 uint64_t broker_grace_until(const struct broker *broker); /* 0: no grace */
@@ -377,8 +385,8 @@ bool broker_waiter_at(const struct broker *broker, uint32_t i, struct broker_wai
 uint32_t broker_n_waiters(const struct broker *broker);
 
 /*
- * Walks every sum and link; 0, or -EUCLEAN with the first thing that is wrong. For tests, and for
- * whoever doubts. Costs O(everything).
+ * Walks every sum and link; 0, or -EUCLEAN with the first thing that is wrong. For tests and
+ * debugging. Costs O(everything).
  */
 int broker_check_books(const struct broker *broker, struct allot_error *err);
 

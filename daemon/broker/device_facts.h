@@ -20,7 +20,7 @@ enum device_state {
 /* "ready", "draining", "lost". */
 const char *device_facts_state_name(enum device_state state);
 
-/* Who wants a device drained; it is ready again when nobody does. */
+/* Reasons to drain a device; it is ready again when none is left. */
 enum device_drain {
     DRAIN_ADMIN = 1 << 0,  /* Drain, until Resume */
     DRAIN_HEALTH = 1 << 1, /* a health rule, until that rule or Resume */

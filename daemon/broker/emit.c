@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the broker's objects look like as records, and what it tells people. Records are of whole
- * objects, so whoever changes one just keeps it again.
+ * What the broker's objects look like as records, and what it tells people. A record is of a whole
+ * object, so a change is recorded by recording the object again.
  */
 #include "daemon/broker/internal.h"
 

@@ -354,7 +354,7 @@ int broker_grow(struct broker *broker, const struct process_id *process,
                "your GiB·hours are used up; they come back as their period passes");
         return 0;
     }
-    /* Within the guarantee, or nobody comes first. */
+    /* Within the guarantee, or no waiter comes first. */
     if (fit.fits && (fit.rise_bytes == 0 ||
                      (!broker->grace_usec && broker->n_growths_at[share->book->slot] == 0 &&
                       share->book->device.state != DEVICE_LOST))) {

@@ -4,7 +4,7 @@
  * Internal: the inside of the broker, for its own files only.
  *
  *     broker.c        facts, lookups, the broker itself     queue/queue.c      the waiters in order
- *     user.c proc.c   those who hold and wait               queue/schedule.c   which are served
+ *     user.c proc.c   holders and waiters               queue/schedule.c   which are served
  *     request.c       a request in bytes                    queue/fit.c        where a claim fits
  *     acquire.c       a request becomes a waiter or lease   queue/backfill.c   what may be passed
  *     explain.c       the same without doing it             queue/bankers.c    the banker's rule
@@ -52,10 +52,10 @@ struct user {
     struct list parked;  /* of them those that its own quota stops, by in_parked */
 };
 
-/* Why somebody waits. */
+/* Why a waiter waits. */
 enum why {
     WHY_DEVICE, /* not enough is free */
-    WHY_BEHIND, /* enough is free, but it is kept for somebody who came first */
+    WHY_BEHIND, /* enough is free, but kept for an earlier waiter */
     WHY_UNSAFE, /* the banker's rule */
     WHY_QUOTA,  /* its user's own leases; from here on it keeps nothing back from others */
     WHY_HOURS,  /* hours of the devices */
@@ -121,7 +121,7 @@ struct unclaimed {
     uint64_t bytes;
 };
 
-/* A place in the queue of the last life, for whoever asks the same again. */
+/* A place in the queue from before a restart, for the client that asks the same again. */
 struct recovered_waiter {
     struct record_waiter record;
     struct list in_broker;
@@ -141,7 +141,7 @@ struct queue_place {
     uint64_t tie;
 };
 
-/* Behind `place`, nobody finds more than `room_bytes` on a device. */
+/* Behind `place`, no waiter finds more than `room_bytes` on a device. */
 struct room_bound {
     struct queue_place place;
     uint64_t room_bytes;
@@ -182,8 +182,8 @@ struct broker {
     struct schedule *schedule;          /* owned; see schedule.c */
     uint64_t n_rounds;
     bool is_bankers_due; /* charges or rooms changed: the banker's rule may say other now */
-    bool has_spending;   /* somebody's byte·seconds may be used up any moment */
-    bool has_parked;     /* a quota took somebody out of the queue during a round */
+    bool has_spending;   /* a user's byte·seconds may be used up any moment */
+    bool has_parked;     /* a quota parked a waiter during a round */
 
     uint64_t next_lease, next_waiter, next_arrival;
     uint64_t now_usec;           /* of the last call */
@@ -209,7 +209,9 @@ struct broker {
 struct proc *proc_get(struct broker *broker, const struct process_id *process); /* NULL: ENOMEM */
 struct proc *proc_find(const struct broker *broker, const struct process_id *process);
 void proc_put(struct broker *broker, struct proc *proc); /* frees it if it is of no use */
-/* After it began to have, hold or wait. `has_more`: others may wait for it who did not before. */
+/*
+ * To be called when it began to own, hold or wait. `has_more`: other waiters may depend on it now.
+ */
 void proc_note_hold_wait(struct broker *broker, struct proc *proc, bool has_more);
 struct user *user_get(struct broker *broker, uid_t uid, gid_t gid);
 void user_put(struct broker *broker, struct user *user);
@@ -232,7 +234,7 @@ void holder_set(struct broker *broker, struct holder *holder, unsigned share,
 
 /* ---- Leases, holders, releasing ---- */
 
-/* The one reason to end after which nobody is evicted: its user wants it so. */
+/* The one reason to end that evicts no process: the user released it. */
 #define LEASE_RELEASED "released by its user"
 
 struct lease *lease_new(struct broker *broker, uint32_t n_shares); /* id and all else unset */
@@ -274,11 +276,11 @@ void queue_deny(struct broker *broker, struct waiter *waiter, enum refusal refus
                 const struct book *book, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Whoever its user's quota stopped is looked at again; whoever slept, too. */
+/* Waiters that the user's quota stopped compete again; so do all that sleep. */
 void queue_unpark_user(struct broker *broker, struct user *user);
 void queue_wake(struct broker *broker);
 
-/* The user has more than before: who is over its quota now keeps nothing any more. */
+/* The user has more than before: its waiters that are over the quota now keep nothing back. */
 void queue_settle_user(struct broker *broker, struct user *user);
 
 /* Its own user, hours or health stop it: it leaves the competition. `why` is set. */
@@ -304,10 +306,10 @@ int queue_review(struct broker *broker);
 /* Its lease's priority is another now. */
 void queue_reorder(struct broker *broker, struct waiter *waiter, int32_t priority);
 
-/* The order of somebody who comes now. */
+/* The place in the order of a waiter that comes now. */
 int64_t queue_key(const struct broker *broker, uint64_t since_usec, int32_t priority);
 
-/* What somebody with this key and claim would find on each device of it, as the queue stands. */
+/* What a waiter with this key and claim would find on each device of it, as the queue stands. */
 void schedule_left(struct broker *broker, int64_t key, const struct claim *claim,
                    uint64_t ret_left[static BOOKS_MAX]);
 
@@ -350,12 +352,12 @@ void growth_take(struct broker *broker, struct holder *holder, unsigned share, u
                  struct verdict *ret);
 uint64_t growth_rise(const struct waiter *waiter); /* of the lease's charge, were it granted */
 
-/* A sibling gave back, or said that it cannot: who waited for it in the same lease? */
+/* A sibling gave back, or said that it cannot: try the waiters of the same lease again. */
 void growth_retry_siblings(struct broker *broker, struct lease *lease, unsigned share);
 
 /* ---- Grants (acquire.c) ---- */
 
-/* Take the place that the same process had in the last life, if it asked the same. */
+/* Take the place that the same process had before a restart, if it asks the same. */
 bool acquire_recovered_place(struct broker *broker, struct waiter *waiter);
 
 /* What no wait would change; 0, or < 0 with a verdict that denies, or -ENOMEM. */

@@ -2,12 +2,11 @@
 /*
  * Holders come and go, leases end.
  *
- * A lease is gone when nobody is left in it: with a scope its cgroup says so (broker_vacated), else
- * its holders and the process that acquired it, and after that whoever the job left behind, one
- * after the other (broker_sink.seek_survivor). One that is told to end needs only its holders to
- * go, and where its job is evicted and has no scope, whoever acquired it too. Whatever a holder had
- * when it went is `releasing` in the books, until NVML agrees; the room for it is taken when the
- * holder comes, because an end must not fail.
+ * A lease is gone when no process is left in it. With a scope, its cgroup says so (broker_vacated).
+ * Without one, its holders and the process that acquired it must be gone, and then the processes
+ * that the job left behind, one after the other (broker_sink.seek_survivor). A lease that is told
+ * to end needs only its holders to go; where its job is evicted and has no scope, also the process
+ * that acquired it.
  */
 #include "daemon/broker/internal.h"
 
@@ -114,7 +113,9 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     }
     list_remove(&lease->in_owner);
     list_remove(&lease->in_unheard);
-    /* It may end before who acquired it: its scope is empty, and gpuctl still there. */
+    /*
+     * It may end before the process that acquired it: its scope is empty, and gpuctl still there.
+     */
     if (owner && !releasing_find(broker, lease->id, &owner->process))
         emit_holder_gone(broker, lease->id, &owner->process);
     proc_put(broker, owner);
@@ -125,7 +126,7 @@ void lease_gone(struct broker *broker, struct lease *lease, const char *why) {
     user_put(broker, user);
 }
 
-/* Nobody known keeps it, and no scope says when it ends. */
+/* No known process keeps it, and no scope says when it ends. */
 static bool is_vacant(const struct lease *lease) {
     return lease->n_holders == 0 && !lease->owner && !lease->cgroup[0];
 }
@@ -224,7 +225,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         snprintf(reason, sizeof(reason), "released by uid %u, an administrator",
                  (unsigned)peer->uid);
 
-    /* Who releases and holds nothing need not be waited for. */
+    /* A holder that releases the lease and holds nothing need not be waited for. */
     holder = holder_find(lease, &peer->process);
     if (holder && !lease->is_ending) {
         bool is_empty = true;
@@ -234,7 +235,7 @@ void broker_release(struct broker *broker, const struct broker_peer *peer, uint6
         if (is_empty)
             holder_gone(broker, holder, false);
     }
-    /* Nor who acquired it, where that was told to go. */
+    /* Nor the process that acquired it, where that was told to go. */
     if (lease->is_ending && lease->owner && lease->n_holders == 0 &&
         process_id_equal(&lease->owner->process, &peer->process)) {
         lease_gone(broker, lease, lease->reason);

@@ -3,8 +3,8 @@
 /*
  * Lease: a job's right to memory on a set of devices, and the processes that hold bytes of it.
  *
- * Owned by the broker (daemon/broker/broker.h), which alone changes them; everybody else reads. A
- * pointer is good until the next call of the broker. Event-loop thread only.
+ * Owned by the broker (daemon/broker/broker.h), which alone changes them; others read. A pointer is
+ * good until the next call of the broker. Event-loop thread only.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ struct holder {
     struct process_id process;
     uint64_t attached_usec;
     bool is_attached; /* by a connection; else NVML shows it within the lease's cgroup */
-    bool is_absent;   /* recorded in the last life and not back yet */
+    bool is_absent;   /* recorded before a restart and not back yet */
     bool credits;     /* asks ahead of need, can be recalled */
     uint8_t tier;     /* 3 guard, 4 arenas, 0 neither */
     void *cookie;     /* of broker_attach(): the session of the server */
@@ -62,7 +62,7 @@ struct lease {
     bool is_ended_by_admin; /* so they are ended with an administrator's rights */
     bool has_token;
     uint8_t idle_step;  /* 0 none, 1 told, 2 priority dropped, 3 ended */
-    bool is_unanswered; /* the grant may not have reached who asked */
+    bool is_unanswered; /* the grant may not have reached the client */
     uint8_t token[RECORD_DIGEST_SIZE];
     uint8_t digest[RECORD_DIGEST_SIZE]; /* of what was asked, while is_unanswered */
     int32_t priority;                   /* as granted */
@@ -77,8 +77,9 @@ struct lease {
     struct user *user;                                      /* its user */
     struct proc *owner; /* the process that acquired it, then an survivor of it; may be NULL */
     struct list in_owner, in_declared;
-    struct list in_unheard; /* unanswered in the last life: whoever asks again is answered by it */
-    struct list holders;    /* of struct holder, by in_lease */
+    struct list
+        in_unheard; /* unanswered before a restart: a client that asks the same again gets it */
+    struct list holders; /* of struct holder, by in_lease */
     uint32_t n_holders;
     uint32_t n_growths;     /* of them wait for growth */
     uint64_t mark;          /* of bankers.c and deadlock.c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Policy: what the administrator allows whom, as plain values.
+ * Policy: what the administrator allows each user, as plain values.
  *
  * Made whole by daemon/config from its files, or by a test by hand; never changed afterwards: a
  * reload makes another one and the broker swaps them (broker_policy_set). Pure: no clock, no user
@@ -138,8 +138,8 @@ struct policy_section {
 
 /*
  * Hours in which a device is kept: for the users and groups named or, where none is, for exclusive
- * leases. New leases only: who holds one keeps it. Minutes are of the local week, Monday 0:00 is 0,
- * from ≤ m < to; a window over the end of the week is two.
+ * leases. Only new leases are concerned. Minutes are of the local week, Monday 0:00 is 0, from ≤ m
+ * < to; a window over the end of the week is two.
  */
 #define POLICY_WEEK_MINUTES (7 * 24 * 60)
 struct policy_hours {

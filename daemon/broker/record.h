@@ -93,7 +93,7 @@ struct record_lease {
     char cgroup[RECORD_PATH_SIZE]; /* of the scope, as in /proc/PID/cgroup; empty: none */
     uint32_t n_shares;
     struct record_share shares[RECORD_DEVICES_MAX];
-    bool is_unanswered;                 /* the grant may not have reached who asked; */
+    bool is_unanswered;                 /* the grant may not have reached the client; */
     uint8_t digest[RECORD_DIGEST_SIZE]; /* … this: as in record_waiter */
 };
 
@@ -125,7 +125,7 @@ struct record_holder {
  */
 struct record_waiter {
     uint64_t id;
-    uint64_t order; /* arrival: who is smaller came first */
+    uint64_t order; /* arrival: the smaller one came first */
     int32_t pid;
     uint32_t uid;
     uint64_t start;

@@ -160,7 +160,7 @@ static int restore_holder(struct broker *broker, const struct record_holder *r) 
     proc = proc_get(broker, &process);
     if (!proc)
         return -ENOMEM;
-    /* Who acquired it, else the first who held it, keeps it as long as it lives. */
+    /* The process that acquired it, else its first holder, keeps it as long as it lives. */
     if (!lease->owner || r->attached_usec == 0) {
         struct proc *former = lease->owner;
 

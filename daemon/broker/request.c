@@ -222,8 +222,8 @@ enum lack {
 
 /*
  * What an amount is on a device. The smallest guarantee is a context, or a granule where its cost
- * is not known: who is admitted can at least start, and a context's cost is charged before it is
- * made. False: not even an empty device could give it; `ret_short` says what it would take.
+ * is not known: a job that is admitted can at least start, and a context's cost is charged before
+ * it is made. False: not even an empty device could give it; `ret_short` says what it would take.
  */
 static bool measure(struct option *ret, const struct book *book, const struct amount *amount,
                     const struct policy_rules *rules, uint64_t *ret_short, enum lack *ret_lack) {

@@ -7,7 +7,8 @@
  * as they are. Both ends are of one build. What the driver does not give is absent (a bit in
  * `has`), never 0. Texts end in NUL and hold printable UTF-8 only, whatever a process calls itself.
  *
- * A sample is owned by whoever took it (daemon/hand/hand.h lends it to a callback); one thread.
+ * A sample is owned by the code that took it (daemon/hand/hand.h lends it to a callback); one
+ * thread.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,9 +3,9 @@
  * What time brings: timeouts, time limits, the end of the grace, places in the queue.
  *
  * The next moment at which a lease is due is kept as a lower bound; only when it has come are the
- * leases walked, and the bound found anew. Waiters are sorted by their timeouts. Places are told at
- * once to the first in the queue, who may act on them, and to the rest in a sweep, some each
- * second: a grant at the head of ten thousand moves them all.
+ * leases walked, and the bound found anew. Waiters are sorted by their timeouts. The first waiters
+ * of the queue, which may act on their places, are told them at once; the rest in a sweep, some
+ * each second: a grant at the head of ten thousand moves them all.
  */
 #include "daemon/broker/internal.h"
 
@@ -14,9 +14,9 @@
 
 #define TOLD_AT_ONCE 16
 #define TOLD_A_SWEEP 256
-#define HOURS_USEC   UINT64_C(10000000) /* between looks at who waits for an hour to end */
+#define HOURS_USEC   UINT64_C(10000000) /* between looks at waiters for the end of an hour */
 
-/* For people: nobody counts the microseconds of a wait. */
+/* For people, who do not count the microseconds of a wait. */
 static uint64_t round_usec(uint64_t usec) {
     const uint64_t unit = usec < 10000000 ? 100000 : 1000000;
 
@@ -30,7 +30,7 @@ static void time_out(struct broker *broker, struct waiter *waiter) {
     if (waiter->why == WHY_RECALL) {
         struct holder *sibling;
 
-        /* Who does not answer may be asked again. */
+        /* A sibling that did not answer may be asked again. */
         list_foreach (sibling, &waiter->holder->lease->holders, in_lease) {
             sibling->parts[waiter->share].is_recalled = false;
         }
@@ -183,7 +183,7 @@ static void end_grace(struct broker *broker) {
                broker->leases.n, n_missing);
 }
 
-/* Everybody who was recorded is back or known to be gone: the grace need not last. */
+/* All recorded holders are back or known to be gone: the grace need not last. */
 static bool all_are_back(const struct broker *broker) {
     return broker->n_absent == 0 && list_is_empty(&broker->recovered) && !broker->is_lost;
 }

@@ -3,8 +3,9 @@
 /*
  * Verdict: the broker's answer to a request, in numbers for the program and in words for people.
  *
- * Plain value, filled by whoever decides, carried unchanged to the client. Only what `kind` and
- * `refusal` name is set; the rest may hold anything, because the path of a Grow clears no buffers.
+ * Plain value, filled where the decision is made, carried unchanged to the client. Only what `kind`
+ * and `refusal` name is set; the rest may hold anything, because the path of a Grow clears no
+ * buffers.
  */
 #include <stdarg.h>
 #include <stdbool.h>
@@ -48,20 +49,20 @@ struct verdict {
     bool has_device;      /* DENY: `device` and `free_bytes` are set */
     struct gpuid device;
     uint64_t free_bytes;
-    uint32_t n_holders;               /* DENY for DEADLOCK: who holds what */
+    uint32_t n_holders;               /* DENY for DEADLOCK: the holders and what they hold */
     char reason[VERDICT_REASON_SIZE]; /* always a sentence, but "" for a grant of growth */
     char holders[VERDICT_HOLDERS_MAX][288];
 };
 
 /*
- * Whether a refusal is about devices that may yet be ready again, or there again: who is in the
- * queue for them already waits on.
+ * Whether a refusal is about devices that may yet be ready again, or there again: a waiter that is
+ * in the queue for them waits on.
  */
 bool verdict_may_pass(const struct verdict *verdict);
 
 /*
  * Make the verdict a refusal for the reason given; of `book`, with what is free there, where it is
- * not NULL. -ENODEV, for who returns it.
+ * not NULL. -ENODEV, for the caller to return.
  */
 int verdict_refuse(struct verdict *verdict, enum refusal refusal, const struct book *book,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Backfill: how much of a device somebody may take although others wait for it, without any of them
- * ever having to wait longer for that.
+ * Backfill: how much of a device a waiter may take although others wait before it, without making
+ * any of them wait longer.
  *
- * Those who wait in front, in their order, start at the moment when what is free is enough for
- * them. Which amounts can be free is known: leases of a fixed size give back all or nothing. Take
- * every state that the device can come to: each lease still there or gone, each waiter in front
- * not yet started, running or gone. In each state in which a waiter could start there is something
- * free beyond what it needs; the least of these surpluses over all states and all waiters is the
- * backfill room. Who takes no more than that, for however long, delays nobody: there is no state in
- * which a waiter could start without it and cannot with it.
+ * The waiters in front start, in their order, as soon as enough is free for them. Which amounts can
+ * be free is known: leases of a fixed size give back all or nothing. Take every state that the
+ * device can come to: each lease still there or gone, each waiter in front not yet started, running
+ * or gone. In each state in which a waiter could start there is something free beyond what it
+ * needs; the least of these surpluses over all states and all waiters is the backfill room. A lease
+ * that takes no more than that, for however long, delays no waiter: there is no state in which a
+ * waiter could start without it and cannot with it.
  *
  *     usable 40, a lease of 24, a waiter of 32:   free can be 16 or 40; the waiter starts at 40,
  *                                                 with 8 to spare: backfill room 8
@@ -37,5 +37,5 @@ struct backfill_case {
     uint32_t n_needs;
 };
 
-/* All amounts are whole granules. UINT64_MAX: nobody is in front who could ever start here. */
+/* All amounts are whole granules. UINT64_MAX: no waiter in front could ever start here. */
 uint64_t backfill_bytes(const struct backfill_case *in);

@@ -10,12 +10,12 @@
  * (daemon/broker/queue/deadlock.c, time limits), and waiting for them is waiting for memory, which
  * the queue does already.
  *
- * Where the maxima on a device sum up to no more than it has, everybody can have everything at any
- * time, and there is nothing to search.
+ * Where the maxima on a device sum up to no more than it has, every lease can reach its maximum at
+ * any time, and there is nothing to search.
  */
 #include "daemon/broker/internal.h"
 
-/* What somebody has and may still ask for on one device. */
+/* What a lease has and may still ask for on one device. */
 struct want {
     unsigned slot;
     uint64_t charge_bytes, need_bytes;
@@ -35,7 +35,7 @@ static uint64_t need_of(const struct share *share) {
     return share->limit_bytes > charge ? share->limit_bytes - charge : 0;
 }
 
-/* Whether somebody with these wants ends; `self` is the lease that it is, NULL: none yet. */
+/* Whether a lease with these wants can end; `self` is that lease, NULL: not made yet. */
 static bool comes_to_end(struct broker *broker, const struct lease *self, const struct want *wants,
                          uint32_t n_wants) {
     int64_t work[BOOKS_MAX];

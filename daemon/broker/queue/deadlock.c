@@ -2,12 +2,12 @@
 /*
  * Waits that can never end.
  *
- * Only who has something and waits for something can be in a deadlock (broker.hooked). Suppose that
- * everybody else ends and gives back all it has; then whoever's wait that satisfies ends as well,
- * and so on. Who is left over waits for others who are left over, for ever: that is a deadlock,
- * across all devices, and nothing else is. A process always can give back what is its own, so
- * nobody is in a deadlock with itself alone: holding one lease and waiting for another is just
- * waiting.
+ * Only a process that holds something and waits for something can be in a deadlock
+ * (broker.hold_wait). Suppose that all others end and give back what they have; every process whose
+ * wait that satisfies ends as well, and so on. The processes that are left over wait for each other
+ * for ever: that is a deadlock, across all devices, and nothing else is. A process can always give
+ * back what is its own, so no process is in a deadlock with itself alone: holding one lease and
+ * waiting for another is just waiting.
  *
  * A lease is stuck if every process that holds bytes of it is. Waits for quota, hours, health or
  * siblings have other ends than memory and are no part of it.
@@ -28,7 +28,7 @@ static bool is_stuck_wait(const struct waiter *waiter) {
     return waiter->why <= WHY_UNSAFE && waiter->is_active;
 }
 
-/* A holder that has nothing of the lease says nothing about it, unless nobody has. */
+/* A holder that has nothing of the lease says nothing about it, unless no holder has. */
 static bool is_stuck(const struct lease *lease, uint64_t mark) {
     const struct holder *holder;
     bool some = false;
@@ -142,7 +142,7 @@ static bool all_could_end(const struct search *search, const struct proc *proc) 
     return true;
 }
 
-/* Who is left over carries the mark. Returns how many. */
+/* Processes that are left over carry the mark. Returns how many. */
 static uint32_t find_deadlock(struct broker *broker, struct search *search) {
     struct proc *proc;
     uint32_t n = 0;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue: who waits, in which order, and what is to be looked at again.
+ * The queue: the waiters in their order, and which of them to look at again.
  *
- * The order is fixed when somebody joins. A step of priority is worth `age_usec` of waiting; as
- * everybody ages alike, comparing priority + waited / age at any moment is comparing
- * since - priority × age, which never changes: nothing is sorted again, and who waits long enough
- * is passed by nobody.
+ * The order is fixed when a waiter joins. A step of priority is worth `age_usec` of waiting; as all
+ * waiters age alike, comparing priority + waited / age at any moment is comparing since - priority
+ * × age, which never changes: nothing is sorted again, and a waiter that waits long enough is
+ * passed by none.
  *
  * Nothing is decided here; daemon/broker/queue/schedule.c does that, for the devices that are dirty
- * (more may be had of them: bytes came back, or somebody who kept some left) and for the waiters
- * that are fresh (they came, or what stopped them is over). Who waits for something that others do
- * not decide (its user's quota, hours, health) is not active, so that it keeps nothing back, and
- * keeps its place.
+ * (more may be had of them: bytes came back, or a waiter that kept some left) and for the waiters
+ * that are fresh (they came, or what stopped them is over). A waiter that waits for something else
+ * than other leases (its user's quota, hours, health) is not active: it keeps its place, and keeps
+ * nothing back from others.
  */
 #include "daemon/broker/internal.h"
 
@@ -47,14 +47,14 @@ void queue_touch_all(struct broker *broker) {
     broker->is_queue_due = true;
 }
 
-/* Bytes of a device are another's, or nobody's: somebody may wait by the banker's rule. */
+/* Bytes of a device changed hands: a waiter that only the banker's rule stops may be met now. */
 void queue_note_bankers(struct broker *broker) {
     broker->is_bankers_due = true;
     broker->is_queue_due |= (broker->growths && broker->growths->any[MARKS] & MARK_UNSAFE) ||
                             (broker->requests && broker->requests->any[MARKS] & MARK_UNSAFE);
 }
 
-/* The user has less than before, and so has the device: somebody may have waited for it. */
+/* The user has less than before, and so has the device: one of its waiters may be met now. */
 void queue_note_freed(struct broker *broker, struct user *user) {
     broker->is_deadlock_due = true;
     queue_unpark_user(broker, user);
@@ -85,13 +85,13 @@ static void activate(struct broker *broker, struct waiter *waiter, bool is_fresh
             node->size = MIN(node->size, waiter->claim->options[i].guaranteed_bytes);
     }
     waiter->is_active = true;
-    broker->is_bankers_due = true; /* what it keeps may lead somebody to other devices */
+    broker->is_bankers_due = true; /* what it keeps may lead another waiter to other devices */
     rank_tree_mark(node);
     if (is_fresh)
         queue_refresh(broker, waiter);
 }
 
-/* What it kept back may be had, where that is more than nobody could use. */
+/* What it kept back may be had now, where that is enough for some waiter. */
 static void deactivate(struct broker *broker, struct waiter *waiter) {
     struct rank_tree_node *node = &waiter->in_queue;
     struct queue_place at = queue_place_of(waiter);
@@ -124,7 +124,7 @@ int64_t queue_key(const struct broker *broker, uint64_t since_usec, int32_t prio
     return (int64_t)since_usec - priority * (int64_t)age;
 }
 
-/* Somebody behind has another place now: to be told, see timers.c. */
+/* Waiters behind have other places now: they are told by timers.c. */
 static void places_changed(struct broker *broker) {
     broker->is_moved = true;
     if (broker->next_sweep_usec == UINT64_MAX) {
@@ -336,7 +336,7 @@ int queue_review(struct broker *broker) {
             continue;
         }
         if (waiter->why != WHY_HEALTH || strcmp(waiter->trouble, verdict.reason) != 0) {
-            waiter->told_place = 0; /* whoever waits hears of it, wherever it stands */
+            waiter->told_place = 0; /* the waiter is told, wherever it stands */
             is_told = false;
         }
         waiter->why = WHY_HEALTH;

@@ -2,27 +2,28 @@
 /*
  * A round of the scheduler: which waiters are served.
  *
- * The rule. The queue is walked in its order. Who fits gets; who does not keeps, on every device
- * that it could use, what it asks for. Somebody behind may take of a device
+ * The rule. The queue is walked in its order. A waiter that fits is served; one that does not
+ * keeps, on every device that it could use, what it asks for. A waiter behind it may take of a
+ * device
  *
  *     what is free beyond all that those before it keep there: then they have theirs; or
- *     as much as the backfill room (daemon/broker/queue/backfill.h), where it asks for a fixed
- * amount: then nobody before it comes to its turn later than without it.
+ *     as much as the backfill room (daemon/broker/queue/backfill.h), where it asks for a
+ *     fixed amount: then no waiter before it is served later than without it.
  *
- * On each device that holds for the first PASSED_MAX who wait for it; behind them nobody passes.
+ * On each device that holds for the first PASSED_MAX waiters; behind them none may pass.
  *
- * The rounds. Nothing becomes possible on a device unless bytes come back there or somebody who
- * kept some leaves: such devices are dirty. A round only looks at those who could use a dirty
- * device, and at those who are fresh; all others wait as they did. The queue finds them by their
- * marks without meeting those in between (base/rank_tree.h), so that a long queue costs what a
- * short one does:
+ * The rounds. Nothing becomes possible on a device unless bytes come back there or a waiter that
+ * kept some leaves: such devices are dirty. A round only looks at the waiters that could use a
+ * dirty device, and at fresh ones; all others wait as they did. The queue finds them by their marks
+ * without meeting those in between (base/rank_tree.h), so that a long queue costs what a short one
+ * does:
  *
  *     dirty: 3    queue: a(0,1) b(3) c(2) d(2,3) …     looks at b, d, … until device 3 is closed
  *
  * To judge d it must know what is left of device 2 for it: those before it there (c) are counted
  * when they are needed, device by device. When a waiter is served, its devices join the dirty ones,
- * from its place on. What a round finds on a device is kept: behind `place`, nobody finds more than
- * `room_bytes` there, until it is dirty again.
+ * from its place on. What a round finds on a device is kept: behind `place`, no waiter finds more
+ * than `room_bytes` there, until it is dirty again.
  */
 #include "daemon/broker/internal.h"
 
@@ -37,10 +38,10 @@
 static const struct queue_place queue_begin = { false, INT64_MIN, 0 };
 static const struct queue_place queue_end = { true, INT64_MAX, UINT64_MAX };
 
-/* A device, as somebody finds it whose turn it is. */
+/* A device, as the waiter whose turn it is finds it. */
 struct stand {
     struct queue_place
-        upto; /* who waits up to here is counted; of open devices: all before the turn */
+        upto; /* waiters up to here are counted; of open devices: all before the turn */
     uint64_t kept_bytes;
     uint64_t largest_bytes;
     uint64_t backfill_bytes;
@@ -82,7 +83,7 @@ static struct stand *stand_get(struct schedule *schedule, unsigned slot) {
     return stand;
 }
 
-/* What nobody from here on finds more of. */
+/* No waiter from here on finds more than this. */
 static uint64_t most_room(const struct book *book, const struct stand *stand) {
     uint64_t left = books_free_bytes(book), beside;
 
@@ -165,8 +166,10 @@ static bool is_known_closed(const struct broker *broker, const struct schedule *
            queue_place_before(broker->bound[slot].place, place);
 }
 
-/* What somebody at `place` who wants `option` finds of it; below what it wants: how much is wrong
- * then does not matter. */
+/*
+ * What a waiter at `place` that wants `option` finds of it. Where that is less than it wants, the
+ * number is not exact: it does not matter then.
+ */
 static uint64_t room_for(struct broker *broker, struct schedule *schedule,
                          const struct option *option, struct queue_place place) {
     const struct book *book = broker->books[option->slot];
@@ -180,7 +183,7 @@ static uint64_t room_for(struct broker *broker, struct schedule *schedule,
     if (stand->is_closed)
         return 0;
     beyond = left - MIN(left, stand->kept_bytes);
-    /* What may grow later grows before those who wait. */
+    /* A lease that may grow later grows before the waiters. */
     if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, stand) < wanted)
         return beyond;
     if (!stand->has_backfill) {
@@ -193,7 +196,7 @@ static uint64_t room_for(struct broker *broker, struct schedule *schedule,
 /* ---- The turn of one -------------------------------------------------------------------------
  */
 
-/* Of an open device: nobody behind finds anything that anybody asks for. */
+/* Of an open device: no waiter behind finds enough for what any asks for. */
 static void close_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
     struct stand *stand = &schedule->stands[slot];
 
@@ -204,7 +207,7 @@ static void close_slot(struct broker *broker, struct schedule *schedule, unsigne
     slots_remove(&schedule->open, slot);
 }
 
-/* Less than this is of no use to anybody who could come now. */
+/* Less than this is of no use to any waiter that could come now. */
 static uint64_t least_of_use(const struct broker *broker, const struct schedule *schedule,
                              unsigned slot) {
     if (!schedule->at.is_request && broker->n_growths_at[slot] > 0)
@@ -256,7 +259,7 @@ static void join_slots(struct broker *broker, struct schedule *schedule,
     }
 }
 
-/* After a grant: does it change anything for those who had their turn already? */
+/* After a grant: does it change anything for waiters that had their turn already? */
 static void settle(struct broker *broker, struct schedule *schedule, struct user *user) {
     uint64_t flags = (broker->growths ? broker->growths->any[MARKS] : 0) |
                      (broker->requests ? broker->requests->any[MARKS] : 0);
@@ -438,7 +441,7 @@ static bool waits_for(const struct broker *broker, const struct waiter *waiter,
     return n < waiter->claim->n_wanted;
 }
 
-/* What is left beyond those before the waiter, but for those who wait for what its process has. */
+/* What the waiters before it leave, not counting those that wait for what its process has. */
 static bool left_by_others(const struct broker *broker, const struct waiter *waiter,
                            uint64_t *ret_left) {
     struct queue_place end = queue_place_of(waiter), at = queue_begin;
@@ -485,10 +488,11 @@ static bool is_concerned(const struct broker *broker, const struct schedule *sch
 }
 
 /*
- * A process that has a lease and waits for another, behind somebody who waits for the first:
- * neither would ever move. Passing cannot delay the one in front, because it cannot start before
- * this process ends anyway. Rare, so a few are looked at in each round: two of a process, and the
- * next round begins with those that this one left out, so that nobody's requests hide another's.
+ * A process that has a lease and waits for another, behind a waiter that needs the first: neither
+ * would ever move. Passing cannot delay the one in front, because it cannot start before this
+ * process ends anyway. Rare, so a few are looked at in each round: two of a process, and the next
+ * round begins with those that this one left out, so that the requests of one process do not hide
+ * another's.
  */
 static void serve_hold_wait(struct broker *broker, struct schedule *schedule) {
     struct proc *proc, *next_proc;
