@@ -226,7 +226,7 @@ static void read_reach(const struct manager *manager, const struct wire_request 
     }
 }
 
-/* Whether a scope, and not a token, will say who is of the lease. */
+/* Whether a scope, and not a token, will say which processes are of the lease. */
 static bool will_be_confined(const struct manager *manager, const struct wire_request *wire) {
     return wire->confine.has && wire->confine.value && manager->tiers.has_probes &&
            manager->tiers.probes.tiers[2].proven;

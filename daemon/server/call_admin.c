@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The calls about the box. Looking is everybody's; changing it is for administrators.
- */
+/* The calls about the box. Every user may look; changes are for administrators. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -136,7 +134,7 @@ unsigned call_admin_usage(struct session *session, const struct varlink_call *ca
 /* Handles that the hand closes or opens for one call. */
 struct closing {
     struct list in_manager;
-    struct session *session; /* NULL: nobody waits any more */
+    struct session *session; /* NULL: it has ended */
     bool opens;
     unsigned n_open;
     struct allot_error err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls of those who have a lease: attach to it, be confined, grow, shrink, release, kill. Grow
- * may have to wait, as Acquire (daemon/server/call_acquire.c).
+ * The calls of clients that have a lease: attach to it, be confined, grow, shrink, release, kill.
+ * Grow may have to wait, as Acquire (daemon/server/call_acquire.c).
  */
 #include <errno.h>
 #include <signal.h>
@@ -121,8 +121,8 @@ static uint8_t tier_claimed(const struct wire_attach *wire) {
 }
 
 /*
- * A daemon that has just begun, without any state, and somebody who comes back to it: there was
- * one. Later it is somebody who has slept, or lies.
+ * A client that comes back to a daemon that has just begun, without any state: there was one. Later
+ * it is a client that has slept, or lies.
  */
 static void believe_loss(struct session *session, const struct wire_attach *wire) {
     struct manager *manager = session->manager;
@@ -308,12 +308,12 @@ unsigned call_lease_release(struct session *session, const struct varlink_call *
 
 /*
  * A scope that the hand is making. It outlives its session: the process is put into the scope
- * whether or not somebody hears of it, and a lease has one scope, so that its limit holds once.
+ * whether or not the client hears of it, and a lease has one scope, so that its limit holds once.
  */
 struct confinement {
     struct list in_manager;
     struct manager *manager;
-    struct session *session; /* NULL: nobody waits any more */
+    struct session *session; /* NULL: it has ended */
     uint64_t lease;
 };
 

@@ -4,7 +4,7 @@
  * Methods: each call of io.allot.Manager, from its parameters to its answer.
  *
  * Handlers answer by session_reply() or session_fail(), or block the session and answer later. They
- * trust nothing in a message: who asks is session->peer.
+ * trust nothing in a message: the peer that asks is session->peer.
  */
 #include "daemon/broker/broker.h"
 #include "daemon/broker/verdict.h"
@@ -16,7 +16,7 @@ unsigned methods_handle(struct session *session, const struct varlink_call *call
 /* A request on which the session is blocked has its verdict. From inside the broker. */
 void methods_decided(struct session *session, const struct verdict *verdict);
 
-/* Readings are stale: who waits for the driver hears so instead. */
+/* Readings are stale: calls that wait for the driver fail with that reason. */
 void methods_stale(struct manager *manager, const char *reason);
 
 /* Calls that go on after their handler returned. */
@@ -62,5 +62,5 @@ unsigned methods_fail(struct session *session, const struct varlink_call *call,
 /* The failure of a verdict that denies; `store` takes what it points to. */
 struct failure methods_refusal(const struct verdict *verdict, struct store *store);
 
-/* Who asks, for the broker. Borrows from the session. */
+/* The peer, for the broker. Borrows from the session. */
 struct broker_peer methods_peer(const struct session *session);

@@ -2,11 +2,11 @@
 /*
  * All sessions sit in one epoll set, and the event loop, with all that is no client (timers, ends
  * of processes, the hand), is one more entry of that set: so a client's call costs one wait and
- * nothing of the loop. A turn asks the set once who is readable, gives each a slice (session_turn),
- * and ends in manager_end(): one walk of the queue, one write of all records, then all replies. So
- * 64 busy clients cost one wait and one write between them, not 64, and a client that pipelines a
- * thousand calls gets its slice beside everybody else's: what is left in its buffer waits in
- * `ready` for the next turn.
+ * nothing of the loop. A turn asks the set once which sessions are readable, gives each a slice
+ * (session_turn), and ends in manager_end(): one walk of the queue, one write of all records, then
+ * all replies. So 64 busy clients cost one wait and one write between them, not 64, and a client
+ * that pipelines a thousand calls gets its slice beside the others': what is left in its buffer
+ * waits in `ready` for the next turn.
  *
  *     epoll_fd ── sessions   → each a slice → settle
  *              └─ event loop ── listen_fd   → accept, cap, session_new
@@ -82,7 +82,7 @@ static int take_activated(struct server *server, struct allot_error *err) {
                      n);
 }
 
-/* Whether somebody answers at `address`; a file that nobody listens on is removed. */
+/* Whether a daemon answers at `address`; a file that no process listens on is removed. */
 static int clear_path(const struct sockaddr_un *address, struct allot_error *err) {
     cleanup(closep) int fd = -1;
     struct stat st;
@@ -132,7 +132,7 @@ static int bind_path(struct server *server, const char *path, struct allot_error
         return error_set(err, -errno, "cannot bind %s: %s", path, strerror(errno));
     server->bound = true;
     strcpy(server->path, path);
-    /* Anybody may ask; who gets what is policy, by the uid that the kernel tells. */
+    /* Every user may connect; what each gets is policy, by the uid that the kernel tells. */
     if (chmod(path, 0666) < 0 || listen(fd, SOMAXCONN) < 0)
         return error_set(err, -errno, "cannot listen at %s: %s", path, strerror(errno));
     server->listen_fd = TAKE_FD(fd);
@@ -143,8 +143,7 @@ static int bind_path(struct server *server, const char *path, struct allot_error
 /* ---- Accepting --------------------------------------------------------------------------------
  */
 
-/* What somebody gets who is one too many: the reason in words, if its buffer takes it, and the end.
- */
+/* A connection too many gets the reason in words, if its buffer takes it, and is closed. */
 static void turn_away(struct server *server, int fd, const char *reason) {
     char text[256];
     int n = snprintf(text, sizeof(text),
@@ -201,7 +200,7 @@ static void welcome(struct server *server, int fd) {
     }
 }
 
-/* Without a descriptor left nobody could even be turned away: one is kept back for that. */
+/* Without a descriptor left no client could even be turned away: one is kept back for that. */
 static void accept_with_reserve(struct server *server) {
     int fd;
 
@@ -241,8 +240,10 @@ static bool run_turn(struct server *server) {
     int n = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN,
                        list_is_empty(&server->ready) ? -1 : 0);
 
-    /* A call that is answered by whom it asked settles the turn; inside this one that must wait:
-     * settling frees sessions, and `events` and the slice at hand point to some. */
+    /*
+     * A call that is answered at once settles the turn; inside this one that must wait: settling
+     * frees sessions, and `events` and the slice at hand point to some.
+     */
     manager_begin(manager);
     /* Those with messages left first: they have waited since the last turn. A slice may put its
      * session back into `ready`, for the next turn, so that list is taken away first. */

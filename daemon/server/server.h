@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Server: the listening socket, the connections, and whose turn it is.
+ * Server: the listening socket, the connections, and which of them has its turn.
  *
  * Made by the manager, before which all sessions go. Event-loop thread only. Connections are capped
- * in number and per uid, so that nobody can take them all; a turn gives each connection that has
- * something to say a slice, so that nobody can talk all the time.
+ * in number and per uid, so that no user can take them all; a turn gives each connection with calls
+ * to handle a slice, so that no client can keep the daemon to itself.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ struct server {
 
 /*
  * Listen at `path`, or on the socket that systemd passed (then `path` is not looked at). A file
- * left behind by a daemon that died is replaced; a socket that somebody answers on is -EADDRINUSE.
+ * left behind by a daemon that died is replaced; a socket on which a daemon answers is -EADDRINUSE.
  * `max_sessions` bounds connections in all, by what descriptors there are.
  */
 int server_new(struct server **ret, struct manager *manager, const char *path, size_t max_sessions,

@@ -3,15 +3,16 @@
  * Three things keep one client from costing the others:
  *
  * - A slice is a number of cheap calls or one expensive one (methods_handle() tells). The rest
- * stays in its buffer for the next turn.
- * - Who does not read is not answered: with OUT_HIGH bytes unsent no further call is taken, so the
- *   socket fills up and the client meets its own slowness. Only what it did not ask for one by one
- *   (events, notices) can pile up beyond that; at OUT_MAX it is dropped. A thousand connections of
- *   one user that do not read are bounded together (SERVER_UNREAD_PER_UID), and so is what the
- *   kernel keeps for each of them (SOCKET_OUT). Events are no state, of which the latest would do:
- *   who does not keep up is closed rather than left with a hole that it does not know of.
+ *   stays in its buffer for the next turn.
+ * - A client that does not read is not answered: with OUT_HIGH bytes unsent no further call is
+ *   taken, so the socket fills up and the client meets its own slowness. Only what it did not ask
+ *   for one by one (events, notices) can pile up beyond that; at OUT_MAX it is dropped. A thousand
+ *   connections of one user that do not read are bounded together (SERVER_UNREAD_PER_UID), and so
+ *   is what the kernel keeps for each of them (SOCKET_OUT). Events are no state, of which the
+ *   latest would do: a client that does not keep up is closed rather than left with a gap that it
+ *   does not know of.
  * - Ends are put off to the end of the turn: a session that dies in the middle of a broker's
- *   callback is only marked, and freed when nobody holds a pointer to it any more.
+ *   callback is only marked, and freed when nothing points to it any more.
  */
 #include "daemon/server/session.h"
 
@@ -48,7 +49,9 @@ static void doom(struct session *session) {
 static void watch(struct session *session) {
     struct epoll_event event = { .data.ptr = session };
 
-    /* Who has ended its sending half waits for nothing, but is answered what it had asked before.
+    /*
+     * A client that has ended its sending half waits for nothing, but still gets the answers to
+     * what it asked before.
      */
     if (session->blocked)
         event.events = EPOLLRDHUP;
@@ -83,7 +86,7 @@ int session_new(struct server *server, int fd) {
     }
     if (process_of_peer(&session->process, &peer) < 0)
         session->process = (struct process_id){ peer.pid, 0 };
-    /* Identity on paper is enough here: only who attaches gets a descriptor, of its own. */
+    /* Pid and start time are enough here: only a process that attaches gets a pidfd, of its own. */
     closep(&peer.pidfd);
     peer.pidfd = -1;
 
@@ -136,8 +139,10 @@ int session_add_lease(struct session *session, uint64_t lease) {
     return 0;
 }
 
-/* Grants of which not a byte was sent. Whoever asked for them lives on, perhaps, and would keep
- * leases that it does not know of. */
+/*
+ * Grants of which not a byte was sent. The process that asked may live on, and would keep leases
+ * that it does not know of.
+ */
 static void forget_grants(struct session *session) {
     for (unsigned i = 0; i < session->n_granted && !session->stuck; i++)
         broker_unheard(session->manager->broker, session->granted[i],
@@ -154,7 +159,7 @@ void session_end(struct session *session) {
         if (session->call.cancel)
             session->call.cancel(session);
     }
-    if (!session->manager->is_down) { /* a daemon that ends takes nobody's lease along */
+    if (!session->manager->is_down) { /* a daemon that ends ends no lease */
         leave_leases(session);
         forget_grants(session);
     }
@@ -274,11 +279,13 @@ static void take_slice(struct session *session, bool may_read) {
 void session_turn(struct session *session, uint32_t events) {
     if (session->dead)
         return;
-    /* Who stops waiting, and was given what it waited for in this very turn, has to hear that it
-     * has it: a grown lease is no use to one who does not know. */
+    /*
+     * A waiter that is cancelled in the same turn in which it was granted still gets the grant: a
+     * grown lease is no use to a client that does not know of it.
+     */
     if (events & (EPOLLHUP | EPOLLERR) ||
         (events & EPOLLRDHUP && !(events & EPOLLIN) && session->blocked)) {
-        /* Who has hung up gets nothing any more; what it gave up before counts. */
+        /* A client that has hung up gets nothing any more; what it gave up before counts. */
         session->is_gone = true;
         if (events & EPOLLIN && !list_is_linked(&session->in_ready))
             take_slice(session, true);
@@ -305,7 +312,7 @@ static void tell_answered(struct session *session) {
 }
 
 void session_add_grant(struct session *session, uint64_t lease) {
-    /* Whoever pipelines more than that counts as answered: at worst it asks for one more. */
+    /* A client that pipelines more than that counts as answered: at worst it asks for one more. */
     if (session->n_granted == ELEMENTSOF(session->granted))
         tell_answered(session);
     session->granted[session->n_granted++] = lease;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Session: one connection, who is at its other end, and the call it waits for.
+ * Session: one connection, the process at its other end, and the call it waits for.
  *
  * Made by the server, which owns it; ends when the other side does, or when it breaks the rules.
  * Event-loop thread only. Replies come in the order of the calls: a call that has to wait (for a
@@ -25,7 +25,7 @@ struct session;
 struct session_call {
     unsigned method;
     bool more, oneway;
-    void *data;                              /* of whoever blocked it */
+    void *data;                              /* of the handler that blocked it */
     void (*cancel)(struct session *session); /* the connection ended: undo; may be NULL */
 };
 
