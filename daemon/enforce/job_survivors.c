@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All processes of the machine are looked through, some at each turn of the loop, and everybody who
- * is of the job is kept: when the first of them ends the next one takes its place, and only after
- * the last one is there another search.
+ * A search looks through all processes of the machine, some at each turn of the loop, and remembers
+ * all that belong to the job: when the first of them ends the next one takes its place, and only
+ * after the last one is there another search.
  *
- * Processes come and go while they are looked through. Whoever forks and ends between two looks
- * would slip by, so where nobody was found and somebody ended under our eyes all is looked through
- * again, a few times: a job that forks away from us for longer than that has chosen to.
+ * Processes come and go meanwhile. One that forks and ends between two looks would slip by; so
+ * where none was found and a process ended during the search, all are looked through again, a few
+ * times. A job that forks away for longer than that has chosen to.
  */
 #include "daemon/enforce/job_survivors.h"
 
@@ -32,7 +32,7 @@
 #define SLICE_BUDGET     (512u << 10) /* … and in one turn of the loop */
 #define ENVIRONMENT_MAX  (8u << 20)   /* more than the kernel lets a process have */
 #define LEAST_COST       4096u        /* of a process of the user, however small its environment */
-#define SLICE_LOOKS      256          /* processes of anybody, in one turn */
+#define SLICE_LOOKS      256          /* processes of any user, in one turn */
 #define FOUND_MAX        4096
 #define ENTRY_SIZE       256 /* of the two variables that matter, with their NUL */
 #define CHUNK_BYTES      16384
@@ -40,7 +40,7 @@
 #define ENVIRONMENT_USEC UINT64_C(60000000)
 #define REFILL_USEC      UINT64_C(100000)
 
-/* A lease that everybody known of left, and who was found of it. */
+/* A lease whose known processes are gone, and the others that were found of it. */
 struct search {
     struct list in_manager;
     struct manager *manager;
@@ -49,7 +49,7 @@ struct search {
     DIR *proc;
     unsigned pass;
     size_t budget;    /* left of this pass */
-    bool is_restless; /* somebody ended under our eyes */
+    bool is_restless; /* a process ended during the search */
     struct process_id *found;
     size_t n_found, next; /* those before `next` have had their turn */
 };
@@ -149,7 +149,7 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
         return 0;
     r = process_identify(&before, (pid_t)atoi(name));
     if (r == -ESRCH)
-        return 0; /* a zombie: nobody to wait for, and it forks no more */
+        return 0; /* a zombie: it holds nothing and forks no more */
     if (r < 0)
         return r;
     r = read_environment(proc, name, budget, &job_marks);
@@ -165,10 +165,10 @@ static int look(struct manager *manager, const struct lease *lease, int proc, co
     return 1;
 }
 
-/* ---- Whose a process is -----------------------------------------------------------------------
+/* ---- The lease of a process -------------------------------------------------------------------
  */
 
-/* Those whom nobody asked about lately are gone, or use no device any more. */
+/* Processes that were not asked about lately are gone, or use no device any more. */
 static void environments_sweep(struct manager *manager, uint64_t now_usec) {
     struct environment *environment;
 

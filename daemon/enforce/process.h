@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Process: who somebody is, so surely that a pid used again is not mistaken for it.
+ * Process: the identity of a process, so sure that a reused pid is not mistaken for it.
  *
- * A pid alone names whoever has it now. With its start time it names one process of this boot, on
- * paper too; with a pidfd it also tells of its end. All of it is read from the kernel, nothing is
- * believed from a message.
+ * A pid alone names the process that has it now. With its start time it names one process of this
+ * boot, also in a file; with a pidfd it also tells when that ends. All of it is read from the
+ * kernel; nothing in a message is believed.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,13 +21,13 @@ int process_identify(struct process_id *ret, pid_t pid);
 
 /*
  * A descriptor that becomes readable when exactly this process ends (to be closed by the caller).
- * -ESRCH: it has ended already, whoever has its pid now.
+ * -ESRCH: it has ended already, though another process may have its pid.
  */
 int process_open(int *ret_fd, const struct process_id *id);
 
 /*
- * Who is at the other end of a connection. -ESRCH: it has ended, or its pid cannot be seen from
- * here.
+ * The process at the other end of a connection. -ESRCH: it has ended, or its pid cannot be seen
+ * from here.
  */
 int process_of_peer(struct process_id *ret, const struct peer *peer);
 
@@ -37,7 +37,7 @@ int process_of_peer(struct process_id *ret, const struct peer *peer);
 /* The path of its cgroup (version 2) below the mount point: "/user.slice/…". -ESRCH, -ENODATA. */
 int process_cgroup(char ret[static PROCESS_CGROUP_SIZE], pid_t pid);
 
-/* Whether `cgroup` is `scope` or lies below it. An empty scope has nobody. */
+/* Whether `cgroup` is `scope` or lies below it. Nothing is within an empty scope. */
 bool process_is_within(const char *cgroup, const char *scope);
 
 /* Its short name (/proc/PID/comm) as printable ASCII; "?" where there is none. */

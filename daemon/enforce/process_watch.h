@@ -3,8 +3,9 @@
 /*
  * Process watch: a process whose end concerns the broker, watched by a pidfd until it ends.
  *
- * Holders, and those who asked for a lease. Owned by the manager, one per process however many
- * leases and connections it has; it goes when the process goes. Event-loop thread only.
+ * These are holders, and processes that asked for a lease. Owned by the manager, one per process
+ * however many leases and connections it has; it goes when the process goes. Event-loop thread
+ * only.
  */
 #include "base/map.h"
 #include "daemon/enforce/process.h"

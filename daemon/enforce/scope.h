@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Scope: the cgroup of a lease, watched for the moment at which nobody is in it any more.
+ * Scope: the cgroup of a lease, watched for the moment at which its last process is gone.
  *
- * A lease with a scope ends with its last process, however whoever started it ended. The kernel
- * tells by cgroup.events; a look at each tick covers what it did not tell. Owned by the manager, by
- * lease; event-loop thread only.
+ * A lease with a scope ends with its last process, however the program that started it ended. The
+ * kernel tells by cgroup.events; a look at each tick covers what it did not tell. Owned by the
+ * manager, by lease; event-loop thread only.
  */
 #include <stdint.h>
 

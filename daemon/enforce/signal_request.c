@@ -11,7 +11,7 @@
 struct signal_request {
     struct manager *manager;
     struct list in_manager;
-    signal_request_fn done; /* NULL: nobody waits any more */
+    signal_request_fn done; /* NULL: the caller does not wait any more */
     void *userdata;
     uint32_t n_open, n_processes;
     int r; /* the first error */
@@ -42,7 +42,7 @@ static void on_signalled(void *userdata, int r, const struct hand_answer *answer
 
     if (r >= 0)
         request->n_processes += answer->signalled.n_processes;
-    else if (r != -ESRCH && request->r == 0) { /* who is gone needs no signal */
+    else if (r != -ESRCH && request->r == 0) { /* a process that is gone needs no signal */
         request->r = r;
         request->err = *err;
     }

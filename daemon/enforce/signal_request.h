@@ -14,7 +14,7 @@
 
 struct manager;
 
-/* All whose answers are to come. */
+/* All requests whose answers are to come. */
 struct signal_request_list {
     struct list open;
 };
@@ -25,9 +25,9 @@ void signal_request_list_done(struct signal_request_list *list); /* answers do n
 struct signal_request;
 
 /*
- * In whose name. A signal that the user wants, or that a user can bring about (a time limit,
- * idleness), reaches what the user could signal, and not a process of the job that runs as another
- * user by now.
+ * Whose rights the signal has. A signal that the user wants, or that a user can bring about (a time
+ * limit, idleness), reaches what the user could signal, and not a process of the job that runs as
+ * another user by now.
  */
 enum signal_request_rights {
     SIGNAL_AS_OWNER, /* of the lease */

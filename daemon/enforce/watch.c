@@ -114,12 +114,12 @@ static uint64_t allowance(const struct watch_rules *rules, const struct watch_su
     return subject->lease ? units_add(subject->limit_bytes, MAX(rules->tolerance_bytes, share)) : 0;
 }
 
-/* What a subject shows, and who is most to blame. */
+/* What a subject shows, and which process is most to blame. */
 struct finding {
     bool is_known; /* false: some reading is not to be had, and what is known is not too much */
     bool is_over;
     uint64_t used_bytes;
-    const struct watch_process *culprit; /* NULL: nobody that may be dealt with */
+    const struct watch_process *culprit; /* NULL: no process that may be dealt with */
 };
 
 static uint64_t excess(const struct watch_process *process) {
@@ -249,10 +249,10 @@ static void climb(struct track *track, const struct watch_rules *rules, uint64_t
         if (track->n_over < MAX(rules->n_samples, 1u))
             return;
     } else {
-        /* A clock that went back must not hurry anybody. */
+        /* A clock that went back must not hurry the ladder. */
         if (now_usec < track->step_usec || now_usec - track->step_usec < rules->step_usec)
             return;
-        /* Dealt with is the one who is to blame; a new one starts with a warning of its own. */
+        /* The process to blame is dealt with; a new one starts with a warning of its own. */
         if (track->step >= WATCH_TERM &&
             (!finding->culprit || !process_id_equal(&track->culprit, &finding->culprit->id)))
             above = WATCH_TERM;

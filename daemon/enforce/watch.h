@@ -5,12 +5,13 @@
  *
  *     over for n samples in a row → log → refuse growth → SIGTERM → SIGKILL
  *
- * Pure but for the memory of who was over, and since when: the time is passed in. It decides, the
- * caller acts (books, hand, log, accounts). Each subject is judged by itself: the processes of one
- * lease on one device, or one process without a lease. Within a lease the process that holds most
- * beyond what it declared is dealt with, nobody else. Never: on a reading that the driver marks as
- * not available, or with a display or MPS server. A process without a lease that Slurm or a
- * container engine started is theirs to end: it is only reported, unless the rules name its owner.
+ * It remembers which subjects were over, and since when, and is pure otherwise: the time is passed
+ * in. It decides, the caller acts (books, hand, log, accounts). Each subject is judged by itself:
+ * the processes of one lease on one device, or one process without a lease. Within a lease only the
+ * process that holds most beyond what it declared is dealt with. Never: on a reading that the
+ * driver marks as not available, or with a display or MPS server. A process without a lease that
+ * Slurm or a container engine started is theirs to end: it is only reported, unless the rules name
+ * its owner.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,7 +73,7 @@ struct watch_action {
     bool dry_run;         /* this is only what would be done */
     uint64_t lease;
     struct gpuid device;
-    struct watch_process process;     /* whom it concerns */
+    struct watch_process process;     /* the process that it concerns */
     uint64_t used_bytes, limit_bytes; /* of the subject */
     uint64_t over_bytes; /* for hand_signal.over_bytes: above it the subject is still over */
     char reason[200];    /* what it uses, what it may, and what is done next and when */
@@ -96,7 +97,7 @@ int watch_turn(struct watch *watch, const struct watch_rules *rules, uint64_t no
 /* Whether growth of `lease` on `device` is refused now. */
 bool watch_refuses(const struct watch *watch, uint64_t lease, const struct gpuid *device);
 
-/* Whether somebody is over now, and was for so long that it was told. */
+/* Whether a subject is over now, and was for so long that it was told. */
 bool watch_is_any_over(const struct watch *watch);
 
 /* The step that the process's subject has reached, for status. */

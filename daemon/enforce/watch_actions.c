@@ -33,7 +33,7 @@ static void tell_holder(struct manager *manager, const struct watch_action *acti
         session_stream(session, &(struct wire_attach_reply){ .notice = &notice });
 }
 
-/* Who was shot at: the answer comes when the process may be gone. */
+/* A signal that the hand was asked for: the process may be gone when the answer comes. */
 struct watch_signal {
     struct manager *manager;
     struct list in_manager;
@@ -175,7 +175,7 @@ static void on_action(void *userdata, const struct watch_action *action) {
         send_signal(manager, action, SIGKILL);
 }
 
-/* ---- Who is judged ----------------------------------------------------------------------------
+/* ---- What is judged ---------------------------------------------------------------------------
  */
 
 struct cases {
@@ -263,7 +263,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
 
     if (sample->n_processes == 0 && manager->watch_actions.n_over == 0)
         return;
-    /* Nobody is judged while the books wait for who comes back: they know too little. */
+    /* The watch rests while the books wait for holders to come back: they know too little. */
     if (broker_grace_until(manager->broker) != 0)
         return;
     cases.max = sample->n_processes;
