@@ -9,9 +9,9 @@
 
 /*
  * No driver tells it, so it is believed until it is seen: what drivers of 2024 take on devices of
- * this compute capability, and then what processes were seen to use when they began, because
- * whoever uses a device has a context on it. What kind of device it is does not change while it is
- * drained or lost and nothing of it is read.
+ * this compute capability, and then what processes were seen to use when they began, because a
+ * process that uses a device has a context on it. What kind of device it is does not change while
+ * it is drained or lost and nothing of it is read.
  */
 static uint64_t usual_bytes(const struct sample_device *device) {
     if (!(device->has & SAMPLE_HAS(capability)) || device->capability == 0)
@@ -54,11 +54,11 @@ static const struct sample_process *row_before(const struct manager *manager,
 /*
  * What a context must cost, by what a process uses; 0: that does not tell.
  *
- * At first sight, whoever uses less than a context has one for less. One that declares all that it
- * takes (by guard or arenas), its context first, and uses more than that, has one for so much more
- * than it was told to declare for it, whatever is believed by now. One that goes on using less than
- * it declares has one for less, or has declared ahead: that can take back what was measured too
- * high, not what is usual.
+ * At first sight, a process that uses less than a context is believed to take has a smaller one. A
+ * process that declares all that it takes (by guard or arenas), its context first, and uses more
+ * than that, has a context that is larger by so much than what it was told to declare, whatever is
+ * believed by now. One that goes on using less than it declares has a smaller context, or has
+ * declared ahead: that can take back what was measured too high, not what is usual.
  */
 static uint64_t measure(struct manager *manager, const struct device_record *known,
                         const struct sample_process *process, uint64_t believed) {

@@ -91,8 +91,8 @@ void device_record_note_place(struct manager *manager, struct device_record *kno
 }
 
 /*
- * The GPUs of the last life that the first sample of this one does not have: a card that falls off
- * moves nobody's number, not even while nobody looks.
+ * GPUs that were recorded and that the first sample does not have: a card that falls off changes no
+ * other card's number, not even while no daemon runs.
  */
 void device_record_miss_devices(struct manager *manager, const struct sample *sample) {
     struct device_record *known;

@@ -73,7 +73,10 @@ static int compare(const void *a, const void *b) {
     return memcmp(x->id.uuid, y->id.uuid, sizeof(x->id.uuid)); /* a lost one and its successor */
 }
 
-/* Indices count GPUs in bus order, lost ones too: a card that falls off moves nobody's number. */
+/*
+ * Indices count GPUs in bus order, lost ones too: a card that falls off changes no other card's
+ * number.
+ */
 static void settle_order(struct inventory *inventory) {
     uint32_t index = 0;
     struct device *gpu = NULL;

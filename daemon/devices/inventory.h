@@ -43,8 +43,8 @@ DEFINE_FREEP(struct inventory, inventory_freep, inventory_free)
 int inventory_update(struct inventory *inventory, const struct sample *sample);
 
 /*
- * A GPU that was there in an earlier life and is not now: lost, in its old place on the bus.
- * `seen` says who it is, where and how large; one that is known already stays as it is. -ENOMEM.
+ * A GPU that was there before a restart and is not now: lost, in its old place on the bus. `seen`
+ * says which one it is, where and how large; one that is known already stays as it is. -ENOMEM.
  */
 int inventory_miss(struct inventory *inventory, const struct sample_device *seen);
 

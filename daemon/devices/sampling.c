@@ -70,8 +70,10 @@ static void check_device(struct manager *manager, const struct sample_device *se
         return;
     if (known->is_new) {
         known->is_new = false;
-        /* What is there when it is seen for the first time is known; what came while nobody looked
-         * is not. */
+        /*
+         * Errors that a device has when it is first seen are accepted; those that it got while no
+         * daemon ran are not.
+         */
         if (seen->has & SAMPLE_HAS(ecc_uncorrected) && !known->record.has_accepted)
             device_record_accept_errors(manager, known, seen->ecc_uncorrected);
         if (known->record.drained) {
@@ -234,7 +236,7 @@ void sampling_tick(struct manager *manager, struct moment now) {
     manager->sampling.accounts_trouble = trouble;
 
     trouble = !state_is_ready(manager->state, &err);
-    /* Who comes back cannot be recorded: the time for it begins when it can. */
+    /* Holders that come back cannot be recorded: the grace time begins when they can. */
     if (trouble && manager->books_lost)
         broker_grace_begin(manager->broker, now);
     if (trouble && !manager->sampling.state_trouble)
