@@ -38,7 +38,7 @@
 
 enum call_kind { CALL_ASKED, CALL_SAMPLE, CALL_PREPARE };
 
-/* A question: somebody's, a sample, or one of those that a new hand begins with. */
+/* A question: a caller's, a sample, or one of those that a new hand begins with. */
 struct hand_call {
     struct list link; /* in hand->waiting, or alone while it is out */
     struct hand *hand;

@@ -58,7 +58,7 @@ struct hand_options {
 
 /*
  * Returns at once; the first sample comes from the loop. Fails only for want of memory or where no
- * hand can be started at all (no program, nobody listens), which is then not tried again.
+ * hand can be started at all (no program, no listener), which is then not tried again.
  */
 int hand_new(struct hand **ret, const struct hand_options *options, struct allot_error *err);
 struct hand *hand_free(struct hand *hand); /* accepts NULL, returns NULL; the process ends too */
@@ -82,7 +82,7 @@ struct hand_confine {
     uint64_t lease;
     pid_t pid;       /* the caller itself, between fork and exec */
     uint64_t start;  /* field 22 of its /proc/PID/stat: another process of that pid is refused */
-    uint32_t uid;    /* whose process it must be */
+    uint32_t uid;    /* the user whose process it must be */
     bool want_scope; /* tier 2 */
     bool want_limit; /* tier 1; only in a scope of our own: other cgroups have other tenants */
     uint32_t n_devices;
@@ -105,8 +105,8 @@ struct hand_confined {
 struct hand_signal {
     int signal;
     /*
-     * With the rights of this user and no others, as if the user had sent it: a process that has
-     * become somebody else's is not reached.
+     * With the rights of this user and no others, as if the user had sent it: a process that runs
+     * as another user by now is not reached.
      */
     bool as_user;
     uint32_t uid;
@@ -159,7 +159,7 @@ int hand_probe(struct hand *hand, hand_fn done, void *userdata);
 /*
  * Close every handle to a GPU (its instances with it), or read it again. Remembered: a successor is
  * told, too. The answer comes when the handles are closed; until it is opened the samples have the
- * device as SAMPLE_CLOSED. -ENOENT: nobody has read such a GPU yet (so after the first sample).
+ * device as SAMPLE_CLOSED. -ENOENT: no such GPU was read yet (so call it after the first sample).
  */
 int hand_close_device(struct hand *hand, const struct gpuid *gpu, bool closed, hand_fn done,
                       void *userdata);

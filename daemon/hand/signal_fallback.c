@@ -60,7 +60,7 @@ static void finish_first(struct signal_fallback *fallback, int r, const struct h
     done(userdata, r, answer, err);
 }
 
-/* This hand is of no use: whoever waits for it hears so. New ones may come meanwhile. */
+/* This hand is of no use: the callers that wait for it are told. New ones may come meanwhile. */
 static void give_up(struct signal_fallback *fallback, int r, const char *reason) {
     struct allot_error err;
     size_t n = 0;
@@ -124,7 +124,7 @@ static int readable(sd_event_source *source, int fd, uint32_t events, void *user
         error_set(&err, message.answer.r, "%s", message.answer.text);
         finish_first(fallback, message.answer.r, message.answer.r < 0 ? NULL : &answer, &err);
     }
-    /* Whoever was answered may have ended all this, or asked for more. */
+    /* The caller that was answered may have ended all this, or asked for more. */
     if (fallback->link.fd != fd)
         return 0;
     sd_event_source_set_time_relative(fallback->deadline, fallback->timeout_usec);

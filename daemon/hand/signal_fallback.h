@@ -3,9 +3,9 @@
 /*
  * Signal fallback: signals that do not wait for a driver that hangs.
  *
- * A hand does one thing after the other, so one that is stuck in the driver signals nobody. A
- * signal that needs no reading is then sent by a hand of its own, which never touches the driver,
- * is started for it and ends when nothing is left to do. Embedded in struct hand; event-loop thread
+ * A hand does one thing after the other, so one that is stuck in the driver sends no signals. A
+ * signal that needs no reading is then sent by a second hand, which never touches the driver, is
+ * started for it and ends when nothing is left to do. Embedded in struct hand; event-loop thread
  * only.
  */
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sd-bus, synchronously: the hand does one thing at a time and nobody waits for it but allotd,
- * which replaces it when it takes too long.
+ * sd-bus, synchronously: the hand does one thing at a time, and only allotd waits for it, which
+ * replaces it when it takes too long.
  *
  * A transient unit is there when its job is done, not when the call returns. JobRemoved says so, to
- * those who subscribed before they asked.
+ * clients that subscribed before they asked.
  */
 #include "daemon/hand/exec/bus.h"
 

@@ -131,7 +131,7 @@ void device_reader_read_links(struct device_reader *device, const struct nvml *n
 
         if (other == device || other->seen.is_mig)
             continue;
-        if (!other->handle.handle) { /* closed or lost: nobody can say that it moved */
+        if (!other->handle.handle) { /* closed or lost: whether it moved is not known */
             seen->n_links += keep_link(&before, &other->seen.id, link);
             continue;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread works on a copy of who is who, so it shares nothing with the reader but a flag. NVML
+ * The thread has its own copy of the devices, so it shares nothing with the reader but a flag. NVML
  * cannot be woken out of its wait: it waits WAIT_MSEC at a time, and that is how long ending it may
  * take.
  */

@@ -8,8 +8,8 @@
  *     handle    in known[], NULL while it is closed or lost
  *
  * Closed devices: NVML opens a GPU when its handle is asked for, by index also those before it. So
- * while a device is closed the others are asked for by their bus ids, and GPUs that nobody has seen
- * yet stay unseen; NVML itself is shut down and begun anew, for it keeps what it has open.
+ * while a device is closed the others are asked for by their bus ids, and GPUs that were not seen
+ * before stay unseen; NVML itself is shut down and begun anew, for it keeps what it has open.
  *
  * NVML finds GPUs when it is initialised, and never again: a GPU that was lost and is back shows
  * only after that, so with a lost GPU it is begun anew every RETRY_SAMPLES.
@@ -42,7 +42,7 @@ struct nvml_reader {
     bool was_cut;
     unsigned n_samples, n_since_open;
     unsigned n_gpus;    /* NVML's count when known[] was made */
-    unsigned n_unknown; /* of them, those that could never say who they are */
+    unsigned n_unknown; /* of them, those that could never be identified */
     size_t n;
     struct device_reader known[SAMPLE_DEVICES_MAX];
 };
@@ -233,7 +233,7 @@ static bool any_closed(const struct nvml_reader *reader) {
     return false;
 }
 
-/* By index, all there are; those that cannot even say who they are stay what they were. */
+/* By index, all there are; those that cannot be identified stay what they were. */
 static int find_all(struct nvml_reader *reader, struct allot_error *err) {
     unsigned n;
     int r = nvml_device_count(reader->nvml, &n, err);
@@ -258,8 +258,10 @@ static int find_all(struct nvml_reader *reader, struct allot_error *err) {
             known->seen.health = SAMPLE_OK;
             continue;
         }
-        /* Lost, at this index: whoever is known to have been there. One that was lost before this
-         * hand began is looked for until it is back. */
+        /*
+         * Lost, at this index: the device that is known to have been there. One that was lost
+         * before this hand began is looked for until it is back.
+         */
         reader->n_unknown++;
         for (size_t j = 0; j < reader->n; j++)
             if (!reader->known[j].seen.is_mig && reader->known[j].seen.index == i &&
@@ -448,8 +450,7 @@ static int compare_known(const void *a, const void *b) {
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* Instances that are not there any more have nobody to report them: their GPU's list is the truth.
- */
+/* Instances that are gone are not reported by anything: their GPU's list is the truth. */
 static void drop_gone(struct nvml_reader *reader) {
     size_t n = 0;
 

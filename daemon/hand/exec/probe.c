@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each probe tries, somewhere out of everybody's way, what the tier must refuse:
+ * Each probe tries, in a place of its own, what the tier must refuse:
  *
  *     1  a program in a cgroup limited to 2 MiB makes a CUDA context, and must get no memory
  *     2  a process in a scope with no device allowed opens a GPU's node, and must get EPERM
@@ -39,7 +39,7 @@ static void say(struct hand_probes *probes, int tier, bool proven, const char *f
     va_end(args);
 }
 
-/* A name nobody else has. */
+/* A name that no other process has. */
 static void probe_name(char ret[static SCOPE_NAME_SIZE], const char *what) {
     snprintf(ret, SCOPE_NAME_SIZE, "allot-probe-%s-%d.scope", what, (int)getpid());
 }

@@ -158,12 +158,12 @@ static void read_cgroup(const char *dir, struct sample_process *process) {
     *end = 0;
     hand_proc_container(process->container, sizeof(process->container), line);
     process->owner = cgroup_owner_find(cgroup_owner_root(), line);
-    /* A part of a path is the path of somebody else. */
+    /* A part of a path is the path of another file. */
     if ((size_t)(end - line) < sizeof(process->cgroup))
         memcpy(process->cgroup, line, (size_t)(end - line) + 1);
 }
 
-/* The name of the file that it runs, if that is root's and nobody else may write it. */
+/* The name of the file that it runs, if that is root's and only root may write it. */
 static const char *trusted_name(const char *dir, char text[static 256]) {
     char path[128];
     struct stat st;

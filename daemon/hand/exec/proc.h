@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * What /proc says about a process on a GPU. Read by the hand, which may look at everybody's.
+ * What /proc says about a process on a GPU. Read by the hand, which may look at every user's
+ * processes.
  */
 #include <stdbool.h>
 #include <stddef.h>

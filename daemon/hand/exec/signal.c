@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order is what makes it sure: the pidfd first, then everything that must be true of the
- * process, then the signal through that pidfd. Whatever was read in between was of the one who gets
- * it.
+ * process, then the signal through that pidfd. Whatever was read in between was of the process that
+ * gets it.
  *
  * A signal in the name of a user is sent by a child that has become that user. Reading /proc first
  * would not do: between the look and the signal the process may run a set-user-ID program. The
@@ -139,7 +139,7 @@ static int batch_judge(const struct batch *batch, const char *what, struct allot
                      what);
 }
 
-/* Nobody may be talked into ending the machine or ourselves. */
+/* No message may make the hand end the machine or itself. */
 static bool is_taboo(pid_t pid) {
     return pid <= 1 || pid == getpid() || pid == getppid();
 }
@@ -196,7 +196,7 @@ static int signal_members(const char *folder, const char *cgroup, struct batch *
         if (is_taboo(pid))
             continue;
         pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-        /* Whoever has the pid now must still be a member. */
+        /* The process that has the pid now must still be a member. */
         if (pidfd >= 0 && process_cgroup(now, pid) == 0 && process_is_within(now, cgroup))
             batch_add(batch, &pidfd);
     }
@@ -218,14 +218,17 @@ static int signal_scope(const struct hand_signal *signal, struct hand_signalled 
         return r;
     r = signal_members(folder, signal->cgroup, &batch);
     if (r == -ENOENT)
-        return 0; /* nobody is left */
+        return 0; /* no process is left */
     if (r < 0)
         return error_set(err, r, "%s cannot be read: %s", signal->cgroup, strerror(-r));
     ret->n_processes = batch.n_sent;
     if (signal->signal == SIGKILL) {
         cleanup(closep) int fd = -1;
 
-        /* All at once, also those that were born meanwhile (Linux 5.14); else until nobody is. */
+        /*
+         * All at once, also those that were born meanwhile (Linux 5.14); else again until none is
+         * left.
+         */
         snprintf(path, sizeof(path), "%s/cgroup.kill", folder);
         fd = signal->as_user ? -1 : open(path, O_WRONLY | O_CLOEXEC);
         if (fd >= 0 && write(fd, "1", 1) == 1)
