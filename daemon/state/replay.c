@@ -3,7 +3,8 @@
  * A restart in the middle of anything must look like a pause. Records say what was promised; then
  * the world is asked what is left of it: a holder whose process is gone is released at once, one
  * that lives is watched and has the grace time to come back. A record that contradicts the others
- * is left out, loudly, and the books then count as lost: they are rebuilt from who comes back.
+ * is left out, loudly, and the books then count as lost: they are rebuilt from the processes that
+ * come back.
  */
 #include "daemon/state/replay.h"
 

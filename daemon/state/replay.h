@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Restore: the last life's leases, holders and places, taken back at the start, and the grace time
- * in which clients come back to them.
+ * Replay: the leases, holders and places that were recorded before the daemon restarted, taken back
+ * at the start, and the grace time in which clients come back to them.
  *
  * Part of the manager; event-loop thread only.
  */

@@ -5,9 +5,9 @@
  * A daemon that is ended in the middle of write() leaves the beginning of a frame, then the zeros
  * that were there before: *torn*. Nothing was answered, so nothing was lost. It is told apart from
  * damage by the end mark: a frame whose head is good and whose end mark is still zero was never
- * finished. A file that somebody cut lacks its zeros: *truncated*. Any other place where no frame
- * begins is *corrupted*; reading goes on at the next frame whose checksums hold, since the records
- * there say whole what objects are. A gap in the sequence is a frame that is missing.
+ * finished. A file that was cut lacks its zeros: *truncated*. Any other place where no frame begins
+ * is *corrupted*; reading goes on at the next frame whose checksums hold, since the records there
+ * say whole what objects are. A gap in the sequence is a frame that is missing.
  */
 #include "daemon/state/scan.h"
 
@@ -115,7 +115,7 @@ static void worsen(struct state_scan *scan, enum state_damage damage, uint64_t a
     scan->damage = MAX(scan->damage, damage);
 }
 
-/* A frame in order of which no records can be made was written by somebody else. */
+/* A frame in order of which no records can be made was written by another program. */
 static int frame_read(const uint8_t *payload, size_t size, uint64_t offset, state_scan_fn fn,
                       void *userdata, struct state_scan *scan) {
     struct record record;

@@ -30,7 +30,7 @@ size_t state_scan_close_frame(uint8_t *bytes, size_t payload_size, uint64_t sequ
 
 enum state_damage {
     STATE_WHOLE,
-    STATE_TORN,      /* the last write was cut off by the end of its process: nobody was answered */
+    STATE_TORN, /* the last write was cut off by the end of its process: no client was answered */
     STATE_TRUNCATED, /* the end is missing */
     STATE_CORRUPTED, /* something inside is not what was written */
     STATE_FOREIGN,   /* not a state file, or one of another version */

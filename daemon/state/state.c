@@ -45,7 +45,7 @@
 #define LOG_TIMES 4
 #define LOG_SMALL (UINT64_C(512) << 10)
 
-/* Nobody has this many leases: of such a file only the beginning is read into memory. */
+/* No box has this many leases: of such a file only the beginning is read into memory. */
 #define FILE_MAX   (UINT64_C(1) << 30)
 #define FILE_BEGIN (UINT64_C(64) << 20)
 
@@ -322,7 +322,7 @@ int state_commit(struct state *state, struct allot_error *err) {
     if (state->fd < 0 || !room_make(state, STATE_FRAME_HEAD + size + STATE_FRAME_END)) {
         r = snapshot(state); /* holds the turn, too */
         if (r < 0 && state->fd < 0 && !promises_live(state)) {
-            /* There never was room in this life, so nobody was promised anything. */
+            /* There never was room since the start, so nothing was promised. */
             turn_clear(state);
             return 0;
         }
@@ -341,7 +341,7 @@ int state_commit(struct state *state, struct allot_error *err) {
     state->n_commits++;
     turn_clear(state);
 
-    /* It is all on disk, but will never be a snapshot: who reads it again has it whole. */
+    /* It is all on disk, but will never be a snapshot: the next reader has it whole. */
     if (state->live_error < 0)
         return error_set(err, state->live_error,
                          "%s: there was no memory to remember a record: restart allotd",
@@ -499,9 +499,9 @@ static int dir_open(struct state *state, const char *dir, struct allot_error *er
 }
 
 /*
- * The first snapshot of this life, or the next best thing: with hardly any room behind it; without
- * the damaged file, whose room it takes; none at all, until there is room. Whoever could not be
- * recorded is then not promised anything, but the box is looked after.
+ * The first snapshot since the start, or the next best thing: with hardly any room behind it;
+ * without the damaged file, whose room it takes; none at all, until there is room. What cannot be
+ * recorded is then not promised, but the daemon goes on.
  */
 static int settle_in(struct state *state, const struct state_scan *scan, uint8_t *bytes,
                      struct state_report *report) {

@@ -8,7 +8,7 @@
  * call: what was committed is there at the next start, what was not never happened. Owned by the
  * manager, event-loop thread only. docs/state.md describes the bytes.
  *
- *     state_open()                        the last life's records are in memory
+ *     state_open()                        the records are in memory
  *     state_replay(…)                     META first, then devices, leases, holders, waiters
  *     state_put() … state_put()           what changed in this turn
  *     state_commit()                      now, and only now, the replies of this turn may go out
@@ -24,7 +24,7 @@
 
 struct state;
 
-/* What the last life left behind. */
+/* What the daemon before this one left behind. */
 struct state_report {
     bool is_fresh;    /* there was no file; with is_lost: there must have been one */
     bool is_rebooted; /* it was of a former boot: leases, holders and waiters are gone with it */
