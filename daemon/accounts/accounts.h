@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Accounts: who held how much for how long, in SQLite.
+ * Accounts: how much each lease held for how long, in SQLite.
  *
  * The event loop notes, in memory; a thread of its own writes, a transaction a second, so a slow,
- * hung or full disk costs nobody else anything: lines wait, up to a bound, then the oldest are
- * dropped, counted and the loss is told. Owned by the manager; every call here is of the event-loop
- * thread. Durations come from CLOCK_BOOTTIME (`now_usec`), dates from CLOCK_REALTIME (`real_usec`),
- * so a clock that jumps moves what is noted, but never its amount.
+ * hung or full disk does not hold up the daemon: lines wait, up to a bound, then the oldest are
+ * dropped and counted, and the loss is told. Owned by the manager; every call here is of the
+ * event-loop thread. Durations come from CLOCK_BOOTTIME (`now_usec`), dates from CLOCK_REALTIME
+ * (`real_usec`), so a clock that jumps moves what is noted, but never its amount.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 struct accounts;
 
-/* `uid` of a process nobody could name (a container's, one that is gone already). */
+/* `uid` of a process whose user is not known (a container's, one that is gone already). */
 #define ACCOUNTS_NOBODY UINT32_MAX
 
 struct accounts_options {
@@ -137,7 +137,7 @@ typedef void (*accounts_usage_fn)(void *userdata, const struct accounts_row *row
 int accounts_usage(struct accounts *accounts, const struct accounts_query *query,
                    accounts_usage_fn fn, void *userdata);
 
-/* Nobody waits for the answers of `userdata` any more. */
+/* The answers for `userdata` are not wanted any more. */
 void accounts_forget(struct accounts *accounts, void *userdata);
 
 int accounts_fd(const struct accounts *accounts);

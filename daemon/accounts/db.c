@@ -191,14 +191,14 @@ int accounts_db_open(struct accounts_db **ret, const char *path, uint64_t life,
     if (!db || !(db->path = strdup(path)))
         return error_set(err, -ENOMEM, "out of memory");
     db->life = life & INT64_MAX;
-    /* SQLite would make it for everybody to read; its other files get the same rights as this. */
+    /* SQLite would make it readable by every user; its other files get the same rights as this. */
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640);
     if (fd < 0)
         return error_set(err, -errno, "%s: cannot open the accounts: %m", path);
     if (sqlite3_open_v2(path, &db->sql, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
         SQLITE_OK)
         return failed(db, err);
-    sqlite3_busy_timeout(db->sql, 2000); /* somebody may look into it with sqlite3 */
+    sqlite3_busy_timeout(db->sql, 2000); /* a person may look into it with sqlite3 */
     if (sqlite3_exec(db->sql,
                      "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
                      "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512;"
@@ -546,7 +546,7 @@ static void name_key(char key[static GPUID_TEXT_SIZE], enum accounts_by by) {
     const char *name = NULL;
     char buffer[4096];
 
-    if (key[0] == '-' || !*key) /* of a process that nobody could name, or on no device */
+    if (key[0] == '-' || !*key) /* of a process whose user is not known, or on no device */
         name = by == ACCOUNTS_BY_DEVICE ? "(none)" : "(unmanaged)";
     else if (by == ACCOUNTS_BY_USER &&
              getpwuid_r(id, &user, buffer, sizeof(buffer), &user_found) == 0 && user_found)

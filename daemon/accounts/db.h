@@ -57,7 +57,10 @@ struct accounts_db *accounts_db_free(struct accounts_db *db); /* accepts NULL, r
 /* All notes or none, in one transaction; the list stays as it is. */
 int accounts_db_write(struct accounts_db *db, const struct list *notes, struct allot_error *err);
 
-/* Leases of earlier daemons that nobody took over ended when the last line before was written. */
+/*
+ * Leases of earlier daemons that this one did not take over ended when the last line before was
+ * written.
+ */
 int accounts_db_close_orphans(struct accounts_db *db, struct allot_error *err);
 
 /* Remove what is older than `before_usec`, and the oldest of what is too much. */

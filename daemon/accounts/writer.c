@@ -37,7 +37,7 @@ struct spending {
 struct question {
     struct list in_list, in_asked;
     struct accounts_query query;
-    accounts_usage_fn fn; /* event loop only; NULL: nobody waits any more */
+    accounts_usage_fn fn; /* event loop only; NULL: the caller does not wait any more */
     void *userdata;
     struct accounts_row *rows;
     size_t n_rows;
