@@ -83,7 +83,7 @@ void config_find(struct config_findings *findings, struct config_place place, bo
         findings->is_out_of_memory = true;
         return;
     }
-    /* Whoever tells it says that it is an error. */
+    /* The caller that prints it says that it is an error. */
     if (is_error && report->n_errors++ == 0 && place.line > 0)
         error_set(&findings->first, -EINVAL, "%s:%u: %s", place.file, place.line, text);
     else if (is_error && report->n_errors == 1)
@@ -91,7 +91,7 @@ void config_find(struct config_findings *findings, struct config_place place, bo
     if (!is_error)
         report->n_warnings++;
     if (report->n_errors + report->n_warnings > FINDINGS_MAX)
-        return; /* counted, not told: nobody reads more at once */
+        return; /* counted, not told: people read no more at once */
     longer = realloc(report->text, before + (size_t)n + 1);
     if (!longer) {
         findings->is_out_of_memory = true;

@@ -5,8 +5,8 @@
  *
  * FILE and then FILE.d/NAME.conf in the order of their names: a later value of a key replaces an
  * earlier one. A configuration never changes once it is read: a reload makes another and the
- * manager swaps them, or keeps the old one. Values, owned by whoever read it.
- * docs/allotd.conf.5.scd tells people of every key.
+ * manager swaps them, or keeps the old one. Plain values, owned by the caller of config_read().
+ * docs/allotd.conf.5.scd describes every key.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ struct config {
     bool has_admin_gid; /* the machine has that group */
     gid_t admin_gid;
     uint64_t retention_usec;    /* of accounts; UNITS_FOREVER: all is kept */
-    uint64_t quota_period_usec; /* over which GiB·hours count; the same for everybody */
+    uint64_t quota_period_usec; /* over which GiB·hours count; the same for every user */
     struct policy policy;
     struct watch_rules watch;
     struct health_rules health;

@@ -2,9 +2,9 @@
 /*
  *     loop ── begin ─▶ struct job ─▶ thread: config_read ─▶ the job, through the pipe ─▶ on_read
  *
- * The job belongs to whoever has its pointer: the loop, the thread, the pipe, the loop. Nothing is
- * shared, so nothing is locked, and a thread that never comes back is simply left behind: when the
- * pipe is closed meanwhile it frees its job itself.
+ * The job belongs to the side that has its pointer: the loop, the thread, the pipe, the loop.
+ * Nothing is shared, so nothing is locked, and a thread that never comes back is simply left
+ * behind: when the pipe is closed meanwhile it frees its job itself.
  */
 #include "daemon/config/reload.h"
 
@@ -50,8 +50,8 @@ struct reload {
     int fd; /* the end of the pipe to read from */
     int job_fd;
     bool is_reading;
-    bool is_late;           /* so long that nobody waits for it any more */
-    bool is_due;            /* somebody asked while it was read: read again */
+    bool is_late;           /* so long that no caller waits for it any more */
+    bool is_due;            /* a caller asked while it was read: read again */
     bool is_told;           /* systemd thinks that we reload */
     struct list asked, due; /* struct asker: for this reading, for the next */
     sd_event_source *source, *timer;

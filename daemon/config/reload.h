@@ -4,10 +4,10 @@
  * Reload: the configuration is read again while the daemon serves.
  *
  * Users and groups have names in it, and those may come over a network that does not answer: so a
- * thread reads, one at a time, and the loop takes what it has read. Whoever asks while one reads
- * hears of the next reading, which sees what was written until then. After RELOAD_PATIENCE_USEC
- * whoever waits is told so and waits no more; what is read in the end counts all the same.
- * Event-loop thread only.
+ * thread reads, one at a time, and the loop takes what it has read. A caller that asks while one
+ * reads gets the result of the next reading, which sees what was written until then. After
+ * RELOAD_PATIENCE_USEC the callers are told so and wait no more; what is read in the end counts all
+ * the same. Event-loop thread only.
  */
 #include <stdint.h>
 

@@ -3,7 +3,7 @@
  *     loop ── user_names_get ─▶ known? ─no─▶ wanted[] ─▶ thread: look_up ─▶ found[] ─▶ known
  *
  * `known` is the loop's own; the two short arrays, under the lock, are all that is shared. When the
- * thread hangs they fill up, and whoever does not fit is asked for again next time.
+ * thread hangs they fill up, and a user that does not fit is asked for again next time.
  */
 #include "daemon/config/user_names.h"
 

@@ -4,9 +4,9 @@
  * User names: what users are called, without ever waiting for a directory service.
  *
  * A name may come over a network that does not answer, so it is looked up by a thread of its own,
- * once, and remembered. Until it is known a user is called by its number. Whoever asks first waits
- * for a moment, which is enough for a local file; when that was once too short, nobody waits any
- * more until the thread is back. Called from the event-loop thread alone.
+ * once, and remembered. Until it is known a user is called by its number. The first call for a user
+ * waits for a moment, which is enough for a local file; once that was too short, no call waits
+ * until the thread is back. Called from the event-loop thread alone.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 #include "base/cleanup.h"
 
-#define USER_NAMES_MAX       4096 /* users who are remembered */
+#define USER_NAMES_MAX       4096 /* users that are remembered */
 #define USER_NAMES_WAIT_USEC UINT64_C(50000)
 
 struct user_names;

@@ -31,7 +31,8 @@ int config_value_devices(struct policy_names *ret, const char *text, const char 
 
 /*
  * Windows of the week, separated by commas: `Mon-Fri 09:00-18:00, Sat 10:00-24:00`, `22:00-06:00`
- * for every day. They come out as windows that do not cross the end of the week; nobody is named.
+ * for every day. They come out as windows that do not cross the end of the week, without users or
+ * groups.
  */
 int config_value_hours(struct policy_hours **ret, size_t *ret_n, const char *text,
                        const char **why);
