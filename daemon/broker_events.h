@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Broker events: what the broker tells goes to everybody whom it concerns: verdicts and notices to
- * sessions, records to the state, events to the journal, to Monitor and to the accounts.
+ * Broker events: what the broker tells goes where it belongs: verdicts and notices to sessions,
+ * records to the state, events to the journal, to Monitor and to the accounts.
  *
  * Part of the manager; event-loop thread only.
  */

@@ -82,7 +82,7 @@ bool log_allow(struct log_allowance *allowance, uid_t uid, uint64_t now_usec,
             slot = i;
             is_found = true;
         } else if (!allowance->users[i].is_used) {
-            /* Slots are filled in their order: behind a free one there is nobody. */
+            /* Slots are filled in their order: behind a free one there is none in use. */
             slot = i;
             break;
         } else if (allowance->users[i].last_usec < allowance->users[slot].last_usec) {
@@ -195,7 +195,7 @@ static void to_stderr(int level, const char *message) {
                      level < LOG_ERR ? names[LOG_ERR] : names[level], message);
 
     if (write(STDERR_FILENO, line, MIN((size_t)n, sizeof(line) - 1)) < 0)
-        return; /* nobody is left to be told */
+        return; /* there is no place left to say so */
 }
 
 void log_line(int level, const struct log_about *about, const char *format, ...) {

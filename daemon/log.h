@@ -5,8 +5,8 @@
  *
  * To the journal with fields where stderr is the journal's, else to stderr as text. One target per
  * process, set in main before the first line; event-loop thread and the accounts' thread may both
- * write. What a user can cause at will is limited per user: one who floods silences nobody else,
- * and the number of lines left out is told in the next one. What is done to a process (OVER,
+ * write. What a user can cause at will is limited per user: a user who floods the log silences no
+ * other, and the number of lines left out is told in the next one. What is done to a process (OVER,
  * SIGNALLED, UNMANAGED) and what happens to a device is always told.
  */
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 /*
  * Order is everything here.
  *
- *     start:   config → state (the last life) → accounts → broker ← records → hand → socket
+ *     start:   config → state (recorded before) → accounts → broker ← records → hand → socket
  *     a turn:  something happens → broker changes, records, replies in buffers
  *              → manager_settle: line → commit → send
  *     end:     socket → hand → … in reverse; the state stays on disk
@@ -47,8 +47,8 @@
 
 #define USEC_PER_SEC    UINT64_C(1000000)
 #define TICK_USEC       USEC_PER_SEC
-#define TIMER_ACCURACY  UINT64_C(1000)   /* of a deadline in the queue: somebody waits for it */
-#define TICK_ACCURACY   UINT64_C(250000) /* of the tick: nobody does */
+#define TIMER_ACCURACY  UINT64_C(1000)   /* of a deadline in the queue: a client waits for it */
+#define TICK_ACCURACY   UINT64_C(250000) /* of the tick: none does */
 #define RETRY_USEC      UINT64_C(100000) /* until a failed commit is tried again */
 #define SETTLE_ROUNDS   16
 #define FILES_KEPT_BACK 128 /* descriptors for everything that is no client */
@@ -96,7 +96,7 @@ static bool commit(struct manager *manager) {
         return !manager->held_back;
     r = state_commit(manager->state, &err);
     if (r == -ENOMEM && !manager->held_back) {
-        /* That does not pass by waiting; nobody was answered, so a new start loses nothing. */
+        /* That does not pass by waiting; no client was answered, so a new start loses nothing. */
         log_line(LOG_ERR, &(struct log_about){ .message = LOG_STATE_FULL }, "%s", err.text);
         sd_event_exit(manager->event, r);
     }
@@ -245,7 +245,7 @@ void manager_tell_config(const struct config_report *report) {
 
         if (!is_error)
             cut_word(line, ": warning: ");
-        /* The first error is told by whoever has it as an error. */
+        /* The caller tells the first error. */
         if (*line && !(is_error && is_first))
             log_line(is_error ? LOG_ERR : LOG_WARNING, NULL, "%s", line);
         is_first &= !is_error;

@@ -91,7 +91,7 @@ struct manager {
     struct store store; /* of the message in hand */
     struct store reply; /* of the reply in hand */
 
-    uid_t own_uid; /* whom it runs as: an administrator of a private box */
+    uid_t own_uid; /* its own: an administrator of a private box */
     char host[65];
     uint64_t started_usec; /* CLOCK_REALTIME */
     uint64_t begun_usec;   /* the same of CLOCK_BOOTTIME */
@@ -111,7 +111,10 @@ struct manager {
     sd_event_source *turn_timer, *tick_timer, *accounts_source, *signals[4];
 };
 
-/* Open everything, restore the last life, listen. -EINVAL: the configuration has a mistake. */
+/*
+ * Open everything, take back what was recorded before, listen. -EINVAL: the configuration has a
+ * mistake.
+ */
 int manager_new(struct manager **ret, const struct manager_options *options,
                 struct allot_error *err);
 struct manager *manager_free(struct manager *manager); /* accepts NULL, returns NULL */
