@@ -4,7 +4,7 @@
  *
  *     start:   config → state (recorded before) → accounts → broker ← records → hand → socket
  *     a turn:  something happens → broker changes, records, replies in buffers
- *              → manager_settle: line → commit → send
+ *              → manager_settle: queue → commit → send
  *     end:     socket → hand → … in reverse; the state stays on disk
  *
  * Nothing of a turn is sent before its records are written. If they cannot be written, nothing is
@@ -150,7 +150,7 @@ void manager_settle(struct manager *manager) {
 
         if (broker_deadline(manager->broker) <= now.usec &&
             broker_turn(manager->broker, now) == -ENOMEM)
-            log_line(LOG_WARNING, NULL, "no memory to run the line: it is tried again");
+            log_line(LOG_WARNING, NULL, "no memory to run the queue: it is tried again");
         replay_settle(manager, now);
         server_flush(manager->server, commit(manager));
         if (!manager->unwritten && broker_deadline(manager->broker) > now.usec)

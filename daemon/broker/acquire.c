@@ -34,7 +34,7 @@ static void reason_device(const struct broker *broker, const struct waiter *wait
             best = option;
     }
     if (!best)
-        snprintf(text, size, "there is enough free, and others come first");
+        snprintf(text, size, "enough is free, but earlier requests come first");
     else if (claim->is_named)
         snprintf(text, size, "needs %s on %s, where %s is free",
                  units_format_bytes(best->guaranteed_bytes, a), broker->books[best->slot]->name,
@@ -84,18 +84,20 @@ static void reason_quota(const struct broker *broker, const struct waiter *waite
 
     if (over >= 0)
         snprintf(text, size,
-                 "you have %s of %s and may have %s of a device; it starts when enough of yours "
-                 "there is given back",
+                 "you have %s of %s and may have %s of a device; it starts when your jobs there "
+                 "give enough back",
                  units_format_bytes(user->slot_bytes[over], a), broker->books[over]->name,
                  units_format_permyriad(rules->quota_permyriad, b));
     else if (!waiter->holder && user->n_leases >= rules->max_leases)
         snprintf(text, size, "you have %u leases of at most %u; it starts when one of them ends",
                  user->n_leases, rules->max_leases);
     else if (!waiter->holder && !fit_quota_reaches(user, waiter->claim))
-        snprintf(text, size, "you use %u devices of at most %u; it starts when one is free of you",
+        snprintf(text, size,
+                 "you use %u devices of at most %u; it starts when one of your other jobs ends",
                  user->n_slots, rules->quota_devices);
     else
-        snprintf(text, size, "you have %s of your quota of %s; it starts when enough is given back",
+        snprintf(text, size,
+                 "you have %s of your quota of %s; it starts when your jobs give enough back",
                  units_format_bytes(user->charged_bytes, a),
                  units_format_bytes(rules->quota_bytes, b));
 }
@@ -115,15 +117,15 @@ void acquire_reason(const struct broker *broker, const struct waiter *waiter, ch
                      units_format_bytes(books_free_bytes(book), b),
                      waiter->why == WHY_BEHIND ? " and other growth comes first" : "");
         } else if (waiter->why == WHY_BEHIND) {
-            snprintf(text, size, "there is enough free, but it is kept for those who come first");
+            snprintf(text, size, "enough is free, but it is kept for earlier requests");
         } else {
             reason_device(broker, waiter, text, size);
         }
         return;
     case WHY_UNSAFE:
         snprintf(text, size,
-                 "there is enough free, but then not every running job could have the maximum that "
-                 "it declared; it goes on when one of them gives back");
+                 "enough is free, but then not every running job could reach the maximum that it "
+                 "declared; it goes on when one of them gives memory back");
         return;
     case WHY_QUOTA:
         reason_quota(broker, waiter, text, size);
@@ -374,7 +376,7 @@ void broker_unheard(struct broker *broker, uint64_t id, struct moment now) {
 
     broker->now_usec = now.usec;
     if (lease && lease->is_unanswered && lease->n_holders == 0)
-        lease_end(broker, lease, "its grant did not reach who asked for it", false);
+        lease_end(broker, lease, "its grant did not reach the client", false);
 }
 
 int broker_submit(struct broker *broker, const struct broker_peer *peer,
@@ -402,7 +404,7 @@ int broker_submit(struct broker *broker, const struct broker_peer *peer,
     }
     if (r == 0 && user->n_waiting >= user->rules.max_waiting) {
         verdict_refuse(ret, REFUSAL_BUSY, NULL,
-                       "you have %u requests in line already, which is all that you may have",
+                       "you have %u requests in the queue already, and may have no more",
                        user->n_waiting);
         free(claim);
         r = -EBUSY;

@@ -43,8 +43,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
 
     if (user->n_leases >= rules->max_leases)
         return verdict_refuse(ret, REFUSAL_DENIED, NULL,
-                              "you have %u leases already, which is all that you may",
-                              user->n_leases);
+                              "you have %u leases already, and may have no more", user->n_leases);
     if (rules->quota_byte_seconds != UNITS_FOREVER && broker->sink.spent &&
         broker->sink.spent(broker->sink.userdata, user->uid) >= rules->quota_byte_seconds)
         return verdict_refuse(ret, REFUSAL_DENIED, NULL, "your GiB·hours are used up");
@@ -85,7 +84,7 @@ static int judge_rebuilt(struct broker *broker, struct user *user, const struct 
          */
         if (held > books_free_bytes(book) + shown_of(broker, process, book->slot))
             return verdict_refuse(ret, REFUSAL_NO_MEMORY, NULL,
-                                  "%s has not as much as it says that it holds", book->name);
+                                  "%s has less free than the process says it holds", book->name);
         books[i] = book;
         n_new += user->slot_leases[book->slot] == 0;
         sum = units_add(sum, held);

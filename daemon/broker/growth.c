@@ -224,7 +224,7 @@ static int wait_for(struct broker *broker, struct holder *holder, unsigned i,
 
     if (holder->lease->user->n_waiting >= rules->max_waiting) {
         refuse(broker, holder, ret, REFUSAL_BUSY, share->book,
-               "you have %u requests in line already, which is all that you may have",
+               "you have %u requests in the queue already, and may have no more",
                holder->lease->user->n_waiting);
         return 0;
     }

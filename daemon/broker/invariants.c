@@ -166,16 +166,16 @@ static int check_line(const struct broker *broker, struct sums *sums, struct all
                 return r;
             if (before &&
                 (before->key > node->key || (before->key == node->key && before->tie >= node->tie)))
-                return WRONG("the line is out of order");
+                return WRONG("the queue is out of order");
             if (rank_tree_rank(node) != rank || rank_tree_at(roots[i], rank) != node)
-                return WRONG("a place in the line is counted wrongly");
+                return WRONG("a place in the queue is counted wrongly");
             before = node;
             rank++;
             n++;
         }
     }
     if (n != broker->waiters.n)
-        return WRONG("somebody waits outside the line");
+        return WRONG("a waiter is outside the queue");
     for (size_t pos = 0; (proc = map_next(&broker->procs, &pos));) {
         bool has = !list_is_empty(&proc->holders) || !list_is_empty(&proc->leases);
         bool wants = !list_is_empty(&proc->waiters);
@@ -184,7 +184,7 @@ static int check_line(const struct broker *broker, struct sums *sums, struct all
             return WRONG("process %d has and wants nothing, and is still there",
                          (int)proc->process.pid);
         if ((has && wants) != list_is_linked(&proc->in_hold_wait))
-            return WRONG("process %d would not be found in a knot", (int)proc->process.pid);
+            return WRONG("process %d would not be found in a deadlock", (int)proc->process.pid);
     }
     return 0;
 }

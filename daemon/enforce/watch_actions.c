@@ -287,7 +287,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
     map_done(&holders);
     if (watch_turn(manager->watch_actions.watch, &manager->config->watch, now.usec, cases.subjects,
                    cases.n_subjects, on_action, manager) < 0)
-        log_line(LOG_WARNING, NULL, "no memory for the watch: somebody was not looked at");
+        log_line(LOG_WARNING, NULL, "no memory for the watch: some processes were not looked at");
 }
 
 bool watch_actions_refuses(struct manager *manager, uint64_t lease, const struct gpuid *device) {

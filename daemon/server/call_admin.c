@@ -18,7 +18,7 @@
 #define ROWS_PER_CHEAP 32 /* rows of a box that cost as much as a cheap call */
 
 static_assert(DEVICE_REASON_SIZE == 160 && DEVICE_REASON_SIZE <= RECORD_TEXT_SIZE,
-              "admin_drain() says how long a reason may be");
+              "call_admin_drain() says how long a reason may be");
 
 /* If not, it was told. */
 static bool is_admin(struct session *session, const struct varlink_call *call, const char *what) {

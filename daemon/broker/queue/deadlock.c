@@ -237,8 +237,8 @@ void deadlock_resolve(struct broker *broker) {
         }
         snprintf(
             verdict.reason, sizeof(verdict.reason),
-            "%u processes wait for each other's memory and none could ever go on: this wait "
-            "of the lowest priority, the youngest, is given up; give back memory and ask again",
+            "%u processes wait for each other's memory, and none could ever go on: this wait, the "
+            "youngest of the lowest priority, is given up; give memory back and ask again",
             verdict.n_holders);
         queue_answer(broker, victim, &verdict);
     }

@@ -60,14 +60,14 @@ int probe_child_start(struct probe_child *ret, struct allot_error *err) {
     pid_t pid;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0)
-        return error_set(err, -errno, "no socket for a witness: %s", strerror(errno));
+        return error_set(err, -errno, "no socket for the probe child: %s", strerror(errno));
     pid = fork();
     if (pid < 0) {
         int r = -errno;
 
         close(sockets[0]);
         close(sockets[1]);
-        return error_set(err, r, "no witness can be started: %s", strerror(-r));
+        return error_set(err, r, "the probe child cannot be started: %s", strerror(-r));
     }
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -84,7 +84,7 @@ int probe_child_start(struct probe_child *ret, struct allot_error *err) {
 static int give_order(struct probe_child *child, const struct order *order,
                       struct allot_error *err) {
     if (send(child->socket, order, sizeof(*order), MSG_NOSIGNAL) != (ssize_t)sizeof(*order))
-        return error_set(err, -EPIPE, "the witness has ended");
+        return error_set(err, -EPIPE, "the probe child has ended");
     return 0;
 }
 
@@ -104,7 +104,7 @@ int probe_child_open(struct probe_child *child, const char *path, int *ret_errno
     if (poll(&poll_fd, 1, PATIENCE_MSEC) <= 0)
         return error_set(err, -ETIMEDOUT, "opening %s does not end", path);
     if (recv(child->socket, &result, sizeof(result), 0) != sizeof(result))
-        return error_set(err, -EPIPE, "the witness has ended");
+        return error_set(err, -EPIPE, "the probe child has ended");
     *ret_errno = result;
     return 0;
 }
@@ -120,7 +120,7 @@ int probe_child_exec(struct probe_child *child, const char *const *arguments, in
         size_t n = strlen(arguments[order.n_arguments]) + 1;
 
         if (len + n > sizeof(order.text) || order.n_arguments == ARGUMENTS_MAX)
-            return error_set(err, -E2BIG, "too many arguments for a witness");
+            return error_set(err, -E2BIG, "too many arguments for the probe child");
         memcpy(order.text + len, arguments[order.n_arguments], n);
         len += n;
     }

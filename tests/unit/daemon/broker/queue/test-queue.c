@@ -558,7 +558,7 @@ START_TEST(explaining_changes_nothing_and_agrees_with_asking) {
     ck_assert_int_eq(broker_explain(fixture->broker, &peer, &small, fixture->now, &said), 0);
     ck_assert_int_eq(said.verdict.kind, VERDICT_WAIT);
     ck_assert_uint_eq(said.verdict.place, 2);
-    ck_assert_ptr_nonnull(strstr(said.verdict.reason, "come first"));
+    ck_assert_ptr_nonnull(strstr(said.verdict.reason, "earlier requests"));
 }
 END_TEST
 
