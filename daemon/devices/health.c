@@ -3,9 +3,9 @@
  * Health: an Xid is the driver's own classification, so the rules are a table of numbers.
  *
  * Most Xids are the fault of a program (a wild pointer, an assertion) and say nothing about the
- * card: they are noted for the one who wrote it. Those that drain by default are the ones after
- * which NVIDIA's guide asks for a reset, a diagnosis or a new card: until then the next job would
- * meet the same.
+ * card: they are noted for its author. Those that drain by default are the ones after which
+ * NVIDIA's guide asks for a reset, a diagnosis or a new card: until then the next job would meet
+ * the same.
  */
 #include "daemon/devices/health.h"
 

@@ -8,7 +8,7 @@
  *   MEDDLE_CLOCK=FILE  seconds, as text, that CLOCK_REALTIME is off by; read anew each time
  *
  * Counts in the main thread of a program called allotd alone: the hand and the accounts' thread go
- * their own ways. Nobody else has these variables set.
+ * their own ways. No other test sets these variables.
  */
 #undef _FILE_OFFSET_BITS /* pwrite() and pwrite64() are two symbols here */
 

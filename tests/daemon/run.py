@@ -24,7 +24,7 @@ def names(suite):
 
 
 def run_one(name, limit):
-    """One test in a process of its own: what it leaves behind is nobody else's."""
+    """One test in a process of its own: what it leaves behind concerns no other test."""
     try:
         done = subprocess.run([sys.executable, "-B", "-m", "unittest", "-v", name], cwd=HERE, text=True, errors="replace",
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program in C, with liballot's lease: examples/lease.c, as anybody would write it."""
+"""A program in C, with liballot's lease: examples/lease.c, as any user would write it."""
 import select
 import subprocess
 import unittest

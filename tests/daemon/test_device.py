@@ -27,7 +27,7 @@ class Device(BoxTest):
         check_books(box)
         self.box.job().lease(fixed(GiB, devices=[uuid]))
 
-    def test_who_waits_is_told_of_a_drain_and_keeps_its_place_over_a_restart(self):
+    def test_a_waiter_is_told_of_a_drain_and_keeps_its_place_over_a_restart(self):
         uuids = [device["uuid"] for device in self.box.look()["devices"]]
         request = fixed(30 * GiB, devices=[uuids[0]])
         self.box.job().lease(request)
@@ -123,7 +123,7 @@ class Away(BoxTest):
         self.box.gpusim("inject", "--gpu", "0", "recover")
         self.box.until(lambda box: self.states(box) == there, "its return")
 
-    def test_a_card_that_comes_back_while_nobody_looks_has_returned(self):
+    def test_a_card_that_comes_back_while_no_daemon_runs_has_returned(self):
         there = self.lose()
         self.box.kill()
         self.box.gpusim("inject", "--gpu", "0", "recover")
@@ -134,7 +134,7 @@ class Away(BoxTest):
 class Hang(BoxTest):
     config = "[allotd]\nsample-interval = 100ms\n"
 
-    def test_a_driver_that_hangs_stalls_nobody(self):
+    def test_a_driver_that_hangs_stalls_no_client(self):
         job = self.box.job()
         grant = job.lease(fixed(GiB))
         monitor = self.box.client()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that mean no good: each gets a clear error or a closed connection, everybody else service."""
+"""Clients that mean no good: each gets a clear error or a closed connection, and the others are served."""
 import array
 import contextlib
 import json
@@ -19,9 +19,9 @@ class Hostile(BoxTest):
         super().setUp()
         self.witness = self.box.job()
         self.grant = self.witness.lease(fixed(4 * GiB))
-        self.addCleanup(self.everybody_else_is_served)
+        self.addCleanup(self.others_are_served)
 
-    def everybody_else_is_served(self):
+    def others_are_served(self):
         """Before the box goes: the witness still has its lease, and the books balance."""
         self.witness.grow(self.grant, 2 * MiB)
         self.witness.shrink(self.grant, 2 * MiB)
@@ -49,7 +49,7 @@ class Hostile(BoxTest):
         with self.assertRaises(Closed):
             client.receive()
 
-    def test_nobody_claims_a_tier_that_others_prove(self):
+    def test_no_client_claims_a_tier_that_must_be_proven(self):
         """Of itself a process can say that it has the guard or arenas; the rest is tried by the daemon."""
         grant = self.box.job().lease(fixed(GiB))
         for claimed, shown in ((3, [3]), (4, [4]), (1, []), (2, []), (5, []), (0, []), (1 << 40, [])):
@@ -154,7 +154,7 @@ class Hostile(BoxTest):
         for i in range(1000, 1500):
             self.assertIn(str(i), client.receive()["parameters"]["reason"])
 
-    def test_who_has_asked_all_and_says_so_is_answered_all(self):
+    def test_a_client_that_ends_its_sending_half_gets_all_answers(self):
         """As `printf ... | nc -N -U` does: what waits is cancelled, what does not is answered."""
         client = self.box.client()
         client.send_bytes((json.dumps(message("GetBox")).encode() + b"\0") * 200)
@@ -163,7 +163,7 @@ class Hostile(BoxTest):
             self.assertIn("box", client.receive()["parameters"])
         self.assertRaises(Closed, client.receive)
 
-    def test_one_who_pipelines_without_reading_stalls_nobody(self):
+    def test_a_client_that_pipelines_without_reading_stalls_no_other(self):
         greedy = self.box.client()
         greedy.socket.setblocking(False)
         data = (json.dumps(message("GetBox")).encode() + b"\0") * 500
@@ -227,7 +227,7 @@ class Hostile(BoxTest):
             self.assert_little(worst - before)
             self.witness.grow(self.grant, 0)
 
-    def test_replies_that_nobody_reads_cost_little_together(self):
+    def test_replies_that_are_not_read_cost_little_together(self):
         grants = [self.witness.acquire(fixed(GiB, wait=False)) for _ in range(12)]
         with contextlib.ExitStack() as stack:
             before, worst = self.resident(), 0
@@ -257,7 +257,7 @@ class Hostile(BoxTest):
             self.refused("Denied", thief.call, "Attach", parameters)
         self.refused("NotFound", thief.call, "Attach", {"lease": 1 << 40, "token": self.grant["token"]})
 
-    def test_who_is_no_holder_cannot_grow(self):
+    def test_a_process_that_is_no_holder_cannot_grow(self):
         stranger = self.box.job()
         self.assertIn(self.refused_name(stranger.grow, self.grant, 2 * MiB), ("NotFound", "Denied"))
         self.assertIn(self.refused_name(stranger.shrink, self.grant, 2 * MiB), ("NotFound", "Denied"))
@@ -393,7 +393,7 @@ class OtherUsers(BoxTest):
 class Clock(BoxTest):
     starts = False
 
-    def test_a_clock_that_jumps_ends_nobodys_wait_and_nobodys_lease(self):
+    def test_a_clock_that_jumps_ends_no_wait_and_no_lease(self):
         clock = self.box.dir / "clock"
         clock.write_text("0", encoding="utf-8")
         self.box.start(env={"LD_PRELOAD": str(BUILD / "tests" / "daemon" / "meddle.so"), "MEDDLE_CLOCK": str(clock),

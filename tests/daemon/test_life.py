@@ -36,7 +36,7 @@ class Life(BoxTest):
         two.kill()
         self.gone(grant)
 
-    def test_a_grant_that_reaches_nobody_is_no_lease(self):
+    def test_a_grant_that_reaches_no_client_is_no_lease(self):
         """Who asked lives on, and would keep it: whether it hung up before the daemon read the call, or after."""
         job = self.box.job()
         for _ in range(3):
@@ -57,8 +57,8 @@ class Life(BoxTest):
             self.box.jobs[-1].kill()
             self.gone(grant)
 
-    def test_who_releases_and_hangs_up_has_released(self):
-        """Also where the daemon reads it when nobody is there any more; all else is then said in vain."""
+    def test_a_client_that_releases_and_hangs_up_has_released(self):
+        """Also where the daemon reads it after the client hung up; other calls are then ignored."""
         job = self.box.job()
         grant = job.acquire(exclusive())
         self.box.daemon.send_signal(signal.SIGSTOP)
@@ -80,14 +80,14 @@ class Life(BoxTest):
         asker.kill()
         self.gone(grant)
 
-    def test_who_lost_its_connection_comes_back_with_what_it_holds(self):
+    def test_a_holder_that_lost_its_connection_comes_back_with_what_it_holds(self):
         asker, worker = self.box.job(), self.box.job()
         grant = asker.acquire(grow(low=GiB, high=8 * GiB))
         uuid = grant["shares"][0]["device"]
         worker.attach(grant)
         worker.grow(grant, 4 * GiB)
         worker.disconnect()
-        # Until the driver was asked, and showed that these bytes are used by nobody.
+        # Until the driver was asked, and showed that no process uses these bytes.
         self.box.until(lambda box: box["devices"][0]["releasing_bytes"] == 0, "the end of what was held")
         self.refused("Denied", worker.attach, grant, held=[{"device": uuid, "bytes": 9 * GiB}])
         self.assertEqual(worker.attach(grant, held=[{"device": uuid, "bytes": 4 * GiB}])[0]["held_bytes"], 4 * GiB)
@@ -120,7 +120,7 @@ class Life(BoxTest):
         worker.disconnect()
         self.gone(grant)
 
-    def test_whoever_asked_keeps_the_lease_until_somebody_is_attached(self):
+    def test_the_client_keeps_the_lease_until_a_holder_is_attached(self):
         asker, worker = self.box.job(), self.box.job()
         grant = asker.acquire(fixed(GiB))
         asker.disconnect()
@@ -137,7 +137,7 @@ class Life(BoxTest):
         env = {"ALLOT_LEASE": str(grant["lease"]), "ALLOT_TOKEN": grant["token"]}
         return self.box.job(env={f"LONG{i}": "x" * 100000 for i in range(4)} | env | wrong)
 
-    def test_whoever_the_job_left_behind_keeps_the_lease(self):
+    def test_a_process_that_the_job_left_behind_keeps_the_lease(self):
         asker = self.box.job()
         grant = asker.acquire(fixed(GiB, confine=False))
         heirs = [self.left_behind(grant) for _ in range(2)]
@@ -170,7 +170,7 @@ class Life(BoxTest):
         child.kill()
         self.gone(grant)
 
-    def test_who_was_left_behind_while_the_daemon_was_down_is_found(self):
+    def test_a_process_left_behind_while_the_daemon_was_down_is_found(self):
         asker = self.box.job()
         grant = asker.acquire(fixed(GiB, confine=False))
         heir = self.left_behind(grant)
@@ -182,7 +182,7 @@ class Life(BoxTest):
         heir.kill()
         self.gone(grant)
 
-    def test_nobody_keeps_a_lease_by_pretending(self):
+    def test_no_process_keeps_a_lease_by_pretending(self):
         asker = self.box.job()
         grant = asker.acquire(fixed(GiB, confine=False))
         number = str(grant["lease"])
@@ -195,7 +195,7 @@ class Life(BoxTest):
         self.gone(grant)
         self.assertNotIn("goes on with process", self.box.said())
 
-    def test_a_lease_that_nobody_attached_to_ends_with_whoever_asked(self):
+    def test_a_lease_without_a_holder_ends_with_its_client(self):
         asker = self.box.job()
         grant = asker.acquire(fixed(GiB))
         asker.kill()
@@ -241,7 +241,7 @@ class Life(BoxTest):
                              and device_of(box, uuid)["unmanaged_bytes"] == 0, "the bytes' return")
         self.assertEqual(device_of(box, uuid)["free_bytes"], device_of(box, uuid)["usable_bytes"])
 
-    def test_what_nvml_shows_is_charged_though_nobody_declared_it(self):
+    def test_what_nvml_shows_is_charged_though_undeclared(self):
         job = self.box.job()
         grant = job.lease(grow(low=0))
         job.alloc(3 * GiB)

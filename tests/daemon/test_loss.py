@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was lost comes back from those who hold it; disks that are full stop nobody who holds something."""
+"""What was lost comes back from its holders; a full disk stops no holder."""
 import contextlib
 import os
 import pathlib
@@ -67,7 +67,7 @@ class Loss(BoxTest):
         self.assertFalse(self.box.look()["notices"])
         self.assertNotIn("is gone", self.box.said())
 
-    def test_whoever_comes_back_to_an_empty_folder_proves_a_loss(self):
+    def test_a_holder_that_comes_back_to_an_empty_folder_proves_a_loss(self):
         job = self.box.job()
         grant = job.lease(fixed(8 * GiB))
         job.grow(grant, 2 * GiB)
@@ -141,7 +141,7 @@ class Loss(BoxTest):
         self.assertEqual(self.back(victim, grant, 30 * GiB)[0]["held_bytes"], 30 * GiB)
 
     @unittest.skipUnless(IS_ROOT, "needs root, for other users")
-    def test_nobody_keeps_another_from_coming_back(self):
+    def test_no_client_keeps_another_from_coming_back(self):
         victim, thief = self.box.job(uid=12001), self.box.job(uid=12002)
         grant = victim.lease(fixed(4 * GiB))
         victim.grow(grant, 2 * GiB)
@@ -271,7 +271,7 @@ class Full(BoxTest):
         self.assertIn("free some space", self.box.said())
         self.assertTrue((root / "filler").exists())
 
-    def test_a_full_disk_of_the_accounts_concerns_nobody(self):
+    def test_a_full_disk_of_the_accounts_concerns_no_lease(self):
         folder = self.box.dir / "lib"
         self.box.db = folder / "accounts.db"
         root = self.start_on(folder, "512k")

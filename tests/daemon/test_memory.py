@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon runs out of memory at each allocation of a session, one after the other.
 
-Whoever asked gets an error or a closed connection; the books balance, everybody else is served, and
+The client that asked gets an error or a closed connection; the books balance, the others are served, and
 nothing is left behind. Where a record could not be kept the daemon ends by itself, before it
 answers, and the next one knows everything that was answered.
 """
@@ -123,7 +123,7 @@ class Memory(BoxTest):
         return left <= 0
 
     def ended(self):
-        """Whether the daemon is about to end: nobody is answered then."""
+        """Whether the daemon is about to end: no client is answered then."""
         try:
             self.box.look()
         except (OSError, Closed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line: who is next, who may pass, who is told what, and how a wait ends."""
+"""The queue: which request is next, which may pass, what clients are told, and how a wait ends."""
 import signal
 
 from box import Closed, GiB, BoxTest, MiB, check_books, exclusive, fixed, fraction, grow
@@ -48,7 +48,7 @@ class Queue(BoxTest):
         holder.kill()
         self.assertTrue(final(high)[0]["parameters"]["grant"])
 
-    def test_a_small_one_passes_only_where_that_delays_nobody(self):
+    def test_a_small_one_passes_only_where_that_delays_no_other(self):
         self.box.job().lease(fraction(5000))
         big = self.wait(fraction(6000), "big")
         # It starts when the first job ends, beside 4000: so much may be taken meanwhile, and no more.
@@ -145,7 +145,7 @@ class Queue(BoxTest):
                 one.shrink(lease, told)
         check_books(self.box.look())
 
-    def test_a_knot_is_undone(self):
+    def test_a_deadlock_is_resolved(self):
         self.box.gpusim("destroy")  # a box of two cards instead: the one before is lost
         self.box.kill()
         self.box.gpusim("create", "--mode", "0666", "--gpus", "2")
@@ -196,7 +196,7 @@ class TwoDevices(BoxTest):
     gpus = 2
 
     def test_many_requests_of_one_do_not_hide_those_of_another(self):
-        """Who holds a device and waits for more of it passes one who waits for all of it, whoever else waits elsewhere."""
+        """A process that holds a device and waits for more of it passes one that waits for all of it, whatever waits elsewhere."""
         self.box.job().lease(fraction(5000, devices=["1"]))
         hog = self.box.job()
         hog.lease(fraction(100, devices=["1"]))

@@ -72,7 +72,7 @@ class Restart(BoxTest):
             error = refused
         self.assertEqual(error.name, "Denied")
 
-    def test_nobody_takes_back_more_than_was_recorded(self):
+    def test_no_holder_takes_back_more_than_was_recorded(self):
         job = self.box.job()
         grant = job.lease(fixed(4 * GiB))
         job.grow(grant, GiB)
@@ -120,14 +120,14 @@ class Restart(BoxTest):
         self.box.daemon = first
         self.assertEqual(len(self.box.look()["devices"]), 2)
 
-    def test_errors_that_nobody_saw_drain_after_the_restart(self):
+    def test_errors_while_no_daemon_ran_drain_after_the_restart(self):
         self.box.gpusim("inject", "--gpu", "0", "ecc", "uncorrected", "1")
         uuids = [device["uuid"] for device in self.box.look()["devices"]]
         self.box.until(lambda box: box["devices"][0]["state"] == "draining", "the drain")
         self.box.call("Resume", {"devices": [uuids[0]]})
         self.box.until(lambda box: box["devices"][0]["state"] == "ready", "the resumed device")
         self.box.until(lambda box: box["devices"][0]["ecc_uncorrected"] == 1, "the reading")
-        # What was accepted stays so, what came while nobody looked is news.
+        # What was accepted stays so, what came while no daemon ran is news.
         self.box.restart()
         self.box.kill()
         self.box.gpusim("inject", "--gpu", "1", "ecc", "uncorrected", "2")

@@ -82,7 +82,7 @@ class Sharing(BoxTest):
 class Modes(BoxTest):
     gpus = 2
 
-    def test_exclusive_takes_the_whole_card_and_nobody_else_gets_on_it(self):
+    def test_exclusive_takes_the_whole_card_and_no_other_lease_gets_on_it(self):
         grant = self.box.job().lease(exclusive())
         device = device_of(self.box.look(), grant["shares"][0]["device"])
         self.assertEqual(grant["shares"][0]["limit_bytes"], device["usable_bytes"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs are served however long the machine takes to say who is who: see silent.c."""
+"""Jobs are served however long the machine takes to look up users: see silent.c."""
 import os
 import signal
 import unittest
@@ -45,7 +45,7 @@ class Silent(BoxTest):
         # The caller was told of a reading that began after it had asked.
         self.assertEqual(self.box.said().count("was read again"), 2)
 
-    def test_who_waits_too_long_is_told_and_what_is_read_counts_all_the_same(self):
+    def test_a_long_reload_is_told_and_counts_all_the_same(self):
         self.silence.touch()
         self.write_rules(0)
         error = self.refused("Busy", self.box.call, "Reload")

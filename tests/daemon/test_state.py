@@ -35,7 +35,7 @@ class Damage(BoxTest):
         check_books(box)
         self.assertEqual(lease_of(box, grant["lease"])["shares"][0]["held_bytes"], GiB)
 
-    def test_a_cut_file_is_rebuilt_from_who_comes_back(self):
+    def test_a_cut_file_is_rebuilt_from_holders_that_come_back(self):
         def cut(path):
             os.truncate(path, path.stat().st_size * 2 // 3)
         job, grant = self.hold_and_damage(cut)
@@ -104,7 +104,7 @@ class FullDisk(BoxTest):
 class Accounts(BoxTest):
     starts = False
 
-    def test_a_database_that_cannot_be_opened_stops_nobody(self):
+    def test_a_database_that_cannot_be_opened_stops_no_job(self):
         self.box.db.mkdir()
         self.box.start()
         self.box.job().lease(fixed(GiB))

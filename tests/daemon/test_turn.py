@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that are answered late, early or to nobody: sessions end in the middle of anything."""
+"""Calls that are answered late, early or after the client is gone: sessions end in the middle of anything."""
 import contextlib
 import json
 import socket
@@ -10,7 +10,7 @@ from box import GiB, MiB, BoxTest, Closed, fixed, message
 class Instances(BoxTest):
     options = ("--mig", "0:3g.20gb+3g.20gb")
 
-    def test_who_goes_away_within_a_turn_is_missed_by_nobody(self):
+    def test_a_client_that_goes_away_within_a_turn_leaves_nothing_behind(self):
         uuid = next(device["uuid"] for device in self.box.look()["devices"] if device["kind"] == "mig")
         drain = json.dumps(message("Drain", {"devices": [uuid]})).encode() + b"\0"
         resume = json.dumps(message("Resume", {"devices": [uuid]})).encode() + b"\0"
@@ -31,7 +31,7 @@ class Instances(BoxTest):
 
 
 class Pipelines(BoxTest):
-    def test_who_asks_for_much_and_hears_nothing_is_missed_by_nobody(self):
+    def test_a_client_that_asks_for_much_and_reads_nothing_stalls_no_other(self):
         acquire = json.dumps(message("Acquire", {"request": fixed(2 * MiB)})).encode() + b"\0"
         for _ in range(10):
             clients = [self.box.client() for _ in range(4)]
@@ -61,7 +61,7 @@ class Confinement(BoxTest):
             if "error" in answer:
                 self.assertIn(answer["error"].rsplit(".", 1)[1], ("Busy", "Denied"), answer)
 
-    def test_who_does_not_wait_for_its_scope_is_missed_by_nobody(self):
+    def test_a_client_that_does_not_wait_for_its_scope_leaves_nothing_behind(self):
         for _ in range(10):
             job = self.box.job()
             grant = job.lease(fixed(64 * MiB))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watch: who uses more than its share is dealt with alone, by steps; a dry run only says so."""
+"""The watch: a process that uses more than its share is dealt with alone, by steps; a dry run only says so."""
 import grp
 import os
 import signal
@@ -54,7 +54,7 @@ class Enforced(BoxTest):
 class InGrace(BoxTest):
     config = RULES.replace("[watch]", "grace-time = 4s\n\n[watch]") + "dry-run = no\nunmanaged = terminate\n"
 
-    def test_nobody_is_judged_while_the_books_are_rebuilt(self):
+    def test_no_process_is_judged_while_the_books_are_rebuilt(self):
         job = self.box.job()
         grant = job.lease(grow(None, 38 * GiB))
         job.grow(grant, 30 * GiB)

@@ -92,7 +92,10 @@ void real_allotd_await_waiting(struct real_allotd *daemon, size_t n) {
 void real_allotd_await_leases(struct real_allotd *daemon, size_t n) {
     cleanup(client_freep) struct client *last = NULL;
 
-    /* Connections are taken in their order: who is answered comes after all that were made. */
+    /*
+     * Connections are taken in their order: a client that is answered comes after all that were
+     * made.
+     */
     ck_assert_int_eq(client_new(&last, daemon->socket, NULL), 0);
     ck_assert_int_eq(client_reconnect(last, 60000000, -1, NULL), 0);
     ck_assert_int_eq(client_call(last, WIRE_METHOD_GET_BOX, NULL, 60000000, NULL, NULL, NULL), 0);

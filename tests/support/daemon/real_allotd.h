@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Realallotd: the daemon itself, for a test on a simulated box; and somebody else who has the card.
+ * Real allotd: the daemon itself, for a test on a simulated box; and another job that has the card.
  */
 #include <stdint.h>
 #include <sys/types.h>

@@ -35,7 +35,8 @@ struct broker_fixture {
     uint64_t notice_bytes;
     char event[32]; /* kind of the last event */
     uint64_t spent_byte_seconds;
-    pid_t survivor; /* of the next lease that everybody left; 0: none, -1: a search goes on */
+    pid_t survivor; /* of the next lease whose known processes are gone; 0: none, -1: a search goes
+                       on */
     unsigned n_sought;
     pid_t job_process; /* a process that has the environment of `job_process_lease`; 0: none */
     uint64_t job_process_lease;

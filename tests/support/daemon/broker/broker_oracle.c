@@ -156,7 +156,7 @@ static uint32_t choose(struct broker_oracle *oracle, const struct oracle_want *w
 /* ---- Passing: every state ---- */
 
 /*
- * Whether there is a state of the device in which somebody in front would start, and could not if
+ * Whether there is a state of the device in which a waiter in front would start, and could not if
  * `bytes` were taken. A state: each job from `job` on may be gone, those that can have other
  * amounts may have any; each of those in front may run, wait (then it keeps), or be gone.
  */
@@ -195,7 +195,7 @@ static void keep(int64_t *kept, int64_t (*needs)[ORACLE_PASSED], int *n_needs, i
         needs[d][n_needs[d]++] = bytes;
 }
 
-/* Whether the first who can be served was; the queue is then to be walked anew. */
+/* Whether the first that can be served was; the queue is then to be walked anew. */
 static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata) {
     int64_t kept[ORACLE_DEVICES] = { 0 }, needs[ORACLE_DEVICES][ORACLE_PASSED];
     int n_needs[ORACLE_DEVICES] = { 0 };
@@ -253,8 +253,8 @@ static bool serve_one(struct broker_oracle *oracle, oracle_fn fn, void *userdata
 /* ---- Knots: every set ---- */
 
 /*
- * Whether in this set of jobs each waits for growth that it cannot have though everybody outside
- * ends. (One process per job: nothing else of its own could help.)
+ * Whether in this set of jobs each waits for growth that it cannot have even if all others end.
+ * (One process per job: nothing else of its own could help.)
  */
 static bool is_deadlock(const struct broker_oracle *oracle, uint32_t set) {
     for (int i = 0; i < ORACLE_JOBS; i++) {

@@ -6,7 +6,7 @@
  *
  * A small world: few devices of equal size, amounts in whole GiB, one process per job. The queue is
  * walked whole for each question; safety is found by trying every order of ends, deadlocks by
- * trying every set of processes, who may pass by trying every state that a device can come to. Jobs
+ * trying every set of processes, backfill by trying every state that a device can come to. Jobs
  * that declare a maximum or wait for growth stand among the first 32.
  */
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #define ORACLE_DEVICES 3
 #define ORACLE_JOBS    64
 #define ORACLE_WANTS   128
-#define ORACLE_PASSED  8 /* who waits on a device and may be passed there */
+#define ORACLE_PASSED  8 /* waiters on a device that may be passed there */
 
 struct oracle_job {
     bool lives;
@@ -65,7 +65,7 @@ int64_t oracle_free(const struct broker_oracle *oracle, int device);
 int oracle_find_job(const struct broker_oracle *oracle); /* an unused place, -1: none */
 struct oracle_want *oracle_find_want(struct broker_oracle *oracle);
 
-/* Serve whoever is to be served, cut every deadlock, until nothing moves. */
+/* Serve all that can be served, resolve every deadlock, until nothing changes. */
 void oracle_settle(struct broker_oracle *oracle, oracle_fn fn, void *userdata);
 
 /* The queue, as indices of `wants`; returns how many. */

@@ -237,7 +237,7 @@ START_TEST(all_of_it_outlives_the_daemon) {
     accounts_tick(accounts, 11 * SECOND, real0 + 10 * SECOND);
     accounts_free(accounts);
 
-    /* Leases 1 and 2 are back; 3 ended while nobody looked. */
+    /* Leases 1 and 2 are back; 3 ended while no daemon ran. */
     accounts = begin();
     accounts_tick(accounts, 20 * SECOND, real0 + 20 * SECOND);
     ck_assert_uint_eq(accounts_spent(accounts, 4001), 30 * GI);
@@ -510,7 +510,7 @@ START_TEST(old_lines_go_and_a_clock_that_jumps_takes_none) {
 }
 END_TEST
 
-START_TEST(who_went_away_gets_no_answer) {
+START_TEST(a_client_that_went_away_gets_no_answer) {
     struct accounts *accounts = begin();
     struct accounts_query query = { .until_usec = UINT64_MAX };
     struct result gone = { 0 }, stays = { 0 };
@@ -521,13 +521,13 @@ START_TEST(who_went_away_gets_no_answer) {
     while (!stays.is_there)
         wait_for_answer(accounts);
     ck_assert(!gone.is_there);
-    /* And one that nobody ever fetches. */
+    /* And one that is never fetched. */
     ck_assert_int_eq(accounts_usage(accounts, &query, take, &gone), 0);
     accounts_free(accounts);
 }
 END_TEST
 
-START_TEST(files_are_not_for_everybody) {
+START_TEST(files_are_readable_by_their_owner_only) {
     struct accounts *accounts = begin();
     struct stat st;
     char wal[4300];
@@ -577,5 +577,6 @@ SUITE_TIMEOUT("accounts", 120, bytes_are_counted_over_time, a_question_gets_the_
               what_was_spent_before_comes_with_the_database,
               a_start_without_room_goes_on_without_accounts,
               what_waits_is_bounded_and_what_is_lost_is_told,
-              old_lines_go_and_a_clock_that_jumps_takes_none, who_went_away_gets_no_answer,
-              files_are_not_for_everybody, gib_hours_count_within_their_window)
+              old_lines_go_and_a_clock_that_jumps_takes_none,
+              a_client_that_went_away_gets_no_answer, files_are_readable_by_their_owner_only,
+              gib_hours_count_within_their_window)

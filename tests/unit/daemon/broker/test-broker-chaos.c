@@ -450,7 +450,7 @@ static void restart(struct chaos *chaos) {
     chaos->n_restarts++;
 }
 
-/* Somebody comes back with what it says it has. */
+/* A process comes back with what it says it has. */
 static void come_back(struct chaos *chaos) {
     struct broker_peer peer = peer_of(chaos, pick(chaos, N_PIDS));
     struct broker_held held[2] = {
@@ -518,7 +518,7 @@ static void check_over(struct chaos *chaos, unsigned what) {
                       "%s was promised more than it has by a step of kind %u", book->name, what);
 }
 
-/* The same rules once more, for the whole line: nobody is served whom the turn overlooked. */
+/* The same rules once more, for the whole queue: the turn overlooked no waiter. */
 static void look_again(struct chaos *chaos) {
     struct broker_fixture *fixture = chaos->fixture;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random walks of the broker: one against the oracle, who does the same by trying everything; one
+ * Random walks of the broker: one against the oracle, which does the same by trying everything; one
  * with all that can happen to a daemon, where the books must balance and no promise be broken.
  */
 #include <stdio.h>
@@ -32,7 +32,7 @@ static unsigned pick(uint64_t *state, unsigned n) {
  */
 
 #define UNITS 16 /* GiB of each device */
-#define SHORT 10 /* who has or waits, where the queue is short: the oracle tries all subsets */
+#define SHORT 10 /* holders and waiters, where the queue is short: the oracle tries all subsets */
 
 struct walk {
     struct broker_fixture *fixture;

@@ -193,7 +193,7 @@ START_TEST(a_lease_ends_with_its_last_process) {
 }
 END_TEST
 
-START_TEST(who_is_left_of_a_job_inherits_its_lease) {
+START_TEST(a_process_left_of_a_job_inherits_its_lease) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 10));
     struct process_id process = { .pid = 11, .start = 7 };
@@ -216,7 +216,7 @@ START_TEST(who_is_left_of_a_job_inherits_its_lease) {
     fixture_gone(fixture, 12);
     ck_assert_ptr_null(broker_lease(fixture->broker, lease));
 
-    /* While somebody is looked for the lease is there, whatever comes of it. */
+    /* During a search the lease is there, whatever comes of it. */
     lease = fixture_get(fixture, 30, 1000, fixture_fixed(1, 10));
     fixture->survivor = -1;
     fixture_gone(fixture, 30);
@@ -238,7 +238,7 @@ START_TEST(who_is_left_of_a_job_inherits_its_lease) {
     broker_inherit(fixture->broker, lease, &process, fixture->now);
     ck_assert_uint_eq(fixture->n_sought, 6);
 
-    /* Released while somebody is looked for. */
+    /* Released during a search. */
     lease = fixture_get(fixture, 34, 1000, fixture_fixed(1, 10));
     fixture_gone(fixture, 34);
     fixture_release(fixture, 1000, lease);
@@ -339,7 +339,7 @@ START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
 
     fixture_sample(fixture, &row, 1);
     ck_assert_uint_eq(broker_lease(fixture->broker, lease)->n_holders, 0);
-    ck_assert_uint_eq(fixture_left(fixture, 0), 26); /* unmanaged: nobody's */
+    ck_assert_uint_eq(fixture_left(fixture, 0), 26); /* unmanaged: of no lease */
     fixture->job_process = 11;
     fixture->job_process_lease = lease;
     row.uid = 1001;
@@ -351,7 +351,7 @@ START_TEST(children_of_a_job_without_a_scope_are_holders_by_their_environment) {
     ck_assert_uint_eq(broker_lease(fixture->broker, lease)->shares[0].held_bytes, 4 * GIB);
     ck_assert_uint_eq(fixture_left(fixture, 0), 30);
 
-    /* The first of the job goes, then the child: nobody is left. */
+    /* The first of the job goes, then the child: no process is left. */
     fixture_gone(fixture, 10);
     ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
     fixture_sample(fixture, &row, 0);
@@ -419,7 +419,7 @@ START_TEST(a_lease_whose_time_is_over_is_told_and_then_evicted) {
 }
 END_TEST
 
-START_TEST(who_acquired_a_lease_whose_time_is_over_is_evicted_too) {
+START_TEST(the_owner_of_a_lease_whose_time_is_over_is_evicted_too) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
     struct request request = fixture_fixed(1, 10);
     struct broker_peer peer = fixture_peer(12, 1000);
@@ -432,7 +432,7 @@ START_TEST(who_acquired_a_lease_whose_time_is_over_is_evicted_too) {
     fixture_pass(fixture, 60 * SECS);
     ck_assert_ptr_nonnull(broker_lease(fixture->broker, lease));
     ck_assert(broker_lease(fixture->broker, lease)->is_ending);
-    /* Who gives it back by itself is left alone. */
+    /* A holder that gives it back by itself is left alone. */
     broker_release(fixture->broker, &peer, other, fixture->now, &verdict);
     fixture_check(fixture);
     ck_assert_ptr_null(broker_lease(fixture->broker, other));
@@ -468,7 +468,7 @@ START_TEST(a_drained_device_takes_no_new_leases_and_its_holders_are_told) {
 }
 END_TEST
 
-START_TEST(who_waits_for_a_device_waits_on_while_it_is_drained) {
+START_TEST(a_waiter_for_a_device_waits_on_while_it_is_drained) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     struct request request = fixture_fixed(1, 35);
     struct device device = fixture_make(0, 40);
@@ -484,7 +484,7 @@ START_TEST(who_waits_for_a_device_waits_on_while_it_is_drained) {
     strcpy(device.reason, "a new fan");
     fixture_device(fixture, &device);
     fixture_turn(fixture);
-    ck_assert_uint_eq(fixture->n_moved, 1); /* though nobody else stirs */
+    ck_assert_uint_eq(fixture->n_moved, 1); /* though nothing else happens */
     ck_assert_ptr_nonnull(strstr(fixture->reason, "a new fan"));
     device.state = DEVICE_LOST;
     fixture_device(fixture, &device);
@@ -549,14 +549,14 @@ SUITE("broker", two_shares_of_40_percent_fit_and_a_third_waits,
       all_devices_of_a_lease_or_none, each_named_device_has_its_own_amount,
       what_an_empty_box_could_not_give_is_denied_at_once, growth_stays_within_the_limit,
       the_processes_of_a_job_share_its_limit, a_lease_ends_with_its_last_process,
-      who_is_left_of_a_job_inherits_its_lease, with_a_scope_a_lease_ends_when_it_is_empty,
+      a_process_left_of_a_job_inherits_its_lease, with_a_scope_a_lease_ends_when_it_is_empty,
       bytes_of_a_dead_holder_are_releasing_until_nvml_agrees,
       a_charge_is_the_larger_of_declared_and_seen,
       children_in_the_scope_are_holders_without_attaching,
       children_of_a_job_without_a_scope_are_holders_by_their_environment,
-      who_acquired_a_lease_whose_time_is_over_is_evicted_too,
+      the_owner_of_a_lease_whose_time_is_over_is_evicted_too,
       a_released_lease_goes_when_its_holders_do, others_leases_cannot_be_released,
       a_lease_whose_time_is_over_is_told_and_then_evicted,
       a_drained_device_takes_no_new_leases_and_its_holders_are_told,
-      who_waits_for_a_device_waits_on_while_it_is_drained,
-      the_environment_names_the_devices_by_uuid, a_starving_sibling_recalls_credits)
+      a_waiter_for_a_device_waits_on_while_it_is_drained, the_environment_names_the_devices_by_uuid,
+      a_starving_sibling_recalls_credits)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which devices somebody may have, and which of them it gets. */
+/* Which devices a request may have, and which of them it gets. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A daemon that starts again: what was recorded, who comes back, and what was lost. */
+/* A daemon that starts again: what was recorded, which processes come back, and what was lost. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,13 +112,13 @@ START_TEST(nothing_is_granted_in_the_grace_but_what_was_guaranteed) {
     fixture_pass(fixture, fixture->policy.grace_usec);
     ck_assert_int_eq(fixture_told(fixture, 2)->kind, VERDICT_GRANT);
     ck_assert_int_eq(fixture_told(fixture, 3)->kind, VERDICT_GRANT);
-    /* Nobody came back as 11, but it lives and acquired the lease. */
+    /* Process 11 did not come back, but it lives and acquired the lease. */
     ck_assert_ptr_nonnull(broker_lease(fixture->broker, b));
     ck_assert_uint_eq(broker_lease(fixture->broker, b)->n_holders, 0);
 }
 END_TEST
 
-START_TEST(nobody_comes_back_with_more_than_was_recorded) {
+START_TEST(no_holder_comes_back_with_more_than_was_recorded) {
     cleanup(fixture_freep) struct broker_fixture *fixture = recording(2, 40, &the_log);
     const char *zero = "0";
     struct request request = fixture_grow(0, 0, 0);
@@ -140,7 +140,7 @@ START_TEST(nobody_comes_back_with_more_than_was_recorded) {
 }
 END_TEST
 
-START_TEST(places_in_the_queue_are_kept_for_who_asks_again) {
+START_TEST(places_in_the_queue_are_kept_for_clients_that_ask_again) {
     cleanup(fixture_freep) struct broker_fixture *fixture = recording(1, 40, &the_log);
     uint64_t lease = fixture_get(fixture, 10, 1000, fixture_fixed(1, 40));
     struct request request = fixture_fixed(1, 30), other = fixture_fixed(1, 31);
@@ -263,7 +263,7 @@ START_TEST(lost_leases_are_rebuilt_by_the_rules) {
 END_TEST
 
 /* A drain is for new ones. */
-START_TEST(lost_leases_come_back_where_nobody_new_may) {
+START_TEST(lost_leases_come_back_where_new_ones_may_not) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     struct device device = fixture_make(0, 40);
 
@@ -285,7 +285,8 @@ START_TEST(a_lease_that_ends_before_its_owner_leaves_no_record) {
 
     broker_confined(fixture->broker, lease, "allot-1.scope", "/user.slice/allot-1.scope", 1 << 2,
                     fixture->now);
-    broker_vacated(fixture->broker, lease, fixture->now); /* gpuctl, who acquired it, still runs */
+    broker_vacated(fixture->broker, lease,
+                   fixture->now); /* gpuctl, which acquired it, still runs */
     ck_assert_ptr_null(broker_lease(fixture->broker, lease));
     for (size_t i = 0; i < the_log.n; i++)
         if (the_log.records[i].kind == RECORD_HOLDER)
@@ -320,7 +321,7 @@ START_TEST(contradictions_are_refused) {
 END_TEST
 
 /* The daemon ended after the record of a grant, before its reply. */
-START_TEST(who_did_not_hear_of_its_grant_gets_it_by_asking_again) {
+START_TEST(a_client_that_missed_its_grant_gets_it_by_asking_again) {
     cleanup(fixture_freep) struct broker_fixture *fixture = recording(1, 40, &the_log);
     struct request request = fixture_fixed(1, 30), other = fixture_fixed(1, 31);
     uint64_t lease = fixture_get(fixture, 10, 1000, request), heard;
@@ -338,14 +339,14 @@ START_TEST(who_did_not_hear_of_its_grant_gets_it_by_asking_again) {
     ck_assert_uint_eq(verdict.lease, lease);
     ck_assert_uint_eq(broker_lease(fixture->broker, lease)->token[0], 7);
     ck_assert_uint_eq(fixture_left(fixture, 0), 5);
-    /* Once: who asks for another one waits for it. */
+    /* Once: a request for another one waits for it. */
     ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &request, 4).kind, VERDICT_WAIT);
     request = fixture_fixed(1, 5);
     ck_assert_int_eq(fixture_ask(fixture, 11, 1000, &request, 5).kind, VERDICT_WAIT);
 }
 END_TEST
 
-START_TEST(who_waited_for_a_device_that_is_drained_has_its_place_again) {
+START_TEST(a_waiter_for_a_drained_device_has_its_place_again) {
     cleanup(fixture_freep) struct broker_fixture *fixture = recording(1, 40, &the_log);
     struct request request = fixture_exclusive(1), other = fixture_fixed(1, 1);
     struct device device = fixture_make(0, 40);
@@ -357,7 +358,7 @@ START_TEST(who_waited_for_a_device_that_is_drained_has_its_place_again) {
     device.state = DEVICE_DRAINING;
     fixture_device(fixture, &device);
     fixture_gone(fixture, 10);
-    /* The second comes back before the first; who is new is told that nothing can be had. */
+    /* The second comes back before the first; a new process is told that nothing can be had. */
     ck_assert_uint_eq(fixture_ask(fixture, 12, 1002, &request, 2).place, 1);
     ck_assert_int_eq(fixture_ask(fixture, 13, 1001, &other, 3).refusal, REFUSAL_DRAINING);
     ck_assert_int_eq(fixture_ask(fixture, 11, 1001, &other, 3).refusal, REFUSAL_DRAINING);
@@ -373,11 +374,11 @@ START_TEST(who_waited_for_a_device_that_is_drained_has_its_place_again) {
 }
 END_TEST
 
-SUITE("recover", who_waited_for_a_device_that_is_drained_has_its_place_again,
+SUITE("recover", a_waiter_for_a_drained_device_has_its_place_again,
       leases_and_holders_are_there_again, a_lease_that_ends_before_its_owner_leaves_no_record,
       nothing_is_granted_in_the_grace_but_what_was_guaranteed,
-      nobody_comes_back_with_more_than_was_recorded,
-      places_in_the_queue_are_kept_for_who_asks_again, what_was_releasing_is_still,
+      no_holder_comes_back_with_more_than_was_recorded,
+      places_in_the_queue_are_kept_for_clients_that_ask_again, what_was_releasing_is_still,
       a_process_that_died_meanwhile_ends_the_grace, a_dump_says_the_same_as_the_log,
-      lost_leases_come_back_where_nobody_new_may, lost_leases_are_rebuilt_by_the_rules,
-      contradictions_are_refused, who_did_not_hear_of_its_grant_gets_it_by_asking_again)
+      lost_leases_come_back_where_new_ones_may_not, lost_leases_are_rebuilt_by_the_rules,
+      contradictions_are_refused, a_client_that_missed_its_grant_gets_it_by_asking_again)

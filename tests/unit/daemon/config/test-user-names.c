@@ -57,7 +57,7 @@ START_TEST(a_user_is_looked_up_once) {
 }
 END_TEST
 
-START_TEST(a_directory_that_hangs_stalls_nobody) {
+START_TEST(a_directory_that_hangs_stalls_no_caller) {
     cleanup(user_names_freep) struct user_names *user_names = NULL;
     char number[16];
 
@@ -85,7 +85,7 @@ START_TEST(the_end_does_not_wait_for_a_directory_that_hangs) {
 }
 END_TEST
 
-START_TEST(the_system_knows_who_we_are) {
+START_TEST(the_system_knows_our_name) {
     cleanup(user_names_freep) struct user_names *user_names = NULL;
     const struct passwd *self = getpwuid(getuid());
     char number[16];
@@ -96,5 +96,5 @@ START_TEST(the_system_knows_who_we_are) {
 }
 END_TEST
 
-SUITE_TIMEOUT("names", 120, a_user_is_looked_up_once, a_directory_that_hangs_stalls_nobody,
-              the_end_does_not_wait_for_a_directory_that_hangs, the_system_knows_who_we_are)
+SUITE_TIMEOUT("names", 120, a_user_is_looked_up_once, a_directory_that_hangs_stalls_no_caller,
+              the_end_does_not_wait_for_a_directory_that_hangs, the_system_knows_our_name)

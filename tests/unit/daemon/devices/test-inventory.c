@@ -214,7 +214,7 @@ START_TEST(a_device_that_cannot_be_read_keeps_what_it_is_and_loses_what_it_shows
 }
 END_TEST
 
-START_TEST(a_device_is_ready_when_nobody_wants_it_drained) {
+START_TEST(a_device_is_ready_when_no_reason_drains_it) {
     struct gpuid id = id_of(1, false), nobody = id_of(9, false);
     struct bench bench;
 
@@ -360,6 +360,6 @@ SUITE("inventory", devices_are_listed_in_bus_order_whatever_the_order_of_the_sam
       one_that_was_lost_before_keeps_its_number,
       a_device_that_comes_back_is_trusted_after_three_good_readings,
       a_device_that_cannot_be_read_keeps_what_it_is_and_loses_what_it_shows,
-      a_device_is_ready_when_nobody_wants_it_drained,
-      a_lost_device_that_is_drained_comes_back_drained, changes_that_matter_to_leases_are_told,
-      instances_that_are_gone_say_so, people_name_devices_in_several_ways)
+      a_device_is_ready_when_no_reason_drains_it, a_lost_device_that_is_drained_comes_back_drained,
+      changes_that_matter_to_leases_are_told, instances_that_are_gone_say_so,
+      people_name_devices_in_several_ways)

@@ -47,7 +47,7 @@ START_TEST(a_process_keeps_its_identity_until_it_ends) {
 }
 END_TEST
 
-START_TEST(a_zombie_is_nobody) {
+START_TEST(a_zombie_is_no_process) {
     struct process_id id;
     pid_t pid = child();
     siginfo_t info;
@@ -72,7 +72,7 @@ START_TEST(a_pid_used_again_is_not_the_same_process) {
 }
 END_TEST
 
-START_TEST(odd_pids_name_nobody) {
+START_TEST(odd_pids_name_no_process) {
     struct process_id id;
     char cgroup[PROCESS_CGROUP_SIZE], name[PROCESS_NAME_SIZE];
     int fd = -1;
@@ -98,7 +98,7 @@ START_TEST(a_name_is_printable_and_may_hold_brackets) {
 }
 END_TEST
 
-START_TEST(a_peer_is_who_the_kernel_says) {
+START_TEST(a_peer_is_what_the_kernel_says) {
     struct process_id id;
     struct peer peer;
     int pair[2];
@@ -112,7 +112,7 @@ START_TEST(a_peer_is_who_the_kernel_says) {
 }
 END_TEST
 
-START_TEST(a_peer_that_has_ended_is_nobody) {
+START_TEST(a_peer_that_has_ended_is_no_process) {
     struct process_id id;
     pid_t pid = child();
     struct peer peer = { .pid = pid };
@@ -141,7 +141,8 @@ START_TEST(a_cgroup_lies_within_its_scope_and_not_within_its_namesake) {
 }
 END_TEST
 
-SUITE("process", a_process_keeps_its_identity_until_it_ends, a_zombie_is_nobody,
-      a_pid_used_again_is_not_the_same_process, odd_pids_name_nobody,
-      a_name_is_printable_and_may_hold_brackets, a_peer_is_who_the_kernel_says,
-      a_peer_that_has_ended_is_nobody, a_cgroup_lies_within_its_scope_and_not_within_its_namesake)
+SUITE("process", a_process_keeps_its_identity_until_it_ends, a_zombie_is_no_process,
+      a_pid_used_again_is_not_the_same_process, odd_pids_name_no_process,
+      a_name_is_printable_and_may_hold_brackets, a_peer_is_what_the_kernel_says,
+      a_peer_that_has_ended_is_no_process,
+      a_cgroup_lies_within_its_scope_and_not_within_its_namesake)

@@ -30,7 +30,7 @@ static void act(void *userdata, const struct watch_action *action) {
 static void bench_init(struct bench *bench) {
     memset(bench, 0, sizeof(*bench));
     watch_rules_default(&bench->rules);
-    ck_assert(bench->rules.dry_run); /* nobody is killed by a fresh installation */
+    ck_assert(bench->rules.dry_run); /* a fresh installation kills no process */
     bench->rules.dry_run = false;
     bench->rules.tolerance_bytes = 10 * MIB;
     bench->rules.tolerance_permyriad = 0;
@@ -296,7 +296,7 @@ START_TEST(unmanaged_processes_are_treated_as_policy_says) {
 }
 END_TEST
 
-START_TEST(a_clock_that_jumps_hurries_nobody) {
+START_TEST(a_clock_that_jumps_hurries_no_process) {
     struct watch_process hog = process(5, 200 * MIB, 0);
     struct bench bench;
 
@@ -316,8 +316,8 @@ START_TEST(a_clock_that_jumps_hurries_nobody) {
 }
 END_TEST
 
-/* Whatever is shown, nobody within its limit is told anything but that it is fine again. */
-START_TEST(walks_never_touch_those_who_keep_to_their_limit) {
+/* Whatever is shown, a process within its limit is told nothing but that it is fine again. */
+START_TEST(walks_never_touch_processes_within_their_limit) {
     struct watch_process processes[4][3];
     struct watch_subject subjects[4];
     uint64_t random = 42;
@@ -363,5 +363,5 @@ SUITE("watch", the_ladder_is_climbed_a_step_at_a_time, a_sample_under_the_limit_
       the_one_that_exceeds_is_dealt_with_and_not_its_neighbours,
       a_new_culprit_is_warned_before_it_is_killed, displays_and_mps_servers_are_never_signalled,
       unmanaged_processes_are_treated_as_policy_says,
-      what_slurm_or_an_engine_started_is_ended_only_by_name, a_clock_that_jumps_hurries_nobody,
-      walks_never_touch_those_who_keep_to_their_limit)
+      what_slurm_or_an_engine_started_is_ended_only_by_name, a_clock_that_jumps_hurries_no_process,
+      walks_never_touch_processes_within_their_limit)

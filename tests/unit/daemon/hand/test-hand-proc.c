@@ -95,7 +95,7 @@ START_TEST(we_know_ourselves) {
 }
 END_TEST
 
-START_TEST(nobody_is_a_display_by_calling_itself_so) {
+START_TEST(no_process_is_a_display_by_calling_itself_so) {
     struct sample_process process = { 0 };
     int fds[2];
     char byte;
@@ -196,5 +196,5 @@ START_TEST(only_scopes_of_leases_are_ours) {
 END_TEST
 
 SUITE("hand-proc", containers_are_known_by_their_cgroup, texts_are_printable_whatever_they_were,
-      we_know_ourselves, nobody_is_a_display_by_calling_itself_so,
+      we_know_ourselves, no_process_is_a_display_by_calling_itself_so,
       processes_of_containers_have_a_pid_of_their_own, only_scopes_of_leases_are_ours)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals that the real allot-hand sends: to whom, and in whose name. */
+/* Signals that the real allot-hand sends: to which processes, and with whose rights. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The real allot-hand, and somebody at the other end who is not allotd. */
+/* The real allot-hand, and a program at the other end that is not allotd. */
 #include "daemon/hand/wire.h"
 
 #include <fcntl.h>

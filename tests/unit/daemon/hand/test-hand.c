@@ -349,8 +349,8 @@ START_TEST(what_cannot_be_enforced_is_not_claimed) {
     hand_confine(bench.hand, &confine, hand_fixture_done, &bench);
     hand_fixture_run_answer(&bench);
     ck_assert_int_eq(bench.r, -EPROTO);
-    HAND_FIXTURE_UNTIL(&bench, hand_n_replaced(bench.hand) ==
-                                   1); /* with somebody like that it does not talk */
+    HAND_FIXTURE_UNTIL(&bench,
+                       hand_n_replaced(bench.hand) == 1); /* with such a peer it does not talk */
     hand_fixture_run_samples(&bench, 1);
 
     hand_probe(bench.hand, hand_fixture_done, &bench);
@@ -457,7 +457,7 @@ START_TEST(programs_that_are_no_hand_do_no_harm) {
 END_TEST
 
 SUITE_TIMEOUT("hand", 120, a_sample_says_all_about_every_device, links_are_counted,
-              processes_are_shown_with_who_they_are, instances_are_devices_of_their_own,
+              processes_are_shown_with_their_users, instances_are_devices_of_their_own,
               events_come_as_they_happen, a_lost_device_is_shown_as_lost_until_it_is_back,
               a_hand_that_hangs_is_replaced_and_readings_are_stale_meanwhile,
               a_call_that_hangs_is_answered_all_the_same, a_hand_that_is_killed_is_replaced,

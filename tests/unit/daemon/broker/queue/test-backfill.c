@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may take of a device though others wait for it: by its definition, state by state. */
+/*
+ * What a waiter may take of a device although others wait for it: by its definition, state by
+ * state.
+ */
 #include <stdlib.h>
 
 #include "base/random.h"
@@ -27,7 +30,7 @@ static uint64_t backfill(uint64_t usable, uint64_t vague, const uint64_t *leases
     return found == UINT64_MAX ? found : found / G;
 }
 
-START_TEST(it_is_the_least_that_is_left_over_when_somebody_starts) {
+START_TEST(it_is_the_least_that_is_left_over_when_a_waiter_starts) {
     uint64_t one[] = { 24 }, two[] = { 20, 4 }, halves[] = { 20, 20 };
 
     ck_assert_uint_eq(backfill(40, 0, one, 1, (uint64_t[]){ 32 }, 1), 8);
@@ -42,7 +45,7 @@ START_TEST(it_is_the_least_that_is_left_over_when_somebody_starts) {
 }
 END_TEST
 
-START_TEST(who_can_never_start_here_is_not_delayed) {
+START_TEST(a_waiter_that_can_never_start_here_is_not_delayed) {
     uint64_t one[] = { 24 };
 
     ck_assert_uint_eq(backfill(40, 0, one, 1, NULL, 0), UINT64_MAX);
@@ -62,7 +65,7 @@ START_TEST(what_would_take_too_long_to_try_has_none) {
 }
 END_TEST
 
-/* Every lease there or gone, everybody in front waiting or running, or gone. */
+/* Every lease there or gone, every waiter in front waiting or running, or gone. */
 static uint64_t try_all(uint64_t usable, const uint64_t *leases, uint32_t n_leases,
                         const uint64_t *needs, uint32_t n_needs) {
     uint64_t least = UINT64_MAX;
@@ -97,6 +100,6 @@ START_TEST(it_is_what_trying_every_state_gives) {
 }
 END_TEST
 
-SUITE("backfill", it_is_the_least_that_is_left_over_when_somebody_starts,
-      who_can_never_start_here_is_not_delayed, what_would_take_too_long_to_try_has_none,
+SUITE("backfill", it_is_the_least_that_is_left_over_when_a_waiter_starts,
+      a_waiter_that_can_never_start_here_is_not_delayed, what_would_take_too_long_to_try_has_none,
       it_is_what_trying_every_state_gives)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits that could never end: prevented among those who declare, found among the others. */
+/*
+ * Waits that could never end: prevented among leases that declare a maximum, found among the
+ * others.
+ */
 #include <string.h>
 
 #include "tests/support/daemon/broker/broker_fixture.h"
@@ -48,7 +51,7 @@ START_TEST(admission_keeps_the_state_safe_too) {
     holding(fixture, 10, &zero, 40, 15);
     /* 25 are free; with 20 gone neither it nor the other could have its maximum. */
     ck_assert_int_eq(fixture_ask(fixture, 11, 1001, &request, 1).kind, VERDICT_WAIT);
-    /* 20 are kept for it; with 2 of the other 5 everybody can still have everything. */
+    /* 20 are kept for it; with 2 of the other 5 every lease can still reach its maximum. */
     fixture_get(fixture, 12, 1002, on(fixture_grow(0, 2, 20), &zero));
 }
 END_TEST
@@ -142,7 +145,7 @@ START_TEST(holding_one_lease_and_waiting_for_another_is_just_waiting) {
     uint64_t lease = fixture_get(fixture, 10, 1000, first);
 
     fixture_get(fixture, 11, 1001, second);
-    /* For somebody who goes on; and for itself. */
+    /* For a process that goes on; and for itself. */
     ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &second, 1).kind, VERDICT_WAIT);
     ck_assert_int_eq(fixture_ask(fixture, 10, 1000, &first, 2).kind, VERDICT_WAIT);
     fixture_turn(fixture);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits, in which order, and who may pass. */
+/* The queue: which requests wait, in which order, and which may pass. */
 #include <string.h>
 
 #include "tests/support/daemon/broker/broker_fixture.h"
@@ -67,7 +67,7 @@ START_TEST(higher_priority_goes_first_within_what_is_allowed) {
 }
 END_TEST
 
-START_TEST(who_waited_long_enough_is_passed_by_nobody) {
+START_TEST(a_waiter_that_waited_long_enough_is_not_passed) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
     uint64_t lease;
 
@@ -115,7 +115,7 @@ START_TEST(a_smaller_request_passes_where_the_first_starts_no_later_for_it) {
 }
 END_TEST
 
-START_TEST(nobody_passes_where_a_lease_may_give_back_in_parts) {
+START_TEST(no_waiter_passes_where_a_lease_may_give_back_in_parts) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
     uint64_t lease = fixture_get(fixture, 10, 1000, fixture_grow(1, 4, 24));
 
@@ -146,7 +146,7 @@ START_TEST(growth_that_needs_less_since_a_sibling_gave_back_is_looked_at) {
 }
 END_TEST
 
-START_TEST(a_smaller_request_passes_on_a_device_that_nobody_waits_for) {
+START_TEST(a_smaller_request_passes_on_a_device_without_waiters) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     const char *zero = "0", *one = "1";
 
@@ -231,7 +231,7 @@ START_TEST(waits_time_out_and_can_be_cancelled) {
 }
 END_TEST
 
-START_TEST(a_quota_stops_its_user_and_nobody_else) {
+START_TEST(a_quota_stops_only_its_user) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
     struct request request = fixture_fixed(1, 16);
     uint64_t lease;
@@ -371,7 +371,7 @@ START_TEST(hours_keep_a_device_for_some) {
 
     ck_assert(waits(fixture, 11, 1001, on(fixture_fixed(0, 10), &zero), 1));
     ck_assert_str_ne(fixture->reason, "x");
-    /* It keeps nothing from those for whom the device is kept. */
+    /* It keeps nothing back from the users that the device is kept for. */
     fixture_get(fixture, 10, 1000, on(fixture_fixed(0, 20), &zero));
     /* And anywhere else it is served. */
     fixture_get(fixture, 11, 1001, fixture_fixed(1, 10));
@@ -517,7 +517,7 @@ START_TEST(places_are_told_as_they_change) {
 }
 END_TEST
 
-START_TEST(who_is_pushed_back_is_told) {
+START_TEST(a_waiter_that_is_pushed_back_is_told) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(1, 40);
 
     set_rules(fixture, (struct policy_rules){ .has = POLICY_HAS(priority_max), .priority_max = 5 });
@@ -562,7 +562,7 @@ START_TEST(explaining_changes_nothing_and_agrees_with_asking) {
 }
 END_TEST
 
-START_TEST(who_has_a_lease_passes_whoever_waits_for_it) {
+START_TEST(a_holder_passes_the_waiters_for_its_lease) {
     cleanup(fixture_freep) struct broker_fixture *fixture = fixture_new(2, 40);
     const char *zero = "0", *one = "1";
 
@@ -576,15 +576,16 @@ START_TEST(who_has_a_lease_passes_whoever_waits_for_it) {
 END_TEST
 
 SUITE("queue", the_first_come_is_the_first_served,
-      higher_priority_goes_first_within_what_is_allowed, who_waited_long_enough_is_passed_by_nobody,
+      higher_priority_goes_first_within_what_is_allowed,
+      a_waiter_that_waited_long_enough_is_not_passed,
       a_smaller_request_passes_where_the_first_starts_no_later_for_it,
-      nobody_passes_where_a_lease_may_give_back_in_parts,
+      no_waiter_passes_where_a_lease_may_give_back_in_parts,
       growth_that_needs_less_since_a_sibling_gave_back_is_looked_at,
       a_smaller_request_does_not_pass_where_it_could_delay,
-      a_smaller_request_passes_on_a_device_that_nobody_waits_for,
+      a_smaller_request_passes_on_a_device_without_waiters,
       a_smaller_request_passes_with_what_is_left_beyond_the_first, growth_goes_before_new_leases,
       growth_that_frees_up_in_the_guarantee_is_granted_though_the_device_is_full,
-      waits_time_out_and_can_be_cancelled, a_quota_stops_its_user_and_nobody_else,
+      waits_time_out_and_can_be_cancelled, a_quota_stops_only_its_user,
       a_quota_of_devices_keeps_to_those_it_has, a_quota_of_a_share_counts_on_each_device,
       the_quota_that_stops_it_is_named, used_up_gib_hours_deny_leases_and_growth,
       one_user_has_so_many_requests_in_the_queue_and_no_more, hours_keep_a_device_for_some,
@@ -593,5 +594,5 @@ SUITE("queue", the_first_come_is_the_first_served,
       a_reload_judges_the_queue_anew_and_leaves_leases_alone,
       a_reload_may_change_what_a_step_of_priority_is_worth,
       a_raised_reserve_overcommits_and_grants_nothing, places_are_told_as_they_change,
-      who_is_pushed_back_is_told, explaining_changes_nothing_and_agrees_with_asking,
-      who_has_a_lease_passes_whoever_waits_for_it)
+      a_waiter_that_is_pushed_back_is_told, explaining_changes_nothing_and_agrees_with_asking,
+      a_holder_passes_the_waiters_for_its_lease)
