@@ -39,15 +39,14 @@ static const struct queue_place queue_begin = { false, INT64_MIN, 0 };
 static const struct queue_place queue_end = { true, INT64_MAX, UINT64_MAX };
 
 /* A device, as the waiter whose turn it is finds it. */
-struct stand {
-    struct queue_place
-        upto; /* waiters up to here are counted; of open devices: all before the turn */
+struct slot_state {
+    struct queue_place upto; /* waiters up to here are counted; if open: all before the turn */
     uint64_t kept_bytes;
     uint64_t largest_bytes;
     uint64_t backfill_bytes;
     bool has_backfill; /* it is computed */
     bool is_closed;
-    bool is_told; /* `shut` says what is to be kept of this round */
+    bool is_told; /* `bound` says what is to be kept of this round */
     struct room_bound bound;
     uint32_t n_needs;
     uint64_t needs[PASSED_MAX];
@@ -58,9 +57,9 @@ struct schedule {
     struct queue_place at; /* whose turn it is */
     struct slots open;     /* dirty devices of which something may be left */
     struct slots mine;     /* all that were */
-    struct slots begun;    /* whose stand is set */
+    struct slots begun;    /* whose slot_state is set */
     bool is_unsettled;     /* something changed before the turn: begin anew */
-    struct stand stands[BOOKS_MAX];
+    struct slot_state slot_states[BOOKS_MAX];
 };
 
 struct schedule *schedule_new(void) {
@@ -70,38 +69,39 @@ struct schedule *schedule_new(void) {
 /* ---- Devices ----------------------------------------------------------------------------------
  */
 
-static struct stand *stand_get(struct schedule *schedule, unsigned slot) {
-    struct stand *stand = &schedule->stands[slot];
+static struct slot_state *slot_state_get(struct schedule *schedule, unsigned slot) {
+    struct slot_state *slot_state = &schedule->slot_states[slot];
 
     if (slots_has(&schedule->begun, slot))
-        return stand;
+        return slot_state;
     slots_add(&schedule->begun, slot);
-    stand->upto = queue_begin;
-    stand->kept_bytes = stand->largest_bytes = 0;
-    stand->has_backfill = stand->is_closed = stand->is_told = false;
-    stand->n_needs = 0;
-    return stand;
+    slot_state->upto = queue_begin;
+    slot_state->kept_bytes = slot_state->largest_bytes = 0;
+    slot_state->has_backfill = slot_state->is_closed = slot_state->is_told = false;
+    slot_state->n_needs = 0;
+    return slot_state;
 }
 
 /* No waiter from here on finds more than this. */
-static uint64_t most_room(const struct book *book, const struct stand *stand) {
+static uint64_t most_room(const struct book *book, const struct slot_state *slot_state) {
     uint64_t left = books_free_bytes(book), beside;
 
-    if (stand->n_needs == PASSED_MAX)
+    if (slot_state->n_needs == PASSED_MAX)
         return 0;
     /* No state has more to spare than the empty device. */
-    beside = book->usable_bytes - MIN(book->usable_bytes, stand->largest_bytes);
-    return MAX(left - MIN(left, stand->kept_bytes), MIN(left, beside));
+    beside = book->usable_bytes - MIN(book->usable_bytes, slot_state->largest_bytes);
+    return MAX(left - MIN(left, slot_state->kept_bytes), MIN(left, beside));
 }
 
-static void stand_keep(struct broker *broker, struct stand *stand, unsigned slot, uint64_t bytes) {
-    if (stand->is_closed)
+static void slot_state_keep(struct broker *broker, struct slot_state *slot_state, unsigned slot,
+                            uint64_t bytes) {
+    if (slot_state->is_closed)
         return;
-    stand->kept_bytes = units_add(stand->kept_bytes, bytes);
-    stand->largest_bytes = MAX(stand->largest_bytes, bytes);
-    stand->needs[stand->n_needs++] = bytes;
-    stand->has_backfill = false;
-    stand->is_closed = most_room(broker->books[slot], stand) < BOOKS_GRANULE;
+    slot_state->kept_bytes = units_add(slot_state->kept_bytes, bytes);
+    slot_state->largest_bytes = MAX(slot_state->largest_bytes, bytes);
+    slot_state->needs[slot_state->n_needs++] = bytes;
+    slot_state->has_backfill = false;
+    slot_state->is_closed = most_room(broker->books[slot], slot_state) < BOOKS_GRANULE;
 }
 
 /* What a waiter keeps of a device. */
@@ -140,20 +140,20 @@ static struct waiter *next_behind(const struct broker *broker, struct waiter *wa
 }
 
 /* Count all before `place` on a device. */
-static void stand_advance(struct broker *broker, struct schedule *schedule, unsigned slot,
-                          struct queue_place place) {
-    struct stand *stand = stand_get(schedule, slot);
+static void slot_state_advance(struct broker *broker, struct schedule *schedule, unsigned slot,
+                               struct queue_place place) {
+    struct slot_state *slot_state = slot_state_get(schedule, slot);
     uint64_t marks[RANK_TREE_WORDS] = { 0 };
     struct waiter *waiter;
 
-    if (stand->is_closed || slots_has(&schedule->open, slot))
+    if (slot_state->is_closed || slots_has(&schedule->open, slot))
         return;
     marks[slot / 64] = UINT64_C(1) << slot % 64;
-    waiter = next_of(broker, stand->upto, marks);
+    waiter = next_of(broker, slot_state->upto, marks);
     while (waiter && queue_place_before(queue_place_of(waiter), place)) {
-        stand_keep(broker, stand, slot, need_of(waiter, slot));
-        stand->upto = queue_place_of(waiter);
-        if (stand->is_closed)
+        slot_state_keep(broker, slot_state, slot, need_of(waiter, slot));
+        slot_state->upto = queue_place_of(waiter);
+        if (slot_state->is_closed)
             return;
         waiter = next_behind(broker, waiter, marks);
     }
@@ -174,23 +174,24 @@ static uint64_t room_for(struct broker *broker, struct schedule *schedule,
                          const struct option *option, struct queue_place place) {
     const struct book *book = broker->books[option->slot];
     uint64_t wanted = option->guaranteed_bytes, left = books_free_bytes(book), beyond;
-    struct stand *stand;
+    struct slot_state *slot_state;
 
     if (left < wanted || is_known_closed(broker, schedule, option->slot, place, wanted))
         return 0;
-    stand_advance(broker, schedule, option->slot, place);
-    stand = &schedule->stands[option->slot];
-    if (stand->is_closed)
+    slot_state_advance(broker, schedule, option->slot, place);
+    slot_state = &schedule->slot_states[option->slot];
+    if (slot_state->is_closed)
         return 0;
-    beyond = left - MIN(left, stand->kept_bytes);
+    beyond = left - MIN(left, slot_state->kept_bytes);
     /* A lease that may grow later grows before the waiters. */
-    if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, stand) < wanted)
+    if (beyond >= wanted || option->limit_bytes > wanted || most_room(book, slot_state) < wanted)
         return beyond;
-    if (!stand->has_backfill) {
-        stand->backfill_bytes = books_backfill_bytes(book, stand->needs, stand->n_needs);
-        stand->has_backfill = true;
+    if (!slot_state->has_backfill) {
+        slot_state->backfill_bytes =
+            books_backfill_bytes(book, slot_state->needs, slot_state->n_needs);
+        slot_state->has_backfill = true;
     }
-    return MAX(beyond, MIN(left, stand->backfill_bytes));
+    return MAX(beyond, MIN(left, slot_state->backfill_bytes));
 }
 
 /* ---- The turn of one -------------------------------------------------------------------------
@@ -198,12 +199,13 @@ static uint64_t room_for(struct broker *broker, struct schedule *schedule,
 
 /* Of an open device: no waiter behind finds enough for what any asks for. */
 static void close_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
-    struct stand *stand = &schedule->stands[slot];
+    struct slot_state *slot_state = &schedule->slot_states[slot];
 
-    stand->upto = schedule->at;
-    stand->is_told = true;
-    stand->bound.place = schedule->at;
-    stand->bound.room_bytes = stand->is_closed ? 0 : most_room(broker->books[slot], stand);
+    slot_state->upto = schedule->at;
+    slot_state->is_told = true;
+    slot_state->bound.place = schedule->at;
+    slot_state->bound.room_bytes =
+        slot_state->is_closed ? 0 : most_room(broker->books[slot], slot_state);
     slots_remove(&schedule->open, slot);
 }
 
@@ -217,13 +219,13 @@ static uint64_t least_of_use(const struct broker *broker, const struct schedule 
 
 /* All before the turn are counted there. */
 static void open_slot(struct broker *broker, struct schedule *schedule, unsigned slot) {
-    struct stand *stand = stand_get(schedule, slot);
+    struct slot_state *slot_state = slot_state_get(schedule, slot);
 
     slots_add(&schedule->mine, slot);
     slots_add(&schedule->open, slot);
-    stand->is_closed |= most_room(broker->books[slot], stand) < BOOKS_GRANULE;
-    if (stand->is_closed ||
-        most_room(broker->books[slot], stand) < least_of_use(broker, schedule, slot))
+    slot_state->is_closed |= most_room(broker->books[slot], slot_state) < BOOKS_GRANULE;
+    if (slot_state->is_closed ||
+        most_room(broker->books[slot], slot_state) < least_of_use(broker, schedule, slot))
         close_slot(broker, schedule, slot);
 }
 
@@ -234,11 +236,11 @@ static void keep(struct broker *broker, struct schedule *schedule, struct waiter
 
         for (; both; both &= both - 1) {
             unsigned slot = (unsigned)(w * 64) + (unsigned)__builtin_ctzll(both);
-            struct stand *stand = &schedule->stands[slot];
+            struct slot_state *slot_state = &schedule->slot_states[slot];
 
-            stand_keep(broker, stand, slot, need_of(waiter, slot));
-            if (stand->is_closed ||
-                most_room(broker->books[slot], stand) < least_of_use(broker, schedule, slot))
+            slot_state_keep(broker, slot_state, slot, need_of(waiter, slot));
+            if (slot_state->is_closed ||
+                most_room(broker->books[slot], slot_state) < least_of_use(broker, schedule, slot))
                 close_slot(broker, schedule, slot);
         }
     }
@@ -248,13 +250,13 @@ static void keep(struct broker *broker, struct schedule *schedule, struct waiter
 static void join_slots(struct broker *broker, struct schedule *schedule,
                        const struct slots *slots) {
     for (int slot = -1; (slot = slots_next(slots, slot)) >= 0;) {
-        stand_get(schedule, (unsigned)slot)->has_backfill = false;
+        slot_state_get(schedule, (unsigned)slot)->has_backfill = false;
         if (slots_has(&schedule->open, (unsigned)slot) ||
             (!slots_has(&broker->dirty, (unsigned)slot) &&
              !slots_has(&schedule->mine, (unsigned)slot)))
             continue;
-        stand_advance(broker, schedule, (unsigned)slot, schedule->at);
-        schedule->stands[slot].is_told = false;
+        slot_state_advance(broker, schedule, (unsigned)slot, schedule->at);
+        schedule->slot_states[slot].is_told = false;
         open_slot(broker, schedule, (unsigned)slot);
     }
 }
@@ -368,14 +370,14 @@ static bool judge_growth(struct broker *broker, struct schedule *schedule, struc
     uint64_t left = books_free_bytes(book);
     struct slots slots = { 0 };
     bool is_waiting = false;
-    const struct stand *stand;
+    const struct slot_state *slot_state;
     struct growth_fit fit;
     struct verdict verdict;
 
     slots_add(&slots, book->slot);
-    stand_advance(broker, schedule, book->slot, schedule->at);
-    stand = &schedule->stands[book->slot];
-    left = stand->is_closed ? 0 : left - MIN(left, stand->kept_bytes);
+    slot_state_advance(broker, schedule, book->slot, schedule->at);
+    slot_state = &schedule->slot_states[book->slot];
+    left = slot_state->is_closed ? 0 : left - MIN(left, slot_state->kept_bytes);
     growth_fit(broker, holder, waiter->share, waiter->bytes, left, &fit);
     if (fit.is_spent) {
         queue_deny(broker, waiter, REFUSAL_DENIED, book,
@@ -579,11 +581,11 @@ static bool walk(struct broker *broker, struct schedule *schedule) {
         return true;
 
     for (int slot = -1; (slot = slots_next(&schedule->mine, slot)) >= 0;) {
-        const struct stand *stand = &schedule->stands[slot];
+        const struct slot_state *slot_state = &schedule->slot_states[slot];
 
         slots_remove(&broker->dirty, (unsigned)slot);
         broker->bound[slot] =
-            stand->is_told ? stand->bound : (struct room_bound){ queue_end, UINT64_MAX };
+            slot_state->is_told ? slot_state->bound : (struct room_bound){ queue_end, UINT64_MAX };
     }
     return slots_next(&broker->dirty, -1) >= 0;
 }
