@@ -17,10 +17,10 @@ struct manager;
 /* For broker_new(). */
 struct broker_sink broker_events_sink(struct manager *manager);
 
-/* Something that happened elsewhere: `about` as for the journal, `kind` as for Monitor. */
+/* Report something that happened elsewhere: `about` as for the journal, `kind` as for Monitor. */
 void broker_events_report(struct manager *manager, int level, const struct log_about *about,
                           const char *kind, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* A device's record is another now (drained, context cost): to be kept. */
+/* A device's record changed (drained, context cost): record it. */
 void broker_events_record(struct manager *manager, const struct record *record);

@@ -3,8 +3,8 @@
 /*
  * Manager: owns every part of allotd, builds them in order and takes them down in reverse.
  *
- * There is one, made by main(); event-loop thread only. Whatever happens (a client's call, the end
- * of a process, a sample, a timer) changes the broker and ends in manager_settle().
+ * There is one, made by main(); event-loop thread only. Every event (a client's call, the end of a
+ * process, a sample, a timer) changes the broker and ends in manager_settle().
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -101,12 +101,12 @@ struct manager {
 
     bool is_down;       /* the daemon ends: leases stay as they are */
     bool unwritten;     /* records were put since the last commit */
-    bool is_rearm_due;  /* the loop's timers may be others now: it has to look again */
+    bool is_rearm_due;  /* the loop's timers may have changed: it must look again */
     bool in_turn;       /* clients are being served: what settles, settles at the end of it */
     uint64_t turn_usec; /* CLOCK_BOOTTIME, of the turn */
     bool is_settling;   /* manager_settle() is at work */
     bool held_back;     /* the last commit failed: nothing is sent until one succeeds */
-    bool is_fresh;      /* it began without a state, and nothing speaks of an earlier one */
+    bool is_fresh;      /* it began without a state, and nothing points to an earlier one */
     bool books_lost;    /* the state was damaged, and the grace time runs */
     sd_event_source *turn_timer, *tick_timer, *accounts_source, *signals[4];
 };
@@ -129,7 +129,7 @@ int manager_run(struct manager *manager, struct allot_error *err);
  */
 void manager_settle(struct manager *manager);
 
-/* A turn in which clients are served: the time stands still in it, and it settles once. */
+/* A turn in which clients are served: manager_now() stays the same in it, and it settles once. */
 void manager_begin(struct manager *manager);
 void manager_end(struct manager *manager);
 
@@ -137,13 +137,15 @@ void manager_end(struct manager *manager);
 struct moment manager_now(struct manager *manager);
 uint64_t manager_real(struct manager *manager);
 
-/* Another configuration, which is the manager's then; -ENOMEM: it is gone, and the old one stays.
+/*
+ * Use another configuration, which the manager owns then. -ENOMEM: it is freed, and the old one
+ * stays.
  */
 int manager_reconfigure(struct manager *manager, struct config *config, struct allot_error *err);
 
 /* What was found in a configuration, to the log; all but the first error, where that is told. */
 void manager_tell_config(const struct config_report *report);
 
-/* For calls of the hand whose answer is of no use but for the log. */
+/* For calls of the hand whose answer only goes to the log. */
 void manager_log_failure(void *userdata, int r, const struct hand_answer *answer,
                          const struct allot_error *err);

@@ -3,10 +3,10 @@
 /*
  * Broker: which request gets which memory, which ones wait, and in which order.
  *
- * The pure centre of allotd: facts and requests go in, verdicts come back, and what happens besides
- * is told through one sink. It reads no clock (the caller passes the moment), opens nothing, speaks
- * to no driver; the same calls in the same order always give the same answers. Owned by the
- * manager; event-loop thread only.
+ * The pure centre of allotd: facts and requests go in, verdicts come back, and everything else is
+ * told through one sink. It reads no clock (the caller passes the moment), opens nothing, speaks to
+ * no driver; the same calls in the same order always give the same answers. Owned by the manager;
+ * event-loop thread only.
  *
  * Calls that answer at once decide at once. Whatever frees bytes (shrink, release, detach, a
  * process's end, a sample, a policy) only notes that the queue must be looked at: broker_turn()
@@ -91,14 +91,17 @@ struct broker_sink {
     void *userdata;
     /* A request that waited has its verdict, GRANT or DENY. `cookie` is its own, not used again. */
     void (*decided)(void *userdata, void *cookie, const struct verdict *verdict);
-    /* Its place or reason changed. Place 1 is next. */
+    /* The waiter's place or reason changed. Place 1 is next. */
     void (*moved)(void *userdata, void *cookie, uint32_t place, const char *reason);
     /* To a process of a lease: `holder->cookie`. */
     void (*notice)(void *userdata, const struct holder *holder, const struct notice *notice);
     void (*event)(void *userdata, const struct broker_event *event);
     /* Must be kept before anything that this turn answered is sent. */
     void (*record)(void *userdata, const struct record *record);
-    /* The lease's charge on the device is another now; both 0: it left it. For the accounts. */
+    /*
+     * The lease's charge on the device changed; both 0: it has none there any more. For the
+     * accounts.
+     */
     void (*charged)(void *userdata, const struct lease *lease, const struct gpuid *device,
                     uint64_t held_bytes, uint64_t guaranteed_bytes);
     /* The lease was told to end and its processes are still there: end them. Once. */
@@ -131,9 +134,9 @@ int broker_policy_set(struct broker *broker, const struct policy *policy, struct
 /* ---- Facts ----------------------------------------------------------------------------------- */
 
 /*
- * A device is there, or is another now: size, links, state. Holders are told where it is newly
- * drained or lost. A lost device keeps its page while a lease names it. `context_bytes`: what a
- * context costs there, 0: not known.
+ * A device appeared or changed: size, links, state. Holders are told when it is drained or lost. A
+ * lost device keeps its page while a lease names it. `context_bytes`: what a context costs there,
+ * 0: not known.
  */
 int broker_device_set(struct broker *broker, const struct device *device, uint64_t context_bytes,
                       struct moment now);

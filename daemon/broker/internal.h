@@ -25,18 +25,18 @@
 #include "daemon/broker/broker.h"
 #include "daemon/broker/request.h"
 
-/* A process that holds, owns or waits. Freed when it does none of it. */
+/* A process that holds, owns or waits. Freed when it does none of the three. */
 struct proc {
     struct process_id process;
     struct list holders; /* of struct holder, by in_proc */
     struct list leases;  /* that it acquired, by in_owner */
     struct list waiters; /* by in_proc */
     struct list
-        in_hold_wait; /* of broker.hooked: it has and wants at once, so it may be in a deadlock */
+        in_hold_wait; /* of broker.hold_wait: it holds and waits, so it may be in a deadlock */
     uint64_t mark;    /* of deadlock.c */
 };
 
-/* A user: all that it has together. Freed when it has and wants nothing. */
+/* A user and the sums of all that it has. Freed when it has no lease and no waiter. */
 struct user {
     uid_t uid;
     gid_t gid;
@@ -57,7 +57,7 @@ enum why {
     WHY_DEVICE, /* not enough is free */
     WHY_BEHIND, /* enough is free, but kept for an earlier waiter */
     WHY_UNSAFE, /* the banker's rule */
-    WHY_QUOTA,  /* its user's own leases; from here on it keeps nothing back from others */
+    WHY_QUOTA,  /* its user's own leases; from here on the waiter keeps nothing back from others */
     WHY_HOURS,  /* hours of the devices */
     WHY_HEALTH, /* devices that are not ready */
     WHY_RECALL, /* siblings in the same lease were asked to give back */
@@ -73,7 +73,7 @@ struct waiter {
     struct list in_recalls;            /* of broker.recalls; not active then */
     struct rank_tree_node in_queue;    /* of broker.growths or broker.requests: every waiter */
     struct rank_tree_node in_timeouts; /* of broker.timeouts, if it has one */
-    bool is_active; /* it competes for memory: the devices it could use are marks */
+    bool is_active; /* it competes for memory: its marks are the devices that it could use */
     uint64_t round; /* the last in which it was looked at for itself */
     void *cookie;
     struct verdict *answer; /* the caller is still there to hear it; NULL: through the sink */
@@ -100,7 +100,7 @@ struct waiter {
     uint64_t bytes;
 };
 
-/* What a process held when it ended, until NVML agrees that it is gone. */
+/* What a process held when it ended, until NVML no longer shows it. */
 struct releasing {
     struct process_id process;
     uint64_t lease;
@@ -114,7 +114,7 @@ struct releasing {
     } parts[];
 };
 
-/* What NVML shows of a process that no lease is known of. */
+/* What NVML shows of a process without a known lease. */
 struct unclaimed {
     struct process_id process;
     unsigned slot;
@@ -303,7 +303,7 @@ void queue_note_freed(struct broker *broker, struct user *user);
 /* Every claim anew: devices or rules changed. */
 int queue_review(struct broker *broker);
 
-/* Its lease's priority is another now. */
+/* The priority of its lease changed. */
 void queue_reorder(struct broker *broker, struct waiter *waiter, int32_t priority);
 
 /* The place in the order of a waiter that comes now. */

@@ -18,7 +18,7 @@
 
 enum inventory_change {
     INVENTORY_APPEARED, /* never seen before */
-    INVENTORY_CHANGED,  /* size, reserved, links, place on the bus or MIG mode are others now */
+    INVENTORY_CHANGED,  /* size, reserved bytes, links, place on the bus or MIG mode changed */
     INVENTORY_LOST,
     INVENTORY_RETURNED, /* was lost, and was read well RETURN_SAMPLES times in a row */
     INVENTORY_DRAINED,

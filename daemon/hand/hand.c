@@ -60,7 +60,7 @@ struct hand {
     struct hand_call *out; /* asked, not answered */
     struct list waiting;
     struct signal_fallback fallback;
-    struct list hurried; /* calls that `urgent` has */
+    struct list hurried; /* calls that `fallback` has */
     uint64_t serial;
     bool sample_due;
     bool is_fresh; /* this link has given a sample */

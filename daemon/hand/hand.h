@@ -84,7 +84,7 @@ struct hand_confine {
     uint64_t start;  /* field 22 of its /proc/PID/stat: another process of that pid is refused */
     uint32_t uid;    /* the user whose process it must be */
     bool want_scope; /* tier 2 */
-    bool want_limit; /* tier 1; only in a scope of our own: other cgroups have other tenants */
+    bool want_limit; /* tier 1; only in a scope of our own: other cgroups have other jobs in them */
     uint32_t n_devices;
     struct {
         struct gpuid id;

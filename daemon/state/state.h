@@ -4,9 +4,9 @@
  * State: the records on disk, so that leases outlive the daemon.
  *
  * One file in a directory of its own (tmpfs: nothing is synced), appended to once per turn of the
- * event loop and rewritten, by rename, when most of it is history. It can be ended at any system
- * call: what was committed is there at the next start, what was not never happened. Owned by the
- * manager, event-loop thread only. docs/state.md describes the bytes.
+ * event loop and rewritten, by rename, when most of it is history. The daemon can be ended at any
+ * system call: what was committed is there at the next start, what was not never happened. Owned by
+ * the manager, event-loop thread only. docs/state.md describes the bytes.
  *
  *     state_open()                        the records are in memory
  *     state_replay(…)                     META first, then devices, leases, holders, waiters
@@ -27,7 +27,7 @@ struct state;
 /* What the daemon before this one left behind. */
 struct state_report {
     bool is_fresh;    /* there was no file; with is_lost: there must have been one */
-    bool is_rebooted; /* it was of a former boot: leases, holders and waiters are gone with it */
+    bool is_rebooted; /* it was of an earlier boot: leases, holders and waiters ended with that */
     bool is_lost;     /* records are missing: rebuild from what re-attaches and from NVML */
     uint32_t n_leases, n_holders, n_waiters;
     char aside[RECORD_PATH_SIZE]; /* where the damaged file was put; empty: it was whole */

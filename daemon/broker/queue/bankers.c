@@ -10,7 +10,7 @@
  * (daemon/broker/queue/deadlock.c, time limits), and waiting for them is waiting for memory, which
  * the queue does already.
  *
- * Where the maxima on a device sum up to no more than it has, every lease can reach its maximum at
+ * Where the maxima on a device add up to no more than it has, every lease can reach its maximum at
  * any time, and there is nothing to search.
  */
 #include "daemon/broker/internal.h"
