@@ -4,7 +4,7 @@
  * Blocks: the sections of the configuration while it is being read, and the table of their keys.
  *
  * A section that comes again, in the same file or in a drop-in, is the same block. Internal to
- * daemon/config*.c.
+ * daemon/config/.
  */
 #include <stdbool.h>
 #include <stddef.h>

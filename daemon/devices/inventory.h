@@ -4,9 +4,8 @@
  * Inventory: the devices of the box, as far as they were ever seen, and whether they can be used.
  *
  * Fed with samples, it finds out what appeared, changed, was lost and came back; with reasons to
- * drain, it says which devices take new leases. A device is known by its UUID and is never
- * forgotten while it has a reason to drain or until it is forgotten on request: a lease may still
- * name it. No clock, no I/O; event-loop thread only.
+ * drain, it says which devices take new leases. A device is known by its UUID and never forgotten:
+ * a lease may still name it. No clock, no I/O; event-loop thread only.
  */
 #include <stdbool.h>
 #include <stddef.h>

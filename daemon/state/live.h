@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 /*
- * Live records: what the log amounts to, one encoded record per object that is.
+ * Live records: what the log amounts to, one encoded record per object that exists.
  *
  * Embedded in its owner; zeroed memory needs state_live_init(). A snapshot is its contents. No
  * locking.
