@@ -14,8 +14,11 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["base", "driver", "wire", "allocator", "libclient", "guard", "daemon", "ctl", "sim"]
 FOREIGN = re.compile(r"^(cu[A-Z]|cublas[A-Z]|nvml[A-Z]|allot_|gpusim[A-Z]|main$|dl(v?sym|open)$|_)")
 EXCEPTIONS = {
-    # gpuid.c reads both names of a device, with the same parts: a bus id is a struct pci_id.
-    "pci_id_parse", "pci_id_format", "pci_id_compare",
+    "ISA": "sim/ptx: not a name but a macro, which adds the level of the vector unit to one",
+    "LEVEL": "a macro of kernels/loops.h that puts the level of the vector unit behind a loops_*() name",
+    "pci_id_parse": "gpuid.c reads both names of a device: its UUID and its bus id, a struct pci_id",
+    "pci_id_format": "as pci_id_parse()",
+    "pci_id_compare": "as pci_id_parse()",
 }
 DEFINITION = re.compile(r"^(?!static\b|extern\b|typedef\b|return\b|else\b|#|/)[A-Za-z_][\w\s*]*?[\s*](\w+)\(")
 

@@ -79,7 +79,7 @@ START_TEST(links_are_counted) {
 }
 END_TEST
 
-START_TEST(processes_are_shown_with_who_they_are) {
+START_TEST(processes_are_shown_with_their_users) {
     struct nvml_library_hold hold = { .part = { .gpu = 1 },
                                       .bytes = 100 * MIB,
                                       .busy_percent = 80 };
