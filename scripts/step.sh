@@ -5,14 +5,16 @@
 #
 #     step_run "release build" build/release.log ninja -C build
 #
-# prints the label, runs the command with its output in build/logs/build/release.log, and ends the
-# line with the time taken. A failure shows the end of that log. The command (a program or a function)
-# runs in a process group of its own, so that a time limit or Ctrl-C ends everything it started.
+# runs the command with its output in build/logs/build/release.log and prints one line: the label, how
+# much is done while it runs (rewritten on a terminal, now and then a line of its own elsewhere), and the
+# time taken. A failure shows the end of that log. The command (a program or a function) runs in a
+# process group of its own, so that a time limit or Ctrl-C ends everything it started.
 
 logs=$top/build/logs
 deadline=           # $SECONDS at which the suite that runs now is cut off; empty: no limit
 step_cut_off=       # set when the last step was ended by its deadline
 step_pid=
+step_watcher=
 
 say() { printf '%s\n' "$*"; }
 
@@ -26,6 +28,7 @@ die() {
 }
 
 step_kill() {
+    step_watch_end
     [ -n "$step_pid" ] || return 0
     kill -TERM -- "-$step_pid" 2>/dev/null
     for _ in {1..20}; do
@@ -55,43 +58,98 @@ step_show_log() {
     say "    full log: ${logs#"$PWD"/}/$1"
 }
 
+# step_line LABEL TEXT: the step's line, written over the one before on a terminal.
+step_line() {
+    if [ -t 1 ]; then
+        printf '\r  %-52s %s\033[K' "$1" "$2"
+    else
+        printf '  %-52s %s\n' "$1" "$2"
+    fi
+}
+
+# step_done LOG: "12 of 345, " as ninja, meson, pytest and TAP count; nothing where the log does not tell.
+step_done() {
+    [ -f "$1" ] || return 0
+    awk '
+        /^#/ { next }
+        /^1\.\.[0-9]+/ { of = substr($1, 4); is_tap = 1 }
+        /^(not )?ok / && is_tap { n++ }
+        !is_tap && match($0, /(^ *|\[ *)[0-9]+\/[0-9]+[] ]/) {
+            split(substr($0, RSTART, RLENGTH), part, "/")
+            gsub(/[^0-9]/, "", part[1])
+            n = part[1] + 0
+            of = part[2] + 0
+        }
+        END { if (of > 0) printf "%d of %d, ", n, of }' "$1"
+}
+
+# step_watch LABEL LOG LIMIT: show how far it is, until LIMIT seconds are over. A log gets a line every 15
+# seconds, after two minutes one a minute.
+step_watch() {
+    local began=$SECONDS gone=0 pause
+    [ ! -t 1 ] || step_line "$1" ""
+    while kill -0 $$ 2>/dev/null; do
+        pause=15
+        if [ -t 1 ]; then
+            pause=1
+        elif [ "$gone" -ge 120 ]; then
+            pause=60
+        fi
+        if [ "$3" != infinity ]; then
+            [ "$gone" -lt "$3" ] || return 0
+            pause=$((pause < $3 - gone ? pause : $3 - gone))
+        fi
+        sleep "$pause"
+        gone=$((SECONDS - began))
+        [ "$pause" -eq 15 ] || [ "$pause" -eq 60 ] || [ -t 1 ] || continue
+        step_line "$1" "$(step_done "$2")$(step_time "$gone")"
+    done
+}
+
+step_watch_end() {
+    [ -n "$step_watcher" ] || return 0
+    kill -TERM -- "-$step_watcher" 2>/dev/null
+    wait "$step_watcher" 2>/dev/null
+    step_watcher=
+}
+
 # step_quietly LABEL LOG COMMAND...: like step_run, but a failure shows nothing more: the caller will.
 step_quietly() {
-    local label=$1 log=$logs/$2 began=$SECONDS rc=0 limit=infinity timer
+    local label=$1 log=$logs/$2 began=$SECONDS rc=0 limit=infinity outcome
     shift 2
     step_cut_off=
     if [ -n "$deadline" ]; then
         limit=$((deadline > SECONDS ? deadline - SECONDS : 1))
     fi
     mkdir -p "${log%/*}"
-    printf '  %-52s ' "$label"
     trap step_interrupted INT TERM
     set -m
     ("$@") </dev/null >"$log" 2>&1 &
     step_pid=$!
-    sleep "$limit" &
-    timer=$!
+    step_watch "$label" "$log" "$limit" </dev/null &
+    step_watcher=$!
     set +m
-    wait -n "$step_pid" "$timer" 2>/dev/null || rc=$?
-    if kill -0 "$timer" 2>/dev/null; then
-        kill "$timer"
-    else
+    wait -n "$step_pid" "$step_watcher" 2>/dev/null || rc=$?
+    if ! kill -0 "$step_watcher" 2>/dev/null; then
         step_cut_off=yes
         step_kill
         rc=124
     fi
-    wait "$timer" 2>/dev/null
+    step_watch_end
     step_pid=
     trap - INT TERM
+    outcome=$(step_time $((SECONDS - began)))
     if [ -n "$step_cut_off" ]; then
-        printf 'out of time after %s\n' "$(step_time $((SECONDS - began)))"
+        outcome="out of time after $outcome"
     elif [ "$rc" -eq 77 ]; then
-        printf 'skipped\n'
+        outcome=skipped
     elif [ "$rc" -ne 0 ]; then
-        printf 'FAILED %s\n' "$(step_time $((SECONDS - began)))"
+        outcome="FAILED $outcome"
     else
-        printf 'ok %s\n' "$(step_time $((SECONDS - began)))"
+        outcome="ok $outcome"
     fi
+    step_line "$label" "$outcome"
+    [ ! -t 1 ] || printf '\n'
     return "$rc"
 }
 
