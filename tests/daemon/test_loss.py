@@ -86,7 +86,7 @@ class Loss(BoxTest):
 
     @unittest.skipUnless(scopes(), "needs root and a cgroup2 that can be written")
     def test_jobs_in_scopes_of_ours_prove_a_loss(self):
-        folder = scopes() / f"allot-test-{os.getpid()}" / "allot-17.scope"
+        folder = scopes() / f"allot-test-{os.urandom(4).hex()}" / "allot-17.scope"
         folder.mkdir(parents=True)
         self.addCleanup(folder.parent.rmdir)
         self.addCleanup(folder.rmdir)
@@ -200,7 +200,7 @@ class Full(BoxTest):
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.box.processes.append(keeper)
         keeper.stdout.readline()
-        self.box.wrap = ["nsenter", "-m", "-t", str(keeper.pid)]
+        self.box.wrap = ["nsenter", "-m", "-r", "-t", str(keeper.pid)] # -r: it may be a chroot
         self.addCleanup(keeper.stdin.close)
         self.addCleanup(keeper.stdout.close)
         root = pathlib.Path(f"/proc/{keeper.pid}/root{folder}")

@@ -77,6 +77,7 @@ echo "# $(git -C "$tree/root/allot" log -1 --format='%h %s')"
 inside() {
     exec unshare --mount --pid --fork --kill-child -- bash -c '
         mount --make-rprivate / &&
+        mount --bind "$1" "$1" && # a root that is a mount: tests make mount namespaces
         mount -t proc proc "$1/proc" &&
         mount -t tmpfs -o mode=1777 tmpfs "$1/tmp" &&
         mkdir -p "$1/dev/pts" "$1/dev/shm" &&

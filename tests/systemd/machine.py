@@ -56,7 +56,7 @@ def impossible_here():
                           capture_output=True, text=True, check=False)
     if done.returncode:
         return f"mounts are not to be had here: {done.stderr.strip()}"
-    group = cgroup2() / f"allot-trial-{os.getpid()}"
+    group = cgroup2() / f"allot-trial-{os.urandom(4).hex()}"
     try:
         group.mkdir()
         group.rmdir()
