@@ -8,6 +8,10 @@
 
 build_werror=${CI:+true}    # warnings are errors in CI and in tests, and only there
 
+# Compilations are remembered in the shared cache, under paths that are relative to the clone: a second
+# clone, wherever it lies, compiles only what differs.
+export CCACHE_DIR=$cache/ccache CCACHE_MAXSIZE=5G CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=yes
+
 build_dir() {
     if [ "$1" = release ]; then
         printf '%s\n' "$top/build"
@@ -35,6 +39,14 @@ build_compiler() {
     esac
 }
 
+# build_cc VARIANT: the compiler, behind ccache where there is one.
+build_cc() {
+    local compiler
+    compiler=$(build_compiler "$1")
+    [[ $compiler = *ccache* ]] || ! command -v ccache >/dev/null || compiler="ccache $compiler"
+    printf '%s\n' "$compiler"
+}
+
 # A build folder that was made for another place or compiler is of no use; what setup put there is.
 build_forget() {
     find "$1" -mindepth 1 -maxdepth 1 ! -name vendor ! -name logs -exec rm -rf {} +
@@ -59,7 +71,7 @@ build_configure() {
     local again=()
     [ ! -f "$dir/build.ninja" ] || again=(--reconfigure)
     step_run "configure ${dir##*/}" "build/configure-$variant.log" \
-        env CC="$(build_compiler "$variant")" meson setup "${again[@]}" "${options[@]}" "$dir" "$top" || return 1
+        env CC="$(build_cc "$variant")" meson setup "${again[@]}" "${options[@]}" "$dir" "$top" || return 1
     printf '%s\n' "$base" "${options[@]}" >"$dir/.configured"
 }
 
