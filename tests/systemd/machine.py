@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import time
 
-PATIENCE = 60 * int(os.environ.get("ALLOT_TIME_SCALE") or 1)
+PATIENCE = 120 * int(os.environ.get("ALLOT_TIME_SCALE") or 1)
 BOX = "/run/gpusim/box"
 # Debian's. A machine to install in gets it from here: the list of what to install is for this version alone.
 MESON = ["/usr/bin/meson", "/usr/lib/python3/dist-packages/mesonbuild"]
@@ -83,6 +83,14 @@ def until(what, condition, patience=PATIENCE):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {patience} s for: {what}")
         time.sleep(0.05)
+
+
+def is_first(pid):
+    """Whether the process is number 1 of a pid namespace below ours."""
+    with contextlib.suppress(OSError):
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        return re.search(r"^NSpid:\s.*\s1$", status, re.M) is not None
+    return False
 
 
 class Machine:
@@ -174,7 +182,7 @@ class Machine:
         if self.nspawn.poll() is not None:
             raise AssertionError(f"systemd-nspawn ended: {(self.work / 'nspawn.log').read_text()}")
         children = pathlib.Path(f"/proc/{self.nspawn.pid}/task/{self.nspawn.pid}/children").read_text().split()
-        self.leader = children[0] if children else None
+        self.leader = next(filter(is_first, children), None) # nspawn's first child goes once it has made this one
         return self.leader
 
     def end(self):
