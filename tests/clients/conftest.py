@@ -27,6 +27,8 @@ BUILD = pathlib.Path(os.environ.get("ALLOT_BUILD") or pathlib.Path(__file__).res
 CLIENTS = pathlib.Path(os.environ["ALLOT_CLIENTS_ROOT"]) if os.environ.get("ALLOT_CLIENTS_ROOT") else None
 GPUSIM = BUILD / "sim" / "gpusim"
 HOLD = BUILD / "examples" / "hold"
+# Seconds to wait for an event: far more than any takes, beside other tests on a busy machine.
+PATIENCE = 120 * float(os.environ.get("ALLOT_TIME_SCALE") or 1)
 
 
 class Box:
@@ -48,7 +50,7 @@ class Box:
         """Run gpusim on this box; its output."""
         return self.run([GPUSIM, *args]).stdout
 
-    def run(self, argv, *, env=None, check=True, timeout=30, **options):
+    def run(self, argv, *, env=None, check=True, timeout=PATIENCE, **options):
         """Run a program to its end; text output is captured, a bad exit shows it."""
         done = subprocess.run(
             [str(arg) for arg in argv],
@@ -80,7 +82,7 @@ class Box:
         """Run Python code with the venv's packages; its output. Arguments are in sys.argv[1:]."""
         return self.run([sys.executable, "-c", code, *args], **options).stdout
 
-    def start(self, argv, *, env=None, ready=None, timeout=20, output=subprocess.PIPE, **options):
+    def start(self, argv, *, env=None, ready=None, timeout=PATIENCE, output=subprocess.PIPE, **options):
         """Start a program that lives on; with `ready`, wait until it prints a line with that text.
 
         What it printed so far is in process.said. Its stdin is a pipe: write to it or close it.
@@ -105,7 +107,7 @@ class Box:
         return self.start([sys.executable, "-u", "-c", code, *args], **options)
 
     @staticmethod
-    def wait_for(process, text, timeout=20):
+    def wait_for(process, text, timeout=PATIENCE):
         """Read lines of a started program until one holds `text`; that line."""
         deadline = time.monotonic() + timeout
         fd = process.stdout.fileno()
@@ -125,7 +127,7 @@ class Box:
         """Start a program that holds `size` ("512MiB", bytes) of a GPU until it is ended."""
         return self.start([HOLD, "--device", device, size], env=env, ready="holds")
 
-    def start_allotd(self, folder, timeout=120):
+    def start_allotd(self, folder, timeout=PATIENCE):
         """Start a daemon for this box, with all its files in `folder`, and wait until it answers.
 
         It listens at folder/io.allot and keeps its log in folder/allotd.log; folder/allotd.conf is read
@@ -146,7 +148,7 @@ class Box:
             time.sleep(0.02)
 
     @staticmethod
-    def kill(process, number=signal.SIGKILL, timeout=20):
+    def kill(process, number=signal.SIGKILL, timeout=PATIENCE):
         """Signal a started program, by its pid, and wait until it is gone; its exit status."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)

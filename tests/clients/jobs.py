@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of a test: a box of two cards, a daemon, and Python programs under `gpuctl run`."""
 import json
-import os
 import pathlib
 import sys
 import textwrap
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, PATIENCE
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT = 414  # MiB that a context costs on a simulated A100
-PATIENCE = 120  # seconds, for what takes milliseconds on a quiet machine
-WITHIN = 30 * int(os.environ.get("ALLOT_TIME_SCALE") or 1)  # seconds, for what may hang, or a framework that starts
+WITHIN = PATIENCE  # for what may hang, or a framework that starts
 
 PRELUDE = """
 import ctypes, os, signal, subprocess, sys, threading, time

@@ -34,7 +34,7 @@ def get(array, buffer, stream):
 
 def run(box, code, **env):
     env |= {"PYTHONPATH": str(HERE / "nojitlink"), "PYTHONWARNINGS": "ignore"}
-    return box.python(PRELUDE + code, env=env, timeout=50)
+    return box.python(PRELUDE + code, env=env)
 
 
 def test_a_template_is_compiled_and_launched(box):

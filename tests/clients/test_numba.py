@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from conftest import PATIENCE
+
 pytest.importorskip("numba.cuda")
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,7 +39,7 @@ FAILS = {
 }
 
 
-def numba(box, *arguments, timeout):
+def numba(box, *arguments, timeout=PATIENCE):
     env = {"PYTHONPATH": str(HERE / "nojitlink"), "NUMBA_CACHE_DIR": str(box.path.parent)}
     return box.run([sys.executable, *arguments], env=env, check=False, timeout=timeout)
 
@@ -73,7 +75,7 @@ def hello():
 hello[1, 3]()
 cuda.synchronize()
 """
-    done = numba(box, "-c", code, timeout=60)
+    done = numba(box, "-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "0 hop! 999\n1 hop! 999\n2 hop! 999\n"
 
@@ -100,7 +102,7 @@ for _ in range(5):
 step[8, 32](a, 5)
 print((a == want).all())
 """
-    done = numba(box, "-c", code, timeout=60)
+    done = numba(box, "-c", code)
     assert done.stdout == "True\n", done.stdout + done.stderr
 
 
@@ -120,5 +122,5 @@ try:
 except CudaAPIError as error:
     print("700" in str(error))
 """
-    done = numba(box, "-c", code, timeout=60)
+    done = numba(box, "-c", code)
     assert done.stdout == "True\n", done.stdout + done.stderr

@@ -17,9 +17,10 @@ import time
 
 import pytest
 
+from conftest import PATIENCE
+
 varlink = pytest.importorskip("varlink")
 
-PATIENCE = 120  # seconds, for what takes milliseconds on a quiet machine
 GIB = 1 << 30
 MIB = 1 << 20
 INTERFACE = pathlib.Path(__file__).resolve().parents[2] / "daemon" / "io.allot.Manager.varlink"
