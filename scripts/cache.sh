@@ -20,12 +20,7 @@ cache_entry() {
     [ ! -e "$cache/$name/.complete" ] || return 0
     mkdir -p "$cache/$name" 2>/dev/null ||
         die "cannot write to the cache $cache" "set XDG_CACHE_HOME to a folder that you may write"
-    local whole=$deadline rc=0
-    deadline=                           # a first download does not count against a suite's budget
-    local began=$SECONDS
-    step_run "$label" "setup/${name//\//-}.log" cache_fill "$cache/$name" "$@" || rc=$?
-    [ -z "$whole" ] || deadline=$((whole + SECONDS - began))
-    return "$rc"
+    step_apart "" step_run "$label" "setup/${name//\//-}.log" cache_fill "$cache/$name" "$@"
 }
 
 cache_fill() {

@@ -153,6 +153,17 @@ step_quietly() {
     return "$rc"
 }
 
+# step_apart LIMIT COMMAND...: what does not count against a suite's budget. Within a suite it has a limit of its
+# own: LIMIT seconds, or none where that is empty.
+step_apart() {
+    local whole=$deadline began=$SECONDS limit=$1 rc=0
+    shift
+    deadline=${whole:+${limit:+$((SECONDS + limit))}}
+    "$@" || rc=$?
+    deadline=${whole:+$((whole + SECONDS - began))}
+    return "$rc"
+}
+
 step_run() {
     step_quietly "$@" && return 0
     local rc=$?
