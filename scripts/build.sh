@@ -3,8 +3,8 @@
 #
 # Build: one folder per variant, configured only when its options change.
 #
-#     release build/        debug build-debug/    asan build-asan/ (address + undefined)
-#     clang   build-clang/  tsan  build-tsan/     fuzz build-fuzz/ (libFuzzer, clang)
+#     release build/        debug build-debug/    asan build-asan/ (clang: address + undefined, fuzz targets)
+#     clang   build-clang/  tsan  build-tsan/
 
 build_werror=${CI:+true}    # warnings are errors in CI and in tests, and only there
 
@@ -25,16 +25,16 @@ build_options() {
     case $1 in
     release | clang) printf '%s\n' -Dbuildtype=release ;;
     debug) printf '%s\n' -Dbuildtype=debug ;;
-    asan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false ;;
-    tsan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false ;;
-    fuzz) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false \
+    asan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false \
         -Dfuzz=true -Dbench=false -Ddocs=false ;;
+    tsan) printf '%s\n' -Dbuildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false \
+        -Dbench=false -Ddocs=false ;;
     esac
 }
 
 build_compiler() {
     case $1 in
-    clang | fuzz) printf 'clang\n' ;;
+    clang | asan) printf 'clang\n' ;;
     *) printf '%s\n' "${CC:-gcc}" ;;
     esac
 }
@@ -80,7 +80,8 @@ build_variant() {
     local dir
     dir=$(build_dir "$1")
     build_configure "$1" && rm -f "$dir/.compiled" && touch "$dir/.compiling" &&
-        step_run "compile ${dir##*/}" "build/compile-$1.log" ninja -j "$(nproc)" -C "$dir" &&
+        step_apart $((1800 * ${ALLOT_TIME_SCALE:-1})) \
+            step_run "compile ${dir##*/}" "build/compile-$1.log" ninja -j "$(nproc)" -C "$dir" &&
         mv "$dir/.compiling" "$dir/.compiled"
 }
 

@@ -1,20 +1,20 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Suites: what `./run test` runs, in this order, each within its seconds (builds included, first-time
-# downloads not). A suite is a function suite_NAME that runs its tests and hands the counts of single
+# Suites: what `./run test` runs, in this order, each within its seconds (builds and first-time downloads
+# not counted). A suite is a function suite_NAME that runs its tests and hands the counts of single
 # tests to suite_count; one that ran no test, or was cut off, has failed.
 
-suites_long=(qemu fresh)     # only with --long, or by name
-suites=(docs unit model daemon clients ctl systemd clang asan tsan fuzz)
+suites_long=(clang qemu fresh) # only with --long, or by name
+suites=(docs unit model daemon clients ctl systemd asan tsan fuzz)
 declare -A suite_budget=([docs]=120 [unit]=600 [model]=300 [daemon]=480 [clang]=600 [asan]=1200 [tsan]=1200 [fuzz]=600 [clients]=480 [ctl]=480 [systemd]=300 [qemu]=900 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
     [model]="spin models of the daemon's protocol, whole and broken on purpose"
     [daemon]="allotd on simulated boxes: sharing, waiting, restarts, kill points, hostile clients"
-    [clang]="clang build with -Werror, and its unit tests"
-    [asan]="unit tests, fuzz corpora and the daemon under address and undefined behaviour sanitizers"
+    [clang]="clang release build with -Werror, and its unit tests"
+    [asan]="unit tests, fuzz corpora and the daemon under address and undefined behaviour sanitizers (clang)"
     [tsan]="unit tests under the thread sanitizer"
     [fuzz]="libFuzzer targets, each for some seconds over its corpus"
     [systemd]="installing, units, jobs, restarts and locked mode under a systemd booted in a container"
@@ -55,6 +55,12 @@ suite_results() {
     fi
 }
 
+suite_sanitizers=(
+    ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0
+    "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:suppressions=$top/tests/ubsan-suppressions"
+    TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1
+)
+
 # suite_meson NAME VARIANT SUITE...: the meson suites SUITE of a variant.
 suite_meson() {
     local name=$1 variant=$2 dir args=() rc=0 inner
@@ -71,8 +77,7 @@ suite_meson() {
     rm -f "$dir/meson-logs/run-$name.json"
     step_quietly "run ${dir##*/}: $*" "test/$name.log" \
         env -u GPUSIM_BOX ALLOT_TEST_LONG="$suite_long" ALLOT_TEST_REAL_DRIVER_DIR="$clients_driver" \
-        ASAN_OPTIONS=detect_stack_use_after_return=1:abort_on_error=0 \
-        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1 \
+        "${suite_sanitizers[@]}" \
         meson test -C "$dir" --no-rebuild -t "$suite_scale" --logbase "run-$name" "${args[@]}" || rc=$?
     suite_results "$name" "$rc" "$dir/meson-logs/run-$name.json"
 }
@@ -134,20 +139,18 @@ suite_fuzz_target() {
 }
 
 # Every fuzz target of tests/fuzz, over its corpus and what earlier runs found. A crash leaves its
-# input in build-fuzz/crashes: it goes into the corpus with the fix.
+# input in build-asan/crashes: it goes into the corpus with the fix.
 suite_fuzz() {
     local dir targets target seconds most=15
     [ -z "$suite_long" ] || most=600
-    dir=$(build_dir fuzz)
+    build_variant asan || {
+        suite_failed=1
+        return
+    }
+    dir=$(build_dir asan)
     targets=("$top"/tests/fuzz/fuzz-*.c)
     targets=("${targets[@]##*/}")
     targets=("${targets[@]%.c}")
-    if ! build_configure fuzz || ! step_run "compile build-fuzz" build/compile-fuzz.log \
-        ninja -j "$(nproc)" -C "$dir"\
-        "${targets[@]/#/tests/fuzz/}"; then
-        suite_failed=1
-        return
-    fi
     seconds=$(((deadline - SECONDS) * $(nproc) / ${#targets[@]} - 5))
     seconds=$((seconds < most ? seconds : most))
     mkdir -p "$dir/crashes"
@@ -196,7 +199,7 @@ suite_boxes() {
         return
     fi
     step_quietly "run tests/daemon" "test/$name.tap" \
-        env -u GPUSIM_BOX -u LD_LIBRARY_PATH ALLOT_BUILD="$(build_dir "$variant")" \
+        env -u GPUSIM_BOX -u LD_LIBRARY_PATH "${suite_sanitizers[@]}" ALLOT_BUILD="$(build_dir "$variant")" \
         ALLOT_SIM_BUILD="$top/build" ALLOT_TIME_SCALE="$suite_scale" \
         "$python" -B "$top/tests/daemon/run.py" "$@" || rc=$?
     suite_results "$name" "$rc" "$report"

@@ -69,4 +69,4 @@ if [ -n "$state" ] && [ "${state:0:1}" != Z ]; then
     echo "a suite that was cut off left a process behind"
     exit 1
 fi
-expect 1 "     suites: good bad empty slow skipping qemu fresh" nonsense
+expect 1 "     suites: good bad empty slow skipping clang qemu fresh" nonsense

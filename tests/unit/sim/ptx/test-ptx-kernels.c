@@ -121,7 +121,7 @@ START_TEST(histogram_counts_every_byte) {
         unsigned *got = ptx_fixture_host(&fixture, out), want[256] = { 0 };
 
         for (int i = 0; i < n; i++)
-            want[bytes[i] = (unsigned char)(i * i * 31 + i / 7)]++;
+            want[bytes[i] = (unsigned char)((unsigned)(i * i) * 31 + (unsigned)i / 7)]++;
         ptx_fixture_run(&fixture, "histogram", 7, 96, 0, PTX_PARAMS(&in, &out, &n));
         ck_assert_mem_eq(got, want, sizeof(want));
     }
