@@ -26,6 +26,7 @@ declare -A suite_about=(
 
 suite_long=             # yes: --long
 suite_scale=${ALLOT_TIME_SCALE:-1} # for slow or busy machines: every budget times this
+suite_jobs=$(($(nproc) * 3)) # tests at a time, where most of them wait
 suite_passed=0 suite_failed=0 suite_skips=()    # of the suite that runs now
 
 # suite_count FILE: add what tally.py printed.
@@ -51,7 +52,7 @@ suite_results() {
     fi
     if [ "$2" -ne 0 ] && [ "$suite_failed" -eq 0 ]; then
         suite_failed=1
-        step_show_log "test/$1.log"
+        [ ! -f "$log.log" ] || step_show_log "test/$1.log"
     fi
 }
 
@@ -61,9 +62,10 @@ suite_sanitizers=(
     TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1
 )
 
-# suite_meson NAME VARIANT SUITE...: the meson suites SUITE of a variant.
+# suite_meson NAME VARIANT SUITE...: the meson suites SUITE of a variant. Under a sanitizer less of a test's time
+# is waiting, and each takes a few times longer.
 suite_meson() {
-    local name=$1 variant=$2 dir args=() rc=0 inner
+    local name=$1 variant=$2 dir args=() rc=0 inner jobs=$suite_jobs slower=$suite_scale
     shift 2
     clients_programs
     build_variant "$variant" || {
@@ -71,77 +73,55 @@ suite_meson() {
         return
     }
     dir=$(build_dir "$variant")
+    case $variant in
+    asan | tsan) jobs=$(($(nproc) * 2)) slower=$((suite_scale * 4)) ;;
+    esac
     for inner in "$@"; do
         args+=(--suite "$inner")
     done
     rm -f "$dir/meson-logs/run-$name.json"
-    step_quietly "run ${dir##*/}: $*" "test/$name.log" \
-        env -u GPUSIM_BOX ALLOT_TEST_LONG="$suite_long" ALLOT_TEST_REAL_DRIVER_DIR="$clients_driver" \
+    step_quietly "$name: $* of ${dir##*/}" "test/$name.log" \
+        env -u GPUSIM_BOX PYTHONUNBUFFERED=1 ALLOT_TEST_LONG="$suite_long" ALLOT_TEST_REAL_DRIVER_DIR="$clients_driver" \
         "${suite_sanitizers[@]}" \
-        meson test -C "$dir" --no-rebuild -t "$suite_scale" --logbase "run-$name" "${args[@]}" || rc=$?
+        CK_TIMEOUT_MULTIPLIER="$slower" meson test -C "$dir" --no-rebuild --num-processes "$jobs" \
+        -t "$suite_scale" --logbase "run-$name" "${args[@]}" || rc=$?
     suite_results "$name" "$rc" "$dir/meson-logs/run-$name.json"
 }
 
-# suite_each LABEL LOG COMMAND...: one test that is a command; 77 means that it cannot run here.
-suite_each() {
-    local rc=0
-    step_quietly "$@" || rc=$?
-    case $rc in
-    0) suite_passed=$((suite_passed + 1)) ;;
-    77) suite_skips+=("$1: $(tail -n 1 "$logs/$2" | sed 's/^skipped: //')") ;;
-    *)
-        suite_failed=$((suite_failed + 1))
-        step_show_log "$2"
-        ;;
-    esac
+# suite_checks NAME: tests that are commands, as many at a time as there are processors. They are named on
+# stdin, as scripts/checks.py reads them.
+suite_checks() {
+    local list=$logs/test/$1.list rc=0
+    mkdir -p "$logs/test"
+    cat >"$list"
+    step_quietly "$1" "test/$1.tap" "$python" "$top/scripts/checks.py" --jobs "$(nproc)" "$list" || rc=$?
+    suite_results "$1" "$rc" "$logs/test/$1.tap"
 }
 
 # The checks in tests/docs: each executable there is one.
 suite_docs() {
-    local check name
-    for check in "$top"/tests/docs/*.*; do
-        [ -x "$check" ] || continue
-        [ -z "$step_cut_off" ] || return
-        name=${check##*/}
-        suite_each "${name%.*}" "test/docs-${name%.*}.log" "$check"
-    done
+    suite_checks docs < <(
+        for check in "$top"/tests/docs/*.*; do
+            [ -x "$check" ] || continue
+            name=${check##*/}
+            printf '%s\t%q\n' "${name%.*}" "$check"
+        done
+    )
 }
 
 # The models in tests/model: each must hold, or show the mistake that was put into it.
 suite_model() {
-    local name
-    while read -r name; do
-        [ -z "$step_cut_off" ] || return
-        suite_each "$name" "test/model-$name.log" "$top/tests/model/check.sh" "$name"
-    done < <("$top/tests/model/check.sh" --list)
-}
-
-# suite_fuzz_targets DIR SECONDS TARGET...: as many at a time as there are processors; how each ended is in
-# DIR/status-TARGET.
-suite_fuzz_targets() {
-    local dir=$1 seconds=$2 target
-    shift 2
-    for target in "$@"; do
-        while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do
-            wait -n
+    suite_checks model < <(
+        "$top/tests/model/check.sh" --list | while read -r name; do
+            printf '%s\t%q %q\n' "$name" "$top/tests/model/check.sh" "$name"
         done
-        suite_fuzz_target "$dir" "$seconds" "$target" >"$logs/test/$target.log" 2>&1 &
-    done
-    wait
-}
-
-suite_fuzz_target() {
-    local noun=${3#fuzz-}
-    mkdir -p "$1/found/$noun"
-    "$1/tests/fuzz/$3" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="$1/crashes/$noun-" "$1/found/$noun" "$top/tests/fuzz/corpus/$noun"
-    printf '%d\n' $? >"$1/status-$3"
+    )
 }
 
 # Every fuzz target of tests/fuzz, over its corpus and what earlier runs found. A crash leaves its
 # input in build-asan/crashes: it goes into the corpus with the fix.
 suite_fuzz() {
-    local dir targets target seconds most=15
+    local dir targets seconds most=15
     [ -z "$suite_long" ] || most=600
     build_variant asan || {
         suite_failed=1
@@ -149,23 +129,25 @@ suite_fuzz() {
     }
     dir=$(build_dir asan)
     targets=("$top"/tests/fuzz/fuzz-*.c)
-    targets=("${targets[@]##*/}")
-    targets=("${targets[@]%.c}")
     seconds=$(((deadline - SECONDS) * $(nproc) / ${#targets[@]} - 5))
     seconds=$((seconds < most ? seconds : most))
     mkdir -p "$dir/crashes"
-    rm -f "$dir"/status-*
-    step_quietly "${#targets[@]} targets, $seconds s each" test/fuzz.log \
-        suite_fuzz_targets "$dir" "$seconds" "${targets[@]}"
-    for target in "${targets[@]}"; do
-        if [ "$(cat "$dir/status-$target" 2>/dev/null)" = 0 ]; then
-            suite_passed=$((suite_passed + 1))
-        else
-            suite_failed=$((suite_failed + 1))
-            [ ! -f "$logs/test/$target.log" ] || step_show_log "test/$target.log"
-        fi
-    done
+    suite_checks fuzz < <(
+        for target in "${targets[@]}"; do
+            noun=${target##*/fuzz-}
+            noun=${noun%.c}
+            mkdir -p "$dir/found/$noun"
+            printf 'fuzz-%s\t' "$noun"
+            printf '%q ' "$dir/tests/fuzz/fuzz-$noun" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+                -print_final_stats=1 -artifact_prefix="$dir/crashes/$noun-" "$dir/found/$noun" "$top/tests/fuzz/corpus/$noun"
+            printf '\n'
+        done
+    )
 }
+
+# Each result is a line that counts, for step_done.
+suite_python_env=(PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1)
+suite_pytest_options=(-v -o console_output_style=count -p no:cacheprovider)
 
 # suite_pytest NAME SECONDS: the pytest files under tests/NAME, each test within so many seconds.
 suite_pytest() {
@@ -181,11 +163,11 @@ suite_pytest() {
         return
     }
     rm -f "$report"
-    step_quietly "run tests/$1" "test/$1.log" \
-        env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TEST_LONG="$suite_long" \
+    step_quietly "$1" "test/$1.log" \
+        env -u GPUSIM_BOX -u LD_LIBRARY_PATH "${suite_python_env[@]}" ALLOT_TEST_LONG="$suite_long" \
         ALLOT_BUILD="$top/build" ALLOT_CLIENTS_ROOT="$clients_root" ALLOT_TIME_SCALE="$suite_scale" \
         ALLOT_PYCUDA="$pycuda_dir" ALLOT_TENSORFLOW="$clients_tensorflow" ALLOT_TORCH="$clients_torch" \
-        "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$top/tests/$1" \
+        "$clients_venv/bin/pytest" "${suite_pytest_options[@]}" -n "$suite_jobs" --dist worksteal --rootdir "$top/tests/$1" \
         --timeout $(($2 * suite_scale)) --junitxml "$report" "$top/tests/$1" || rc=$?
     suite_results "$1" "$rc" "$report"
 }
@@ -198,10 +180,10 @@ suite_boxes() {
         suite_failed=$((suite_failed + 1))
         return
     fi
-    step_quietly "run tests/daemon" "test/$name.tap" \
+    step_quietly "$name: tests/daemon" "test/$name.tap" \
         env -u GPUSIM_BOX -u LD_LIBRARY_PATH "${suite_sanitizers[@]}" ALLOT_BUILD="$(build_dir "$variant")" \
         ALLOT_SIM_BUILD="$top/build" ALLOT_TIME_SCALE="$suite_scale" \
-        "$python" -B "$top/tests/daemon/run.py" "$@" || rc=$?
+        "$python" -B "$top/tests/daemon/run.py" --jobs "$suite_jobs" "$@" || rc=$?
     suite_results "$name" "$rc" "$report"
 }
 
@@ -221,11 +203,11 @@ suite_systemd() {
         return
     fi
     rm -f "$report"
-    step_quietly "run tests/systemd" test/systemd.log \
-        env -u GPUSIM_BOX -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 ALLOT_TIME_SCALE="$suite_scale" \
+    step_quietly systemd test/systemd.log \
+        env -u GPUSIM_BOX -u LD_LIBRARY_PATH "${suite_python_env[@]}" ALLOT_TIME_SCALE="$suite_scale" \
         ALLOT_BUILD="$top/build" ALLOT_TREE="$tree" \
-        "${within[@]}" "$clients_venv/bin/pytest" -q -p no:cacheprovider --rootdir "$name" \
-        --timeout $((120 * suite_scale)) --junitxml "$report" "$name"/test_{install,units,jobs,enforce,life}.py || rc=$?
+        "${within[@]}" "$clients_venv/bin/pytest" "${suite_pytest_options[@]}" -n 2 --dist loadscope --rootdir "$name" \
+        --timeout $((240 * suite_scale)) --junitxml "$report" "$name"/test_{install,units,jobs,enforce,life}.py || rc=$?
     suite_results systemd "$rc" "$report"
 }
 
@@ -257,7 +239,7 @@ suite_fresh() {
 
 suite_unit() { suite_meson unit release unit; }
 suite_daemon() { suite_boxes daemon release; }
-suite_clients() { suite_pytest clients 60; }
+suite_clients() { suite_pytest clients 180; }
 suite_ctl() { suite_pytest ctl 180; }
 suite_clang() { suite_meson clang clang unit; }
 suite_asan() {
@@ -296,7 +278,8 @@ suites_build_ahead() {
     local name variants=()
     for name in "$@"; do
         case $name in
-        clang | asan | tsan) variants+=("$name") ;;
+        asan | tsan | clang) variants+=("$name") ;;
+        fuzz) [[ " $* " = *" asan "* ]] || variants+=(asan) ;;
         esac
     done
     if [ "${#variants[@]}" -gt 0 ]; then

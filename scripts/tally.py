@@ -15,6 +15,7 @@ import xml.etree.ElementTree as ElementTree
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 TAP_PLAN = re.compile(r"^1\.\.(\d+)", re.M)
 TAP_LINE = re.compile(r"^(not )?ok\b(.*)$", re.M)
+TAP_FAILURE = re.compile(r"^(not ok\b.*(?:\n#.*)*)", re.M)
 SKIP_LINE = re.compile(r"^skipped: (.*)$", re.M)
 
 
@@ -41,12 +42,14 @@ class Tally:
         return n_failed + n_extra == 0
 
     def add_tap(self, name, text, bad_exit):
+        """Without a name a skipped test goes by its own."""
         good = True
         lines = TAP_LINE.findall(text)
         for is_not, rest in lines:
             skip = re.search(r"# SKIP\s*(.*)", rest, re.I)
             if skip:
-                self.skips.append(f"{name}: {skip[1] or rest.strip()}")
+                test = re.match(r"[\s\d-]*(.*?)\s*# SKIP", rest, re.I)[1]
+                self.skips.append(f"{name or test}: {skip[1] or rest.strip()}")
             elif is_not:
                 self.failed += 1
                 good = False
@@ -66,8 +69,9 @@ class Tally:
         elif not TAP_PLAN.search(text):
             self.failed += 1
             self.failures.append(f"{name}: no plan\n{text}")
-        elif not self.add_tap(name, text, False):
-            self.failures.append(f"{name}: failed\n{text}")
+        elif not self.add_tap("", text, False):
+            broken = TAP_FAILURE.findall(text)
+            self.failures += [f"{name}: {failure}" for failure in broken] or [f"{name}: not all were run\n{text}"]
 
     def add_meson(self, record):
         name = record["name"].split(" / ")[-1]

@@ -42,9 +42,13 @@ suite_bad() {
 }
 suite_empty() { :; }
 suite_slow() {
-    suite_each "sleeps" test/slow.log bash -c "sleep 300 & echo \$! >'$top/child'; wait"
+    printf 'sleep 300 &\necho $! >%q\nwait\n' "$top/child" >"$top/sleeps"
+    suite_checks slow < <(printf 'sleeps\tbash %q\n' "$top/sleeps")
 }
-suite_skipping() { suite_each "cannot" test/skipping.log bash -c 'echo "skipped: no reason"; exit 77'; }
+suite_skipping() {
+    printf 'echo "skipped: no reason"\nexit 77\n' >"$top/cannot"
+    suite_checks skipping < <(printf 'cannot\tbash %q\n' "$top/cannot")
+}
 
 # expect STATUS CLOSING SUITE...
 expect() {

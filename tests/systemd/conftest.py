@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine for all tests of this folder but test_install.py, booted by the first that asks for it.
+"""One machine for all tests of this folder but test_install.py, booted by the first that asks for it. The two
+are tested side by side.
 
 `./run test systemd` sets ALLOT_TREE (a Debian to boot) and ALLOT_BUILD.
 """
@@ -7,6 +8,7 @@ import os
 import pathlib
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 import machine as machines
 
@@ -30,6 +32,18 @@ def served(machine):
     machine.status()
     machines.until("the probes", lambda: machine.tiers())
     return machine
+
+
+class ByMachine(LoadScopeScheduling):
+    """Tests that share a machine stay together, in their order."""
+
+    def _split_scope(self, nodeid):
+        return "install" if "test_install.py" in nodeid else "machine"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByMachine(config, log)
 
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
