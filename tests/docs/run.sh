@@ -8,6 +8,9 @@ top=$(mktemp -d) || exit 1
 trap 'rm -rf "$top"' EXIT
 python=/usr/bin/python3
 ln -s "$source/scripts" "$top/scripts"
+mkdir "$top/tests"
+printf '# a comment\ngood: tap: no such*\n' >"$top/tests/expected-skips"
+unset CI
 # shellcheck source=../../scripts/step.sh
 . "$source/scripts/step.sh"
 # shellcheck source=../../scripts/suites.sh
@@ -16,6 +19,7 @@ ln -s "$source/scripts" "$top/scripts"
 packages_need() { :; }
 vendor_setup() { :; }
 suites=(good bad empty slow skipping)
+suites_all=() suites_long=()
 suite_budget=([good]=20 [bad]=20 [empty]=20 [slow]=1 [skipping]=20)
 suite_about=([good]=- [bad]=- [empty]=- [slow]=- [skipping]=-)
 
@@ -73,4 +77,14 @@ if [ -n "$state" ] && [ "${state:0:1}" != Z ]; then
     echo "a suite that was cut off left a process behind"
     exit 1
 fi
-expect 1 "     suites: good bad empty slow skipping clang qemu fresh" nonsense
+# In CI a skip has to be listed.
+export CI=true
+expect 0 "10 passed, 0 failed, 1 skipped" good
+expect 1 "0 passed, 1 failed" skipping
+unset CI
+suites=(good)
+expect 0 "10 passed, 0 failed, 1 skipped"
+suites_all=(skipping)
+expect 0 "10 passed, 0 failed, 2 skipped" --all
+expect 1 "     either all suites or those named" --all good
+expect 1 "     suites: good skipping" nonsense
