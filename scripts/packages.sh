@@ -6,7 +6,7 @@
 # Groups, by what needs them. `clients` is what nvtop, unpacked beside the system, is linked to.
 declare -A packages=(
     [build]="gcc g++ ccache libc6-dev meson ninja-build pkgconf check libinih-dev libjson-c-dev libncurses-dev libopenblas-dev libsqlite3-dev libsystemd-dev scdoc python3 python3-venv ca-certificates"
-    [test]="clang llvm libclang-rt-dev clang-format shellcheck spin tmux zsh fish"
+    [test]="gdb clang llvm libclang-rt-dev clang-format shellcheck spin tmux zsh fish"
     [clients]="libncursesw6 libsystemd0 libtinfo6 ncurses-base"
     [pycuda]="g++ libpython3-dev python3-dev"
     [fresh]="debootstrap git"
