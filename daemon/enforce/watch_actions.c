@@ -227,15 +227,58 @@ static void add_lease(struct cases *cases, const struct sample *sample, const st
     cases->n_subjects += subject->n_processes > 0;
 }
 
+/*
+ * Whether a process outside of every scope has left one. On a locked box a session cannot open a
+ * GPU: a process of a user's that began under the lock and has one open opened it in a scope, and
+ * had systemd move it out, which lets users move their own processes.
+ */
+static bool has_left_scope(const struct manager *manager, const struct sample_process *row) {
+    uint64_t started_usec = row->start * (UINT64_C(1000000) / (uint64_t)sysconf(_SC_CLK_TCK));
+
+    return manager->tiers.is_locked && row->has_uid && row->uid != 0 && row->has_used &&
+           row->used_bytes > 0 && row->owner == CGROUP_OWNER_NONE &&
+           !(row->kinds & SAMPLE_UNTOUCHABLE) && started_usec > manager->tiers.lock_usec &&
+           strncmp(row->cgroup, "/user.slice/", strlen("/user.slice/")) == 0;
+}
+
+/* Such a process is ended, whatever the rules of the watch are: the lock would hold nothing else.
+ */
+static void end_escaped(struct manager *manager, const struct sample_process *row) {
+    struct watch_action action = {
+        .step = WATCH_KILL,
+        .device = row->device,
+        .process = { .id = { row->pid, row->start }, .uid = row->uid },
+    };
+    char target[160];
+
+    broker_events_report(manager, LOG_WARNING,
+                         &(struct log_about){ .message = LOG_UNMANAGED,
+                                              .device = &row->device,
+                                              .pid = row->pid,
+                                              .has_uid = true,
+                                              .uid = row->uid },
+                         "over", "%s: it has left the scope of its lease, and the box is locked",
+                         name_target(target, &action.process.id, 0, &row->device));
+    send_signal(manager, &action, SIGKILL);
+}
+
 static void add_unmanaged(struct manager *manager, struct cases *cases, const struct sample *sample,
                           const struct map *holders) {
     for (size_t i = 0; i < sample->n_processes; i++) {
         const struct sample_process *row = &sample->processes[i];
         struct process_id id = { row->pid, row->start };
 
-        if (row->start == 0 || map_find(holders, process_id_key(&id)) ||
-            cases->n_processes == cases->max ||
+        const struct holder *holder = map_find(holders, process_id_key(&id));
+
+        if (row->start == 0 ||
             (row->cgroup[0] && broker_lease_of_cgroup(manager->broker, row->cgroup)))
+            continue;
+        if ((!holder || holder->lease->cgroup[0]) && has_left_scope(manager, row)) {
+            end_escaped(manager, row);
+            continue;
+        }
+        if (holder || cases->n_processes == cases->max ||
+            manager->config->watch.unmanaged == WATCH_ALLOW)
             continue;
         cases->processes[cases->n_processes] = (struct watch_process){
             .id = id,
@@ -282,8 +325,7 @@ void watch_actions_apply(struct manager *manager, const struct sample *sample, s
         list_foreach (holder, &lease->holders, in_lease)
             map_put(&holders, process_id_key(&holder->process), holder);
     }
-    if (manager->config->watch.unmanaged != WATCH_ALLOW)
-        add_unmanaged(manager, &cases, sample, &holders);
+    add_unmanaged(manager, &cases, sample, &holders);
     map_done(&holders);
     if (watch_turn(manager->watch_actions.watch, &manager->config->watch, now.usec, cases.subjects,
                    cases.n_subjects, on_action, manager) < 0)

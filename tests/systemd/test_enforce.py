@@ -148,6 +148,27 @@ def test_locked_mode_requires_a_scope(served, configure):
     until("the end of the lock", lambda: served.status()["mode"] == "open")
 
 
+def test_who_leaves_the_scope_on_a_locked_box_is_ended(served, configure):
+    """systemd moves a user's process where the user likes; what it has open comes along."""
+    install(served, "hold")
+    served.run("systemctl", "start", f"user@{ADA}.service")
+    configure("[allotd]\nmode = locked\n")
+    until("the lock", lambda: served.status()["mode"] == "locked")
+    move = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager " \
+        f"AttachProcessesToUnit ssau user@{ADA}.service '' 1"
+    running = served.start(ADA, "gpuctl", "run", "-q", *ASK, "--", "bash", "-c",
+                           f"unset LD_PRELOAD; hold 256MiB & echo $!; read -r line; {move} $! && echo moved; wait")
+    assert running.stdout.readline().strip().isdigit()
+    until("its memory", lambda: [p for p in served.status()["processes"] if p["uid"] == ADA and p["lease"]])
+    running.stdin.write("\n")
+    running.stdin.flush()
+    assert "moved\n" in iter(running.stdout.readline, "")
+    running.wait(machines.PATIENCE)
+    assert "has left the scope of its lease" in served.journal("-u", "allotd")
+    configure("[allotd]\nmode = open\n")
+    until("the end of the lock", lambda: served.status()["mode"] == "open")
+
+
 def test_a_restart_knows_the_tiers_before_it_answers(served, configure):
     configure("[defaults]\nrequire = scope\n")
     served.run("systemctl", "restart", "allotd.service")
