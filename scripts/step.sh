@@ -108,7 +108,7 @@ step_watch() {
 
 step_watch_end() {
     [ -n "$step_watcher" ] || return 0
-    kill -TERM -- "-$step_watcher" 2>/dev/null
+    kill -KILL -- "-$step_watcher" 2>/dev/null # bash blocks TERM while it forks: its sleep would live on
     wait "$step_watcher" 2>/dev/null
     step_watcher=
 }
