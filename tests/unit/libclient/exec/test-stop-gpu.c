@@ -112,6 +112,10 @@ static void check_stopped(struct gpu_fixture *fixture, const struct held *held, 
                               .cancel = by_time ? NULL : &canceller.cancel };
     int r;
 
+    /* On a busy machine an earlier run was stopped before it came to the GPU, and left its leave.
+     */
+    while (sem_trywait(&gpu_fixture_let_go) == 0)
+        ;
     if (!by_time)
         canceller_begin(&canceller, LIMIT_USEC);
     /* Nothing lets it go: if the run waited for the GPU it would not come back. */
