@@ -8,7 +8,7 @@
 suites=(docs unit model daemon clients ctl systemd)  # what ./run test runs
 suites_all=(asan tsan fuzz)                           # and with --all
 suites_long=(clang qemu fresh)                        # and with --long; each also by its name
-declare -A suite_budget=([docs]=120 [unit]=600 [model]=300 [daemon]=480 [clients]=480 [ctl]=480 [systemd]=300 [asan]=1200 [tsan]=900 [fuzz]=600 [clang]=900 [qemu]=900 [fresh]=2400)
+declare -A suite_budget=([docs]=120 [unit]=600 [model]=300 [daemon]=480 [clients]=480 [ctl]=480 [systemd]=300 [asan]=1200 [tsan]=1200 [fuzz]=600 [clang]=900 [qemu]=900 [fresh]=2400)
 declare -A suite_about=(
     [docs]="the tree itself: man pages, format, shell, licences, layers, lengths"
     [unit]="unit tests, release build (gcc)"
