@@ -107,16 +107,18 @@ static bool is_systemds(const char *component, size_t n) {
            fits(component, n, "", ".service");
 }
 
-/* Whether root alone can make something in the directory. */
-static bool is_roots(const char *folder) {
+/* Whether root alone can make something in the directory: the first `n` bytes of `path`. */
+static bool is_roots(const char *root, const char *path, size_t n) {
+    char folder[4096 + 64];
     struct stat st;
 
-    return stat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0 &&
+    return (size_t)snprintf(folder, sizeof(folder), "%s%.*s", root, (int)n, path) <
+               sizeof(folder) &&
+           stat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == 0 &&
            !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 enum cgroup_owner cgroup_owner_find(const char *root, const char *path) {
-    char folder[4096 + 64];
     const char *component = path;
     bool is_top = true;
 
@@ -128,11 +130,8 @@ enum cgroup_owner cgroup_owner_find(const char *root, const char *path) {
 
         component += strspn(component, "/");
         n = strcspn(component, "/");
-        if (n == 0 || is_word(component, n, ".."))
-            return CGROUP_OWNER_NONE;
-        if ((size_t)snprintf(folder, sizeof(folder), "%s%.*s", root, (int)(component - path),
-                             path) >= sizeof(folder) ||
-            !is_roots(folder))
+        if (n == 0 || is_word(component, n, "..") ||
+            !is_roots(root, path, (size_t)(component - path)))
             return CGROUP_OWNER_NONE;
         owner = named_owner(component, n);
         if (owner == CGROUP_OWNER_NONE && is_top && !is_systemds(component, n))
@@ -145,14 +144,10 @@ enum cgroup_owner cgroup_owner_find(const char *root, const char *path) {
 }
 
 bool cgroup_owner_is_root(const char *root, const char *path) {
-    char folder[4096 + 64];
-
     if (!root || path[0] != '/' || strstr(path, "/../"))
         return false;
     for (const char *slash = path; slash; slash = strchr(slash + 1, '/'))
-        if ((size_t)snprintf(folder, sizeof(folder), "%s%.*s", root, (int)(slash - path), path) >=
-                sizeof(folder) ||
-            !is_roots(folder))
+        if (!is_roots(root, path, (size_t)(slash - path)))
             return false;
     return true;
 }

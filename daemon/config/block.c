@@ -307,6 +307,10 @@ static int set_word(const char *const *names, size_t n, unsigned *ret, const cha
     return config_value_word(ret, text, names, n);
 }
 
+static int set_require(unsigned *ret, const char *text, const char **why) {
+    return set_word(requires, ELEMENTSOF(requires), ret, text, "driver, scope, guard or none", why);
+}
+
 static int set_device(struct block *block, const struct key *key, const char *text,
                       const char **why) {
     struct policy_hours *hours;
@@ -323,8 +327,7 @@ static int set_device(struct block *block, const struct key *key, const char *te
     if (key->value == VALUE_REQUIRE) {
         unsigned word;
 
-        if (set_word(requires, ELEMENTSOF(requires), &word, text, "driver, scope, guard or none",
-                     why) < 0)
+        if (set_require(&word, text, why) < 0)
             return -EINVAL;
         block->device.has_require = true;
         block->device.require = (enum require)word;
@@ -383,8 +386,7 @@ static int set(struct block *block, struct config *config, const struct key *key
     case VALUE_REQUIRE:
         if (block->kind == BLOCK_DEVICE)
             return set_device(block, key, text, why);
-        r = set_word(requires, ELEMENTSOF(requires), &word, text, "driver, scope, guard or none",
-                     why);
+        r = set_require(&word, text, why);
         if (r == 0)
             *(uint32_t *)target = word;
         return r;

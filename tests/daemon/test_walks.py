@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The walks of docs/architecture.md, compared with traces: one request, one MatMul on a GPU, one status."""
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -10,15 +9,16 @@ import unittest
 
 from box import BUILD, PATIENCE, TOP, BoxTest, GiB, fixed
 
-ROW = re.compile(r"^\| `(\w+)` \| [\w./-]+\.c \|")
+sys.path.insert(0, str(TOP / "tests/docs"))
+from architecture import walks # pylint: disable=wrong-import-position
+
 TRACE = str(pathlib.Path(__file__).resolve().parent / "trace.py")
 
 
 def walk(name):
     """The functions of a walk, in the order of its table."""
     text = (TOP / "docs/architecture.md").read_text(encoding="utf-8")
-    table = re.split(r"\n\*\*|\n## ", text.split(f"\n**{name}**: ", 1)[1])[0]
-    return [match.group(1) for match in map(ROW.match, table.splitlines()) if match]
+    return [function for function, _ in walks(text)[name.lower()]]
 
 
 @unittest.skipUnless(shutil.which("gdb"), "gdb is not installed")
