@@ -13,7 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "tests/support/sim/ptx/ptx_scalar.h"
+#include "tests/support/sim/ptx/exec/ptx_scalar.h"
 #include "tests/support/sim/ptx/ptx_fixture.h"
 
 #define MIN_SECONDS 0.4

@@ -23,7 +23,7 @@
 #include "daemon/config/config.h"
 #include "daemon/devices/device_record.h"
 #include "daemon/devices/health.h"
-#include "daemon/devices/sampling.h"
+#include "daemon/sampling.h"
 #include "daemon/enforce/eviction.h"
 #include "daemon/enforce/job_survivors.h"
 #include "daemon/enforce/process_watch.h"

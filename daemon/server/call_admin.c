@@ -11,7 +11,7 @@
 #include "daemon/devices/inventory.h"
 #include "daemon/manager.h"
 #include "daemon/server/methods.h"
-#include "daemon/config/reload.h"
+#include "daemon/server/reload.h"
 #include "daemon/server/status.h"
 #include "daemon/devices/device_record.h"
 

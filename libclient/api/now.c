@@ -26,7 +26,7 @@
 #include "libclient/core/spec.h"
 #include "libclient/core/tensor.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/run/engine.h"
+#include "libclient/exec/engine/engine.h"
 #include "libclient/exec/plan/plan_build.h"
 #include "libclient/graph/build.h"
 #include "libclient/ops/ops.h"

@@ -21,7 +21,7 @@
 #include "libclient/core/whole.h"
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
-#include "libclient/exec/run/engine.h"
+#include "libclient/exec/engine/engine.h"
 #include "libclient/exec/plan/plan_build.h"
 #include "libclient/exec/memory/alloc.h"
 #include "libclient/exec/memory/memory_user.h"

@@ -16,8 +16,8 @@
 #include "libclient/api/session.h"
 #include "libclient/device/device.h"
 #include "libclient/exec/stop/cancel.h"
-#include "libclient/exec/run/engine.h"
-#include "libclient/exec/run/threads.h"
+#include "libclient/exec/engine/engine.h"
+#include "libclient/exec/engine/threads.h"
 
 struct allot_callable {
     struct allot_session *session;

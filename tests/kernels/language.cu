@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the language offers beside arithmetic. References in tests/unit/sim/ptx/test-ptx-kernels.c.
+/* What the language offers beside arithmetic. References in
+ * tests/unit/sim/ptx/exec/test-ptx-kernels.c.
  */
 #include <cassert>
 #include <cstdarg>

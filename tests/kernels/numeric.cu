@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What numeric programs are made of. Each has a reference in tests/unit/sim/ptx/test-ptx-kernels.c.
+/* What numeric programs are made of. Each has a reference in
+ * tests/unit/sim/ptx/exec/test-ptx-kernels.c.
  */
 
 extern "C" __global__ void add(const float *a, const float *b, float *c, int n) {

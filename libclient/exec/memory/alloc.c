@@ -8,7 +8,7 @@
 #include "libclient/device/device.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/gpu_memory.h"
-#include "libclient/exec/plan/cache.h"
+#include "libclient/exec/engine/cache.h"
 #include "libclient/exec/memory/ticket.h"
 #include "libclient/exec/memory/alloc_wait.h"
 #include "libclient/exec/memory/memory_user.h"

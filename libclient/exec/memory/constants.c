@@ -10,7 +10,7 @@
 #include "base/halt.h"
 #include "libclient/core/buffer.h"
 #include "libclient/device/device.h"
-#include "libclient/exec/plan/cache.h"
+#include "libclient/exec/engine/cache.h"
 #include "libclient/exec/memory/alloc.h"
 
 /* Bytes that are gathered on the host for one copy. Larger constants are copied by themselves. */

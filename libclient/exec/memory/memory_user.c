@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "libclient/device/device.h"
-#include "libclient/exec/plan/cache.h"
+#include "libclient/exec/engine/cache.h"
 
 static struct {
     pthread_mutex_t lock;

@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "libclient/exec/run/engine.h"
+#include "libclient/exec/engine/engine.h"
 #include "libclient/exec/stop/stop_scope.h"
 
 /* With the plan lock held: place all nodes that were added since. */

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "libclient/device/gpu.h"
 #include "libclient/device/waiter.h"
-#include "libclient/exec/plan/cache.h"
+#include "libclient/exec/engine/cache.h"
 #include "libclient/exec/run/workers.h"
 #include "libclient/exec/run/gpu_times.h"
 #include "libclient/exec/run/trace.h"
